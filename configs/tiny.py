@@ -1,0 +1,24 @@
+"""A small model that learns the built-in English-German grammar, minutes on a CPU."""
+
+from configs import base
+
+
+def get_config():
+    config = base.get_config()
+    config.model.update(layers=2, width=128, heads=4, hidden=512)
+    config.data.update(
+        train="grammar:train",
+        dev="grammar:dev",
+        test="grammar:test,grammar:unseen,grammar:agreement,grammar:long",
+        vocab_size=1_000,
+        batch_tokens=4_096,
+    )
+    config.train.update(
+        steps=1_200,
+        warmup=300,
+        log_every=25,
+        eval_every=300,
+        save_every=60,
+        dev_lines=100,
+    )
+    return config

@@ -1,0 +1,53 @@
+"""Packaging; what the tools need to know is in pyproject.toml."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(
+    r'__version__ = "(.+)"', (HERE / "t2t_jax/__init__.py").read_text()
+)[1]
+
+# On Linux with x86 or ARM the CPU build of TensorFlow is enough: it only feeds data.
+CPU_LINUX = "sys_platform == 'linux' and platform_machine in 'x86_64 aarch64'"
+
+setup(
+    name="t2t_jax",
+    version=VERSION,
+    description='The Transformer of "Attention Is All You Need" in JAX, text to BLEU',
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    packages=find_packages(include=["t2t_jax", "t2t_jax.*"]),
+    package_data={"t2t_jax": ["py.typed"]},
+    python_requires=">=3.11",
+    install_requires=[
+        "absl-py>=2.1",
+        "flax>=0.12",
+        "jax>=0.8",
+        "ml-collections>=1.0",
+        "numpy>=2.0",
+        "optax>=0.2.5",
+        "orbax-checkpoint>=0.11.25",
+        "sacrebleu>=2.5",
+        "sentencepiece>=0.2.1",
+        f"tensorflow-cpu>=2.19; {CPU_LINUX}",
+        f"tensorflow>=2.19; not ({CPU_LINUX})",
+        "tensorboardX>=2.6.2",
+        "tensorflow-datasets>=4.9.8",
+        "tqdm>=4.66",
+    ],
+    extras_require={
+        "test": ["hypothesis>=6.100", "pytest>=8.0", "ruff>=0.12"],
+        "cuda": ["jax[cuda12]>=0.8"],
+        "tpu": ["jax[tpu]>=0.8"],
+    },
+    classifiers=[
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
+)

@@ -1,0 +1,114 @@
+"""What the commands share: configs from files, flags, errors without tracebacks."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import ml_collections
+from absl import app, flags, logging
+from ml_collections import config_flags
+
+from t2t_jax import config as fields
+from t2t_jax.errors import UserError, nearest
+
+
+def load_config(path: str | Path, **sections: dict) -> ml_collections.ConfigDict:
+    """The config of a file in `configs/`, with changes, for Python and notebooks.
+
+    Args:
+      path: `configs/tiny.py`, or `configs/file.py:argument` for files that take one.
+      sections: changed fields by section, such as `train={"steps": 100}`.
+
+    Raises:
+      UserError: no such file, field or type.
+    """
+    _make_importable(str(path))
+    changed = _load(str(path)).to_dict()
+    for section, values in sections.items():
+        changed[section] = {**changed.get(section, {}), **values}
+    return fields.to_config_dict(fields.from_config_dict(changed))
+
+
+def _load(path: str) -> ml_collections.ConfigDict:
+    """Through the same loader as the flag, so that both take the same files."""
+    holder = flags.FlagValues()
+    flag = config_flags.DEFINE_config_file("config", flag_values=holder)
+    holder(["", f"--config={path}"])
+    return flag.value
+
+
+def _make_importable(path: str) -> None:
+    """Checks that a config file is there; makes its folder importable as a package.
+
+    A config is a difference from another, `from configs import base`, wherever the
+    program is started.
+    """
+    file = Path(path.partition(":")[0])
+    if not file.is_file():
+        there = sorted(str(f) for f in file.parent.glob("*.py"))
+        hint = nearest(str(file), there) if there else f"; {file.parent} has no configs"
+        raise UserError(f"--config={path}: {file} does not exist{hint}")
+    above = str(file.resolve().parent.parent)
+    if above not in sys.path:
+        sys.path.append(above)
+
+
+def config_name(path: str) -> str:
+    """`configs/big.py:en-fr` -> `big-en-fr`: names the workdir where none is given."""
+    file, _, argument = path.partition(":")
+    return "-".join([Path(file).stem, *([argument] if argument else [])])
+
+
+def define_workdir_flags() -> None:
+    """The flags of every command that uses a trained workdir."""
+    flags.DEFINE_string("workdir", None, "A workdir of t2t_jax.main.", required=True)
+    flags.DEFINE_string(
+        "checkpoint", "average", "'average', 'average:N', 'last', or a step."
+    )
+
+
+def run(
+    main: Callable[[Sequence[str]], None], define_flags: Callable[[], None]
+) -> None:
+    """Runs a command. What a person can mend is told without a traceback, status 2.
+
+    Flags are defined here and not on import: a program that imports `train` has flags
+    of its own.
+    """
+    define_flags()
+
+    def quietly(argv: Sequence[str]):
+        if flags.FLAGS["verbosity"].using_default_value:
+            logging.set_verbosity(logging.WARNING)  # of the libraries
+        _told(main, argv)
+
+    app.run(quietly, flags_parser=lambda argv: _told(_parse, argv))
+
+
+def _told(function: Callable, argv: Sequence[str]):
+    try:
+        return function(argv)
+    except UserError as e:
+        print(f"error: {e}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _parse(argv: Sequence[str]) -> list[str]:
+    """Parses the flags, with errors that name the nearest right flag or field."""
+    for argument, after in zip(argv, [*argv[1:], ""], strict=True):
+        name, equals, value = argument.lstrip("-").partition("=")
+        if argument.startswith("-") and name == "config":
+            _make_importable(value if equals else after)
+        if argument.startswith("-") and name.startswith(("config.", "noconfig.")):
+            field = name.partition(".")[2]
+            if field not in (names := fields.field_names()):
+                raise UserError(
+                    f"--config.{field}: no such field" + nearest(field, names)
+                )
+    try:
+        rest = flags.FLAGS(argv)
+    except flags.Error as e:
+        raise UserError(f"{e} (--help lists the flags)") from None
+    if len(rest) > 1:
+        raise UserError(f"{rest[1]!r} is not a flag; flags are written --name=value")
+    return rest

@@ -1,0 +1,222 @@
+"""Every field of an experiment, named once.
+
+The frozen dataclasses below are what the program reads. `ml_collections.ConfigDict`s,
+which the files in `configs/` and the command line change, are made from them by
+`defaults` and checked against them by `from_config_dict`. The default of every field is
+the paper's base model (Vaswani et al. 2017, section 5 and Table 3).
+"""
+
+import dataclasses
+import json
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+import ml_collections
+
+from t2t_jax.errors import UserError, nearest
+
+
+def _field(default: Any, choices: tuple = (), low: float | None = None, safe=False):
+    """A field with the values it takes; `safe` ones may change between two runs."""
+    notes = {"choices": choices, "low": low, "safe": safe}
+    return dataclasses.field(default=default, metadata=notes)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """The Transformer (section 3)."""
+
+    layers: int = _field(6, low=1)  # N: as many in the encoder as in the decoder
+    width: int = _field(512, low=2)  # d_model
+    heads: int = _field(8, low=1)  # h
+    head_width: int = _field(0, low=0)  # d_k = d_v; 0 means width / heads
+    hidden: int = _field(2048, low=1)  # d_ff
+    dropout: float = _field(0.1, low=0)  # P_drop
+    positions: str = _field("sinusoid", ("sinusoid", "learned"))  # Table 3 (E)
+    max_positions: int = _field(1024, low=1)  # rows of the learned table
+    norm: str = _field("post", ("post", "pre"))  # LayerNorm after or before
+    attention: str = _field("dense")  # a name in model/attention.py
+    dtype: str = _field("auto", ("auto", "float32", "bfloat16"))  # of activations
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Where pairs of lines come from and how they become batches (section 5.1).
+
+    `train`, `dev` and `test` name places, separated by commas: a prefix of two text
+    files (`news` stands for `news.en` and `news.de`, or the same with `.gz`), or
+    `grammar:SPLIT` for the built-in corpus.
+    """
+
+    source: str = _field("en")
+    target: str = _field("de")
+    dir: str = _field("", safe=True)  # relative prefixes start here
+    train: str = _field("")
+    dev: str = _field("", safe=True)
+    test: str = _field("", safe=True)
+    vocab_size: int = _field(37_000, low=8)  # joint pieces, special ones included
+    tokenizer: str = _field("")  # an existing SentencePiece model, not a new one
+    max_length: int = _field(256, low=2)  # longest training side, in pieces with EOS
+    batch_tokens: int = _field(25_000, low=1)  # a side, padding included
+    batching: str = _field("packed", ("packed", "bucketed"))
+    row_length: int = _field(128, low=8)  # packed: tokens in a row
+    buckets: int = _field(10, low=1)  # bucketed: number of shapes
+    feeder: str = _field("auto", ("auto", "tfdata", "numpy"), safe=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """Optimizer, schedule and regularisation (sections 5.3, 5.4), and the run."""
+
+    steps: int = _field(100_000, low=1, safe=True)
+    warmup: int = _field(4_000, low=1)
+    adam_b1: float = _field(0.9, low=0)
+    adam_b2: float = _field(0.98, low=0)
+    adam_epsilon: float = _field(1e-9, low=0)
+    label_smoothing: float = _field(0.1, low=0)
+    seed: int = _field(0, low=0)
+    log_every: int = _field(100, low=1, safe=True)  # steps
+    eval_every: int = _field(1_500, low=1, safe=True)  # steps
+    save_every: int = _field(1_500, low=1)  # steps; what is averaged depends on it
+    dev_lines: int = _field(500, low=0, safe=True)  # translated at an evaluation
+    max_skipped: int = _field(10, low=1, safe=True)  # non-finite gradients in a row
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodeConfig:
+    """Inference (section 6.1)."""
+
+    beam: int = _field(4, low=1, safe=True)
+    alpha: float = _field(0.6, low=0, safe=True)  # length penalty ((5 + n) / 6)^alpha
+    extra_length: int = _field(50, low=1, safe=True)  # longest output = input + this
+    max_source: int = _field(1024, low=8, safe=True)  # pieces; longer lines are cut
+    average: int = _field(5, low=1)  # checkpoints averaged for scoring
+    batch_tokens: int = _field(2_048, low=64, safe=True)  # source side
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """An experiment."""
+
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    train: TrainConfig = TrainConfig()
+    decode: DecodeConfig = DecodeConfig()
+
+    def __post_init__(self):
+        model = self.model
+        if not model.head_width and model.width % model.heads:
+            raise UserError(
+                f"config.model.width={model.width} does not divide into "
+                f"config.model.heads={model.heads}; choose a multiple, or set "
+                "config.model.head_width"
+            )
+        if model.width % 2:
+            raise UserError(
+                f"config.model.width={model.width} is odd; sinusoidal positions come "
+                "in pairs of sine and cosine, so choose an even width"
+            )
+        for name, rate in (
+            ("model.dropout", model.dropout),
+            ("train.label_smoothing", self.train.label_smoothing),
+            ("train.adam_b1", self.train.adam_b1),
+            ("train.adam_b2", self.train.adam_b2),
+        ):
+            if rate >= 1:
+                raise UserError(f"config.{name}={rate}; want 0 <= {name} < 1")
+        if self.data.source == self.data.target:
+            raise UserError(
+                f"config.data.source and config.data.target are both "
+                f"{self.data.source!r}; they are the endings of the two text files, "
+                "such as 'en' and 'de'"
+            )
+
+
+SECTIONS = {field.name: field.default for field in dataclasses.fields(Config)}
+
+
+def field_names() -> list[str]:
+    """All fields with their sections: `['model.layers', ...]`."""
+    return [
+        f"{section}.{field.name}"
+        for section, default in SECTIONS.items()
+        for field in dataclasses.fields(default)
+    ]
+
+
+def defaults() -> ml_collections.ConfigDict:
+    """The paper's base model as a `ConfigDict`, for `configs/*.py` to change."""
+    return to_config_dict(Config())
+
+
+def to_config_dict(config: Config) -> ml_collections.ConfigDict:
+    """The same fields as a mutable, type-safe `ConfigDict`."""
+    return ml_collections.ConfigDict(dataclasses.asdict(config))
+
+
+def _checked(name: str, field: dataclasses.Field, value: Any) -> Any:
+    """`value` if it is what `field` takes, else a UserError naming the field."""
+    wanted = typing.cast(type, field.type)
+    if wanted is float and type(value) is int:
+        value = float(value)
+    if type(value) is not wanted:
+        raise UserError(
+            f"config.{name}={value!r} is of type {type(value).__name__}; "
+            f"want {wanted.__name__}, such as {field.default!r}"
+        )
+    choices, low = field.metadata["choices"], field.metadata["low"]
+    if choices and value not in choices:
+        raise UserError(f"config.{name}={value!r}{nearest(value, choices)}")
+    if low is not None and not value >= low:  # also refuses nan
+        raise UserError(f"config.{name}={value!r} is too small; want at least {low}")
+    return value
+
+
+def from_config_dict(fields: Mapping) -> Config:
+    """A checked `Config` from a `ConfigDict` or a plain dict of dicts.
+
+    Raises:
+      UserError: an unknown section or field (with the nearest right name), a value of
+        the wrong type or out of range.
+    """
+    sections = {}
+    for section, values in dict(fields).items():
+        if section not in SECTIONS:
+            raise UserError(
+                f"config.{section}: no such section" + nearest(section, SECTIONS)
+            )
+        known = {f.name: f for f in dataclasses.fields(SECTIONS[section])}
+        checked = {}
+        for name, value in dict(values).items():
+            if name not in known:
+                full = f"{section}.{name}"
+                raise UserError(
+                    f"config.{full}: no such field" + nearest(full, field_names())
+                )
+            checked[name] = _checked(f"{section}.{name}", known[name], value)
+        sections[section] = type(SECTIONS[section])(**checked)
+    return Config(**sections)
+
+
+def to_json(config: Config) -> str:
+    """The config as it is stored in a workdir: data, not code."""
+    return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
+
+
+def from_json(text: str) -> Config:
+    """The inverse of `to_json`."""
+    return from_config_dict(json.loads(text))
+
+
+def differences(old: Config, new: Config) -> dict[str, tuple[Any, Any, bool]]:
+    """Changed fields: `{'train.steps': (old value, new value, safe to change)}`."""
+    changed = {}
+    for section, default in SECTIONS.items():
+        before, after = getattr(old, section), getattr(new, section)
+        for field in dataclasses.fields(default):
+            values = getattr(before, field.name), getattr(after, field.name)
+            if values[0] != values[1]:
+                safe = field.metadata["safe"]
+                changed[f"{section}.{field.name}"] = (*values, safe)
+    return changed

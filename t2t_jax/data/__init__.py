@@ -1,0 +1,1 @@
+"""Text to batches: corpus -> vocab -> prepare -> batching -> feeding."""

@@ -1,0 +1,33 @@
+"""Static batch shapes within a token budget."""
+
+from dataclasses import dataclass
+
+from t2t_jax.errors import UserError
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One static batch shape: [rows, source] and [rows, target] tokens."""
+
+    rows: int
+    source: int
+    target: int
+
+
+def rows_within(batch_tokens: int, source: int, target: int, multiple: int) -> int:
+    """Rows of a batch of these lengths within the budget."""
+    length = max(source, target)
+    rows = batch_tokens // length // multiple * multiple
+    if not rows:
+        raise UserError(
+            f"batch_tokens={batch_tokens} is too small for {multiple} rows "
+            f"(rows_multiple) of {length} tokens: raise it to {multiple * length} or "
+            "more, or lower the row length (row_length, where rows are packed), or "
+            "leave out the longest sentences, which every batching has to hold"
+        )
+    return rows
+
+
+def round_up(n, multiple):
+    """`n`, an integer or an array of them, rounded up to a multiple."""
+    return -(-n // multiple) * multiple

@@ -1,0 +1,1 @@
+"""A trained model to translations: search, translator."""

@@ -1,0 +1,35 @@
+"""Scores a workdir: `python -m t2t_jax.evaluate --workdir=DIR --test=PREFIX`."""
+
+import json
+from pathlib import Path
+
+from absl import flags
+
+from t2t_jax import command
+from t2t_jax.data.corpus import open_corpora
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.evaluation.scores import score_set
+
+
+def define_flags():
+    command.define_workdir_flags()
+    flags.DEFINE_string(
+        "test",
+        None,
+        "PREFIX of two text files, such as news for news.en and news.de (or .gz), or "
+        "grammar:SPLIT; several with commas.",
+        required=True,
+    )
+
+
+def main(_):
+    given = flags.FLAGS
+    translator = Translator.load(given.workdir, given.checkpoint)
+    data = translator.config.data
+    for corpus in open_corpora(given.test, data.source, data.target):
+        scores = score_set(translator, corpus, Path(given.workdir))
+        print(json.dumps(scores, indent=2, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags)

@@ -1,0 +1,1 @@
+"""Translations to numbers: bleu, scores."""

@@ -1,0 +1,74 @@
+"""A translator and a test set -> translations and scores on disk."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from t2t_jax import workdir as workdirs
+from t2t_jax.data.corpus import Corpus
+from t2t_jax.data.prepare import small_pairs
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.evaluation.bleu import corpus_scores
+from t2t_jax.parallel.mesh import make_mesh
+from t2t_jax.training.step import compile_steps
+from t2t_jax.training.validation import cross_entropy_of
+
+SCORES, TRANSLATIONS = "scores", "translations"
+
+
+def score_set(translator: Translator, corpus: Corpus, workdir: Path) -> dict:
+    """Translates and scores one set; earlier results of it are kept beside.
+
+    Writes `scores/SET.json` and `translations/SET.TARGET`, one line for each line of
+    the set. Scores that are there already for the same lines,
+    checkpoints and search are read and nothing is done.
+
+    Returns:
+      What `scores/SET.json` holds: `bleu`, `signature`, `chrf`, `chrf_signature`,
+      `perplexity` (per subword, end of sentence included), `lines`, and what they
+      depend on.
+    """
+    sources, references = zip(*corpus.pairs(), strict=True)
+    made_from = {
+        "set": corpus.place,
+        "lines": len(sources),
+        "sha256": _hash(sources, references),
+        "checkpoints": list(translator.steps),
+        "decode": {
+            name: getattr(translator.config.decode, name)
+            for name in ("beam", "alpha", "extra_length", "max_source")
+        },
+    }
+    name, target = corpus.name, translator.config.data.target
+    path = Path(workdir) / SCORES / f"{name}.json"
+    if path.exists():
+        there = json.loads(path.read_text(encoding="utf-8"))
+        if all(there.get(key) == value for key, value in made_from.items()):
+            return there
+    translations = translator.translate(sources)
+    scores = corpus_scores(translations, references)
+    scores["perplexity"] = perplexity(
+        translator, list(zip(sources, references, strict=True))
+    )
+    lines = path.parent.parent / TRANSLATIONS / f"{name}.{target}"
+    for old in (path, lines):
+        workdirs.keep_earlier(old)
+    workdirs.write_atomically(
+        lines, "".join(f"{line}\n" for line in translations).encode()
+    )
+    content = json.dumps(scores | made_from, indent=2, ensure_ascii=False) + "\n"
+    workdirs.write_atomically(path, content.encode())
+    return scores | made_from
+
+
+def perplexity(translator: Translator, pairs: list[tuple[str, str]]) -> float:
+    """exp of the mean -log p(subword), end of sentence included."""
+    config, vocabulary = translator.config, translator.vocabulary
+    steps = compile_steps(translator.model, config, make_mesh(), vocabulary.bos)
+    tokens = small_pairs(pairs, vocabulary)
+    return cross_entropy_of(steps, translator.parameters, tokens, config)["perplexity"]
+
+
+def _hash(*sides: tuple[str, ...]) -> str:
+    text = "\x00".join("\n".join(side) for side in sides)
+    return hashlib.sha256(text.encode()).hexdigest()

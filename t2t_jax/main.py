@@ -1,0 +1,190 @@
+"""Trains, then scores: `python -m t2t_jax.main --config=configs/tiny.py`.
+
+`train` is the same from Python.
+"""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+
+from t2t_jax import command
+from t2t_jax import config as fields
+from t2t_jax import workdir as workdirs
+from t2t_jax.config import Config
+from t2t_jax.data import prepare
+from t2t_jax.data.corpus import Corpus, GrammarCorpus, open_corpora
+from t2t_jax.data.feeding import feeder_name, plan_for
+from t2t_jax.data.grammar import word_for_word
+from t2t_jax.data.vocab import Vocabulary
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.errors import UserError
+from t2t_jax.evaluation.bleu import corpus_scores
+from t2t_jax.evaluation.scores import score_set
+from t2t_jax.model.transformer import Model, build, compute_dtype
+from t2t_jax.training import loop
+from t2t_jax.training.metrics import say
+from t2t_jax.training.optimizer import schedule
+
+
+def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
+    """Trains a config in a workdir, or continues, then scores its test sets.
+
+    Args:
+      config: of `load_config`, or a `Config`.
+      workdir: a new folder, or that of an earlier run of the same config, which is
+        then continued.
+
+    Returns:
+      Scores by test set, as in `DIR/scores/`.
+
+    Raises:
+      UserError: anything in the config, the data or the workdir that a person can mend.
+    """
+    if not isinstance(config, Config):
+        config = fields.from_config_dict(config)
+    workdir = Path(workdir)
+    training, dev, tests = _open(config)
+    for name, (old, new, _) in workdirs.enter(workdir, config).items():
+        say(f"changed since this workdir was made: {name} {old!r} -> {new!r}")
+    vocabulary = _vocabulary(workdir, training, config)
+    pairs = prepare.training_pairs(training, vocabulary, config.data)
+    dev_lines = [pair for corpus in dev for pair in corpus.pairs()]
+    dev_pairs = prepare.small_pairs(dev_lines, vocabulary) if dev_lines else None
+    model = build(config.model, len(vocabulary))
+    _introduce(config, workdir, model, vocabulary, pairs, dev_lines)
+
+    evaluate = DevTranslations(config, vocabulary, model, dev_lines, workdir)
+    first = loop.run(config, workdir, model, vocabulary.bos, pairs, dev_pairs, evaluate)
+    if first >= config.train.steps:
+        say(
+            f"{workdir} is finished: {first:,} of {config.train.steps:,} steps are "
+            "trained"
+        )
+    return score_all(workdir, tests)
+
+
+def _open(config: Config) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
+    data = config.data
+    if not data.train:
+        raise UserError(
+            "config.data.train is empty; name the training text: --config.data.train="
+            "PREFIX for the files PREFIX.en and PREFIX.de, or grammar:train"
+        )
+    places = data.train, data.dev, data.test
+    return tuple(open_corpora(p, data.source, data.target, data.dir) for p in places)
+
+
+def _vocabulary(workdir: Path, training: list[Corpus], config: Config) -> Vocabulary:
+    """The workdir's tokenizer; the first time, it is made from the training text."""
+    if not (workdir / "tokenizer.model").exists():
+        say("making the tokenizer")
+        made = prepare.tokenizer(training, config.data)
+        workdirs.write_atomically(workdir / "tokenizer.model", made.model)
+    return workdirs.read_vocabulary(workdir)
+
+
+def _introduce(
+    config, workdir, model: Model, vocabulary, pairs: prepare.Pairs, dev_lines
+):
+    """Says what is about to be trained."""
+    data, plan = config.data, plan_for(pairs, config.data, config.train.seed, epoch=0)
+    left_out = ", ".join(f"{n:,} {why}" for why, n in pairs.dropped.items() if n)
+    shapes = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in plan.shapes)
+    peak_step = min(config.train.steps, config.train.warmup)
+    peak = float(schedule(config)(peak_step - 1))
+    devices = jax.devices()
+    say(f"workdir     {workdir}")
+    say(
+        f"model       {model.count():,} parameters, vocabulary {len(vocabulary):,}, "
+        f"{compute_dtype(config.model).name} on {len(devices)} {devices[0].device_kind}"
+    )
+    say(
+        f"data        {len(pairs):,} training pairs"
+        + (f" (left out: {left_out})" if left_out else "")
+        + f", {len(dev_lines):,} dev pairs, fed by {feeder_name(data)}"
+    )
+    say(
+        f"batches     {len(plan):,} an epoch, {plan.efficiency:.1%} real tokens, "
+        f"{shapes}"
+    )
+    say(
+        f"training    {config.train.steps:,} steps, "
+        f"{config.train.steps / len(plan):.1f} epochs, peak learning rate {peak:.2e} "
+        f"at step {peak_step:,}"
+    )
+
+
+class DevTranslations:
+    """Scores real beam-search translations of the first lines of the dev set."""
+
+    def __init__(self, config: Config, vocabulary, model, dev_lines, workdir: Path):
+        self._lines = dev_lines[: config.train.dev_lines]
+        self._make = lambda parameters, step: Translator(
+            config, vocabulary, model, parameters, [step]
+        )
+
+    def __call__(self, parameters, step: int) -> dict[str, float]:
+        if not self._lines:
+            return {}
+        sources, references = zip(*self._lines, strict=True)
+        translations = self._make(parameters, step).translate(sources)
+        scores = corpus_scores(translations, references)
+        for row in np.random.default_rng(step).choice(len(sources), 2):
+            say(f"  source       {sources[row]}")
+            say(f"  translation  {translations[row]}")
+            say(f"  reference    {references[row]}")
+        return {"bleu": scores["bleu"], "chrf": scores["chrf"]}
+
+
+def score_all(workdir: Path, tests: list[Corpus]) -> dict[str, dict]:
+    """Scores test sets with the average of the last checkpoints, and prints a table."""
+    if not tests:
+        return {}
+    translator = Translator.load(workdir)
+    steps = ", ".join(f"{s:,}" for s in translator.steps)
+    say(
+        f"scoring with the average of steps {steps}; translations are in "
+        f"{workdir}/translations"
+    )
+    scores = {}
+    for corpus in tests:
+        scores[corpus.name] = score = score_set(translator, corpus, workdir)
+        say(_table_row(corpus, score))
+    return scores
+
+
+def _table_row(corpus: Corpus, score: dict) -> str:
+    row = (
+        f"{corpus.name:12} {score['lines']:6,} lines   BLEU {score['bleu']:5.1f}   "
+        f"chrF {score['chrf']:5.1f}   perplexity {score['perplexity']:.3f}"
+    )
+    if isinstance(corpus, GrammarCorpus) and corpus.source == "en":
+        sources, references = zip(*corpus.pairs(), strict=True)
+        words = [word_for_word(line) for line in sources]
+        row += (
+            f"   (word for word: BLEU {corpus_scores(words, references)['bleu']:.1f})"
+        )
+    return row
+
+
+def define_flags():
+    config_flags.DEFINE_config_file(
+        "config",
+        "configs/tiny.py",
+        "A file of configs/; --config.SECTION.FIELD=VALUE changes a field.",
+    )
+    flags.DEFINE_string(
+        "workdir", None, "Where the run is kept; runs/NAME of the config if not given."
+    )
+
+
+def main(_):
+    name = command.config_name(flags.FLAGS["config"].config_filename)
+    train(flags.FLAGS.config, flags.FLAGS.workdir or Path("runs") / name)
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags)

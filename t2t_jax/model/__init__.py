@@ -1,0 +1,1 @@
+"""The Transformer (section 3): layers -> positions -> attention -> transformer."""

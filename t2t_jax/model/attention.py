@@ -1,0 +1,108 @@
+"""Attention (section 3.2).
+
+Shape suffixes: b batch, t queries, s keys, d model width, h heads, k head width.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+
+from t2t_jax.config import ModelConfig
+from t2t_jax.errors import UserError, nearest
+from t2t_jax.model.layers import weight
+
+
+class KV(NamedTuple):
+    """What attention remembers: keys and values, [batch, source, heads, head width]."""
+
+    k_bshk: Array
+    v_bshk: Array
+
+
+class Mask(NamedTuple):
+    """Which key a query may see, said by structure and not by a [t, s] array.
+
+    Attributes:
+      query_segment_bt, key_segment_bs: int, a sentence's number in its row, 0 for
+        padding; a query sees the keys of its own segment.
+      first: None, or for causal masks the index among the keys of the first query:
+        query t sees the keys up to `first + t`.
+    """
+
+    query_segment_bt: Array
+    key_segment_bs: Array
+    first: Array | int | None = None
+
+    def allowed(self) -> Array:
+        """bool [b, 1, t, s]."""
+        query_bt, key_bs = self.query_segment_bt, self.key_segment_bs
+        allowed_bts = query_bt[:, :, None] == key_bs[:, None, :]
+        if self.first is not None:
+            t = jnp.arange(query_bt.shape[1])[:, None] + self.first
+            allowed_bts &= jnp.arange(key_bs.shape[1]) <= t
+        return allowed_bts[:, None]
+
+    def bias(self) -> Array:
+        """float32 [b, 1, t, s]: what is added to the scores, 0 or -1e9.
+
+        Finite, so that a query of padding, which may see nothing, stays a number.
+        """
+        return jnp.where(self.allowed(), jnp.float32(0), jnp.float32(-1e9))
+
+
+def attention_weights(q_bthk: Array, kv: KV, mask: Mask) -> Array:
+    """softmax(q k^T / sqrt(head width)) in float32, [b, h, t, s] (equation 1)."""
+    scale = q_bthk.shape[-1] ** -0.5
+    scores_bhts = jnp.einsum("bthk,bshk->bhts", q_bthk * scale, kv.k_bshk)
+    return jax.nn.softmax(scores_bhts.astype(jnp.float32) + mask.bias())
+
+
+def dense(q_bthk: Array, kv: KV, mask: Mask, key: Array | None) -> Array:
+    """Scaled dot-product attention (section 3.2.1, equation 1); softmax in float32.
+
+    `key` is the dropout key, for variants that drop attention weights; the paper does
+    not (section 5.4).
+    """
+    weights_bhts = attention_weights(q_bthk, kv, mask).astype(q_bthk.dtype)
+    return jnp.einsum("bhts,bshk->bthk", weights_bhts, kv.v_bshk)
+
+
+ATTENTION = {"dense": dense}  # Add your variant here: same signature.
+
+
+class Attention(nnx.Module):
+    """Multi-head attention (section 3.2.2), without biases."""
+
+    def __init__(self, config: ModelConfig, key: Array):
+        if config.attention not in ATTENTION:
+            raise UserError(
+                f"config.model.attention={config.attention!r}"
+                + nearest(config.attention, ATTENTION)
+            )
+        self.variant = config.attention
+        width = {"width": config.width}
+        head_width = config.head_width or config.width // config.heads
+        heads = {"heads": config.heads, "head": head_width}
+        q, k, v, o = jax.random.split(key, 4)
+        self.query = weight(q, width, heads)
+        self.key = weight(k, width, heads)
+        self.value = weight(v, width, heads)
+        self.out = weight(o, heads, width)
+
+    def ask(self, x_btd: Array) -> Array:
+        """The queries, [b, t, h, k]."""
+        return jnp.einsum("btd,dhk->bthk", x_btd, self.query[...].astype(x_btd.dtype))
+
+    def remember(self, x_bsd: Array) -> KV:
+        """The keys and values of what may be attended to."""
+        dtype = x_bsd.dtype
+        k_bshk = jnp.einsum("bsd,dhk->bshk", x_bsd, self.key[...].astype(dtype))
+        v_bshk = jnp.einsum("bsd,dhk->bshk", x_bsd, self.value[...].astype(dtype))
+        return KV(k_bshk, v_bshk)
+
+    def __call__(self, x_btd: Array, kv: KV, mask: Mask, key=None) -> Array:
+        y_bthk = ATTENTION[self.variant](self.ask(x_btd), kv, mask, key)
+        return jnp.einsum("bthk,hkd->btd", y_bthk, self.out[...].astype(x_btd.dtype))

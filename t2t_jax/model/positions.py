@@ -1,0 +1,17 @@
+"""What a model is told of the order of words (section 3.5): added to the embeddings."""
+
+import numpy as np
+
+
+def sinusoids(length: int, width: int) -> np.ndarray:
+    """The paper's table: sin at 2i, cos at 2i+1, of position / 10000^(2i / width).
+
+    Returns:
+      float32 [length, width], computed in float64.
+    """
+    positions = np.arange(length)[:, None]
+    angles = positions / 10000 ** (np.arange(0, width, 2) / width)
+    table = np.empty((length, width), np.float32)
+    table[:, 0::2] = np.sin(angles)
+    table[:, 1::2] = np.cos(angles)
+    return table

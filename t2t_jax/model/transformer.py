@@ -1,0 +1,298 @@
+"""The encoder-decoder Transformer (section 3, figure 1).
+
+A model is a pair: a definition (what a module is, without arrays) and parameters (a
+plain dict of arrays). `build` makes the first and a function for the second; inside
+`jax.jit`, `nnx.merge(definition, parameters)` gives the module back, free of charge.
+
+Shape suffixes: b batch, n beams, s source, t target, d model width, v vocabulary,
+h heads, k head width.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+
+from t2t_jax.config import ModelConfig
+from t2t_jax.errors import UserError
+from t2t_jax.model import positions
+from t2t_jax.model.attention import KV, Attention, Mask
+from t2t_jax.model.layers import FeedForward, LayerNorm, SubLayer, dropout, keys
+
+Parameters = dict[str, Any]
+
+
+class Embedding(nnx.Module):
+    """One matrix for source, target and output (section 3.4), and the positions."""
+
+    def __init__(self, config: ModelConfig, vocab_size: int, key: Array):
+        token_key, position_key = jax.random.split(key)
+        self.config = config
+        std = config.width**-0.5
+        table_vd = std * jax.random.normal(token_key, (vocab_size, config.width))
+        self.tokens = nnx.Param(table_vd, axes=("vocab", "width"))
+        if config.positions == "learned":  # Table 3, row (E)
+            shape = (config.max_positions, config.width)
+            table_pd = std * jax.random.normal(position_key, shape)
+            self.positions = nnx.Param(table_pd, axes=("positions", "width"))
+
+    def __call__(self, tokens_bt: Array, position_bt: Array, limit: int, key) -> Array:
+        """Embeds tokens at positions < `limit` (static)."""
+        config = self.config
+        x_btd = self.tokens[...][tokens_bt] * config.width**0.5
+        x_btd += self.position_table(limit)[position_bt]
+        return dropout(x_btd.astype(compute_dtype(config)), config.dropout, key)
+
+    def position_table(self, limit: int) -> Array:
+        """float32 [at least limit, d]."""
+        if self.config.positions == "sinusoid":
+            return jnp.asarray(positions.sinusoids(limit, self.config.width))
+        if limit > self.config.max_positions:
+            raise UserError(
+                f"a row of {limit} tokens, but config.model.max_positions="
+                f"{self.config.max_positions}; learned positions end there: shorten "
+                "the rows, raise it, or use config.model.positions='sinusoid'"
+            )
+        return self.positions[...]
+
+    def logits(self, x_btd: Array) -> Array:
+        """float32 [b, t, v]: the pre-softmax linear transformation (section 3.4)."""
+        table_vd = self.tokens[...].astype(x_btd.dtype)
+        return jnp.einsum(
+            "btd,vd->btv", x_btd, table_vd, preferred_element_type=jnp.float32
+        )
+
+
+class EncoderLayer(nnx.Module):
+    """Self-attention, feed-forward (section 3.1)."""
+
+    def __init__(self, config: ModelConfig, key: Array):
+        attention_key, ff_key = jax.random.split(key)
+        self.attention = Attention(config, attention_key)
+        self.attention_sub = SubLayer(config)
+        self.ff = FeedForward(config, ff_key)
+        self.ff_sub = SubLayer(config)
+
+    def __call__(self, x_bsd: Array, mask: Mask, key: Array | None) -> Array:
+        key = keys(key)
+        y_bsd = self.attention_sub.enter(x_bsd)
+        y_bsd = self.attention(y_bsd, self.attention.remember(y_bsd), mask, next(key))
+        x_bsd = self.attention_sub.leave(x_bsd, y_bsd, next(key))
+        y_bsd = self.ff(self.ff_sub.enter(x_bsd))
+        return self.ff_sub.leave(x_bsd, y_bsd, next(key))
+
+
+class DecoderLayer(nnx.Module):
+    """Masked self-attention, attention to the source, feed-forward (section 3.1)."""
+
+    def __init__(self, config: ModelConfig, key: Array):
+        self_key, cross_key, ff_key = jax.random.split(key, 3)
+        self.attention = Attention(config, self_key)
+        self.attention_sub = SubLayer(config)
+        self.cross = Attention(config, cross_key)
+        self.cross_sub = SubLayer(config)
+        self.ff = FeedForward(config, ff_key)
+        self.ff_sub = SubLayer(config)
+
+    def __call__(
+        self, x_btd, past: "Past | None", mask, source_kv, source_mask, key=None
+    ):
+        """Returns the output and the keys and values of self-attention.
+
+        `past`: what earlier steps remembered, with room for this one; None when all
+        target positions are here at once. Batch rows of the target may be a multiple
+        of the source's: beams of one sentence attend to one memory, as if they were
+        more positions of one row.
+        """
+        key = keys(key)
+        y_btd = self.attention_sub.enter(x_btd)
+        kv = self.attention.remember(y_btd)
+        if past is not None:
+            kv = past.with_new(kv)
+        y_btd = self.attention(y_btd, kv, mask, next(key))
+        x_btd = self.attention_sub.leave(x_btd, y_btd, next(key))
+
+        y_btd = self.cross_sub.enter(x_btd)
+        y_bqd = y_btd.reshape(source_kv.k_bshk.shape[0], -1, y_btd.shape[-1])
+        y_bqd = self.cross(y_bqd, source_kv, source_mask, next(key))
+        x_btd = self.cross_sub.leave(x_btd, y_bqd.reshape(x_btd.shape), next(key))
+
+        y_btd = self.ff(self.ff_sub.enter(x_btd))
+        return self.ff_sub.leave(x_btd, y_btd, next(key)), kv
+
+
+class Past(NamedTuple):
+    """The keys and values of earlier steps, and the index where the next ones go."""
+
+    kv: KV
+    at: Array | int
+
+    def with_new(self, new: KV) -> KV:
+        """[b, room, h, k] with the new ones in place."""
+        return jax.tree.map(
+            lambda old, x: jax.lax.dynamic_update_slice_in_dim(old, x, self.at, axis=1),
+            self.kv,
+            new,
+        )
+
+
+class Memory(NamedTuple):
+    """What decoding needs of the source: a KV a decoder layer, and the segments."""
+
+    kvs: list[KV]
+    segment_bs: Array
+
+
+class Transformer(nnx.Module):
+    """The paper's model: called for training; `remember` and `step` for decoding."""
+
+    def __init__(self, config: ModelConfig, vocab_size: int, key: Array):
+        self.config = config
+        embedding_key, *layer_keys = jax.random.split(key, 1 + 2 * config.layers)
+        encoder_keys, decoder_keys = layer_keys[::2], layer_keys[1::2]
+        self.embedding = Embedding(config, vocab_size, embedding_key)
+        self.encoder = nnx.List([EncoderLayer(config, k) for k in encoder_keys])
+        self.decoder = nnx.List([DecoderLayer(config, k) for k in decoder_keys])
+        if config.norm == "pre":  # its last sub-layer would leave unnormalised
+            self.encoder_norm = LayerNorm(config.width)
+            self.decoder_norm = LayerNorm(config.width)
+
+    def encode(self, source_bs, segment_bs, position_bs, key=None) -> Array:
+        """The encoder's output, [b, s, d]."""
+        key = keys(key)
+        limit = source_bs.shape[1]
+        x_bsd = self.embedding(source_bs, position_bs, limit, next(key))
+        mask = Mask(segment_bs, segment_bs)
+        for layer in self.encoder:
+            x_bsd = layer(x_bsd, mask, next(key))
+        return self.encoder_norm(x_bsd) if self.config.norm == "pre" else x_bsd
+
+    def remember(self, source_bs, segment_bs, position_bs, key=None) -> Memory:
+        """Encodes the source and makes every decoder layer's keys and values of it."""
+        x_bsd = self.encode(source_bs, segment_bs, position_bs, key)
+        return Memory(
+            [layer.cross.remember(x_bsd) for layer in self.decoder], segment_bs
+        )
+
+    def __call__(self, batch: dict[str, Array], key: Array | None = None) -> Array:
+        """Teacher-forced logits, float32 [b, t, v], of a batch of `data/batching.py`.
+
+        Args:
+          batch: int32 arrays `source`, `source_segment`, `source_position` [b, s] and
+            `target_input`, `target_segment`, `target_position` [b, t].
+          key: for dropout; None turns it off.
+        """
+        source_key, target_key = None, None
+        if key is not None:
+            source_key, target_key = jax.random.split(key)
+        memory = self.remember(
+            batch["source"],
+            batch["source_segment"],
+            batch["source_position"],
+            source_key,
+        )
+        key = keys(target_key)
+        tokens_bt, segment_bt = batch["target_input"], batch["target_segment"]
+        x_btd = self.embedding(
+            tokens_bt, batch["target_position"], tokens_bt.shape[1], next(key)
+        )
+        mask = Mask(segment_bt, segment_bt, first=0)
+        source_mask = Mask(segment_bt, memory.segment_bs)
+        for layer, kv in zip(self.decoder, memory.kvs, strict=True):
+            x_btd, _ = layer(x_btd, None, mask, kv, source_mask, next(key))
+        return self._logits(x_btd)
+
+    def _logits(self, x_btd: Array) -> Array:
+        if self.config.norm == "pre":
+            x_btd = self.decoder_norm(x_btd)
+        return self.embedding.logits(x_btd)
+
+    def empty_cache(self, batch: int, beams: int, length: int) -> list[KV]:
+        """Room for `length` steps: a KV of zeros [b, n, length, h, k] a layer."""
+        heads, width = self.decoder[0].attention.key.shape[1:]
+        zeros = jnp.zeros(
+            (batch, beams, length, heads, width), compute_dtype(self.config)
+        )
+        return [KV(zeros, zeros) for _ in self.decoder]
+
+    def step(self, memory: Memory, cache: list[KV], token_bn: Array, position):
+        """One decoding step of n hypotheses for each of b sentences.
+
+        Args:
+          memory: of `remember`, for the b sentences.
+          cache: of `empty_cache`, or the one that the last step returned.
+          token_bn: the token before `position` (BOS at 0).
+          position: int scalar, the same for all.
+
+        Returns:
+          float32 logits [b, n, v] of the token at `position`, and the cache with it.
+        """
+        b, n = token_bn.shape
+        length = cache[0].k_bshk.shape[2]
+        position_rt = jnp.full((b * n, 1), position)
+        x_rtd = self.embedding(token_bn.reshape(b * n, 1), position_rt, length, None)
+        ones = jnp.ones((b * n, length), jnp.int32)  # one segment, none of it padding
+        mask = Mask(ones[:, :1], ones, first=position)
+        source_mask = Mask(jnp.ones((b, n), jnp.int32), memory.segment_bs)
+        new_cache = []
+        for layer, past, kv in zip(self.decoder, cache, memory.kvs, strict=True):
+            past = jax.tree.map(lambda x: x.reshape(b * n, *x.shape[2:]), past)
+            x_rtd, past = layer(x_rtd, Past(past, position), mask, kv, source_mask)
+            new_cache.append(
+                jax.tree.map(lambda x: x.reshape(b, n, *x.shape[1:]), past)
+            )
+        return self._logits(x_rtd).reshape(b, n, -1), new_cache
+
+
+def compute_dtype(config: ModelConfig) -> jnp.dtype:
+    """Of activations: bfloat16 where the hardware multiplies it natively."""
+    if config.dtype != "auto":
+        return jnp.dtype(config.dtype)
+    device = jax.devices()[0]
+    native = device.platform == "tpu" or (
+        device.platform == "gpu"
+        and float(getattr(device, "compute_capability", 0)) >= 8
+    )
+    return jnp.dtype(jnp.bfloat16 if native else jnp.float32)
+
+
+class Model(NamedTuple):
+    """A model without its numbers.
+
+    Attributes:
+      definition: for `nnx.merge(definition, parameters)`.
+      init: key -> parameters, a plain nested dict of float32 arrays.
+      shapes: the parameters as `jax.ShapeDtypeStruct`s.
+      axes: the logical axis names of each parameter, in the same dict.
+    """
+
+    definition: nnx.GraphDef
+    init: Callable[[Array], Parameters]
+    shapes: Parameters
+    axes: Parameters
+
+    def count(self) -> int:
+        """The number of parameters."""
+        return sum(x.size for x in jax.tree.leaves(self.shapes))
+
+
+def build(config: ModelConfig, vocab_size: int) -> Model:
+    """The model of a config, without allocating anything."""
+
+    def make(key):
+        return Transformer(config, vocab_size, key)
+
+    def init(key):
+        return nnx.to_pure_dict(nnx.split(make(key))[1])
+
+    abstract = nnx.eval_shape(make, jax.random.key(0))
+    definition, state = nnx.split(abstract)
+    axes = jax.tree.map(
+        lambda variable: variable.get_metadata()["axes"],
+        state,
+        is_leaf=lambda x: isinstance(x, nnx.Variable),
+    )
+    return Model(definition, init, nnx.to_pure_dict(state), nnx.to_pure_dict(axes))

@@ -1,0 +1,1 @@
+"""Where arrays live: mesh of devices, logical axes -> mesh axes."""

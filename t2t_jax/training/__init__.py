@@ -1,0 +1,1 @@
+"""Logits to a trained model: loss, optimizer, step, checkpoint, metrics, loop."""

@@ -1,0 +1,135 @@
+"""Checkpoints, written by Orbax: asynchronous, whole or absent.
+
+    DIR/checkpoints/state/STEP        a TrainState and its data position; the last 2
+    DIR/checkpoints/parameters/STEP   parameters alone; as many as are averaged
+
+A run continues from the first kind; a translator reads the second.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from t2t_jax.data.feeding import Position
+from t2t_jax.errors import UserError
+from t2t_jax.model.transformer import Parameters
+from t2t_jax.training.step import TrainState
+
+KEEP_STATES = 2
+
+
+class Checkpoints:
+    """The checkpoints of a run, for the run that writes them."""
+
+    def __init__(self, workdir: Path, keep_parameters: int):
+        folder = Path(workdir).absolute() / "checkpoints"
+        self._states, self._parameters = (
+            ocp.CheckpointManager(
+                folder / kind,
+                options=ocp.CheckpointManagerOptions(max_to_keep=keep, create=True),
+            )
+            for kind, keep in (("state", KEEP_STATES), ("parameters", keep_parameters))
+        )
+
+    def save(self, state: TrainState, position: Position, average: bool) -> None:
+        """Saves the state, and the parameters alone where they are to be averaged.
+
+        Returns when the arrays are copied; the writing goes on behind.
+        """
+        step = int(state.step)
+        if average:
+            self._replace(self._parameters, step, parameters=state.parameters)
+        self._replace(
+            self._states, step, state=state._asdict(), position=position._asdict()
+        )
+
+    def _replace(self, manager: ocp.CheckpointManager, step: int, **items: Any) -> None:
+        """Saves; a checkpoint of this step that a killed run left behind is the same
+        state, made again, and gives way."""
+        if step in manager.all_steps():
+            manager.delete(step)
+        save = {
+            name: ocp.args.JsonSave(item) if name == "position" else _save(item)
+            for name, item in items.items()
+        }
+        manager.save(step, args=ocp.args.Composite(**save), force=True)
+
+    def restore(self, shapes: TrainState) -> tuple[TrainState, Position] | None:
+        """The newest state, laid out as `shapes` says, or None before the first."""
+        step = self._states.latest_step()
+        if step is None:
+            return None
+        args = ocp.args.Composite(
+            state=ocp.args.StandardRestore(shapes._asdict()),
+            position=ocp.args.JsonRestore(),
+        )
+        restored = self._states.restore(step, args=args)
+        return TrainState(**restored.state), Position(**restored.position)
+
+    def wait(self) -> None:
+        """Returns when all that was saved is on disk."""
+        self._states.wait_until_finished()
+        self._parameters.wait_until_finished()
+
+    def close(self) -> None:
+        """Waits, and ends the threads that write."""
+        self._states.close()
+        self._parameters.close()
+
+
+def _save(tree: Any) -> ocp.args.StandardSave:
+    return ocp.args.StandardSave(tree)
+
+
+def parameter_steps(workdir: Path) -> list[int]:
+    """The steps whose parameters are kept, ascending."""
+    folder = Path(workdir) / "checkpoints" / "parameters"
+    if not folder.is_dir():
+        return []
+    return sorted(int(f.name) for f in folder.iterdir() if re.fullmatch(r"\d+", f.name))
+
+
+def read_parameters(workdir: Path, step: int, shapes: Parameters) -> Parameters:
+    """The parameters of one step, as NumPy arrays of the model's `shapes`.
+
+    Raises:
+      UserError: there is no such checkpoint, or it is of a model of other shapes.
+    """
+    folder = Path(workdir).absolute() / "checkpoints" / "parameters"
+    if step not in (steps := parameter_steps(workdir)):
+        raise UserError(f"{folder} has no step {step}; it has {steps or 'none yet'}")
+    restore = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), shapes)
+    with ocp.PyTreeCheckpointer() as reader:
+        tree = reader.restore(
+            folder / str(step) / "parameters",
+            ocp.args.PyTreeRestore(item=shapes, restore_args=restore),
+        )
+    for path, (got, wanted) in _paired(tree, shapes):
+        if got.shape != wanted.shape:
+            raise UserError(
+                f"{folder / str(step)}: {path} has shape {got.shape}; the workdir's "
+                f"config makes it {wanted.shape}"
+            )
+    return tree
+
+
+def _paired(tree, shapes):
+    leaves, _ = jax.tree.flatten_with_path(tree)
+    for (path, got), wanted in zip(leaves, jax.tree.leaves(shapes), strict=True):
+        yield jax.tree_util.keystr(path), (got, wanted)
+
+
+def average(workdir: Path, steps: Sequence[int], shapes: Parameters) -> Parameters:
+    """The mean of the parameters of some steps (section 6.1), read one at a time.
+
+    Summed in float64, so that the order of the steps does not matter.
+    """
+    total = jax.tree.map(lambda x: np.zeros(x.shape, np.float64), shapes)
+    for step in steps:
+        total = jax.tree.map(np.add, total, read_parameters(workdir, step, shapes))
+    return jax.tree.map(lambda x: (x / len(steps)).astype(np.float32), total)

@@ -1,0 +1,109 @@
+"""What a person sees of a run, and what is kept of it.
+
+A live progress bar in a terminal and plain lines elsewhere; `metrics.jsonl`, one object
+a line; TensorBoard files, written without TensorFlow.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import tensorboardX
+import tqdm
+
+
+class JsonLines:
+    """Appends objects to a file, each once.
+
+    A run that was killed makes some steps again: an object whose step and kind the file
+    already holds is not written twice. Half a line left by a crash is cut off.
+    """
+
+    def __init__(self, path: Path):
+        self._last: dict[str, int] = {}  # kind -> last step
+        whole = 0
+        if path.exists():
+            with open(path, "rb") as f:
+                for line in f:
+                    if not line.endswith(b"\n"):
+                        break
+                    whole += len(line)
+                    entry = json.loads(line)
+                    kind = entry.get("kind", "")
+                    self._last[kind] = max(self._last.get(kind, -1), entry["step"])
+        self._file = path.open("ab")
+        if self._file.tell() != whole:
+            self._file.truncate(whole)
+
+    def write(self, step: int, kind: str, values: dict[str, float]) -> bool:
+        """Writes one object; False if this step of this kind is there already."""
+        if step <= self._last.get(kind, -1):
+            return False
+        self._last[kind] = step
+        entry = {"step": step, "kind": kind, **values}
+        self._file.write(json.dumps(entry).encode() + b"\n")
+        self._file.flush()
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Watch:
+    """Tells of a run on the screen and in the workdir's files."""
+
+    def __init__(self, workdir: Path, first_step: int, steps: int):
+        self._lines = JsonLines(workdir / "metrics.jsonl")
+        self._board = tensorboardX.SummaryWriter(
+            str(workdir / "tensorboard"), purge_step=first_step + 1, flush_secs=30
+        )
+        self._bar = tqdm.tqdm(
+            total=steps,
+            initial=first_step,
+            unit="step",
+            desc="train",
+            dynamic_ncols=True,
+            disable=not sys.stderr.isatty(),
+        )
+        self._steps = steps
+
+    def record(self, step: int, kind: str, values: dict[str, float]) -> None:
+        """Keeps metrics of a step; `kind` is `train` or `dev`."""
+        if self._lines.write(step, kind, values):
+            for name, value in values.items():
+                self._board.add_scalar(f"{kind}/{name}", value, step)
+
+    def progress(
+        self, step: int, values: dict[str, float], seconds_left: float
+    ) -> None:
+        """Shows where training is: the bar in a terminal, a line elsewhere."""
+        shown = {
+            "loss": f"{values['loss']:.3f}",
+            "tokens/s": f"{values['tokens_per_second']:,.0f}",
+        }
+        if values["skipped"]:
+            shown["skipped"] = f"{values['skipped']:.0f}"
+        if not self._bar.disable:
+            self._bar.set_postfix(shown, refresh=False)
+            self._bar.update(step - self._bar.n)
+        else:
+            told = "  ".join(f"{name} {value}" for name, value in shown.items())
+            left = tqdm.tqdm.format_interval(seconds_left)
+            self.say(f"step {step:,}/{self._steps:,}  {told}  left {left}")
+
+    def say(self, text: str = "") -> None:
+        """Prints a line above the bar."""
+        say(text)
+
+    def close(self) -> None:
+        """Ends the bar and the files."""
+        self._bar.close()
+        self._board.close()
+        self._lines.close()
+
+
+def say(text: str = "") -> None:
+    """Prints a line for a person, above any progress bar."""
+    tqdm.tqdm.write(text, file=sys.stderr, end=os.linesep if os.name == "nt" else "\n")
+    sys.stderr.flush()

@@ -1,0 +1,175 @@
+"""One update, as a pure function of state and batch.
+
+Shape suffixes: b batch, t target.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from jax import Array
+from jax.sharding import Mesh
+
+from t2t_jax.config import Config
+from t2t_jax.model.transformer import Model, Parameters
+from t2t_jax.parallel import mesh as meshes
+from t2t_jax.training.loss import cross_entropy
+from t2t_jax.training.optimizer import adam, schedule
+
+Batch = dict[str, Array]
+
+
+class TrainState(NamedTuple):
+    """All that training carries from step to step. What is not here is not kept."""
+
+    parameters: Parameters
+    optimizer: optax.OptState
+    step: Array  # batches seen
+    skipped: Array  # updates left out because a gradient was not finite
+    skipped_in_a_row: Array
+
+
+def initial_state(model: Model, optimizer: optax.GradientTransformation, seed: int):
+    """The state before the first step."""
+    parameters = model.init(jax.random.key(seed))
+    zeros = [jnp.zeros((), jnp.int32) for _ in range(3)]
+    return TrainState(parameters, optimizer.init(parameters), *zeros)
+
+
+def teacher_forcing(batch: Batch, bos: int) -> Batch:
+    """Adds the decoder's input: targets moved right by one, behind BOS (figure 1)."""
+    moved_bt = jnp.roll(batch["target"], 1, axis=1)
+    input_bt = jnp.where(batch["target_position"] == 0, bos, moved_bt)
+    return batch | {"target_input": input_bt}
+
+
+def loss_sums(module, batch: Batch, smoothing: float, bos: int, key=None):
+    """Sums over the real target tokens: (smoothed loss, -log p, number of tokens)."""
+    logits_btv = module(teacher_forcing(batch, bos), key)
+    loss_bt, nll_bt = cross_entropy(logits_btv, batch["target"], smoothing)
+    real_bt = batch["target_segment"] > 0
+    sums = [jnp.sum(x_bt, where=real_bt) for x_bt in (loss_bt, nll_bt)]
+    return *sums, jnp.sum(real_bt)
+
+
+def train_step(
+    state: TrainState, batch: Batch, *, definition, config: Config, bos: int
+):
+    """One update. All randomness comes from (seed, step), so resuming is exact.
+
+    The loss is the mean over the real target tokens of the whole batch. A gradient that
+    is not finite changes nothing but the counters.
+
+    Returns:
+      The new state, and float32 scalars: `loss`, `nll` (means), `tokens`,
+      `gradient_norm`, `learning_rate`, `skipped`, `skipped_in_a_row`.
+    """
+    train = config.train
+    key = jax.random.fold_in(jax.random.key(train.seed), state.step)
+
+    def mean_loss(parameters):
+        module = nnx.merge(definition, parameters)
+        loss, nll, tokens = loss_sums(module, batch, train.label_smoothing, bos, key)
+        tokens = jnp.maximum(tokens, 1)
+        return loss / tokens, (nll / tokens, tokens)
+
+    gradient = jax.value_and_grad(mean_loss, has_aux=True)
+    (loss, (nll, tokens)), gradients = gradient(state.parameters)
+    norm = optax.global_norm(gradients)
+    finite = jnp.isfinite(norm) & jnp.isfinite(loss)
+
+    updates, optimizer = adam(config).update(
+        gradients, state.optimizer, state.parameters
+    )
+    parameters = optax.apply_updates(state.parameters, updates)
+    parameters, optimizer = jax.tree.map(
+        lambda new, old: jnp.where(finite, new, old),
+        (parameters, optimizer),
+        (state.parameters, state.optimizer),
+    )
+    metrics = {
+        "loss": loss,
+        "nll": nll,
+        "tokens": tokens,
+        "gradient_norm": norm,
+        "learning_rate": schedule(config)(_updates_made(state)),
+        "skipped": state.skipped + ~finite,
+        "skipped_in_a_row": jnp.where(finite, 0, state.skipped_in_a_row + 1),
+    }
+    new = TrainState(
+        parameters,
+        optimizer,
+        step=state.step + 1,
+        skipped=metrics["skipped"],
+        skipped_in_a_row=metrics["skipped_in_a_row"],
+    )
+    return new, metrics
+
+
+def _updates_made(state: TrainState) -> Array:
+    return state.step - state.skipped
+
+
+def state_shardings(model: Model, config: Config, mesh: Mesh) -> TrainState:
+    """Where each array of the state lies: Adam's moments beside their parameters."""
+    parameters = meshes.shardings(mesh, model.axes)
+    whole = meshes.sharding(mesh, ())
+    optimizer = adam(config)
+    shapes = jax.eval_shape(optimizer.init, model.shapes)
+    moments = optax.tree_utils.tree_map_params(
+        optimizer,
+        lambda _, where: where,
+        shapes,
+        parameters,
+        transform_non_params=lambda _: whole,
+    )
+    return TrainState(parameters, moments, whole, whole, whole)
+
+
+class Steps(NamedTuple):
+    """The jitted functions of a run, on a mesh.
+
+    Attributes:
+      mesh: the devices.
+      shapes: of the TrainState, with the place of each array.
+      init: () -> TrainState, made where it lies.
+      train: (state, batch) -> (state, metrics); the state given is used up.
+      evaluate: (parameters, batch) -> (sum of -log p, number of tokens).
+    """
+
+    mesh: Mesh
+    shapes: TrainState
+    init: Any
+    train: Any
+    evaluate: Any
+
+
+def compile_steps(model: Model, config: Config, mesh: Mesh, bos: int) -> Steps:
+    """Jits the functions of a run; nothing is compiled before its first use."""
+    where = state_shardings(model, config, mesh)
+    whole = meshes.sharding(mesh, ())
+    train = partial(train_step, definition=model.definition, config=config, bos=bos)
+
+    def evaluate(parameters, batch):
+        module = nnx.merge(model.definition, parameters)
+        return loss_sums(module, batch, 0.0, bos)[1:]
+
+    init = jax.jit(
+        lambda: initial_state(model, adam(config), config.train.seed),
+        out_shardings=where,
+    )
+    shapes = jax.tree.map(
+        lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+        jax.eval_shape(init),
+        where,
+    )
+    return Steps(
+        mesh=mesh,
+        shapes=shapes,
+        init=init,
+        train=jax.jit(train, donate_argnums=0, out_shardings=(where, whole)),
+        evaluate=jax.jit(evaluate, out_shardings=whole),
+    )

@@ -1,0 +1,93 @@
+"""A workdir: everything a run leaves, and all that a translator needs.
+
+config.json        the experiment, as data
+tokenizer.model    SentencePiece
+checkpoints/       training/checkpoint.py
+metrics.jsonl      one object a line; tensorboard/ draws the same
+scores/            SET.json; earlier scores of a set are SET.1.json, SET.2.json, ...
+translations/      SET.LANGUAGE, one line for each line of the set
+"""
+
+import os
+from pathlib import Path
+
+from t2t_jax import config as fields
+from t2t_jax.config import Config
+from t2t_jax.data.vocab import Vocabulary
+from t2t_jax.errors import UserError
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes a file that is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.writing")
+    with open(temporary, "wb") as f:
+        f.write(content)
+        f.flush()
+        os.fsync(f.fileno())
+    temporary.replace(path)
+
+
+def read_config(workdir: Path) -> Config:
+    """The config of a workdir.
+
+    Raises:
+      UserError: this is not a workdir, or its config is not one of this version.
+    """
+    path = Path(workdir) / "config.json"
+    if not path.is_file():
+        raise UserError(
+            f"{workdir} is not a workdir: it has no config.json. A workdir is what "
+            "python -m t2t_jax.main --workdir=DIR makes"
+        )
+    try:
+        return fields.from_json(path.read_text(encoding="utf-8"))
+    except ValueError as e:
+        raise UserError(f"{path} does not fit this version of t2t_jax: {e}") from None
+
+
+def read_vocabulary(workdir: Path) -> Vocabulary:
+    """The tokenizer of a workdir."""
+    return Vocabulary.load(Path(workdir) / "tokenizer.model")
+
+
+def enter(workdir: Path, config: Config) -> dict:
+    """Makes a workdir, or comes back to one; stores the config.
+
+    Returns:
+      What differs from the stored config, as `config.differences` says it.
+
+    Raises:
+      UserError: the workdir was made with another config, in fields that would make
+        it another experiment.
+    """
+    workdir = Path(workdir)
+    if workdir.exists() and not workdir.is_dir():
+        raise UserError(
+            f"--workdir={workdir} is a file; want a folder, new or of a run"
+        )
+    changed = {}
+    if (workdir / "config.json").exists():
+        changed = fields.differences(read_config(workdir), config)
+        unsafe = {name: pair for name, (*pair, safe) in changed.items() if not safe}
+        if unsafe:
+            told = "".join(
+                f"\n  --config.{name}: {old!r} there, {new!r} now"
+                for name, (old, new) in unsafe.items()
+            )
+            raise UserError(
+                f"{workdir} was made with another config:{told}\nChange these back, or "
+                "give another --workdir"
+            )
+    if not (workdir / "config.json").exists() or changed:
+        write_atomically(workdir / "config.json", fields.to_json(config).encode())
+    return changed
+
+
+def keep_earlier(path: Path) -> None:
+    """Moves a file that is there to the next free number: a.json to a.1.json."""
+    if path.exists():
+        number = 1
+        while (kept := path.with_name(f"{path.stem}.{number}{path.suffix}")).exists():
+            number += 1
+        path.rename(kept)

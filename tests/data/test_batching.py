@@ -1,0 +1,496 @@
+"""Laws of the batch plan: every pair once, nothing overlaps, budgets hold."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from t2t_jax.data import packing
+from t2t_jax.data.batching import Layout, Ragged, Shape, fill, plan_epoch, static_shapes
+from t2t_jax.data.buckets import _cut
+
+LENGTHS = st.lists(
+    st.tuples(st.integers(1, 60), st.integers(1, 45)), min_size=1, max_size=120
+)
+OPTIONS = st.fixed_dictionaries(
+    {
+        "batching": st.sampled_from(["packed", "bucketed"]),
+        "batch_tokens": st.integers(8 * 80, 3000),
+        "row_length": st.sampled_from([8, 30, 64]),
+        "buckets": st.integers(1, 12),
+        "rows_multiple": st.sampled_from([1, 3, 8]),
+    }
+)
+ARRAYS = ("pair_p", "row_p", "source_start_p", "target_start_p", "segment_p")
+BOTH = pytest.mark.parametrize("way", ["packed", "bucketed"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_windows():
+    """Windows so small that little data needs many, in several groups."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "WINDOW", 16)
+        patch.setattr(packing, "OPEN_ROWS", 24)
+        yield
+
+
+def sides(lengths):
+    return np.array(lengths).T
+
+
+def lognormal(pairs, seed=0, longest=100):
+    rng = np.random.default_rng(seed)
+    both = rng.lognormal(0, 0.5, (pairs, 1)) * rng.lognormal(0, 0.1, (pairs, 2))
+    return np.clip(np.rint(both * [20, 22]), 1, longest).astype(np.int32).T
+
+
+def ragged(lengths, rng):
+    offsets = np.append(0, np.cumsum(lengths, dtype=np.int64))
+    return Ragged(rng.integers(1, 60_000, offsets[-1]).astype(np.uint16), offsets)
+
+
+def same(plan, other):
+    return len(plan) == len(other) and all(
+        a.shape == b.shape
+        and all(np.array_equal(getattr(a, n), getattr(b, n)) for n in ARRAYS)
+        for a, b in zip(plan, other, strict=True)
+    )
+
+
+def slow_fill(layout, source, target):
+    """`fill`, a pair at a time."""
+    shape = layout.shape
+    arrays = {}
+    for side, ragged_, length, starts in (
+        ("source", source, shape.source, layout.source_start_p),
+        ("target", target, shape.target, layout.target_start_p),
+    ):
+        tokens, segments, positions = (
+            np.zeros((shape.rows, length), np.int32) for _ in range(3)
+        )
+        for pair, row, start, segment in zip(
+            layout.pair_p, layout.row_p, starts, layout.segment_p, strict=True
+        ):
+            for position, token in enumerate(ragged_[pair]):
+                tokens[row, start + position] = token
+                segments[row, start + position] = segment
+                positions[row, start + position] = position
+        arrays[side] = tokens
+        arrays[side + "_segment"] = segments
+        arrays[side + "_position"] = positions
+    return arrays
+
+
+@given(LENGTHS, OPTIONS, st.integers(0, 99), st.booleans())
+def test_every_pair_stands_in_an_epoch_once(lengths, options, seed, shuffle):
+    plan = plan_epoch(*sides(lengths), **options, seed=seed, epoch=1, shuffle=shuffle)
+    pairs = np.concatenate([layout.pair_p for layout in plan])
+    np.testing.assert_array_equal(np.sort(pairs), np.arange(len(lengths)))
+    assert all(len(layout.pair_p) for layout in plan)
+
+
+@given(LENGTHS, OPTIONS, st.integers(0, 99))
+def test_pairs_stay_inside_their_rows_and_do_not_overlap(lengths, options, seed):
+    source, target = sides(lengths)
+    for layout in plan_epoch(source, target, **options, seed=seed, epoch=0):
+        shape = layout.shape
+        assert layout.row_p.min() >= 0
+        assert layout.row_p.max() < shape.rows
+        for start_p, length_p, length in (
+            (layout.source_start_p, source[layout.pair_p], shape.source),
+            (layout.target_start_p, target[layout.pair_p], shape.target),
+        ):
+            taken = np.zeros((shape.rows, length), int)
+            for row, start, n in zip(layout.row_p, start_p, length_p, strict=True):
+                assert start >= 0
+                assert start + n <= length
+                taken[row, start : start + n] += 1
+            assert taken.max() == 1
+            # No holes either: padding stands only at the end of a row.
+            assert np.all(np.diff(taken, axis=1) <= 0)
+
+
+@given(LENGTHS, OPTIONS)
+def test_segments_count_from_one_in_every_row(lengths, options):
+    for layout in plan_epoch(*sides(lengths), **options, seed=0, epoch=0):
+        for row in np.unique(layout.row_p):
+            segments = layout.segment_p[layout.row_p == row]
+            np.testing.assert_array_equal(segments, np.arange(1, len(segments) + 1))
+        assert np.all(np.diff(layout.row_p) >= 0)
+
+
+@given(LENGTHS, OPTIONS)
+def test_shapes_keep_to_the_budget(lengths, options):
+    source, target = sides(lengths)
+    shapes = static_shapes(source, target, **options)
+    for shape in shapes:
+        assert shape.rows > 0
+        assert shape.rows % options["rows_multiple"] == 0
+        assert shape.rows * max(shape.source, shape.target) <= options["batch_tokens"]
+        more = shape.rows + options["rows_multiple"]
+        assert more * max(shape.source, shape.target) > options["batch_tokens"]
+    assert shapes[-1].source >= source.max()
+    assert shapes[-1].target >= target.max()
+    if options["batching"] == "packed":
+        (shape,) = shapes
+        assert shape.source % 8 == 0
+        assert shape.target % 8 == 0
+        assert max(shape.source, shape.target) >= options["row_length"]
+    else:
+        assert len(set(shapes)) == len(shapes) <= options["buckets"]
+        for small, large in itertools.pairwise(shapes):
+            assert small.source <= large.source
+            assert small.target <= large.target
+
+
+@given(LENGTHS, OPTIONS, st.integers(0, 3), st.integers(0, 3))
+def test_no_epoch_or_seed_has_shapes_of_its_own(lengths, options, seed, epoch):
+    shapes = static_shapes(*sides(lengths), **options)
+    plan = plan_epoch(*sides(lengths), **options, seed=seed, epoch=epoch)
+    assert plan.shapes == shapes
+    for i, layout in enumerate(plan):
+        assert layout.shape == plan.shape(i)
+        assert layout.shape in shapes
+    backwards = static_shapes(*sides(lengths[::-1]), **options)
+    assert backwards == shapes  # The order of the corpus does not matter either.
+
+
+@given(LENGTHS, OPTIONS, st.booleans())
+def test_at_most_one_batch_is_incomplete(lengths, options, shuffle):
+    plan = plan_epoch(*sides(lengths), **options, seed=3, epoch=1, shuffle=shuffle)
+    used = [len(np.unique(layout.row_p)) for layout in plan]
+    assert sum(n < layout.shape.rows for n, layout in zip(used, plan, strict=True)) <= 1
+
+
+@given(LENGTHS, OPTIONS)
+def test_token_counts_are_those_of_the_batches(lengths, options):
+    source, target = sides(lengths)
+    plan = plan_epoch(source, target, **options, seed=0, epoch=0)
+    batches = [layout.shape for layout in plan]
+    assert plan.real_source == source.sum()
+    assert plan.real_target == target.sum()
+    assert plan.computed_source == sum(s.rows * s.source for s in batches)
+    assert plan.computed_target == sum(s.rows * s.target for s in batches)
+    computed = plan.computed_source + plan.computed_target
+    assert plan.efficiency == (source.sum() + target.sum()) / computed
+
+
+@settings(max_examples=40)
+@given(LENGTHS, OPTIONS, st.integers(0, 99))
+def test_a_plan_is_a_pure_function(lengths, options, seed):
+    source, target = sides(lengths)
+    before = source.copy(), target.copy()
+    alone = plan_epoch(source, target, **options, seed=seed, epoch=3)
+    np.random.seed(0)
+    for epoch in range(3):  # Epoch 3 is the same after the others and after itself.
+        plan_epoch(source, target, **options, seed=seed, epoch=epoch)
+    again = plan_epoch(list(source), list(target), **options, seed=seed, epoch=3)
+    assert same(alone, again)
+    np.testing.assert_array_equal((source, target), before)
+
+
+@BOTH
+def test_every_seed_and_epoch_has_its_own_order(way):
+    options = {"batch_tokens": 1200, "batching": way, "rows_multiple": 1}
+    plans = [
+        plan_epoch(*lognormal(500), **options, seed=seed, epoch=epoch)
+        for seed, epoch in itertools.product(range(3), range(3))
+    ]
+    for a, b in itertools.combinations(plans, 2):
+        assert not same(a, b)
+        # Batches have other members, not only another order.
+        assert not set(map(tuple, map(np.sort, (p.pair_p for p in a)))) & set(
+            map(tuple, map(np.sort, (p.pair_p for p in b)))
+        )
+
+
+@BOTH
+def test_batches_come_in_no_order_of_length(way):
+    source, target = lognormal(4000)
+    options = {"batch_tokens": 1600, "batching": way, "epoch": 0, "seed": 0}
+    plan = plan_epoch(source, target, **options)
+    mean_b = [source[layout.pair_p].mean() for layout in plan]
+    trend = np.corrcoef(mean_b, np.arange(len(plan)))[0, 1]
+    assert abs(trend) < 4 / np.sqrt(len(plan))
+
+
+@BOTH
+def test_without_shuffling_seed_and_epoch_are_inert(way):
+    options = {"batch_tokens": 1200, "batching": way, "shuffle": False}
+    plan = plan_epoch(*lognormal(300), **options, seed=0, epoch=0)
+    assert same(plan, plan_epoch(*lognormal(300), **options, seed=5, epoch=9))
+
+
+@pytest.mark.parametrize(
+    ("way", "shapes", "pairs"),
+    [
+        (
+            "bucketed",
+            (Shape(10, 6, 6), Shape(5, 12, 12)),
+            [[2, 8, 11, 10, 9], [6, 7], [0, 3, 5, 1, 4]],
+        ),
+        (
+            "packed",
+            (Shape(4, 16, 16),),
+            [[8, 6, 3, 11, 4, 10, 0, 1, 2, 7], [5, 9]],
+        ),
+    ],
+)
+def test_the_order_is_pinned(way, shapes, pairs):
+    """A run that resumes with a newer NumPy must see the batches it would have seen."""
+    lengths = np.arange(1, 13)
+    options = {"batching": way, "row_length": 16, "buckets": 2, "rows_multiple": 1}
+    plan = plan_epoch(lengths, lengths, batch_tokens=64, seed=7, epoch=2, **options)
+    assert plan.shapes == shapes
+    assert [layout.pair_p.tolist() for layout in plan] == pairs
+
+
+@given(LENGTHS, OPTIONS)
+def test_fill_equals_its_slow_twin(lengths, options):
+    rng = np.random.default_rng(0)
+    source, target = (ragged(side, rng) for side in sides(lengths))
+    for layout in plan_epoch(*sides(lengths), **options, seed=0, epoch=0):
+        arrays = fill(layout, source, target)
+        slow = slow_fill(layout, source, target)
+        assert arrays.keys() == slow.keys()
+        for name, array in arrays.items():
+            assert array.dtype == np.int32
+            np.testing.assert_array_equal(array, slow[name])
+
+
+@BOTH
+def test_a_batch_gives_back_its_sentences(way):
+    """Read the way a model reads: by segment, with nothing of the layout."""
+    lengths = lognormal(300)
+    rng = np.random.default_rng(1)
+    source, target = (ragged(side, rng) for side in lengths)
+    found = []
+    for layout in plan_epoch(
+        *lengths, batch_tokens=1200, batching=way, seed=0, epoch=0
+    ):
+        batch = fill(layout, source, target)
+        for side in ("source", "target"):
+            padding = batch[f"{side}_segment"] == 0
+            assert not batch[side][padding].any()
+            assert not batch[f"{side}_position"][padding].any()
+            assert batch[side][~padding].all()
+        for row in range(layout.shape.rows):
+            segments = [
+                np.unique(batch[f"{s}_segment"][row]) for s in ("source", "target")
+            ]
+            numbers = np.setdiff1d(segments[0], [0])
+            np.testing.assert_array_equal(numbers, np.setdiff1d(segments[1], [0]))
+            for segment in numbers:
+                pair = []
+                for side in ("source", "target"):
+                    here = batch[f"{side}_segment"][row] == segment
+                    positions = batch[f"{side}_position"][row][here]
+                    np.testing.assert_array_equal(positions, np.arange(here.sum()))
+                    pair.append(tuple(batch[side][row][here]))
+                found.append(tuple(pair))
+    wanted = [(tuple(source[i]), tuple(target[i])) for i in range(len(source))]
+    assert sorted(found) == sorted(wanted)
+
+
+def test_fill_reads_a_memory_map(tmp_path):
+    lengths = lognormal(50)
+    rng = np.random.default_rng(1)
+    source, target = (ragged(side, rng) for side in lengths)
+    source.tokens.tofile(tmp_path / "tokens")
+    mapped = Ragged(np.memmap(tmp_path / "tokens", np.uint16, "r"), source.offsets)
+    plan = plan_epoch(*lengths, batch_tokens=4000, batching="packed", seed=0, epoch=0)
+    expected = fill(plan[0], source, target)
+    for name, array in fill(plan[0], mapped, target).items():
+        assert type(array) is np.ndarray
+        np.testing.assert_array_equal(array, expected[name])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), min_size=1, max_size=9)
+)
+def test_buckets_are_cut_where_it_costs_least(histogram):
+    counts, steps = np.array(histogram).T
+    widths = np.cumsum(steps)
+    for parts in range(1, len(counts) + 2):
+        ends, cost = _cut(counts, widths, parts)
+        runs = list(itertools.pairwise([0, *ends]))
+        assert ends[-1] == len(counts)
+        assert 1 <= len(runs) <= parts
+        assert cost == sum(counts[a:b].sum() * widths[b - 1] for a, b in runs)
+        best = min(
+            sum(counts[a:b].sum() * widths[b - 1] for a, b in itertools.pairwise(cuts))
+            for size in range(min(parts, len(counts)))
+            for inner in itertools.combinations(range(1, len(counts)), size)
+            for cuts in [(0, *inner, len(counts))]
+        )
+        assert cost == best
+
+
+def test_bucket_bounds_are_multiples_of_eight_where_that_is_cheap():
+    long = lognormal(3000) * 8  # All lengths are multiples of 8 already.
+    options = {"batch_tokens": 20_000, "batching": "bucketed", "buckets": 8}
+    for shape in static_shapes(*long, **options):
+        assert shape.source % 8 == 0
+        assert shape.target % 8 == 0
+    short = np.arange(3, 30, 4)
+    assert [s.source for s in static_shapes(short, short, **options)] == short.tolist()
+
+
+def test_bounds_of_the_two_sides_follow_their_ratio():
+    source = np.arange(1, 41)
+    options = {"batch_tokens": 20_000, "batching": "bucketed", "buckets": 40}
+    for shape in static_shapes(source, 3 * source, **options):
+        assert abs(shape.target - 3 * shape.source) <= 3 * 2
+
+
+@pytest.fixture
+def large_windows(monkeypatch):
+    monkeypatch.setattr(packing, "WINDOW", 4096)
+    monkeypatch.setattr(packing, "OPEN_ROWS", 1 << 17)
+
+
+@pytest.mark.parametrize(
+    ("options", "least"),
+    [
+        ({"batching": "packed", "row_length": 64}, 0.96),
+        ({"batching": "packed", "row_length": 128}, 0.96),
+        ({"batching": "packed", "row_length": 256}, 0.965),
+        ({"batching": "bucketed", "buckets": 10}, 0.84),
+        ({"batching": "bucketed", "buckets": 20}, 0.89),
+    ],
+)
+def test_few_computed_tokens_are_padding(large_windows, options, least):
+    lengths = lognormal(40_000)
+    for seed in range(2):
+        plan = plan_epoch(*lengths, batch_tokens=4096, seed=seed, epoch=0, **options)
+        assert plan.efficiency >= least
+
+
+def test_more_buckets_never_compute_more_tokens():
+    options = {"batch_tokens": 2000, "batching": "bucketed", "rows_multiple": 1}
+    lengths = lognormal(20_000)
+    computed = []
+    for buckets in (1, 2, 4, 8, 16):
+        plan = plan_epoch(*lengths, **options, buckets=buckets, seed=0, epoch=0)
+        computed.append(plan.computed_source + plan.computed_target)
+    assert computed == sorted(computed, reverse=True)
+
+
+def test_long_sentences_raise_and_balance_the_rows(large_windows):
+    lengths = lognormal(20_000)
+    lengths[:, 0] = 250
+    plan = plan_epoch(*lengths, batch_tokens=25_000, batching="packed", seed=0, epoch=0)
+    (shape,) = plan.shapes
+    assert shape.source == 256 < shape.target <= 256 * packing.STRETCH
+    # The same rows without the stretch would waste a twentieth of the source side.
+    assert plan.efficiency > 0.95
+    # A stretch that would cost a small budget half of its rows is not made.
+    (small,) = static_shapes(*lengths, batch_tokens=2048, batching="packed")
+    assert small == Shape(8, 256, 256)
+
+
+@BOTH
+@pytest.mark.parametrize("lengths", [[(3, 4)], [(1, 1)], [(3, 4), (50, 1), (1, 60)]])
+def test_little_data_makes_one_batch(way, lengths):
+    plan = plan_epoch(*sides(lengths), batch_tokens=4096, batching=way, seed=0, epoch=0)
+    assert len(plan) == 1
+    assert sorted(plan[0].pair_p) == list(range(len(lengths)))
+
+
+def test_pairs_that_share_no_row_get_one_each():
+    lengths = np.full(70, 33)  # Of 64: nearly half of every row stays empty.
+    options = {"batching": "packed", "row_length": 64, "batch_tokens": 1024}
+    plan = plan_epoch(lengths, lengths, **options, seed=0, epoch=0)
+    assert [len(layout.pair_p) for layout in plan] == [16, 16, 16, 16, 6]
+    assert all((layout.segment_p == 1).all() for layout in plan)
+
+
+def test_a_row_longer_than_sixteen_bits_is_packed():
+    lengths = np.array([40_000, 30_000, 9_000, 1_000])
+    plan = plan_epoch(
+        lengths, lengths, batch_tokens=80_000, batching="packed", rows_multiple=1,
+        seed=0, epoch=0,
+    )  # fmt: skip
+    assert plan.shapes == (Shape(2, 40_000, 40_000),)
+    assert len(plan) == 1
+    assert plan.efficiency == 1
+
+
+def test_a_plan_is_read_like_a_list():
+    plan = plan_epoch(
+        *lognormal(300), batch_tokens=1200, batching="packed", seed=0, epoch=0
+    )
+    assert isinstance(plan[0], Layout)
+    assert len(list(plan)) == len(plan)
+    np.testing.assert_array_equal(plan[-1].pair_p, plan[len(plan) - 1].pair_p)
+    for outside in (len(plan), -len(plan) - 1):
+        with pytest.raises(IndexError):
+            plan[outside]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"source_lengths": [], "target_lengths": []}, "no pairs"),
+        ({"source_lengths": [1, 2, 3]}, r"\(3,\) and \(2,\)"),
+        ({"source_lengths": [[1, 2]], "target_lengths": [[1, 2]]}, r"\(1, 2\)"),
+        ({"source_lengths": [1.0, 2.0]}, "source lengths must be integers"),
+        ({"target_lengths": [3, 0]}, "target lengths.*got 0 for pair 1"),
+        ({"batching": "sorted"}, "'sorted'"),
+        ({"batch_tokens": 0}, "batch_tokens"),
+        ({"rows_multiple": 0}, "rows_multiple"),
+        ({"row_length": 0}, "row_length"),
+        ({"buckets": 0}, "buckets"),
+        ({"seed": -1}, "seed and epoch"),
+        ({"epoch": -1}, "seed and epoch"),
+        ({"batch_tokens": 1000}, "1000 .* 8 rows .* 128 tokens.*1024"),
+        ({"batch_tokens": 200, "batching": "bucketed"}, "8 rows .* 32 tokens.*256"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(change, message):
+    arguments = {
+        "source_lengths": [3, 32], "target_lengths": [4, 20], "batch_tokens": 4096,
+        "batching": "packed", "seed": 0, "epoch": 0,
+    }  # fmt: skip
+    with pytest.raises(ValueError, match=message):
+        plan_epoch(**arguments | change)
+
+
+@BOTH
+@pytest.mark.parametrize("side", [0, 1])
+def test_sentences_other_than_the_planned_ones_are_refused(way, side):
+    rng = np.random.default_rng(0)
+    lengths = np.full((2, 40), 8)
+    plan = plan_epoch(
+        *lengths, batch_tokens=128, batching=way, row_length=16, seed=0, epoch=0
+    )
+    longer, fewer = lengths.copy(), list(lengths)
+    longer[side] += 1
+    fewer[side] = fewer[side][:2]
+    for others, message in ((longer, "does not fit"), (fewer, "only 2")):
+        source, target = (ragged(other, rng) for other in others)
+        with pytest.raises(ValueError, match=message):
+            [fill(layout, source, target) for layout in plan]
+
+
+def test_a_sentence_does_not_run_into_its_neighbour():
+    rng = np.random.default_rng(0)
+    lengths = np.full((2, 40), 8)
+    options = {"batching": "packed", "row_length": 16, "batch_tokens": 128}
+    plan = plan_epoch(*lengths, **options, seed=0, epoch=0)
+    first = plan[0].pair_p[0]
+    lengths[0, first] = 9  # There is room in the row, but the next pair stands there.
+    with pytest.raises(ValueError, match=f"source sentence {first} .* 9 tokens"):
+        fill(plan[0], *(ragged(side, rng) for side in lengths))
+
+
+def test_ragged_is_read_like_a_list():
+    sentences = Ragged(np.array([5, 6, 7, 8]), np.array([0, 1, 4]))
+    assert len(sentences) == 2
+    assert sentences.lengths.tolist() == [1, 3]
+    assert [s.tolist() for s in sentences] == [[5], [6, 7, 8]]
+    assert sentences[-1].tolist() == [6, 7, 8]
+    with pytest.raises(IndexError):
+        sentences[2]

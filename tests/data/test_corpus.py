@@ -1,0 +1,103 @@
+"""Pairs of lines, whole and in step, or a message that a person can act on."""
+
+import gzip
+
+import pytest
+
+from t2t_jax.data.corpus import open_corpora, open_corpus
+from t2t_jax.errors import UserError
+
+
+def write(folder, name="x", en=b"a\nb\n", de=b"c\nd\n"):
+    for language, content in (("en", en), ("de", de)):
+        if content is not None:
+            (folder / f"{name}.{language}").write_bytes(content)
+    return open_corpus(f"{folder}/{name}", "en", "de")
+
+
+def test_plain_and_gzipped_files_are_the_same(tmp_path):
+    plain = write(tmp_path)
+    for language, content in (("en", b"a\nb\n"), ("de", b"c\nd\n")):
+        with gzip.open(tmp_path / f"z.{language}.gz", "wb") as f:
+            f.write(content)
+    zipped = open_corpus(f"{tmp_path}/z", "en", "de")
+    assert list(plain.pairs()) == list(zipped.pairs()) == [("a", "c"), ("b", "d")]
+
+
+def test_the_other_direction_swaps_the_sides(tmp_path):
+    write(tmp_path)
+    assert next(open_corpus(f"{tmp_path}/x", "de", "en").pairs()) == ("c", "a")
+    english = next(open_corpus("grammar:dev", "en", "de").pairs())
+    german = next(open_corpus("grammar:dev", "de", "en").pairs())
+    assert english == german[::-1]
+
+
+def test_only_a_line_feed_ends_a_line(tmp_path):
+    strange = "a\x0bb\x0cc\x1cd\x85e\u2028f\u2029g\rh\x00i"
+    corpus = write(tmp_path, en=f"{strange}\r\nb\n".encode(), de=b"c\nd")
+    assert list(corpus.pairs()) == [(strange, "c"), ("b", "d")]
+
+
+def test_a_byte_order_mark_is_not_text(tmp_path):
+    corpus = write(tmp_path, en=b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n")
+    assert [en for en, _ in corpus.pairs()] == ["a", "\ufeffb"]
+
+
+def test_an_empty_line_is_a_line(tmp_path):
+    corpus = write(tmp_path, en=b"\nb\n", de=b"c\n\n")
+    assert list(corpus.pairs()) == [("", "c"), ("b", "")]
+
+
+@pytest.mark.parametrize(
+    ("sides", "told"),
+    [
+        ({"en": b"a\nb\nc\n"}, ["x.en has 3 lines", "x.de has 2"]),
+        ({"de": b"c\n"}, ["x.en has 2 lines", "x.de has 1"]),
+        ({"en": b"a\nb\xff\n"}, ["x.en, line 2: byte 2 (0xff)", "iconv"]),
+        (
+            {"de": None},
+            ["x.de does not exist, nor does x.de.gz", "that folder has x.en"],
+        ),
+        ({"en": b"", "de": b""}, ["are empty"]),
+    ],
+)
+def test_bad_files_are_told(tmp_path, sides, told):
+    corpus = write(tmp_path, **sides)
+    with pytest.raises(UserError) as error:
+        list(corpus.pairs())
+    for part in told:
+        assert part in str(error.value)
+
+
+def test_half_a_gzip_file_is_told(tmp_path):
+    write(tmp_path, de=None)
+    whole = gzip.compress(b"c\nd\n" * 1000)
+    (tmp_path / "x.de.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match="not a whole gzip file"):
+        list(open_corpus(f"{tmp_path}/x", "en", "de").pairs())
+
+
+def test_a_fingerprint_changes_with_the_text_and_the_direction(tmp_path):
+    first = write(tmp_path).fingerprint()
+    assert write(tmp_path).fingerprint() == first
+    assert open_corpus(f"{tmp_path}/x", "de", "en").fingerprint() != first
+    assert write(tmp_path, de=b"c\ne\n").fingerprint() != first
+    grammar = [
+        open_corpus(f"grammar:{s}", "en", "de").fingerprint() for s in ("dev", "test")
+    ]
+    assert len({*grammar, first}) == 3
+
+
+def test_places_are_separated_by_commas_and_start_at_the_folder(tmp_path):
+    write(tmp_path)
+    corpora = open_corpora("x, grammar:unseen", "en", "de", str(tmp_path))
+    assert [corpus.name for corpus in corpora] == ["x", "unseen"]
+    assert len(list(corpora[0].pairs())) == 2
+    assert open_corpora("", "en", "de") == []
+
+
+def test_the_grammar_knows_its_languages_and_splits():
+    with pytest.raises(UserError, match="is English-German; got"):
+        open_corpus("grammar:test", "en", "fr")
+    with pytest.raises(UserError, match="did you mean 'train'"):
+        open_corpus("grammar:trian", "en", "de")

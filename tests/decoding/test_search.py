@@ -1,0 +1,625 @@
+"""Laws of greedy and beam search, held against a slow twin and exhaustive search.
+
+The models here are tables: the logits of a prefix are the row its hash picks, and the
+hash is of the whole prefix as the cache remembers it, so a cache that moves wrongly is
+another model. "Exact" tables put all but 1e-8 of the probability on PAD, which is never
+generated: then a logit on a coarse dyadic grid IS its log-probability in float32, sums
+of them are exact, ties are real ties, and results can be compared bit by bit.
+"""
+
+import functools
+import itertools
+from typing import NamedTuple
+
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import strategies
+
+from t2t_jax.decoding import search
+from t2t_jax.decoding.search import beam_search, greedy_search
+
+PAD, BOS, EOS, A, B = 0, 1, 2, 3, 4
+SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD}
+STATES = 61  # rows of a table
+MAX_LENGTH = 6
+WEIGHTS = np.array([7, 11, 13, 17, 19, 23, 29, 31])  # of a prefix's tokens in its hash
+BATCH = 4
+
+
+class Options(NamedTuple):
+    vocabulary: int = 5
+    beam: int = 4
+    nbest: int = 1
+    alpha: float = 0.6
+
+
+OPTIONS = [
+    Options(5, 1, 1, 0.6),
+    Options(5, 2, 2, 1.0),
+    Options(6, 3, 1, 3.0),
+    Options(6, 3, 3, 0.6),
+    Options(5, 4, 1, 0.0),
+    Options(8, 4, 2, 3.0),
+    Options(4, 5, 5, 0.0),
+    Options(5, 8, 4, 1.0),
+]
+
+
+# The models
+
+
+def exact_table(seed, vocabulary, grid):
+    """Logits that are their own log-probabilities; one in ten is impossible."""
+    draw = np.random.default_rng(seed)
+    table = -20 - grid * draw.integers(0, 5, (STATES, vocabulary)).astype(np.float32)
+    table[draw.random(table.shape) < 0.1] = -np.inf
+    table[:, BOS] = -20 + 1.5  # Tempting, but never to be generated.
+    table[:, PAD] = 0
+    return table
+
+
+def smooth_table(seed, vocabulary):
+    """Logits without structure: no ties, and all probabilities matter."""
+    draw = np.random.default_rng(seed)
+    return draw.normal(0, 1.5, (STATES, vocabulary)).astype(np.float32)
+
+
+def table_step(table, seed_b):
+    """A step whose cache is the prefix: a leaf of two axes and one of three."""
+
+    def step(cache, token_bn, position):
+        prefix_bnt = cache["prefix"].at[:, :, position].set(token_bn + 1)
+        count_bn = cache["odd"] + token_bn % 2
+        terms_bnt = prefix_bnt * WEIGHTS[: prefix_bnt.shape[2]]
+        state_bn = seed_b[:, None] + jnp.sum(terms_bnt, axis=2) + 37 * count_bn
+        return table[state_bn % STATES], {"prefix": prefix_bnt, "odd": count_bn}
+
+    return step
+
+
+def table_cache(batch, beam):
+    prefix_bnt = jnp.zeros((batch, beam, MAX_LENGTH), jnp.int32)
+    return {"prefix": prefix_bnt, "odd": jnp.zeros((batch, beam), jnp.int32)}
+
+
+def table_log_probs(table, seed, dtype):
+    """The same model for the twin: tokens without BOS -> log-probabilities [v]."""
+    table = table.astype(dtype)
+    highest = table.max(axis=1, keepdims=True)
+    total = np.exp(table - highest).sum(axis=1, keepdims=True, dtype=dtype)
+    table = table - highest - np.log(total)
+
+    def log_probs(tokens):
+        prefix = np.array((BOS, *tokens))
+        terms = (prefix + 1) * WEIGHTS[: len(prefix)]
+        return table[(seed + terms.sum() + 37 * (prefix % 2).sum()) % STATES]
+
+    return log_probs
+
+
+def search_with(options, step, limit_b):
+    """`beam_search` with a table step and its cache."""
+    return beam_search(
+        step,
+        table_cache(len(limit_b), options.beam),
+        limit_b,
+        max_length=MAX_LENGTH,
+        beam=options.beam,
+        nbest=options.nbest,
+        alpha=options.alpha,
+        **SPECIAL,
+    )
+
+
+@functools.partial(jax.jit, static_argnames="options")
+def table_search(table, seed_b, limit_b, options):
+    return search_with(options, table_step(table, seed_b), limit_b)
+
+
+def constant_step(logits_v):
+    """A step that says the same of every prefix."""
+
+    def step(cache, token_bn, position):
+        logits_v32 = jnp.asarray(logits_v, jnp.float32)
+        return jnp.broadcast_to(logits_v32, (*token_bn.shape, len(logits_v))), cache
+
+    return step
+
+
+# The twin
+
+
+def per_penalty(length, alpha, dtype):
+    """What scores are multiplied by: rounded once, as search.py's table is."""
+    return dtype(1 / ((5 + length) / 6) ** alpha)
+
+
+def slow_search(log_probs, limit, options, dtype, early_stop):
+    """One sentence, by the rules at the top of search.py, one line for each.
+
+    Returns ([(score, log_prob, tokens, ended)], steps taken, the smallest difference
+    that decided anything).
+    """
+    alive, finished, margins = [((), dtype(0))], [], [np.inf]
+
+    def note(values):
+        margins.extend(a - b for a, b in itertools.pairwise(values))
+
+    for length in range(1, limit + 1):
+        extensions = [
+            ((*tokens, token), dtype(total + log_prob))
+            for tokens, total in alive
+            for token, log_prob in enumerate(log_probs(tokens))
+            if token not in (BOS, PAD) and log_prob > -np.inf
+        ]
+        extensions.sort(key=lambda extension: -extension[1])  # Stable.
+        note([log_prob for _, log_prob in extensions[: options.beam + 1]])
+        survivors = extensions[: options.beam]
+        alive = [survivor for survivor in survivors if survivor[0][-1] != EOS]
+        finished += [
+            (
+                dtype(log_prob * per_penalty(length, options.alpha, dtype)),
+                log_prob,
+                tokens,
+            )
+            for tokens, log_prob in survivors
+            if tokens[-1] == EOS
+        ]
+        finished.sort(key=lambda hypothesis: -hypothesis[0])
+        note([score for score, _, _ in finished[: options.nbest + 1]])
+        finished = finished[: options.nbest]
+        if not alive:
+            break
+        bound = alive[0][1] * per_penalty(limit, options.alpha, dtype)
+        if early_stop and len(finished) == options.nbest and bound <= finished[-1][0]:
+            break
+    result = [(*hypothesis, True) for hypothesis in finished]
+    if length == limit:
+        for tokens, log_prob in alive:
+            score = dtype(log_prob * per_penalty(limit, options.alpha, dtype))
+            result.append((score, log_prob, tokens, False))
+    return result[: options.nbest], length, min(margins)
+
+
+def as_hypotheses(rows, nbest):
+    """The twin's results, a list for each sentence, as the arrays search returns."""
+    shape = (len(rows), nbest)
+    expected = search.Hypotheses(
+        tokens_bnt=np.full((*shape, MAX_LENGTH), PAD, np.int32),
+        score_bn=np.full(shape, -np.inf, np.float32),
+        log_prob_bn=np.full(shape, -np.inf, np.float32),
+        length_bn=np.zeros(shape, np.int32),
+        ended_bn=np.zeros(shape, bool),
+    )
+    for b, row in enumerate(rows):
+        for n, (score, log_prob, tokens, ended) in enumerate(row):
+            expected.tokens_bnt[b, n, : len(tokens)] = tokens
+            expected.score_bn[b, n] = score
+            expected.log_prob_bn[b, n] = log_prob
+            expected.length_bn[b, n] = len(tokens)
+            expected.ended_bn[b, n] = ended
+    return expected
+
+
+def assert_same(found, expected, tolerance=0.0):
+    for name, got, wanted in zip(found._fields, found, expected, strict=True):
+        got, wanted = np.asarray(got), np.asarray(wanted)
+        assert got.dtype == wanted.dtype, name
+        if tolerance and got.dtype == np.float32:
+            np.testing.assert_allclose(got, wanted, tolerance, tolerance, err_msg=name)
+        else:
+            np.testing.assert_array_equal(got, wanted, err_msg=name)
+
+
+def rows_of(hypotheses, index):
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[index], hypotheses)
+
+
+def draw_rows(seed):
+    """Seeds and limits of the sentences of a batch."""
+    draw = np.random.default_rng(seed)
+    limit_b = draw.integers(1, MAX_LENGTH + 1, BATCH).astype(np.int32)
+    return draw.integers(0, STATES, BATCH).astype(np.int32), limit_b
+
+
+seeds = strategies.integers(0, 2**32 - 1)
+grids = strategies.sampled_from([0.25, 2.0, 8.0])
+
+
+def examples(count):
+    return hypothesis.settings(max_examples=count, deadline=None)
+
+
+# Against the twin
+
+
+@examples(100)
+@hypothesis.given(seeds, grids, strategies.sampled_from(OPTIONS))
+def test_search_is_its_twin_bit_by_bit_where_ties_abound(seed, grid, options):
+    # The twin never stops early here, so this also says that stopping early is sound.
+    table = exact_table(seed, options.vocabulary, grid)
+    np.testing.assert_array_equal(jax.nn.log_softmax(table), table)
+    seed_b, limit_b = draw_rows(seed)
+    twin = [
+        slow_search(
+            table_log_probs(table, s, np.float32), limit, options, np.float32, False
+        )
+        for s, limit in zip(seed_b, limit_b, strict=True)
+    ]
+    expected = as_hypotheses([result for result, _, _ in twin], options.nbest)
+    assert_same(table_search(table, seed_b, limit_b, options), expected)
+
+
+@examples(60)
+@hypothesis.given(seeds, strategies.sampled_from(OPTIONS))
+def test_search_is_its_float64_twin_on_smooth_models(seed, options):
+    table = smooth_table(seed, options.vocabulary)
+    seed_b, limit_b = draw_rows(seed)
+    twin = [
+        slow_search(
+            table_log_probs(table, s, np.float64), limit, options, np.float64, False
+        )
+        for s, limit in zip(seed_b, limit_b, strict=True)
+    ]
+    hypothesis.assume(min(margin for _, _, margin in twin) > 1e-4)
+    expected = as_hypotheses([result for result, _, _ in twin], options.nbest)
+    assert_same(table_search(table, seed_b, limit_b, options), expected, 1e-5)
+
+
+def count_steps(step, positions):
+    """The same step, which also notes every position it is asked about."""
+
+    def counted(cache, token_bn, position):
+        jax.debug.callback(lambda p: positions.append(int(p)), position)
+        return step(cache, token_bn, position)
+
+    return counted
+
+
+@pytest.mark.parametrize("options", [Options(6, 3, 1, 3.0), Options(8, 4, 2, 0.6)])
+def test_search_stops_as_soon_as_its_rules_allow(options):
+    positions, early = [], 0
+
+    @jax.jit
+    def counted_search(table, seed_b, limit_b):
+        step = count_steps(table_step(table, seed_b), positions)
+        return search_with(options, step, limit_b)
+
+    for seed in range(12):
+        table = exact_table(seed, options.vocabulary, 8.0)
+        log_probs = table_log_probs(table, seed % STATES, np.float32)
+        limit = MAX_LENGTH - seed % 2
+        _, steps, _ = slow_search(log_probs, limit, options, np.float32, True)
+        early += steps < limit
+        positions.clear()
+        seed_b = np.array([seed % STATES], np.int32)
+        jax.block_until_ready(counted_search(table, seed_b, np.array([limit])))
+        jax.effects_barrier()
+        assert sorted(positions) == list(range(steps))
+    assert 0 < early < 12  # Both happen, or this says nothing.
+
+
+# Against exhaustive search
+
+
+def exhaustive(log_probs, limit, vocabulary, alpha):
+    """Every output there is: the ended by score, then the unended by score."""
+    letters = [t for t in range(vocabulary) if t not in (PAD, BOS, EOS)]
+    outputs = []
+    for length in range(1, limit + 1):
+        for tokens in itertools.product(letters, repeat=length):
+            ended = (*tokens[:-1], EOS)
+            outputs += [ended] if tokens[-1] == letters[0] else []
+            outputs += [tokens] if length == limit else []
+    scored = []
+    for tokens in outputs:
+        log_prob = sum(log_probs(tokens[:t])[tokens[t]] for t in range(len(tokens)))
+        score = log_prob * per_penalty(len(tokens), alpha, float)
+        scored.append((score, log_prob, tokens, tokens[-1] == EOS))
+    return sorted(scored, key=lambda output: (-output[3], -output[0]))
+
+
+@pytest.mark.parametrize("nbest", [1, 32])
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 3.0])
+def test_a_wide_beam_is_exhaustive_search(alpha, nbest):
+    # Two letters and EOS, 4 tokens at most: 24 extensions, 31 outputs, 1 empty place.
+    options = Options(vocabulary=5, beam=32, nbest=nbest, alpha=alpha)
+    for seed in range(4):
+        table = smooth_table(seed, options.vocabulary)
+        seed_b, limit_b = np.arange(4, dtype=np.int32), np.array([1, 2, 3, 4], np.int32)
+        rows = [
+            exhaustive(table_log_probs(table, s, np.float64), limit, 5, alpha)
+            for s, limit in zip(seed_b, limit_b, strict=True)
+        ]
+        assert [len(row) for row in rows] == [3, 7, 15, 31]
+        expected = as_hypotheses([row[:nbest] for row in rows], nbest)
+        found = table_search(table, seed_b, limit_b, options)
+        assert_same(found, expected, 1e-5)
+
+
+# Laws
+
+
+def test_beam_1_is_greedy():
+    @jax.jit
+    def table_greedy(table, seed_b, limit_b):
+        step, cache = table_step(table, seed_b), table_cache(BATCH, 1)
+        return greedy_search(step, cache, limit_b, max_length=MAX_LENGTH, **SPECIAL)
+
+    options = Options(vocabulary=6, beam=1)
+    for seed in range(8):
+        table = smooth_table(seed, options.vocabulary)
+        seed_b, limit_b = draw_rows(seed)
+        greedy = rows_of(table_greedy(table, seed_b, limit_b), np.s_[:])
+        assert_same(table_search(table, seed_b, limit_b, options), greedy)
+        for b in range(BATCH):
+            log_probs, tokens = table_log_probs(table, seed_b[b], np.float64), ()
+            while len(tokens) < limit_b[b] and EOS not in tokens:
+                tokens += (2 + int(np.argmax(log_probs(tokens)[2:])),)  # Not PAD, BOS.
+            assert tuple(greedy.tokens_bnt[b, 0, : len(tokens)]) == tokens
+            assert greedy.length_bn[b, 0] == len(tokens)
+            assert greedy.ended_bn[b, 0] == (tokens[-1] == EOS)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 3.0])
+def test_the_best_one_is_the_first_of_the_best_four(alpha):
+    for seed in range(10):
+        table = exact_table(seed, 6, grid=[0.25, 8.0][seed % 2])
+        seed_b, limit_b = draw_rows(seed)
+        one = table_search(table, seed_b, limit_b, Options(6, 4, 1, alpha))
+        four = table_search(table, seed_b, limit_b, Options(6, 4, 4, alpha))
+        assert_same(one, rows_of(four, np.s_[:, :1]))
+
+
+@pytest.mark.parametrize(
+    "make", [functools.partial(exact_table, grid=2.0), smooth_table]
+)
+def test_a_sentence_does_not_depend_on_its_neighbours(make):
+    options = Options(6, 3, 3, 0.6)
+    for seed in range(6):
+        table = make(seed, options.vocabulary)
+        seed_b, limit_b = draw_rows(seed)
+        limit_b[0], limit_b[-1] = 1, MAX_LENGTH  # Some stop long before others.
+        together = table_search(table, seed_b, limit_b, options)
+        order = np.random.default_rng(seed).permutation(BATCH)
+        permuted = table_search(table, seed_b[order], limit_b[order], options)
+        assert_same(permuted, rows_of(together, order))
+        for b in range(BATCH):  # Each among copies of itself.
+            same = np.full(BATCH, b)
+            copies = table_search(table, seed_b[same], limit_b[same], options)
+            assert_same(copies, rows_of(together, same))
+
+
+def test_a_sentence_alone_is_the_sentence_in_a_batch():
+    options = Options(6, 3, 3, 0.6)
+    table = exact_table(0, options.vocabulary, 2.0)
+    seed_b, limit_b = draw_rows(0)
+    together = table_search(table, seed_b, limit_b, options)
+    for b in range(BATCH):
+        alone = table_search(table, seed_b[b : b + 1], limit_b[b : b + 1], options)
+        assert_same(alone, rows_of(together, np.s_[b : b + 1]))
+
+
+def test_results_are_well_formed():
+    for seed in range(10):
+        options = OPTIONS[seed % len(OPTIONS)]
+        table = smooth_table(seed, options.vocabulary)
+        seed_b, limit_b = draw_rows(seed)
+        found = jax.tree.map(np.asarray, table_search(table, seed_b, limit_b, options))
+        for b, n in np.ndindex(BATCH, options.nbest):
+            length, tokens_t = found.length_bn[b, n], found.tokens_bnt[b, n]
+            assert (tokens_t[length:] == PAD).all()
+            assert not np.isin(tokens_t[:length], [PAD, BOS]).any()
+            if length:
+                assert EOS not in tokens_t[: length - 1]
+                assert (tokens_t[length - 1] == EOS) == found.ended_bn[b, n]
+                assert found.ended_bn[b, n] or length == limit_b[b]
+                expected = found.log_prob_bn[b, n] / ((5 + length) / 6) ** options.alpha
+                np.testing.assert_allclose(found.score_bn[b, n], expected, rtol=1e-6)
+        assert (np.diff(found.ended_bn.astype(int), axis=1) <= 0).all()
+
+
+# Ties
+
+
+def search_one(step, *, beam, nbest, alpha, limit, cache=None):
+    limit_b = jnp.array([limit])
+    found = beam_search(
+        step,
+        cache,
+        limit_b,
+        max_length=limit,
+        beam=beam,
+        nbest=nbest,
+        alpha=alpha,
+        **SPECIAL,
+    )
+    return rows_of(found, 0)
+
+
+def outputs(found):
+    pairs = zip(found.tokens_bnt, found.length_bn, strict=True)
+    return [tokens_t[:length].tolist() for tokens_t, length in pairs]
+
+
+def test_equal_extensions_rank_by_beam_row_then_by_token():
+    # Eight equal tokens. First EOS, 3, 4, 5 survive; from then on only the first row's
+    # EOS, 3, 4, 5 do. alpha 0: shorter is better.
+    step = constant_step(np.zeros(8))
+    found = search_one(step, beam=4, nbest=4, alpha=0.0, limit=8)
+    assert outputs(found) == [[EOS], [3, EOS], [3, 3, EOS], [3, 3, 3, EOS]]
+    np.testing.assert_array_equal(
+        found.log_prob_bn, -np.log(np.float32(8)) * np.arange(1, 5, dtype=np.float32)
+    )
+    # alpha 3: longer is better (up to the 8 tokens that the limit allows).
+    found = search_one(step, beam=4, nbest=2, alpha=3.0, limit=8)
+    assert outputs(found) == [[3] * 7 + [EOS], [3] * 6 + [EOS]]
+
+
+def test_equal_unended_hypotheses_rank_by_beam_row_then_by_token():
+    step = constant_step([-np.inf, -np.inf, -np.inf, 0, 0])
+    found = search_one(step, beam=3, nbest=3, alpha=0.6, limit=2)
+    assert outputs(found) == [[A, A], [A, B], [B, A]]
+    assert not found.ended_bn.any()
+
+
+def test_of_equal_finished_hypotheses_the_earlier_found_is_first():
+    # EOS, A and B are equally likely, and after a letter EOS is certain: three outputs
+    # of one log-probability, and alpha 0 makes the scores equal too.
+    first_v = jnp.array([-np.inf, -np.inf, 0, 0, 0])
+    then_v = jnp.array([-np.inf, -np.inf, 0, -np.inf, -np.inf])
+
+    def step(cache, token_bn, position):
+        logits_v = jnp.where(position == 0, first_v, then_v)
+        return jnp.broadcast_to(logits_v, (*token_bn.shape, 5)), cache
+
+    for nbest in (1, 2, 3):
+        positions = []
+        counted = count_steps(step, positions)
+        found = search_one(counted, beam=3, nbest=nbest, alpha=0.0, limit=4)
+        assert outputs(found) == [[EOS], [A, EOS], [B, EOS]][:nbest]
+        assert len(set(found.score_bn.tolist())) == 1
+        jax.effects_barrier()
+        assert len(positions) == min(nbest, 2)  # What can only equal is not waited for.
+
+
+# Ends, limits and empty places
+
+
+def test_a_hypothesis_that_never_ends_is_whole():
+    step = constant_step([0, 0, -np.inf, 1, 0])
+    for beam in (1, 4):
+        found = beam_search(
+            step, None, jnp.array([5, 3]), max_length=5, beam=beam, **SPECIAL
+        )
+        assert outputs(rows_of(found, 0)) == [[A] * 5]
+        assert outputs(rows_of(found, 1)) == [[A] * 3]
+        assert not found.ended_bn.any()
+        log_prob = jax.nn.log_softmax(jnp.array([0.0, 0, -np.inf, 1, 0]))[A]
+        length_bn = np.array([[5], [3]])
+        np.testing.assert_allclose(found.log_prob_bn, log_prob * length_bn, rtol=1e-6)
+        penalty_bn = search.length_penalty(length_bn, 0.6)
+        np.testing.assert_allclose(
+            found.score_bn, found.log_prob_bn / penalty_bn, rtol=1e-6
+        )
+
+
+def test_an_ended_hypothesis_ranks_before_a_better_unended_one():
+    step = constant_step([-np.inf, -np.inf, -5, 0, 0])
+    found = search_one(step, beam=4, nbest=4, alpha=0.6, limit=1)
+    assert outputs(found) == [[EOS], [A], [B], []]
+    assert found.ended_bn.tolist() == [True, False, False, False]
+    assert found.score_bn[0] < found.score_bn[1] == found.score_bn[2]
+
+
+def test_places_without_a_hypothesis_are_empty():
+    # One letter, two tokens at most: EOS, A EOS and A A are all there is.
+    step = constant_step([0.0, 0, 0, 1])
+    found = search_one(step, beam=8, nbest=8, alpha=0.6, limit=2)
+    assert outputs(found) == [[EOS], [A, EOS], [A, A]] + [[]] * 5
+    assert found.ended_bn.tolist() == [True, True] + [False] * 6
+    assert (found.score_bn[3:] == -np.inf).all()
+    assert (found.log_prob_bn[3:] == -np.inf).all()
+    assert (found.tokens_bnt[3:] == PAD).all()
+    assert np.isfinite(found.score_bn[:3]).all()
+
+
+def test_limits_are_clipped_to_what_fits():
+    step = constant_step([0.0, 0, -np.inf, 1])
+    found = beam_search(step, None, jnp.array([0, -3, 99]), max_length=3, **SPECIAL)
+    assert found.length_bn[:, 0].tolist() == [1, 1, 3]
+
+
+def test_bos_may_be_pad():
+    step = constant_step([9.0, -np.inf, 0, 1])
+    found = greedy_search(
+        step, None, jnp.array([2]), max_length=2, bos=PAD, eos=EOS, pad=PAD
+    )
+    assert outputs(rows_of(found, 0)) == [[A, A]]
+
+
+def test_log_probabilities_are_over_the_whole_vocabulary_in_float32():
+    logits_v = jnp.array([3, 2, -1, 1.5, 0.25], jnp.bfloat16)
+
+    def step(cache, token_bn, position):
+        return jnp.broadcast_to(logits_v, (*token_bn.shape, 5)), cache
+
+    found = search_one(step, beam=1, nbest=1, alpha=0.6, limit=1)
+    expected = jax.nn.log_softmax(logits_v.astype(jnp.float32))[A]
+    np.testing.assert_allclose(found.log_prob_bn[0], expected, rtol=1e-6)
+
+
+# What step says of rows that nobody asked about
+
+
+def test_rows_that_hold_nothing_cannot_harm():
+    table = smooth_table(0, 5)
+    seed_b, limit_b = np.arange(BATCH, dtype=np.int32), np.array([1, 2, 4, 6])
+    inner = table_step(jnp.asarray(table), seed_b)
+
+    def step(cache, token_bn, position):
+        logits_bnv, cache = inner(cache, token_bn, position)
+        over_bn = (token_bn == EOS) | (position >= limit_b)[:, None]
+        return jnp.where(over_bn[:, :, None], jnp.nan, logits_bnv), cache
+
+    options = Options(5, 4, 4, 0.6)
+    clean = table_search(table, seed_b, limit_b, options)
+    poisoned = search_with(options, step, limit_b)
+    assert np.isfinite(poisoned.score_bn[2:]).all()
+    assert_same(poisoned, clean, 1e-6)
+
+
+def test_a_model_that_says_nan_is_not_hidden():
+    step = constant_step(np.full(5, np.nan))
+    for beam in (1, 3):
+        found = search_one(step, beam=beam, nbest=1, alpha=0.6, limit=3)
+        assert np.isnan(found.score_bn).all()
+
+
+# Arguments
+
+
+def test_length_penalty():
+    assert search.length_penalty(1, 0.6) == 1
+    assert search.length_penalty(7, 1.0) == 2
+    np.testing.assert_allclose(
+        search.length_penalty(np.array([1, 7, 19]), 0.5), [1, 2**0.5, 2]
+    )
+    found = search.length_penalty(jnp.array([1, 7, 19]), 0.5)
+    assert isinstance(found, jax.Array)
+    np.testing.assert_allclose(found, [1, 2**0.5, 2], rtol=1e-6)
+    np.testing.assert_array_equal(search.length_penalty(np.arange(9), 0.0), 1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"beam": 0}, "beam is 0"),
+        ({"nbest": 0}, "nbest is 0"),
+        ({"nbest": 5}, "nbest is 5 and beam is 4"),
+        ({"max_length": 0}, "max_length is 0"),
+        ({"alpha": -0.1}, "alpha is -0.1"),
+        ({"alpha": float("nan")}, "alpha is nan"),
+        ({"eos": PAD}, "eos must differ"),
+        ({"eos": BOS}, "eos must differ"),
+        ({"eos": 5}, "vocabulary of 5"),
+        ({"pad": -1}, "vocabulary of 5"),
+        ({"limit_b": jnp.array(3)}, r"limit_b has shape \(\)"),
+        ({"cache": {"k": jnp.zeros((2, 3))}}, r"cache\['k'\] has shape \(2, 3\)"),
+        ({"cache": [jnp.zeros(())]}, r"cache\[0\] has shape \(\)"),
+        ({"step": lambda c, t, p: (jnp.zeros((2, 5)), c)}, r"shape \(2, 5\)"),
+    ],
+)
+def test_bad_arguments_are_refused(changed, message):
+    arguments = {
+        "step": constant_step(np.zeros(5)),
+        "cache": {"k": jnp.zeros((2, 4))},
+        "limit_b": jnp.array([3, 3]),
+        "max_length": 3,
+        **SPECIAL,
+    }
+    with pytest.raises(ValueError, match=message):
+        beam_search(**arguments | changed)

@@ -1,0 +1,103 @@
+"""Fields are named once, checked, and kept as data; presets are the paper's."""
+
+import dataclasses
+import json
+import math
+
+import jax
+import pytest
+
+from t2t_jax import config as fields
+from t2t_jax.command import load_config
+from t2t_jax.config import Config, ModelConfig, from_config_dict
+from t2t_jax.errors import UserError
+from t2t_jax.model.transformer import build
+from t2t_jax.training.optimizer import schedule
+
+PRESETS = ["tiny", "base", "big"]
+
+
+def preset(name):
+    return from_config_dict(load_config(f"configs/{name}.py"))
+
+
+def test_a_config_survives_json_and_config_dict():
+    config = dataclasses.replace(Config(), model=ModelConfig(layers=3, dropout=0.25))
+    assert fields.from_json(fields.to_json(config)) == config
+    assert from_config_dict(fields.to_config_dict(config)) == config
+
+
+def test_the_default_is_the_papers_base():
+    assert preset("base") == Config()
+
+
+@pytest.mark.parametrize(
+    ("name", "vocab_size", "count"),
+    [
+        ("base", 37_000, 63_045_632),
+        ("big", 37_000, 214_171_648),
+        ("tiny", 1_000, 1_053_312),
+    ],
+)
+def test_parameter_counts_are_pinned(name, vocab_size, count):
+    assert build(preset(name).model, vocab_size).count() == count
+
+
+def test_the_learning_rate_curve_is_the_papers():
+    for name, width, peak in (("base", 512, 7.0e-4), ("big", 1024, 4.9e-4)):
+        rate = schedule(preset(name))
+        for step in (1, 100, 3_999, 4_000, 4_001, 100_000):
+            by_hand = width**-0.5 * min(step**-0.5, step * 4_000**-1.5)
+            assert float(rate(step - 1)) == pytest.approx(by_hand, rel=1e-6)
+        assert float(rate(3_999)) == pytest.approx(peak, rel=0.01)
+        assert float(rate(3_999)) > max(float(rate(3_998)), float(rate(4_000)))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_builds_without_memory(name):
+    model = build(preset(name).model, preset(name).data.vocab_size)
+    leaves = jax.tree.leaves(model.shapes)
+    assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"modl": {}}, "config.modl: no such section; did you mean 'model'?"),
+        ({"model": {"layrs": 2}}, "did you mean 'model.layers'?"),
+        ({"model": {"layers": 2.5}}, "of type float; want int, such as 6"),
+        ({"model": {"layers": "2"}}, "of type str; want int"),
+        ({"model": {"layers": True}}, "of type bool; want int"),
+        ({"model": {"layers": 0}}, "too small; want at least 1"),
+        ({"model": {"dropout": math.nan}}, "too small"),
+        ({"model": {"dropout": 1.0}}, "want 0 <= model.dropout < 1"),
+        ({"model": {"norm": "pst"}}, "did you mean 'post'?"),
+        ({"model": {"width": 100, "heads": 3}}, "does not divide"),
+        ({"model": {"width": 9, "heads": 3}}, "odd"),
+        ({"data": {"batching": "sorted"}}, "there are: packed, bucketed"),
+        ({"data": {"source": "de"}}, "are both 'de'"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_remedy(changes, told):
+    with pytest.raises(UserError) as error:
+        from_config_dict(changes)
+    assert told in str(error.value)
+
+
+def test_a_whole_number_is_a_float_where_one_is_wanted():
+    config = from_config_dict({"model": {"dropout": 0}})
+    assert type(config.model.dropout) is float
+
+
+def test_differences_say_what_is_safe():
+    new = from_config_dict({"train": {"steps": 7}, "model": {"layers": 1}})
+    assert fields.differences(Config(), new) == {
+        "train.steps": (100_000, 7, True),
+        "model.layers": (6, 1, False),
+    }
+
+
+def test_stored_json_names_every_field():
+    stored = json.loads(fields.to_json(Config()))
+    names = [f"{s}.{f}" for s, values in stored.items() for f in values]
+    assert names == fields.field_names()
