@@ -11,7 +11,8 @@ def get_config():
         dev="grammar:dev",
         test="grammar:test,grammar:unseen,grammar:agreement,grammar:long",
         vocab_size=1_000,
-        batch_tokens=4_096,
+        batch_tokens=2_048,
+        batching="bucketed",
     )
     config.train.update(
         steps=1_200,

@@ -10,6 +10,7 @@ from ml_collections import config_flags
 
 from t2t_jax import config as fields
 from t2t_jax.errors import UserError, nearest
+from t2t_jax.parallel.memory import keep_freed_memory
 
 
 def load_config(path: str | Path, **sections: dict) -> ml_collections.ConfigDict:
@@ -75,10 +76,11 @@ def run(
     Flags are defined here and not on import: a program that imports `train` has flags
     of its own.
     """
+    keep_freed_memory()
     define_flags()
 
     def quietly(argv: Sequence[str]):
-        if flags.FLAGS["verbosity"].using_default_value:
+        if not any(a.startswith(("-v", "--v")) for a in sys.argv[1:]):
             logging.set_verbosity(logging.WARNING)  # of the libraries
         _told(main, argv)
 

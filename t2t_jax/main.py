@@ -24,6 +24,7 @@ from t2t_jax.errors import UserError
 from t2t_jax.evaluation.bleu import corpus_scores
 from t2t_jax.evaluation.scores import score_set
 from t2t_jax.model.transformer import Model, build, compute_dtype
+from t2t_jax.parallel.memory import keep_freed_memory
 from t2t_jax.training import loop
 from t2t_jax.training.metrics import say
 from t2t_jax.training.optimizer import schedule
@@ -43,6 +44,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
     Raises:
       UserError: anything in the config, the data or the workdir that a person can mend.
     """
+    keep_freed_memory()
     if not isinstance(config, Config):
         config = fields.from_config_dict(config)
     workdir = Path(workdir)

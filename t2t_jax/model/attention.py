@@ -27,7 +27,7 @@ class Mask(NamedTuple):
 
     Attributes:
       query_segment_bt, key_segment_bs: int, a sentence's number in its row, 0 for
-        padding; a query sees the keys of its own segment.
+        padding; a query sees the keys of its own segment (padding sees padding).
       first: None, or for causal masks the index among the keys of the first query:
         query t sees the keys up to `first + t`.
     """
@@ -48,7 +48,7 @@ class Mask(NamedTuple):
     def bias(self) -> Array:
         """float32 [b, 1, t, s]: what is added to the scores, 0 or -1e9.
 
-        Finite, so that a query of padding, which may see nothing, stays a number.
+        Finite, so that a query that may see nothing stays a number.
         """
         return jnp.where(self.allowed(), jnp.float32(0), jnp.float32(-1e9))
 

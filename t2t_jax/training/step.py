@@ -34,7 +34,8 @@ class TrainState(NamedTuple):
 
 def initial_state(model: Model, optimizer: optax.GradientTransformation, seed: int):
     """The state before the first step."""
-    parameters = model.init(jax.random.key(seed))
+    init_key, _ = jax.random.split(jax.random.key(seed))
+    parameters = model.init(init_key)
     zeros = [jnp.zeros((), jnp.int32) for _ in range(3)]
     return TrainState(parameters, optimizer.init(parameters), *zeros)
 
@@ -68,7 +69,8 @@ def train_step(
       `gradient_norm`, `learning_rate`, `skipped`, `skipped_in_a_row`.
     """
     train = config.train
-    key = jax.random.fold_in(jax.random.key(train.seed), state.step)
+    _, dropout_key = jax.random.split(jax.random.key(train.seed))
+    key = jax.random.fold_in(dropout_key, state.step)
 
     def mean_loss(parameters):
         module = nnx.merge(definition, parameters)
@@ -78,7 +80,7 @@ def train_step(
 
     gradient = jax.value_and_grad(mean_loss, has_aux=True)
     (loss, (nll, tokens)), gradients = gradient(state.parameters)
-    norm = optax.global_norm(gradients)
+    norm = optax.tree.norm(gradients)
     finite = jnp.isfinite(norm) & jnp.isfinite(loss)
 
     updates, optimizer = adam(config).update(

@@ -1,0 +1,264 @@
+"""A built-in English-German corpus: sentences drawn from a small grammar.
+
+It stands in for a download where a tiny Transformer is to be trained in minutes. What
+it asks of a model is what the two languages ask: agreement in gender, case and number,
+the verb second or last, separable verbs, relative clauses. `lexicon` has the words,
+`clauses` puts meanings into words, `sentences` draws meanings; here they are dealt out
+to splits that each ask one question:
+
+    train, dev, test  the same distribution
+    unseen            known words in pairs (adjective and noun, verb and object) that
+                      `held_out` keeps from all other splits
+    long              sentences longer than any in train
+    agreement         words that must agree stand on both sides of a relative clause
+
+The German is a function of the English, and everything is a function of the seed.
+"""
+
+import collections
+import difflib
+import functools
+import hashlib
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from t2t_jax.data import lexicon
+from t2t_jax.data.clauses import DETERMINERS, ENDINGS, PRONOUNS
+from t2t_jax.data.sentences import CONJUNCTIONS, Dice, Sentence, Writer, digest
+
+SIZES = {
+    "train": 30_000,
+    "dev": 500,
+    "test": 500,
+    "unseen": 500,
+    "long": 300,
+    "agreement": 500,
+}
+SPLITS = tuple(SIZES)
+RELATIVES = {"train": 0.2, "agreement": 0.8, "long": 0.35}  # the chance of a clause
+LONGEST = 22  # English words of a sentence, in all splits but "long"
+
+
+@functools.cache
+def held_out(word: str, noun: str) -> bool:
+    """Whether the pair of an adjective or verb and its noun is kept for "unseen"."""
+    return digest(f"{word} {noun}") % 12 == 0
+
+
+def _belongs(split: str, sentence: Sentence) -> bool:
+    """Whether a sentence may stand in a split; no sentence may stand in two.
+
+    A digest of the English deals sentences out, so the splits stay disjoint whatever
+    their seeds and sizes.
+    """
+    length = len(sentence.english.split())
+    if split == "long":
+        return length > LONGEST and not any(held_out(*pair) for pair in sentence.pairs)
+    if length > LONGEST:
+        return False
+    if any(held_out(*pair) for pair in sentence.pairs):
+        return split == "unseen"
+    bucket = digest(sentence.english) % 40
+    if bucket in (2, 3, 4):  # apart or not, lest train have fewer apart than test
+        return split == "agreement" and sentence.apart
+    return split == {0: "dev", 1: "test"}.get(bucket, "train")
+
+
+def _draw(split: str, seed: int) -> Iterator[Sentence]:
+    """Endless sentences that belong to a split, none of them twice."""
+    dice = Dice(f"{split} {seed}")
+    writer = Writer(dice, relatives=RELATIVES.get(split, RELATIVES["train"]))
+    known = None if split in ("train", "dev", "test") else _known(seed)
+    seen = set()
+    while True:
+        sentence = writer.finished("chain") if split == "long" else writer.draw()
+        if not _belongs(split, sentence) or sentence.english in seen:
+            continue
+        if known and not words(f"{sentence.english} {sentence.german}") <= known:
+            continue
+        seen.add(sentence.english)
+        yield sentence
+
+
+def words(line: str) -> set[str]:
+    """The words of a line without punctuation, in lower case."""
+    return set(re.findall(r"[\w']+", line.lower()))
+
+
+@functools.lru_cache(maxsize=2)
+def _known(seed: int) -> set[str]:
+    """The words of train, which the sets that ask one question add none to."""
+    return words(" ".join(f"{en} {de}" for en, de in pairs("train", seed)))
+
+
+def pairs(split: str, seed: int = 0, count: int | None = None) -> list[tuple[str, str]]:
+    """The (English, German) sentences of a split; fewer are the first of more.
+
+    Args:
+        split: One of `SPLITS`.
+        seed: Another seed draws other sentences; splits of all seeds are disjoint.
+        count: How many; None is the default of `SIZES`.
+
+    Raises:
+        ValueError: There is no such split.
+    """
+    if split not in SIZES:
+        near = difflib.get_close_matches(split, SPLITS, n=1, cutoff=0)[0]
+        raise ValueError(
+            f"The grammar has no split {split!r}; did you mean {near!r}? "
+            f"It has {', '.join(SPLITS)}."
+        )
+    count = SIZES[split] if count is None else count
+    return list(_pairs(split, seed, count))
+
+
+@functools.lru_cache(maxsize=8)
+def _pairs(split: str, seed: int, count: int) -> tuple[tuple[str, str], ...]:
+    drawn = _draw(split, seed)
+    return tuple((s.english, s.german) for s in itertools.islice(drawn, count))
+
+
+def fingerprint(split: str, seed: int = 0, count: int | None = None) -> str:
+    """A hash of what `pairs` would return: its arguments and the grammar's source."""
+    count = SIZES.get(split) if count is None else count
+    digest = hashlib.sha256(f"{split} {seed} {count}".encode())
+    for name in ("grammar", "sentences", "clauses", "lexicon"):
+        source = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
+        digest.update(source.encode())
+    return digest.hexdigest()
+
+
+# ---------------------------------------------------------------- the baseline
+
+
+def _translations() -> dict[str, set[str]]:
+    """All German forms that each English word may stand for."""
+    found = collections.defaultdict(set)
+
+    def add(en: str, *de: str) -> None:
+        found[en.lower()] |= {word for word in de if word}
+
+    cases = ("nominative", "accusative", "dative")
+    for noun in lexicon.nouns:
+        add(noun.english, *(noun.german("singular", case) for case in cases))
+        add(noun.english + "'s", noun.genitive)
+        if noun.plural:
+            add(noun.english_plural, *(noun.german("plural", case) for case in cases))
+    for adjective in lexicon.adjectives:
+        forms = (adjective.stem + ending for ending in ("e", "en", "er", "es", "em"))
+        add(adjective.english, adjective.german, *forms)
+    for verb in lexicon.verbs:
+        de, en = verb.german, verb.english
+        add(en["base"], de["infinitive"], de["plural"], de["first"])
+        add(en["third"], de["third"])
+        add(en["ing"], de["third"], de["plural"])
+        add(en["participle"], de["participle"])
+        if "past" in en:
+            add(en["past"], de["past"], de["pasts"])
+    for en, row in DETERMINERS.items():
+        stem, table, _ = row.split()
+        forms = {cell for cells in ENDINGS[table].values() for cell in cells.split()}
+        add(en, *(stem + form.strip("-") for form in forms))
+    for en, de in PRONOUNS.values():
+        for form in en.split():
+            add(form, *de.replace("-", "").split())
+    for en, de, _ in CONJUNCTIONS:
+        add(en, de)
+    for name in lexicon.names:
+        add(name, name)
+        add(f"{name}'s", f"{name}s")
+    for table in (lexicon.NUMERALS, lexicon.CITIES, FUNCTION_WORDS):
+        for en, de in table.items():
+            add(en, *de.split())
+    for modal in lexicon.modals:
+        de = modal.german
+        add(modal.english["third"][0], de["third"], de["plural"])
+        add(modal.english["others"][0], de["third"], de["plural"])
+        if "past" in modal.english:
+            add(modal.english["past"][0], de["past"], de["pasts"])
+    for entries in lexicon.adverbs.values():
+        for en, de in entries:
+            if " " not in en:
+                add(en, de)
+    return found
+
+
+FUNCTION_WORDS = {
+    "the": "der die das den dem",
+    "an": "ein eine einen einem einer",
+    "not": "nicht",
+    "cannot": "kann",
+    "is": "ist",
+    "am": "bin",
+    "are": "sind",
+    "was": "war",
+    "were": "waren",
+    "be": "sein",
+    "has": "hat",
+    "have": "haben",
+    "will": "wird werden",
+    "in": "in im",
+    "at": "an am auf",
+    "to": "zu in",
+    "from": "aus von",
+    "with": "mit bei",
+    "for": "für auf",
+    "of": "von an",
+    "about": "über",
+    "very": "sehr",
+    "like": "",
+    "and": "und",
+    "but": "aber",
+    "whether": "ob",
+    "that": "dass",
+    "why": "warum",
+    "when": "wann wenn als",
+    "week": "Woche",
+    "year": "Jahr",
+    "last": "letzte",
+    "next": "nächste",
+    "day": "Tag",
+    "morning": "Morgen",
+    "evening": "Abend",
+    "monday": "Montag",
+    "friday": "Freitag",
+    "sundays": "sonntags",
+    "on": "am",
+    "moment": "Moment",
+    "up": "auf",
+    "off": "aus",
+    "away": "weg",
+    "back": "zurück",
+    "along": "mit",
+    "does": "",
+    "do": "",
+    "did": "",
+    "shopping": "ein",
+    "asleep": "ein",
+}
+
+
+@functools.cache
+def _dictionary() -> dict[str, str]:
+    """Each English word's most common German form, by a count over train."""
+    counts = collections.Counter()
+    for _, de in pairs("train", 0, 3000):
+        counts.update(re.findall(r"\w+", de))
+    return {
+        en: max(sorted(forms), key=lambda form: counts[form]) if forms else ""
+        for en, forms in _translations().items()
+    }
+
+
+def word_for_word(english: str) -> str:
+    """The baseline that knows words but no grammar: each word's commonest translation.
+
+    Keeps the order and the punctuation, and starts with a capital.
+    """
+    dictionary = _dictionary()
+    tokens = re.findall(r"[\w']+|[^\w\s]", english)
+    out = [dictionary.get(token.lower(), token) for token in tokens]
+    line = re.sub(r" ([,.?])", r"\1", " ".join(word for word in out if word))
+    return line[:1].upper() + line[1:]

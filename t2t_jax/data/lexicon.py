@@ -1,0 +1,644 @@
+"""The words of the built-in English-German corpus, as tables, and how each takes form.
+
+A row of a table is one lexeme in both languages; what a rule of the language gives
+(the English plural *dogs*, the German dative plural *Hunden*) is left to the rule, and
+only what must be learnt by heart is written down. Nouns stand in groups (person,
+text, food ...), and verbs and adjectives name the groups that they may go with, so
+that people read books and dogs do not.
+
+Every English word has one German translation in its context: words that would need
+knowledge of the world to translate (*you*, *it*, the past of *read*) are left out.
+"""
+
+from typing import NamedTuple
+
+# One noun a line: English (and its plural, if irregular) | article, German, plural
+# ("-": a mass noun, which has none), and for people and weak nouns the genitive.
+NOUNS = {
+    "he": """
+        man men | der Mann Männer Mannes
+        boy | der Junge Jungen Jungen
+        teacher | der Lehrer Lehrer Lehrers
+        student | der Student Studenten Studenten
+        doctor | der Arzt Ärzte Arztes
+        neighbor | der Nachbar Nachbarn Nachbarn
+        friend | der Freund Freunde Freundes
+        farmer | der Bauer Bauern Bauern
+        baker | der Bäcker Bäcker Bäckers
+        painter | der Maler Maler Malers
+        singer | der Sänger Sänger Sängers
+        king | der König Könige Königs
+        uncle | der Onkel Onkel Onkels
+        brother | der Bruder Brüder Bruders
+        father | der Vater Väter Vaters
+        son | der Sohn Söhne Sohnes
+        grandfather | der Großvater Großväter Großvaters
+        pilot | der Pilot Piloten Piloten
+        guest | der Gast Gäste Gastes
+        thief thieves | der Dieb Diebe Diebes
+        soldier | der Soldat Soldaten Soldaten
+        waiter | der Kellner Kellner Kellners
+        gardener | der Gärtner Gärtner Gärtners
+        policeman policemen | der Polizist Polizisten Polizisten
+        prince | der Prinz Prinzen Prinzen""",
+    "she": """
+        woman women | die Frau Frauen Frau
+        aunt | die Tante Tanten Tante
+        queen | die Königin Königinnen Königin
+        sister | die Schwester Schwestern Schwester
+        mother | die Mutter Mütter Mutter
+        daughter | die Tochter Töchter Tochter
+        grandmother | die Großmutter Großmütter Großmutter
+        nurse | die Krankenschwester Krankenschwestern Krankenschwester
+        princess | die Prinzessin Prinzessinnen Prinzessin
+        actress | die Schauspielerin Schauspielerinnen Schauspielerin""",
+    "young": """
+        girl | das Mädchen Mädchen Mädchens
+        child children | das Kind Kinder Kindes""",
+    "animal": """
+        dog | der Hund Hunde
+        cat | die Katze Katzen
+        horse | das Pferd Pferde
+        bird | der Vogel Vögel
+        cow | die Kuh Kühe
+        mouse mice | die Maus Mäuse
+        rabbit | das Kaninchen Kaninchen
+        bear | der Bär Bären Bären
+        lion | der Löwe Löwen Löwen
+        duck | die Ente Enten
+        goat | die Ziege Ziegen
+        pig | das Schwein Schweine
+        monkey | der Affe Affen Affen
+        elephant | der Elefant Elefanten Elefanten""",
+    "text": """
+        book | das Buch Bücher
+        letter | der Brief Briefe
+        newspaper | die Zeitung Zeitungen
+        poem | das Gedicht Gedichte
+        report | der Bericht Berichte
+        story | die Geschichte Geschichten
+        novel | der Roman Romane
+        magazine | die Zeitschrift Zeitschriften""",
+    "food": """
+        apple | der Apfel Äpfel
+        cake | der Kuchen Kuchen
+        egg | das Ei Eier
+        banana | die Banane Bananen
+        tomato tomatoes | die Tomate Tomaten
+        potato potatoes | die Kartoffel Kartoffeln
+        pear | die Birne Birnen
+        sausage | die Wurst Würste
+        carrot | die Karotte Karotten
+        roll | das Brötchen Brötchen
+        bread | das Brot -
+        cheese | der Käse -
+        soup | die Suppe -
+        rice | der Reis -""",
+    "drink": """
+        milk | die Milch -
+        water | das Wasser -
+        tea | der Tee -
+        coffee | der Kaffee -
+        juice | der Saft -
+        beer | das Bier -
+        wine | der Wein -""",
+    "clothes": """
+        hat | der Hut Hüte
+        coat | der Mantel Mäntel
+        shirt | das Hemd Hemden
+        dress | das Kleid Kleider
+        jacket | die Jacke Jacken
+        skirt | der Rock Röcke
+        scarf scarves | der Schal Schals
+        sweater | der Pullover Pullover
+        blouse | die Bluse Blusen""",
+    "thing": """
+        table | der Tisch Tische
+        chair | der Stuhl Stühle
+        clock | die Uhr Uhren
+        bag | die Tasche Taschen
+        key | der Schlüssel Schlüssel
+        knife knives | das Messer Messer
+        bottle | die Flasche Flaschen
+        glass | das Glas Gläser
+        plate | der Teller Teller
+        cup | die Tasse Tassen
+        picture | das Bild Bilder
+        flower | die Blume Blumen
+        ball | der Ball Bälle
+        box | die Kiste Kisten
+        suitcase | der Koffer Koffer
+        umbrella | der Regenschirm Regenschirme
+        guitar | die Gitarre Gitarren
+        mirror | der Spiegel Spiegel""",
+    "device": """
+        lamp | die Lampe Lampen
+        radio | das Radio Radios
+        computer | der Computer Computer
+        television | der Fernseher Fernseher""",
+    "vehicle": """
+        car | das Auto Autos
+        bicycle | das Fahrrad Fahrräder
+        bus | der Bus Busse
+        train | der Zug Züge
+        ship | das Schiff Schiffe
+        boat | das Boot Boote""",
+    "opening": """
+        door | die Tür Türen
+        window | das Fenster Fenster""",
+    "meal": """
+        breakfast | das Frühstück -
+        lunch | das Mittagessen -
+        dinner | das Abendessen -""",
+    "place": """
+        garden | der Garten Gärten
+        park | der Park Parks
+        city | die Stadt Städte
+        village | das Dorf Dörfer
+        forest | der Wald Wälder
+        house | das Haus Häuser
+        school | die Schule Schulen
+        church | die Kirche Kirchen
+        kitchen | die Küche Küchen
+        market | der Markt Märkte
+        station | der Bahnhof Bahnhöfe
+        library | die Bibliothek Bibliotheken
+        museum | das Museum Museen
+        restaurant | das Restaurant Restaurants
+        hospital | das Krankenhaus Krankenhäuser
+        office | das Büro Büros
+        beach | der Strand Strände
+        castle | das Schloss Schlösser
+        hotel | das Hotel Hotels""",
+    "waters": """
+        lake | der See Seen
+        river | der Fluss Flüsse""",
+}
+
+# Where one is, goes to and comes from depends on the place: English preposition of
+# rest, then the German ones of rest (dative), goal ("in" takes the accusative, "zu" the
+# dative) and origin (dative). Places not named here are "in in in aus".
+PLACE_PREPOSITIONS = {
+    "market": "at auf zu von",
+    "station": "at an zu von",
+    "beach": "at an zu von",
+    "school": "at in zu aus",
+    "church": "in in in aus",
+}
+
+# Second names for sets of nouns that some verb or adjective goes with.
+GROUPS = {
+    "small-animal": "cat bird mouse rabbit duck dog monkey",
+    "writing": "book letter poem report story novel",
+    "cooked": "egg potato soup rice carrot sausage",
+    "baked": "cake bread roll",
+    "openable": "door window box suitcase bottle letter bag",
+    "breakable": "glass plate cup bottle mirror",
+    "repairable": "table chair clock door window guitar",
+    "carried": "bag box suitcase table chair umbrella guitar",
+    "built": "house ship boat school church",
+    "room": "kitchen office house",
+    "cleaned": "kitchen office window mirror table lamp",
+    "sight": "picture castle church house garden ship",
+    "ridden": "bus train",
+    "toy": "ball dog cat rabbit",
+    "vessel": "bottle glass plate cup box suitcase",
+    "drawn": "flower house castle ship",
+    "hot-drink": "tea coffee soup milk water",
+    "sweet": "apple banana pear cake tea juice",
+    "tip": "book novel story magazine wine cheese cake",
+    "owned": "dog cat horse rabbit bird goat",
+    "fed": "dog cat horse bird cow rabbit duck goat pig monkey elephant",
+    "prey": "mouse bird rabbit duck",
+    "colored": "umbrella flower box ball bag cup plate lamp chair door",
+}
+
+# English base, past, participle (if irregular; "-": spelt like the present, so never
+# used; "~" before a particle that a pronoun goes in front of, "_" before another)
+# | German infinitive ("+" after a separable prefix), third person, Präteritum,
+# participle ("*" with sein) | who does it | to what. A leading "=" marks a state, which
+# has no progressive, and "==" one that lasts, which no time is given for.
+VERBS = {
+    "intransitive": """
+        sleep slept slept | schlafen schläft schlief geschlafen | person animal
+        laugh | lachen lacht lachte gelacht | person
+        cry | weinen weint weinte geweint | person
+        sing sang sung | singen singt sang gesungen | person
+        dance | tanzen tanzt tanzte getanzt | person
+        work | arbeiten arbeitet arbeitete gearbeitet | person
+        play | spielen spielt spielte gespielt | person small-animal
+        wait | warten wartet wartete gewartet | person
+        run ran run | laufen läuft lief *gelaufen | person animal
+        smile | lächeln lächelt lächelte gelächelt | person""",
+    "intransitive, no place": """
+        wake~up woke woken | auf+wachen wacht wachte *gewacht | person animal
+        get~up got gotten | auf+stehen steht stand *gestanden | person
+        fall~asleep fell fallen | ein+schlafen schläft schlief *geschlafen \
+            | person animal
+        arrive | an+kommen kommt kam *gekommen | person ridden
+        come~back came come | zurück+kommen kommt kam *gekommen | person animal
+        disappear | verschwinden verschwindet verschwand *verschwunden | person animal
+        go~shopping went gone | ein+kaufen kauft kaufte gekauft | person""",
+    "rest": """
+        sit sat sat | sitzen sitzt saß gesessen | person animal
+        =stay | bleiben bleibt blieb *geblieben | person
+        =live | wohnen wohnt wohnte gewohnt | person""",
+    "swim": """
+        swim swam swum | schwimmen schwimmt schwamm *geschwommen | person animal""",
+    "goal": """
+        go went gone | gehen geht ging *gegangen | person
+        drive drove driven | fahren fährt fuhr *gefahren | person
+        hurry | eilen eilt eilte *geeilt | person""",
+    "origin": """
+        come came come | kommen kommt kam *gekommen | person""",
+    "journey": """
+        travel | reisen reist reiste *gereist | person
+        fly flew flown | fliegen fliegt flog *geflogen | person""",
+    "accusative": """
+        =see saw seen | sehen sieht sah gesehen | person animal | person animal vehicle
+        =hear heard heard | hören hört hörte gehört | person | person animal
+        ==know knew known | kennen kennt kannte gekannt | person | person place writing
+        ==love | lieben liebt liebte geliebt | person | person animal
+        sell sold sold | verkaufen verkauft verkaufte verkauft | person \
+            | text food clothes thing device vehicle
+        read - read | lesen liest las gelesen | person | text
+        eat ate eaten | essen isst aß gegessen | person | food
+        eat ate eaten | fressen frisst fraß gefressen | animal | food
+        drink drank drunk | trinken trinkt trank getrunken | person | drink
+        =find found found | finden findet fand gefunden | person | thing clothes animal
+        look_for | suchen sucht suchte gesucht | person | thing clothes animal person
+        visit | besuchen besucht besuchte besucht | person | person
+        meet met met | treffen trifft traf getroffen | person | person
+        repair | reparieren repariert reparierte repariert | person \
+            | vehicle device repairable
+        wash | waschen wäscht wusch gewaschen | person | clothes vehicle
+        wear wore worn | tragen trägt trug getragen | person | clothes
+        carry | tragen trägt trug getragen | person | carried
+        open | öffnen öffnet öffnete geöffnet | person | openable
+        close | schließen schließt schloss geschlossen | person | openable
+        break broke broken | zerbrechen zerbricht zerbrach zerbrochen | person \
+            | breakable
+        lose lost lost | verlieren verliert verlor verloren | person | thing clothes
+        =forget forgot forgotten | vergessen vergisst vergaß vergessen | person \
+            | thing clothes text
+        =need | brauchen braucht brauchte gebraucht | person \
+            | thing clothes vehicle device
+        =have had had | haben hat hatte gehabt | person | owned thing clothes vehicle
+        clean | putzen putzt putzte geputzt | person | cleaned
+        catch caught caught | fangen fängt fing gefangen | person animal | prey
+        feed fed fed | füttern füttert fütterte gefüttert | person | fed
+        steal stole stolen | stehlen stiehlt stahl gestohlen | person \
+            | thing clothes vehicle
+        watch | beobachten beobachtet beobachtete beobachtet | person animal \
+            | person animal
+        greet | begrüßen begrüßt begrüßte begrüßt | person | person
+        hide hid hidden | verstecken versteckt versteckte versteckt | person \
+            | thing clothes text
+        kiss | küssen küsst küsste geküsst | person | person
+        ==understand understood understood | verstehen versteht verstand verstanden \
+            | person | text person
+        describe | beschreiben beschreibt beschrieb beschrieben | person | person place
+        call | an+rufen ruft rief gerufen | person | person
+        invite | ein+laden lädt lud geladen | person | person
+        pick~up | ab+holen holt holte geholt | person | person
+        turn~on | ein+schalten schaltet schaltete geschaltet | person | device
+        turn~off | aus+schalten schaltet schaltete geschaltet | person | device
+        put~on - put | an+ziehen zieht zog gezogen | person | clothes
+        take~off took taken | aus+ziehen zieht zog gezogen | person | clothes
+        throw~away threw thrown | weg+werfen wirft warf geworfen | person \
+            | thing clothes text
+        bring~along brought brought | mit+bringen bringt brachte gebracht | person \
+            | thing food
+        look_at | an+sehen sieht sah gesehen | person | sight clothes animal
+        clean~up | auf+räumen räumt räumte geräumt | person | room
+        prepare | vor+bereiten bereitet bereitete bereitet | person | meal""",
+    "accusative, for someone": """
+        buy bought bought | kaufen kauft kaufte gekauft | person \
+            | text food drink clothes thing device vehicle
+        write wrote written | schreiben schreibt schrieb geschrieben | person | writing
+        cook | kochen kocht kochte gekocht | person | cooked
+        bake | backen backt backte gebacken | person | baked
+        paint | malen malt malte gemalt | person | person animal
+        draw drew drawn | zeichnen zeichnet zeichnete gezeichnet | person | drawn animal
+        build built built | bauen baut baute gebaut | person | built""",
+    "dative": """
+        help | helfen hilft half geholfen | person | person
+        thank | danken dankt dankte gedankt | person | person
+        follow | folgen folgt folgte *gefolgt | person animal | person animal
+        answer | antworten antwortet antwortete geantwortet | person | person
+        ==trust | vertrauen vertraut vertraute vertraut | person | person
+        congratulate | gratulieren gratuliert gratulierte gratuliert | person | person
+        listen_to | zu+hören hört hörte gehört | person | person
+        ==belong_to | gehören gehört gehörte gehört | thing clothes vehicle | person""",
+    "ditransitive": """
+        give gave given | geben gibt gab gegeben | person | text food clothes thing
+        show showed shown | zeigen zeigt zeigte gezeigt | person \
+            | text clothes thing animal vehicle
+        send sent sent | schicken schickt schickte geschickt | person \
+            | text clothes thing
+        lend lent lent | leihen leiht lieh geliehen | person \
+            | text clothes thing vehicle
+        bring brought brought | bringen bringt brachte gebracht | person \
+            | text food drink thing""",
+    "ditransitive, to": """
+        explain | erklären erklärt erklärte erklärt | person | writing
+        recommend | empfehlen empfiehlt empfahl empfohlen | person | tip""",
+    "clause": """
+        ==know knew known | wissen weiß wusste gewusst | person
+        ==think thought thought | glauben glaubt glaubte geglaubt | person
+        say said said | sagen sagt sagte gesagt | person
+        ==hope | hoffen hofft hoffte gehofft | person""",
+}
+
+# Verbs with a preposition of their own: ... | preposition and its case | to what.
+PREPOSITIONAL = """
+    wait_for | warten wartet wartete gewartet | auf accusative | person ridden
+    think_of thought | denken denkt dachte gedacht | an accusative | person place
+    dream_of | träumen träumt träumte geträumt | von dative | person animal
+    laugh_at | lachen lacht lachte gelacht | über accusative | person animal
+    talk_to | sprechen spricht sprach gesprochen | mit dative | person
+        talk_about | sprechen spricht sprach gesprochen | über accusative \
+            | person text place
+    play_with | spielen spielt spielte gespielt | mit dative | animal child"""
+
+ADJECTIVES = """
+    old | alt | he she animal text clothes thing device vehicle place opening
+    young | jung | he she animal
+    small | klein | young animal clothes thing vehicle place opening
+    big | groß | animal clothes thing vehicle place opening
+    new | neu | text clothes thing device vehicle
+    red | rot | clothes colored vehicle
+    blue | blau | clothes colored vehicle
+    green | grün | clothes colored vehicle
+    yellow | gelb | clothes colored vehicle
+    black | schwarz | clothes colored vehicle small-animal
+    white | weiß | clothes colored vehicle small-animal
+    brown | braun | clothes animal
+    beautiful | schön | she clothes place thing
+    friendly | freundlich | person
+    tired | müde | person animal
+    happy | glücklich | person
+    sad | traurig | person
+    famous | berühmt | he she
+    poor | arm | person
+    rich | reich | he she
+    clever | klug | person animal
+    brave | mutig | person
+    sick | krank | person animal
+    hungry | hungrig | person animal
+    strong | stark | he animal
+    lazy | faul | person animal
+    wild | wild | animal
+    dangerous | gefährlich | animal
+    expensive | teuer teur | clothes thing device vehicle drink
+    cheap | billig | clothes thing device vehicle
+    heavy | schwer | carried
+    interesting | interessant | text place
+    long | lang | text
+    short | kurz | text
+    boring | langweilig | text
+    fresh | frisch | food
+    sweet | süß | sweet
+    delicious | lecker | food
+    cold | kalt | drink
+    hot | heiß | hot-drink
+    empty | leer | vessel
+    fast | schnell | vehicle
+    clean | sauber | clothes vessel
+    dirty | schmutzig | clothes vehicle vessel opening"""
+
+NAMES = {"he": "Peter Paul Martin Daniel Simon David", "she": "Anna Maria Julia Laura"}
+NAMES["she"] += " Sophie Emma"
+CITIES = {"Berlin": "Berlin", "Hamburg": "Hamburg", "Munich": "München"}
+CITIES |= {"Vienna": "Wien", "Cologne": "Köln", "Zurich": "Zürich"}
+
+NUMERALS = {
+    "two": "zwei",
+    "three": "drei",
+    "four": "vier",
+    "five": "fünf",
+    "six": "sechs",
+}
+NUMERALS |= {"seven": "sieben", "eight": "acht", "nine": "neun", "ten": "zehn"}
+
+# Adverbials of time, by the tenses they go with: English : German; those of "middle"
+# stand before the English verb, the others at the end or in front.
+ADVERBS = {
+    "habit": "every day : jeden Tag | every evening : jeden Abend"
+    " | on Sundays : sonntags | in the evening : am Abend | in the morning : am Morgen",
+    "habit middle": "often : oft | always : immer | sometimes : manchmal",
+    "now": "today : heute | now : jetzt | at the moment : im Moment",
+    "past": "yesterday : gestern | last week : letzte Woche | last year : letztes Jahr"
+    " | on Monday : am Montag",
+    "perfect middle": "already : schon | just : gerade",
+    "future": "tomorrow : morgen | next week : nächste Woche | soon : bald"
+    " | on Friday : am Freitag",
+}
+
+# English present (third person, others) and past | German singular, plural, both past.
+# "do": asks and denies with *do*, like a main verb. *must* and *may* are never denied,
+# because *must not* is not *muss nicht*.
+MODALS = """
+    can can could | kann können konnte konnten | deny
+    must must had_to | muss müssen musste mussten |
+    wants_to want_to wanted_to | will wollen wollte wollten | do deny
+    should should - | sollte sollten - - | deny
+    may may - | darf dürfen - - |
+    would_like_to would_like_to - | möchte möchten - - |"""
+
+
+class Noun(NamedTuple):
+    english: str  # the singular, which is also the lexeme's name
+    english_plural: str
+    gender: str  # "m", "f", "n"
+    singular: str
+    plural: str  # "" for a mass noun
+    genitive: str  # of the singular; "" where the grammar never needs one
+    weak: bool  # takes -(e)n in all the singular but the nominative: den Jungen
+    groups: frozenset[str]
+
+    def german(self, number: str, case: str) -> str:
+        """The form; the dative plural adds -n except after -n and -s."""
+        if number == "plural":
+            bare = case != "dative" or self.plural[-1] in "ns"
+            return self.plural if bare else self.plural + "n"
+        if case == "genitive":
+            return self.genitive
+        return self.plural if self.weak and case != "nominative" else self.singular
+
+
+class Adjective(NamedTuple):
+    english: str
+    german: str  # the predicate: müde, teuer
+    stem: str  # what endings go on: müd-, teur-
+    groups: frozenset[str]
+
+
+class Verb(NamedTuple):
+    frame: str  # a key of VERBS, or "prepositional"
+    english: dict[str, str]  # base, third, past (absent: unusable), participle, ing
+    particle: str  # asleep, up, off ...
+    particle_moves: bool  # picks him up, but: looks at him
+    prefix: str  # an-, auf- ...
+    german: dict[str, str]  # infinitive, first, third, plural, past, pasts, participle
+    auxiliary: str  # "haben" or "sein"
+    state: bool  # no progressive: sees
+    lasting: bool  # nor a time: *today he knows her
+    subjects: frozenset[str]
+    objects: frozenset[str]
+    preposition: str  # auf, an ...
+    case: str  # of the object of the preposition
+
+
+class Modal(NamedTuple):
+    english: dict[str, tuple[str, ...]]  # third, others, past
+    german: dict[str, str]  # third, plural, past, pasts
+    do: bool
+    deny: bool
+
+
+def _rows(table: str):
+    for line in table.strip().splitlines():
+        yield [field.split() for field in line.split("|")]
+
+
+def _s(word: str) -> str:
+    """Adds the -s of the plural or the third person."""
+    if word.endswith("y") and word[-2] not in "aeiou":
+        return word[:-1] + "ies"
+    return word + ("es" if word.endswith(("s", "sh", "ch", "x", "go")) else "s")
+
+
+def _doubles(word: str) -> bool:
+    """Whether the last consonant doubles: running, but opening and waiting."""
+    vowels = [letter in "aeiou" for letter in word]
+    return (
+        vowels[-3:] == [False, True, False]
+        and sum(vowels) == 1
+        and word[-1] not in "wy"
+    )
+
+
+def _ed(word: str) -> str:
+    if word.endswith("y") and word[-2] not in "aeiou":
+        return word[:-1] + "ied"
+    return word + ("d" if word.endswith("e") else "ed")
+
+
+def _ing(word: str) -> str:
+    if word.endswith("e") and not word.endswith("ee"):
+        return word[:-1] + "ing"
+    return word + (word[-1] if _doubles(word) else "") + "ing"
+
+
+def _nouns() -> list[Noun]:
+    nouns = []
+    for group, table in NOUNS.items():
+        for (name, *irregular), (article, singular, plural, *genitive) in _rows(table):
+            groups = {group, name} | {g for g in GROUPS if name in GROUPS[g].split()}
+            if group in ("he", "she", "young"):
+                groups.add("person")
+            gender = {"der": "m", "die": "f", "das": "n"}[article]
+            nouns.append(
+                Noun(
+                    english=name,
+                    english_plural=irregular[0] if irregular else _s(name),
+                    gender=gender,
+                    singular=singular,
+                    plural=plural.strip("-"),
+                    genitive="".join(genitive),
+                    weak=gender == "m" and [plural] == genitive,
+                    groups=frozenset(groups),
+                )
+            )
+    return nouns
+
+
+def _adjectives() -> list[Adjective]:
+    adjectives = []
+    for (english,), (german, *stem), groups in _rows(ADJECTIVES):
+        stem = stem[0] if stem else german.removesuffix("e")
+        adjectives.append(Adjective(english, german, stem, frozenset(groups)))
+    return adjectives
+
+
+def _verb(frame, english, german, subjects, objects=(), preposition=("", "")) -> Verb:
+    base, *irregular = english
+    stative, base = base.count("="), base.lstrip("=")
+    base, separator, particle = base.replace("_", "~~").partition("~")
+    past, *participle = irregular or [_ed(base)]
+    forms = {
+        "base": base,
+        "third": "has" if base == "have" else _s(base),
+        "ing": _ing(base),
+    }
+    forms |= {"past": past, "participle": participle[0] if participle else past}
+    infinitive, third, past, participle = german
+    prefix, _, infinitive = infinitive.rpartition("+")
+    first = {"lächeln": "lächle", "füttern": "füttere", "wissen": "weiß"}
+    return Verb(
+        frame=frame,
+        english={name: form for name, form in forms.items() if form != "-"},
+        particle=particle.lstrip("~"),
+        particle_moves=bool(separator) and not particle.startswith("~"),
+        prefix=prefix,
+        german={
+            "infinitive": prefix + infinitive,
+            "zu": f"{prefix}zu{infinitive}" if prefix else f"zu {infinitive}",
+            "first": first.get(infinitive, infinitive.removesuffix("en") + "e"),
+            "third": third,
+            "plural": infinitive,
+            "past": past,
+            "pasts": past + ("n" if past.endswith("e") else "en"),
+            "participle": prefix + participle.lstrip("*"),
+        },
+        auxiliary="sein" if participle.startswith("*") else "haben",
+        state=stative > 0,
+        lasting=stative > 1,
+        subjects=frozenset(subjects),
+        objects=frozenset(objects),
+        preposition=preposition[0],
+        case=preposition[1],
+    )
+
+
+def _verbs() -> list[Verb]:
+    verbs = [
+        _verb(frame, *row) for frame, table in VERBS.items() for row in _rows(table)
+    ]
+    for english, german, preposition, objects in _rows(PREPOSITIONAL):
+        row = english, german, ["person"], objects, preposition
+        verbs.append(_verb("prepositional", *row))
+    return verbs
+
+
+def _modals() -> list[Modal]:
+    modals = []
+    for english, german, flags in _rows(MODALS):
+        en = zip(("third", "others", "past"), english, strict=True)
+        de = zip(("third", "plural", "past", "pasts"), german, strict=True)
+        modals.append(
+            Modal(
+                {name: tuple(form.split("_")) for name, form in en if form != "-"},
+                {name: form for name, form in de if form != "-"},
+                do="do" in flags,
+                deny="deny" in flags,
+            )
+        )
+    return modals
+
+
+def _adverbs() -> dict[str, list[tuple[str, str]]]:
+    return {
+        when: [tuple(entry.strip().split(" : ")) for entry in entries.split("|")]
+        for when, entries in ADVERBS.items()
+    }
+
+
+nouns, adjectives, verbs, modals = _nouns(), _adjectives(), _verbs(), _modals()
+adverbs = _adverbs()
+names = " ".join(NAMES.values()).split()
+be = _verb("be", ["be"], ["sein", "ist", "war", "*gewesen"], ["person"])
+be.german.update(first="bin", plural="sind", pasts="waren")
+haben = {"first": "habe", "third": "hat", "plural": "haben"}
+werden = {"first": "werde", "third": "wird", "plural": "werden"}

@@ -1,0 +1,106 @@
+"""Batches: the same from both feeders, from any position, to the byte."""
+
+import importlib.util
+import itertools
+import sys
+
+import numpy as np
+import pytest
+
+from t2t_jax.config import DataConfig
+from t2t_jax.data import feeding
+from t2t_jax.data.feeding import Position, feed
+from t2t_jax.data.prepare import Pairs, ragged
+from t2t_jax.errors import UserError
+
+FEEDERS = ["numpy"]
+if importlib.util.find_spec("tensorflow"):
+    FEEDERS.append("tfdata")
+
+
+def config(feeder="numpy", batching="packed"):
+    return DataConfig(
+        batch_tokens=128, row_length=16, buckets=3, batching=batching, feeder=feeder
+    )
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    rng = np.random.default_rng(0)
+    sides = [
+        ragged([rng.integers(3, 99, n) for n in rng.integers(1, 13, 70)])
+        for _ in range(2)
+    ]
+    return Pairs(*sides, {})
+
+
+def take(n, stream):
+    taken = list(itertools.islice(stream, n))
+    stream.close()
+    return taken
+
+
+def assert_same(left, right):
+    for (position, batch), (other_position, other) in zip(left, right, strict=True):
+        assert position == other_position
+        assert list(batch) == list(other)
+        for name, array in batch.items():
+            assert (array.dtype, array.shape) == (other[name].dtype, other[name].shape)
+            np.testing.assert_array_equal(array, other[name])
+
+
+@pytest.mark.skipif("tfdata" not in FEEDERS, reason="TensorFlow is not installed")
+@pytest.mark.parametrize("batching", ["packed", "bucketed"])
+def test_tfdata_is_the_numpy_feeder_to_the_byte(pairs, batching):
+    streams = [feed(pairs, config(f, batching), seed=3) for f in ("numpy", "tfdata")]
+    n = 2 * len(feeding.plan_for(pairs, config(batching=batching), 3, 0)) + 1
+    assert_same(*(take(n, stream) for stream in streams))
+
+
+@pytest.mark.parametrize("feeder", FEEDERS)
+def test_any_position_can_be_continued_from(pairs, feeder):
+    whole = take(20, feed(pairs, config(feeder), seed=1))
+    assert {position.epoch for position, _ in whole} >= {0, 1}
+    for start in (1, 5, 13):
+        rest = take(20 - start, feed(pairs, config(feeder), 1, whole[start - 1][0]))
+        assert_same(rest, whole[start:])
+
+
+def test_an_epoch_holds_every_target_token_once_and_the_next_is_another(pairs):
+    per_epoch = len(feeding.plan_for(pairs, config(), 1, 0))
+    batches = take(per_epoch, feed(pairs, config(), seed=1))
+    assert batches[-1][0] == Position(1, 0)
+    real = np.concatenate([b["target"][b["target_segment"] > 0] for _, b in batches])
+    np.testing.assert_array_equal(np.sort(real), np.sort(pairs.target.tokens))
+    second = take(1, feed(pairs, config(), 1, Position(1, 0)))[0][1]
+    assert not np.array_equal(second["target"], batches[0][1]["target"])
+
+
+@pytest.mark.parametrize("feeder", FEEDERS)
+def test_an_error_while_filling_reaches_the_user(pairs, feeder, monkeypatch):
+    def broken(*_):
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(feeding, "fill", broken)
+    with pytest.raises(Exception, match="the disk is gone"):
+        take(1, feed(pairs, config(feeder), seed=0))
+
+
+def test_a_feeder_that_is_left_early_ends_its_thread(pairs):
+    import threading
+
+    before = threading.active_count()
+    take(1, feed(pairs, config("numpy"), seed=0))
+    assert threading.active_count() == before
+
+
+def test_without_tensorflow_there_is_numpy(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert feeding.feeder_name(config("auto")) == "numpy"
+    with pytest.raises(UserError, match="TensorFlow is not installed; use 'numpy'"):
+        feeding.feeder_name(config("tfdata"))
+
+
+def test_the_numpy_feeder_imports_no_tensorflow(pairs, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)  # importing it would fail
+    assert take(2, feed(pairs, config("numpy"), seed=0))

@@ -1,0 +1,445 @@
+"""The built-in corpus is correct German, the same everywhere, and asks what it says."""
+
+import hashlib
+import itertools
+import re
+
+import pytest
+import sacrebleu
+
+from t2t_jax.data import grammar, lexicon, sentences
+from t2t_jax.data.clauses import (
+    Adjunct,
+    Clause,
+    Phrase,
+    english,
+    german,
+    written,
+)
+
+NOUNS = {noun.english: noun for noun in lexicon.nouns}
+ADJECTIVES = {adjective.english: adjective for adjective in lexicon.adjectives}
+MODALS = {modal.english["others"][0]: modal for modal in lexicon.modals}
+ADVERBS = dict(entry for entries in lexicon.adverbs.values() for entry in entries)
+VERBS = {
+    (verb.english["base"], verb.particle, verb.frame): verb
+    for verb in reversed(lexicon.verbs)  # the first of a name: essen before fressen
+}
+
+
+def np(words, relative=None):
+    """A phrase from its English words: "the old dogs", "Anna's dog", "they"."""
+    *front, head = words.split()
+    if (
+        not front
+        and head not in NOUNS
+        and head[0] != head[0].lower()
+        or head in ("I he she we they who what".split())
+    ):
+        return Phrase(head)
+    number = "singular" if head in NOUNS else "plural"
+    plurals = {noun.english_plural: noun for noun in lexicon.nouns if noun.plural}
+    noun = NOUNS.get(head) or plurals[head]
+    adjective = ADJECTIVES[front.pop()] if front and front[-1] in ADJECTIVES else None
+    owner, determiner = None, " ".join(front)
+    if determiner.endswith("'s"):
+        owner, determiner = determiner.removesuffix("'s"), ""
+        owner = NOUNS[owner.removeprefix("the ")] if "the " in owner else owner
+    determiner = "a" if determiner == "an" else determiner
+    numeral = lexicon.NUMERALS.get(determiner, "")
+    return Phrase(noun, number, determiner, numeral, adjective, owner, relative)
+
+
+def verb(name, frame="accusative"):
+    base, _, particle = name.partition(" ")
+    return VERBS[base, particle, frame]
+
+
+def say(clause):
+    asks = clause.question is not None
+    de = german(clause, "first" if asks else "second")
+    end = "?" if asks else "."
+    return written(english(clause), end), written(de, end)
+
+
+def do(subject, name, thing=None, to=None, **more):
+    """A clause with a verb of any frame: who, does, what, to whom."""
+    frame = more.pop("frame", "ditransitive" if to and thing else "accusative")
+    frame = "dative" if to and not thing and "frame" not in more else frame
+    clause = Clause(subject and np(subject), verb(name, frame), **more)
+    if name == "eat" and "animal" in getattr(clause.subject.head, "groups", ()):
+        clause.verb = next(v for v in lexicon.verbs if v.german["third"] == "frisst")
+    clause.accusative = np(thing) if isinstance(thing, str) else thing
+    clause.dative = np(to) if isinstance(to, str) else to
+    if clause.adverb:
+        clause.adverb = (clause.adverb, ADVERBS[clause.adverb])
+    return clause
+
+
+def place(en, de, case, words):
+    return [Adjunct(en, de, case, np(words))]
+
+
+def on(clause, words):
+    """Fills the object of the verb's own preposition."""
+    v = clause.verb
+    clause.complement = Adjunct("", v.preposition, v.case, np(words), False)
+    return clause
+
+
+def relative(gap, clause, words):
+    clause.gap = gap
+    return np(words, clause)
+
+
+def sits(subject, name, adjunct, frame="intransitive", **more):
+    return do(subject, name, frame=frame, adjuncts=adjunct, **more)
+
+
+def fixed(subject, name, **more):
+    return do(subject, name, frame="intransitive, no place", **more)
+
+
+def prep(subject, name, words, **more):
+    return on(do(subject, name, frame="prepositional", **more), words)
+
+
+def is_(subject, predicate, **more):
+    predicate = ADJECTIVES.get(predicate) or np(predicate)
+    subject = Phrase("this") if subject == "this" else np(subject)
+    return Clause(subject, predicate=predicate, **more)
+
+
+def with_subject(subject, clause):
+    clause.subject = subject
+    return clause
+
+
+GARDEN = place("in", "in", "dative", "the garden")
+MODAL = {"tense": "modal"}
+FRONT = {"position": "front"}
+YES_NO = {"question": ("", "")}
+
+# Written by hand from the rules of German, not copied from the grammar's output.
+GOLD = [
+    # articles, adjectives, case
+    (do("the man", "buy", "a red hat", frame="accusative, for someone"),
+     "The man buys a red hat.", "Der Mann kauft einen roten Hut."),
+    (do("an old woman", "read", "the new book"),
+     "An old woman reads the new book.", "Eine alte Frau liest das neue Buch."),
+    (do("the child", "drink", "cold milk"),
+     "The child drinks cold milk.", "Das Kind trinkt kalte Milch."),
+    (do("the children", "drink", "cold water"),
+     "The children drink cold water.", "Die Kinder trinken kaltes Wasser."),
+    (do("she", "drink", "cold juice"),
+     "She drinks cold juice.", "Sie trinkt kalten Saft."),
+    (do("I", "see", "the small dog"),
+     "I see the small dog.", "Ich sehe den kleinen Hund."),
+    (do("we", "sell", "the expensive car"),
+     "We sell the expensive car.", "Wir verkaufen das teure Auto."),
+    (do("they", "need", "an expensive car"),
+     "They need an expensive car.", "Sie brauchen ein teures Auto."),
+    (do("this boy", "wash", "three dirty shirts"),
+     "This boy washes three dirty shirts.",
+     "Dieser Junge wäscht drei schmutzige Hemden."),
+    (do("every girl", "love", "these horses"),
+     "Every girl loves these horses.", "Jedes Mädchen liebt diese Pferde."),
+    (do("many small children", "see", "some old ships"),
+     "Many small children see some old ships.",
+     "Viele kleine Kinder sehen einige alte Schiffe."),
+    (do("all tired students", "know", "our teacher"),
+     "All tired students know our teacher.",
+     "Alle müden Studenten kennen unseren Lehrer."),
+    (do("no dog", "eat", "the soup"),
+     "No dog eats the soup.", "Kein Hund frisst die Suppe."),
+    (do("my brother", "know", "her sister"),
+     "My brother knows her sister.", "Mein Bruder kennt ihre Schwester."),
+    # weak nouns, datives, genitives
+    (do("the girl", "see", "the boy"), "The girl sees the boy.",
+     "Das Mädchen sieht den Jungen."),
+    (do("the doctor", "help", to="a young student"),
+     "The doctor helps a young student.", "Der Arzt hilft einem jungen Studenten."),
+    (do("the boy", "thank", to="the old neighbors"),
+     "The boy thanks the old neighbors.", "Der Junge dankt den alten Nachbarn."),
+    (do("he", "answer", to="three children"),
+     "He answers three children.", "Er antwortet drei Kindern."),
+    (do("the aunt", "give", "a book", "the child"),
+     "The aunt gives the child a book.", "Die Tante gibt dem Kind ein Buch."),
+    (do("she", "show", "her picture", "they"),
+     "She shows them her picture.", "Sie zeigt ihnen ihr Bild."),
+    (do("the teacher", "explain", "the poem", "the girls", frame="ditransitive, to"),
+     "The teacher explains the poem to the girls.",
+     "Der Lehrer erklärt den Mädchen das Gedicht."),
+    (do("Anna's small dog", "eat", "the bread"),
+     "Anna's small dog eats the bread.", "Annas kleiner Hund frisst das Brot."),
+    (do("the teacher's daughter", "read", "the letter"),
+     "The teacher's daughter reads the letter.",
+     "Die Tochter des Lehrers liest den Brief."),
+    (do("we", "know", "the boy's mother"),
+     "We know the boy's mother.", "Wir kennen die Mutter des Jungen."),
+    (do("the key", "belong to", to="the farmer"),
+     "The key belongs to the farmer.", "Der Schlüssel gehört dem Bauern."),
+    # places and contractions
+    (sits("the cat", "sleep", GARDEN), "The cat sleeps in the garden.",
+     "Die Katze schläft im Garten."),
+    (sits("he", "go", place("to", "zu", "dative", "the market"), "goal"),
+     "He goes to the market.", "Er geht zum Markt."),
+    (sits("he", "go", place("to", "zu", "dative", "the school"), "goal"),
+     "He goes to the school.", "Er geht zur Schule."),
+    (sits("we", "go", place("to", "in", "accusative", "the museum"), "goal"),
+     "We go to the museum.", "Wir gehen ins Museum."),
+    (sits("they", "come", place("from", "von", "dative", "the station"), "origin"),
+     "They come from the station.", "Sie kommen vom Bahnhof."),
+    (sits("the queen", "wait", place("at", "an", "dative", "the beach")),
+     "The queen waits at the beach.", "Die Königin wartet am Strand."),
+    (sits("Paul", "stay", place("with", "bei", "dative", "the doctor"), "rest"),
+     "Paul stays with the doctor.", "Paul bleibt beim Arzt."),
+    (sits("Julia", "go", place("to", "in", "accusative", "the city"), "goal"),
+     "Julia goes to the city.", "Julia geht in die Stadt."),
+    # separable verbs, tenses, auxiliaries
+    (do("the man", "call", "his mother"),
+     "The man calls his mother.", "Der Mann ruft seine Mutter an."),
+    (do("the man", "pick up", "she"), "The man picks her up.", "Der Mann holt sie ab."),
+    (do("the man", "call", "the aunt", tense="perfect"),
+     "The man has called the aunt.", "Der Mann hat die Tante angerufen."),
+    (do("she", "invite", "we", tense="past"),
+     "She invited us.", "Sie lud uns ein."),
+    (do("they", "prepare", "the dinner", tense="perfect"),
+     "They have prepared the dinner.", "Sie haben das Abendessen vorbereitet."),
+    (fixed("the girls", "arrive", tense="perfect"),
+     "The girls have arrived.", "Die Mädchen sind angekommen."),
+    (fixed("the king", "fall asleep", tense="past"),
+     "The king fell asleep.", "Der König schlief ein."),
+    (do("we", "turn off", "the lamps", tense="future"),
+     "We will turn off the lamps.", "Wir werden die Lampen ausschalten."),
+    (do("she", "find", "her keys", tense="past"),
+     "She found her keys.", "Sie fand ihre Schlüssel."),
+    (do("the boy", "break", "the glass", tense="perfect"),
+     "The boy has broken the glass.", "Der Junge hat das Glas zerbrochen."),
+    # verb second after an adverb; modals
+    (do("the man", "call", "his mother", progressive=True, adverb="today", **FRONT),
+     "Today the man is calling his mother.", "Heute ruft der Mann seine Mutter an."),
+    (do("the man", "see", "a bear", tense="past", adverb="yesterday"),
+     "The man saw a bear yesterday.", "Der Mann sah gestern einen Bären."),
+    (do("he", "visit", "they", adverb="often", position="middle"),
+     "He often visits them.", "Er besucht sie oft."),
+    (do("Maria", "repair", "the bicycle", modal=MODALS["can"], **MODAL),
+     "Maria can repair the bicycle.", "Maria kann das Fahrrad reparieren."),
+    (do("the guest", "eat", "the cake", modal=MODALS["want"], **MODAL),
+     "The guest wants to eat the cake.", "Der Gast will den Kuchen essen."),
+    # denial
+    (do("the man", "read", "a book", negated=True),
+     "The man does not read a book.", "Der Mann liest kein Buch."),
+    (do("the man", "read", "the book", negated=True),
+     "The man does not read the book.", "Der Mann liest das Buch nicht."),
+    (do("we", "eat", "eggs", negated=True), "We do not eat eggs.",
+     "Wir essen keine Eier."),
+    (sits("she", "sleep", GARDEN, negated=True),
+     "She does not sleep in the garden.", "Sie schläft nicht im Garten."),
+    (do("I", "call", "he", negated=True),
+     "I do not call him.", "Ich rufe ihn nicht an."),
+    (is_("the queen", "happy", negated=True),
+     "The queen is not happy.", "Die Königin ist nicht glücklich."),
+    (is_("this", "a red hat", negated=True),
+     "This is not a red hat.", "Das ist kein roter Hut."),
+    (is_("this", "my old house", negated=True),
+     "This is not my old house.", "Das ist nicht mein altes Haus."),
+    # verbs with a preposition
+    (prep("the boy", "wait for", "the bus"),
+     "The boy waits for the bus.", "Der Junge wartet auf den Bus."),
+    (prep("she", "dream of", "the lion"),
+     "She dreams of the lion.", "Sie träumt von dem Löwen."),
+    (prep("he", "think of", "his grandmother", tense="past"),
+     "He thought of his grandmother.", "Er dachte an seine Großmutter."),
+    # questions
+    (do("the girl", "read", "a poem", **YES_NO),
+     "Does the girl read a poem?", "Liest das Mädchen ein Gedicht?"),
+    (do("the girl", "call", "a doctor", tense="past", **YES_NO),
+     "Did the girl call a doctor?", "Hat das Mädchen einen Arzt angerufen?"),
+    (do("she", "help", to="who", gap="dative", question=("whom", "wem")),
+     "Whom does she help?", "Wem hilft sie?"),
+    # relative clauses: the pronoun has its noun's gender and its own clause's case
+    (do("the child", "see",
+        relative("accusative", do("the woman", "love", "the dog"), "the dog")),
+     "The child sees the dog that the woman loves.",
+     "Das Kind sieht den Hund, den die Frau liebt."),
+    (with_subject(
+        relative("subject", do("the man", "have", "two dogs"), "the man"),
+        fixed(None, "wake up")),
+     "The man who has two dogs wakes up.", "Der Mann, der zwei Hunde hat, wacht auf."),
+    (with_subject(
+        relative("dative", do("we", "help", to="the children"), "the children"),
+        do(None, "thank", to="we")),
+     "The children whom we help thank us.",
+     "Die Kinder, denen wir helfen, danken uns."),
+    (with_subject(
+        relative("complement", prep("the boy", "wait for", "the woman"), "the woman"),
+        do(None, "read", "a letter")),
+     "The woman whom the boy waits for reads a letter.",
+     "Die Frau, auf die der Junge wartet, liest einen Brief."),
+    # verb last
+    (do("Anna", "know", frame="clause", dependent=(
+        "that", "dass", do("the man", "call", "the doctor"))),
+     "Anna knows that the man calls the doctor.",
+     "Anna weiß, dass der Mann den Arzt anruft."),
+    (do("Anna", "say", frame="clause", tense="past", dependent=(
+        "that", "dass", do("the boy", "lose", "his hat", tense="perfect"))),
+     "Anna said that the boy has lost his hat.",
+     "Anna sagte, dass der Junge seinen Hut verloren hat."),
+    (do("we", "go", frame="goal", adjuncts=place("to", "zu", "dative", "the station"),
+        dependent=("", "um", do(None, "pick up", "the aunt", tense="infinitive"))),
+     "We go to the station to pick up the aunt.",
+     "Wir gehen zum Bahnhof, um die Tante abzuholen."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("clause", "en", "de"), GOLD, ids=[g[1] for g in GOLD])
+def test_a_teacher_would_write_the_same(clause, en, de):
+    assert say(clause) == (en, de)
+
+
+@pytest.fixture(scope="module")
+def splits():
+    return {split: grammar.pairs(split) for split in grammar.SPLITS}
+
+
+def test_the_sizes_are_the_defaults(splits):
+    assert {name: len(lines) for name, lines in splits.items()} == grammar.SIZES
+
+
+def test_the_corpus_is_the_same_everywhere():
+    sample = repr([grammar.pairs(split, 0, 20) for split in ("train", "dev", "test")])
+    digest = hashlib.sha256(sample.encode()).hexdigest()
+    assert digest.startswith("301d16b3e6ca20aa"), (
+        "the grammar changed: pin its new digest here"
+    )
+
+
+def test_fewer_are_the_first_of_more(splits):
+    assert grammar.pairs("train", 0, 50) == splits["train"][:50]
+
+
+def test_another_seed_draws_other_sentences(splits):
+    assert grammar.pairs("test", 1, 50) != splits["test"][:50]
+
+
+def test_the_fingerprint_knows_its_arguments():
+    prints = {
+        grammar.fingerprint(split, seed, count)
+        for split, seed, count in itertools.product(("dev", "test"), (0, 1), (5, None))
+    }
+    assert len(prints) == 8
+    assert grammar.fingerprint("dev") == grammar.fingerprint("dev", 0, 500)
+
+
+def test_no_sentence_stands_in_two_splits_or_twice(splits):
+    english_lines = [en for lines in splits.values() for en, _ in lines]
+    assert len(english_lines) == len(set(english_lines))
+
+
+def test_splits_of_different_seeds_are_disjoint(splits):
+    trained = {en for en, _ in splits["train"]}
+    assert not trained & {en for en, _ in grammar.pairs("test", 7, 200)}
+
+
+def test_german_is_a_function_of_english(splits):
+    german_of = {}
+    others = grammar.pairs("train", 1, 5000)
+    for en, de in itertools.chain(*splits.values(), others):
+        assert german_of.setdefault(en, de) == de
+
+
+def test_lines_are_written_as_sentences(splits):
+    for en, de in itertools.chain(*splits.values()):
+        for line in (en, de):
+            assert line[0].isupper() and line[-1] in ".?"
+            assert not re.search(r"  | [,.?]|,,|,[.?]|[^\w ,.?']", line), line
+
+
+def drawn(split, count=60):
+    return list(itertools.islice(grammar._draw(split, 0), count))
+
+
+def test_unseen_is_new_pairs_of_known_words(splits):
+    known = grammar.words(" ".join(f"{en} {de}" for en, de in splits["train"]))
+    for en, de in splits["unseen"]:
+        assert grammar.words(f"{en} {de}") <= known
+    forms = {}
+    for one in lexicon.verbs:
+        forms.setdefault(sentences.verb_name(one), set()).update(one.english.values())
+    for sentence in drawn("unseen", 500):
+        held = [pair for pair in sentence.pairs if grammar.held_out(*pair)]
+        said = grammar.words(sentence.english)
+        assert held
+        for word, name in held:  # both words of the pair are really there
+            noun = NOUNS[name]
+            assert {noun.english, noun.english_plural} & said, sentence
+            assert (forms.get(word, set()) | {word}) & said, sentence
+
+
+def test_the_other_splits_have_no_held_out_pair(splits):
+    for split in ("train", "dev", "test", "long", "agreement"):
+        for sentence in drawn(split, 30):
+            assert not any(grammar.held_out(*pair) for pair in sentence.pairs)
+    held = re.compile(
+        "|".join(
+            rf"\b{adjective.english} (?:{noun.english}|{noun.english_plural})\b"
+            for adjective in lexicon.adjectives
+            for noun in lexicon.nouns
+            if adjective.groups & noun.groups
+            and grammar.held_out(adjective.english, noun.english)
+        )
+    )
+    for en, _ in splits["test"] + splits["train"][:3000]:
+        assert not held.search(en), en
+
+
+def test_long_is_longer_than_train(splits):
+    longest = max(len(en.split()) for en, _ in splits["train"])
+    assert longest <= grammar.LONGEST
+    assert min(len(en.split()) for en, _ in splits["long"]) > longest
+
+
+def test_agreement_parts_what_must_agree(splits):
+    assert max(len(en.split()) for en, _ in splits["agreement"]) <= grammar.LONGEST
+    assert all(sentence.apart for sentence in drawn("agreement"))
+    assert sum(sentence.apart for sentence in drawn("train", 600)) >= 10
+
+
+def test_apart_is_another_number_or_a_fronted_bracket():
+    two = relative("subject", do("the man", "have", "two dogs"), "the man")
+    one = relative("subject", do("the man", "have", "a dog"), "the man")
+    assert sentences.stands_apart(with_subject(two, fixed(None, "wake up")))
+    assert not sentences.stands_apart(with_subject(one, fixed(None, "wake up")))
+    fronted = fixed(None, "wake up", adverb="today", **FRONT)
+    assert sentences.stands_apart(with_subject(one, fronted))
+
+
+def test_word_for_word_knows_words_but_no_grammar(splits):
+    assert grammar.word_for_word("The dog sleeps.").startswith("D")
+    for split in ("test", "agreement"):
+        lines = splits[split][:200]
+        guesses = [grammar.word_for_word(en) for en, _ in lines]
+        score = sacrebleu.corpus_bleu(guesses, [[de for _, de in lines]]).score
+        assert 3 < score < 30
+
+
+def test_word_for_word_translates_every_word(splits):
+    english_only = grammar.words(" ".join(grammar._dictionary()))
+    for en, _ in splits["test"]:
+        assert grammar.words(en) <= english_only
+
+
+def test_every_group_that_is_asked_for_has_a_noun():
+    groups = frozenset().union(*(noun.groups for noun in lexicon.nouns))
+    for one in lexicon.verbs:
+        assert one.subjects | one.objects <= groups
+    for one in lexicon.adjectives:
+        assert one.groups <= groups
+    for members in lexicon.GROUPS.values():
+        assert set(members.split()) <= set(NOUNS)
+
+
+def test_an_unknown_split_is_told_the_nearest():
+    with pytest.raises(ValueError, match="did you mean 'train'"):
+        grammar.pairs("trian")

@@ -1,0 +1,172 @@
+"""Laws of the model that hold for any weights."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from t2t_jax.config import ModelConfig
+from t2t_jax.data.batching import Ragged, fill, plan_epoch
+from t2t_jax.data.prepare import ragged
+from t2t_jax.errors import UserError
+from t2t_jax.model.layers import dropout
+from t2t_jax.model.positions import sinusoids
+from t2t_jax.model.transformer import build
+from t2t_jax.training.step import teacher_forcing
+
+V = 23
+KINDS = [("post", "sinusoid"), ("pre", "learned")]
+
+
+def small(norm="post", positions="sinusoid", **changes):
+    fields = {"layers": 2, "width": 16, "heads": 4, "hidden": 24, "max_positions": 64}
+    return ModelConfig(**fields | changes, norm=norm, positions=positions)
+
+
+def module(config, seed=0):
+    model = build(config, V)
+    return nnx.merge(model.definition, model.init(jax.random.key(seed)))
+
+
+def batch_of(sources, targets, **options):
+    sides = [ragged(sources), ragged(targets)]
+    options = {"batching": "packed", "batch_tokens": 512, "row_length": 16} | options
+    plan = plan_epoch(
+        *(s.lengths for s in sides), seed=0, epoch=0, shuffle=False, **options
+    )
+    assert len(plan) == 1
+    return teacher_forcing(fill(plan[0], *sides), bos=1), plan[0]
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    rng = np.random.default_rng(0)
+    return [
+        [rng.integers(3, V, n).tolist() for n in rng.integers(1, 9, 12)]
+        for _ in range(2)
+    ]
+
+
+@pytest.mark.parametrize(("norm", "positions"), KINDS)
+def test_the_future_does_not_change_the_past(sentences, norm, positions):
+    model = module(small(norm, positions))
+    batch, _ = batch_of(*sentences, batching="bucketed", buckets=1)
+    before = model(batch)
+    for t in range(1, 6):
+        changed = jnp.asarray(batch["target_input"]).at[:, t].add(1) % V
+        after = model(batch | {"target_input": changed})
+        np.testing.assert_array_equal(before[:, :t], after[:, :t])
+        assert not np.array_equal(before[:, t], after[:, t])
+
+
+@pytest.mark.parametrize(("norm", "positions"), KINDS)
+def test_packing_and_padding_are_inert(sentences, norm, positions):
+    model = module(small(norm, positions))
+    packed, layout = batch_of(*sentences)
+    assert layout.segment_p.max() > 1
+    logits = np.asarray(model(packed))
+    for p, pair in enumerate(layout.pair_p):
+        alone, _ = batch_of([sentences[0][pair]], [sentences[1][pair]], rows_multiple=1)
+        row, start = layout.row_p[p], layout.target_start_p[p]
+        n = len(sentences[1][pair])
+        np.testing.assert_allclose(
+            logits[row, start : start + n], model(alone)[0, :n], rtol=1e-4, atol=1e-5
+        )
+
+
+def test_what_stands_in_padding_does_not_matter(sentences):
+    model = module(small())
+    batch, _ = batch_of(*sentences)
+    noisy = dict(batch)
+    for name in ("source", "target_input"):
+        segment = batch[name.split("_")[0] + "_segment"]
+        noisy[name] = jnp.where(segment == 0, 7, batch[name])
+    real = np.asarray(batch["target_segment"]) > 0
+    np.testing.assert_array_equal(model(batch)[real], model(noisy)[real])
+
+
+@pytest.mark.parametrize(("norm", "positions"), KINDS)
+def test_cached_decoding_is_teacher_forcing(sentences, norm, positions):
+    model = module(small(norm, positions))
+    batch, _ = batch_of(*sentences, batching="bucketed", buckets=1)
+    forced = model(batch)
+    names = ("source", "source_segment", "source_position")
+    memory = model.remember(*(jnp.asarray(batch[name]) for name in names))
+    rows, length = batch["target_input"].shape
+    cache = model.empty_cache(rows, 2, length + 3)
+    real = np.asarray(batch["target_segment"]) > 0
+    for t in range(length):
+        tokens_b = jnp.asarray(batch["target_input"])[:, t]
+        other_b = (tokens_b + 5) % V  # another hypothesis in the beam changes nothing
+        tokens_bn = jnp.stack([other_b, tokens_b], axis=1)
+        logits_bnv, cache = model.step(memory, cache, tokens_bn, jnp.int32(t))
+        np.testing.assert_allclose(
+            logits_bnv[:, 1][real[:, t]], forced[:, t][real[:, t]], rtol=1e-4, atol=1e-5
+        )
+
+
+def test_the_decoder_input_starts_every_segment_with_bos(sentences):
+    batch, layout = batch_of(*sentences)
+    for p, pair in enumerate(layout.pair_p):
+        row, start = layout.row_p[p], layout.target_start_p[p]
+        wanted = [1, *sentences[1][pair][:-1]]
+        got = batch["target_input"][row, start : start + len(wanted)]
+        assert got.tolist() == wanted
+
+
+def test_sinusoids_are_the_printed_formula():
+    table = sinusoids(50, 12)
+    for position in (0, 1, 17, 49):
+        for i in range(6):
+            angle = position / 10000 ** (2 * i / 12)
+            assert table[position, 2 * i] == pytest.approx(np.sin(angle), abs=1e-7)
+            assert table[position, 2 * i + 1] == pytest.approx(np.cos(angle), abs=1e-7)
+
+
+def test_dropout_keeps_the_mean_and_drops_its_share():
+    x = jnp.ones((400, 500))
+    y = np.asarray(dropout(x, 0.3, jax.random.key(0)))
+    assert np.unique(y).size == 2
+    assert (y == 0).mean() == pytest.approx(0.3, abs=5e-3)
+    assert y.mean() == pytest.approx(1, abs=8e-3)
+    np.testing.assert_array_equal(dropout(x, 0.3, None), x)
+    np.testing.assert_array_equal(dropout(x, 0.0, jax.random.key(0)), x)
+
+
+def test_a_key_means_training(sentences):
+    model = module(small(dropout=0.5))
+    batch, _ = batch_of(*sentences)
+    still = model(batch)
+    np.testing.assert_array_equal(still, model(batch))
+    one, two = (model(batch, jax.random.key(i)) for i in (1, 2))
+    assert not np.array_equal(one, still)
+    assert not np.array_equal(one, two)
+
+
+def test_bfloat16_is_near_float32_and_its_logits_are_float32(sentences):
+    batch, _ = batch_of(*sentences)
+    exact, rounded = (module(small(dtype=d))(batch) for d in ("float32", "bfloat16"))
+    assert rounded.dtype == jnp.float32
+    np.testing.assert_allclose(rounded, exact, atol=0.1)
+    assert not np.array_equal(rounded, exact)
+
+
+def test_learned_positions_end_where_they_end(sentences):
+    with pytest.raises(UserError, match="a row of 16 tokens, but .*max_positions=8"):
+        module(small(positions="learned", max_positions=8))(batch_of(*sentences)[0])
+
+
+def test_an_unknown_attention_is_told():
+    with pytest.raises(UserError, match="did you mean 'dense'"):
+        build(small(attention="dens"), V)
+
+
+def test_head_width_is_free_of_the_model_width():
+    """Table 3, row (B): d_k = 16 in the base model."""
+    shapes = build(small(head_width=3), V).shapes
+    assert shapes["encoder"][0]["attention"]["query"].shape == (16, 4, 3)
+
+
+def test_ragged_is_what_the_plan_takes():
+    assert isinstance(ragged([[1, 2], [3]]), Ragged)

@@ -1,0 +1,101 @@
+"""What is saved comes back to the bit; what is kept is what was said."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t2t_jax.config import Config, ModelConfig
+from t2t_jax.data.feeding import Position
+from t2t_jax.errors import UserError
+from t2t_jax.model.transformer import build
+from t2t_jax.parallel.mesh import make_mesh
+from t2t_jax.training.checkpoint import (
+    Checkpoints,
+    average,
+    parameter_steps,
+    read_parameters,
+)
+from t2t_jax.training.step import compile_steps
+
+CONFIG = Config(model=ModelConfig(layers=1, width=8, heads=2, hidden=8))
+MODEL = build(CONFIG.model, 11)
+
+
+@pytest.fixture(scope="module")
+def steps():
+    return compile_steps(MODEL, CONFIG, make_mesh(), bos=1)
+
+
+def state_at(steps, step):
+    state = steps.init()
+    parameters = jax.tree.map(lambda x: x + step, state.parameters)
+    return state._replace(parameters=parameters, step=jnp.int32(step))
+
+
+def assert_same(a, b):
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(a), jax.device_get(b))
+
+
+def save(workdir, steps, numbers, keep=3, average=True):
+    checkpoints = Checkpoints(workdir, keep)
+    for n in numbers:
+        checkpoints.save(state_at(steps, n), Position(n, 2 * n), average)
+    checkpoints.close()
+
+
+def test_a_state_comes_back_to_the_bit_where_it_lay(tmp_path, steps):
+    save(tmp_path, steps, [5])
+    checkpoints = Checkpoints(tmp_path, 3)
+    state, position = checkpoints.restore(steps.shapes)
+    checkpoints.close()
+    assert position == Position(5, 10)
+    assert_same(state, state_at(steps, 5))
+    where = jax.tree.map(lambda x: x.sharding, (state, steps.shapes))
+    assert where[0] == where[1]
+
+
+def test_before_the_first_there_is_none(tmp_path, steps):
+    checkpoints = Checkpoints(tmp_path, 3)
+    assert checkpoints.restore(steps.shapes) is None
+    checkpoints.close()
+    assert parameter_steps(tmp_path) == []
+
+
+def test_two_states_and_the_averaging_window_are_kept(tmp_path, steps):
+    save(tmp_path, steps, [1, 2, 3, 4, 5])
+    states = sorted(p.name for p in (tmp_path / "checkpoints/state").iterdir())
+    assert states == ["4", "5"]
+    assert parameter_steps(tmp_path) == [3, 4, 5]
+
+
+def test_what_is_not_to_be_averaged_leaves_no_parameters(tmp_path, steps):
+    save(tmp_path, steps, [1])
+    save(tmp_path, steps, [2], average=False)
+    assert parameter_steps(tmp_path) == [1]
+
+
+def test_a_step_made_again_replaces_what_a_killed_run_left(tmp_path, steps):
+    save(tmp_path, steps, [1, 2])
+    save(tmp_path, steps, [2])
+    assert parameter_steps(tmp_path) == [1, 2]
+    assert_same(
+        read_parameters(tmp_path, 2, MODEL.shapes), state_at(steps, 2).parameters
+    )
+
+
+def test_the_average_is_the_mean(tmp_path, steps):
+    save(tmp_path, steps, [1, 2, 6])
+    mean = average(tmp_path, [1, 2, 6], MODEL.shapes)
+    wanted = jax.tree.map(lambda x: x + 3, steps.init().parameters)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), mean, wanted)
+    assert all(x.dtype == np.float32 for x in jax.tree.leaves(mean))
+    assert_same(average(tmp_path, [6, 1, 2], MODEL.shapes), mean)
+
+
+def test_a_checkpoint_that_is_not_there_or_does_not_fit_is_told(tmp_path, steps):
+    save(tmp_path, steps, [1])
+    with pytest.raises(UserError, match=r"has no step 7; it has \[1\]"):
+        read_parameters(tmp_path, 7, MODEL.shapes)
+    with pytest.raises(UserError, match="has shape"):
+        read_parameters(tmp_path, 1, build(CONFIG.model, 12).shapes)
