@@ -10,9 +10,10 @@ def get_config():
         train="grammar:train",
         dev="grammar:dev",
         test="grammar:test,grammar:unseen,grammar:agreement,grammar:long",
-        vocab_size=1_000,
+        vocab_size=2_000,
         batch_tokens=2_048,
         batching="bucketed",
+        buckets=4,
     )
     config.train.update(
         steps=1_200,

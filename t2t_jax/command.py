@@ -1,16 +1,20 @@
 """What the commands share: configs from files, flags, errors without tracebacks."""
 
+import logging
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import absl.logging
 import ml_collections
-from absl import app, flags, logging
+from absl import app, flags
 from ml_collections import config_flags
 
 from t2t_jax import config as fields
 from t2t_jax.errors import UserError, nearest
 from t2t_jax.parallel.memory import keep_freed_memory
+from t2t_jax.screen import say
 
 
 def load_config(path: str | Path, **sections: dict) -> ml_collections.ConfigDict:
@@ -68,23 +72,39 @@ def define_workdir_flags() -> None:
     )
 
 
+class _Tell(logging.Handler):
+    """Shows the program's own warnings plainly, above any progress bar."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(f"{record.levelname.lower()}: {record.getMessage()}")
+
+
 def run(
-    main: Callable[[Sequence[str]], None], define_flags: Callable[[], None]
+    main: Callable[[Sequence[str]], None],
+    define_flags: Callable[[], None],
+    config: str | None = None,
 ) -> None:
     """Runs a command. What a person can mend is told without a traceback, status 2.
 
     Flags are defined here and not on import: a program that imports `train` has flags
-    of its own.
+    of its own. `config` stands in where the command line has no --config.
     """
     keep_freed_memory()
+    log = logging.getLogger("t2t_jax")
+    log.propagate = False
+    log.addHandler(_Tell())
+    argv = [*sys.argv]
+    if config and not any(re.match("--?config(=|$)", argument) for argument in argv):
+        argv.insert(1, f"--config={config}")
+    _told(_check_config, argv)
     define_flags()
 
     def quietly(argv: Sequence[str]):
         if not any(a.startswith(("-v", "--v")) for a in sys.argv[1:]):
-            logging.set_verbosity(logging.WARNING)  # of the libraries
+            absl.logging.set_verbosity(absl.logging.WARNING)  # of the libraries
         _told(main, argv)
 
-    app.run(quietly, flags_parser=lambda argv: _told(_parse, argv))
+    app.run(quietly, argv=argv, flags_parser=lambda argv: _told(_parse, argv))
 
 
 def _told(function: Callable, argv: Sequence[str]):
@@ -95,22 +115,36 @@ def _told(function: Callable, argv: Sequence[str]):
         sys.exit(2)
 
 
-def _parse(argv: Sequence[str]) -> list[str]:
-    """Parses the flags, with errors that name the nearest right flag or field."""
+def _check_config(argv: Sequence[str]) -> None:
+    """Tells of a config file or field that is not there, with the nearest right name."""
     for argument, after in zip(argv, [*argv[1:], ""], strict=True):
         name, equals, value = argument.lstrip("-").partition("=")
-        if argument.startswith("-") and name == "config":
+        if not argument.startswith("-"):
+            continue
+        if name == "config":
             _make_importable(value if equals else after)
-        if argument.startswith("-") and name.startswith(("config.", "noconfig.")):
+        elif name.startswith(("config.", "noconfig.")):
             field = name.partition(".")[2]
             if field not in (names := fields.field_names()):
-                raise UserError(
-                    f"--config.{field}: no such field" + nearest(field, names)
-                )
+                hint = nearest(field, names)
+                raise UserError(f"--config.{field}: no such field{hint}")
+
+
+def _parse(argv: Sequence[str]) -> list[str]:
+    """Parses the flags, with errors that name the nearest right flag."""
     try:
         rest = flags.FLAGS(argv)
     except flags.Error as e:
-        raise UserError(f"{e} (--help lists the flags)") from None
+        raise UserError(f"{_explained(e)} (--help lists the flags)") from None
     if len(rest) > 1:
         raise UserError(f"{rest[1]!r} is not a flag; flags are written --name=value")
     return rest
+
+
+def _explained(error: flags.Error) -> str:
+    """What absl says of a flag; for a field of the config, what type it takes."""
+    given = re.match(r"flag --config\.(\w+)\.(\w+)=", str(error))
+    if not given:
+        return str(error)
+    default = getattr(fields.SECTIONS[given[1]], given[2])
+    return f"{error}; want {type(default).__name__}, such as {default!r}"

@@ -25,8 +25,8 @@ from t2t_jax.evaluation.bleu import corpus_scores
 from t2t_jax.evaluation.scores import score_set
 from t2t_jax.model.transformer import Model, build, compute_dtype
 from t2t_jax.parallel.memory import keep_freed_memory
+from t2t_jax.screen import say
 from t2t_jax.training import loop
-from t2t_jax.training.metrics import say
 from t2t_jax.training.optimizer import schedule
 
 
@@ -132,7 +132,8 @@ class DevTranslations:
         if not self._lines:
             return {}
         sources, references = zip(*self._lines, strict=True)
-        translations = self._make(parameters, step).translate(sources)
+        found = self._make(parameters, step).hypotheses(sources, warn=False)
+        translations = [hypotheses[0].text for hypotheses in found]
         scores = corpus_scores(translations, references)
         for row in np.random.default_rng(step).choice(len(sources), 2):
             say(f"  source       {sources[row]}")
@@ -175,7 +176,7 @@ def _table_row(corpus: Corpus, score: dict) -> str:
 def define_flags():
     config_flags.DEFINE_config_file(
         "config",
-        "configs/tiny.py",
+        None,
         "A file of configs/; --config.SECTION.FIELD=VALUE changes a field.",
     )
     flags.DEFINE_string(
@@ -189,4 +190,4 @@ def main(_):
 
 
 if __name__ == "__main__":
-    command.run(main, define_flags)
+    command.run(main, define_flags, config="configs/tiny.py")

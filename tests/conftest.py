@@ -11,6 +11,7 @@ jax.config.update("jax_num_cpu_devices", 8)
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory):
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("xla")))
     before = os.environ.get("T2T_JAX_CACHE")
     os.environ["T2T_JAX_CACHE"] = str(tmp_path_factory.mktemp("cache"))
     yield

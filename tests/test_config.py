@@ -36,7 +36,7 @@ def test_the_default_is_the_papers_base():
     [
         ("base", 37_000, 63_045_632),
         ("big", 37_000, 214_171_648),
-        ("tiny", 1_000, 1_050_624),
+        ("tiny", 2_000, 1_178_624),
     ],
 )
 def test_parameter_counts_are_pinned(name, vocab_size, count):

@@ -10,7 +10,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # The way the data goes; a module imports from its own stage and those before it.
 STAGES = ["data", "parallel", "model", "training", "decoding", "evaluation"]
-COMMON = {"errors", "config", "workdir"}  # what stages may use of the package's root
+COMMON = {
+    "errors",
+    "config",
+    "workdir",
+    "screen",
+}  # what stages may use of the package's root
 COMMANDS = {"command", "main", "translate", "evaluate"}
 
 

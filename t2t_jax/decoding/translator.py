@@ -139,6 +139,7 @@ class Translator:
         nbest: int = 1,
         alpha: float | None = None,
         first_line: int = 1,
+        warn: bool = True,
     ) -> list[list[Hypothesis]]:
         """The `nbest` best hypotheses of each line, best first.
 
@@ -148,6 +149,8 @@ class Translator:
             config's where not given.
           nbest: at most `beam`.
           first_line: the number of the first line, in warnings.
+          warn: tell, through the logger `t2t_jax`, of every line that is cut because
+            it is too long and of every translation that reached its longest length.
         """
         if isinstance(lines, str):
             raise UserError(
@@ -160,21 +163,22 @@ class Translator:
             "nbest": nbest,
         }
         _check(options["beam"], nbest)
-        sources = self._sources(lines, first_line)
+        tell = log.warning if warn else log.debug
+        sources = self._sources(lines, first_line, tell)
         results = [[Hypothesis("", 0.0, 0.0, True)] for _ in lines]
         for rows, bucket in self._batches(sources):
             found = self._search([sources[row] for row in rows], bucket, options)
             for row, hypotheses in zip(rows, found, strict=True):
                 results[row] = hypotheses
                 if not hypotheses[0].ended:
-                    log.warning(
+                    tell(
                         "line %d: its translation did not end within %d pieces",
                         first_line + row,
                         len(sources[row]) + decode.extra_length,
                     )
         return results
 
-    def _sources(self, lines: Sequence[str], first_line: int) -> list[list[int]]:
+    def _sources(self, lines, first_line: int, tell) -> list[list[int]]:
         """Ids of each line with EOS, cut (with a warning) where they are too many."""
         longest = self.config.decode.max_source
         if self.config.model.positions == "learned":
@@ -183,7 +187,7 @@ class Translator:
         sources = []
         for number, ids in enumerate(self.vocabulary.encode(lines), first_line):
             if len(ids) >= longest:
-                log.warning(
+                tell(
                     "line %d has %d pieces; only the first %d are translated "
                     "(config.decode.max_source=%d)",
                     *(number, len(ids), longest - 1, longest),

@@ -32,4 +32,5 @@ def keep_freed_memory() -> bool:
         _M_TOP_PAD: 256 << 20,
         _M_ARENA_MAX: 1,
     }
-    return all([mallopt(parameter, value) for parameter, value in settings.items()])
+    taken = [mallopt(parameter, value) for parameter, value in settings.items()]
+    return all(taken)

@@ -5,12 +5,13 @@ a line; TensorBoard files, written without TensorFlow.
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 
 import tensorboardX
 import tqdm
+
+from t2t_jax.screen import say
 
 
 class JsonLines:
@@ -101,9 +102,3 @@ class Watch:
         self._bar.close()
         self._board.close()
         self._lines.close()
-
-
-def say(text: str = "") -> None:
-    """Prints a line for a person, above any progress bar."""
-    tqdm.tqdm.write(text, file=sys.stderr, end=os.linesep if os.name == "nt" else "\n")
-    sys.stderr.flush()

@@ -30,11 +30,8 @@ VERBS = {
 def np(words, relative=None):
     """A phrase from its English words: "the old dogs", "Anna's dog", "they"."""
     *front, head = words.split()
-    if (
-        not front
-        and head not in NOUNS
-        and head[0] != head[0].lower()
-        or head in ("I he she we they who what".split())
+    if (not front and head not in NOUNS and head[0] != head[0].lower()) or head in (
+        ["I", "he", "she", "we", "they", "who", "what"]
     ):
         return Phrase(head)
     number = "singular" if head in NOUNS else "plural"

@@ -1,0 +1,158 @@
+"""A translator on any text: one line in, one line out, each by itself."""
+
+import dataclasses
+import logging
+
+import jax
+import pytest
+
+from t2t_jax.config import Config, DecodeConfig, ModelConfig
+from t2t_jax.data import vocab
+from t2t_jax.decoding import translator as translators
+from t2t_jax.decoding.translator import Translator, chosen_steps
+from t2t_jax.errors import UserError
+from t2t_jax.model.transformer import build
+
+TEXT = ["the cat sees the dog", "a dog sleeps", "die Katze sieht den Hund", "ein Hund"]
+CONFIG = Config(
+    model=ModelConfig(layers=1, width=16, heads=2, hidden=16),
+    decode=DecodeConfig(beam=3, extra_length=5, max_source=64, batch_tokens=256),
+)
+
+
+@pytest.fixture(scope="module")
+def translator():
+    vocabulary = vocab.Vocabulary(vocab.train(TEXT * 20, 290))
+    model = build(CONFIG.model, len(vocabulary))
+    parameters = jax.tree.map(lambda x: 4 * x, model.init(jax.random.key(1)))
+    return Translator(CONFIG, vocabulary, model, parameters, [7])
+
+
+NASTY = [
+    "the cat",
+    "",
+    "   ",
+    "a dog sleeps the cat sees",
+    "\u2028\u2029\x85",
+    "😀" * 5,
+    "\x00\x01\r",
+    "the cat",
+    "a b c d e f g h i j k l m n o p q r s t",
+]
+
+
+def test_one_line_in_one_line_out_in_order(translator):
+    translations = translator.translate(NASTY)
+    assert len(translations) == len(NASTY)
+    assert not any("\n" in line for line in translations)
+    assert translations[0] == translations[7]
+    assert translations[1] == translations[2] == ""
+
+
+def test_a_line_does_not_depend_on_the_lines_beside_it(translator):
+    alone = [translator.hypotheses([line], nbest=3)[0] for line in NASTY]
+    assert translator.hypotheses(NASTY, nbest=3) == alone
+    backwards = translator.hypotheses(NASTY[::-1] * 9, nbest=3)[: len(NASTY)]
+    assert backwards[::-1] == alone
+
+
+def test_hypotheses_are_ranked_and_the_best_is_the_translation(translator):
+    for line, found in zip(
+        TEXT, translator.hypotheses(TEXT, beam=4, nbest=4), strict=True
+    ):
+        assert [h.score for h in found if h.ended] == sorted(
+            (h.score for h in found if h.ended), reverse=True
+        )
+        assert all(h.log_prob <= 0 for h in found)
+        assert translator.translate([line], beam=4) == [found[0].text]
+
+
+def test_fewer_hypotheses_than_asked_for_are_fewer(translator):
+    config = dataclasses.replace(
+        CONFIG, decode=dataclasses.replace(CONFIG.decode, extra_length=1)
+    )
+    short = Translator(
+        config, translator.vocabulary, translator.model, translator.parameters
+    )
+    found = short.hypotheses(["a"], beam=4, nbest=4, warn=False)[0]
+    assert 1 <= len(found) <= 4
+    assert all(h.score > float("-inf") for h in found)
+
+
+def test_a_line_too_long_is_cut_with_a_warning_that_names_it(translator, caplog):
+    lines = ["the cat", "x" * 500, "a dog"]
+    with caplog.at_level(logging.WARNING, logger="t2t_jax"):
+        whole = translator.hypotheses(lines, first_line=11)
+    cut = [
+        r.getMessage() for r in caplog.records if "only the first 63" in r.getMessage()
+    ]
+    assert len(cut) == 1
+    assert cut[0].startswith("line 12 has 50")
+    assert len(whole) == 3
+    caplog.clear()
+    translator.hypotheses(lines, warn=False)
+    assert not caplog.records
+
+
+def test_an_end_that_never_comes_is_told_and_whole(translator, caplog, monkeypatch):
+    never = translators.beam_search
+
+    def without_end(step, cache, limit_b, **options):
+        def endless(cache, token_bn, position):
+            logits_bnv, cache = step(cache, token_bn, position)
+            return logits_bnv.at[:, :, options["eos"]].set(-1e9), cache
+
+        return never(endless, cache, limit_b, **options)
+
+    monkeypatch.setattr(translators, "beam_search", without_end)
+    jax.clear_caches()
+    with caplog.at_level(logging.WARNING, logger="t2t_jax"):
+        found = translator.hypotheses(["the cat"])[0][0]
+    jax.clear_caches()
+    assert not found.ended
+    assert found.text
+    length = len(translator.vocabulary.encode(["the cat"])[0]) + 1 + 5
+    told = f"line 1: its translation did not end within {length} pieces"
+    assert told in caplog.text
+
+
+def test_misuse_is_told(translator):
+    with pytest.raises(UserError, match="takes a list of lines"):
+        translator.translate("the cat")
+    with pytest.raises(UserError, match="beam=0; want at least 1"):
+        translator.translate(["a"], beam=0)
+    with pytest.raises(UserError, match="nbest=4 with beam=3"):
+        translator.hypotheses(["a"], nbest=4)
+
+
+def test_no_lines_are_no_work(translator):
+    assert translator.translate([]) == []
+
+
+def test_which_checkpoints_a_choice_means(tmp_path):
+    folder = tmp_path / "checkpoints" / "parameters"
+    with pytest.raises(UserError, match="no checkpoint yet"):
+        chosen_steps(tmp_path, "average", 5)
+    for step in (100, 200, 300):
+        (folder / str(step)).mkdir(parents=True)
+    (folder / "400.orbax-checkpoint-tmp").mkdir()
+    assert chosen_steps(tmp_path, "average", 2) == [200, 300]
+    assert chosen_steps(tmp_path, "average", 5) == [100, 200, 300]
+    assert chosen_steps(tmp_path, "average:3", 1) == [100, 200, 300]
+    assert chosen_steps(tmp_path, "last", 5) == [300]
+    assert chosen_steps(tmp_path, "200", 5) == chosen_steps(tmp_path, 200, 5) == [200]
+    for wrong in ("average:4", "average:0", "best"):
+        with pytest.raises(UserError, match="checkpoint="):
+            chosen_steps(tmp_path, wrong, 5)
+
+
+def test_what_is_not_a_workdir_is_told(tmp_path):
+    with pytest.raises(UserError, match="is not a workdir: it has no config.json"):
+        Translator.load(tmp_path)
+
+
+def test_it_says_what_it_is(translator):
+    assert repr(translator) == (
+        f"Translator(en -> de, {translator.model.count():,} parameters, "
+        "Vocabulary(290 pieces), of steps 7)"
+    )

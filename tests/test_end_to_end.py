@@ -1,0 +1,320 @@
+"""The whole way of the data: text files to scores, stopped, continued, done again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from t2t_jax import Translator, UserError, load_config, train
+from t2t_jax.config import from_config_dict
+from t2t_jax.data import grammar
+from t2t_jax.data.corpus import open_corpus
+from t2t_jax.data.vocab import Vocabulary
+from t2t_jax.evaluation.scores import score_set
+from t2t_jax.model.transformer import build
+from t2t_jax.training import loop, step
+from t2t_jax.training.checkpoint import parameter_steps, read_parameters
+
+ROOT = Path(__file__).parent.parent
+FIELDS = {
+    "model": {"layers": 1, "width": 32, "heads": 2, "hidden": 32},
+    "data": {
+        "train": "train",
+        "dev": "dev",
+        "test": "test",
+        "vocab_size": 400,
+        "batching": "packed",
+        "row_length": 64,
+        "batch_tokens": 1_024,
+        "feeder": "numpy",
+    },
+    "train": {
+        "steps": 12,
+        "warmup": 6,
+        "log_every": 3,
+        "eval_every": 6,
+        "save_every": 4,
+        "dev_lines": 4,
+    },
+    "decode": {"beam": 2, "average": 2, "extra_length": 6},
+}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """Three small sets of text files."""
+    folder = tmp_path_factory.mktemp("text")
+    lines = grammar.pairs("dev")
+    for name, part in (
+        ("train", lines[:300]),
+        ("dev", lines[300:320]),
+        ("test", lines[320:330]),
+    ):
+        for side, language in enumerate(("en", "de")):
+            content = "".join(pair[side] + "\n" for pair in part)
+            (folder / f"{name}.{language}").write_text(content, encoding="utf-8")
+    return folder
+
+
+def config_for(text, **sections):
+    fields = {name: dict(values) for name, values in FIELDS.items()}
+    fields["data"]["dir"] = str(text)
+    for name, values in sections.items():
+        fields[name].update(values)
+    return load_config(ROOT / "configs/tiny.py", **fields)
+
+
+@pytest.fixture(scope="module")
+def trained(text, tmp_path_factory):
+    """A workdir, trained as if TensorFlow were not installed."""
+    workdir = tmp_path_factory.mktemp("run") / "work"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "tensorflow", None)
+        scores = train(config_for(text), workdir)
+    return workdir, scores
+
+
+def files(folder):
+    return {
+        str(p.relative_to(folder)): (p.stat().st_mtime_ns, p.read_bytes())
+        for p in sorted(folder.rglob("*"))
+        if p.is_file()
+    }
+
+
+def final_parameters(workdir, text):
+    config = from_config_dict(config_for(text))
+    shapes = build(
+        config.model, len(Vocabulary.load(workdir / "tokenizer.model"))
+    ).shapes
+    return read_parameters(workdir, parameter_steps(workdir)[-1], shapes)
+
+
+def assert_same(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def test_a_workdir_is_all_there(trained):
+    workdir, scores = trained
+    there = {p.name for p in workdir.iterdir()}
+    assert there == {
+        *("config.json", "tokenizer.model", "checkpoints", "metrics.jsonl"),
+        *("tensorboard", "scores", "translations"),
+    }
+    metrics = [json.loads(line) for line in (workdir / "metrics.jsonl").open()]
+    assert [(m["step"], m["kind"]) for m in metrics] == [
+        *(
+            (3, "train"),
+            (6, "train"),
+            (6, "dev"),
+            (9, "train"),
+            (12, "train"),
+            (12, "dev"),
+        )
+    ]
+    assert all(np.isfinite(m["loss"]) for m in metrics)
+    assert {"bleu", "chrf", "perplexity"} <= set(metrics[2])
+    stored = json.loads((workdir / "scores" / "test.json").read_text())
+    assert stored == scores["test"]
+    assert {"bleu", "signature", "chrf", "perplexity", "lines"} <= set(stored)
+    assert (stored["lines"], stored["checkpoints"]) == (10, [8, 12])
+    translations = (workdir / "translations" / "test.de").read_text().splitlines()
+    assert len(translations) == 10
+    assert not [name for name in files(workdir) if ".py" in name or "pkl" in name]
+
+
+def test_the_same_command_again_says_it_is_finished(trained, text, capsys):
+    workdir, scores = trained
+    before = files(workdir)
+    assert train(config_for(text), workdir) == scores
+    assert (
+        f"{workdir} is finished: 12 of 12 steps are trained" in capsys.readouterr().err
+    )
+    assert files(workdir) == before
+
+
+def test_another_config_is_refused_with_the_differences(trained, text):
+    workdir, _ = trained
+    other = config_for(text, model={"layers": 2}, train={"steps": 20, "seed": 4})
+    before = files(workdir)
+    with pytest.raises(UserError) as error:
+        train(other, workdir)
+    assert "--config.model.layers: 1 there, 2 now" in str(error.value)
+    assert "--config.train.seed: 0 there, 4 now" in str(error.value)
+    assert "train.steps" not in str(error.value)
+    assert files(workdir) == before
+
+
+def test_a_run_continued_twice_is_one_run(trained, text, tmp_path):
+    """Dropout on; 8 virtual devices; to the bit."""
+    for steps in (4, 7, 12):
+        train(config_for(text, train={"steps": steps}), tmp_path / "work")
+    whole, parts = (final_parameters(w, text) for w in (trained[0], tmp_path / "work"))
+    assert_same(whole, parts)
+
+
+def test_scores_of_before_are_kept_beside(trained, text, tmp_path):
+    workdir = tmp_path / "work"
+    train(config_for(text, train={"steps": 4}), workdir)
+    first = (workdir / "scores/test.json").read_bytes()
+    lines = (workdir / "translations/test.de").read_bytes()
+    train(config_for(text, train={"steps": 8}), workdir)
+    assert (workdir / "scores/test.1.json").read_bytes() == first
+    assert (workdir / "translations/test.1.de").read_bytes() == lines
+    assert (workdir / "scores/test.json").read_bytes() != first
+    assert not (workdir / "scores/test.2.json").exists()
+
+
+def test_the_average_is_what_is_scored(trained, text):
+    workdir, scores = trained
+    translator = Translator.load(workdir)
+    assert translator.steps == (8, 12)
+    corpus = open_corpus("test", "en", "de", str(text))
+    lines = (workdir / "translations/test.de").read_text().splitlines()
+    assert translator.translate([source for source, _ in corpus.pairs()]) == lines
+    assert score_set(translator, corpus, workdir) == scores["test"]
+    last = Translator.load(workdir, "last")
+    assert last.steps == (12,)
+    assert_same(jax.device_get(last.parameters), final_parameters(workdir, text))
+
+
+def test_gradients_that_are_never_finite_end_the_run(text, tmp_path, monkeypatch):
+    true_loss = step.cross_entropy
+    monkeypatch.setattr(
+        step, "cross_entropy", lambda *a: [x * np.inf for x in true_loss(*a)]
+    )
+    config = config_for(
+        text, train={"max_skipped": 5, "save_every": 2, "eval_every": 99}
+    )
+    with pytest.raises(loop.DivergedError, match="at step 6 the last 6 gradients"):
+        train(config, tmp_path / "work")
+    metrics = [json.loads(line) for line in (tmp_path / "work/metrics.jsonl").open()]
+    assert metrics[-1]["skipped"] == 6
+    assert parameter_steps(tmp_path / "work") == [2, 4]
+
+
+def run(module, *arguments, **options):
+    """Runs a command as a user does."""
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", f"t2t_jax.{module}", *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, check=False, **options
+    )
+
+
+def test_translate_gives_a_line_for_a_line(trained):
+    workdir, _ = trained
+    lines = ["The cat sleeps.", "", "\u2028", "A dog!"]
+    source = "".join(f"{line}\n" for line in lines).encode()
+    done = run("translate", f"--workdir={workdir}", input=source)
+    assert done.returncode == 0, done.stderr
+    output = done.stdout.decode().split("\n")
+    assert output.pop() == ""
+    assert output == Translator.load(workdir).translate(lines)
+
+
+def test_translate_prints_what_is_asked_for(trained):
+    workdir, _ = trained
+    arguments = (f"--workdir={workdir}", "--beam=3", "--nbest=2", "--checkpoint=last")
+    done = run("translate", *arguments, input=b"The cat sleeps.\nA dog.\n")
+    rows = [line.split(" ||| ") for line in done.stdout.decode().splitlines()]
+    wanted = Translator.load(workdir, "last").hypotheses(
+        ["The cat sleeps.", "A dog."], beam=3, nbest=2
+    )
+    assert [(int(n), text) for n, text, _ in rows] == [
+        (n, h.text) for n, hypotheses in enumerate(wanted) for h in hypotheses
+    ]
+    assert [float(s) for *_, s in rows] == pytest.approx(
+        [h.score for hypotheses in wanted for h in hypotheses], abs=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "source", "told"),
+    [
+        (
+            "translate",
+            ["--workdir=WORK"],
+            b"a\n\xff\n",
+            "standard input, line 2: byte 1",
+        ),
+        ("translate", ["--workdir=/nowhere"], b"", "is not a workdir"),
+        ("translate", [], b"", "--workdir"),
+        ("translate", ["--workdir=WORK", "--beem=3"], b"", "Did you mean: beam ?"),
+        ("translate", ["--workdir=WORK", "in.txt"], b"", "'in.txt' is not a flag"),
+        ("evaluate", ["--workdir=WORK", "--test=nix"], b"", "nix.en does not exist"),
+        ("main", ["--config=configs/tny.py"], b"", "did you mean 'configs/tiny.py'?"),
+        ("main", ["--config.model.layrs=3"], b"", "did you mean 'model.layers'?"),
+        ("main", ["--config.model.layers=two"], b"", "want int, such as 6"),
+        ("main", ["--config.data.train="], b"", "config.data.train is empty"),
+    ],
+)
+def test_mistakes_are_told_without_a_traceback(
+    trained, module, arguments, source, told
+):
+    arguments = [a.replace("WORK", str(trained[0])) for a in arguments]
+    done = run(module, *arguments, input=source)
+    error = done.stderr.decode()
+    assert (done.returncode, "Traceback" in error) == (2, False), error
+    assert told in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_evaluate_scores_any_files(trained, text, tmp_path):
+    for language in ("en", "de"):
+        content = (text / f"dev.{language}").read_bytes()
+        (tmp_path / f"mine.{language}").write_bytes(content)
+    done = run("evaluate", f"--workdir={trained[0]}", f"--test={tmp_path}/mine")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["lines"] == 20
+    assert len((trained[0] / "translations/mine.de").read_text().splitlines()) == 20
+
+
+def test_a_killed_run_goes_on_to_the_same_bytes(text, tmp_path):
+    """SIGKILL after some steps; the same command again; dropout on."""
+    flags = ["--config=configs/tiny.py"]
+    for section, values in config_for(text, train={"steps": 60}).to_dict().items():
+        flags += [
+            f"--config.{section}.{name}={value}" for name, value in values.items()
+        ]
+    flags += ["--config.train.eval_every=100"]
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", "t2t_jax.main", *flags]
+    for name in ("whole", "killed"):
+        workdir = tmp_path / name
+        process = subprocess.Popen(
+            [*command, f"--workdir={workdir}"],
+            cwd=ROOT,
+            env=environment,
+            stderr=subprocess.DEVNULL,
+        )
+        if name == "killed":
+            deadline = time.monotonic() + 120
+            while not parameter_steps(workdir) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            assert parameter_steps(workdir)[-1] < 60
+            process = subprocess.Popen(
+                [*command, f"--workdir={workdir}"],
+                cwd=ROOT,
+                env=environment,
+                stderr=subprocess.DEVNULL,
+            )
+        assert process.wait() == 0
+    assert_same(*(final_parameters(tmp_path / n, text) for n in ("whole", "killed")))
+    whole, killed = (
+        [
+            {k: v for k, v in json.loads(line).items() if "second" not in k}
+            for line in (tmp_path / name / "metrics.jsonl").open()
+        ]
+        for name in ("whole", "killed")
+    )
+    assert whole == killed
