@@ -16,11 +16,11 @@ def get_config():
         buckets=4,
     )
     config.train.update(
-        steps=1_200,
-        warmup=300,
+        steps=1_400,
+        warmup=400,
         log_every=25,
-        eval_every=300,
-        save_every=60,
+        eval_every=350,
+        save_every=50,
         dev_lines=100,
     )
     return config

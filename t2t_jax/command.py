@@ -116,7 +116,7 @@ def _told(function: Callable, argv: Sequence[str]):
 
 
 def _check_config(argv: Sequence[str]) -> None:
-    """Tells of a config file or field that is not there, with the nearest right name."""
+    """Tells of a config file or field that is not there, and of the nearest one."""
     for argument, after in zip(argv, [*argv[1:], ""], strict=True):
         name, equals, value = argument.lstrip("-").partition("=")
         if not argument.startswith("-"):

@@ -181,7 +181,7 @@ class Translator:
     def _sources(self, lines, first_line: int, tell) -> list[list[int]]:
         """Ids of each line with EOS, cut (with a warning) where they are too many."""
         longest = self.config.decode.max_source
-        if self.config.model.positions == "learned":
+        if self.config.model.positions == "learned":  # a bucket and what it may grow to
             room = self.config.model.max_positions - self.config.decode.extra_length
             longest = min(longest, 1 << max(3, room.bit_length() - 1))
         sources = []
@@ -198,11 +198,11 @@ class Translator:
         return [ids if seen else [] for ids, seen in zip(sources, visible, strict=True)]
 
     def _batches(self, sources: list[list[int]]) -> Iterator[tuple[list[int], int]]:
-        """Rows of similar length with their bucket: 16, 32, 64, ... positions."""
+        """Rows of similar length with their bucket: 32, 64, 128, ... positions."""
         order = sorted((len(ids), row) for row, ids in enumerate(sources) if ids)
         buckets: dict[int, list[int]] = {}
         for length, row in order:
-            bucket = max(16, 1 << (length - 1).bit_length())
+            bucket = max(32, 1 << (length - 1).bit_length())
             buckets.setdefault(bucket, []).append(row)
         for bucket, rows in buckets.items():
             size = self._rows(bucket)

@@ -349,7 +349,8 @@ def test_german_is_a_function_of_english(splits):
 def test_lines_are_written_as_sentences(splits):
     for en, de in itertools.chain(*splits.values()):
         for line in (en, de):
-            assert line[0].isupper() and line[-1] in ".?"
+            assert line[0].isupper()
+            assert line[-1] in ".?"
             assert not re.search(r"  | [,.?]|,,|,[.?]|[^\w ,.?']", line), line
 
 

@@ -49,7 +49,7 @@ def losses(devices, config, steps=6):
 
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 def test_eight_devices_train_as_one(rate):
-    """With dropout too: its bits belong to the place in the batch, not to the device."""
+    """With dropout too: its bits belong to a place in the batch, not to a device."""
     model = dataclasses.replace(CONFIG.model, dropout=rate)
     config = dataclasses.replace(CONFIG, model=model)
     (one, one_end), (eight, eight_end) = (losses(n, config) for n in (1, 8))

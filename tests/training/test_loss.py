@@ -62,7 +62,7 @@ def test_large_logits_stay_finite():
 
 
 def test_no_second_array_of_the_size_of_the_logits_is_kept():
-    """What the backward pass keeps besides the logits is small: no one-hot, no softmax."""
+    """What the backward pass keeps besides the logits is small."""
     v = 4_096
     shapes = [
         jax.ShapeDtypeStruct((4, 32, v), jnp.float32),

@@ -1,0 +1,1 @@
+"""Measurements, each `python -m benchmarks.NAME`: medians, and a ratio."""
