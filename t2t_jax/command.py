@@ -13,7 +13,7 @@ from ml_collections import config_flags
 
 from t2t_jax import config as fields
 from t2t_jax.errors import UserError, nearest
-from t2t_jax.parallel.memory import keep_freed_memory
+from t2t_jax.parallel.host import prepare_host
 from t2t_jax.screen import say
 
 
@@ -89,7 +89,7 @@ def run(
     Flags are defined here and not on import: a program that imports `train` has flags
     of its own. `config` stands in where the command line has no --config.
     """
-    keep_freed_memory()
+    prepare_host()
     log = logging.getLogger("t2t_jax")
     log.propagate = False
     log.addHandler(_Tell())

@@ -24,7 +24,7 @@ from t2t_jax.errors import UserError
 from t2t_jax.evaluation.bleu import corpus_scores
 from t2t_jax.evaluation.scores import score_set
 from t2t_jax.model.transformer import Model, build, compute_dtype
-from t2t_jax.parallel.memory import keep_freed_memory
+from t2t_jax.parallel.host import prepare_host
 from t2t_jax.screen import say
 from t2t_jax.training import loop
 from t2t_jax.training.optimizer import schedule
@@ -44,7 +44,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
     Raises:
       UserError: anything in the config, the data or the workdir that a person can mend.
     """
-    keep_freed_memory()
+    prepare_host()
     if not isinstance(config, Config):
         config = fields.from_config_dict(config)
     workdir = Path(workdir)
@@ -135,7 +135,9 @@ class DevTranslations:
         found = self._make(parameters, step).hypotheses(sources, warn=False)
         translations = [hypotheses[0].text for hypotheses in found]
         scores = corpus_scores(translations, references)
-        for row in np.random.default_rng(step).choice(len(sources), 2):
+        for row in np.random.default_rng(step).choice(
+            len(sources), min(2, len(sources)), False
+        ):
             say(f"  source       {sources[row]}")
             say(f"  translation  {translations[row]}")
             say(f"  reference    {references[row]}")

@@ -7,6 +7,7 @@ TensorFlow. Both fill batches ahead of time, in threads of their own.
 import contextlib
 import importlib.util
 import itertools
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -130,6 +131,8 @@ def tfdata_batches(
     The arrays are reached through a NumPy callback: as constants of the graph they
     would be copied into memory whole.
     """
+    # It only feeds, and would tell of oneDNN on the screen.
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     import tensorflow as tf
 
     tf.config.set_visible_devices([], "GPU")  # accelerators belong to JAX
