@@ -12,14 +12,13 @@ def get_config():
         test="grammar:test,grammar:unseen,grammar:agreement,grammar:long",
         vocab_size=2_000,
         batch_tokens=2_048,
-        batching="bucketed",
-        buckets=4,
+        row_length=64,
     )
     config.train.update(
-        steps=1_400,
+        steps=1_100,
         warmup=400,
         log_every=25,
-        eval_every=350,
+        eval_every=275,
         save_every=50,
         dev_lines=100,
     )
