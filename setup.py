@@ -10,8 +10,9 @@ VERSION = re.search(
     r'__version__ = "(.+)"', (HERE / "t2t_jax/__init__.py").read_text()
 )[1]
 
-# On Linux with x86 or ARM the CPU build of TensorFlow is enough: it only feeds data.
-CPU_LINUX = "sys_platform == 'linux' and platform_machine in 'x86_64 aarch64'"
+# On Linux x86 the CPU build of TensorFlow is enough: it only feeds data.
+X86_LINUX = "sys_platform == 'linux' and platform_machine == 'x86_64'"
+OTHERS = "sys_platform != 'linux' or platform_machine != 'x86_64'"
 
 setup(
     name="t2t_jax",
@@ -33,8 +34,8 @@ setup(
         "orbax-checkpoint>=0.11.25",
         "sacrebleu>=2.5",
         "sentencepiece>=0.2.1",
-        f"tensorflow-cpu>=2.19; {CPU_LINUX}",
-        f"tensorflow>=2.19; not ({CPU_LINUX})",
+        f"tensorflow-cpu>=2.19; {X86_LINUX}",
+        f"tensorflow>=2.19; {OTHERS}",
         "tensorboardX>=2.6.2",
         "tensorflow-datasets>=4.9.8",
         "tqdm>=4.66",
