@@ -49,13 +49,14 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
         config = fields.from_config_dict(config)
     workdir = Path(workdir)
     training, dev, tests = _open(config)
-    for name, (old, new, _) in workdirs.enter(workdir, config).items():
+    for name, (old, new, _) in workdirs.changes(workdir, config).items():
         say(f"changed since this workdir was made: {name} {old!r} -> {new!r}")
     vocabulary = _vocabulary(workdir, training, config)
     pairs = prepare.training_pairs(training, vocabulary, config.data)
     dev_lines = [pair for corpus in dev for pair in corpus.pairs()]
     dev_pairs = prepare.small_pairs(dev_lines, vocabulary) if dev_lines else None
     model = build(config.model, len(vocabulary))
+    workdirs.store(workdir, config, vocabulary)  # from here on it is a run
     _introduce(config, workdir, model, vocabulary, pairs, dev_lines)
 
     evaluate = DevTranslations(config, vocabulary, model, dev_lines, workdir)
@@ -80,12 +81,11 @@ def _open(config: Config) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
 
 
 def _vocabulary(workdir: Path, training: list[Corpus], config: Config) -> Vocabulary:
-    """The workdir's tokenizer; the first time, it is made from the training text."""
-    if not (workdir / "tokenizer.model").exists():
-        say("making the tokenizer")
-        made = prepare.tokenizer(training, config.data)
-        workdirs.write_atomically(workdir / "tokenizer.model", made.model)
-    return workdirs.read_vocabulary(workdir)
+    """The workdir's tokenizer; before there is a run, one for the training text."""
+    if (workdir / "config.json").exists():
+        return workdirs.read_vocabulary(workdir)
+    say("making the tokenizer")
+    return prepare.tokenizer(training, config.data)
 
 
 def _introduce(

@@ -51,11 +51,8 @@ def read_vocabulary(workdir: Path) -> Vocabulary:
     return Vocabulary.load(Path(workdir) / "tokenizer.model")
 
 
-def enter(workdir: Path, config: Config) -> dict:
-    """Makes a workdir, or comes back to one; stores the config.
-
-    Returns:
-      What differs from the stored config, as `config.differences` says it.
+def changes(workdir: Path, config: Config) -> dict:
+    """What differs from the config of a workdir, as `config.differences` says it.
 
     Raises:
       UserError: the workdir was made with another config, in fields that would make
@@ -66,22 +63,31 @@ def enter(workdir: Path, config: Config) -> dict:
         raise UserError(
             f"--workdir={workdir} is a file; want a folder, new or of a run"
         )
-    changed = {}
-    if (workdir / "config.json").exists():
-        changed = fields.differences(read_config(workdir), config)
-        unsafe = {name: pair for name, (*pair, safe) in changed.items() if not safe}
-        if unsafe:
-            told = "".join(
-                f"\n  --config.{name}: {old!r} there, {new!r} now"
-                for name, (old, new) in unsafe.items()
-            )
-            raise UserError(
-                f"{workdir} was made with another config:{told}\nChange these back, or "
-                "give another --workdir"
-            )
-    if not (workdir / "config.json").exists() or changed:
-        write_atomically(workdir / "config.json", fields.to_json(config).encode())
+    if not (workdir / "config.json").exists():
+        return {}
+    changed = fields.differences(read_config(workdir), config)
+    unsafe = {name: pair for name, (*pair, safe) in changed.items() if not safe}
+    if unsafe:
+        told = "".join(
+            f"\n  --config.{name}: {old!r} there, {new!r} now"
+            for name, (old, new) in unsafe.items()
+        )
+        raise UserError(
+            f"{workdir} was made with another config:{told}\n"
+            "Change these back, or give another --workdir"
+        )
     return changed
+
+
+def store(workdir: Path, config: Config, vocabulary: Vocabulary) -> None:
+    """Writes the tokenizer and then the config, which makes the folder a workdir."""
+    for name, content in (
+        ("tokenizer.model", vocabulary.model),
+        ("config.json", fields.to_json(config).encode()),
+    ):
+        path = Path(workdir) / name
+        if not path.exists() or path.read_bytes() != content:
+            write_atomically(path, content)
 
 
 def keep_earlier(path: Path) -> None:

@@ -152,6 +152,15 @@ def test_another_config_is_refused_with_the_differences(trained, text):
     assert files(workdir) == before
 
 
+def test_a_start_that_failed_is_not_yet_a_run(text, tmp_path):
+    """A mistake that is mended is no other config of an earlier run."""
+    wrong = config_for(text, data={"vocab_size": 30_000})
+    with pytest.raises(UserError, match="vocab_size=30000 does not fit"):
+        train(wrong, tmp_path / "work")
+    right = config_for(text, data={"test": ""}, train={"steps": 1, "eval_every": 9})
+    assert train(right, tmp_path / "work") == {}
+
+
 def test_a_run_continued_twice_is_one_run(trained, text, tmp_path):
     """Dropout on; 8 virtual devices; to the bit."""
     for steps in (4, 7, 12):
