@@ -1,9 +1,10 @@
 """What the commands share: configs from files, flags, errors without tracebacks."""
 
 import logging
+import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import absl.logging
@@ -30,6 +31,11 @@ def load_config(path: str | Path, **sections: dict) -> ml_collections.ConfigDict
     _make_importable(str(path))
     changed = _load(str(path)).to_dict()
     for section, values in sections.items():
+        if not isinstance(values, Mapping):
+            raise UserError(
+                f"{section}={values!r}: fields come by section, such as "
+                "train={'steps': 100}"
+            )
         changed[section] = {**changed.get(section, {}), **values}
     return fields.to_config_dict(fields.from_config_dict(changed))
 
@@ -38,8 +44,11 @@ def _load(path: str) -> ml_collections.ConfigDict:
     """Through the same loader as the flag, so that both take the same files."""
     holder = flags.FlagValues()
     flag = config_flags.DEFINE_config_file("config", flag_values=holder)
-    holder(["", f"--config={path}"])
-    return flag.value
+    try:
+        holder(["", f"--config={path}"])
+        return flag.value
+    except AttributeError as e:
+        raise UserError(f"{path} is no config: {e}; want a get_config()") from None
 
 
 def _make_importable(path: str) -> None:
@@ -49,6 +58,7 @@ def _make_importable(path: str) -> None:
     program is started.
     """
     file = Path(path.partition(":")[0])
+    sys.modules.pop("config_config", None)  # or the config read before would come back
     if not file.is_file():
         there = sorted(str(f) for f in file.parent.glob("*.py"))
         hint = nearest(str(file), there) if there else f"; {file.parent} has no configs"
@@ -96,7 +106,8 @@ def run(
     argv = [*sys.argv]
     if config and not any(re.match("--?config(=|$)", argument) for argument in argv):
         argv.insert(1, f"--config={config}")
-    _told(_check_config, argv)
+    if config:
+        _told(_check_config, argv)
     define_flags()
 
     def quietly(argv: Sequence[str]):
@@ -110,6 +121,9 @@ def run(
 def _told(function: Callable, argv: Sequence[str]):
     try:
         return function(argv)
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except UserError as e:
         print(f"error: {e}", file=sys.stderr)
         sys.exit(2)
@@ -134,6 +148,8 @@ def _parse(argv: Sequence[str]) -> list[str]:
     """Parses the flags, with errors that name the nearest right flag."""
     try:
         rest = flags.FLAGS(argv)
+    except AttributeError as e:
+        raise UserError(f"--config is no config: {e}; want a get_config()") from None
     except flags.Error as e:
         raise UserError(f"{_explained(e)} (--help lists the flags)") from None
     if len(rest) > 1:

@@ -8,6 +8,7 @@ the paper's base model (Vaswani et al. 2017, section 5 and Table 3).
 
 import dataclasses
 import json
+import math
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -73,7 +74,7 @@ class TrainConfig:
     warmup: int = _field(4_000, low=1)
     adam_b1: float = _field(0.9, low=0)
     adam_b2: float = _field(0.98, low=0)
-    adam_epsilon: float = _field(1e-9, low=0)
+    adam_epsilon: float = _field(1e-9, low=1e-15)
     label_smoothing: float = _field(0.1, low=0)
     seed: int = _field(0, low=0)
     log_every: int = _field(100, low=1, safe=True)  # steps
@@ -125,6 +126,12 @@ class Config:
         ):
             if rate >= 1:
                 raise UserError(f"config.{name}={rate}; want 0 <= {name} < 1")
+        room = 32 + self.decode.extra_length  # the shortest shape of decoding
+        if model.positions == "learned" and model.max_positions < room:
+            raise UserError(
+                f"config.model.max_positions={model.max_positions}; want at least "
+                f"{room}: 32 positions and config.decode.extra_length"
+            )
         if self.data.source == self.data.target:
             raise UserError(
                 f"config.data.source and config.data.target are both "
@@ -168,7 +175,9 @@ def _checked(name: str, field: dataclasses.Field, value: Any) -> Any:
     choices, low = field.metadata["choices"], field.metadata["low"]
     if choices and value not in choices:
         raise UserError(f"config.{name}={value!r}{nearest(value, choices)}")
-    if low is not None and not value >= low:  # also refuses nan
+    if wanted is float and not math.isfinite(value):
+        raise UserError(f"config.{name}={value!r}; want a finite number")
+    if low is not None and value < low:
         raise UserError(f"config.{name}={value!r} is too small; want at least {low}")
     return value
 

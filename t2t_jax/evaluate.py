@@ -8,7 +8,8 @@ from absl import flags
 from t2t_jax import command
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.scores import score_set
+from t2t_jax.errors import UserError
+from t2t_jax.evaluation.scores import distinct, score_set
 
 
 def define_flags():
@@ -26,8 +27,11 @@ def main(_):
     given = flags.FLAGS
     translator = Translator.load(given.workdir, given.checkpoint)
     data = translator.config.data
-    for corpus in open_corpora(given.test, data.source, data.target):
-        scores = score_set(translator, corpus, Path(given.workdir))
+    corpora = open_corpora(given.test, data.source, data.target)
+    if not corpora:
+        raise UserError(f"--test={given.test!r} names no test set; want a PREFIX")
+    for corpus in distinct(corpora):
+        scores = score_set(translator, corpus, Path(given.workdir).expanduser())
         print(json.dumps(scores, indent=2, ensure_ascii=False))
 
 

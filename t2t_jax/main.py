@@ -3,6 +3,7 @@
 `train` is the same from Python.
 """
 
+import collections
 from pathlib import Path
 
 import jax
@@ -15,6 +16,7 @@ from t2t_jax import config as fields
 from t2t_jax import workdir as workdirs
 from t2t_jax.config import Config
 from t2t_jax.data import prepare
+from t2t_jax.data.batching import Plan
 from t2t_jax.data.corpus import Corpus, GrammarCorpus, open_corpora
 from t2t_jax.data.feeding import feeder_name, plan_for
 from t2t_jax.data.grammar import word_for_word
@@ -22,9 +24,10 @@ from t2t_jax.data.vocab import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.errors import UserError
 from t2t_jax.evaluation.bleu import corpus_scores
-from t2t_jax.evaluation.scores import score_set
-from t2t_jax.model.transformer import Model, build, compute_dtype
+from t2t_jax.evaluation.scores import distinct, score_set
+from t2t_jax.model.transformer import build, compute_dtype
 from t2t_jax.parallel.host import prepare_host
+from t2t_jax.parallel.mesh import check_rows
 from t2t_jax.screen import say
 from t2t_jax.training import loop
 from t2t_jax.training.optimizer import schedule
@@ -47,7 +50,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
     prepare_host()
     if not isinstance(config, Config):
         config = fields.from_config_dict(config)
-    workdir = Path(workdir)
+    workdir = Path(workdir).expanduser()
     training, dev, tests = _open(config)
     for name, (old, new, _) in workdirs.changes(workdir, config).items():
         say(f"changed since this workdir was made: {name} {old!r} -> {new!r}")
@@ -56,8 +59,12 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
     dev_lines = [pair for corpus in dev for pair in corpus.pairs()]
     dev_pairs = prepare.small_pairs(dev_lines, vocabulary) if dev_lines else None
     model = build(config.model, len(vocabulary))
-    workdirs.store(workdir, config, vocabulary)  # from here on it is a run
-    _introduce(config, workdir, model, vocabulary, pairs, dev_lines)
+    plan = plan_for(pairs, config.data, config.train.seed, epoch=0)
+    _check_shapes(config, plan)
+    for corpus in tests:  # a mistake in them is told now, not after training
+        collections.deque(corpus.pairs(), maxlen=0)
+    workdirs.store(workdir, config, vocabulary, pairs.key)  # from here on it is a run
+    _introduce(config, workdir, model, vocabulary, pairs, plan, dev_lines)
 
     evaluate = DevTranslations(config, vocabulary, model, dev_lines, workdir)
     first = loop.run(config, workdir, model, vocabulary.bos, pairs, dev_pairs, evaluate)
@@ -77,7 +84,24 @@ def _open(config: Config) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
             "PREFIX for the files PREFIX.en and PREFIX.de, or grammar:train"
         )
     places = data.train, data.dev, data.test
-    return tuple(open_corpora(p, data.source, data.target, data.dir) for p in places)
+    training, dev, tests = (
+        open_corpora(p, data.source, data.target, data.dir) for p in places
+    )
+    return training, dev, distinct(tests)
+
+
+def _check_shapes(config: Config, plan: Plan) -> None:
+    """Tells before the first step of batches that could not be trained."""
+    feeder_name(config.data)
+    for shape in plan.shapes:
+        check_rows(shape.rows, len(jax.devices()))
+        longest = max(shape.source, shape.target)
+        if config.model.positions == "learned" and longest > config.model.max_positions:
+            raise UserError(
+                f"rows of {longest} tokens, but config.model.max_positions="
+                f"{config.model.max_positions}; raise it, or lower "
+                "config.data.row_length and config.data.max_length"
+            )
 
 
 def _vocabulary(workdir: Path, training: list[Corpus], config: Config) -> Vocabulary:
@@ -88,11 +112,9 @@ def _vocabulary(workdir: Path, training: list[Corpus], config: Config) -> Vocabu
     return prepare.tokenizer(training, config.data)
 
 
-def _introduce(
-    config, workdir, model: Model, vocabulary, pairs: prepare.Pairs, dev_lines
-):
+def _introduce(config, workdir, model, vocabulary, pairs, plan: Plan, dev_lines):
     """Says what is about to be trained."""
-    data, plan = config.data, plan_for(pairs, config.data, config.train.seed, epoch=0)
+    data = config.data
     left_out = ", ".join(f"{n:,} {why}" for why, n in pairs.dropped.items() if n)
     shapes = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in plan.shapes)
     peak_step = min(config.train.steps, config.train.warmup)
@@ -188,7 +210,10 @@ def define_flags():
 
 def main(_):
     name = command.config_name(flags.FLAGS["config"].config_filename)
-    train(flags.FLAGS.config, flags.FLAGS.workdir or Path("runs") / name)
+    workdir = flags.FLAGS.workdir
+    if workdir == "":
+        raise UserError("--workdir is empty; name a folder, or leave the flag out")
+    train(flags.FLAGS.config, workdir or Path("runs") / name)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def main(_):
     lines = decode_lines(sys.stdin.buffer, "standard input")
     for line in translations(translator, lines, given.beam, given.nbest):
         sys.stdout.buffer.write(line.encode() + b"\n")
-    sys.stdout.buffer.flush()
+        sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A workdir: everything a run leaves, and all that a translator needs.
 
 config.json        the experiment, as data
+training_text.json a hash of the training text, which must not change under a run
 tokenizer.model    SentencePiece
 checkpoints/       training/checkpoint.py
 metrics.jsonl      one object a line; tensorboard/ draws the same
@@ -8,6 +9,7 @@ scores/            SET.json; earlier scores of a set are SET.1.json, SET.2.json,
 translations/      SET.LANGUAGE, one line for each line of the set
 """
 
+import json
 import os
 from pathlib import Path
 
@@ -79,9 +81,25 @@ def changes(workdir: Path, config: Config) -> dict:
     return changed
 
 
-def store(workdir: Path, config: Config, vocabulary: Vocabulary) -> None:
-    """Writes the tokenizer and then the config, which makes the folder a workdir."""
+def store(workdir: Path, config: Config, vocabulary: Vocabulary, text: str) -> None:
+    """Writes what makes a folder a workdir, the config last.
+
+    Args:
+      text: a hash of the training text as it is prepared.
+
+    Raises:
+      UserError: the run was begun with another training text.
+    """
+    path = Path(workdir) / "training_text.json"
+    if (Path(workdir) / "config.json").exists() and path.exists():
+        if json.loads(path.read_text())["prepared"] != text:
+            raise UserError(
+                f"the training text of {workdir} is not what it was when the run "
+                "began, so the run cannot go on as one; put the text back, or give "
+                "another --workdir"
+            )
     for name, content in (
+        ("training_text.json", json.dumps({"prepared": text}).encode() + b"\n"),
         ("tokenizer.model", vocabulary.model),
         ("config.json", fields.to_json(config).encode()),
     ):
@@ -90,10 +108,15 @@ def store(workdir: Path, config: Config, vocabulary: Vocabulary) -> None:
             write_atomically(path, content)
 
 
-def keep_earlier(path: Path) -> None:
-    """Moves a file that is there to the next free number: a.json to a.1.json."""
-    if path.exists():
-        number = 1
-        while (kept := path.with_name(f"{path.stem}.{number}{path.suffix}")).exists():
-            number += 1
-        path.rename(kept)
+def keep_earlier(*paths: Path) -> None:
+    """Moves files to the next number that is free for all: a.json to a.1.json."""
+
+    def numbered(path: Path, number: int) -> Path:
+        return path.with_name(f"{path.stem}.{number}{path.suffix}")
+
+    number = 1
+    while any(numbered(path, number).exists() for path in paths):
+        number += 1
+    for path in paths:
+        if path.exists():
+            path.rename(numbered(path, number))

@@ -69,7 +69,12 @@ def test_every_preset_builds_without_memory(name):
         ({"model": {"layers": "2"}}, "of type str; want int"),
         ({"model": {"layers": True}}, "of type bool; want int"),
         ({"model": {"layers": 0}}, "too small; want at least 1"),
-        ({"model": {"dropout": math.nan}}, "too small"),
+        ({"model": {"dropout": math.nan}}, "want a finite number"),
+        ({"decode": {"alpha": math.inf}}, "want a finite number"),
+        (
+            {"model": {"positions": "learned", "max_positions": 80}},
+            "want at least 82",
+        ),
         ({"model": {"dropout": 1.0}}, "want 0 <= model.dropout < 1"),
         ({"model": {"norm": "pst"}}, "did you mean 'post'?"),
         ({"model": {"width": 100, "heads": 3}}, "does not divide"),
@@ -101,3 +106,12 @@ def test_stored_json_names_every_field():
     stored = json.loads(fields.to_json(Config()))
     names = [f"{s}.{f}" for s, values in stored.items() for f in values]
     assert names == fields.field_names()
+
+
+def test_a_file_that_is_no_config_is_told(tmp_path):
+    (tmp_path / "nothing.py").write_text("x = 1")
+    load_config("configs/tiny.py")
+    with pytest.raises(UserError, match="want a get_config"):
+        load_config(tmp_path / "nothing.py")
+    with pytest.raises(UserError, match="fields come by section"):
+        load_config("configs/tiny.py", steps=5)

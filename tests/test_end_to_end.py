@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -105,7 +106,8 @@ def test_a_workdir_is_all_there(trained):
     workdir, scores = trained
     there = {p.name for p in workdir.iterdir()}
     assert there == {
-        *("config.json", "tokenizer.model", "checkpoints", "metrics.jsonl"),
+        *("config.json", "training_text.json", "tokenizer.model"),
+        *("checkpoints", "metrics.jsonl"),
         *("tensorboard", "scores", "translations"),
     }
     metrics = [json.loads(line) for line in (workdir / "metrics.jsonl").open()]
@@ -154,9 +156,15 @@ def test_another_config_is_refused_with_the_differences(trained, text):
 
 def test_a_start_that_failed_is_not_yet_a_run(text, tmp_path):
     """A mistake that is mended is no other config of an earlier run."""
-    wrong = config_for(text, data={"vocab_size": 30_000})
-    with pytest.raises(UserError, match="vocab_size=30000 does not fit"):
-        train(wrong, tmp_path / "work")
+    for field, value, told in (
+        ("vocab_size", 30_000, "vocab_size=30000 does not fit"),
+        ("batch_tokens", 64, "batch_tokens=64 is too small"),
+        ("test", "tset", "tset.en does not exist"),
+        ("test", "test,grammar:test", "are both called 'test'"),
+    ):
+        wrong = config_for(text, data={field: value})
+        with pytest.raises(UserError, match=told):
+            train(wrong, tmp_path / "work")
     right = config_for(text, data={"test": ""}, train={"steps": 1, "eval_every": 9})
     assert train(right, tmp_path / "work") == {}
 
@@ -167,6 +175,27 @@ def test_a_run_continued_twice_is_one_run(trained, text, tmp_path):
         train(config_for(text, train={"steps": steps}), tmp_path / "work")
     whole, parts = (final_parameters(w, text) for w in (trained[0], tmp_path / "work"))
     assert_same(whole, parts)
+
+
+def test_the_average_does_not_know_where_a_run_was_stopped(trained, text, tmp_path):
+    """Steps 4, 8 and 12 are saved on schedule; ends at 6 and 7 are no such steps."""
+    for steps in (6, 7, 12):
+        train(config_for(text, train={"steps": steps}), tmp_path / "work")
+    whole, parts = (Translator.load(w) for w in (trained[0], tmp_path / "work"))
+    assert whole.steps == parts.steps == (8, 12)
+    assert_same(*(jax.device_get(t.parameters) for t in (whole, parts)))
+
+
+def test_a_text_changed_under_a_run_is_refused(text, tmp_path):
+    folder = tmp_path / "text"
+    shutil.copytree(text, folder)
+    config = config_for(folder, data={"test": ""}, train={"steps": 1, "eval_every": 9})
+    train(config, tmp_path / "work")
+    lines = (folder / "train.en").read_text().replace("the", "a")
+    (folder / "train.en").write_text(lines)
+    config.train.steps = 2
+    with pytest.raises(UserError, match="is not what it was when the run began"):
+        train(config, tmp_path / "work")
 
 
 def test_scores_of_before_are_kept_beside(trained, text, tmp_path):
@@ -202,7 +231,7 @@ def test_gradients_that_are_never_finite_end_the_run(text, tmp_path, monkeypatch
     config = config_for(
         text, train={"max_skipped": 5, "save_every": 2, "eval_every": 99}
     )
-    with pytest.raises(loop.DivergedError, match="at step 6 the last 6 gradients"):
+    with pytest.raises(loop.DivergedError, match="before step 6, 6 gradients in a row"):
         train(config, tmp_path / "work")
     metrics = [json.loads(line) for line in (tmp_path / "work/metrics.jsonl").open()]
     assert metrics[-1]["skipped"] == 6

@@ -137,7 +137,7 @@ def plan_epoch(
     shuffle: False gives one plan for every seed and epoch, say for a dev set.
     The rest is as in `static_shapes`. At most one batch an epoch has rows to spare.
 
-    Raises ValueError as `static_shapes` does, and for a negative seed or epoch.
+    Raises UserError as `static_shapes` does, and for a negative seed or epoch.
     """
     source_p, target_p = _checked(source_lengths, target_lengths)
     shapes = static_shapes(
@@ -190,7 +190,7 @@ def static_shapes(
         2% more. Shapes are nested: what fits one fits all after it.
     rows_multiple: the rows of every shape are a multiple of it.
 
-    Raises ValueError for no pairs, lengths that are not integers >= 1 or not in pairs,
+    Raises UserError for no pairs, lengths that are not integers >= 1 or not in pairs,
     an unknown `batching`, options below 1, and a budget too small for `rows_multiple`
     rows of the length needed.
     """
@@ -223,7 +223,7 @@ def fill(layout: Layout, source: Ragged, target: Ragged) -> dict[str, np.ndarray
     Returns `source`, `source_segment`, `source_position` and the same of `target`:
     token ids, segment ids from 1 in each row, positions from 0 in each segment.
 
-    Raises ValueError when a sentence does not fit the place the plan has for it.
+    Raises UserError when a sentence does not fit the place the plan has for it.
     """
     shape = layout.shape
     return {

@@ -5,7 +5,8 @@ A place is written in one string, everywhere the same (`config.data.train`, `dev
 
     grammar:unseen     a split of the built-in corpus (`data/grammar.py`)
     news/train         the files `news/train.en` and `news/train.de`, or the same with
-                       `.gz`; a relative prefix starts at `config.data.dir`
+                       `.gz`; a relative prefix of the config starts at
+                       `config.data.dir`, one of a command where it is started
 
 Text is UTF-8, one sentence a line; only a line feed ends a line (a carriage return
 before it is dropped), so no other character of Unicode can put two files out of step.

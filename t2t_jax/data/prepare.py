@@ -37,6 +37,7 @@ class Pairs:
     source: Ragged
     target: Ragged
     dropped: dict[str, int]  # why pairs were left out, and how many
+    key: str = ""  # a hash of all that they were made from
 
     def __len__(self) -> int:
         return len(self.source.offsets) - 1
@@ -72,7 +73,9 @@ def _publish(folder: Path, write: Callable[[Path], None]) -> Path:
 def tokenizer(corpora: Sequence[Corpus], config: DataConfig) -> Vocabulary:
     """The tokenizer of a training text: an existing one, or trained on both sides."""
     if config.tokenizer:
-        return Vocabulary.load(Path(config.dir).expanduser() / config.tokenizer)
+        return Vocabulary.load(
+            Path(config.dir).expanduser() / Path(config.tokenizer).expanduser()
+        )
     fingerprints = [corpus.fingerprint() for corpus in corpora]
     key = _key(text=fingerprints, vocab_size=config.vocab_size)
     folder = cache_folder() / "tokenizers" / key
@@ -158,7 +161,7 @@ def _read_pairs(folder: Path) -> Pairs:
     for side in ("source", "target"):
         tokens = np.memmap(folder / f"{side}.tokens", meta["dtype"], mode="r")
         sides.append(Ragged(tokens, np.load(folder / f"{side}.offsets.npy")))
-    return Pairs(*sides, meta["dropped"])
+    return Pairs(*sides, meta["dropped"], folder.name)
 
 
 def small_pairs(pairs: Iterable[tuple[str, str]], vocabulary: Vocabulary) -> Pairs:

@@ -20,7 +20,7 @@ def rows_within(batch_tokens: int, source: int, target: int, multiple: int) -> i
     rows = batch_tokens // length // multiple * multiple
     if not rows:
         raise UserError(
-            f"batch_tokens={batch_tokens} is too small for {multiple} rows "
+            f"config.data.batch_tokens={batch_tokens} is too small for {multiple} rows "
             f"(rows_multiple) of {length} tokens: raise it to {multiple * length} or "
             "more, or lower the row length (row_length, where rows are packed), or "
             "leave out the longest sentences, which every batching has to hold"

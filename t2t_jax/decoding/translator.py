@@ -110,11 +110,13 @@ class Translator:
         Raises:
           UserError: not a workdir, or no such checkpoint.
         """
-        config = workdirs.read_config(Path(workdir))
-        vocabulary = workdirs.read_vocabulary(Path(workdir))
+        workdir = Path(workdir).expanduser()
+        config = workdirs.read_config(workdir)
+        vocabulary = workdirs.read_vocabulary(workdir)
         model = build(config.model, len(vocabulary))
-        steps = chosen_steps(Path(workdir), checkpoint, config.decode.average)
-        parameters = checkpoints.average(Path(workdir), steps, model.shapes)
+        average, save_every = config.decode.average, config.train.save_every
+        steps = chosen_steps(workdir, checkpoint, average, save_every)
+        parameters = checkpoints.average(workdir, steps, model.shapes)
         return cls(config, vocabulary, model, parameters, steps)
 
     def __repr__(self) -> str:
@@ -261,7 +263,9 @@ def _check(beam: int, nbest: int) -> None:
         )
 
 
-def chosen_steps(workdir: Path, checkpoint: str | int, average: int) -> list[int]:
+def chosen_steps(
+    workdir: Path, checkpoint: str | int, average: int, save_every: int = 1
+) -> list[int]:
     """The steps that a choice of checkpoint means in a workdir, ascending."""
     steps = checkpoints.parameter_steps(workdir)
     if not steps:
@@ -275,6 +279,8 @@ def chosen_steps(workdir: Path, checkpoint: str | int, average: int) -> list[int
         return steps[-1:]
     if name == "average" and (not number or (number.isdecimal() and int(number) > 0)):
         wanted = int(number or average)
+        # The last of a run that ended between two saves is not one of the series.
+        steps = [s for s in steps if s % save_every == 0] or steps
         if number and wanted > len(steps):
             raise UserError(
                 f"checkpoint={checkpoint!r}, but {workdir} keeps {len(steps)}: {steps}"

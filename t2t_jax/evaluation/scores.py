@@ -4,14 +4,33 @@ import hashlib
 import json
 from pathlib import Path
 
+import jax
+import numpy as np
+
+from t2t_jax import __version__
 from t2t_jax import workdir as workdirs
 from t2t_jax.data.corpus import Corpus
 from t2t_jax.data.prepare import small_pairs
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.errors import UserError
 from t2t_jax.evaluation.bleu import corpus_scores
+from t2t_jax.model.transformer import Parameters, compute_dtype
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.training.step import compile_steps
 from t2t_jax.training.validation import cross_entropy_of
+
+
+def distinct(corpora: list[Corpus]) -> list[Corpus]:
+    """The same sets, if their names, which name the files of their scores, differ."""
+    seen: dict[str, Corpus] = {}
+    for corpus in corpora:
+        if (other := seen.setdefault(corpus.name, corpus)) is not corpus:
+            raise UserError(
+                f"the test sets {other.place} and {corpus.place} are both called "
+                f"{corpus.name!r}, and so would be their scores; rename one"
+            )
+    return corpora
+
 
 SCORES, TRANSLATIONS = "scores", "translations"
 
@@ -34,6 +53,9 @@ def score_set(translator: Translator, corpus: Corpus, workdir: Path) -> dict:
         "lines": len(sources),
         "sha256": _hash(sources, references),
         "checkpoints": list(translator.steps),
+        "parameters_sha256": _parameters_hash(translator.parameters),
+        "dtype": compute_dtype(translator.config.model).name,
+        "t2t_jax": __version__,
         "decode": {
             name: getattr(translator.config.decode, name)
             for name in ("beam", "alpha", "extra_length", "max_source")
@@ -41,7 +63,8 @@ def score_set(translator: Translator, corpus: Corpus, workdir: Path) -> dict:
     }
     name, target = corpus.name, translator.config.data.target
     path = Path(workdir) / SCORES / f"{name}.json"
-    if path.exists():
+    lines = Path(workdir) / TRANSLATIONS / f"{name}.{target}"
+    if path.exists() and lines.exists():
         there = json.loads(path.read_text(encoding="utf-8"))
         if all(there.get(key) == value for key, value in made_from.items()):
             return there
@@ -50,9 +73,7 @@ def score_set(translator: Translator, corpus: Corpus, workdir: Path) -> dict:
     scores["perplexity"] = perplexity(
         translator, list(zip(sources, references, strict=True))
     )
-    lines = path.parent.parent / TRANSLATIONS / f"{name}.{target}"
-    for old in (path, lines):
-        workdirs.keep_earlier(old)
+    workdirs.keep_earlier(path, lines)
     workdirs.write_atomically(
         lines, "".join(f"{line}\n" for line in translations).encode()
     )
@@ -67,6 +88,13 @@ def perplexity(translator: Translator, pairs: list[tuple[str, str]]) -> float:
     steps = compile_steps(translator.model, config, make_mesh(), vocabulary.bos)
     tokens = small_pairs(pairs, vocabulary)
     return cross_entropy_of(steps, translator.parameters, tokens, config)["perplexity"]
+
+
+def _parameters_hash(parameters: Parameters) -> str:
+    digest = hashlib.sha256()
+    for leaf in jax.tree.leaves(parameters):
+        digest.update(np.asarray(leaf).tobytes())
+    return digest.hexdigest()
 
 
 def _hash(*sides: tuple[str, ...]) -> str:

@@ -60,11 +60,15 @@ def place_batch(mesh: Mesh, batch: dict[str, np.ndarray]) -> dict[str, jax.Array
     Raises:
       UserError: the rows do not divide.
     """
-    rows, devices = len(next(iter(batch.values()))), mesh.shape["data"]
+    check_rows(len(next(iter(batch.values()))), mesh.shape["data"])
+    return jax.device_put(batch, sharding(mesh, ("batch",)))
+
+
+def check_rows(rows: int, devices: int) -> None:
+    """Raises a UserError where the rows of a batch do not divide into the devices."""
     if rows % devices:
         raise UserError(
             f"a batch of {rows} rows does not divide into {devices} devices; rows "
             "come in multiples of 8: use 1, 2, 4 or 8 devices, or another "
             "config.data.batch_tokens"
         )
-    return jax.device_put(batch, sharding(mesh, ("batch",)))

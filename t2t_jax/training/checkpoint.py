@@ -44,6 +44,8 @@ class Checkpoints:
         step = int(state.step)
         if average:
             self._replace(self._parameters, step, parameters=state.parameters)
+            # A state on disk says that the parameters of its step are there too.
+            self._parameters.wait_until_finished()
         self._replace(
             self._states, step, state=state._asdict(), position=position._asdict()
         )
@@ -54,7 +56,9 @@ class Checkpoints:
         if step in manager.all_steps():
             manager.delete(step)
         save = {
-            name: ocp.args.JsonSave(item) if name == "position" else _save(item)
+            name: ocp.args.JsonSave(item)
+            if name == "position"
+            else ocp.args.StandardSave(item)
             for name, item in items.items()
         }
         manager.save(step, args=ocp.args.Composite(**save), force=True)
@@ -71,19 +75,14 @@ class Checkpoints:
         restored = self._states.restore(step, args=args)
         return TrainState(**restored.state), Position(**restored.position)
 
-    def wait(self) -> None:
-        """Returns when all that was saved is on disk."""
-        self._states.wait_until_finished()
-        self._parameters.wait_until_finished()
+    def none_to_translate_with(self) -> bool:
+        """True before the first parameters are saved alone."""
+        return self._parameters.latest_step() is None
 
     def close(self) -> None:
         """Waits, and ends the threads that write."""
         self._states.close()
         self._parameters.close()
-
-
-def _save(tree: Any) -> ocp.args.StandardSave:
-    return ocp.args.StandardSave(tree)
 
 
 def parameter_steps(workdir: Path) -> list[int]:

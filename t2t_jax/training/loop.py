@@ -5,6 +5,7 @@ until the last step. It trains on what it is given and knows neither text nor
 translation: real translations are scored by a function handed in.
 """
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -63,9 +64,23 @@ def run(
         return first
 
     watch = Watch(workdir, first, config.train.steps)
+
+    def examine(parameters: Parameters, step: int) -> None:
+        """Evaluates, unless a run before this one has done so at this step."""
+        if dev is not None and not watch.has(step, "dev"):
+            values = cross_entropy_of(steps, parameters, dev, config)
+            values |= evaluate(parameters, step) if evaluate else {}
+            watch.record(step, "dev", values)
+            watch.say(_dev_line(step, values))
+
     meter = Meter(config.train.steps)
     batches = feed(pairs, config.data, config.train.seed, position)
+    if first:
+        watch.say(f"continuing after step {first:,}")
     try:
+        if first and first % config.train.eval_every == 0:
+            examine(state.parameters, first)  # stopped after saving, before this
+            meter.pause()
         for step in range(first + 1, config.train.steps + 1):
             position, batch = next(batches)
             state, metrics = steps.train(state, place_batch(steps.mesh, batch))
@@ -79,15 +94,13 @@ def run(
                 watch.record(step, "train", values)
                 watch.progress(step, values, meter.seconds_left(step))
                 _stop_if_diverged(config, step, values)
-            if dev is not None and (step % config.train.eval_every == 0 or last):
-                values = cross_entropy_of(steps, state.parameters, dev, config)
-                values |= evaluate(state.parameters, step) if evaluate else {}
-                watch.record(step, "dev", values)
-                watch.say(_dev_line(step, values))
-                meter.pause()
             on_schedule = step % config.train.save_every == 0
             if on_schedule or last:
-                checkpoints.save(state, position, average=True)
+                average = on_schedule or checkpoints.none_to_translate_with()
+                checkpoints.save(state, position, average)
+            if step % config.train.eval_every == 0 or last:
+                examine(state.parameters, step)
+                meter.pause()
     finally:
         batches.close()
         checkpoints.close()
@@ -109,10 +122,10 @@ def _dev_line(step: int, values: dict[str, float]) -> str:
 def _stop_if_diverged(config: Config, step: int, values: dict[str, float]) -> None:
     if values["skipped_in_a_row"] >= config.train.max_skipped:
         raise DivergedError(
-            f"at step {step:,} the last {values['skipped_in_a_row']:.0f} gradients or "
-            "more were not finite and were skipped (config.train.max_skipped="
-            f"{config.train.max_skipped}); the parameters are those before them. Try a "
-            "longer warm-up, or model.dtype='float32'"
+            f"before step {step:,}, {values['skipped_in_a_row']:.0f} gradients in a "
+            "row were not finite and were skipped (config.train.max_skipped="
+            f"{config.train.max_skipped}). A longer config.train.warmup may help, or "
+            "config.model.dtype='float32' where it is bfloat16, in another --workdir"
         )
 
 
@@ -123,27 +136,39 @@ class Meter:
         self._steps = steps
         self._metrics: list[dict[str, jax.Array]] = []
         self._real_tokens = 0
+        self._timed = 0  # steps on the clock
         self._started = time.perf_counter()
         self._seconds_a_step = 0.0
 
     def add(self, batch: dict[str, np.ndarray], metrics: dict[str, jax.Array]) -> None:
         """Takes the metrics of one step, still on the device."""
         self._metrics.append(metrics)
+        self._timed += 1
         for side in ("source", "target"):
             self._real_tokens += np.count_nonzero(batch[f"{side}_segment"])
 
     def read(self) -> dict[str, float]:
-        """Metrics since the last reading: means over target tokens, worst, latest."""
+        """Metrics since the last reading: means over target tokens, worst, latest.
+
+        Steps whose loss is not finite are left out of the means; `nan` if all are.
+        """
         steps = jax.device_get(self._metrics)
         seconds = time.perf_counter() - self._started
-        self._seconds_a_step = seconds / len(steps)
+        if self._timed:
+            self._seconds_a_step = seconds / self._timed
         column = {
             name: np.array([s[name] for s in steps], np.float64) for name in steps[0]
         }
-        tokens = column["tokens"].sum()
+        finite = np.isfinite(column["loss"])
+
+        def mean(name: str) -> float:
+            tokens = column["tokens"][finite].sum()
+            total = (column[name][finite] * column["tokens"][finite]).sum()
+            return total / tokens if tokens else math.nan
+
         values = {
-            "loss": (column["loss"] * column["tokens"]).sum() / tokens,
-            "perplexity": perplexity((column["nll"] * column["tokens"]).sum() / tokens),
+            "loss": mean("loss"),
+            "perplexity": perplexity(mean("nll")),
             "learning_rate": column["learning_rate"][-1],
             "gradient_norm": column["gradient_norm"].max(),
             "skipped": column["skipped"][-1],
@@ -158,12 +183,13 @@ class Meter:
         """Waits for the first step and starts the clock again; the seconds it took."""
         jax.block_until_ready(self._metrics)
         seconds = time.perf_counter() - self._started
-        self._real_tokens, self._started = 0, time.perf_counter()
+        self._real_tokens, self._timed = 0, 0
+        self._started = time.perf_counter()
         return seconds
 
     def pause(self) -> None:
         """Starts the clock again: what happened since the reading does not count."""
-        self._metrics, self._real_tokens = [], 0
+        self._metrics, self._real_tokens, self._timed = [], 0, 0
         self._started = time.perf_counter()
 
     def seconds_left(self, step: int) -> float:

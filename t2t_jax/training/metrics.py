@@ -5,6 +5,7 @@ a line; TensorBoard files, written without TensorFlow.
 """
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -39,13 +40,19 @@ class JsonLines:
 
     def write(self, step: int, kind: str, values: dict[str, float]) -> bool:
         """Writes one object; False if this step of this kind is there already."""
-        if step <= self._last.get(kind, -1):
+        if self.has(step, kind):
             return False
         self._last[kind] = step
-        entry = {"step": step, "kind": kind, **values}
+        # JSON has no nan or infinity: null.
+        finite = {n: v if math.isfinite(v) else None for n, v in values.items()}
+        entry = {"step": step, "kind": kind, **finite}
         self._file.write(json.dumps(entry).encode() + b"\n")
         self._file.flush()
         return True
+
+    def has(self, step: int, kind: str) -> bool:
+        """True if this step of this kind, or a later one, is there."""
+        return step <= self._last.get(kind, -1)
 
     def close(self) -> None:
         self._file.close()
@@ -74,6 +81,10 @@ class Watch:
         if self._lines.write(step, kind, values):
             for name, value in values.items():
                 self._board.add_scalar(f"{kind}/{name}", value, step)
+
+    def has(self, step: int, kind: str) -> bool:
+        """True if metrics of this kind are kept of this step already."""
+        return self._lines.has(step, kind)
 
     def progress(
         self, step: int, values: dict[str, float], seconds_left: float

@@ -41,3 +41,13 @@ def test_a_reading_starts_anew():
     meter.read()
     meter.add(BATCH, metrics(8.0, 10))
     assert meter.read()["loss"] == pytest.approx(8.0)
+
+
+def test_a_skipped_step_does_not_hide_the_others():
+    meter = Meter(100)
+    for loss in (2.0, np.nan, 4.0):
+        meter.add(BATCH, metrics(loss, 10, norm=loss, skipped=1))
+    values = meter.read()
+    assert values["loss"] == pytest.approx(3.0)
+    meter.add(BATCH, metrics(np.nan, 10))
+    assert np.isnan(meter.read()["loss"])

@@ -49,3 +49,11 @@ def test_outside_a_terminal_progress_is_lines(tmp_path, capsys):
     assert "step 10/100  loss 1.500  tokens/s 1,234  skipped 2  left 01:30" in told
     assert read(tmp_path / "metrics.jsonl")[0]["loss"] == 1.5
     assert list((tmp_path / "tensorboard").iterdir())
+
+
+def test_what_is_not_a_number_is_null(tmp_path):
+    lines = JsonLines(tmp_path / "metrics.jsonl")
+    lines.write(1, "train", {"loss": float("nan"), "gradient_norm": float("inf")})
+    lines.close()
+    entry = read(tmp_path / "metrics.jsonl")[0]
+    assert (entry["loss"], entry["gradient_norm"]) == (None, None)
