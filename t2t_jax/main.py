@@ -66,7 +66,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
     workdirs.store(workdir, config, vocabulary, pairs.key)  # from here on it is a run
     _introduce(config, workdir, model, vocabulary, pairs, plan, dev_lines)
 
-    evaluate = DevTranslations(config, vocabulary, model, dev_lines, workdir)
+    evaluate = DevTranslations(config, vocabulary, model, dev_lines)
     first = loop.run(config, workdir, model, vocabulary.bos, pairs, dev_pairs, evaluate)
     if first >= config.train.steps:
         say(
@@ -144,7 +144,7 @@ def _introduce(config, workdir, model, vocabulary, pairs, plan: Plan, dev_lines)
 class DevTranslations:
     """Scores real beam-search translations of the first lines of the dev set."""
 
-    def __init__(self, config: Config, vocabulary, model, dev_lines, workdir: Path):
+    def __init__(self, config: Config, vocabulary, model, dev_lines):
         self._lines = dev_lines[: config.train.dev_lines]
         self._make = lambda parameters, step: Translator(
             config, vocabulary, model, parameters, [step]

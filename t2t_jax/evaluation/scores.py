@@ -19,6 +19,8 @@ from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.training.step import compile_steps
 from t2t_jax.training.validation import cross_entropy_of
 
+SCORES, TRANSLATIONS = "scores", "translations"
+
 
 def distinct(corpora: list[Corpus]) -> list[Corpus]:
     """The same sets, if their names, which name the files of their scores, differ."""
@@ -32,15 +34,12 @@ def distinct(corpora: list[Corpus]) -> list[Corpus]:
     return corpora
 
 
-SCORES, TRANSLATIONS = "scores", "translations"
-
-
 def score_set(translator: Translator, corpus: Corpus, workdir: Path) -> dict:
     """Translates and scores one set; earlier results of it are kept beside.
 
     Writes `scores/SET.json` and `translations/SET.TARGET`, one line for each line of
-    the set. Scores that are there already for the same lines,
-    checkpoints and search are read and nothing is done.
+    the set. Scores that are there already for the same lines, parameters, search,
+    dtype and version are read and nothing is done.
 
     Returns:
       What `scores/SET.json` holds: `bleu`, `signature`, `chrf`, `chrf_signature`,

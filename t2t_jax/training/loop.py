@@ -19,6 +19,7 @@ from t2t_jax.data.prepare import Pairs
 from t2t_jax.errors import UserError
 from t2t_jax.model.transformer import Model, Parameters
 from t2t_jax.parallel.mesh import make_mesh, place_batch
+from t2t_jax.screen import say
 from t2t_jax.training.checkpoint import Checkpoints
 from t2t_jax.training.metrics import Watch
 from t2t_jax.training.step import Steps, TrainState, compile_steps
@@ -71,12 +72,12 @@ def run(
             values = cross_entropy_of(steps, parameters, dev, config)
             values |= evaluate(parameters, step) if evaluate else {}
             watch.record(step, "dev", values)
-            watch.say(_dev_line(step, values))
+            say(_dev_line(step, values))
 
     meter = Meter(config.train.steps)
     batches = feed(pairs, config.data, config.train.seed, position)
     if first:
-        watch.say(f"continuing after step {first:,}")
+        say(f"continuing after step {first:,}")
     try:
         if first and first % config.train.eval_every == 0:
             examine(state.parameters, first)  # stopped after saving, before this
@@ -87,7 +88,7 @@ def run(
             meter.add(batch, metrics)
             if step == first + 1:
                 seconds = meter.leave_out_compilation()
-                watch.say(f"the first step took {seconds:.1f} s, compilation included")
+                say(f"the first step took {seconds:.1f} s, compilation included")
             last = step == config.train.steps
             if step % config.train.log_every == 0 or last:
                 values = meter.read()

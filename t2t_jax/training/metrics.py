@@ -102,11 +102,7 @@ class Watch:
         else:
             told = "  ".join(f"{name} {value}" for name, value in shown.items())
             left = tqdm.tqdm.format_interval(seconds_left)
-            self.say(f"step {step:,}/{self._steps:,}  {told}  left {left}")
-
-    def say(self, text: str = "") -> None:
-        """Prints a line above the bar."""
-        say(text)
+            say(f"step {step:,}/{self._steps:,}  {told}  left {left}")
 
     def close(self) -> None:
         """Ends the bar and the files."""
