@@ -1,10 +1,10 @@
 """A small model that learns the built-in English-German grammar, minutes on a CPU."""
 
-from configs import base
+from t2t_jax import config as fields
 
 
 def get_config():
-    config = base.get_config()
+    config = fields.defaults()
     config.model.update(layers=2, width=128, heads=4, hidden=512)
     config.data.update(
         train="grammar:train",

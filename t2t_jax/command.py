@@ -49,6 +49,8 @@ def _load(path: str) -> ml_collections.ConfigDict:
         return flag.value
     except AttributeError as e:
         raise UserError(f"{path} is no config: {e}; want a get_config()") from None
+    except flags.Error as e:
+        raise UserError(_explained(e)) from None
 
 
 def _make_importable(path: str) -> None:
@@ -78,7 +80,10 @@ def define_workdir_flags() -> None:
     """The flags of every command that uses a trained workdir."""
     flags.DEFINE_string("workdir", None, "A workdir of t2t_jax.main.", required=True)
     flags.DEFINE_string(
-        "checkpoint", "average", "'average', 'average:N', 'last', or a step."
+        "checkpoint",
+        None,
+        "'average', 'average:N', 'last', 'best' or a step; config.decode.checkpoint of "
+        "the workdir if not given.",
     )
 
 
@@ -158,7 +163,19 @@ def _parse(argv: Sequence[str]) -> list[str]:
 
 
 def _explained(error: flags.Error) -> str:
-    """What absl says of a flag; for a field of the config, what type it takes."""
+    """What absl says of a flag; for a field of the config, what type it takes.
+
+    An error inside a config file arrives as a traceback in the message. Of a config
+    that refuses its argument (`configs/big.py:en-es`) only what it says is told; any
+    other error is a mistake in the file, which its author wants to see whole.
+    """
+    refused = re.search(r"^ValueError: (.+)\Z", str(error).strip(), re.DOTALL | re.M)
+    if "Traceback" in str(error) and refused:
+        return f"--config: {refused[1]}"
+    if re.search(
+        r"^TypeError: get_config\(\) takes .* given\Z", str(error).strip(), re.M
+    ):
+        return "--config: this config takes no argument after a colon"
     given = re.match(r"flag --config\.(\w+)\.(\w+)=", str(error))
     if not given:
         return str(error)

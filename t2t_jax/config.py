@@ -46,8 +46,9 @@ class DataConfig:
     """Where pairs of lines come from and how they become batches (section 5.1).
 
     `train`, `dev` and `test` name places, separated by commas: a prefix of two text
-    files (`news` stands for `news.en` and `news.de`, or the same with `.gz`), or
-    `grammar:SPLIT` for the built-in corpus.
+    files (`news` stands for `news.en` and `news.de`, or the same with `.gz`),
+    `tfds:NAME:SPLIT` for TensorFlow Datasets, or `grammar:SPLIT` for the built-in
+    corpus. In `train`, `PLACE@2` is read twice an epoch and `PLACE@0.5` half.
     """
 
     source: str = _field("en")
@@ -58,7 +59,11 @@ class DataConfig:
     test: str = _field("", safe=True)
     vocab_size: int = _field(37_000, low=8)  # joint pieces, special ones included
     tokenizer: str = _field("")  # an existing SentencePiece model, not a new one
+    tokenizer_lines: int = _field(4_000_000, low=1)  # at most, of both sides
+    symbols: str = _field("")  # pieces never split, such as "<bt>,<2de>"
     max_length: int = _field(256, low=2)  # longest training side, in pieces with EOS
+    max_ratio: float = _field(4.0, low=0)  # longer / shorter training side; 0: any
+    deduplicate: bool = _field(True)  # of equal training pairs the first is kept
     batch_tokens: int = _field(25_000, low=1)  # a side, padding included
     batching: str = _field("packed", ("packed", "bucketed"))
     row_length: int = _field(128, low=8)  # packed: tokens in a row
@@ -71,11 +76,17 @@ class TrainConfig:
     """Optimizer, schedule and regularisation (sections 5.3, 5.4), and the run."""
 
     steps: int = _field(100_000, low=1, safe=True)
+    minutes: float = _field(0.0, low=0, safe=True)  # ends training early; 0: never
+    patience: int = _field(0, low=0, safe=True)  # evaluations without a better BLEU
+    init_from: str = _field("")  # a workdir whose parameters this run starts from
+    init_checkpoint: str = _field("average")  # which: as --checkpoint of translate
     warmup: int = _field(4_000, low=1)
+    peak_learning_rate: float = _field(0.0, low=0)  # at `warmup`; 0: the paper's
     adam_b1: float = _field(0.9, low=0)
     adam_b2: float = _field(0.98, low=0)
     adam_epsilon: float = _field(1e-9, low=1e-15)
     label_smoothing: float = _field(0.1, low=0)
+    ema_decay: float = _field(0.0, low=0)  # moving average of parameters; 0: none
     seed: int = _field(0, low=0)
     log_every: int = _field(100, low=1, safe=True)  # steps
     eval_every: int = _field(1_500, low=1, safe=True)  # steps
@@ -92,7 +103,8 @@ class DecodeConfig:
     alpha: float = _field(0.6, low=0, safe=True)  # length penalty ((5 + n) / 6)^alpha
     extra_length: int = _field(50, low=1, safe=True)  # longest output = input + this
     max_source: int = _field(1024, low=8, safe=True)  # pieces; longer lines are cut
-    average: int = _field(5, low=1)  # checkpoints averaged for scoring
+    average: int = _field(5, low=1)  # checkpoints kept, and averaged for scoring
+    checkpoint: str = _field("average", ("average", "best"), safe=True)  # for scoring
     batch_tokens: int = _field(2_048, low=64, safe=True)  # source side
 
 
@@ -123,6 +135,7 @@ class Config:
             ("train.label_smoothing", self.train.label_smoothing),
             ("train.adam_b1", self.train.adam_b1),
             ("train.adam_b2", self.train.adam_b2),
+            ("train.ema_decay", self.train.ema_decay),
         ):
             if rate >= 1:
                 raise UserError(f"config.{name}={rate}; want 0 <= {name} < 1")
@@ -131,6 +144,16 @@ class Config:
             raise UserError(
                 f"config.model.max_positions={model.max_positions}; want at least "
                 f"{room}: 32 positions and config.decode.extra_length"
+            )
+        if 0 < self.data.max_ratio < 1:
+            raise UserError(
+                f"config.data.max_ratio={self.data.max_ratio}; want at least 1 (longer "
+                "side / shorter side), or 0 to leave nothing out for its lengths"
+            )
+        if self.train.patience and not (self.data.dev and self.train.dev_lines):
+            raise UserError(
+                f"config.train.patience={self.train.patience} waits for a better dev "
+                "BLEU; name config.data.dev and let config.train.dev_lines be above 0"
             )
         if self.data.source == self.data.target:
             raise UserError(

@@ -21,15 +21,15 @@ from t2t_jax.data.corpus import Corpus, GrammarCorpus, open_corpora
 from t2t_jax.data.feeding import feeder_name, plan_for
 from t2t_jax.data.grammar import word_for_word
 from t2t_jax.data.vocab import Vocabulary
-from t2t_jax.decoding.translator import Translator
+from t2t_jax.decoding.translator import Translator, chosen_steps
 from t2t_jax.errors import UserError
 from t2t_jax.evaluation.bleu import corpus_scores
 from t2t_jax.evaluation.scores import distinct, score_set
-from t2t_jax.model.transformer import build, compute_dtype
+from t2t_jax.model.transformer import Model, Parameters, build, compute_dtype
 from t2t_jax.parallel.host import prepare_host
 from t2t_jax.parallel.mesh import check_rows
 from t2t_jax.screen import say
-from t2t_jax.training import loop
+from t2t_jax.training import checkpoint, loop
 from t2t_jax.training.optimizer import schedule
 
 
@@ -52,6 +52,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
         config = fields.from_config_dict(config)
     workdir = Path(workdir).expanduser()
     training, dev, tests = _open(config)
+    _check_start(workdir, config)
     for name, (old, new, _) in workdirs.changes(workdir, config).items():
         say(f"changed since this workdir was made: {name} {old!r} -> {new!r}")
     vocabulary = _vocabulary(workdir, training, config)
@@ -67,13 +68,42 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
     _introduce(config, workdir, model, vocabulary, pairs, plan, dev_lines)
 
     evaluate = DevTranslations(config, vocabulary, model, dev_lines)
-    first = loop.run(config, workdir, model, vocabulary.bos, pairs, dev_pairs, evaluate)
-    if first >= config.train.steps:
-        say(
-            f"{workdir} is finished: {first:,} of {config.train.steps:,} steps are "
-            "trained"
+    initial = (lambda: _initial(config, model)) if config.train.init_from else None
+    first, last, why = loop.run(
+        config, workdir, model, vocabulary.bos, pairs, dev_pairs, evaluate, initial
+    )
+    say(f"{workdir} is finished: {why}" if first == last else f"finished: {why}")
+    return score_all(workdir, config, tests)
+
+
+def _check_start(workdir: Path, config: Config) -> None:
+    """Tells, before anything is prepared, that `init_from` does not fit this run."""
+    source = config.train.init_from
+    if not source or (workdir / "config.json").exists():
+        return  # a run that has begun does not look there again
+    theirs = workdirs.read_config(source)
+    chosen_steps(Path(source), theirs, config.train.init_checkpoint)
+    free = {"model.dropout", "model.dtype", "model.attention"}  # make no other weights
+    changed = fields.differences(Config(model=theirs.model), Config(model=config.model))
+    told = "".join(
+        f"\n  --config.{name}={old!r} there, {new!r} here"
+        for name, (old, new, _) in changed.items()
+        if name not in free
+    )
+    if told:
+        raise UserError(
+            f"config.train.init_from={source} has a model of another shape:{told}\n"
+            "Give this run theirs"
         )
-    return score_all(workdir, tests)
+
+
+def _initial(config: Config, model: Model) -> Parameters:
+    """The parameters of `config.train.init_from`, as it translates with them."""
+    source = Path(config.train.init_from).expanduser()
+    theirs = workdirs.read_config(source)
+    steps = chosen_steps(source, theirs, config.train.init_checkpoint)
+    say(f"starting from {source}, steps {', '.join(f'{s:,}' for s in steps)}")
+    return checkpoint.average(source, steps, model.shapes)
 
 
 def _open(config: Config) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
@@ -105,11 +135,25 @@ def _check_shapes(config: Config, plan: Plan) -> None:
 
 
 def _vocabulary(workdir: Path, training: list[Corpus], config: Config) -> Vocabulary:
-    """The workdir's tokenizer; before there is a run, one for the training text."""
+    """The workdir's tokenizer; before there is a run, one for the training text.
+
+    A run that starts from another workdir has the tokenizer of that.
+    """
     if (workdir / "config.json").exists():
         return workdirs.read_vocabulary(workdir)
-    say("making the tokenizer")
-    return prepare.tokenizer(training, config.data)
+    if not config.train.init_from:
+        say("making the tokenizer")
+        return prepare.tokenizer(training, config.data)
+    vocabulary = workdirs.read_vocabulary(config.train.init_from)
+    if config.data.tokenizer:
+        if prepare.tokenizer(training, config.data).model != vocabulary.model:
+            raise UserError(
+                f"config.data.tokenizer={config.data.tokenizer} is not that of "
+                f"config.train.init_from={config.train.init_from}, whose embeddings "
+                "mean nothing for other pieces; leave config.data.tokenizer out"
+            )
+    say(f"the tokenizer is that of {config.train.init_from}")
+    return vocabulary
 
 
 def _introduce(config, workdir, model, vocabulary, pairs, plan: Plan, dev_lines):
@@ -166,15 +210,16 @@ class DevTranslations:
         return {"bleu": scores["bleu"], "chrf": scores["chrf"]}
 
 
-def score_all(workdir: Path, tests: list[Corpus]) -> dict[str, dict]:
-    """Scores test sets with the average of the last checkpoints, and prints a table."""
+def score_all(workdir: Path, config: Config, tests: list[Corpus]) -> dict[str, dict]:
+    """Scores test sets as `config.decode` says, and prints a table."""
     if not tests:
         return {}
-    translator = Translator.load(workdir)
+    translator = Translator.load(workdir, config.decode.checkpoint)
     steps = ", ".join(f"{s:,}" for s in translator.steps)
+    one = len(translator.steps) == 1
     say(
-        f"scoring with the average of steps {steps}; translations are in "
-        f"{workdir}/translations"
+        f"scoring with {'step' if one else 'the average of steps'} {steps}; "
+        f"translations are in {workdir}/translations"
     )
     scores = {}
     for corpus in tests:

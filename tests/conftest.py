@@ -1,6 +1,7 @@
 """Set-up of all tests: eight virtual devices, and a cache folder of their own."""
 
 import os
+import sys
 
 import jax
 import pytest
@@ -19,3 +20,34 @@ def _own_cache(tmp_path_factory):
         del os.environ["T2T_JAX_CACHE"]
     else:
         os.environ["T2T_JAX_CACHE"] = before
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory):
+    """Three small sets of text files."""
+    from t2t_jax.data import grammar
+
+    folder = tmp_path_factory.mktemp("text")
+    lines = grammar.pairs("dev")
+    for name, part in (
+        ("train", lines[:300]),
+        ("dev", lines[300:320]),
+        ("test", lines[320:330]),
+    ):
+        for side, language in enumerate(("en", "de")):
+            content = "".join(pair[side] + "\n" for pair in part)
+            (folder / f"{name}.{language}").write_text(content, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def trained(text, _own_cache, tmp_path_factory):
+    """A workdir, trained as if TensorFlow were not installed."""
+    from t2t_jax import train
+    from tests.small_run import config_for
+
+    workdir = tmp_path_factory.mktemp("run") / "work"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "tensorflow", None)
+        scores = train(config_for(text), workdir)
+    return workdir, scores

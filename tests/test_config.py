@@ -9,16 +9,24 @@ import pytest
 
 from t2t_jax import config as fields
 from t2t_jax.command import load_config
-from t2t_jax.config import Config, ModelConfig, from_config_dict
+from t2t_jax.config import (
+    Config,
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    TrainConfig,
+    from_config_dict,
+)
 from t2t_jax.errors import UserError
 from t2t_jax.model.transformer import build
 from t2t_jax.training.optimizer import schedule
 
-PRESETS = ["tiny", "base", "big"]
+PRESETS = ["tiny", "multi30k", "base", "big"]
 
 
-def preset(name):
-    return from_config_dict(load_config(f"configs/{name}.py"))
+def preset(name, argument=""):
+    path = f"configs/{name}.py" + (f":{argument}" if argument else "")
+    return from_config_dict(load_config(path))
 
 
 def test_a_config_survives_json_and_config_dict():
@@ -28,7 +36,62 @@ def test_a_config_survives_json_and_config_dict():
 
 
 def test_the_default_is_the_papers_base():
-    assert preset("base") == Config()
+    base = preset("base")
+    assert (base.model, base.train, base.decode) == (
+        ModelConfig(),
+        TrainConfig(),
+        DecodeConfig(),
+    )
+    places = {"train": "", "dev": "", "test": ""}
+    assert dataclasses.replace(base.data, **places) == DataConfig()
+
+
+@pytest.mark.parametrize("name", ["base", "big"])
+def test_the_papers_directions(name):
+    for direction, pieces, big_dropout in (
+        ("en-de", 37_000, 0.3),
+        ("de-en", 37_000, 0.3),
+        ("en-fr", 32_000, 0.1),
+        ("fr-en", 32_000, 0.1),
+    ):
+        config = preset(name, direction)
+        other = direction.replace("en", "").strip("-")
+        assert f"{config.data.source}-{config.data.target}" == direction
+        assert config.data.vocab_size == pieces
+        assert config.data.train == f"tfds:wmt14_translate/{other}-en:train"
+        assert config.data.dev == f"tfds:wmt14_translate/{other}-en:validation"
+        assert config.data.test == f"tfds:wmt14_translate/{other}-en:test"
+        assert config.model.dropout == (big_dropout if name == "big" else 0.1)
+
+
+def test_the_papers_run_is_pinned():
+    """Sections 5 and 6.1: checkpoints 10 minutes apart, about 1,500 and 600 steps."""
+    for name, steps, save_every, average in (
+        ("base", 100_000, 1_500, 5),
+        ("big", 300_000, 600, 20),
+    ):
+        train, decode = preset(name).train, preset(name).decode
+        assert (train.steps, train.save_every, train.warmup) == (
+            steps,
+            save_every,
+            4_000,
+        )
+        assert (train.label_smoothing, train.adam_b2) == (0.1, 0.98)
+        assert (decode.average, decode.beam, decode.alpha) == (average, 4, 0.6)
+        assert preset(name).data.batch_tokens == 25_000
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("configs/base.py:en-es", "'en-es' is no direction of the paper"),
+        ("configs/multi30k.py:houre", "want 'hour' or 'published'"),
+        ("configs/tiny.py:what", "takes no argument"),
+    ],
+)
+def test_an_argument_that_a_config_does_not_take_is_told(path, told):
+    with pytest.raises(UserError, match=told):
+        load_config(path)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +144,9 @@ def test_every_preset_builds_without_memory(name):
         ({"model": {"width": 9, "heads": 3}}, "odd"),
         ({"data": {"batching": "sorted"}}, "there are: packed, bucketed"),
         ({"data": {"source": "de"}}, "are both 'de'"),
+        ({"data": {"max_ratio": 0.5}}, "want at least 1"),
+        ({"train": {"ema_decay": 1.0}}, "want 0 <= train.ema_decay < 1"),
+        ({"train": {"patience": 3}}, "waits for a better dev BLEU"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_remedy(changes, told):

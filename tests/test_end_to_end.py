@@ -7,99 +7,17 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from t2t_jax import Translator, UserError, load_config, train
-from t2t_jax.config import from_config_dict
-from t2t_jax.data import grammar
+from t2t_jax import Translator, UserError, train
 from t2t_jax.data.corpus import open_corpus
-from t2t_jax.data.vocab import Vocabulary
 from t2t_jax.evaluation.scores import score_set
-from t2t_jax.model.transformer import build
 from t2t_jax.training import loop, step
-from t2t_jax.training.checkpoint import parameter_steps, read_parameters
-
-ROOT = Path(__file__).parent.parent
-FIELDS = {
-    "model": {"layers": 1, "width": 32, "heads": 2, "hidden": 32},
-    "data": {
-        "train": "train",
-        "dev": "dev",
-        "test": "test",
-        "vocab_size": 400,
-        "batching": "packed",
-        "row_length": 64,
-        "batch_tokens": 1_024,
-        "feeder": "numpy",
-    },
-    "train": {
-        "steps": 12,
-        "warmup": 6,
-        "log_every": 3,
-        "eval_every": 6,
-        "save_every": 4,
-        "dev_lines": 4,
-    },
-    "decode": {"beam": 2, "average": 2, "extra_length": 6},
-}
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    """Three small sets of text files."""
-    folder = tmp_path_factory.mktemp("text")
-    lines = grammar.pairs("dev")
-    for name, part in (
-        ("train", lines[:300]),
-        ("dev", lines[300:320]),
-        ("test", lines[320:330]),
-    ):
-        for side, language in enumerate(("en", "de")):
-            content = "".join(pair[side] + "\n" for pair in part)
-            (folder / f"{name}.{language}").write_text(content, encoding="utf-8")
-    return folder
-
-
-def config_for(text, **sections):
-    fields = {name: dict(values) for name, values in FIELDS.items()}
-    fields["data"]["dir"] = str(text)
-    for name, values in sections.items():
-        fields[name].update(values)
-    return load_config(ROOT / "configs/tiny.py", **fields)
-
-
-@pytest.fixture(scope="module")
-def trained(text, tmp_path_factory):
-    """A workdir, trained as if TensorFlow were not installed."""
-    workdir = tmp_path_factory.mktemp("run") / "work"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "tensorflow", None)
-        scores = train(config_for(text), workdir)
-    return workdir, scores
-
-
-def files(folder):
-    return {
-        str(p.relative_to(folder)): (p.stat().st_mtime_ns, p.read_bytes())
-        for p in sorted(folder.rglob("*"))
-        if p.is_file()
-    }
-
-
-def final_parameters(workdir, text):
-    config = from_config_dict(config_for(text))
-    shapes = build(
-        config.model, len(Vocabulary.load(workdir / "tokenizer.model"))
-    ).shapes
-    return read_parameters(workdir, parameter_steps(workdir)[-1], shapes)
-
-
-def assert_same(a, b):
-    jax.tree.map(np.testing.assert_array_equal, a, b)
+from t2t_jax.training.checkpoint import parameter_steps
+from tests.small_run import ROOT, assert_same, config_for, files, final_parameters
 
 
 def test_a_workdir_is_all_there(trained):

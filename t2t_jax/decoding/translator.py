@@ -99,13 +99,15 @@ class Translator:
 
     @classmethod
     def load(
-        cls, workdir: str | Path, checkpoint: str | int = "average"
+        cls, workdir: str | Path, checkpoint: str | int | None = None
     ) -> "Translator":
         """Loads a workdir for translation. Runs no code of it.
 
         Args:
           checkpoint: `average` (of the last `config.decode.average` checkpoints,
-            section 6.1), `average:N` of the last N, `last`, or a step.
+            section 6.1), `average:N` of the last N, `last`, `best` (of all
+            evaluations, by dev BLEU) or a step; `config.decode.checkpoint` where not
+            given.
 
         Raises:
           UserError: not a workdir, or no such checkpoint.
@@ -114,8 +116,7 @@ class Translator:
         config = workdirs.read_config(workdir)
         vocabulary = workdirs.read_vocabulary(workdir)
         model = build(config.model, len(vocabulary))
-        average, save_every = config.decode.average, config.train.save_every
-        steps = chosen_steps(workdir, checkpoint, average, save_every)
+        steps = chosen_steps(workdir, config, checkpoint)
         parameters = checkpoints.average(workdir, steps, model.shapes)
         return cls(config, vocabulary, model, parameters, steps)
 
@@ -264,9 +265,15 @@ def _check(beam: int, nbest: int) -> None:
 
 
 def chosen_steps(
-    workdir: Path, checkpoint: str | int, average: int, save_every: int = 1
+    workdir: Path, config: Config, checkpoint: str | int | None = None
 ) -> list[int]:
-    """The steps that a choice of checkpoint means in a workdir, ascending."""
+    """The steps that a choice of checkpoint means in a workdir, ascending.
+
+    Args:
+      config: of the workdir.
+      checkpoint: as `Translator.load` takes it.
+    """
+    checkpoint = config.decode.checkpoint if checkpoint is None else checkpoint
     steps = checkpoints.parameter_steps(workdir)
     if not steps:
         raise UserError(
@@ -277,16 +284,23 @@ def chosen_steps(
     name, _, number = checkpoint.partition(":")
     if name == "last" and not number:
         return steps[-1:]
+    if name == "best" and not number:
+        if best := checkpoints.parameter_steps(workdir, "best"):
+            return best[-1:]
+        raise UserError(
+            f"checkpoint='best', but {workdir} has none: no dev BLEU was measured "
+            "(config.data.dev, config.train.dev_lines, config.train.eval_every)"
+        )
     if name == "average" and (not number or (number.isdecimal() and int(number) > 0)):
-        wanted = int(number or average)
+        wanted = int(number or config.decode.average)
         # The last of a run that ended between two saves is not one of the series.
-        steps = [s for s in steps if s % save_every == 0] or steps
+        steps = [s for s in steps if s % config.train.save_every == 0] or steps
         if number and wanted > len(steps):
             raise UserError(
                 f"checkpoint={checkpoint!r}, but {workdir} keeps {len(steps)}: {steps}"
             )
         return steps[-wanted:]
     raise UserError(
-        f"checkpoint={checkpoint!r}; want 'average', 'average:N', 'last' or one of "
-        f"{steps}"
+        f"checkpoint={checkpoint!r}; want 'average', 'average:N', 'last', 'best' or "
+        f"one of {steps}"
     )

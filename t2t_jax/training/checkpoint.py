@@ -1,15 +1,16 @@
 """Checkpoints, written by Orbax: asynchronous, whole or absent.
 
-    DIR/checkpoints/state/STEP        a TrainState and its data position; the last 2
+    DIR/checkpoints/state/STEP        a TrainState and how far the run is; the last 2
     DIR/checkpoints/parameters/STEP   parameters alone; as many as are averaged
+    DIR/checkpoints/best/STEP         parameters alone, of the best dev BLEU
 
-A run continues from the first kind; a translator reads the second.
+A run continues from the first kind; a translator reads the others.
 """
 
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -23,32 +24,44 @@ from t2t_jax.training.step import TrainState
 KEEP_STATES = 2
 
 
+class Progress(NamedTuple):
+    """How far a run is, beside its TrainState."""
+
+    position: Position = Position()  # the next batch
+    seconds: float = 0.0  # trained so far, over all restarts
+
+
 class Checkpoints:
     """The checkpoints of a run, for the run that writes them."""
 
     def __init__(self, workdir: Path, keep_parameters: int):
         folder = Path(workdir).absolute() / "checkpoints"
-        self._states, self._parameters = (
+        kept = ("state", KEEP_STATES), ("parameters", keep_parameters), ("best", 1)
+        self._states, self._parameters, self._best = (
             ocp.CheckpointManager(
                 folder / kind,
                 options=ocp.CheckpointManagerOptions(max_to_keep=keep, create=True),
             )
-            for kind, keep in (("state", KEEP_STATES), ("parameters", keep_parameters))
+            for kind, keep in kept
         )
 
-    def save(self, state: TrainState, position: Position, average: bool) -> None:
+    def save(self, state: TrainState, progress: Progress, average: bool) -> None:
         """Saves the state, and the parameters alone where they are to be averaged.
 
         Returns when the arrays are copied; the writing goes on behind.
         """
         step = int(state.step)
         if average:
-            self._replace(self._parameters, step, parameters=state.parameters)
+            self._replace(self._parameters, step, parameters=state.best_parameters())
             # A state on disk says that the parameters of its step are there too.
             self._parameters.wait_until_finished()
-        self._replace(
-            self._states, step, state=state._asdict(), position=position._asdict()
-        )
+        told = {"position": progress.position._asdict(), "seconds": progress.seconds}
+        self._replace(self._states, step, state=state._asdict(), progress=told)
+
+    def save_best(self, parameters: Parameters, step: int) -> None:
+        """Saves parameters in place of those that were the best before."""
+        self._replace(self._best, step, parameters=parameters)
+        self._best.wait_until_finished()
 
     def _replace(self, manager: ocp.CheckpointManager, step: int, **items: Any) -> None:
         """Saves; a checkpoint of this step that a killed run left behind is the same
@@ -57,23 +70,25 @@ class Checkpoints:
             manager.delete(step)
         save = {
             name: ocp.args.JsonSave(item)
-            if name == "position"
+            if name == "progress"
             else ocp.args.StandardSave(item)
             for name, item in items.items()
         }
         manager.save(step, args=ocp.args.Composite(**save), force=True)
 
-    def restore(self, shapes: TrainState) -> tuple[TrainState, Position] | None:
+    def restore(self, shapes: TrainState) -> tuple[TrainState, Progress] | None:
         """The newest state, laid out as `shapes` says, or None before the first."""
         step = self._states.latest_step()
         if step is None:
             return None
         args = ocp.args.Composite(
             state=ocp.args.StandardRestore(shapes._asdict()),
-            position=ocp.args.JsonRestore(),
+            progress=ocp.args.JsonRestore(),
         )
         restored = self._states.restore(step, args=args)
-        return TrainState(**restored.state), Position(**restored.position)
+        told = restored.progress
+        progress = Progress(Position(**told["position"]), told["seconds"])
+        return TrainState(**restored.state), progress
 
     def none_to_translate_with(self) -> bool:
         """True before the first parameters are saved alone."""
@@ -81,13 +96,13 @@ class Checkpoints:
 
     def close(self) -> None:
         """Waits, and ends the threads that write."""
-        self._states.close()
-        self._parameters.close()
+        for manager in (self._states, self._parameters, self._best):
+            manager.close()
 
 
-def parameter_steps(workdir: Path) -> list[int]:
-    """The steps whose parameters are kept, ascending."""
-    folder = Path(workdir) / "checkpoints" / "parameters"
+def parameter_steps(workdir: Path, kind: str = "parameters") -> list[int]:
+    """The steps whose parameters are kept, ascending; `kind` may be `best`."""
+    folder = Path(workdir) / "checkpoints" / kind
     if not folder.is_dir():
         return []
     return sorted(int(f.name) for f in folder.iterdir() if re.fullmatch(r"\d+", f.name))
@@ -99,8 +114,14 @@ def read_parameters(workdir: Path, step: int, shapes: Parameters) -> Parameters:
     Raises:
       UserError: there is no such checkpoint, or it is of a model of other shapes.
     """
-    folder = Path(workdir).absolute() / "checkpoints" / "parameters"
-    if step not in (steps := parameter_steps(workdir)):
+    kinds = {kind: parameter_steps(workdir, kind) for kind in ("parameters", "best")}
+    folder = Path(workdir).absolute() / "checkpoints"
+    for kind, steps in kinds.items():
+        if step in steps:
+            folder /= kind
+            break
+    else:
+        steps = sorted({step for steps in kinds.values() for step in steps})
         raise UserError(f"{folder} has no step {step}; it has {steps or 'none yet'}")
     restore = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), shapes)
     with ocp.PyTreeCheckpointer() as reader:

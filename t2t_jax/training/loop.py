@@ -9,24 +9,34 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from t2t_jax.config import Config
-from t2t_jax.data.feeding import Position, feed
+from t2t_jax.data.feeding import feed
 from t2t_jax.data.prepare import Pairs
 from t2t_jax.errors import UserError
 from t2t_jax.model.transformer import Model, Parameters
 from t2t_jax.parallel.mesh import make_mesh, place_batch
 from t2t_jax.screen import say
-from t2t_jax.training.checkpoint import Checkpoints
+from t2t_jax.training.checkpoint import Checkpoints, Progress
 from t2t_jax.training.metrics import Watch
 from t2t_jax.training.step import Steps, TrainState, compile_steps
+from t2t_jax.training.stopping import Clock, best_step, reason_to_stop
 from t2t_jax.training.validation import cross_entropy_of, perplexity
 
 # (parameters, step) -> metrics of real translations of the dev set, such as bleu
 Evaluate = Callable[[Parameters, int], dict[str, float]]
+
+
+class Outcome(NamedTuple):
+    """What a call of `run` did: the steps it went from and to, and why it ended."""
+
+    first: int
+    last: int
+    why: str
 
 
 class DivergedError(UserError):
@@ -41,78 +51,95 @@ def run(
     pairs: Pairs,
     dev: Pairs | None,
     evaluate: Evaluate | None = None,
-) -> int:
-    """Trains from the newest checkpoint, or from scratch, to `config.train.steps`.
+    initial: Callable[[], Parameters] | None = None,
+) -> Outcome:
+    """Trains from the newest checkpoint, or from the start, until `reason_to_stop`.
 
     Args:
       workdir: where checkpoints and metrics go.
       bos: the id that begins a target sentence.
       pairs, dev: tokenised text; without dev nothing is evaluated.
       evaluate: scores translations at an evaluation.
-
-    Returns:
-      The step at which training started, `config.train.steps` if it was finished.
+      initial: the parameters of another model to start from, not random ones.
 
     Raises:
       DivergedError: `config.train.max_skipped` gradients in a row were not finite.
     """
     steps = compile_steps(model, config, make_mesh(), bos)
     checkpoints = Checkpoints(workdir, config.decode.average)
-    state, position = _restore_or_start(checkpoints, steps)
-    first = int(state.step)
-    if first >= config.train.steps:
-        checkpoints.close()
-        return first
-
+    state, progress = checkpoints.restore(steps.shapes) or _start(steps, initial)
+    first = step = int(state.step)
+    position, clock = progress.position, Clock(progress.seconds)
     watch = Watch(workdir, first, config.train.steps)
+    meter = Meter()
+    batches = feed(pairs, config.data, config.train.seed, position)
 
-    def examine(parameters: Parameters, step: int) -> None:
+    def save() -> None:
+        average = step % config.train.save_every == 0
+        average = average or checkpoints.none_to_translate_with()
+        checkpoints.save(state, Progress(position, clock.seconds()), average)
+
+    def examine() -> None:
         """Evaluates, unless a run before this one has done so at this step."""
         if dev is not None and not watch.has(step, "dev"):
+            parameters = state.best_parameters()
             values = cross_entropy_of(steps, parameters, dev, config)
             values |= evaluate(parameters, step) if evaluate else {}
+            if "bleu" in values:
+                if best_step(watch.bleu() | {step: values["bleu"]}) == step:
+                    checkpoints.save_best(parameters, step)
             watch.record(step, "dev", values)
             say(_dev_line(step, values))
+        meter.pause()
 
-    meter = Meter(config.train.steps)
-    batches = feed(pairs, config.data, config.train.seed, position)
-    if first:
-        say(f"continuing after step {first:,}")
+    def reason() -> str:
+        return reason_to_stop(config, step, clock.seconds(), watch.bleu())
+
     try:
-        if first and first % config.train.eval_every == 0:
-            examine(state.parameters, first)  # stopped after saving, before this
-            meter.pause()
-        for step in range(first + 1, config.train.steps + 1):
+        if first and (first % config.train.eval_every == 0 or reason()):
+            examine()  # stopped after saving, before this
+        why = reason()
+        if first and not why:
+            say(f"continuing after step {first:,}")
+        while not why:
             position, batch = next(batches)
             state, metrics = steps.train(state, place_batch(steps.mesh, batch))
+            step += 1
             meter.add(batch, metrics)
             if step == first + 1:
                 seconds = meter.leave_out_compilation()
                 say(f"the first step took {seconds:.1f} s, compilation included")
-            last = step == config.train.steps
-            if step % config.train.log_every == 0 or last:
+            why = reason()
+            if step % config.train.log_every == 0 or why:
                 values = meter.read()
                 watch.record(step, "train", values)
-                watch.progress(step, values, meter.seconds_left(step))
+                watch.progress(step, values, _seconds_left(config, step, meter, clock))
                 _stop_if_diverged(config, step, values)
-            on_schedule = step % config.train.save_every == 0
-            if on_schedule or last:
-                average = on_schedule or checkpoints.none_to_translate_with()
-                checkpoints.save(state, position, average)
-            if step % config.train.eval_every == 0 or last:
-                examine(state.parameters, step)
-                meter.pause()
+            if step % config.train.save_every == 0 or why:
+                save()
+            if step % config.train.eval_every == 0 or why:
+                examine()
+                if not why and (why := reason()) and step % config.train.save_every:
+                    save()
     finally:
         batches.close()
         checkpoints.close()
         watch.close()
-    return first
+    return Outcome(first, step, why)
 
 
-def _restore_or_start(
-    checkpoints: Checkpoints, steps: Steps
-) -> tuple[TrainState, Position]:
-    return checkpoints.restore(steps.shapes) or (steps.init(), Position())
+def _start(
+    steps: Steps, initial: Callable[[], Parameters] | None
+) -> tuple[TrainState, Progress]:
+    """The state before the first step, from scratch or from another model."""
+    return (steps.start(initial()) if initial else steps.init()), Progress()
+
+
+def _seconds_left(config: Config, step: int, meter: "Meter", clock: Clock) -> float:
+    """Of training, at the pace last read."""
+    left = meter.seconds_a_step * (config.train.steps - step)
+    limit = config.train.minutes * 60
+    return min(left, max(0.0, limit - clock.seconds())) if limit else left
 
 
 def _dev_line(step: int, values: dict[str, float]) -> str:
@@ -133,13 +160,12 @@ def _stop_if_diverged(config: Config, step: int, values: dict[str, float]) -> No
 class Meter:
     """Gathers metrics of steps; waits for the device only when they are read."""
 
-    def __init__(self, steps: int):
-        self._steps = steps
+    def __init__(self):
         self._metrics: list[dict[str, jax.Array]] = []
         self._real_tokens = 0
         self._timed = 0  # steps on the clock
         self._started = time.perf_counter()
-        self._seconds_a_step = 0.0
+        self.seconds_a_step = 0.0
 
     def add(self, batch: dict[str, np.ndarray], metrics: dict[str, jax.Array]) -> None:
         """Takes the metrics of one step, still on the device."""
@@ -156,7 +182,7 @@ class Meter:
         steps = jax.device_get(self._metrics)
         seconds = time.perf_counter() - self._started
         if self._timed:
-            self._seconds_a_step = seconds / self._timed
+            self.seconds_a_step = seconds / self._timed
         column = {
             name: np.array([s[name] for s in steps], np.float64) for name in steps[0]
         }
@@ -192,7 +218,3 @@ class Meter:
         """Starts the clock again: what happened since the reading does not count."""
         self._metrics, self._real_tokens, self._timed = [], 0, 0
         self._started = time.perf_counter()
-
-    def seconds_left(self, step: int) -> float:
-        """Of training, at the pace last read."""
-        return self._seconds_a_step * (self._steps - step)

@@ -24,6 +24,7 @@ class JsonLines:
 
     def __init__(self, path: Path):
         self._last: dict[str, int] = {}  # kind -> last step
+        self.dev: list[dict] = []  # the entries of kind `dev`, in order
         whole = 0
         if path.exists():
             with open(path, "rb") as f:
@@ -32,8 +33,7 @@ class JsonLines:
                         break
                     whole += len(line)
                     entry = json.loads(line)
-                    kind = entry.get("kind", "")
-                    self._last[kind] = max(self._last.get(kind, -1), entry["step"])
+                    self._remember(entry)
         self._file = path.open("ab")
         if self._file.tell() != whole:
             self._file.truncate(whole)
@@ -42,13 +42,19 @@ class JsonLines:
         """Writes one object; False if this step of this kind is there already."""
         if self.has(step, kind):
             return False
-        self._last[kind] = step
         # JSON has no nan or infinity: null.
         finite = {n: v if math.isfinite(v) else None for n, v in values.items()}
         entry = {"step": step, "kind": kind, **finite}
         self._file.write(json.dumps(entry).encode() + b"\n")
         self._file.flush()
+        self._remember(entry)
         return True
+
+    def _remember(self, entry: dict) -> None:
+        kind = entry.get("kind", "")
+        self._last[kind] = max(self._last.get(kind, -1), entry["step"])
+        if kind == "dev":
+            self.dev.append(entry)
 
     def has(self, step: int, kind: str) -> bool:
         """True if this step of this kind, or a later one, is there."""
@@ -81,6 +87,10 @@ class Watch:
         if self._lines.write(step, kind, values):
             for name, value in values.items():
                 self._board.add_scalar(f"{kind}/{name}", value, step)
+
+    def bleu(self) -> dict[int, float]:
+        """The BLEU of each evaluation so far, by step."""
+        return {e["step"]: e["bleu"] for e in self._lines.dev if "bleu" in e}
 
     def has(self, step: int, kind: str) -> bool:
         """True if metrics of this kind are kept of this step already."""

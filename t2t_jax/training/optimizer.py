@@ -6,23 +6,31 @@ import optax
 from t2t_jax.config import Config
 
 
-def inverse_sqrt_schedule(width: int, warmup: int) -> optax.Schedule:
+def inverse_sqrt_schedule(
+    width: int, warmup: int, peak: float | None = None
+) -> optax.Schedule:
     """width^-0.5 * min(step^-0.5, step * warmup^-1.5) (equation 3).
 
     The returned function takes the number of updates made so far, so that the first
     update, with 0 made, is the paper's step_num 1.
+
+    Args:
+      peak: the highest learning rate, at step `warmup`; the curve keeps its form. The
+        paper's is (width * warmup)^-0.5.
     """
+    scale = width**-0.5 if peak is None else peak * warmup**0.5
 
     def learning_rate(count):
         step = jnp.asarray(count, jnp.float32) + 1
-        return width**-0.5 * jnp.minimum(step**-0.5, step * warmup**-1.5)
+        return scale * jnp.minimum(step**-0.5, step * warmup**-1.5)
 
     return learning_rate
 
 
 def schedule(config: Config) -> optax.Schedule:
     """The learning rate of a config."""
-    return inverse_sqrt_schedule(config.model.width, config.train.warmup)
+    peak = config.train.peak_learning_rate or None
+    return inverse_sqrt_schedule(config.model.width, config.train.warmup, peak)
 
 
 def adam(config: Config) -> optax.GradientTransformation:

@@ -26,18 +26,28 @@ class TrainState(NamedTuple):
     """All that training carries from step to step. What is not here is not kept."""
 
     parameters: Parameters
+    ema: Parameters  # their exponential moving average; empty without one
     optimizer: optax.OptState
     step: Array  # batches seen
     skipped: Array  # updates left out because a gradient was not finite
     skipped_in_a_row: Array
 
+    def best_parameters(self) -> Parameters:
+        """What is evaluated and translated with: the average where there is one."""
+        return self.ema or self.parameters
 
-def initial_state(model: Model, optimizer: optax.GradientTransformation, seed: int):
-    """The state before the first step."""
+
+def initial_parameters(model: Model, seed: int) -> Parameters:
+    """Random parameters, from the seed alone."""
     init_key, _ = jax.random.split(jax.random.key(seed))
-    parameters = model.init(init_key)
+    return model.init(init_key)
+
+
+def initial_state(parameters: Parameters, config: Config) -> TrainState:
+    """The state before the first step."""
+    ema = jax.tree.map(jnp.copy, parameters) if config.train.ema_decay else {}
     zeros = [jnp.zeros((), jnp.int32) for _ in range(3)]
-    return TrainState(parameters, optimizer.init(parameters), *zeros)
+    return TrainState(parameters, ema, adam(config).init(parameters), *zeros)
 
 
 def teacher_forcing(batch: Batch, bos: int) -> Batch:
@@ -87,10 +97,11 @@ def train_step(
         gradients, state.optimizer, state.parameters
     )
     parameters = optax.apply_updates(state.parameters, updates)
-    parameters, optimizer = jax.tree.map(
+    ema = moving_average(state.ema, parameters, train.ema_decay, _updates_made(state))
+    parameters, ema, optimizer = jax.tree.map(
         lambda new, old: jnp.where(finite, new, old),
-        (parameters, optimizer),
-        (state.parameters, state.optimizer),
+        (parameters, ema, optimizer),
+        (state.parameters, state.ema, state.optimizer),
     )
     metrics = {
         "loss": loss,
@@ -103,12 +114,30 @@ def train_step(
     }
     new = TrainState(
         parameters,
+        ema,
         optimizer,
         step=state.step + 1,
         skipped=metrics["skipped"],
         skipped_in_a_row=metrics["skipped_in_a_row"],
     )
     return new, metrics
+
+
+def moving_average(
+    ema: Parameters, parameters: Parameters, decay: float, updates: Array
+) -> Parameters:
+    """One step of an exponential moving average, if `ema` is not empty.
+
+    After `updates` updates the decay is at most (1 + updates) / (10 + updates), so that
+    the random start is soon forgotten (as TensorFlow's ExponentialMovingAverage).
+    """
+    updates = updates.astype(jnp.float32)
+    decay = jnp.minimum(decay, (1 + updates) / (10 + updates))
+    return jax.tree.map(
+        lambda old, new: old + (1 - decay) * (new - old),
+        ema,
+        parameters if ema else {},
+    )
 
 
 def _updates_made(state: TrainState) -> Array:
@@ -128,7 +157,8 @@ def state_shardings(model: Model, config: Config, mesh: Mesh) -> TrainState:
         parameters,
         transform_non_params=lambda _: whole,
     )
-    return TrainState(parameters, moments, whole, whole, whole)
+    ema = parameters if config.train.ema_decay else {}
+    return TrainState(parameters, ema, moments, whole, whole, whole)
 
 
 class Steps(NamedTuple):
@@ -137,7 +167,8 @@ class Steps(NamedTuple):
     Attributes:
       mesh: the devices.
       shapes: of the TrainState, with the place of each array.
-      init: () -> TrainState, made where it lies.
+      init: () -> TrainState with random parameters, made where it lies.
+      start: parameters -> TrainState that starts from them.
       train: (state, batch) -> (state, metrics); the state given is used up.
       evaluate: (parameters, batch) -> (sum of -log p, number of tokens).
     """
@@ -145,6 +176,7 @@ class Steps(NamedTuple):
     mesh: Mesh
     shapes: TrainState
     init: Any
+    start: Any
     train: Any
     evaluate: Any
 
@@ -159,8 +191,11 @@ def compile_steps(model: Model, config: Config, mesh: Mesh, bos: int) -> Steps:
         module = nnx.merge(model.definition, parameters)
         return loss_sums(module, batch, 0.0, bos)[1:]
 
+    def start(parameters):
+        return initial_state(parameters, config)
+
     init = jax.jit(
-        lambda: initial_state(model, adam(config), config.train.seed),
+        lambda: start(initial_parameters(model, config.train.seed)),
         out_shardings=where,
     )
     shapes = jax.tree.map(
@@ -172,6 +207,7 @@ def compile_steps(model: Model, config: Config, mesh: Mesh, bos: int) -> Steps:
         mesh=mesh,
         shapes=shapes,
         init=init,
+        start=jax.jit(start, out_shardings=where),
         train=jax.jit(train, donate_argnums=0, out_shardings=(where, whole)),
         evaluate=jax.jit(evaluate, out_shardings=whole),
     )

@@ -6,7 +6,7 @@ import logging
 import jax
 import pytest
 
-from t2t_jax.config import Config, DecodeConfig, ModelConfig
+from t2t_jax.config import Config, DecodeConfig, ModelConfig, TrainConfig
 from t2t_jax.data import vocab
 from t2t_jax.decoding import translator as translators
 from t2t_jax.decoding.translator import Translator, chosen_steps
@@ -130,20 +130,30 @@ def test_no_lines_are_no_work(translator):
 
 
 def test_which_checkpoints_a_choice_means(tmp_path):
+    def chosen(checkpoint, average=5, every=100):
+        decode = DecodeConfig(average=average)
+        config = Config(train=TrainConfig(save_every=every), decode=decode)
+        return chosen_steps(tmp_path, config, checkpoint)
+
     folder = tmp_path / "checkpoints" / "parameters"
     with pytest.raises(UserError, match="no checkpoint yet"):
-        chosen_steps(tmp_path, "average", 5)
+        chosen("average")
     for step in (100, 200, 300):
         (folder / str(step)).mkdir(parents=True)
     (folder / "400.orbax-checkpoint-tmp").mkdir()
-    assert chosen_steps(tmp_path, "average", 2) == [200, 300]
-    assert chosen_steps(tmp_path, "average", 5) == [100, 200, 300]
-    assert chosen_steps(tmp_path, "average:3", 1) == [100, 200, 300]
-    assert chosen_steps(tmp_path, "last", 5) == [300]
-    assert chosen_steps(tmp_path, "200", 5) == chosen_steps(tmp_path, 200, 5) == [200]
-    for wrong in ("average:4", "average:0", "best"):
+    assert chosen("average", 2) == chosen(None, 2) == [200, 300]
+    assert chosen("average", 5) == [100, 200, 300]
+    assert chosen("average", every=200) == [200]  # the others are of stops
+    assert chosen("average:3", 1) == [100, 200, 300]
+    assert chosen("last") == [300]
+    assert chosen("200") == chosen(200) == [200]
+    for wrong in ("average:4", "average:0", "bets", "best:2"):
         with pytest.raises(UserError, match="checkpoint="):
-            chosen_steps(tmp_path, wrong, 5)
+            chosen(wrong)
+    with pytest.raises(UserError, match="no dev BLEU was measured"):
+        chosen("best")
+    (tmp_path / "checkpoints" / "best" / "150").mkdir(parents=True)
+    assert chosen("best") == [150]
 
 
 def test_what_is_not_a_workdir_is_told(tmp_path):

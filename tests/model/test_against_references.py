@@ -25,8 +25,7 @@ from t2t_jax.config import Config, ModelConfig, TrainConfig
 from t2t_jax.decoding.search import greedy_search
 from t2t_jax.model.positions import sinusoids
 from t2t_jax.model.transformer import build
-from t2t_jax.training.optimizer import adam
-from t2t_jax.training.step import TrainState, loss_sums, teacher_forcing, train_step
+from t2t_jax.training.step import initial_state, loss_sums, teacher_forcing, train_step
 from tests.model import twin
 
 PAD, BOS, EOS, VOCABULARY, SMOOTHING = 0, 1, 2, 17, 0.1
@@ -351,8 +350,7 @@ def test_three_steps_of_training_are_torchs(torch):
     """Schedule, Adam and its bias correction, and the step that uses them."""
     model, config = build(torch.config.model, VOCABULARY), torch.config
     parameters = jax.tree.map(jnp.asarray, torch.parameters("weights"))
-    zeros = [jnp.zeros((), jnp.int32)] * 3
-    state = TrainState(parameters, adam(config).init(parameters), *zeros)
+    state = initial_state(parameters, config)
     step = jit(partial(train_step, definition=model.definition, config=config, bos=BOS))
     metrics = []
     for _ in range(3):

@@ -1,17 +1,20 @@
 """What is saved comes back to the bit; what is kept is what was said."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t_jax.config import Config, ModelConfig
+from t2t_jax.config import Config, ModelConfig, TrainConfig
 from t2t_jax.data.feeding import Position
 from t2t_jax.errors import UserError
 from t2t_jax.model.transformer import build
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.training.checkpoint import (
     Checkpoints,
+    Progress,
     average,
     parameter_steps,
     read_parameters,
@@ -33,6 +36,10 @@ def state_at(steps, step):
     return state._replace(parameters=parameters, step=jnp.int32(step))
 
 
+def progress_at(step):
+    return Progress(Position(step, 2 * step), seconds=step / 3)
+
+
 def assert_same(a, b):
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(a), jax.device_get(b))
 
@@ -40,16 +47,16 @@ def assert_same(a, b):
 def save(workdir, steps, numbers, keep=3, average=True):
     checkpoints = Checkpoints(workdir, keep)
     for n in numbers:
-        checkpoints.save(state_at(steps, n), Position(n, 2 * n), average)
+        checkpoints.save(state_at(steps, n), progress_at(n), average)
     checkpoints.close()
 
 
 def test_a_state_comes_back_to_the_bit_where_it_lay(tmp_path, steps):
     save(tmp_path, steps, [5])
     checkpoints = Checkpoints(tmp_path, 3)
-    state, position = checkpoints.restore(steps.shapes)
+    state, progress = checkpoints.restore(steps.shapes)
     checkpoints.close()
-    assert position == Position(5, 10)
+    assert progress == progress_at(5)
     assert_same(state, state_at(steps, 5))
     where = jax.tree.map(lambda x: x.sharding, (state, steps.shapes))
     assert where[0] == where[1]
@@ -73,6 +80,35 @@ def test_what_is_not_to_be_averaged_leaves_no_parameters(tmp_path, steps):
     save(tmp_path, steps, [1])
     save(tmp_path, steps, [2], average=False)
     assert parameter_steps(tmp_path) == [1]
+
+
+def test_the_best_is_kept_however_many_follow(tmp_path, steps):
+    save(tmp_path, steps, [1, 2])
+    checkpoints = Checkpoints(tmp_path, 1)
+    for step in (1, 2):  # the second takes the place of the first
+        checkpoints.save_best(state_at(steps, step).parameters, step)
+    checkpoints.close()
+    save(tmp_path, steps, [3, 4], keep=1)
+    assert parameter_steps(tmp_path, "best") == [2]
+    assert parameter_steps(tmp_path) == [4]
+    assert_same(
+        read_parameters(tmp_path, 2, MODEL.shapes), state_at(steps, 2).parameters
+    )
+
+
+def test_with_a_moving_average_it_is_what_is_kept_to_translate_with(tmp_path):
+    config = dataclasses.replace(CONFIG, train=TrainConfig(ema_decay=0.9))
+    steps = compile_steps(MODEL, config, make_mesh(), bos=1)
+    state = steps.init()._replace(step=jnp.int32(1))
+    state = state._replace(ema=jax.tree.map(lambda x: x + 1, state.parameters))
+    checkpoints = Checkpoints(tmp_path, 1)
+    checkpoints.save(state, progress_at(1), average=True)
+    checkpoints.close()
+    assert_same(read_parameters(tmp_path, 1, MODEL.shapes), state.ema)
+    checkpoints = Checkpoints(tmp_path, 1)
+    restored, _ = checkpoints.restore(steps.shapes)
+    checkpoints.close()
+    assert_same(restored, state)
 
 
 def test_a_step_made_again_replaces_what_a_killed_run_left(tmp_path, steps):

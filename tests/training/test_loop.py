@@ -24,7 +24,7 @@ BATCH = {
 
 
 def test_means_are_over_tokens_and_alarms_are_the_worst():
-    meter = Meter(100)
+    meter = Meter()
     meter.add(BATCH, metrics(2.0, 30, norm=5.0, skipped=1, in_a_row=3))
     meter.add(BATCH, metrics(4.0, 10, norm=2.0, skipped=2))
     values = meter.read()
@@ -36,7 +36,7 @@ def test_means_are_over_tokens_and_alarms_are_the_worst():
 
 
 def test_a_reading_starts_anew():
-    meter = Meter(100)
+    meter = Meter()
     meter.add(BATCH, metrics(2.0, 30))
     meter.read()
     meter.add(BATCH, metrics(8.0, 10))
@@ -44,7 +44,7 @@ def test_a_reading_starts_anew():
 
 
 def test_a_skipped_step_does_not_hide_the_others():
-    meter = Meter(100)
+    meter = Meter()
     for loss in (2.0, np.nan, 4.0):
         meter.add(BATCH, metrics(loss, 10, norm=loss, skipped=1))
     values = meter.read()

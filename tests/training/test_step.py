@@ -119,6 +119,45 @@ def test_a_gradient_that_is_not_finite_changes_only_the_counters(steps):
     assert float(metrics["learning_rate"]) == pytest.approx(float(rate(1)))
 
 
+def test_the_moving_average_follows_the_parameters():
+    config = dataclasses.replace(CONFIG, train=TrainConfig(warmup=5, ema_decay=0.4))
+    steps = compile_steps(build(CONFIG.model, V), config, make_mesh(), bos=1)
+    state, average = steps.init(), None
+    for update in range(6):
+        given = state._replace(
+            parameters=jax.tree.map(jnp.copy, state.parameters),
+            ema=jax.tree.map(jnp.copy, state.ema),
+        )
+        before = jax.device_get(given.ema)
+        state, _ = steps.train(given, batch_of(20, seed=update))
+        decay = min(0.4, (1 + update) / (10 + update))  # warm-up: .1, .18, .25, ...
+        average = jax.tree.map(
+            lambda old, new, decay=decay: decay * old + (1 - decay) * new,
+            before,
+            jax.device_get(state.parameters),
+        )
+        jax.tree.map(
+            lambda got, want: np.testing.assert_allclose(got, want, atol=1e-6),
+            state.ema,
+            average,
+        )
+    assert state.best_parameters() is state.ema
+
+
+def test_without_a_moving_average_there_is_none(steps):
+    state = steps.init()
+    assert jax.tree.leaves(state.ema) == []
+    assert state.best_parameters() is state.parameters
+
+
+def test_a_peak_moves_the_whole_curve():
+    paper, ours = inverse_sqrt_schedule(128, 50), inverse_sqrt_schedule(128, 50, 0.01)
+    assert float(ours(49)) == pytest.approx(0.01)
+    for count in (0, 7, 49, 50, 1_000):
+        ratio = float(ours(count)) / float(paper(count))
+        assert ratio == pytest.approx(0.01 * (128 * 50) ** 0.5, rel=1e-5)
+
+
 def test_evaluation_is_without_dropout_and_smoothing(steps):
     batch = batch_of(20)
     parameters = steps.init().parameters

@@ -1,0 +1,64 @@
+"""A run that takes seconds, for the tests of whole runs."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from t2t_jax import load_config
+from t2t_jax.config import from_config_dict
+from t2t_jax.data.vocab import Vocabulary
+from t2t_jax.model.transformer import build
+from t2t_jax.training.checkpoint import parameter_steps, read_parameters
+
+ROOT = Path(__file__).parent.parent
+FIELDS = {
+    "model": {"layers": 1, "width": 32, "heads": 2, "hidden": 32},
+    "data": {
+        "train": "train",
+        "dev": "dev",
+        "test": "test",
+        "vocab_size": 400,
+        "batching": "packed",
+        "row_length": 64,
+        "batch_tokens": 1_024,
+        "feeder": "numpy",
+    },
+    "train": {
+        "steps": 12,
+        "warmup": 6,
+        "log_every": 3,
+        "eval_every": 6,
+        "save_every": 4,
+        "dev_lines": 4,
+    },
+    "decode": {"beam": 2, "average": 2, "extra_length": 6},
+}
+
+
+def config_for(text, **sections):
+    fields = {name: dict(values) for name, values in FIELDS.items()}
+    fields["data"]["dir"] = str(text)
+    for name, values in sections.items():
+        fields[name].update(values)
+    return load_config(ROOT / "configs/tiny.py", **fields)
+
+
+def files(folder):
+    return {
+        str(p.relative_to(folder)): (p.stat().st_mtime_ns, p.read_bytes())
+        for p in sorted(folder.rglob("*"))
+        if p.is_file()
+    }
+
+
+def final_parameters(workdir, text):
+    config = from_config_dict(config_for(text))
+    shapes = build(
+        config.model, len(Vocabulary.load(workdir / "tokenizer.model"))
+    ).shapes
+    return read_parameters(workdir, parameter_steps(workdir)[-1], shapes)
+
+
+def assert_same(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)

@@ -1,0 +1,145 @@
+"""Runs that start from another run, and runs that end before their last step."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from t2t_jax import Translator, UserError, main, train
+from t2t_jax.training.checkpoint import parameter_steps, read_parameters
+from tests.small_run import assert_same, config_for, final_parameters
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """Dev BLEU as a test writes it, in place of translations."""
+    scores = iter([1.0, 3.0, 2.0, 3.0, 9.0])
+    evaluate = lambda self, parameters, step: {"bleu": next(scores)}  # noqa: E731
+    monkeypatch.setattr(main.DevTranslations, "__call__", evaluate)
+
+
+def steps_evaluated(workdir):
+    entries = [json.loads(line) for line in (workdir / "metrics.jsonl").open()]
+    return [entry["step"] for entry in entries if entry["kind"] == "dev"]
+
+
+def test_patience_ends_a_run_and_the_best_is_kept(text, tmp_path, scripted, capsys):
+    workdir = tmp_path / "work"
+    sections = {
+        "train": {"steps": 100, "eval_every": 3, "patience": 2},
+        "decode": {"checkpoint": "best"},
+    }
+    scores = train(config_for(text, **sections), workdir)
+    told = capsys.readouterr().err
+    assert "dev BLEU has not risen above 3.00, of step 6, in 2 evaluations" in told
+    assert steps_evaluated(workdir) == [3, 6, 9, 12]
+    assert parameter_steps(workdir, "best") == [6]
+    assert scores["test"]["checkpoints"] == [6]
+    assert Translator.load(workdir).steps == Translator.load(workdir, "best").steps
+
+    assert train(config_for(text, **sections), workdir) == scores
+    assert f"{workdir} is finished: dev BLEU" in capsys.readouterr().err
+    sections["train"] |= {"patience": 3, "steps": 15}  # patience is safe to raise
+    train(config_for(text, **sections), workdir)
+    assert steps_evaluated(workdir) == [3, 6, 9, 12, 15]
+    assert parameter_steps(workdir, "best") == [15]
+
+
+def test_a_time_limit_counts_all_restarts_and_ends_as_steps_do(text, tmp_path, capsys):
+    workdir, limit = tmp_path / "work", {"steps": 12, "minutes": 1e-6}
+    train(config_for(text, train=limit), workdir)
+    assert "minutes=1e-06 are over, after 1 of 12 steps" in capsys.readouterr().err
+    assert steps_evaluated(workdir) == [1]  # evaluated, saved and scored as ever
+    assert (workdir / "scores" / "test.json").exists()
+    train(config_for(text, train=limit), workdir)
+    assert "is finished: config.train.minutes" in capsys.readouterr().err
+    train(config_for(text, train=limit | {"minutes": 0.0}), workdir)
+    assert "continuing after step 1" in capsys.readouterr().err
+    assert Translator.load(workdir).steps == (8, 12)
+
+
+def test_a_time_limit_does_not_change_what_is_trained(trained, text, tmp_path):
+    for minutes in (1e-6, 0.0):
+        train(config_for(text, train={"minutes": minutes}), tmp_path / "work")
+    whole, parts = (final_parameters(w, text) for w in (trained[0], tmp_path / "work"))
+    assert_same(whole, parts)
+
+
+def test_a_run_starts_from_another(trained, text, tmp_path, capsys):
+    there, _ = trained
+    start = {"init_from": str(there), "steps": 1, "save_every": 1, "eval_every": 1}
+    start |= {"peak_learning_rate": 1e-30}  # so that one step changes nothing
+    mine = config_for(text, data={"train": "dev", "test": ""}, train=start)
+    train(mine, tmp_path / "work")
+    told = capsys.readouterr().err
+    assert f"the tokenizer is that of {there}" in told
+    assert f"starting from {there}, steps 8, 12" in told
+    tokenizers = [w / "tokenizer.model" for w in (there, tmp_path / "work")]
+    assert tokenizers[0].read_bytes() == tokenizers[1].read_bytes()
+    theirs, ours = Translator.load(there), Translator.load(tmp_path / "work")
+    assert_same(*(jax.device_get(t.parameters) for t in (theirs, ours)))
+
+    mine.train.update(init_checkpoint="last")
+    train(mine, tmp_path / "last")
+    last = read_parameters(there, 12, theirs.model.shapes)
+    assert_same(jax.device_get(Translator.load(tmp_path / "last").parameters), last)
+
+
+def test_a_run_that_started_from_another_needs_it_no_more(trained, text, tmp_path):
+    import shutil
+
+    there = tmp_path / "there"
+    shutil.copytree(trained[0], there)
+    start = {"init_from": str(there), "steps": 4}
+    train(config_for(text, data={"test": ""}, train=start), tmp_path / "work")
+    shutil.rmtree(there)
+    train(config_for(text, train=start | {"steps": 5}), tmp_path / "work")
+
+
+@pytest.mark.parametrize(
+    ("sections", "told"),
+    [
+        ({"train": {"init_from": "nowhere"}}, "nowhere is not a workdir"),
+        ({"model": {"width": 64}}, r"config.model.width=32 there, 64 here"),
+        ({"train": {"init_checkpoint": "avrage"}}, "want 'average', 'average:N'"),
+        ({"data": {"tokenizer": "other.model"}}, "is not that of"),
+    ],
+)
+def test_what_cannot_be_started_from_is_told(trained, text, tmp_path, sections, told):
+    if "data" in sections:
+        lines = text / "train.en"
+        config = config_for(text, data={"train": "dev", "vocab_size": 390})
+        assert lines.exists()
+        train_other = tmp_path / "other"
+        config.train.update(steps=1)
+        train(config, train_other)
+        sections = {"data": {"tokenizer": str(train_other / "tokenizer.model")}}
+    sections = {"train": {}} | sections
+    sections["train"] = {"init_from": str(trained[0])} | sections["train"]
+    with pytest.raises(UserError, match=told):
+        train(config_for(text, **sections), tmp_path / "work")
+    assert not (tmp_path / "work").exists()
+
+
+def test_dropout_may_be_another_than_that_of_the_start(trained, text, tmp_path):
+    start = {"init_from": str(trained[0]), "steps": 1, "eval_every": 9}
+    config = config_for(
+        text, model={"dropout": 0.3}, train=start, data={"test": "", "dev": ""}
+    )
+    assert train(config, tmp_path / "work") == {}
+
+
+def test_a_moving_average_is_trained_saved_and_continued(text, tmp_path):
+    for workdir, stops in (("whole", [12]), ("parts", [5, 12])):
+        for steps in stops:
+            fields = {"steps": steps, "ema_decay": 0.9}
+            train(config_for(text, train=fields), tmp_path / workdir)
+    whole, parts = (final_parameters(tmp_path / w, text) for w in ("whole", "parts"))
+    assert_same(whole, parts)
+    plain = tmp_path / "plain"
+    train(config_for(text), plain)
+    differ = jax.tree.map(
+        lambda a, b: not np.array_equal(a, b), whole, final_parameters(plain, text)
+    )
+    assert any(jax.tree.leaves(differ))
