@@ -15,7 +15,8 @@ from t2t_jax import config as fields
 
 def get_config(recipe="hour"):
     config = fields.defaults()
-    config.model.update(layers=4, width=128, heads=4, hidden=256, dropout=0.3)
+    config.model.update(layers=4, width=128, heads=4, hidden=256)
+    config.model.update(norm="pre", dropout=0.2)  # both learn sooner
     config.data.update(
         train="train",
         dev="val",
@@ -25,9 +26,10 @@ def get_config(recipe="hour"):
         row_length=64,
     )
     config.train.update(
-        steps=10_500,
+        steps=20_000,
+        minutes=60.0,
         warmup=1_000,
-        peak_learning_rate=0.003,
+        peak_learning_rate=0.004,
         log_every=100,
         eval_every=750,
         save_every=250,
@@ -35,8 +37,11 @@ def get_config(recipe="hour"):
     )
     config.decode.update(beam=5, average=10)
     if recipe == "published":
+        config.model.update(norm="post", dropout=0.3)
         config.data.update(vocab_size=10_000, batch_tokens=8_192)
-        config.train.update(steps=8_000, warmup=2_000, peak_learning_rate=0.005)
+        config.train.update(
+            steps=8_000, minutes=0.0, warmup=2_000, peak_learning_rate=0.005
+        )
     elif recipe != "hour":
         raise ValueError(f"{recipe!r}; want 'hour' or 'published'")
     return config

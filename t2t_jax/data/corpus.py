@@ -7,6 +7,12 @@ A place is written in one string, everywhere the same (`config.data.train`, `dev
     news/train         the files `news/train.en` and `news/train.de`, or the same with
                        `.gz`; a relative prefix of the config starts at
                        `config.data.dir`, one of a command where it is started
+    tfds:wmt14_translate/de-en:train
+                       a split of TensorFlow Datasets (`data/tfds.py`)
+
+Several places are separated by commas. In training text each may end in a weight, how
+many times it is read in an epoch: `news@2,bt/synthetic@0.5` reads every pair of `news`
+twice, and half the pairs of `bt/synthetic`, another half each epoch.
 
 Text is UTF-8, one sentence a line; only a line feed ends a line (a carriage return
 before it is dropped), so no other character of Unicode can put two files out of step.
@@ -16,11 +22,13 @@ import dataclasses
 import gzip
 import hashlib
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
 from t2t_jax.data import grammar
+from t2t_jax.data.tfds import TfdsCorpus
 from t2t_jax.errors import UserError, nearest
 
 Pair = tuple[str, str]
@@ -31,12 +39,13 @@ class Corpus(Protocol):
 
     place: str
     name: str  # names the files of its scores
+    weight: float  # how many times it is read in an epoch of training
 
     def pairs(self) -> Iterator[Pair]:
         """Yields (source line, target line), without line ends."""
 
     def fingerprint(self) -> str:
-        """A hash that changes whenever a line does."""
+        """A hash that changes whenever a line does; the weight is no part of it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +55,7 @@ class GrammarCorpus:
     split: str
     source: str
     target: str
+    weight: float = 1.0
 
     def __post_init__(self):
         if {self.source, self.target} != {"en", "de"}:
@@ -83,6 +93,7 @@ class FileCorpus:
     prefix: Path
     source: str
     target: str
+    weight: float = 1.0
 
     @property
     def place(self) -> str:
@@ -131,7 +142,7 @@ def _hash(*parts: bytes) -> str:
 
 def _side(prefix: Path, language: str) -> Path:
     """The file of one side, plain or gzipped."""
-    plain, zipped = (Path(f"{prefix}.{language}{end}") for end in ("", ".gz"))
+    plain, zipped = _files(prefix, language)
     for file in (plain, zipped):
         if file.is_file():
             return file
@@ -143,6 +154,10 @@ def _side(prefix: Path, language: str) -> Path:
         f"{plain} does not exist, nor does {zipped.name}; {hint}. A place is a prefix: "
         "'news' stands for news.en and news.de (config.data.source and target)"
     )
+
+
+def _files(prefix: Path, language: str) -> list[Path]:
+    return [Path(f"{prefix}.{language}{end}") for end in ("", ".gz")]
 
 
 def read_lines(file: Path) -> Iterator[str]:
@@ -176,19 +191,73 @@ def decode_lines(raw_lines, name: str) -> Iterator[str]:
         yield line.removesuffix("\n").removesuffix("\r")
 
 
-def open_corpus(place: str, source: str, target: str, folder: str = "") -> Corpus:
+def _prefix(place: str, folder: str) -> Path:
+    return Path(folder).expanduser() / Path(place).expanduser()
+
+
+def open_corpus(
+    place: str, source: str, target: str, folder: str = "", weight: float = 1.0
+) -> Corpus:
     """The corpus at one place; see the top of this file for how places are written."""
     scheme, colon, rest = place.partition(":")
     if colon and scheme == "grammar":
-        return GrammarCorpus(rest, source, target)
-    return FileCorpus(
-        Path(folder).expanduser() / Path(place).expanduser(), source, target
-    )
+        return GrammarCorpus(rest, source, target, weight)
+    if colon and scheme == "tfds":
+        return TfdsCorpus(place, source, target, weight)
+    return FileCorpus(_prefix(place, folder), source, target, weight)
 
 
 def open_corpora(
-    places: str, source: str, target: str, folder: str = ""
+    places: str, source: str, target: str, folder: str = "", weights: bool = False
 ) -> list[Corpus]:
-    """The corpora at several places separated by commas."""
-    names = [place.strip() for place in places.split(",") if place.strip()]
-    return [open_corpus(name, source, target, folder) for name in names]
+    """The corpora at several places separated by commas.
+
+    Args:
+      places: as the top of this file says.
+      source: the language to translate from, which the names of files end in.
+      target: the language to translate into.
+      folder: where relative prefixes start.
+      weights: whether places may end in a weight, as those of training text.
+
+    Raises:
+      UserError: a weight that is none, or that is not wanted here; a place that is
+        named twice or cannot be opened.
+    """
+    corpora: dict[str, Corpus] = {}
+    for written in filter(None, map(str.strip, places.split(","))):
+        prefix = _prefix(written, folder)
+        files = [f for language in (source, target) for f in _files(prefix, language)]
+        there = any(file.is_file() for file in files)
+        place, weight = _split_weight(written, weights, there)
+        corpus = open_corpus(place, source, target, folder, weight)
+        if corpus.place in corpora:
+            mend = f"; for twice an epoch write {place}@2" if weights else ""
+            raise UserError(f"{places!r} names {place} twice; want it once{mend}")
+        corpora[corpus.place] = corpus
+    return list(corpora.values())
+
+
+def _split_weight(written: str, weights: bool, there: bool) -> tuple[str, float]:
+    """`news@2` -> `("news", 2.0)`, and `mail@home/news` -> itself with weight 1.
+
+    Names of files may have an @ too: where weights are wanted, a number after the last
+    one is a weight, and anything else is a mistake unless there are such files.
+    """
+    place, at, number = written.rpartition("@")
+    if not at or "/" in number or (there and not weights):
+        return written, 1.0
+    weight = float(number) if re.fullmatch(r"\d+\.?\d*|\.\d+", number, re.A) else 0.0
+    if not weights and weight:
+        raise UserError(
+            f"{written}: only training text has weights; a dev or test set is read "
+            f"whole and once, so want {place}"
+        )
+    if place and weight:
+        return place.rstrip(), weight
+    if there or not weights:
+        return written, 1.0
+    place = place or "news"
+    raise UserError(
+        f"{written} is no place with a weight; want PLACE@NUMBER, a number above 0 of "
+        f"times it is read in an epoch, such as {place}@2 or {place}@0.5"
+    )

@@ -101,3 +101,70 @@ def test_the_grammar_knows_its_languages_and_splits():
         open_corpus("grammar:test", "en", "fr")
     with pytest.raises(UserError, match="did you mean 'train'"):
         open_corpus("grammar:trian", "en", "de")
+
+
+@pytest.mark.parametrize(
+    ("written", "place", "weight"),
+    [
+        ("x", "x", 1),
+        ("x@2", "x", 2),
+        ("x@0.5", "x", 0.5),
+        ("x @2", "x", 2),
+        ("mail@home/x", "mail@home/x", 1),
+        ("mail@home/x@3.", "mail@home/x", 3),
+        ("y@z", "y@z", 1),
+        ("y@z@.25", "y@z", 0.25),
+        ("v@2@1", "v@2", 1),
+        ("grammar:train@2", "grammar:train", 2),
+    ],
+)
+def test_a_place_of_training_text_may_have_a_weight(tmp_path, written, place, weight):
+    (tmp_path / "mail@home").mkdir()
+    for name in ("x", "mail@home/x", "y@z", "v@2"):
+        write(tmp_path, name)
+    (corpus,) = open_corpora(written, "en", "de", str(tmp_path), weights=True)
+    plain = open_corpus(place, "en", "de", str(tmp_path))
+    assert (corpus.place, corpus.weight) == (plain.place, weight)
+    assert plain.weight == 1
+    assert corpus.fingerprint() == plain.fingerprint()
+
+
+@pytest.mark.parametrize("written", ["x@0", "x@-1", "x@nan", "x@abc", "x@1e3", "x@"])
+def test_a_weight_is_a_number_above_zero(tmp_path, written):
+    write(tmp_path)
+    with pytest.raises(UserError) as error:
+        open_corpora(written, "en", "de", str(tmp_path), weights=True)
+    assert str(error.value).startswith(f"{written} is no place with a weight; want")
+    assert "x@2 or x@0.5" in str(error.value)
+
+
+def test_a_folder_may_have_an_at(tmp_path):
+    (corpus,) = open_corpora("mail@2/x", "en", "de", str(tmp_path), weights=True)
+    with pytest.raises(UserError, match="there is no folder .*mail@2"):
+        list(corpus.pairs())
+
+
+def test_a_weight_wants_a_place():
+    for place in ("@2", "grammar:train@abc", "tfds:wmt14_translate/de-en:train@x"):
+        with pytest.raises(UserError, match="want PLACE@NUMBER"):
+            open_corpora(place, "en", "de", weights=True)
+
+
+def test_dev_and_test_sets_have_no_weights(tmp_path):
+    write(tmp_path)
+    write(tmp_path, "y@2")
+    for place in ("x@2", "grammar:test@0.5", "tfds:wmt14_translate/de-en:test@2"):
+        with pytest.raises(UserError, match="only training text has weights"):
+            open_corpora(place, "en", "de", str(tmp_path))
+    (corpus,) = open_corpora("y@2", "en", "de", str(tmp_path))
+    assert (corpus.name, corpus.weight) == ("y@2", 1)
+
+
+@pytest.mark.parametrize("places", ["x,x", "x, ./x", "x,grammar:dev,x", "x@2,x"])
+def test_a_place_is_named_once(tmp_path, places):
+    write(tmp_path)
+    with pytest.raises(UserError, match="x twice; want it once; for twice an .*x@2"):
+        open_corpora(places, "en", "de", str(tmp_path), weights=True)
+    if "@" not in places:
+        with pytest.raises(UserError, match="x twice; want it once$"):
+            open_corpora(places, "en", "de", str(tmp_path))

@@ -1,0 +1,349 @@
+"""Pairs of lines from TensorFlow Datasets: `tfds:wmt14_translate/de-en:train`.
+
+A place is `tfds:NAME[/CONFIG][:VERSION]:SPLIT`; the split may be sliced and added up as
+TensorFlow Datasets does it (`train[:10000]`, `train[:5%]`, `train+validation`).
+
+Data sets lie in `$TFDS_DATA_DIR`, or in `~/tensorflow_datasets`. One that is there is
+read without its code and without network; one that is not is downloaded and prepared
+when it is first read. What can be told before that (names, languages, no network) is
+told when the place is opened.
+"""
+
+import contextlib
+import dataclasses
+import difflib
+import functools
+import hashlib
+import os
+import queue
+import re
+import socket
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from t2t_jax.errors import UserError, nearest
+from t2t_jax.screen import say
+
+NETWORK_SECONDS = 5.0  # in which a host of a data set has to answer
+BATCH = 4_096  # records parsed together: one by one takes 20 times as long
+LINES = 1  # part of every fingerprint: raise it when records give other lines
+VERSION = r"\d+\.\d+\.\d+"
+PLACE = re.compile(
+    rf"tfds:([A-Za-z]\w*)(?:/([^:/]+))?(?::({VERSION}))?:(?!{VERSION}$)([^:/].*)"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TfdsCorpus:
+    """A split of a data set that has both languages as features of text.
+
+    Raises:
+      UserError: an unknown data set, config, version, split or language; half a data
+        set; one that is not there, and no network; TensorFlow is not installed.
+    """
+
+    place: str
+    source: str
+    target: str
+    weight: float = 1.0
+
+    def __post_init__(self):
+        if self._find() is None:
+            self._code()
+        else:
+            self._shards()
+
+    @functools.cached_property
+    def _parts(self) -> tuple[str, str, str, str]:
+        """Name, config, version and split; config and version may be empty."""
+        if not (parts := PLACE.fullmatch(self.place)):
+            raise UserError(
+                f"{self.place}: want tfds:NAME:SPLIT, tfds:NAME/CONFIG:SPLIT or "
+                "tfds:NAME/CONFIG:VERSION:SPLIT, such as "
+                "tfds:wmt14_translate/de-en:train"
+            )
+        name, config, version, split = (part or "" for part in parts.groups())
+        return name, config, version, split
+
+    @property
+    def name(self) -> str:
+        """`wmt14_translate-de-en-test`; `train[:5%]` becomes `train-to5pct`."""
+        name = "-".join(filter(None, self._parts))
+        for sign, word in {"[": "-", "]": "", ":": "to", "%": "pct"}.items():
+            name = name.replace(sign, word)
+        return re.sub(r"[^\w.+-]", "_", name)
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Yields (source line, target line) in the order of the records.
+
+        A sentence is one line, here and in all that is made of it: line feeds and
+        carriage returns around it are dropped, and inside it become a space.
+        """
+        count = 0
+        for batch in self._batches():
+            sides = [
+                self._lines(batch[language], language, count)
+                for language in (self.source, self.target)
+            ]
+            yield from zip(*sides, strict=True)
+            count += len(sides[0])
+        if not count:
+            raise UserError(f"{self.place} is empty; name a split with sentences")
+
+    def fingerprint(self) -> str:
+        """A hash of the split's record files; takes as long as to read them."""
+        parts = [f"lines {LINES}", self.source, self.target]
+        for shard in self._shards():
+            digest = hashlib.sha256()
+            with _path(shard.filename).open("rb") as f:
+                while chunk := f.read(1 << 20):
+                    digest.update(chunk)
+            parts.append(f"{digest.hexdigest()} {shard.skip} {shard.take}")
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def _lines(self, raw: Iterable[bytes], language: str, before: int) -> list[str]:
+        lines = []
+        for number, sentence in enumerate(raw, before + 1):
+            try:
+                line = sentence.decode("utf-8")
+            except UnicodeDecodeError as e:
+                raise UserError(
+                    f"{self.place}, example {number:,}, {language!r}: byte "
+                    f"{e.start + 1} (0x{sentence[e.start]:02x}) is not UTF-8; make "
+                    "the data set again with text in UTF-8"
+                ) from None
+            if "\n" in line or "\r" in line:
+                line = re.sub(r"[\r\n]+", " ", line.strip("\r\n"))
+            lines.append(line)
+        return lines
+
+    def _batches(self) -> Iterator[dict[str, Any]]:
+        """Yields the sentences of some records, as bytes, by language."""
+        tf, _ = import_tfds(self.place)
+        text = tf.io.FixedLenFeature((), tf.string)
+        features = {self.source: text, self.target: text}
+        for shard in self._shards():
+            records = tf.data.TFRecordDataset(shard.filename)
+            records = records.skip(shard.skip).take(shard.take).batch(BATCH)
+            batches = records.map(lambda r: tf.io.parse_example(r, features))
+            count = 0
+            try:
+                for batch in batches.prefetch(1).as_numpy_iterator():
+                    yield batch
+                    count += len(batch[self.source])
+            except tf.errors.OpError as e:
+                raise self._broken(f"{shard.filename}: {e.message}") from None
+            if count != shard.take:
+                raise self._broken(
+                    f"{shard.filename} has {shard.skip + count:,} examples; "
+                    f"dataset_info.json says {shard.examples_in_shard:,}"
+                )
+
+    def _shards(self) -> list:
+        """What to read, as TFDS tells it: `filename`, `skip` and `take`, in order."""
+        info = self._builder.info
+        self._check_languages(info)
+        if info.file_format.value != "tfrecord":
+            raise UserError(
+                f"{self.place} is stored as {info.file_format.value}; want tfrecord, "
+                "of download_and_prepare(file_format='tfrecord')"
+            )
+        wanted = self._parts[-1]
+        for part in wanted.split("+"):
+            split = part.partition("[")[0].strip()
+            if split not in info.splits and split != "all":
+                hint = nearest(split, info.splits)
+                raise UserError(f"{self.place}: no such split {split!r}{hint}")
+        try:
+            shards = info.splits[wanted].file_instructions
+        except (ValueError, NotImplementedError) as e:  # of the slice
+            raise UserError(f"{self.place}: {str(e).splitlines()[-1]}") from None
+        for shard in shards:
+            if not _path(shard.filename).exists():
+                raise self._broken(f"{shard.filename} is missing")
+        return shards
+
+    def _check_languages(self, info) -> None:
+        _, tfds = import_tfds(self.place)
+        text = tfds.features.Text
+        features = dict(info.features or {}).items()
+        languages = sorted(name for name, kind in features if isinstance(kind, text))
+        for wanted in (self.source, self.target):
+            if wanted not in languages:
+                raise UserError(
+                    f"{self.place} has no {wanted!r} (config.data.source="
+                    f"{self.source!r}, config.data.target={self.target!r}); its "
+                    f"languages are: {', '.join(languages) or 'none'}"
+                )
+
+    def _broken(self, what: str) -> UserError:
+        return UserError(
+            f"{self.place} is not whole: {what}. Copy it again to {data_folder()}, or "
+            "delete it there to have it downloaded again"
+        )
+
+    @functools.cached_property
+    def _builder(self):
+        """TFDS's reader of the data set, which is prepared now if it is not there."""
+        if builder := self._find():
+            return builder
+        self._prepare()
+        return self._find()
+
+    def _find(self):
+        """TFDS's reader of the data set, or None where it is not prepared."""
+        _, tfds = import_tfds(self.place)
+        name, config, version, _ = self._parts
+        given = {"config": config} if config else {}
+        given |= {"version": version} if version else {}
+        try:
+            return tfds.core.read_only_builder.builder_from_files(
+                name, data_dir=data_folder(), **given
+            )
+        except tfds.core.registered.DatasetNotFoundError:
+            return None
+        except Exception as e:  # of many kinds, where its JSON files are damaged
+            raise self._broken(str(e)) from e
+
+    def _code(self):
+        """TFDS's code that prepares the data set, where its hosts can be reached."""
+        _, tfds = import_tfds(self.place)
+        name, config, version, split = self._parts
+        try:
+            code = tfds.builder_cls(name)
+        except tfds.core.registered.DatasetNotFoundError:
+            raise UserError(
+                f"{self.place} is not in {data_folder()}" + self._instead(tfds)
+            ) from None
+        configs = [*code.builder_configs]
+        if config and config not in configs:
+            hint = nearest(config, configs) if configs else "; leave it out"
+            raise UserError(f"{self.place}: {name} has no config {config!r}{hint}")
+        given = {"config": config or None, "version": version or None}
+        try:
+            builder = code(data_dir=data_folder(), **given)
+        except (AssertionError, ValueError) as e:  # no such version
+            raise UserError(f"{self.place}: {e}") from None
+        self._check_languages(builder.info)
+        urls = [builder.info.homepage or ""]
+        # url_infos wants importlib_resources, which TFDS 4.9.10 does not install.
+        with contextlib.suppress(ImportError):
+            urls += builder.url_infos or []
+        if reason := unreachable(urls, NETWORK_SECONDS):
+            dataset = self.place.removeprefix("tfds:").removesuffix(f":{split}")
+            raise UserError(
+                f"{self.place} is not in {data_folder()}, and there is no network to "
+                f"download it ({reason}). Prepare it on a machine with network: "
+                'python -c "import tensorflow_datasets as tfds; '
+                f"tfds.builder('{dataset}').download_and_prepare()\", then copy its "
+                f"~/tensorflow_datasets/{name} here, or set TFDS_DATA_DIR. Or train on "
+                "your own files: --config.data.train=PREFIX --config.data.dev=PREFIX "
+                f"--config.data.test=PREFIX for PREFIX.{self.source} and "
+                f"PREFIX.{self.target}"
+            )
+        return builder
+
+    def _instead(self, tfds) -> str:
+        """What could be meant by a data set that TFDS has no code for."""
+        name = self._parts[0]
+        folder = _path(data_folder(), name)
+        if folder.is_dir():  # somebody's own: the config or the version is wrong
+            there = sorted(f.name for f in folder.iterdir() if f.name[0] != ".")
+            return f"; {folder} has: {', '.join(there)}"
+        names = tfds.list_builders(with_community_datasets=False)
+        if not difflib.get_close_matches(name, names):  # there are hundreds
+            names = [n for n in names if "translate" in n]
+        return f", and TensorFlow Datasets has no {name!r}{nearest(name, names)}"
+
+    def _prepare(self) -> None:
+        _, tfds = import_tfds(self.place)
+        builder = self._code()
+        say(f"downloading {builder.info.full_name} to {data_folder()}, once")
+        try:
+            builder.download_and_prepare(
+                download_config=tfds.download.DownloadConfig(try_download_gcs=False)
+            )
+        except Exception as e:  # hosts, disks and TFDS's code fail in all ways
+            hint = f"; pip install {e.name}" if isinstance(e, ImportError) else ""
+            raise UserError(
+                f"{self.place} could not be prepared: {type(e).__name__}: {e}{hint}"
+            ) from e
+
+
+def data_folder() -> str:
+    """`$TFDS_DATA_DIR` or `~/tensorflow_datasets`; TFDS looks at it on import only."""
+    folder = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+    return os.path.expanduser(folder)
+
+
+def import_tfds(place: str):
+    """TensorFlow and TensorFlow Datasets: silent, without accelerators, without GCS.
+
+    Raises:
+      UserError: one is not installed; `place` is what wants it.
+    """
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
+        import tensorflow as tf
+        import tensorflow_datasets as tfds
+        from tensorflow_datasets.core.utils import gcs_utils
+    except ImportError as e:
+        raise UserError(
+            f"{place} is read by TensorFlow Datasets, which is not installed ({e}): "
+            "pip install tensorflow tensorflow-datasets; or name two text files by "
+            "their prefix, such as news for news.en and news.de"
+        ) from None
+    tf.config.set_visible_devices([], "GPU")  # accelerators belong to JAX
+    tf.config.set_visible_devices([], "TPU")
+    gcs_utils._is_gcs_disabled = True  # without network, asking it hangs for minutes
+    return tf, tfds
+
+
+def _path(*parts: str):
+    from etils import epath  # comes with TFDS, and knows buckets
+
+    return epath.Path(*parts)
+
+
+def unreachable(urls: Iterable[str], seconds: float) -> str:
+    """Why not one of the hosts of some URLs can be reached; empty where one can.
+
+    To look up a name can hang and nothing can interrupt it, so every host is tried in
+    a thread that nobody waits for longer than `seconds`.
+    """
+    proxies = urllib.request.getproxies()
+    addresses = {}  # in order, without doubles
+    for url in urls:
+        parts = urllib.parse.urlsplit(url)
+        proxy = proxies.get(parts.scheme)
+        if proxy and not urllib.request.proxy_bypass(parts.hostname or ""):
+            parts = urllib.parse.urlsplit(proxy)
+        if parts.hostname:
+            port = {"https": 443, "ftp": 21}.get(parts.scheme, 80)
+            addresses[parts.hostname, parts.port or port] = None
+    answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def knock(address: tuple[str, int]) -> None:
+        try:
+            socket.create_connection(address, seconds).close()
+            answers.put("")
+        except (OSError, UnicodeError) as e:
+            answers.put(f"{address[0]}: {e}")
+
+    for address in addresses:
+        threading.Thread(target=knock, args=[address], daemon=True).start()
+    deadline = time.monotonic() + seconds
+    reason = ""
+    for _ in addresses:
+        try:
+            reason = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            return f"{next(iter(addresses))[0]} did not answer within {seconds:g} s"
+        if not reason:
+            break
+    return reason

@@ -1,0 +1,345 @@
+"""Data sets in TFDS's own format on disk, read as the real ones; and missing ones."""
+
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from t2t_jax.data import tfds as module
+from t2t_jax.data.corpus import open_corpora, open_corpus
+from t2t_jax.data.tfds import unreachable
+from t2t_jax.errors import UserError
+
+pytest.importorskip("tensorflow")
+tfds = pytest.importorskip("tensorflow_datasets")
+
+GERMAN = [("eins", "one"), ("zwei", "two"), ("drei", "three"), ("vier", "four")]
+DE_EN = {
+    "train": [*GERMAN, ("fünf", "five")],
+    "validation": [("sechs", "six"), ("neun", "nine")],
+    "test": [("sieben", "seven"), ("acht", "eight")],
+}
+FR_EN = {"train": [("un", "one")], "validation": [("", "two")], "test": [("six", "6")]}
+
+
+def write(folder, splits, config="de-en", name="wmt14_translate", file_format=None):
+    """Prepares pairs through TFDS as it prepares the real ones, in several files."""
+    languages = config.split("-") if config else ["de", "en"]
+
+    class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+        VERSION = tfds.core.Version("1.0.0")
+        url_infos = None  # wants importlib_resources, which TFDS does not install
+
+        def _info(self):
+            features = tfds.features.Translation(languages=languages)
+            return self.dataset_info_from_configs(
+                features=features, disable_shuffling=True
+            )
+
+        def _split_generators(self, _):
+            return {split: self._generate_examples(splits[split]) for split in splits}
+
+        def _generate_examples(self, pairs):
+            for number, pair in enumerate(pairs):
+                yield number, dict(zip(languages, pair, strict=True))
+
+    Builder.name = name
+    if config:
+        Builder.BUILDER_CONFIGS = [tfds.core.BuilderConfig(name=config)]
+    shutil.rmtree(Path(folder, name, config), ignore_errors=True)
+    shards = min(map(len, splits.values()))
+    options = tfds.download.DownloadConfig(num_shards=shards)
+    builder = Builder(data_dir=folder, config=config or None, file_format=file_format)
+    builder.download_and_prepare(download_config=options)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prepared")
+    write(folder, DE_EN)
+    write(folder, FR_EN, "fr-en")
+    return folder
+
+
+@pytest.fixture
+def there(prepared, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(prepared))
+    return prepared
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    """Every look-up of a host hangs until the test is over."""
+    over = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: over.wait() and [])
+    monkeypatch.setattr(module, "NETWORK_SECONDS", 0.05)
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    yield
+    over.set()
+
+
+def open_(split, config="/de-en", source="de", target="en"):
+    return open_corpus(f"tfds:wmt14_translate{config}:{split}", source, target)
+
+
+def told(*args, **kwargs):
+    with pytest.raises(UserError) as error:
+        list(open_(*args, **kwargs).pairs())
+    return str(error.value)
+
+
+def test_pairs_come_in_the_order_of_the_files_in_both_directions(there):
+    german = open_("train")
+    assert list(german.pairs()) == DE_EN["train"] == list(german.pairs())
+    english = open_("train", source="en", target="de")
+    assert list(english.pairs()) == [pair[::-1] for pair in DE_EN["train"]]
+    french = open_("validation", "/fr-en", "en", "fr")
+    assert list(french.pairs()) == [("two", "")]
+
+
+def test_what_is_there_needs_no_network(there, monkeypatch):
+    def touched(*_, **__):
+        raise AssertionError("the network was touched")
+
+    for name in ("getaddrinfo", "create_connection", "socket"):
+        monkeypatch.setattr(socket, name, touched)
+    assert list(open_("test").pairs()) == DE_EN["test"]
+
+
+@pytest.mark.parametrize(
+    ("split", "pairs", "name"),
+    [
+        ("train", DE_EN["train"], "train"),
+        ("train[1:4]", DE_EN["train"][1:4], "train-1to4"),
+        ("train[:3]", DE_EN["train"][:3], "train-to3"),
+        ("train[3:]", DE_EN["train"][3:], "train-3to"),
+        ("train[:40%]", DE_EN["train"][:2], "train-to40pct"),
+        (
+            "test+train[-1:]",
+            DE_EN["test"] + DE_EN["train"][-1:],
+            "test+train--1to",
+        ),
+    ],
+)
+def test_splits_are_sliced_and_added_as_in_tfds(there, split, pairs, name):
+    for version in ("", ":1.0.0"):
+        corpus = open_(split, "/de-en" + version)
+        assert list(corpus.pairs()) == pairs
+        dashed = version.replace(":", "-")
+        assert corpus.name == f"wmt14_translate-de-en{dashed}-{name}"
+
+
+def test_an_empty_split_is_told(there):
+    assert "train[:0] is empty" in told("train[:0]")
+
+
+def test_several_places_and_their_weights(there):
+    places = "tfds:wmt14_translate/de-en:train@2, tfds:wmt14_translate/de-en:test@0.5"
+    corpora = open_corpora(places, "de", "en", weights=True)
+    assert [(c.name[-5:], c.weight) for c in corpora] == [("train", 2), ("-test", 0.5)]
+    assert corpora[0].fingerprint() == open_("train").fingerprint()
+
+
+def test_a_data_set_without_code_or_config_is_read(empty):
+    write(empty, DE_EN, "", name="my_own")
+    corpus = open_corpus("tfds:my_own:test", "de", "en")
+    assert (list(corpus.pairs()), corpus.name) == (DE_EN["test"], "my_own-test")
+    with pytest.raises(UserError, match="my_own has: 1.0.0"):
+        open_corpus("tfds:my_own/de-en:test", "de", "en")
+
+
+def test_a_sentence_is_one_line(empty, monkeypatch):
+    monkeypatch.setattr(module, "BATCH", 1)
+    pairs = [("a\r\nb\n", "\rc\n\nd"), ("e\rf", ""), ("\u2028\x85", "g\th\x00i\0")]
+    write(empty, {"train": pairs})
+    assert list(open_("train").pairs()) == [("a b", "c d"), ("e f", ""), pairs[2]]
+
+
+def test_bytes_that_are_no_text_are_told(empty, monkeypatch):
+    monkeypatch.setattr(module, "BATCH", 1)
+    write(empty, {"train": [*GERMAN, ("x", b"ab\xff")]})
+    assert next(open_("train").pairs()) == GERMAN[0]  # nothing is read ahead of use
+    assert "example 5, 'en': byte 3 (0xff) is not UTF-8" in told("train")
+    assert len(list(open_("train[:4]").pairs())) == 4
+
+
+def test_a_fingerprint_changes_with_the_lines_and_the_direction(there, tmp_path):
+    splits = ["train", "test", "train[:3]", "train[:4]", "train[1:3]"]
+    kept = {split: open_(split).fingerprint() for split in splits}
+    assert len(set(kept.values())) == len(splits)
+    assert kept == {split: open_(split).fingerprint() for split in splits}
+    assert kept["train"] != open_("train", source="en", target="de").fingerprint()
+    assert kept["train[:3]"] == open_("train[0:3]", "/de-en:1.0.0").fingerprint()
+
+
+def test_a_fingerprint_changes_with_one_letter(empty):
+    prints = []
+    for last in ("fünf", "fünF", "fünf"):
+        pairs = [*GERMAN, (last, "five")]
+        write(empty, {"train": pairs, "test": GERMAN})
+        prints.append([open_(split).fingerprint() for split in ("train", "test")])
+    assert prints[0] == prints[2] != prints[1]
+    assert prints[0][1] == prints[1][1]
+
+
+@pytest.mark.parametrize(
+    ("place", "source", "part"),
+    [
+        ("wmt14_translate/de-en:trian", "de", "'trian'; did you mean 'train'?"),
+        ("wmt14_translate/de-en:test+x", "de", "'x'; there are: train, valid"),
+        ("wmt14_translate/de-en:train[:9]", "de", "[:9] incompatible with 5"),
+        ("wmt14_translate/de-en:train[x", "de", "Unrecognized split format"),
+        ("wmt14_translate/en-de:train", "de", "'en-de'; there are: cs-en, de-en,"),
+        ("wmt14_translate/de-en:2.0.0:train", "de", "version 2.0.0, only: 1.0.0"),
+        ("wmt14_transalte/de-en:train", "de", "did you mean 'wmt14_translate'?"),
+        ("qqq:train", "de", "there are: ted_hrlr_translate, "),
+        ("wmt14_translate/de-en:train", "fr", "'fr' (config.data.source='fr'"),
+        ("wmt14_translate/de-en:train", "fr", "languages are: de, en"),
+        ("wmt14_translate:train", "de", "languages are: cs, en"),
+        ("mnist:train", "de", "languages are: none"),
+        ("wmt14_translate/de-en", "de", "want tfds:NAME:SPLIT, "),
+        ("wmt14_translate/de-en:1.0.0", "de", "want tfds:NAME:SPLIT, "),
+        ("", "de", "want tfds:NAME:SPLIT, "),
+    ],
+)
+def test_unknown_names_are_told_on_opening(there, no_network, place, source, part):
+    with pytest.raises(UserError) as error:
+        open_corpus(f"tfds:{place}", source, "en")
+    assert part in str(error.value)
+    assert str(error.value).startswith(f"tfds:{place}")
+
+
+def test_no_network_is_told_without_waiting_for_it(empty, no_network):
+    message = told("train", source="en", target="de")
+    for part in (
+        f"tfds:wmt14_translate/de-en:train is not in {empty}, and there is no network",
+        "(www.statmt.org did not answer within 0.05 s)",
+        "tfds.builder('wmt14_translate/de-en').download_and_prepare()",
+        "TFDS_DATA_DIR",
+        "--config.data.train=PREFIX --config.data.dev=PREFIX --config.data.test=PREFIX",
+        "for PREFIX.en and PREFIX.de",
+    ):
+        assert part in message
+
+
+@pytest.mark.parametrize("half", ["incomplete.AB12CD_1.0.0", "1.0.0.incompleteAB12CD"])
+def test_half_a_data_set_is_none(empty, no_network, half):
+    write(empty, DE_EN)
+    folder = empty / "wmt14_translate/de-en"
+    (folder / "1.0.0").rename(folder / half)
+    assert "there is no network to download it" in told("train")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "part"),
+    [
+        ("wmt14_translate-train.tfrecord-00001-of-00002", None, "is missing"),
+        ("wmt14_translate-train.tfrecord-00001-of-00002", 20, "tfrecord-00001-of"),
+        ("wmt14_translate-train.tfrecord-00001-of-00002", 0, "has 0 examples"),
+        ("dataset_info.json", 30, "Copy it again"),
+        ("dataset_info.json", None, "Copy it again"),
+    ],
+)
+def test_a_damaged_data_set_is_told(empty, file, content, part):
+    write(empty, DE_EN)
+    path = empty / "wmt14_translate/de-en/1.0.0" / file
+    whole = path.read_bytes()
+    path.unlink()
+    if content is not None:
+        path.write_bytes(whole[:content])
+    message = told("train")
+    assert part in message
+    assert "is not whole" in message
+
+
+def test_other_formats_are_told(empty):
+    write(empty, DE_EN, file_format="array_record")
+    assert "is stored as array_record; want tfrecord" in told("train")
+
+
+def test_what_is_not_there_is_prepared_when_it_is_read(empty, monkeypatch, capsys):
+    prepared = []
+
+    def prepare(builder, **_):
+        prepared.append(builder.info.full_name)
+        write(empty, DE_EN)
+
+    code = tfds.builder_cls("wmt14_translate")
+    monkeypatch.setattr(code, "download_and_prepare", prepare)
+    monkeypatch.setattr(module, "unreachable", lambda *_: "")
+    corpora = [open_(split) for split in ("train", "test")]
+    assert not prepared
+    assert [list(c.pairs()) for c in corpora] == [DE_EN["train"], DE_EN["test"]]
+    assert prepared == ["wmt14_translate/de-en/1.0.0"]
+    assert "downloading wmt14_translate/de-en/1.0.0" in capsys.readouterr().err
+
+
+def test_what_goes_wrong_with_a_download_is_told(empty, monkeypatch):
+    error = ModuleNotFoundError("No module named 'x_y'", name="x_y")
+
+    def prepare(builder, **_):
+        raise error
+
+    code = tfds.builder_cls("wmt14_translate")
+    monkeypatch.setattr(code, "download_and_prepare", prepare)
+    monkeypatch.setattr(module, "unreachable", lambda *_: "")
+    assert "ModuleNotFoundError: No module named 'x_y'; pip install x_y" in told("test")
+    error = OSError("Not enough disk space")
+    assert "could not be prepared: OSError: Not enough disk space" in told("test")
+
+
+@pytest.mark.parametrize("package", ["tensorflow", "tensorflow_datasets"])
+def test_a_missing_package_is_told(there, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    message = told("train")
+    assert "pip install tensorflow tensorflow-datasets" in message
+    assert "news for news.en and news.de" in message
+
+
+def test_tensorflow_comes_late_and_silently(there):
+    code = """if True:
+        import sys
+        import t2t_jax.data.corpus
+        assert not {"tensorflow", "tensorflow_datasets"} & set(sys.modules)
+        corpus = t2t_jax.data.corpus.open_corpus(
+            "tfds:wmt14_translate/de-en:train", "de", "en")
+        print(len(list(corpus.pairs())), len(corpus.fingerprint()))
+        import tensorflow as tf
+        print([d.device_type for d in tf.config.get_visible_devices()])
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("5 64\n['CPU']\n", "")
+
+
+def test_one_host_that_answers_is_a_network(no_network, monkeypatch):
+    real = socket.socket
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def connect(address, timeout):
+            if address[0] != "127.0.0.1":
+                threading.Event().wait(timeout)
+                raise TimeoutError("timed out")
+            connection = real()
+            connection.connect(address)
+            return connection
+
+        monkeypatch.setattr(socket, "create_connection", connect)
+        local, far = f"http://127.0.0.1:{port}/x.tgz", "http://far.invalid/x.tgz"
+        assert unreachable([far, local], 60) == ""
+        assert "far.invalid" in unreachable([far], 0.01)
+        monkeypatch.setenv("http_proxy", local)  # then only the proxy has to answer
+        assert unreachable([far], 60) == ""
+    monkeypatch.delenv("http_proxy")
+    assert "refused" in unreachable([local], 60)

@@ -1,0 +1,83 @@
+"""One line in, one line out, in order, whatever is in it; warnings name the line."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from t2t_jax import Translator
+from tests.small_run import ROOT
+
+NASTY = {
+    "words": "the cat " * 5_000,
+    "emoji": "👩‍👩‍👧‍👦🇩🇪🏴‍☠️" * 300,
+    "one word": "Donaudampfschiff" * 700,
+    "spaces": " " * 5_000,
+    "white space of all kinds": "\t\u00a0\u2003\u3000\ufeff",
+    "control": "a\x00b\x07c\x1b[31m\x7f",
+    "line separators": "one\x0btwo\x0cthree\x1cfour\x85five\u2028six\u2029seven",
+    "carriage returns": "one\rtwo\r\rthree",
+    "directions": "\u202eabc\u202c \u200f\u200e",
+    "unpaired accents": "\u0301\u0301\u0301",
+    "private use, as the tokenizer's own spelling": "\u2581\uf8fe\uf8fd\uf8fe",
+    "the last plane": "\U0010ffff",
+    "empty": "",
+    "special pieces": "</s> <s> <pad> <unk> <0x0A> <0x0D>",
+}
+
+
+@pytest.fixture(scope="module")
+def workdir(trained, tmp_path_factory):
+    """A model that never ends a sentence takes long over long ones: cut at 64."""
+    copy = shutil.copytree(trained[0], tmp_path_factory.mktemp("nasty") / "work")
+    config = json.loads((copy / "config.json").read_text())
+    config["decode"]["max_source"] = 64
+    (copy / "config.json").write_text(json.dumps(config))
+    return copy
+
+
+@pytest.fixture(scope="module")
+def translator(workdir):
+    return Translator.load(workdir)
+
+
+def test_the_command_gives_a_line_for_a_line(workdir, translator):
+    lines = [line for nasty in NASTY.values() for line in (nasty, "The cat sleeps.")]
+    done = subprocess.run(
+        [sys.executable, "-m", "t2t_jax.translate", f"--workdir={workdir}"],
+        input="".join(f"{line}\n" for line in lines).encode(),
+        cwd=ROOT,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    output = done.stdout.decode("utf-8").split("\n")
+    assert output.pop() == ""
+    assert len(output) == len(lines)
+    assert set(output[1::2]) == {translator.translate(["The cat sleeps."])[0]}
+    assert all(len(line.splitlines()) <= 1 for line in output)
+    told = done.stderr.decode()
+    cut = [line for line in told.splitlines() if "only the first 63" in line]
+    numbers = {name: 1 + 2 * n for n, name in enumerate(NASTY)}
+    for name in ("words", "emoji", "one word"):
+        assert any(f"line {numbers[name]} has" in line for line in cut), name
+    for name in ("control", "spaces"):  # these need no cut: the second is no work
+        assert not any(f"line {numbers[name]} has" in line for line in cut)
+    assert not output[2 * list(NASTY).index("spaces")]
+    assert not output[2 * list(NASTY).index("empty")]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.text(max_size=20), max_size=5))
+def test_any_text_gives_a_line_for_a_line(translator, lines):
+    translations = translator.translate(lines)
+    assert len(translations) == len(lines)
+    assert all(len(line.splitlines()) <= 1 for line in translations)
+    alone = [translator.translate([line])[0] for line in lines]
+    assert translations == alone
