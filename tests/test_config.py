@@ -21,7 +21,7 @@ from t2t_jax.errors import UserError
 from t2t_jax.model.transformer import build
 from t2t_jax.training.optimizer import schedule
 
-PRESETS = ["tiny", "multi30k", "base", "big"]
+PRESETS = ["tiny", "small", "multi30k", "base", "big"]
 
 
 def preset(name, argument=""):
@@ -100,6 +100,8 @@ def test_an_argument_that_a_config_does_not_take_is_told(path, told):
         ("base", 37_000, 63_045_632),
         ("big", 37_000, 214_171_648),
         ("tiny", 2_000, 1_178_624),
+        ("small", 8_000, 2_343_424),
+        ("multi30k", 6_000, 2_087_424),
     ],
 )
 def test_parameter_counts_are_pinned(name, vocab_size, count):
