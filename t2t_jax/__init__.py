@@ -11,7 +11,7 @@ Importing this loads neither JAX nor TensorFlow: each name is imported when it i
 import importlib
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Translator", "UserError", "load_config", "train"]
 
 _HOMES = {

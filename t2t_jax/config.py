@@ -59,7 +59,7 @@ class DataConfig:
     test: str = _field("", safe=True)
     vocab_size: int = _field(37_000, low=8)  # joint pieces, special ones included
     tokenizer: str = _field("")  # an existing SentencePiece model, not a new one
-    tokenizer_lines: int = _field(4_000_000, low=1)  # at most, of both sides
+    tokenizer_lines: int = _field(2_000_000, low=1)  # at most, sampled evenly
     symbols: str = _field("")  # pieces never split, such as "<bt>,<2de>"
     max_length: int = _field(256, low=2)  # longest training side, in pieces with EOS
     max_ratio: float = _field(4.0, low=0)  # longer / shorter training side; 0: any

@@ -20,7 +20,7 @@ from t2t_jax.data.batching import Plan
 from t2t_jax.data.corpus import Corpus, GrammarCorpus, open_corpora
 from t2t_jax.data.feeding import feeder_name, plan_for
 from t2t_jax.data.grammar import word_for_word
-from t2t_jax.data.vocab import Vocabulary
+from t2t_jax.data.vocab import Vocabulary, parse_symbols
 from t2t_jax.decoding.translator import Translator, chosen_steps
 from t2t_jax.errors import UserError
 from t2t_jax.evaluation.bleu import corpus_scores
@@ -39,7 +39,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
     Args:
       config: of `load_config`, or a `Config`.
       workdir: a new folder, or that of an earlier run of the same config, which is
-        then continued.
+        then continued; gs://BUCKET/FOLDER is one in a bucket.
 
     Returns:
       Scores by test set, as in `DIR/scores/`.
@@ -50,7 +50,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
     prepare_host()
     if not isinstance(config, Config):
         config = fields.from_config_dict(config)
-    workdir = Path(workdir).expanduser()
+    workdir = workdirs.path(workdir)
     training, dev, tests = _open(config)
     _check_start(workdir, config)
     for name, (old, new, _) in workdirs.changes(workdir, config).items():
@@ -82,7 +82,7 @@ def _check_start(workdir: Path, config: Config) -> None:
     if not source or (workdir / "config.json").exists():
         return  # a run that has begun does not look there again
     theirs = workdirs.read_config(source)
-    chosen_steps(Path(source), theirs, config.train.init_checkpoint)
+    chosen_steps(source, theirs, config.train.init_checkpoint)
     free = {"model.dropout", "model.dtype", "model.attention"}  # make no other weights
     changed = fields.differences(Config(model=theirs.model), Config(model=config.model))
     told = "".join(
@@ -99,7 +99,7 @@ def _check_start(workdir: Path, config: Config) -> None:
 
 def _initial(config: Config, model: Model) -> Parameters:
     """The parameters of `config.train.init_from`, as it translates with them."""
-    source = Path(config.train.init_from).expanduser()
+    source = config.train.init_from
     theirs = workdirs.read_config(source)
     steps = chosen_steps(source, theirs, config.train.init_checkpoint)
     say(f"starting from {source}, steps {', '.join(f'{s:,}' for s in steps)}")
@@ -113,10 +113,9 @@ def _open(config: Config) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
             "config.data.train is empty; name the training text: --config.data.train="
             "PREFIX for the files PREFIX.en and PREFIX.de, or grammar:train"
         )
-    places = data.train, data.dev, data.test
-    training, dev, tests = (
-        open_corpora(p, data.source, data.target, data.dir) for p in places
-    )
+    where = data.source, data.target, data.dir
+    training = open_corpora(data.train, *where, weights=True)
+    dev, tests = (open_corpora(places, *where) for places in (data.dev, data.test))
     return training, dev, distinct(tests)
 
 
@@ -152,6 +151,7 @@ def _vocabulary(workdir: Path, training: list[Corpus], config: Config) -> Vocabu
                 f"config.train.init_from={config.train.init_from}, whose embeddings "
                 "mean nothing for other pieces; leave config.data.tokenizer out"
             )
+    vocabulary.check_symbols(parse_symbols(config.data.symbols))
     say(f"the tokenizer is that of {config.train.init_from}")
     return vocabulary
 
@@ -159,7 +159,6 @@ def _vocabulary(workdir: Path, training: list[Corpus], config: Config) -> Vocabu
 def _introduce(config, workdir, model, vocabulary, pairs, plan: Plan, dev_lines):
     """Says what is about to be trained."""
     data = config.data
-    left_out = ", ".join(f"{n:,} {why}" for why, n in pairs.dropped.items() if n)
     shapes = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in plan.shapes)
     peak_step = min(config.train.steps, config.train.warmup)
     peak = float(schedule(config)(peak_step - 1))
@@ -169,11 +168,11 @@ def _introduce(config, workdir, model, vocabulary, pairs, plan: Plan, dev_lines)
         f"model       {model.count():,} parameters, vocabulary {len(vocabulary):,}, "
         f"{compute_dtype(config.model).name} on {len(devices)} {devices[0].device_kind}"
     )
-    say(
-        f"data        {len(pairs):,} training pairs"
-        + (f" (left out: {left_out})" if left_out else "")
-        + f", {len(dev_lines):,} dev pairs, fed by {feeder_name(data)}"
-    )
+    text, *more = prepare.report(pairs)
+    dev = f"{len(dev_lines):,} dev pairs"
+    say(f"data        {text}, {dev}, fed by {feeder_name(data)}")
+    for line in more:
+        say(f"            {line}")
     say(
         f"batches     {len(plan):,} an epoch, {plan.efficiency:.1%} real tokens, "
         f"{shapes}"
@@ -233,6 +232,8 @@ def _table_row(corpus: Corpus, score: dict) -> str:
         f"{corpus.name:12} {score['lines']:6,} lines   BLEU {score['bleu']:5.1f}   "
         f"chrF {score['chrf']:5.1f}   perplexity {score['perplexity']:.3f}"
     )
+    if not isinstance(corpus, GrammarCorpus):
+        return row + f"   (lower-cased, tokenised: BLEU {score['bleu_lc_tok']:.1f})"
     if isinstance(corpus, GrammarCorpus) and corpus.source == "en":
         sources, references = zip(*corpus.pairs(), strict=True)
         words = [word_for_word(line) for line in sources]
@@ -249,7 +250,10 @@ def define_flags():
         "A file of configs/; --config.SECTION.FIELD=VALUE changes a field.",
     )
     flags.DEFINE_string(
-        "workdir", None, "Where the run is kept; runs/NAME of the config if not given."
+        "workdir",
+        None,
+        "Where the run is kept: a folder or gs://BUCKET/FOLDER; runs/NAME of the "
+        "config if not given.",
     )
 
 

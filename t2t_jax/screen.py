@@ -1,11 +1,93 @@
 """What is told to a person."""
 
+import contextlib
 import sys
+import threading
+import time
+from collections.abc import Iterator
 
 import tqdm
+
+SOON = 2.0  # seconds: of a job that is over before, no bar is shown
+EVERY = 10.0  # seconds between two lines where there is no terminal
 
 
 def say(text: str = "") -> None:
     """Prints a line on standard error, above any progress bar."""
     tqdm.tqdm.write(text, file=sys.stderr)
     sys.stderr.flush()
+
+
+class Progress:
+    """How far a long job is: a bar in a terminal, elsewhere a line now and then.
+
+    Nothing is shown of a quick job, and nothing stays of a bar.
+
+    Args:
+      what: names the job.
+      unit: what it counts, such as `pairs`; without, only the time is shown.
+      total: how many there are, where that is known.
+    """
+
+    def __init__(self, what: str, unit: str = "", total: int | None = None):
+        self._what, self._unit, self._total = what, unit, total
+        self._count = 0
+        self._started = self._said = time.monotonic()
+        self._bar = tqdm.tqdm(
+            desc=what,
+            total=total,
+            unit=f" {unit}",
+            unit_scale=True,
+            bar_format=None if unit else "{desc}: {elapsed}",
+            delay=SOON,
+            leave=False,
+            dynamic_ncols=True,
+            file=sys.stderr,
+            disable=not sys.stderr.isatty(),
+        )
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._bar.close()
+
+    def add(self, count: int) -> None:
+        """Counts what was done since."""
+        self._count += count
+        self._bar.update(count)
+        now = time.monotonic()
+        if self._bar.disable and now - self._said >= EVERY:
+            self._said = now
+            say(f"{self._what}: {self._line(now - self._started)}")
+
+    def _line(self, seconds: float) -> str:
+        if not self._unit:
+            return f"{tqdm.tqdm.format_interval(seconds)} so far"
+        rate = self._count / seconds
+        if not (self._total and rate):
+            return f"{self._count:,} {self._unit}, {rate:,.0f}/s"
+        left = tqdm.tqdm.format_interval(max(0, self._total - self._count) / rate)
+        return (
+            f"{self._count:,} of {self._total:,} {self._unit}, {rate:,.0f}/s, "
+            f"{left} left"
+        )
+
+
+@contextlib.contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Shows that something is going on during a call that says nothing itself."""
+    over = threading.Event()
+    with Progress(what) as progress:
+
+        def tick():
+            while not over.wait(0.5):
+                progress.add(0)
+
+        thread = threading.Thread(target=tick, name="progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()

@@ -1,7 +1,7 @@
 """Sentence lengths -> the plan of every global batch of an epoch.
 
-The plan is a pure function of (lengths, seed, epoch, token budget, options). It does
-not know how many devices, hosts or restarts there are, so a data position is
+The plan is a pure function of (lengths, weights, seed, epoch, token budget, options).
+It does not know how many devices, hosts or restarts there are, so a data position is
 (epoch, batch) and resuming is a look-up. Two ways to batch:
 
     packed    several pairs share a row; one static shape (packing.py)
@@ -11,6 +11,7 @@ Suffixes: `p` pairs, `b` batches. Lengths are in tokens, including EOS.
 """
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,32 +130,44 @@ def plan_epoch(
     buckets: int = 10,
     rows_multiple: int = 8,
     shuffle: bool = True,
+    sizes: Sequence[int] = (),
+    weights: Sequence[float] = (),
 ) -> Plan:
-    """Places every pair exactly once in the batches of one epoch.
+    """Places every pair of one epoch exactly once in its batches.
 
     source_lengths, target_lengths: integers [pairs], tokens including EOS, >= 1.
     seed, epoch: integers >= 0; together they are all the randomness there is.
     shuffle: False gives one plan for every seed and epoch, say for a dev set.
+    sizes, weights: the corpora that the pairs are of, as `draw` takes them; without,
+        an epoch has every pair once.
     The rest is as in `static_shapes`. At most one batch an epoch has rows to spare.
 
-    Raises UserError as `static_shapes` does, and for a negative seed or epoch.
+    Raises UserError as `static_shapes` and `draw` do, and for a negative seed or epoch.
     """
     source_p, target_p = _checked(source_lengths, target_lengths)
+    if seed < 0 or epoch < 0:
+        raise UserError(f"seed and epoch must be >= 0, got {seed} and {epoch}")
+    sizes = sizes or (len(source_p),)
+    weights = weights or (1.0,) * len(sizes)
+    if sum(sizes) != len(source_p):
+        raise UserError(f"corpora of {sum(sizes)} pairs, but {len(source_p)} lengths")
+    typical_p = _typical(source_p, target_p, sizes, weights)
     shapes = static_shapes(
-        source_p,
-        target_p,
+        source_p[typical_p],
+        target_p[typical_p],
         batch_tokens=batch_tokens,
         batching=batching,
         row_length=row_length,
         buckets=buckets,
         rows_multiple=rows_multiple,
     )
-    if seed < 0 or epoch < 0:
-        raise UserError(f"seed and epoch must be >= 0, got {seed} and {epoch}")
+    drawn_p = draw(sizes, weights, *((seed, epoch) if shuffle else (0, 0)))
+    source_p, target_p = source_p[drawn_p], target_p[drawn_p]
     permutation = _Permutations(seed, epoch) if shuffle else np.arange
-    pair_p = permutation(len(source_p)).astype(np.int32)
+    pair_p = permutation(len(drawn_p)).astype(np.int32)
     place = plan_packed if batching == "packed" else plan_bucketed
     shape_b, offset_b, arrays = place(shapes, pair_p, source_p, target_p, permutation)
+    arrays = drawn_p[arrays[0]], *arrays[1:]
     return Plan(
         shapes,
         shape_b.astype(np.int32),
@@ -163,6 +176,53 @@ def plan_epoch(
         int(source_p.sum(dtype=np.int64)),
         int(target_p.sum(dtype=np.int64)),
     )
+
+
+def draw(
+    sizes: Sequence[int], weights: Sequence[float], seed: int, epoch: int
+) -> np.ndarray:
+    """The pairs of one epoch before they are shuffled, int32 [drawn].
+
+    sizes: pairs of each corpus; they are numbered from one corpus to the next.
+    weights: how many times an epoch has each corpus, >= 0. Of weight 2.3 every pair is
+        there twice, and 3 in 10 once more. Those follow each other from epoch to epoch
+        round a permutation of the corpus, so of any number of epochs in a row each has
+        seen every pair as often as any other, or once more. (A new permutation for
+        each round would have to draw some pairs twice in the epoch where it begins.)
+
+    Raises UserError for a weight that is not a number >= 0, and if nothing is drawn.
+    """
+    drawn, first = [], 0
+    for corpus, (size, weight) in enumerate(zip(sizes, weights, strict=True)):
+        if not 0 <= weight < float("inf"):
+            raise UserError(f"a corpus has weight {weight}; want a number >= 0")
+        drawn += [np.arange(first, first + size)] * int(weight)
+        if share := (weight - int(weight)) * size:
+            # The third number keeps this stream apart from those of `plan_epoch`.
+            order = _Permutations(seed, corpus, 1)(size)
+            begin, end = (int(e * share + 0.5) for e in (epoch, epoch + 1))
+            drawn.append(first + order[np.arange(begin, end) % size])
+        first += size
+    if not sum(map(len, drawn)):
+        raise UserError(
+            f"corpora of {', '.join(map(str, sizes))} pairs with the weights "
+            f"{', '.join(f'{w:g}' for w in weights)} have no pair in epoch {epoch}; "
+            "want larger weights"
+        )
+    return np.concatenate(drawn).astype(np.int32)
+
+
+def _typical(source_p, target_p, sizes, weights) -> np.ndarray:
+    """Pairs as an epoch may have them, and the longest of all: not of one epoch.
+
+    The shapes are made from them, so every epoch and seed has the same.
+    """
+    typical_p = draw(sizes, weights, seed=0, epoch=0)
+    if all(float(weight).is_integer() for weight in weights):
+        return typical_p
+    ever_p = np.flatnonzero(np.repeat(np.array(weights) > 0, sizes))
+    longest = [ever_p[length_p[ever_p].argmax()] for length_p in (source_p, target_p)]
+    return np.append(typical_p, longest)
 
 
 def static_shapes(
@@ -276,8 +336,8 @@ class _Permutations:
     NumPy promises the raw bits of Philox for good, `Generator.permutation` not.
     """
 
-    def __init__(self, seed: int, epoch: int):
-        self.bits = np.random.Philox(np.random.SeedSequence((seed, epoch)))
+    def __init__(self, *entropy: int):
+        self.bits = np.random.Philox(np.random.SeedSequence(entropy))
 
     def __call__(self, n: int) -> np.ndarray:
         return np.argsort(self.bits.random_raw(n), kind="stable")

@@ -49,6 +49,8 @@ def plan_for(
         seed=seed,
         epoch=epoch,
         shuffle=shuffle,
+        sizes=pairs.sizes,
+        weights=pairs.weights,
     )
 
 

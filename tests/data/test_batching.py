@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.data import packing
-from t2t_jax.data.batching import Layout, Ragged, Shape, fill, plan_epoch, static_shapes
+from t2t_jax.data.batching import (
+    Layout,
+    Ragged,
+    Shape,
+    draw,
+    fill,
+    plan_epoch,
+    static_shapes,
+)
 from t2t_jax.data.buckets import _cut
 
 LENGTHS = st.lists(
@@ -89,6 +97,138 @@ def test_every_pair_stands_in_an_epoch_once(lengths, options, seed, shuffle):
     pairs = np.concatenate([layout.pair_p for layout in plan])
     np.testing.assert_array_equal(np.sort(pairs), np.arange(len(lengths)))
     assert all(len(layout.pair_p) for layout in plan)
+
+
+CORPORA = st.lists(
+    st.tuples(
+        st.integers(0, 40), st.sampled_from([0.25, 0.3, 0.5, 0.9, 1, 1.5, 2.7, 3])
+    ),
+    min_size=1,
+    max_size=4,
+).filter(lambda corpora: any(size >= 4 for size, _ in corpora))
+
+
+def drawn_of_each(corpora, seed, epoch):
+    """How often an epoch has each pair, an array for each corpus."""
+    sizes, weights = zip(*corpora, strict=True)
+    drawn = draw(sizes, weights, seed, epoch)
+    assert drawn.dtype == np.int32
+    counts = np.bincount(drawn, minlength=sum(sizes))
+    assert len(counts) == sum(sizes)
+    return np.split(counts, np.cumsum(sizes)[:-1])
+
+
+@given(CORPORA, st.integers(0, 9), st.integers(0, 99))
+def test_an_epoch_has_the_pairs_of_a_corpus_as_often_as_its_weight(
+    corpora, seed, epoch
+):
+    for (size, weight), count in zip(
+        corpora, drawn_of_each(corpora, seed, epoch), strict=True
+    ):
+        assert abs(count.sum() - weight * size) < 1 + 1e-6
+        assert set(count.tolist()) <= {int(weight), int(weight) + (weight % 1 > 0)}
+
+
+@given(CORPORA, st.integers(0, 9), st.integers(0, 50), st.integers(1, 9))
+def test_epochs_in_a_row_have_each_pair_as_often(corpora, seed, first, epochs):
+    every = [drawn_of_each(corpora, seed, first + epoch) for epoch in range(epochs)]
+    for (size, weight), counts in zip(corpora, zip(*every, strict=True), strict=True):
+        total = sum(counts)
+        if size:
+            assert total.max() - total.min() <= 1
+        assert abs(total.sum() - epochs * weight * size) < 1 + 1e-6
+
+
+def test_of_weight_one_half_two_epochs_have_every_pair_once():
+    for seed, epoch in itertools.product(range(3), range(4)):
+        one, other = (draw([100], [0.5], seed, epoch + i) for i in range(2))
+        assert sorted([*one, *other]) == list(range(100))
+
+
+def test_what_is_drawn_is_random_and_of_a_seed_and_a_corpus_its_own():
+    draws = [draw([1000, 1000], [0.5, 0.5], seed, 0) for seed in range(3)]
+    halves = [part % 1000 for d in draws for part in (d[:500], d[500:])]
+    for half, other in itertools.combinations(halves, 2):
+        assert 200 < len(np.intersect1d(half, other)) < 300
+    for half in halves:  # spread over the corpus, not a run of it
+        assert np.abs(np.bincount(half // 100) - 50).max() < 25
+
+
+def test_what_is_drawn_is_pinned():
+    """A run that resumes with a newer NumPy must draw what it would have drawn."""
+    assert draw([2, 5], [2, 0.6], 7, 0).tolist() == [0, 1, 0, 1, 3, 5, 6]
+    assert draw([2, 5], [2, 0.6], 7, 1).tolist() == [0, 1, 0, 1, 2, 4, 3]
+    assert [len(draw([5], [0.55], 0, epoch)) for epoch in range(4)] == [3, 3, 2, 3]
+
+
+@given(LENGTHS, OPTIONS, st.integers(0, 99), st.integers(0, 3), st.data())
+def test_weights_of_one_change_nothing(lengths, options, seed, epoch, data):
+    source, target = sides(lengths)
+    cut = data.draw(st.integers(0, len(lengths)))
+    plain = plan_epoch(source, target, **options, seed=seed, epoch=epoch)
+    for weighted in ({"weights": [1.0, 1.0]}, {}):
+        plan = plan_epoch(
+            *(source, target),
+            **options,
+            seed=seed,
+            epoch=epoch,
+            sizes=[cut, len(lengths) - cut],
+            **weighted,
+        )
+        assert plan.shapes == plain.shapes
+        for array, other in zip(plan.arrays, plain.arrays, strict=True):
+            assert array.tobytes() == other.tobytes()
+
+
+WEIGHTED = {"sizes": [300, 100, 200], "weights": [0.3, 2, 1.5]}
+
+
+@BOTH
+def test_a_weighted_plan_has_what_is_drawn(way):
+    source, target = lognormal(600)
+    options = {"batch_tokens": 1200, "batching": way, "row_length": 64, "seed": 3}
+    for epoch in range(3):
+        plan = plan_epoch(source, target, **options, epoch=epoch, **WEIGHTED)
+        drawn = draw(**WEIGHTED, seed=3, epoch=epoch)
+        found = np.concatenate([layout.pair_p for layout in plan])
+        np.testing.assert_array_equal(np.sort(found), np.sort(drawn))
+        assert plan.real_source == source[drawn].sum()
+        assert plan.real_target == target[drawn].sum()
+        rng = np.random.default_rng(0)
+        filled = [
+            fill(layout, ragged(source, rng), ragged(target, rng)) for layout in plan
+        ]
+        assert sum((b["source_segment"] > 0).sum() for b in filled) == plan.real_source
+        # Copies are shuffled: most of the 300 do not stand in one batch.
+        twice = [len(layout.pair_p) - len(set(layout.pair_p)) for layout in plan]
+        assert sum(twice) < 120
+
+
+@BOTH
+def test_every_weighted_epoch_has_the_same_shapes(way):
+    source, target = lognormal(600, longest=80)
+    one, other = np.setdiff1d(np.arange(300), draw(**WEIGHTED, seed=0, epoch=0))[:2]
+    source[one], target[other] = 90, 99
+    options = {"batch_tokens": 1200, "batching": way, "row_length": 64, **WEIGHTED}
+    plans = [
+        plan_epoch(source, target, **options, seed=seed, epoch=epoch)
+        for seed, epoch in itertools.product(range(2), range(4))
+    ]
+    assert len({plan.shapes for plan in plans}) == 1
+    assert any(one in plan.arrays[0] for plan in plans)
+    without = plan_epoch(source, target, **options, seed=1, epoch=1, shuffle=False)
+    again = plan_epoch(source, target, **options, seed=2, epoch=3, shuffle=False)
+    assert same(without, again)
+
+
+def test_shapes_are_made_for_what_is_drawn():
+    """A large corpus that is hardly used does not decide the shapes."""
+    lengths = np.repeat([8, 16, 32, 64], 500)
+    options = {"batch_tokens": 4096, "batching": "bucketed", "buckets": 3}
+    options |= {"seed": 0, "epoch": 0, "sizes": [1000, 1000]}
+    for weights, wanted in (([1, 1], [16, 32, 64]), ([20, 0.1], [8, 16, 64])):
+        plan = plan_epoch(lengths, lengths, **options, weights=weights)
+        assert [shape.source for shape in plan.shapes] == wanted
 
 
 @given(LENGTHS, OPTIONS, st.integers(0, 99))
@@ -447,6 +587,11 @@ def test_a_plan_is_read_like_a_list():
         ({"epoch": -1}, "seed and epoch"),
         ({"batch_tokens": 1000}, "1000 .* 8 rows .* 128 tokens.*1024"),
         ({"batch_tokens": 200, "batching": "bucketed"}, "8 rows .* 32 tokens.*256"),
+        ({"sizes": [3]}, "corpora of 3 pairs, but 2 lengths"),
+        ({"sizes": [1, 1], "weights": [1, -0.5]}, "weight -0.5"),
+        ({"sizes": [1, 1], "weights": [float("nan"), 1]}, "weight nan"),
+        ({"weights": [float("inf")]}, "weight inf"),
+        ({"sizes": [1, 1], "weights": [0.1, 0]}, "1, 1 .* 0.1, 0 .* no pair in epoch"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(change, message):

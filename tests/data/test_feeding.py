@@ -1,5 +1,7 @@
 """Batches: the same from both feeders, from any position, to the byte."""
 
+import collections
+import dataclasses
 import importlib.util
 import itertools
 import sys
@@ -74,6 +76,29 @@ def test_an_epoch_holds_every_target_token_once_and_the_next_is_another(pairs):
     np.testing.assert_array_equal(np.sort(real), np.sort(pairs.target.tokens))
     second = take(1, feed(pairs, config(), 1, Position(1, 0)))[0][1]
     assert not np.array_equal(second["target"], batches[0][1]["target"])
+
+
+@pytest.mark.parametrize("feeder", FEEDERS)
+def test_weights_decide_how_often_a_pair_is_fed(pairs, feeder):
+    weighted = dataclasses.replace(pairs, sizes=(30, 40), weights=(2.0, 0.5))
+    epochs = []
+    for epoch in range(2):
+        batches = len(feeding.plan_for(weighted, config(), 1, epoch))
+        stream = feed(weighted, config(feeder), 1, Position(epoch, 0))
+        epochs.append(
+            [
+                tuple(batch["target"][row][batch["target_segment"][row] == segment])
+                for _, batch in take(batches, stream)
+                for row in range(len(batch["target"]))
+                for segment in range(1, batch["target_segment"][row].max() + 1)
+            ]
+        )
+    lines = [tuple(pairs.target[i]) for i in range(70)]
+    wanted = sorted(lines[:30] * 2)
+    for fed in epochs:
+        assert len(fed) == 80
+        assert not collections.Counter(wanted) - collections.Counter(fed)
+    assert sorted(epochs[0] + epochs[1]) == sorted(wanted * 2 + lines[30:])
 
 
 @pytest.mark.parametrize("feeder", FEEDERS)

@@ -1,13 +1,25 @@
 """Token arrays on disk: made once, whole or absent, never for another input."""
 
 import dataclasses
+import io
+import itertools
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+import sentencepiece
 
+from t2t_jax import screen
 from t2t_jax.config import DataConfig
-from t2t_jax.data import prepare
+from t2t_jax.data import cleaning, prepare
 from t2t_jax.data.corpus import open_corpora
+from t2t_jax.data.vocab import Vocabulary
 from t2t_jax.errors import UserError
 
 CONFIG = DataConfig(vocab_size=320, max_length=30)
@@ -47,23 +59,47 @@ def test_every_pair_is_kept_in_order_with_its_end(tmp_path):
         assert vocabulary.decode(rows) == [pair[side] for pair in LINES]
 
 
-def test_what_is_left_out_is_counted(tmp_path):
-    training = corpora(
-        tmp_path, [*LINES, ("", "leer"), ("long " * 40, "lang"), ("a", "")]
-    )
+def test_what_is_left_out_is_counted_and_shown(tmp_path):
+    left_out = [("", "leer"), ("long " * 40, "lang " * 40), ("a", "b " * 12), ("a", "")]
+    training = corpora(tmp_path, [*LINES, *left_out, LINES[3]])
     vocabulary = prepare.tokenizer(training, CONFIG)
     pairs = prepare.training_pairs(training, vocabulary, CONFIG)
-    assert (len(pairs), pairs.dropped) == (50, {"empty": 2, "too long": 1})
+    assert (len(pairs), pairs.read) == (50, 55)
+    assert pairs.dropped == {
+        "empty": 2, "duplicate": 1, "too long": 1, "length ratio": 1
+    }  # fmt: skip
+    counts, told = prepare.report(pairs)
+    assert counts == "50 training pairs of 55"
+    assert "2 empty, 1 duplicate, 1 too long, 1 length ratio" in told
+    examples = Path(told.split("see ")[1]).read_text(encoding="utf-8")
+    assert f"{tmp_path}/x, line 54\n  a\n" in examples
     held_out = prepare.small_pairs(training[0].pairs(), vocabulary)
-    assert len(held_out) == 53  # nothing is ever left out of a dev or test set
+    assert len(held_out) == 55  # nothing is ever left out of a dev or test set
 
 
-def test_a_text_of_nothing_usable_is_told(tmp_path):
+def test_of_a_clean_text_there_is_little_to_report(tmp_path):
     training = corpora(tmp_path)
-    vocabulary = prepare.tokenizer(training, CONFIG)
-    config = dataclasses.replace(CONFIG, max_length=2)
-    with pytest.raises(UserError, match="50 longer than config.data.max_length=2"):
-        prepare.training_pairs(training, vocabulary, config)
+    pairs = prepare.training_pairs(
+        training, prepare.tokenizer(training, CONFIG), CONFIG
+    )
+    assert prepare.report(pairs) == ["50 training pairs"]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "changes", "told"),
+    [
+        (LINES, {"max_length": 2}, r"50 too long, .*max_length=2$"),
+        ([("a b c d", "a")], {"max_ratio": 1.0}, r"1 length ratio; .*max_ratio=1.0$"),
+        ([("a b c d", "a"), ("a b c d", "a")], {"max_ratio": 1.0},
+         r"of 2 read, 0 empty, 1 duplicate.*deduplicate=True or .*max_ratio=1.0$"),
+        ([("", "a")], {}, "1 empty.*want lines with words$"),
+    ],
+)  # fmt: skip
+def test_a_text_of_nothing_usable_is_told(tmp_path, pairs, changes, told):
+    vocabulary = prepare.tokenizer(corpora(tmp_path), CONFIG)
+    config = dataclasses.replace(CONFIG, **changes)
+    with pytest.raises(UserError, match=f"no training pair is left of .*x: .*{told}"):
+        prepare.training_pairs(corpora(tmp_path, pairs), vocabulary, config)
     assert not any("writing" in name for name in everything(tmp_path))
 
 
@@ -72,66 +108,325 @@ def test_the_second_time_nothing_is_made(tmp_path, monkeypatch):
     vocabulary = prepare.tokenizer(training, CONFIG)
     first = prepare.training_pairs(training, vocabulary, CONFIG)
     before = everything(tmp_path)
-    monkeypatch.setattr(prepare, "encode_pairs", None)
+    monkeypatch.setattr(prepare, "read_chunks", None)
     monkeypatch.setattr(prepare.vocab, "train", None)
     again = prepare.training_pairs(
         training, prepare.tokenizer(training, CONFIG), CONFIG
     )
     assert everything(tmp_path) == before
+    for field in ("key", "read", "dropped", "sizes", "weights", "folder"):
+        assert getattr(first, field) == getattr(again, field)
     np.testing.assert_array_equal(first.source.tokens, again.source.tokens)
 
 
-@pytest.mark.parametrize("change", ["text", "vocab_size", "max_length", "direction"])
+CHANGES = {
+    "vocab_size": 330,
+    "max_length": 31,
+    "max_ratio": 3.5,
+    "deduplicate": False,
+    "symbols": "<bt>",
+}
+
+
+@pytest.mark.parametrize("change", ["text", "direction", *CHANGES])
 def test_a_changed_input_is_never_reused(tmp_path, change):
     training, config = corpora(tmp_path), CONFIG
 
-    def tokens():
+    def made():
         vocabulary = prepare.tokenizer(training, config)
-        return prepare.training_pairs(training, vocabulary, config).source.tokens
+        return prepare.training_pairs(training, vocabulary, config)
 
-    before = np.array(tokens())
+    before = made()
     folders = len(list((tmp_path / "cache" / "pairs").iterdir()))
     if change == "text":
         training = corpora(tmp_path, [*LINES[:-1], ("the dog barks", "der Hund bellt")])
     elif change == "direction":
         training = open_corpora("x", "de", "en", str(tmp_path))
     else:
-        value = {"vocab_size": 330, "max_length": 31}[change]
-        config = dataclasses.replace(config, **{change: value})
-    after = np.array(tokens())
+        config = dataclasses.replace(config, **{change: CHANGES[change]})
+    after = made()
     assert len(list((tmp_path / "cache" / "pairs").iterdir())) == folders + 1
-    assert change == "max_length" or not np.array_equal(before, after)
+    assert after.key != before.key
+    same = np.array_equal(before.source.tokens, after.source.tokens)
+    assert same == (change in ("max_length", "max_ratio", "deduplicate"))
+
+
+def test_a_line_of_symbols_alone_is_empty(tmp_path):
+    training = corpora(tmp_path, [*LINES, ("<bt>", "leer")])
+    vocabulary = prepare.tokenizer(training, CONFIG)
+    counts = [
+        prepare.training_pairs(
+            training, vocabulary, dataclasses.replace(CONFIG, symbols=symbols)
+        ).dropped["empty"]
+        for symbols in ("", "<bt>", "<2de>")
+    ]
+    assert counts == [0, 1, 0]
+
+
+def test_tokenizers_depend_on_their_options(tmp_path):
+    training = corpora(tmp_path)
+    changes = {"vocab_size": 330, "tokenizer_lines": 40, "symbols": "<bt>"}
+    for count, change in enumerate([{}, *({k: v} for k, v in changes.items())], 1):
+        prepare.tokenizer(training, dataclasses.replace(CONFIG, **change))
+        assert len(list((tmp_path / "cache" / "tokenizers").iterdir())) == count
+
+
+def test_weights_are_part_of_what_is_trained_on_but_not_of_the_arrays(tmp_path):
+    corpora(tmp_path)
+    (tmp_path / "y.en").write_text("the dog barks\n\nthe dog barks\n")
+    (tmp_path / "y.de").write_text("der Hund bellt\n\nder Hund bellt\n")
+    vocabulary = prepare.tokenizer(corpora(tmp_path), CONFIG)
+
+    def made(first, second):
+        both = open_corpora("x,y", "en", "de", str(tmp_path))
+        weighted = [
+            dataclasses.replace(corpus, weight=weight)
+            for corpus, weight in zip(both, (first, second), strict=True)
+        ]
+        return prepare.training_pairs(weighted, vocabulary, CONFIG)
+
+    once, more = made(1.0, 1.0), made(1.0, 2.5)
+    assert once.sizes == more.sizes == (50, 1)
+    assert (once.weights, more.weights) == ((1.0, 1.0), (1.0, 2.5))
+    assert once.folder == more.folder
+    assert once.key != more.key == made(1, 2.5).key
+    assert prepare.report(more)[-1] == "an epoch draws 50 x 1 + 1 x 2.5"
+    assert prepare.report(once)[-1] == "an epoch draws 50 x 1 + 1 x 1"
 
 
 def test_a_crash_leaves_nothing_that_would_be_reused(tmp_path, monkeypatch):
     training = corpora(tmp_path)
     vocabulary = prepare.tokenizer(training, CONFIG)
+    monkeypatch.setattr(cleaning, "CHUNK", 5)
+    calls = itertools.count()
 
-    def broken(*_):
-        yield [5, 2], [6, 2]
-        raise KeyboardInterrupt
+    def broken(*arguments, **options):
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+        return encode_pairs(*arguments, **options)
 
+    encode_pairs = prepare.encode_pairs
     with monkeypatch.context() as patch:
         patch.setattr(prepare, "encode_pairs", broken)
         with pytest.raises(KeyboardInterrupt):
             prepare.training_pairs(training, vocabulary, CONFIG)
+    assert not any("pairs" in name for name in everything(tmp_path / "cache" / "pairs"))
     assert len(prepare.training_pairs(training, vocabulary, CONFIG)) == 50
 
 
-def test_chunks_do_not_show(tmp_path, monkeypatch):
+def test_a_mistake_in_the_text_is_told_from_the_midst_of_it(tmp_path, monkeypatch):
     training = corpora(tmp_path)
     vocabulary = prepare.tokenizer(training, CONFIG)
-    whole = list(prepare.encode_pairs(LINES, vocabulary))
-    monkeypatch.setattr(prepare, "CHUNK", 7)
-    assert list(prepare.encode_pairs(LINES, vocabulary)) == whole
+    monkeypatch.setattr(cleaning, "CHUNK", 5)
+    with open(tmp_path / "x.de", "ab") as f:
+        f.write(b"\xff\n")
+    with pytest.raises(UserError, match="x.de, line 51: byte 1"):
+        prepare.training_pairs(training, vocabulary, CONFIG)
+    with pytest.raises(UserError, match="x.de, line 51: byte 1"):
+        prepare.tokenizer(training, CONFIG)
+
+
+@pytest.mark.parametrize(("chunk", "cores"), [(1, 1), (7, 3), (50, 8), (2000, 2)])
+def test_neither_chunks_nor_cores_show(tmp_path, monkeypatch, chunk, cores):
+    pairs = [*LINES, ("", "leer"), ("long " * 40, "lang"), *LINES[:9]]
+    pairs += [(f"{target} <", source) for source, target in LINES]
+    training = corpora(tmp_path, pairs)
+    vocabulary = prepare.tokenizer(training, CONFIG)
+
+    def files():
+        made = prepare.training_pairs(training, vocabulary, CONFIG)
+        return everything(made.folder)
+
+    wanted = files()
+    monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path / "other"))
+    monkeypatch.setattr(cleaning, "CHUNK", chunk)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores), raising=False)
+    assert files() == wanted
+
+
+def test_threads_keep_the_order_and_are_not_far_ahead(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3), raising=False)
+    asked = []
+
+    def items():
+        for i in range(40):
+            asked.append(i)
+            yield i
+
+    def slowly(i):
+        time.sleep(0.01 if i % 5 == 0 else 0)
+        return i * i, threading.current_thread()
+
+    stream, threads = prepare.in_order(slowly, items()), set()
+    for i in range(40):
+        square, thread = next(stream)
+        threads.add(thread)
+        assert square == i * i
+        assert len(asked) <= i + 2 * 3 + 1
+    assert 1 < len(threads) <= 3
+
+
+def test_both_sides_end_and_chunks_without_pairs_are_none(tmp_path):
+    vocabulary = prepare.tokenizer(corpora(tmp_path), CONFIG)
+    source, target = prepare.encode_pairs(LINES[:2], vocabulary)
+    assert [row[-1] for row in [*source, *target]] == [vocabulary.eos] * 4
+    assert [len(side) for side in prepare.encode_pairs([], vocabulary)] == [0, 0]
 
 
 def test_large_vocabularies_do_not_wrap(tmp_path, monkeypatch):
-    training = corpora(tmp_path)
-    vocabulary = prepare.tokenizer(training, CONFIG)
+    vocabulary = prepare.tokenizer(corpora(tmp_path), CONFIG)
+    training = corpora(tmp_path, [("a", "b")])
     monkeypatch.setattr(type(vocabulary), "__len__", lambda _: 70_000)
-    high = [([69_999, 2], [65_536, 2])]
-    monkeypatch.setattr(prepare, "encode_pairs", lambda *_: iter(high))
+    high = [prepare.ragged([row]) for row in ([69_999, 2], [65_536, 2])]
+    monkeypatch.setattr(prepare, "encode_pairs", lambda *_, **__: high)
     pairs = prepare.training_pairs(training, vocabulary, CONFIG)
     assert pairs.source[0].tolist() == [69_999, 2]
     assert pairs.target[0].tolist() == [65_536, 2]
+
+
+def test_a_tokenizer_sees_the_clean_text(tmp_path, monkeypatch):
+    """A line that stands there a thousand times has no pieces of its own."""
+    seen = []
+    train = prepare.vocab.train
+
+    def watched(lines, *arguments):
+        seen[:] = lines
+        return train(iter(seen), *arguments)
+
+    monkeypatch.setattr(prepare.vocab, "train", watched)
+    dirty = corpora(tmp_path, [*LINES, *[("zyx", "wvu")] * 1000, ("", "leer")])
+    prepare.tokenizer(dirty, CONFIG)
+    assert seen == [line for pair in [*LINES, ("zyx", "wvu")] for line in pair]
+    prepare.tokenizer(dirty, dataclasses.replace(CONFIG, deduplicate=False))
+    assert seen.count("zyx") == 1000
+    assert "leer" not in seen
+    prepare.tokenizer(dirty, dataclasses.replace(CONFIG, tokenizer_lines=60))
+    assert len(seen) == 60
+    both = set(zip(seen[::2], seen[1::2], strict=True))
+    assert both <= {*LINES, ("zyx", "wvu")}
+    assert both != set(LINES[:30])
+
+
+def test_a_sampled_tokenizer_is_the_same_from_run_to_run(tmp_path):
+    corpora(tmp_path, [(f"word {i * i}", f"Wort {i**3}") for i in range(400)])
+    code = (
+        "import hashlib, sys; from t2t_jax.config import DataConfig; "
+        "from t2t_jax.data import prepare; from t2t_jax.data.corpus import *; "
+        "config = DataConfig(vocab_size=300, tokenizer_lines=200); "
+        f"corpora = open_corpora('x', 'en', 'de', {str(tmp_path)!r}); "
+        "model = prepare.tokenizer(corpora, config).model; "
+        "print(hashlib.sha256(model).hexdigest())"
+    )
+    digests = set()
+    for seed in "12":
+        environment = os.environ | {
+            "T2T_JAX_CACHE": str(tmp_path / seed), "PYTHONHASHSEED": seed
+        }  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        digests.add(done.stdout)
+    assert len(digests) == 1
+
+
+def test_symbols_are_kept_whole_from_the_text_to_the_arrays(tmp_path):
+    pairs = [(f"<bt><2de>{source}", target) for source, target in LINES]
+    training = corpora(tmp_path, pairs)
+    config = dataclasses.replace(CONFIG, symbols="<bt>,<2de>")
+    vocabulary = prepare.tokenizer(training, config)
+    made = prepare.training_pairs(training, vocabulary, config)
+    assert vocabulary.pieces(pairs[0][0])[:3] == ["▁", "<bt>", "<2de>"]
+    assert vocabulary.decode([made.source[0]]) == [pairs[0][0]]
+    with pytest.raises(UserError, match="config.data.symbols='<bt>,' has an empty"):
+        prepare.tokenizer(training, dataclasses.replace(CONFIG, symbols="<bt>,"))
+
+
+def brought_along(folder, **options):
+    """A tokenizer that someone else has trained, as a config."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=(line for pair in LINES for line in pair),
+        model_writer=model,
+        minloglevel=2,
+        **{"vocab_size": 60, "hard_vocab_limit": False, "pad_id": 3} | options,
+    )
+    (folder / "theirs.model").write_bytes(model.getvalue())
+    return dataclasses.replace(CONFIG, tokenizer="theirs.model", dir=str(folder))
+
+
+def test_a_lossy_tokenizer_is_told(tmp_path, capsys):
+    config = brought_along(tmp_path)
+    prepare.tokenizer(corpora(tmp_path), config)
+    assert capsys.readouterr().err == ""
+    lossy = corpora(tmp_path, [*LINES, ("the  cat", "Katze"), ("cat", "日本")])
+    prepare.tokenizer(lossy, config)
+    told = capsys.readouterr().err
+    assert "theirs.model changes 2 of the first 104 lines" in told
+    assert "'the  cat' into 'the cat'" in told
+
+
+def test_a_tokenizer_that_splits_symbols_is_told(tmp_path):
+    config = dataclasses.replace(brought_along(tmp_path), symbols="<bt>")
+    with pytest.raises(UserError, match="'<bt>', which .*theirs.model splits"):
+        prepare.tokenizer(corpora(tmp_path), config)
+    config = brought_along(tmp_path, user_defined_symbols="<bt>")
+    config = dataclasses.replace(config, symbols="<bt>")
+    assert isinstance(prepare.tokenizer(corpora(tmp_path), config), Vocabulary)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def prepare_anew(tmp_path, name):
+    training = corpora(tmp_path)
+    os.environ["T2T_JAX_CACHE"] = str(tmp_path / name)
+    vocabulary = prepare.tokenizer(training, CONFIG)
+    prepare.training_pairs(training, vocabulary, CONFIG)
+
+
+def test_quick_jobs_show_no_progress(tmp_path, monkeypatch, capsys):
+    prepare_anew(tmp_path, "a")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    prepare_anew(tmp_path, "b")
+    assert sys.stderr.getvalue() == ""
+
+
+def test_where_there_is_no_terminal_lines_tell_of_long_jobs(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(screen, "EVERY", 0)
+    monkeypatch.setattr(cleaning, "CHUNK", 20)
+    prepare_anew(tmp_path, "a")
+    told = capsys.readouterr().err
+    assert re.search(r"^reading: 40 pairs, [\d,]+/s$", told, re.M)
+    assert re.search(r"^encoding: 40 of 50 pairs, [\d,]+/s, 00:00 left$", told, re.M)
+    assert "\r" not in told
+
+
+def test_in_a_terminal_a_bar_comes_and_goes(tmp_path, monkeypatch):
+    monkeypatch.setattr(screen, "SOON", 0)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    prepare_anew(tmp_path, "a")
+    told = sys.stderr.getvalue()
+    assert "reading: " in told
+    assert "training a tokenizer of 320 pieces: 00:00" in told
+    assert "encoding: " in told
+    assert "/50.0" in told
+    assert told.endswith("\r")
+    assert "\n" not in told
+
+
+def test_a_call_that_says_nothing_is_seen_to_go_on(monkeypatch, capsys):
+    monkeypatch.setattr(screen, "EVERY", 0.1)
+    before = threading.active_count()
+    with screen.waiting("thinking"):
+        time.sleep(0.7)
+    assert re.findall("^thinking: 00:00 so far$", capsys.readouterr().err, re.M)
+    assert threading.active_count() == before

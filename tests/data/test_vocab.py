@@ -1,6 +1,11 @@
 """Subwords lose nothing."""
 
+import io
+import re
+
+import numpy as np
 import pytest
+import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,10 +73,171 @@ def test_training_is_deterministic():
     assert vocab.train(TEXT * 10, 310) == vocab.train(TEXT * 10, 310)
 
 
-@pytest.mark.parametrize("size", [100, 30_000])
-def test_a_size_that_does_not_fit_is_told(size):
-    with pytest.raises(UserError, match=f"vocab_size={size} does not fit"):
+@pytest.mark.parametrize(("size", "told"), [(100, "already"), (30_000, "no more than")])
+def test_a_size_that_does_not_fit_is_told_with_the_nearest_that_does(size, told):
+    with pytest.raises(UserError, match=f"vocab_size={size} does not.* {told}") as e:
         vocab.train(TEXT, size)
+    nearest = int(re.search(r"--config.data.vocab_size=(\d+)", str(e.value))[1])
+    assert len(vocab.Vocabulary(vocab.train(TEXT, nearest))) == nearest
+    beyond = nearest + (1 if size > nearest else -1)
+    with pytest.raises(UserError, match=f"vocab_size={nearest} or (less|more)"):
+        vocab.train(TEXT, beyond)
+
+
+@pytest.mark.parametrize("lines", [[], ["", ""]])
+def test_a_text_without_words_is_told(lines):
+    with pytest.raises(UserError, match="no text to train a tokenizer on"):
+        vocab.train(lines, 300)
+
+
+SYMBOLS = ["<bt>", "<2de>", "<2de_AT>", '[a"b]', "the"]
+
+
+@pytest.fixture(scope="module")
+def with_symbols():
+    return vocab.Vocabulary(vocab.train(TEXT * 10, 310, SYMBOLS))
+
+
+@given(st.lists(line | st.sampled_from(SYMBOLS), max_size=9).map("".join))
+def test_symbols_are_one_piece_wherever_they_stand(with_symbols, text):
+    found = re.findall("|".join(sorted(map(re.escape, SYMBOLS), key=len)[::-1]), text)
+    pieces = with_symbols.pieces(text)
+    assert [piece for piece in pieces if piece in SYMBOLS] == found
+    assert with_symbols.decode(with_symbols.encode([text])) == [text]
+    with_symbols.check_symbols(SYMBOLS)
+
+
+def test_without_symbols_they_are_ordinary_text(vocabulary):
+    assert vocabulary.encode(["<bt>"])[0] != vocabulary.encode(["<2de>"])[0]
+    assert "<bt>" not in vocabulary.pieces("<bt> the cat")
+    with pytest.raises(
+        UserError, match="'<bt>', which the tokenizer splits.*--user_de"
+    ):
+        vocabulary.check_symbols(["<bt>"])
+
+
+def test_a_piece_that_is_sometimes_joined_is_no_symbol(vocabulary):
+    """It is a piece inside a word, but not behind a space."""
+    assert vocabulary.pieces("xdog dog")[-2:] == ["dog", "▁dog"]
+    with pytest.raises(UserError, match="'dog', which the tokenizer splits"):
+        vocabulary.check_symbols(["dog"])
+
+
+@pytest.mark.parametrize(
+    ("written", "symbols"),
+    [("", ()), ("<bt>", ("<bt>",)), ("<bt>, <2de>", ("<bt>", "<2de>"))],
+)
+def test_symbols_are_separated_by_commas(written, symbols):
+    assert vocab.parse_symbols(written) == symbols
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("<bt>,,<2de>", "empty symbol"),
+        ("<bt>,", "empty symbol"),
+        (" ", "empty symbol"),
+        ("<b t>", "white space in the symbol '<b t>'"),
+        ("<b\u3000t>", "white space"),
+        ("<b\x00t>", "white space"),
+        ("<bt>,<s>", "'<s>', a piece that every tokenizer has"),
+        ("</s>", "every tokenizer"),
+        ("<unk>", "every tokenizer"),
+        ("<pad>", "every tokenizer"),
+        ("<0x4A>", "every tokenizer"),
+        ("\u2581a", "U\\+2581"),
+        ("a\uf8fe", "U\\+2581"),
+        ("<bt>,<2de>,<bt>", "'<bt>' twice"),
+    ],
+)
+def test_symbols_that_cannot_be_are_told(written, told):
+    with pytest.raises(UserError, match=f"config.data.symbols=.* {told}"):
+        vocab.parse_symbols(written)
+
+
+def model_with(pad, bos, eos, unk):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXT * 10),
+        model_writer=model,
+        vocab_size=40,
+        hard_vocab_limit=False,
+        model_type="unigram",
+        pad_id=pad,
+        bos_id=bos,
+        eos_id=eos,
+        unk_id=unk,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "ids", "pad_bos"),
+    [
+        ("T5", (0, -1, 1, 2), (0, 0)),
+        ("XLM-R", (-1, 1, 2, 0), (1, 1)),
+        ("Marian", (-1, -1, 0, 1), (1, 1)),
+        ("ours", (3, 1, 0, 2), (3, 1)),
+    ],
+)
+def test_pad_and_begin_stand_in_for_each_other(name, ids, pad_bos):
+    vocabulary = vocab.Vocabulary(model_with(*ids))
+    assert (vocabulary.pad, vocabulary.bos) == pad_bos
+    assert vocabulary.eos == ids[2] not in pad_bos
+    encoded = vocabulary.encode(["The old cat"], end=True)
+    assert encoded[0][-1] == vocabulary.eos
+    assert vocabulary.decode(encoded) == ["The old cat"]
+
+
+def test_a_tokenizer_without_end_is_told():
+    with pytest.raises(UserError, match="x.model has no piece for the end.*--eos_id=2"):
+        vocab.Vocabulary(model_with(0, 1, -1, 2), "x.model")
+
+
+@given(st.integers(0, 3000), st.integers(1, 900))
+def test_a_sample_is_in_order_and_as_large_as_it_may_be(count, most):
+    sampled = vocab.sample(iter(range(count)), most)
+    assert len(sampled) == min(count, most)
+    assert sampled == sorted(set(sampled))
+    assert set(sampled) <= set(range(count))
+    assert sampled == vocab.sample(iter(range(count)), most)
+
+
+def test_a_sample_is_even():
+    sampled = vocab.sample(iter(range(100_000)), 10_000)  # cut many times on the way
+    assert len(sampled) == 10_000
+    tenths = np.histogram(sampled, 10, (0, 100_000))[0]
+    assert np.abs(tenths - 1000).max() < 5 * np.sqrt(1000 * 0.9)
+    for period in (2, 3, 7):  # and has no rhythm
+        counts = np.bincount(np.array(sampled) % period)
+        assert np.abs(counts - 10_000 / period).max() < 5 * np.sqrt(10_000 / period)
+
+
+def test_a_sample_takes_little_memory_for_what_it_leaves_out():
+    most, held, largest = 1000, 0, 0
+
+    class Item:
+        def __init__(self):
+            nonlocal held, largest
+            held += 1
+            largest = max(largest, held)
+
+        def __del__(self):
+            nonlocal held
+            held -= 1
+
+    assert len(vocab.sample((Item() for _ in range(50_000)), most)) == most
+    assert largest < 3 * most
+
+
+def test_drained_gives_all_in_order_and_forgets():
+    items = list("abc")
+    stream = vocab.drained(items)
+    assert next(stream) == "a"
+    assert len(items) == 2
+    assert list(stream) == ["b", "c"]
+    assert not items
 
 
 def test_files_that_are_no_tokenizer_are_told(tmp_path):
