@@ -26,13 +26,16 @@ setup(
     python_requires=">=3.11",
     install_requires=[
         "absl-py>=2.1",
+        "etils[epath]>=1.10",
         "flax>=0.12",
+        "importlib_resources>=6.0",  # TFDS downloads need it and do not say so
         "jax>=0.8",
         "ml-collections>=1.0",
         "numpy>=2.0",
         "optax>=0.2.5",
         "orbax-checkpoint>=0.11.25",
         "sacrebleu>=2.5",
+        "sacremoses>=0.1.1",
         "sentencepiece>=0.2.1",
         f"tensorflow-cpu>=2.19; {X86_LINUX}",
         f"tensorflow>=2.19; {OTHERS}",
@@ -44,6 +47,7 @@ setup(
         "test": ["hypothesis>=6.100", "pytest>=8.0", "ruff>=0.12"],
         "cuda": ["jax[cuda12]>=0.8"],
         "tpu": ["jax[tpu]>=0.8"],
+        "gcs": ["gcsfs>=2024.2"],  # brings google-cloud-storage, which Orbax wants
     },
     classifiers=[
         "Intended Audience :: Science/Research",

@@ -1,7 +1,6 @@
 """Scores a workdir: `python -m t2t_jax.evaluate --workdir=DIR --test=PREFIX`."""
 
 import json
-from pathlib import Path
 
 from absl import flags
 
@@ -31,7 +30,7 @@ def main(_):
     if not corpora:
         raise UserError(f"--test={given.test!r} names no test set; want a PREFIX")
     for corpus in distinct(corpora):
-        scores = score_set(translator, corpus, Path(given.workdir).expanduser())
+        scores = score_set(translator, corpus, given.workdir)
         print(json.dumps(scores, indent=2, ensure_ascii=False))
 
 

@@ -10,11 +10,11 @@ import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from etils import epath
 from flax import nnx
 
 from t2t_jax import workdir as workdirs
@@ -99,11 +99,12 @@ class Translator:
 
     @classmethod
     def load(
-        cls, workdir: str | Path, checkpoint: str | int | None = None
+        cls, workdir: epath.PathLike, checkpoint: str | int | None = None
     ) -> "Translator":
         """Loads a workdir for translation. Runs no code of it.
 
         Args:
+          workdir: a folder, or gs://BUCKET/FOLDER.
           checkpoint: `average` (of the last `config.decode.average` checkpoints,
             section 6.1), `average:N` of the last N, `last`, `best` (of all
             evaluations, by dev BLEU) or a step; `config.decode.checkpoint` where not
@@ -112,7 +113,7 @@ class Translator:
         Raises:
           UserError: not a workdir, or no such checkpoint.
         """
-        workdir = Path(workdir).expanduser()
+        workdir = workdirs.path(workdir)
         config = workdirs.read_config(workdir)
         vocabulary = workdirs.read_vocabulary(workdir)
         model = build(config.model, len(vocabulary))
@@ -182,13 +183,20 @@ class Translator:
         return results
 
     def _sources(self, lines, first_line: int, tell) -> list[list[int]]:
-        """Ids of each line with EOS, cut (with a warning) where they are too many."""
+        """Ids of each line with EOS, cut (with a warning) where they are too many.
+
+        None of a line without a visible character: it is translated by an empty line.
+        """
         longest = self.config.decode.max_source
         if self.config.model.positions == "learned":  # a bucket and what it may grow to
             room = self.config.model.max_positions - self.config.decode.extra_length
             longest = min(longest, 1 << max(3, room.bit_length() - 1))
         sources = []
-        for number, ids in enumerate(self.vocabulary.encode(lines), first_line):
+        encoded = zip(lines, self.vocabulary.encode(lines), strict=True)
+        for number, (line, ids) in enumerate(encoded, first_line):
+            if not line.strip():
+                sources.append([])
+                continue
             if len(ids) >= longest:
                 tell(
                     "line %d has %d pieces; only the first %d are translated "
@@ -197,8 +205,7 @@ class Translator:
                 )
                 ids = ids[: longest - 1]
             sources.append([*ids, self.vocabulary.eos])
-        visible = [bool(line.strip()) for line in lines]
-        return [ids if seen else [] for ids, seen in zip(sources, visible, strict=True)]
+        return sources
 
     def _batches(self, sources: list[list[int]]) -> Iterator[tuple[list[int], int]]:
         """Rows of similar length with their bucket: 32, 64, 128, ... positions."""
@@ -250,8 +257,11 @@ class Translator:
             found.ended_bn[row][kept].tolist(),
             strict=True,
         )
-        # One line in, one line out, whatever bytes a model puts together.
-        return [Hypothesis(text.replace("\n", " "), *rest) for text, *rest in numbers]
+        # One line in, one line out, whatever bytes a model puts together and whichever
+        # of Unicode's line ends a reader of the output goes by.
+        return [
+            Hypothesis(" ".join(text.splitlines()), *rest) for text, *rest in numbers
+        ]
 
 
 def _check(beam: int, nbest: int) -> None:
@@ -265,7 +275,7 @@ def _check(beam: int, nbest: int) -> None:
 
 
 def chosen_steps(
-    workdir: Path, config: Config, checkpoint: str | int | None = None
+    workdir: epath.PathLike, config: Config, checkpoint: str | int | None = None
 ) -> list[int]:
     """The steps that a choice of checkpoint means in a workdir, ascending.
 

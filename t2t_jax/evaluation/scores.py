@@ -2,10 +2,10 @@
 
 import hashlib
 import json
-from pathlib import Path
 
 import jax
 import numpy as np
+from etils import epath
 
 from t2t_jax import __version__
 from t2t_jax import workdir as workdirs
@@ -13,7 +13,7 @@ from t2t_jax.data.corpus import Corpus
 from t2t_jax.data.prepare import small_pairs
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.errors import UserError
-from t2t_jax.evaluation.bleu import corpus_scores
+from t2t_jax.evaluation.bleu import corpus_scores, tokenized_scores
 from t2t_jax.model.transformer import Parameters, compute_dtype
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.training.step import compile_steps
@@ -34,7 +34,7 @@ def distinct(corpora: list[Corpus]) -> list[Corpus]:
     return corpora
 
 
-def score_set(translator: Translator, corpus: Corpus, workdir: Path) -> dict:
+def score_set(translator: Translator, corpus: Corpus, workdir: epath.PathLike) -> dict:
     """Translates and scores one set; earlier results of it are kept beside.
 
     Writes `scores/SET.json` and `translations/SET.TARGET`, one line for each line of
@@ -43,8 +43,8 @@ def score_set(translator: Translator, corpus: Corpus, workdir: Path) -> dict:
 
     Returns:
       What `scores/SET.json` holds: `bleu`, `signature`, `chrf`, `chrf_signature`,
-      `perplexity` (per subword, end of sentence included), `lines`, and what they
-      depend on.
+      `bleu_lc_tok` (lower-cased, tokenised), `perplexity` (per subword, end of
+      sentence included), `lines`, and what they depend on.
     """
     sources, references = zip(*corpus.pairs(), strict=True)
     made_from = {
@@ -61,14 +61,16 @@ def score_set(translator: Translator, corpus: Corpus, workdir: Path) -> dict:
         },
     }
     name, target = corpus.name, translator.config.data.target
-    path = Path(workdir) / SCORES / f"{name}.json"
-    lines = Path(workdir) / TRANSLATIONS / f"{name}.{target}"
+    workdir = workdirs.path(workdir)
+    path = workdir / SCORES / f"{name}.json"
+    lines = workdir / TRANSLATIONS / f"{name}.{target}"
     if path.exists() and lines.exists():
         there = json.loads(path.read_text(encoding="utf-8"))
         if all(there.get(key) == value for key, value in made_from.items()):
             return there
     translations = translator.translate(sources)
     scores = corpus_scores(translations, references)
+    scores |= tokenized_scores(translations, references, target)
     scores["perplexity"] = perplexity(
         translator, list(zip(sources, references, strict=True))
     )

@@ -7,15 +7,15 @@
 A run continues from the first kind; a translator reads the others.
 """
 
-import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from etils import epath
 
+from t2t_jax import workdir as workdirs
 from t2t_jax.data.feeding import Position
 from t2t_jax.errors import UserError
 from t2t_jax.model.transformer import Parameters
@@ -34,8 +34,8 @@ class Progress(NamedTuple):
 class Checkpoints:
     """The checkpoints of a run, for the run that writes them."""
 
-    def __init__(self, workdir: Path, keep_parameters: int):
-        folder = Path(workdir).absolute() / "checkpoints"
+    def __init__(self, workdir: epath.PathLike, keep_parameters: int):
+        folder = _folder(workdir)
         kept = ("state", KEEP_STATES), ("parameters", keep_parameters), ("best", 1)
         self._states, self._parameters, self._best = (
             ocp.CheckpointManager(
@@ -100,22 +100,32 @@ class Checkpoints:
             manager.close()
 
 
-def parameter_steps(workdir: Path, kind: str = "parameters") -> list[int]:
-    """The steps whose parameters are kept, ascending; `kind` may be `best`."""
-    folder = Path(workdir) / "checkpoints" / kind
-    if not folder.is_dir():
-        return []
-    return sorted(int(f.name) for f in folder.iterdir() if re.fullmatch(r"\d+", f.name))
+def _folder(workdir: epath.PathLike) -> epath.Path:
+    """Where checkpoints are; on disk absolute, as Orbax wants it."""
+    folder = workdirs.path(workdir) / "checkpoints"
+    return folder.absolute() if workdirs.on_disk(folder) else folder
 
 
-def read_parameters(workdir: Path, step: int, shapes: Parameters) -> Parameters:
+def parameter_steps(workdir: epath.PathLike, kind: str = "parameters") -> list[int]:
+    """The steps whose parameters are kept, ascending; `kind` may be `best`.
+
+    A checkpoint that is still being written is not among them. Orbax knows which: on
+    disk it has another name, in a bucket it lacks a last file.
+    """
+    names = ocp.path.step.standard_name_format()
+    return sorted(found.step for found in names.find_all(_folder(workdir) / kind))
+
+
+def read_parameters(
+    workdir: epath.PathLike, step: int, shapes: Parameters
+) -> Parameters:
     """The parameters of one step, as NumPy arrays of the model's `shapes`.
 
     Raises:
       UserError: there is no such checkpoint, or it is of a model of other shapes.
     """
     kinds = {kind: parameter_steps(workdir, kind) for kind in ("parameters", "best")}
-    folder = Path(workdir).absolute() / "checkpoints"
+    folder = _folder(workdir)
     for kind, steps in kinds.items():
         if step in steps:
             folder /= kind
@@ -144,7 +154,9 @@ def _paired(tree, shapes):
         yield jax.tree_util.keystr(path), (got, wanted)
 
 
-def average(workdir: Path, steps: Sequence[int], shapes: Parameters) -> Parameters:
+def average(
+    workdir: epath.PathLike, steps: Sequence[int], shapes: Parameters
+) -> Parameters:
     """The mean of the parameters of some steps (section 6.1), read one at a time.
 
     Summed in float64, so that the order of the steps does not matter.

@@ -7,12 +7,52 @@ a line; TensorBoard files, written without TensorFlow.
 import json
 import math
 import sys
-from pathlib import Path
 
 import tensorboardX
 import tqdm
+from etils import epath
+from tensorboardX.record_writer import register_writer_factory
 
 from t2t_jax.screen import say
+from t2t_jax.workdir import on_disk
+
+
+class _Grown:
+    """A file that grows in a bucket, where none can: written anew at every flush."""
+
+    def __init__(self, path: epath.Path, content: bytes = b""):
+        self._path, self._content = path, bytearray(content)
+
+    def write(self, more: bytes) -> None:
+        self._content += more
+
+    def flush(self) -> None:
+        self._path.write_bytes(bytes(self._content))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _Events(_Grown):
+    """A TensorBoard file in a bucket, as tensorboardX asks for it.
+
+    Its own for gs:// ends, at the first upload that fails, the thread that uploads, and
+    the run then waits for that thread without end.
+    """
+
+    @classmethod
+    def open(cls, path: str) -> "_Events":
+        return cls(epath.Path(path))
+
+    @staticmethod
+    def directory_check(path: str) -> None:
+        """A bucket has no folders to make."""
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except Exception as e:  # the next flush has all that this one would have
+            say(f"warning: {self._path} could not be written: {e}")
 
 
 class JsonLines:
@@ -22,21 +62,20 @@ class JsonLines:
     already holds is not written twice. Half a line left by a crash is cut off.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: epath.PathLike):
         self._last: dict[str, int] = {}  # kind -> last step
         self.dev: list[dict] = []  # the entries of kind `dev`, in order
-        whole = 0
-        if path.exists():
-            with open(path, "rb") as f:
-                for line in f:
-                    if not line.endswith(b"\n"):
-                        break
-                    whole += len(line)
-                    entry = json.loads(line)
-                    self._remember(entry)
+        path = epath.Path(path)
+        content = path.read_bytes() if path.exists() else b""
+        whole = content[: content.rfind(b"\n") + 1]
+        for line in whole.splitlines():
+            self._remember(json.loads(line))
+        if not on_disk(path):
+            self._file = _Grown(path, whole)
+            return
         self._file = path.open("ab")
-        if self._file.tell() != whole:
-            self._file.truncate(whole)
+        if content != whole:
+            self._file.truncate(len(whole))
 
     def write(self, step: int, kind: str, values: dict[str, float]) -> bool:
         """Writes one object; False if this step of this kind is there already."""
@@ -67,11 +106,14 @@ class JsonLines:
 class Watch:
     """Tells of a run on the screen and in the workdir's files."""
 
-    def __init__(self, workdir: Path, first_step: int, steps: int):
+    def __init__(self, workdir: epath.PathLike, first_step: int, steps: int):
+        workdir = epath.Path(workdir)
         self._lines = JsonLines(workdir / "metrics.jsonl")
-        self._board = tensorboardX.SummaryWriter(
+        register_writer_factory("gs", _Events)
+        self._make_board = lambda: tensorboardX.SummaryWriter(
             str(workdir / "tensorboard"), purge_step=first_step + 1, flush_secs=30
         )
+        self._board = None  # until there is a metric: a finished run adds no file
         self._bar = tqdm.tqdm(
             total=steps,
             initial=first_step,
@@ -85,6 +127,7 @@ class Watch:
     def record(self, step: int, kind: str, values: dict[str, float]) -> None:
         """Keeps metrics of a step; `kind` is `train` or `dev`."""
         if self._lines.write(step, kind, values):
+            self._board = self._board or self._make_board()
             for name, value in values.items():
                 self._board.add_scalar(f"{kind}/{name}", value, step)
 
@@ -117,5 +160,6 @@ class Watch:
     def close(self) -> None:
         """Ends the bar and the files."""
         self._bar.close()
-        self._board.close()
+        if self._board:
+            self._board.close()
         self._lines.close()

@@ -51,6 +51,11 @@ def test_outside_a_terminal_progress_is_lines(tmp_path, capsys):
     assert list((tmp_path / "tensorboard").iterdir())
 
 
+def test_without_a_metric_no_tensorboard_file_is_added(tmp_path):
+    Watch(tmp_path, 100, 100).close()
+    assert not (tmp_path / "tensorboard").exists()
+
+
 def test_what_is_not_a_number_is_null(tmp_path):
     lines = JsonLines(tmp_path / "metrics.jsonl")
     lines.write(1, "train", {"loss": float("nan"), "gradient_norm": float("inf")})

@@ -1,0 +1,415 @@
+"""Workdirs anywhere: paths as people write them, and runs in a bucket.
+
+The bucket here is a folder that takes only what Google Cloud Storage takes: whole
+objects. It has no folders, nothing is renamed or grows, and what is half written is not
+there.
+"""
+
+import io
+import json
+import os
+import shutil
+import sys
+import types
+from pathlib import Path
+
+import fsspec
+import jax
+import pytest
+from etils.epath import backend, gpath
+from orbax.checkpoint._src.path import gcs_utils
+
+from t2t_jax import Translator, UserError, train
+from t2t_jax import workdir as workdirs
+from t2t_jax.config import Config, ModelConfig
+from t2t_jax.evaluation.scores import score_set
+from t2t_jax.model.transformer import build
+from t2t_jax.parallel.mesh import make_mesh
+from t2t_jax.training.checkpoint import (
+    Checkpoints,
+    Progress,
+    average,
+    parameter_steps,
+)
+from t2t_jax.training.metrics import JsonLines, Watch
+from t2t_jax.training.step import compile_steps
+from tests.small_run import assert_same, config_for
+
+
+class Killed(BaseException):
+    """The machine is gone."""
+
+
+class Bucket(backend.Backend):
+    """What epath asks of a bucket."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.lives = None  # changes before the machine is gone; without end
+        self.broken = False
+
+    def file(self, path):
+        scheme, _, name = os.fspath(path).partition("://")
+        assert scheme == "gs"
+        return self.folder / name
+
+    def names(self):
+        """Every object, without the bucket's name."""
+        return sorted(
+            str(f.relative_to(self.folder / "bucket"))
+            for f in self.folder.rglob("*")
+            if f.is_file()
+        )
+
+    def _change(self):
+        if self.broken:
+            raise OSError("503")
+        if self.lives == 0:
+            raise Killed
+        if self.lives is not None:
+            self.lives -= 1
+
+    def open(self, path, mode):
+        file = self.file(path)
+        if "r" in mode:
+            return open(file, mode)
+        assert "w" in mode, f"an object cannot grow: {mode}"
+        bucket = self
+
+        class Upload(io.BytesIO if "b" in mode else io.StringIO):
+            def close(self):
+                if not self.closed:
+                    bucket._change()
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    content = self.getvalue()
+                    file.write_bytes(content if "b" in mode else content.encode())
+                super().close()
+
+        return Upload()
+
+    def exists(self, path):
+        return self.file(path).is_file() or self.isdir(path)
+
+    def isdir(self, path):
+        return any(f.is_file() for f in self.file(path).rglob("*"))
+
+    def glob(self, path):
+        found = self.folder.glob(str(self.file(path).relative_to(self.folder)))
+        names = (f"gs://{f.relative_to(self.folder)}" for f in found)
+        return [name for name in names if self.exists(name)]
+
+    def listdir(self, path):
+        return [Path(name).name for name in self.glob(f"{os.fspath(path)}/*")]
+
+    def makedirs(self, path, *, exist_ok=False, mode=None):
+        """A bucket has no folders."""
+
+    mkdir = makedirs
+
+    def remove(self, path):
+        self._change()
+        self.file(path).unlink()
+
+    def rmtree(self, path):
+        self._change()
+        shutil.rmtree(self.file(path))
+
+    def stat(self, path):
+        return backend.os_backend.stat(self.file(path))
+
+    def _cannot(self, *arguments, **options):
+        raise AssertionError("a bucket cannot do this at once")
+
+    rename = replace = copy = walk = _cannot
+
+
+class Client:
+    """What Orbax and `workdir.path` ask of google-cloud-storage."""
+
+    asked = 0
+
+    def get_bucket(self, name, **options):
+        Client.asked += 1
+        if name != "bucket":
+            raise LookupError(f"404 {name}")
+        return types.SimpleNamespace()
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory):
+    """A bucket named gs://bucket."""
+    made = Bucket(tmp_path_factory.mktemp("cloud"))
+    storage = types.SimpleNamespace(Client=Client)
+    modules = {
+        "gcsfs": types.ModuleType("gcsfs"),
+        "google.cloud": types.SimpleNamespace(storage=storage),
+        "google.cloud.storage": storage,
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, module in modules.items():
+            patch.setitem(sys.modules, name, module)
+        patch.setattr(gpath, "_is_tf_installed", lambda: False)
+        patch.setitem(gpath._PREFIX_TO_BACKEND, "gs", made)
+        # Arrays go another way than epath's: TensorStore would go to Google.
+        patch.setattr(
+            gcs_utils,
+            "get_kvstore_for_gcs",
+            lambda path: {"driver": "file", "path": str(made.file(path))},
+        )
+        gcs_utils.get_bucket.cache_clear()
+        workdirs._reach.cache_clear()
+        yield made
+    gcs_utils.get_bucket.cache_clear()
+    workdirs._reach.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("runs/tiny", "runs/tiny"),
+        (Path("runs/tiny"), "runs/tiny"),
+        ("/runs/tiny/", "/runs/tiny"),
+        ("~/tiny", str(Path.home() / "tiny")),
+        ("gs://bucket/runs/tiny", "gs://bucket/runs/tiny"),
+        ("gs://bucket/runs//tiny/", "gs://bucket/runs/tiny"),
+        ("gs://bucket/~/tiny", "gs://bucket/~/tiny"),
+        ("gs://bucket", "gs://bucket"),
+    ],
+)
+def test_a_path_is_what_a_person_means(bucket, given, meant):
+    found = workdirs.path(given)
+    assert str(found) == str(workdirs.path(found)) == meant
+    assert workdirs.on_disk(found) == (not meant.startswith("gs://"))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("hdfs://name/run", "want a folder or gs://BUCKET/FOLDER"),
+        ("s3://bucket/run", "want a folder or gs://BUCKET/FOLDER"),
+        ("gs:///run", "want a folder or gs://BUCKET/FOLDER"),
+        (Path("gs://bucket/run"), "give a bucket as text, 'gs://bucket/run'"),
+        ("gs://nobody/run", "gs://nobody cannot be used from here: 404 nobody"),
+        ("gs://bucket/nothing", "gs://bucket/nothing is not a workdir"),
+    ],
+)
+def test_a_place_that_is_no_workdir_is_told(bucket, text, given, told):
+    with pytest.raises(UserError, match=told):
+        Translator.load(given)
+    with pytest.raises(UserError, match=told):
+        train(config_for(text, train={"init_from": os.fspath(given)}), "gs://bucket/x")
+    if "is not a workdir" not in told:
+        with pytest.raises(UserError, match=told):
+            train(config_for(text), given)
+
+
+def test_what_a_bucket_needs_is_told(bucket, monkeypatch):
+    workdirs._reach.cache_clear()
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    with pytest.raises(UserError, match="pip install gcsfs"):
+        workdirs.path("gs://bucket/run")
+
+
+def test_a_bucket_is_asked_for_once_and_again_where_it_was_not_there(bucket):
+    workdirs._reach.cache_clear()
+    before = Client.asked
+    for _ in range(3):
+        workdirs.path("gs://bucket/run")
+    assert Client.asked == before + 1
+    # A process that runs for long sees what others write there.
+    assert fsspec.config.conf["gcs"]["use_listings_cache"] is False
+    for _ in range(2):
+        with pytest.raises(UserError):
+            workdirs.path("gs://nobody/run")
+    assert Client.asked == before + 3
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def place(request, tmp_path):
+    """A new workdir on disk, and one in a bucket."""
+    if request.param == "disk":
+        return workdirs.path(tmp_path / "work")
+    bucket = request.getfixturevalue("bucket")
+    bucket.lives, bucket.broken = None, False
+    return workdirs.path(f"gs://bucket/{tmp_path.name}")
+
+
+def test_metrics_survive_a_resume_wherever_they_are(place):
+    def read():
+        return (place / "metrics.jsonl").read_text().splitlines()
+
+    place.mkdir(parents=True, exist_ok=True)
+    lines = JsonLines(place / "metrics.jsonl")
+    lines.write(1, "train", {"loss": 3.0})
+    lines.write(1, "dev", {"bleu": 4.0})
+    first = read()  # not closed: what is written is there
+    assert len(first) == 2
+    lines = JsonLines(place / "metrics.jsonl")
+    assert [entry["bleu"] for entry in lines.dev] == [4.0]
+    assert not lines.write(1, "train", {"loss": 9.0})
+    lines.write(2, "train", {"loss": 2.0})
+    lines.close()
+    assert read()[:2] == first
+    assert json.loads(read()[2]) == {"step": 2, "kind": "train", "loss": 2.0}
+
+
+def test_tensorboard_that_cannot_be_written_does_not_end_a_run(bucket, capsys):
+    values = {"loss": 1.5}
+    workdir = workdirs.path("gs://bucket/board")
+    watch = Watch(workdir, 0, 100)
+    write = watch._lines.write
+    watch._lines.write = lambda *_: bucket.broken or write(*_)  # that one has to be
+    bucket.broken = True
+    watch.record(1, "train", values)
+    watch._board.flush()
+    for step in range(2, 50):  # more than tensorboardX holds back
+        watch.record(step, "train", values)
+    assert "could not be written: 503" in capsys.readouterr().err
+    bucket.broken = False
+    watch.record(50, "train", values)
+    watch.close()
+    (file,) = (workdir / "tensorboard").iterdir()
+    assert file.read_bytes().count(b"train/loss") == 50
+
+
+def contents(bucket):
+    return {(bucket.folder / "bucket" / name).read_bytes() for name in bucket.names()}
+
+
+@pytest.mark.parametrize("lives", range(5))
+def test_nothing_is_lost_wherever_the_machine_is_gone(bucket, tmp_path, lives):
+    folder = workdirs.path(f"gs://bucket/{tmp_path.name}")
+    files = folder / "scores/a.json", folder / "translations/a.de"
+    for number, file in enumerate(files):
+        workdirs.write_atomically(file, f"{tmp_path} {number}".encode())
+    (folder / "scores/a.1.json").write_text("older")
+    before = contents(bucket)
+    bucket.lives = lives
+    try:
+        workdirs.keep_earlier(*files)
+        assert lives == 4
+    except Killed:
+        pass
+    finally:
+        bucket.lives = None
+    assert contents(bucket) == before
+    workdirs.keep_earlier(*files)
+    assert contents(bucket) == before
+    assert not any(file.exists() for file in files)
+
+
+def test_earlier_files_move_together_wherever_they_are(place):
+    for name in ("a.json", "b.de"):
+        workdirs.write_atomically(place / name, name.encode())
+    workdirs.write_atomically(place / "b.1.de", b"older")
+    workdirs.keep_earlier(place / "a.json", place / "b.de", place / "none.txt")
+    there = {file.name: file.read_bytes() for file in place.iterdir()}
+    assert there == {"a.2.json": b"a.json", "b.2.de": b"b.de", "b.1.de": b"older"}
+
+
+def test_a_checkpoint_that_is_not_yet_whole_is_none(place):
+    config = Config(model=ModelConfig(layers=1, width=8, heads=2, hidden=8))
+    model = build(config.model, 11)
+    steps = compile_steps(model, config, make_mesh(), bos=1)
+
+    def save(*numbers):
+        checkpoints = Checkpoints(place, 3)
+        for number in numbers:
+            state = steps.init()
+            state = state._replace(step=state.step + number)
+            checkpoints.save(state, Progress(), average=True)
+        checkpoints.close()
+
+    save(1, 2)
+    assert parameter_steps(place) == [1, 2]
+    for kind in ("parameters", "state"):  # killed before the last thing that is written
+        saved = place / "checkpoints" / kind / "2"
+        if workdirs.on_disk(place):
+            saved.rename(saved.with_name("2.orbax-checkpoint-tmp"))
+        else:
+            (saved / "commit_success.txt").unlink()
+    assert parameter_steps(place) == [1]
+    checkpoints = Checkpoints(place, 3)
+    assert int(checkpoints.restore(steps.shapes)[0].step) == 1
+    checkpoints.close()
+    save(2)
+    assert parameter_steps(place) == [1, 2]
+    assert_same(average(place, [2], model.shapes), average(place, [1], model.shapes))
+
+
+@pytest.fixture(scope="module")
+def clouded(bucket, text):
+    """A run in a bucket that was stopped and continued."""
+    bucket.lives, bucket.broken = None, False
+    for steps in (7, 12):
+        scores = train(config_for(text, train={"steps": steps}), "gs://bucket/run")
+    return workdirs.path("gs://bucket/run"), scores
+
+
+def test_a_run_in_a_bucket_leaves_what_it_leaves_on_disk(bucket, clouded, text):
+    on_disk = bucket.folder.parent / "on_disk"
+    for steps in (7, 12):
+        scores = train(config_for(text, train={"steps": steps}), on_disk)
+    workdir, scores_there = clouded
+    assert scores_there == scores
+
+    def kept(names):  # names that are the same in every run
+        return {n for n in names if "/d/" not in n and "tfevents" not in n}
+
+    here = {str(f.relative_to(on_disk)) for f in on_disk.rglob("*") if f.is_file()}
+    there = {n.removeprefix("run/") for n in bucket.names() if n.startswith("run/")}
+    last = {n for n in there if n.endswith("/commit_success.txt")}
+    assert kept(there) - last == kept(here) - last
+    assert any("tfevents" in name for name in there)
+    for name in sorted(kept(here)):
+        if "checkpoints" not in name and name != "metrics.jsonl":
+            assert (workdir / name).read_bytes() == (on_disk / name).read_bytes(), name
+
+    def metrics(folder):
+        lines = (folder / "metrics.jsonl").read_text().splitlines()
+        return [
+            {k: v for k, v in json.loads(line).items() if "second" not in k}
+            for line in lines
+        ]
+
+    assert metrics(workdir) == metrics(on_disk)
+    for choice in ("average", "last", "best"):
+        translators = [Translator.load(w, choice) for w in (str(workdir), on_disk)]
+        assert translators[0].steps == translators[1].steps
+        assert_same(*(jax.device_get(t.parameters) for t in translators))
+
+
+def test_a_finished_run_in_a_bucket_stays_as_it_is(bucket, clouded, text, capsys):
+    workdir, scores = clouded
+    before = {n: (bucket.folder / "bucket" / n).stat() for n in bucket.names()}
+    assert train(config_for(text), str(workdir)) == scores
+    assert "gs://bucket/run is finished: 12 of 12" in capsys.readouterr().err
+    after = {n: (bucket.folder / "bucket" / n).stat() for n in bucket.names()}
+    assert [(n, s.st_mtime_ns) for n, s in before.items()] == [
+        (n, s.st_mtime_ns) for n, s in after.items()
+    ]
+    with pytest.raises(UserError, match="gs://bucket/run was made with another config"):
+        train(config_for(text, model={"width": 64}), str(workdir))
+
+
+def test_a_run_starts_from_one_in_a_bucket(clouded, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    start = {"init_from": "gs://bucket/run", "steps": 1, "save_every": 1}
+    start |= {"eval_every": 9, "peak_learning_rate": 1e-30}  # changes nothing
+    config = config_for(text, data={"test": "", "dev": ""}, train=start)
+    for workdir in ("gs://bucket/tuned", "tuned"):
+        train(config, workdir)
+        translators = [Translator.load(w) for w in ("gs://bucket/run", workdir)]
+        assert_same(*(jax.device_get(t.parameters) for t in translators))
+    assert [f.name for f in tmp_path.iterdir()] == ["tuned"]  # and no folder gs:
+
+
+def test_a_set_is_scored_into_a_bucket_and_arrays_stay_at_home(bucket, clouded, text):
+    from t2t_jax.data.corpus import open_corpus
+
+    translator = Translator.load("gs://bucket/run")
+    scores = score_set(
+        translator, open_corpus("dev", "en", "de", str(text)), "gs://bucket/run"
+    )
+    assert json.loads((clouded[0] / "scores/dev.json").read_text()) == scores
+    assert not [n for n in bucket.names() if n.endswith((".tokens", ".npy"))]
