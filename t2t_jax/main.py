@@ -64,7 +64,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
     _check_shapes(config, plan)
     for corpus in tests:  # a mistake in them is told now, not after training
         collections.deque(corpus.pairs(), maxlen=0)
-    workdirs.store(workdir, config, vocabulary, pairs.key)  # from here on it is a run
+    workdirs.store(workdir, config, vocabulary, prepare.summary(pairs))  # now a run
     _introduce(config, workdir, model, vocabulary, pairs, plan, dev_lines)
 
     evaluate = DevTranslations(config, vocabulary, model, dev_lines)

@@ -1,7 +1,8 @@
 """A workdir: everything a run leaves, and all that a translator needs.
 
 config.json        the experiment, as data
-training_text.json a hash of the training text, which must not change under a run
+training_text.json a hash of the training text as it was prepared, which must not change
+                   under a run; what cleaning left out of it
 tokenizer.model    SentencePiece
 checkpoints/       training/checkpoint.py
 metrics.jsonl      one object a line; tensorboard/ draws the same
@@ -156,12 +157,12 @@ def changes(workdir: epath.PathLike, config: Config) -> dict:
 
 
 def store(
-    workdir: epath.PathLike, config: Config, vocabulary: Vocabulary, text: str
+    workdir: epath.PathLike, config: Config, vocabulary: Vocabulary, text: dict
 ) -> None:
     """Writes what makes a folder a workdir, the config last.
 
     Args:
-      text: a hash of the training text as it is prepared.
+      text: of `prepare.summary`; its `prepared` is a hash.
 
     Raises:
       UserError: the run was begun with another training text.
@@ -169,14 +170,14 @@ def store(
     workdir = path(workdir)
     begun = workdir / "training_text.json"
     if (workdir / "config.json").exists() and begun.exists():
-        if json.loads(begun.read_text())["prepared"] != text:
+        if json.loads(begun.read_text())["prepared"] != text["prepared"]:
             raise UserError(
                 f"the training text of {workdir} is not what it was when the run "
-                "began, so the run cannot go on as one; put the text back, or give "
-                "another --workdir"
+                "began, or another version of t2t_jax prepared it then, so the run "
+                "cannot go on as one; put the text back, or give another --workdir"
             )
     for name, content in (
-        ("training_text.json", json.dumps({"prepared": text}).encode() + b"\n"),
+        ("training_text.json", json.dumps(text, indent=2).encode() + b"\n"),
         ("tokenizer.model", vocabulary.model),
         ("config.json", fields.to_json(config).encode()),
     ):

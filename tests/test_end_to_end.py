@@ -28,6 +28,9 @@ def test_a_workdir_is_all_there(trained):
         *("checkpoints", "metrics.jsonl"),
         *("tensorboard", "scores", "translations"),
     }
+    text = json.loads((workdir / "training_text.json").read_text())
+    assert (text["read"], text["kept"]) == (300, 300)
+    assert set(text["left_out"]) == {"empty", "duplicate", "too long", "length ratio"}
     metrics = [json.loads(line) for line in (workdir / "metrics.jsonl").open()]
     assert [(m["step"], m["kind"]) for m in metrics] == [
         *(

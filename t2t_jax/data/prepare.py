@@ -266,6 +266,12 @@ def _read_pairs(folder: Path) -> Pairs:
     )
 
 
+def summary(pairs: Pairs) -> dict:
+    """What became of the training text, as a workdir keeps it."""
+    counts = {"read": pairs.read, "kept": len(pairs), "left_out": pairs.dropped}
+    return {"prepared": pairs.key, **counts}
+
+
 def report(pairs: Pairs) -> list[str]:
     """What became of the training text, in lines for a person."""
     left_out = ", ".join(f"{n:,} {rule}" for rule, n in pairs.dropped.items() if n)
