@@ -24,5 +24,5 @@ def get_config():
         save_every=250,
         dev_lines=300,
     )
-    config.decode.update(beam=5, average=10)
+    config.decode.beam = 5
     return config

@@ -55,7 +55,7 @@ class DataConfig:
     target: str = _field("de")
     dir: str = _field("", safe=True)  # relative prefixes start here
     train: str = _field("")
-    dev: str = _field("", safe=True)
+    dev: str = _field("")  # BLEU of two dev sets is not to be compared
     test: str = _field("", safe=True)
     vocab_size: int = _field(37_000, low=8)  # joint pieces, special ones included
     tokenizer: str = _field("")  # an existing SentencePiece model, not a new one
@@ -91,7 +91,7 @@ class TrainConfig:
     log_every: int = _field(100, low=1, safe=True)  # steps
     eval_every: int = _field(1_500, low=1, safe=True)  # steps
     save_every: int = _field(1_500, low=1)  # steps; what is averaged depends on it
-    dev_lines: int = _field(500, low=0, safe=True)  # translated at an evaluation
+    dev_lines: int = _field(500, low=0)  # the first, translated at an evaluation
     max_skipped: int = _field(10, low=1, safe=True)  # non-finite gradients in a row
 
 
@@ -150,11 +150,15 @@ class Config:
                 f"config.data.max_ratio={self.data.max_ratio}; want at least 1 (longer "
                 "side / shorter side), or 0 to leave nothing out for its lengths"
             )
-        if self.train.patience and not (self.data.dev and self.train.dev_lines):
-            raise UserError(
-                f"config.train.patience={self.train.patience} waits for a better dev "
-                "BLEU; name config.data.dev and let config.train.dev_lines be above 0"
-            )
+        for name, wanted in (
+            (f"train.patience={self.train.patience}", self.train.patience > 0),
+            ("decode.checkpoint='best'", self.decode.checkpoint == "best"),
+        ):
+            if wanted and not (self.data.dev and self.train.dev_lines):
+                raise UserError(
+                    f"config.{name} goes by dev BLEU; name config.data.dev and let "
+                    "config.train.dev_lines be above 0"
+                )
         if self.data.source == self.data.target:
             raise UserError(
                 f"config.data.source and config.data.target are both "

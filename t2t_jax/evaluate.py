@@ -16,8 +16,8 @@ def define_flags():
     flags.DEFINE_string(
         "test",
         None,
-        "PREFIX of two text files, such as news for news.en and news.de (or .gz), or "
-        "grammar:SPLIT; several with commas.",
+        "PREFIX of two text files, such as news for news.en and news.de (or .gz), "
+        "seen from here; or tfds:NAME:SPLIT; or grammar:SPLIT; several with commas.",
         required=True,
     )
 

@@ -55,15 +55,17 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
     _check_start(workdir, config)
     for name, (old, new, _) in workdirs.changes(workdir, config).items():
         say(f"changed since this workdir was made: {name} {old!r} -> {new!r}")
+    # A mistake in these is told now, not after an hour of preparing or training.
+    dev_lines = [pair for corpus in dev for pair in corpus.pairs()]
+    for corpus in tests:
+        collections.deque(corpus.pairs(), maxlen=0)
+    feeder_name(config.data)
     vocabulary = _vocabulary(workdir, training, config)
     pairs = prepare.training_pairs(training, vocabulary, config.data)
-    dev_lines = [pair for corpus in dev for pair in corpus.pairs()]
     dev_pairs = prepare.small_pairs(dev_lines, vocabulary) if dev_lines else None
     model = build(config.model, len(vocabulary))
     plan = plan_for(pairs, config.data, config.train.seed, epoch=0)
     _check_shapes(config, plan)
-    for corpus in tests:  # a mistake in them is told now, not after training
-        collections.deque(corpus.pairs(), maxlen=0)
     workdirs.store(workdir, config, vocabulary, prepare.summary(pairs))  # now a run
     _introduce(config, workdir, model, vocabulary, pairs, plan, dev_lines)
 
@@ -84,6 +86,11 @@ def _check_start(workdir: Path, config: Config) -> None:
     theirs = workdirs.read_config(source)
     chosen_steps(source, theirs, config.train.init_checkpoint)
     free = {"model.dropout", "model.dtype", "model.attention"}  # make no other weights
+    if config.model.positions != "learned":
+        free.add("model.max_positions")
+    ways = [f"{data.source}-{data.target}" for data in (theirs.data, config.data)]
+    if ways[0] != ways[1]:
+        say(f"{source} translates {ways[0]}, this run will {ways[1]}")
     changed = fields.differences(Config(model=theirs.model), Config(model=config.model))
     told = "".join(
         f"\n  --config.{name}={old!r} there, {new!r} here"
@@ -121,7 +128,6 @@ def _open(config: Config) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
 
 def _check_shapes(config: Config, plan: Plan) -> None:
     """Tells before the first step of batches that could not be trained."""
-    feeder_name(config.data)
     for shape in plan.shapes:
         check_rows(shape.rows, len(jax.devices()))
         longest = max(shape.source, shape.target)
@@ -151,7 +157,10 @@ def _vocabulary(workdir: Path, training: list[Corpus], config: Config) -> Vocabu
                 f"config.train.init_from={config.train.init_from}, whose embeddings "
                 "mean nothing for other pieces; leave config.data.tokenizer out"
             )
-    vocabulary.check_symbols(parse_symbols(config.data.symbols))
+    vocabulary.check_symbols(
+        parse_symbols(config.data.symbols),
+        "leave it out, or start from a run that was trained with it",
+    )
     say(f"the tokenizer is that of {config.train.init_from}")
     return vocabulary
 
@@ -234,7 +243,7 @@ def _table_row(corpus: Corpus, score: dict) -> str:
     )
     if not isinstance(corpus, GrammarCorpus):
         return row + f"   (lower-cased, tokenised: BLEU {score['bleu_lc_tok']:.1f})"
-    if isinstance(corpus, GrammarCorpus) and corpus.source == "en":
+    if corpus.source == "en":
         sources, references = zip(*corpus.pairs(), strict=True)
         words = [word_for_word(line) for line in sources]
         row += (

@@ -148,7 +148,8 @@ def test_every_preset_builds_without_memory(name):
         ({"data": {"source": "de"}}, "are both 'de'"),
         ({"data": {"max_ratio": 0.5}}, "want at least 1"),
         ({"train": {"ema_decay": 1.0}}, "want 0 <= train.ema_decay < 1"),
-        ({"train": {"patience": 3}}, "waits for a better dev BLEU"),
+        ({"train": {"patience": 3}}, "patience=3 goes by dev BLEU"),
+        ({"decode": {"checkpoint": "best"}}, "'best' goes by dev BLEU"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_remedy(changes, told):

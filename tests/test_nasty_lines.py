@@ -26,6 +26,8 @@ NASTY = {
     "unpaired accents": "\u0301\u0301\u0301",
     "private use, as the tokenizer's own spelling": "\u2581\uf8fe\uf8fd\uf8fe",
     "the last plane": "\U0010ffff",
+    "zero width": "\u200b\u200d\ufeff\u2060",
+    "invisible controls": "\x00\x01\x7f",
     "empty": "",
     "special pieces": "</s> <s> <pad> <unk> <0x0A> <0x0D>",
 }
@@ -69,8 +71,9 @@ def test_the_command_gives_a_line_for_a_line(workdir, translator):
         assert any(f"line {numbers[name]} has" in line for line in cut), name
     for name in ("control", "spaces"):  # these need no cut: the second is no work
         assert not any(f"line {numbers[name]} has" in line for line in cut)
-    assert not output[2 * list(NASTY).index("spaces")]
-    assert not output[2 * list(NASTY).index("empty")]
+    for name in ("spaces", "white space of all kinds", "zero width", "empty"):
+        assert not output[numbers[name] - 1], name
+    assert not output[numbers["invisible controls"] - 1]
 
 
 @settings(max_examples=20, deadline=None)

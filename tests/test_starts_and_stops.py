@@ -1,6 +1,7 @@
 """Runs that start from another run, and runs that end before their last step."""
 
 import json
+import types
 
 import jax
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from t2t_jax import Translator, UserError, main, train
 from t2t_jax.data import vocab
+from t2t_jax.training import stopping
 from t2t_jax.training.checkpoint import parameter_steps, read_parameters
 from tests.small_run import assert_same, config_for, final_parameters
 
@@ -60,6 +62,28 @@ def test_a_time_limit_counts_all_restarts_and_ends_as_steps_do(text, tmp_path, c
     assert Translator.load(workdir).steps == (8, 12)
 
 
+def test_a_limit_passed_while_evaluating_stays_passed(
+    text, tmp_path, monkeypatch, capsys
+):
+    now = [0.0]
+    clock = types.SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr(stopping, "time", clock)
+
+    def evaluate(self, parameters, step):
+        now[0] += 100.0
+        return {"bleu": 1.0}
+
+    monkeypatch.setattr(main.DevTranslations, "__call__", evaluate)
+    fields = {"minutes": 1.0, "eval_every": 4}
+    config = config_for(text, train=fields, data={"test": ""})
+    train(config, tmp_path / "work")
+    assert steps_evaluated(tmp_path / "work") == [4, 5]
+    capsys.readouterr()
+    train(config, tmp_path / "work")
+    assert "is finished: config.train.minutes=1" in capsys.readouterr().err
+    assert steps_evaluated(tmp_path / "work") == [4, 5]
+
+
 def test_a_time_limit_does_not_change_what_is_trained(trained, text, tmp_path):
     for minutes in (1e-6, 0.0):
         train(config_for(text, train={"minutes": minutes}), tmp_path / "work")
@@ -104,6 +128,7 @@ def test_a_run_that_started_from_another_needs_it_no_more(trained, text, tmp_pat
         ({"train": {"init_from": "nowhere"}}, "nowhere is not a workdir"),
         ({"model": {"width": 64}}, r"config.model.width=32 there, 64 here"),
         ({"train": {"init_checkpoint": "avrage"}}, "want 'average', 'average:N'"),
+        ({"train": {"init_checkpoint": "999"}}, "has no step 999; it keeps"),
         ({"data": {"tokenizer": "other.model"}}, "is not that of"),
     ],
 )

@@ -27,7 +27,7 @@ from t2t_jax.model.transformer import build
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.training.checkpoint import (
     Checkpoints,
-    Progress,
+    Reached,
     average,
     parameter_steps,
 )
@@ -317,7 +317,7 @@ def test_a_checkpoint_that_is_not_yet_whole_is_none(place):
         for number in numbers:
             state = steps.init()
             state = state._replace(step=state.step + number)
-            checkpoints.save(state, Progress(), average=True)
+            checkpoints.save(state, Reached(), average=True)
         checkpoints.close()
 
     save(1, 2)

@@ -40,6 +40,14 @@ _INVISIBLE = (
 )
 
 
+_nothing = re.compile(f"{_INVISIBLE}*").fullmatch
+
+
+def visible(line: str) -> bool:
+    """True if a line has a character that a reader sees."""
+    return not _nothing(line)
+
+
 class Chunk(NamedTuple):
     """Some pairs of one corpus, in order."""
 

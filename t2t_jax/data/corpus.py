@@ -23,6 +23,7 @@ import gzip
 import hashlib
 import itertools
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -166,7 +167,7 @@ def read_lines(file: Path) -> Iterator[str]:
     with open_file(file, "rb") as f:
         try:
             yield from decode_lines(f, str(file))
-        except (gzip.BadGzipFile, EOFError) as e:
+        except (gzip.BadGzipFile, EOFError, zlib.error) as e:
             raise UserError(
                 f"{file} is not a whole gzip file ({e}); write it again"
             ) from e

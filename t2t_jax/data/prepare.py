@@ -107,7 +107,11 @@ def tokenizer(corpora: Sequence[Corpus], config: DataConfig) -> Vocabulary:
         vocabulary = Vocabulary.load(
             Path(config.dir).expanduser() / Path(config.tokenizer).expanduser()
         )
-        vocabulary.check_symbols(symbols)
+        vocabulary.check_symbols(
+            symbols,
+            f"train it with --user_defined_symbols={','.join(symbols)}, or leave "
+            "config.data.tokenizer empty, and one is trained",
+        )
         _tell_if_lossy(vocabulary, corpora)
         return vocabulary
     text = [corpus.fingerprint() for corpus in corpora]

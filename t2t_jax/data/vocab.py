@@ -126,8 +126,8 @@ class Vocabulary:
         """The pieces of a line, as a person reads them."""
         return [self._processor.id_to_piece(i) for i in self.encode([line])[0]]
 
-    def check_symbols(self, symbols: Sequence[str]) -> None:
-        """Raises UserError unless each symbol is a piece that is never split."""
+    def check_symbols(self, symbols: Sequence[str], remedy: str) -> None:
+        """Raises UserError, with a remedy, unless no symbol is ever split."""
         unknown = self._processor.unk_id()
         ids = {symbol: self._processor.piece_to_id(symbol) for symbol in symbols}
         find = re.compile("|".join(map(re.escape, sorted(symbols, key=len)[::-1])))
@@ -140,9 +140,7 @@ class Vocabulary:
                 ]:
                     raise UserError(
                         f"config.data.symbols has {symbol!r}, which {self.name} splits:"
-                        f" {line!r} becomes {' '.join(self.pieces(line))}; train it "
-                        f"with --user_defined_symbols={','.join(symbols)}, or leave "
-                        "config.data.tokenizer empty, and one is trained"
+                        f" {line!r} becomes {' '.join(self.pieces(line))}; {remedy}"
                     )
 
 

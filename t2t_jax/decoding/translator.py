@@ -19,6 +19,7 @@ from flax import nnx
 
 from t2t_jax import workdir as workdirs
 from t2t_jax.config import Config
+from t2t_jax.data.cleaning import visible
 from t2t_jax.data.vocab import Vocabulary
 from t2t_jax.decoding.search import beam_search
 from t2t_jax.errors import UserError
@@ -194,7 +195,7 @@ class Translator:
         sources = []
         encoded = zip(lines, self.vocabulary.encode(lines), strict=True)
         for number, (line, ids) in enumerate(encoded, first_line):
-            if not line.strip():
+            if not visible(line):
                 sources.append([])
                 continue
             if len(ids) >= longest:
@@ -289,13 +290,16 @@ def chosen_steps(
         raise UserError(
             f"{workdir} has no checkpoint yet; train it first, or for longer"
         )
+    best = checkpoints.parameter_steps(workdir, "best")
     if isinstance(checkpoint, int) or checkpoint.isdecimal():
+        if int(checkpoint) not in (kept := sorted({*steps, *best})):
+            raise UserError(f"{workdir} has no step {checkpoint}; it keeps {kept}")
         return [int(checkpoint)]
     name, _, number = checkpoint.partition(":")
     if name == "last" and not number:
         return steps[-1:]
     if name == "best" and not number:
-        if best := checkpoints.parameter_steps(workdir, "best"):
+        if best:
             return best[-1:]
         raise UserError(
             f"checkpoint='best', but {workdir} has none: no dev BLEU was measured "

@@ -24,7 +24,7 @@ from t2t_jax.training.step import TrainState
 KEEP_STATES = 2
 
 
-class Progress(NamedTuple):
+class Reached(NamedTuple):
     """How far a run is, beside its TrainState."""
 
     position: Position = Position()  # the next batch
@@ -45,7 +45,7 @@ class Checkpoints:
             for kind, keep in kept
         )
 
-    def save(self, state: TrainState, progress: Progress, average: bool) -> None:
+    def save(self, state: TrainState, progress: Reached, average: bool) -> None:
         """Saves the state, and the parameters alone where they are to be averaged.
 
         Returns when the arrays are copied; the writing goes on behind.
@@ -76,7 +76,7 @@ class Checkpoints:
         }
         manager.save(step, args=ocp.args.Composite(**save), force=True)
 
-    def restore(self, shapes: TrainState) -> tuple[TrainState, Progress] | None:
+    def restore(self, shapes: TrainState) -> tuple[TrainState, Reached] | None:
         """The newest state, laid out as `shapes` says, or None before the first."""
         step = self._states.latest_step()
         if step is None:
@@ -87,7 +87,7 @@ class Checkpoints:
         )
         restored = self._states.restore(step, args=args)
         told = restored.progress
-        progress = Progress(Position(**told["position"]), told["seconds"])
+        progress = Reached(Position(**told["position"]), told["seconds"])
         return TrainState(**restored.state), progress
 
     def none_to_translate_with(self) -> bool:

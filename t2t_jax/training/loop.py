@@ -21,7 +21,7 @@ from t2t_jax.errors import UserError
 from t2t_jax.model.transformer import Model, Parameters
 from t2t_jax.parallel.mesh import make_mesh, place_batch
 from t2t_jax.screen import say
-from t2t_jax.training.checkpoint import Checkpoints, Progress
+from t2t_jax.training.checkpoint import Checkpoints, Reached
 from t2t_jax.training.metrics import Watch
 from t2t_jax.training.step import Steps, TrainState, compile_steps
 from t2t_jax.training.stopping import Clock, best_step, reason_to_stop
@@ -77,7 +77,7 @@ def run(
     def save() -> None:
         average = step % config.train.save_every == 0
         average = average or checkpoints.none_to_translate_with()
-        checkpoints.save(state, Progress(position, clock.seconds()), average)
+        checkpoints.save(state, Reached(position, clock.seconds()), average)
 
     def examine() -> None:
         """Evaluates, unless a run before this one has done so at this step."""
@@ -92,13 +92,14 @@ def run(
             say(_dev_line(step, values))
         meter.pause()
 
-    def reason() -> str:
-        return reason_to_stop(config, step, clock.seconds(), watch.bleu())
+    def reason(seconds: float) -> str:
+        return reason_to_stop(config, step, seconds, watch.bleu())
 
     try:
-        if first and (first % config.train.eval_every == 0 or reason()):
+        on_grid = first % config.train.eval_every == 0
+        if first and (on_grid or reason(progress.seconds)):
             examine()  # stopped after saving, before this
-        why = reason()
+        why = reason(progress.seconds)
         if first and not why:
             say(f"continuing after step {first:,}")
         while not why:
@@ -109,7 +110,7 @@ def run(
             if step == first + 1:
                 seconds = meter.leave_out_compilation()
                 say(f"the first step took {seconds:.1f} s, compilation included")
-            why = reason()
+            why = reason(clock.seconds())
             if step % config.train.log_every == 0 or why:
                 values = meter.read()
                 watch.record(step, "train", values)
@@ -119,7 +120,9 @@ def run(
                 save()
             if step % config.train.eval_every == 0 or why:
                 examine()
-                if not why and (why := reason()) and step % config.train.save_every:
+                # Patience may end the run here, but not the clock: what it shows was
+                # saved before the evaluation, and the next start has to agree.
+                if not why and (why := reason(0.0)) and step % config.train.save_every:
                     save()
     finally:
         batches.close()
@@ -130,9 +133,9 @@ def run(
 
 def _start(
     steps: Steps, initial: Callable[[], Parameters] | None
-) -> tuple[TrainState, Progress]:
+) -> tuple[TrainState, Reached]:
     """The state before the first step, from scratch or from another model."""
-    return (steps.start(initial()) if initial else steps.init()), Progress()
+    return (steps.start(initial()) if initial else steps.init()), Reached()
 
 
 def _seconds_left(config: Config, step: int, meter: "Meter", clock: Clock) -> float:

@@ -22,15 +22,22 @@ class _Grown:
 
     def __init__(self, path: epath.Path, content: bytes = b""):
         self._path, self._content = path, bytearray(content)
+        self._there = len(content)
 
     def write(self, more: bytes) -> None:
         self._content += more
 
     def flush(self) -> None:
-        self._path.write_bytes(bytes(self._content))
+        if self._there == len(self._content):
+            return
+        try:
+            self._path.write_bytes(bytes(self._content))
+            self._there = len(self._content)
+        except Exception as e:  # the next flush has all that this one would have
+            say(f"warning: {self._path} could not be written: {e}")
 
     def close(self) -> None:
-        """Nothing is open."""
+        self.flush()
 
 
 class _Events(_Grown):
@@ -47,12 +54,6 @@ class _Events(_Grown):
     @staticmethod
     def directory_check(path: str) -> None:
         """A bucket has no folders to make."""
-
-    def flush(self) -> None:
-        try:
-            super().flush()
-        except Exception as e:  # the next flush has all that this one would have
-            say(f"warning: {self._path} could not be written: {e}")
 
 
 class JsonLines:

@@ -39,7 +39,9 @@ def reason_to_stop(
             f"{train.steps:,} steps"
         )
     best = best_step(bleu)
-    since = sum(s > best for s in bleu) if best is not None else 0
+    # Where a run was stopped it was evaluated, too; that must not use up patience.
+    regular = [s for s in bleu if s % train.eval_every == 0]
+    since = sum(s > best for s in regular) if best is not None else 0
     if train.patience and since >= train.patience:
         return (
             f"dev BLEU has not risen above {bleu[best]:.2f}, of step {best:,}, in "

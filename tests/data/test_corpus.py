@@ -77,6 +77,15 @@ def test_half_a_gzip_file_is_told(tmp_path):
         list(open_corpus(f"{tmp_path}/x", "en", "de").pairs())
 
 
+def test_a_damaged_gzip_file_is_told(tmp_path):
+    write(tmp_path, de=None)
+    damaged = bytearray(gzip.compress(b"c\nd\n" * 1000))
+    damaged[12:18] = b"\xff" * 6
+    (tmp_path / "x.de.gz").write_bytes(damaged)
+    with pytest.raises(UserError, match="not a whole gzip file"):
+        list(open_corpus(f"{tmp_path}/x", "en", "de").pairs())
+
+
 def test_a_fingerprint_changes_with_the_text_and_the_direction(tmp_path):
     first = write(tmp_path).fingerprint()
     assert write(tmp_path).fingerprint() == first

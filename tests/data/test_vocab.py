@@ -104,23 +104,23 @@ def test_symbols_are_one_piece_wherever_they_stand(with_symbols, text):
     pieces = with_symbols.pieces(text)
     assert [piece for piece in pieces if piece in SYMBOLS] == found
     assert with_symbols.decode(with_symbols.encode([text])) == [text]
-    with_symbols.check_symbols(SYMBOLS)
+    with_symbols.check_symbols(SYMBOLS, "")
 
 
 def test_without_symbols_they_are_ordinary_text(vocabulary):
     assert vocabulary.encode(["<bt>"])[0] != vocabulary.encode(["<2de>"])[0]
     assert "<bt>" not in vocabulary.pieces("<bt> the cat")
     with pytest.raises(
-        UserError, match="'<bt>', which the tokenizer splits.*--user_de"
+        UserError, match="'<bt>', which the tokenizer splits.*; mend it"
     ):
-        vocabulary.check_symbols(["<bt>"])
+        vocabulary.check_symbols(["<bt>"], "mend it")
 
 
 def test_a_piece_that_is_sometimes_joined_is_no_symbol(vocabulary):
     """It is a piece inside a word, but not behind a space."""
     assert vocabulary.pieces("xdog dog")[-2:] == ["dog", "▁dog"]
     with pytest.raises(UserError, match="'dog', which the tokenizer splits"):
-        vocabulary.check_symbols(["dog"])
+        vocabulary.check_symbols(["dog"], "mend it")
 
 
 @pytest.mark.parametrize(

@@ -147,13 +147,15 @@ def test_which_checkpoints_a_choice_means(tmp_path):
     assert chosen("average:3", 1) == [100, 200, 300]
     assert chosen("last") == [300]
     assert chosen("200") == chosen(200) == [200]
+    with pytest.raises(UserError, match=r"no step 150; it keeps \[100, 200, 300\]"):
+        chosen("150")
     for wrong in ("average:4", "average:0", "bets", "best:2"):
         with pytest.raises(UserError, match="checkpoint="):
             chosen(wrong)
     with pytest.raises(UserError, match="no dev BLEU was measured"):
         chosen("best")
     (tmp_path / "checkpoints" / "best" / "150").mkdir(parents=True)
-    assert chosen("best") == [150]
+    assert chosen("best") == chosen(150) == [150]
 
 
 def test_what_is_not_a_workdir_is_told(tmp_path):

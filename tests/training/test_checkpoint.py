@@ -14,7 +14,7 @@ from t2t_jax.model.transformer import build
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.training.checkpoint import (
     Checkpoints,
-    Progress,
+    Reached,
     average,
     parameter_steps,
     read_parameters,
@@ -37,7 +37,7 @@ def state_at(steps, step):
 
 
 def progress_at(step):
-    return Progress(Position(step, 2 * step), seconds=step / 3)
+    return Reached(Position(step, 2 * step), seconds=step / 3)
 
 
 def assert_same(a, b):

@@ -12,7 +12,8 @@ from t2t_jax.training.stopping import Clock, best_step, reason_to_stop
 
 def reason(step=5, seconds=0.0, bleu=None, **train):
     data = DataConfig(dev="dev")  # patience wants one
-    config = Config(data=data, train=TrainConfig(**{"steps": 100} | train))
+    defaults = {"steps": 100, "eval_every": 1}
+    config = Config(data=data, train=TrainConfig(**defaults | train))
     return reason_to_stop(config, step, seconds, bleu or {})
 
 
@@ -34,6 +35,8 @@ def test_patience_counts_evaluations_since_the_best():
     told = reason(bleu=bleu, patience=2)  # an equal BLEU is not a better one
     assert "not risen above 30.00, of step 20, in 2 evaluations" in told
     assert reason(bleu=bleu | {50: 30.1}, patience=2) == ""
+    stops = {33: 1.0, 37: 1.0}  # evaluations where the run was stopped do not count
+    assert reason(bleu=bleu | stops, patience=3, eval_every=10) == ""
 
 
 @given(st.lists(st.floats(0, 100), min_size=1), st.integers(1, 5))
@@ -54,5 +57,5 @@ def test_a_clock_goes_on_from_the_seconds_of_earlier_runs(monkeypatch):
 
 
 def test_patience_wants_a_dev_bleu():
-    with pytest.raises(ValueError, match="waits for a better dev BLEU"):
+    with pytest.raises(ValueError, match="goes by dev BLEU"):
         Config(train=dataclasses.replace(Config().train, patience=2))
