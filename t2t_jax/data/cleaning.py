@@ -15,7 +15,7 @@ never cleaned.
 import hashlib
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -40,12 +40,18 @@ _INVISIBLE = (
 )
 
 
-_nothing = re.compile(f"{_INVISIBLE}*").fullmatch
+def _nothing(symbols: Sequence[str] = ()) -> Callable[[str], re.Match | None]:
+    """Matches lines without a visible character other than those of `symbols`."""
+    parts = "|".join([_INVISIBLE, *map(re.escape, symbols)])
+    return re.compile(f"(?:{parts})*").fullmatch
+
+
+_invisible = _nothing()
 
 
 def visible(line: str) -> bool:
     """True if a line has a character that a reader sees."""
-    return not _nothing(line)
+    return not _invisible(line)
 
 
 class Chunk(NamedTuple):
@@ -84,8 +90,7 @@ class Cleaner:
     def __init__(self, config: DataConfig):
         self._config = config
         self._seen = Seen()
-        nothing = "|".join([_INVISIBLE, *map(re.escape, parse_symbols(config.symbols))])
-        self._empty = re.compile(f"(?:{nothing})*").fullmatch
+        self._empty = _nothing(parse_symbols(config.symbols))
         self.read = 0
         self.dropped = dict.fromkeys(FIELDS, 0)
         self.examples: dict[str, list[tuple[int, int, Pair]]] = {r: [] for r in FIELDS}

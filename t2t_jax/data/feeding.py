@@ -7,7 +7,6 @@ TensorFlow. Both fill batches ahead of time, in threads of their own.
 import contextlib
 import importlib.util
 import itertools
-import os
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ import numpy as np
 from t2t_jax.config import DataConfig
 from t2t_jax.data.batching import Plan, fill, plan_epoch
 from t2t_jax.data.prepare import Pairs
+from t2t_jax.data.tensorflow_import import import_tensorflow
 from t2t_jax.errors import UserError
 
 AHEAD = 8  # batches filled ahead of time
@@ -133,12 +133,7 @@ def tfdata_batches(
     The arrays are reached through a NumPy callback: as constants of the graph they
     would be copied into memory whole.
     """
-    # It only feeds, and would tell of oneDNN on the screen.
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-    import tensorflow as tf
-
-    tf.config.set_visible_devices([], "GPU")  # accelerators belong to JAX
-    tf.config.set_visible_devices([], "TPU")
+    tf = import_tensorflow()
     names = []
 
     def call(number):

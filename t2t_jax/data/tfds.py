@@ -25,6 +25,9 @@ import urllib.request
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from etils import epath
+
+from t2t_jax.data.tensorflow_import import import_tensorflow
 from t2t_jax.errors import UserError, nearest
 from t2t_jax.screen import say
 
@@ -99,7 +102,7 @@ class TfdsCorpus:
         parts = [f"lines {LINES}", self.source, self.target]
         for shard in self._shards():
             digest = hashlib.sha256()
-            with _path(shard.filename).open("rb") as f:
+            with epath.Path(shard.filename).open("rb") as f:
                 while chunk := f.read(1 << 20):
                     digest.update(chunk)
             parts.append(f"{digest.hexdigest()} {shard.skip} {shard.take}")
@@ -163,7 +166,7 @@ class TfdsCorpus:
         except (ValueError, NotImplementedError) as e:  # of the slice
             raise UserError(f"{self.place}: {str(e).splitlines()[-1]}") from None
         for shard in shards:
-            if not _path(shard.filename).exists():
+            if not epath.Path(shard.filename).exists():
                 raise self._broken(f"{shard.filename} is missing")
         return shards
 
@@ -250,7 +253,7 @@ class TfdsCorpus:
     def _instead(self, tfds) -> str:
         """What could be meant by a data set that TFDS has no code for."""
         name = self._parts[0]
-        folder = _path(data_folder(), name)
+        folder = epath.Path(data_folder(), name)
         if folder.is_dir():  # somebody's own: the config or the version is wrong
             there = sorted(f.name for f in folder.iterdir() if f.name[0] != ".")
             return f"; {folder} has: {', '.join(there)}"
@@ -286,10 +289,8 @@ def import_tfds(place: str):
     Raises:
       UserError: one is not installed; `place` is what wants it.
     """
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
-        import tensorflow as tf
+        tf = import_tensorflow()
         import tensorflow_datasets as tfds
         from tensorflow_datasets.core.utils import gcs_utils
     except ImportError as e:
@@ -298,16 +299,8 @@ def import_tfds(place: str):
             "pip install tensorflow tensorflow-datasets; or name two text files by "
             "their prefix, such as news for news.en and news.de"
         ) from None
-    tf.config.set_visible_devices([], "GPU")  # accelerators belong to JAX
-    tf.config.set_visible_devices([], "TPU")
     gcs_utils._is_gcs_disabled = True  # without network, asking it hangs for minutes
     return tf, tfds
-
-
-def _path(*parts: str):
-    from etils import epath  # comes with TFDS, and knows buckets
-
-    return epath.Path(*parts)
 
 
 def unreachable(urls: Iterable[str], seconds: float) -> str:
