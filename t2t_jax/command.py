@@ -1,8 +1,10 @@
 """What the commands share: configs from files, flags, errors without tracebacks."""
 
+import errno
 import logging
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -87,6 +89,13 @@ def define_workdir_flags() -> None:
     )
 
 
+# What a disk or a file system says that a person can mend.
+_STORAGE = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    *(errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE),
+}
+
+
 class _Tell(logging.Handler):
     """Shows the program's own warnings plainly, above any progress bar."""
 
@@ -131,6 +140,14 @@ def _told(function: Callable, argv: Sequence[str]):
         sys.exit(141)
     except UserError as e:
         print(f"error: {e}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt as e:
+        print(str(e) or "SIGINT: stopped", file=sys.stderr)
+        sys.exit(128 + getattr(e, "signum", signal.SIGINT))
+    except OSError as e:
+        if e.errno not in _STORAGE:
+            raise
+        print(f"error: {e}. What was written before is whole", file=sys.stderr)
         sys.exit(2)
 
 

@@ -9,6 +9,7 @@ the paper's base model (Vaswani et al. 2017, section 5 and Table 3).
 import dataclasses
 import json
 import math
+import re
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -92,7 +93,11 @@ class TrainConfig:
     eval_every: int = _field(1_500, low=1, safe=True)  # steps
     save_every: int = _field(1_500, low=1)  # steps; what is averaged depends on it
     dev_lines: int = _field(500, low=0)  # the first, translated at an evaluation
+    keep_best: int = _field(1, low=1, safe=True)  # checkpoints, by dev BLEU
+    alarm_norm: float = _field(5.0, low=0, safe=True)  # times the usual one; 0: none
     max_skipped: int = _field(10, low=1, safe=True)  # non-finite gradients in a row
+    max_rise: float = _field(0.0, low=0, safe=True)  # of the loss, in nats; 0: any
+    rollbacks: int = _field(0, low=0, safe=True)  # how often, before the run stops
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,6 +163,12 @@ class Config:
                 raise UserError(
                     f"config.{name} goes by dev BLEU; name config.data.dev and let "
                     "config.train.dev_lines be above 0"
+                )
+        for name in ("source", "target"):  # parts of names of files
+            if not re.fullmatch(r"\w[\w.-]*", getattr(self.data, name)):
+                raise UserError(
+                    f"config.data.{name}={getattr(self.data, name)!r}; want the ending "
+                    "of a text file, of letters, digits, '.', '-' and '_', such as 'en'"
                 )
         if self.data.source == self.data.target:
             raise UserError(

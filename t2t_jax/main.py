@@ -20,17 +20,20 @@ from t2t_jax.data.batching import Plan
 from t2t_jax.data.corpus import Corpus, GrammarCorpus, open_corpora
 from t2t_jax.data.feeding import feeder_name, plan_for
 from t2t_jax.data.grammar import word_for_word
+from t2t_jax.data.lookup import Lookup
 from t2t_jax.data.vocab import Vocabulary, parse_symbols
-from t2t_jax.decoding.translator import Translator, chosen_steps
+from t2t_jax.decoding.translator import Translator
 from t2t_jax.errors import UserError
 from t2t_jax.evaluation.bleu import corpus_scores
 from t2t_jax.evaluation.scores import distinct, score_set
 from t2t_jax.model.transformer import Model, Parameters, build, compute_dtype
 from t2t_jax.parallel.host import prepare_host
+from t2t_jax.parallel.machine import machine, not_exact
 from t2t_jax.parallel.mesh import check_rows
 from t2t_jax.screen import say
-from t2t_jax.training import checkpoint, loop
+from t2t_jax.training import loop
 from t2t_jax.training.optimizer import schedule
+from t2t_jax.training.parameters import average, choose
 
 
 def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
@@ -46,6 +49,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
 
     Raises:
       UserError: anything in the config, the data or the workdir that a person can mend.
+      KeyboardInterrupt: Ctrl-C or SIGTERM; what was trained is saved.
     """
     prepare_host()
     if not isinstance(config, Config):
@@ -60,22 +64,33 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
     for corpus in tests:
         collections.deque(corpus.pairs(), maxlen=0)
     feeder_name(config.data)
+    with workdirs.hold(workdir) as still_ours:
+        _train(config, workdir, training, dev_lines, still_ours)
+        return score_all(workdir, config, tests)
+
+
+def _train(config: Config, workdir, training, dev_lines, still_ours) -> None:
+    """Prepares the text and trains, or finds both done."""
     vocabulary = _vocabulary(workdir, training, config)
     pairs = prepare.training_pairs(training, vocabulary, config.data)
     dev_pairs = prepare.small_pairs(dev_lines, vocabulary) if dev_lines else None
     model = build(config.model, len(vocabulary))
     plan = plan_for(pairs, config.data, config.train.seed, epoch=0)
     _check_shapes(config, plan)
-    workdirs.store(workdir, config, vocabulary, prepare.summary(pairs))  # now a run
+    text = prepare.summary(pairs, dev_lines)
+    workdirs.store(workdir, config, vocabulary, text)  # now it is a run
     _introduce(config, workdir, model, vocabulary, pairs, plan, dev_lines)
 
-    evaluate = DevTranslations(config, vocabulary, model, dev_lines)
-    initial = (lambda: _initial(config, model)) if config.train.init_from else None
+    given = loop.Given(
+        evaluate=DevTranslations(config, vocabulary, model, dev_lines),
+        initial=(lambda: _initial(config, model)) if config.train.init_from else None,
+        describe=Lookup(config, pairs, vocabulary).lines,
+        check=still_ours,
+    )
     first, last, why = loop.run(
-        config, workdir, model, vocabulary.bos, pairs, dev_pairs, evaluate, initial
+        config, workdir, model, vocabulary.bos, pairs, dev_pairs, given
     )
     say(f"{workdir} is finished: {why}" if first == last else f"finished: {why}")
-    return score_all(workdir, config, tests)
 
 
 def _check_start(workdir: Path, config: Config) -> None:
@@ -84,7 +99,7 @@ def _check_start(workdir: Path, config: Config) -> None:
     if not source or (workdir / "config.json").exists():
         return  # a run that has begun does not look there again
     theirs = workdirs.read_config(source)
-    chosen_steps(source, theirs, config.train.init_checkpoint)
+    choose(source, theirs, config.train.init_checkpoint)
     free = {"model.dropout", "model.dtype", "model.attention"}  # make no other weights
     if config.model.positions != "learned":
         free.add("model.max_positions")
@@ -108,9 +123,10 @@ def _initial(config: Config, model: Model) -> Parameters:
     """The parameters of `config.train.init_from`, as it translates with them."""
     source = config.train.init_from
     theirs = workdirs.read_config(source)
-    steps = chosen_steps(source, theirs, config.train.init_checkpoint)
+    choice = choose(source, theirs, config.train.init_checkpoint)
+    steps, parameters = average(choice, model.shapes)
     say(f"starting from {source}, steps {', '.join(f'{s:,}' for s in steps)}")
-    return checkpoint.average(source, steps, model.shapes)
+    return parameters
 
 
 def _open(config: Config) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
@@ -177,6 +193,11 @@ def _introduce(config, workdir, model, vocabulary, pairs, plan: Plan, dev_lines)
         f"model       {model.count():,} parameters, vocabulary {len(vocabulary):,}, "
         f"{compute_dtype(config.model).name} on {len(devices)} {devices[0].device_kind}"
     )
+    here = machine()
+    cores = f"{here['processor']}, {here['cores']} cores"
+    say(f"machine     {cores}, jax {here['jax']}, jaxlib {here['jaxlib']}")
+    if not_exact():
+        say(f"            {not_exact()}")
     text, *more = prepare.report(pairs)
     dev = f"{len(dev_lines):,} dev pairs"
     say(f"data        {text}, {dev}, fed by {feeder_name(data)}")

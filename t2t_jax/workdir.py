@@ -1,29 +1,44 @@
 """A workdir: everything a run leaves, and all that a translator needs.
 
-config.json        the experiment, as data
-training_text.json a hash of the training text as it was prepared, which must not change
-                   under a run; what cleaning left out of it
+config.json        the experiment, as data; hashes of itself and of the next two
+training_text.json hashes of the training text as it was prepared and of the dev text,
+                   which must not change under a run; what cleaning left out
 tokenizer.model    SentencePiece
 checkpoints/       training/checkpoint.py
+starts.jsonl       on what machine and with what libraries each start of the run was
 metrics.jsonl      one object a line; tensorboard/ draws the same
+alarms/            the sentences of batches whose gradient was not finite or very large
+rollbacks.json     where the run went back to an earlier checkpoint, if it did
 scores/            SET.json; earlier scores of a set are SET.1.json, SET.2.json, ...
 translations/      SET.LANGUAGE, one line for each line of the set
 
-It is a folder on disk or in a bucket of Google Cloud Storage. A bucket has objects in
-place of files: they appear whole, and can neither grow nor be renamed.
+It is a folder on disk or in a bucket of Google Cloud Storage. All of it is data: it is
+read, never run, and nothing in it names a file elsewhere that would be read or written.
 """
 
+import contextlib
+import fcntl
 import functools
+import hashlib
 import importlib.util
 import json
 import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator
 
 from etils import epath
 
 from t2t_jax import config as fields
+from t2t_jax import files
 from t2t_jax.config import Config
 from t2t_jax.data.vocab import Vocabulary
 from t2t_jax.errors import UserError
+
+CHECK = (
+    "check"  # in config.json: SHA-256 of itself, training_text.json, tokenizer.model
+)
 
 # epath reads buckets through gcsfs or TensorFlow, and would rather load TensorFlow.
 if importlib.util.find_spec("gcsfs"):
@@ -53,11 +68,6 @@ def path(place: epath.PathLike) -> epath.Path:
     return epath.Path(place).expanduser()
 
 
-def on_disk(place: epath.PathLike) -> bool:
-    """False in a bucket."""
-    return "://" not in os.fspath(place)
-
-
 @functools.cache
 def _reach(bucket: str) -> None:
     """Asks once for a bucket, where each library would ask for a minute.
@@ -83,27 +93,18 @@ def _reach(bucket: str) -> None:
         ) from None
 
 
-def write_atomically(file: epath.PathLike, content: bytes) -> None:
-    """Writes a file that is there whole or not at all."""
-    file = epath.Path(file)
-    if not on_disk(file):
-        file.write_bytes(content)  # an object appears when it is complete
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.writing")
-    with open(temporary, "wb") as f:
-        f.write(content)
-        f.flush()
-        os.fsync(f.fileno())
-    temporary.replace(file)
-
-
 def read_config(workdir: epath.PathLike) -> Config:
     """The config of a workdir.
 
     Raises:
-      UserError: this is not a workdir, or its config is not one of this version.
+      UserError: this is not a workdir, its config is damaged, or it is not one of this
+        version.
     """
+    return _read_config(workdir)[0]
+
+
+def _read_config(workdir: epath.PathLike) -> tuple[Config, dict[str, str]]:
+    """The config, and the SHA-256 of files that it was written with."""
     file = path(workdir) / "config.json"
     if not file.is_file():
         raise UserError(
@@ -111,21 +112,65 @@ def read_config(workdir: epath.PathLike) -> Config:
             "python -m t2t_jax.main --workdir=DIR makes"
         )
     try:
-        return fields.from_json(file.read_text(encoding="utf-8"))
-    except ValueError as e:
+        content = json.loads(file.read_bytes())
+        check = content.pop(CHECK)
+        damaged = check["config.json"] != _sha256(_canonical(content))
+    except (ValueError, LookupError, TypeError, AttributeError) as e:
+        raise UserError(
+            f"{file} is not a config as this version of t2t_jax writes it: "
+            f"{type(e).__name__}: {e}. It is damaged, or of another version"
+        ) from None
+    if damaged:
+        raise UserError(
+            f"{file} was changed after it was written: its SHA-256 is another. Put it "
+            "back from a copy; fields are changed with --config of t2t_jax.main"
+        )
+    try:
+        return fields.from_config_dict(content), check
+    except (ValueError, TypeError) as e:
         raise UserError(f"{file} does not fit this version of t2t_jax: {e}") from None
+
+
+def _canonical(content: dict) -> bytes:
+    return json.dumps(content, sort_keys=True).encode()
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _read_checked(workdir: epath.PathLike, name: str) -> bytes:
+    """A file of a workdir that must be what it was when the config was written."""
+    file = path(workdir) / name
+    _, check = _read_config(workdir)
+    if not file.is_file():
+        raise UserError(f"{workdir} is not a whole workdir: it has no {name}")
+    content = file.read_bytes()
+    if _sha256(content) != check.get(name):
+        raise UserError(
+            f"{file} was changed after it was written: its SHA-256 is another. Put it "
+            "back from a copy"
+        )
+    return content
 
 
 def read_vocabulary(workdir: epath.PathLike) -> Vocabulary:
     """The tokenizer of a workdir.
 
     Raises:
-      UserError: it has none.
+      UserError: it has none, or it is damaged.
     """
-    file = path(workdir) / "tokenizer.model"
-    if not file.is_file():
-        raise UserError(f"{workdir} is not a whole workdir: it has no tokenizer.model")
-    return Vocabulary(file.read_bytes(), str(file))
+    content = _read_checked(workdir, "tokenizer.model")
+    return Vocabulary(content, str(path(workdir) / "tokenizer.model"))
+
+
+def read_text(workdir: epath.PathLike) -> dict:
+    """What `store` was given as `text`.
+
+    Raises:
+      UserError: it is not there, or damaged.
+    """
+    return json.loads(_read_checked(workdir, "training_text.json"))
 
 
 def changes(workdir: epath.PathLike, config: Config) -> dict:
@@ -141,6 +186,11 @@ def changes(workdir: epath.PathLike, config: Config) -> dict:
             f"--workdir={workdir} is a file; want a folder, new or of a run"
         )
     if not (workdir / "config.json").exists():
+        if (workdir / "checkpoints").exists():
+            raise UserError(
+                f"{workdir} has checkpoints but no config.json: it was lost. Put it "
+                "back from a copy, or give another --workdir"
+            )
         return {}
     changed = fields.differences(read_config(workdir), config)
     unsafe = {name: pair for name, (*pair, safe) in changed.items() if not safe}
@@ -162,49 +212,122 @@ def store(
     """Writes what makes a folder a workdir, the config last.
 
     Args:
-      text: of `prepare.summary`; its `prepared` is a hash.
+      text: of `prepare.summary`; its `prepared` and `dev` are hashes.
 
     Raises:
-      UserError: the run was begun with another training text.
+      UserError: the run was begun with another training or dev text.
     """
     workdir = path(workdir)
-    begun = workdir / "training_text.json"
-    if (workdir / "config.json").exists() and begun.exists():
-        if json.loads(begun.read_text())["prepared"] != text["prepared"]:
-            raise UserError(
-                f"the training text of {workdir} is not what it was when the run "
-                "began, or another version of t2t_jax prepared it then, so the run "
-                "cannot go on as one; put the text back, or give another --workdir"
-            )
-    for name, content in (
-        ("training_text.json", json.dumps(text, indent=2).encode() + b"\n"),
-        ("tokenizer.model", vocabulary.model),
-        ("config.json", fields.to_json(config).encode()),
-    ):
+    begun = (workdir / "config.json").exists()
+    if begun:
+        before = read_text(workdir)
+        for name, what in (("prepared", "training"), ("dev", "dev")):
+            if before.get(name) != text.get(name):
+                raise UserError(
+                    f"the {what} text of {workdir} is not what it was when the run "
+                    "began, or another version of t2t_jax prepared it then, so the run "
+                    "cannot go on as one; put the text back, or give another --workdir"
+                )
+    written = {
+        "training_text.json": json.dumps(text, indent=2).encode() + b"\n",
+        "tokenizer.model": vocabulary.model,
+    }
+    if begun:
+        check = _read_config(workdir)[1]
+    else:
+        check = {name: _sha256(content) for name, content in written.items()}
+    content = json.loads(fields.to_json(config))
+    check["config.json"] = _sha256(_canonical(content))
+    content[CHECK] = check
+    written["config.json"] = json.dumps(content, indent=2).encode() + b"\n"
+    # What the config vouches for was written before it, and stays.
+    for name in ["config.json"] if begun else written:
         file = workdir / name
-        if not file.exists() or file.read_bytes() != content:
-            write_atomically(file, content)
+        if not file.exists() or file.read_bytes() != written[name]:
+            files.write_atomically(file, written[name])
 
 
-def keep_earlier(*files: epath.PathLike) -> None:
-    """Moves files to the next number that is free for all: a.json to a.1.json.
+@contextlib.contextmanager
+def hold(workdir: epath.PathLike) -> Iterator[Callable[[], None]]:
+    """Keeps a workdir for one run; other runs are refused until it ends, however.
 
-    In a bucket they are copied, all of them, before the first is taken away.
+    On disk the operating system keeps the lock and lets go of it when the process
+    dies. Where there are no locks (a bucket, some network folders) the run that came
+    last has the workdir, and the one before finds out before it would write.
+
+    A folder that was made for it and stays empty is taken away again.
+
+    Yields:
+      A function that raises a UserError when the workdir is no longer this run's.
+
+    Raises:
+      UserError: another run has it, or it cannot be written.
     """
+    workdir = path(workdir)
+    file, made = workdir / ".lock", not workdir.exists()
+    since = time.strftime("%Y-%m-%d %H:%M:%S")
+    told = f"process {os.getpid()} on {socket.gethostname()}, since {since}"
+    mine = f"{told}\n{uuid.uuid4()}\n"
+    with contextlib.ExitStack() as stack:
+        try:
+            workdir.mkdir(parents=True, exist_ok=True)
+            if files.on_disk(file):
+                _lock(file, stack)
+            file.write_text(mine)
+        except OSError as e:
+            raise UserError(
+                f"{workdir} cannot be written: {e}. A run needs a folder to write in; "
+                "to translate, reading is enough"
+            ) from None
 
-    def numbered(file: epath.Path, number: int) -> epath.Path:
-        return file.with_name(f"{file.stem}.{number}{file.suffix}")
+        def check() -> None:
+            found = file.read_text() if file.exists() else ""
+            if found != mine:
+                by = found.partition("\n")[0] or "nobody: its .lock was removed"
+                raise UserError(
+                    f"{workdir} is no longer this run's: it was taken over by {by}. "
+                    "This run ends here, and writes nothing more"
+                )
 
-    files = [epath.Path(file) for file in files]
-    number = 1
-    while any(numbered(file, number).exists() for file in files):
-        number += 1
-    there = [file for file in files if file.exists()]
-    if all(map(on_disk, there)):
-        for file in there:
-            file.rename(numbered(file, number))
-        return
-    for file in there:
-        write_atomically(numbered(file, number), file.read_bytes())
-    for file in there:
-        file.unlink()
+        try:
+            yield check
+        finally:
+            with contextlib.suppress(OSError):
+                if file.exists() and file.read_text() == mine:
+                    file.unlink()
+                    if made and files.on_disk(workdir):
+                        os.rmdir(workdir)  # which only takes an empty one
+
+
+@contextlib.contextmanager
+def turn(folder: epath.PathLike) -> Iterator[None]:
+    """Lets only one process at a time write in a folder on disk; the others wait."""
+    folder = epath.Path(folder)
+    with contextlib.ExitStack() as stack:
+        if files.on_disk(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            opened = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, opened)
+            with contextlib.suppress(OSError):  # no locks here
+                fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+
+
+def _lock(file: epath.Path, stack: contextlib.ExitStack) -> None:
+    """Takes the lock of a file, until the stack is left or the process dies."""
+    while True:
+        opened = stack.enter_context(open(file, "a+"))  # noqa: SIM115
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            opened.seek(0)
+            holder = opened.readline().strip() or "another run"
+            raise UserError(
+                f"{file.parent} is in use by {holder}. Wait for it or stop it, or give "
+                "another --workdir"
+            ) from None
+        except OSError:
+            return  # no locks here
+        # The holder before may have removed the file that was just opened.
+        if file.exists() and os.path.samestat(os.fstat(opened.fileno()), os.stat(file)):
+            return

@@ -9,7 +9,8 @@ from t2t_jax import load_config
 from t2t_jax.config import from_config_dict
 from t2t_jax.data.vocab import Vocabulary
 from t2t_jax.model.transformer import build
-from t2t_jax.training.checkpoint import parameter_steps, read_parameters
+from t2t_jax.training.checkpoint import folder_of
+from t2t_jax.training.parameters import parameter_steps, read_parameters
 
 ROOT = Path(__file__).parent.parent
 FIELDS = {
@@ -57,7 +58,11 @@ def final_parameters(workdir, text):
     shapes = build(
         config.model, len(Vocabulary.load(workdir / "tokenizer.model"))
     ).shapes
-    return read_parameters(workdir, parameter_steps(workdir)[-1], shapes)
+    return parameters_of(workdir, parameter_steps(workdir)[-1], shapes)
+
+
+def parameters_of(workdir, step, shapes, kind="parameters"):
+    return read_parameters(folder_of(workdir) / kind / str(step), shapes)
 
 
 def assert_same(a, b):

@@ -16,7 +16,7 @@ from t2t_jax import Translator, UserError, train
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.evaluation.scores import score_set
 from t2t_jax.training import loop, step
-from t2t_jax.training.checkpoint import parameter_steps
+from t2t_jax.training.parameters import parameter_steps
 from tests.small_run import ROOT, assert_same, config_for, files, final_parameters
 
 
@@ -25,7 +25,7 @@ def test_a_workdir_is_all_there(trained):
     there = {p.name for p in workdir.iterdir()}
     assert there == {
         *("config.json", "training_text.json", "tokenizer.model"),
-        *("checkpoints", "metrics.jsonl"),
+        *("checkpoints", "metrics.jsonl", "starts.jsonl"),
         *("tensorboard", "scores", "translations"),
     }
     text = json.loads((workdir / "training_text.json").read_text())
@@ -152,7 +152,7 @@ def test_gradients_that_are_never_finite_end_the_run(text, tmp_path, monkeypatch
     config = config_for(
         text, train={"max_skipped": 5, "save_every": 2, "eval_every": 99}
     )
-    with pytest.raises(loop.DivergedError, match="before step 6, 6 gradients in a row"):
+    with pytest.raises(loop.DivergedError, match="at step 6, 6 gradients in a row"):
         train(config, tmp_path / "work")
     metrics = [json.loads(line) for line in (tmp_path / "work/metrics.jsonl").open()]
     assert metrics[-1]["skipped"] == 6

@@ -10,8 +10,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # The way the data goes; a module imports from its own stage and those before it.
 STAGES = ["data", "parallel", "model", "training", "decoding", "evaluation"]
-COMMON = {"errors", "config", "workdir", "screen"}
-COMMANDS = {"command", "main", "translate", "evaluate"}
+COMMON = {"errors", "config", "files", "workdir", "screen"}
+COMMANDS = {"command", "main", "translate", "evaluate", "whatwas"}
 
 
 def imports_of(path):
@@ -62,7 +62,8 @@ def test_all_public_names_are_there():
 
 
 def test_training_and_decoding_import_no_tensorflow():
-    code = "import sys, t2t_jax.main, t2t_jax.translate, t2t_jax.evaluate; " + (
-        "print('tensorflow' in sys.modules)"
+    code = (
+        "import sys, t2t_jax.main, t2t_jax.translate, t2t_jax.evaluate, t2t_jax.whatwas; "
+        + ("print('tensorflow' in sys.modules)")
     )
     assert run_python(code).strip() == "False"

@@ -10,8 +10,13 @@ import pytest
 from t2t_jax import Translator, UserError, main, train
 from t2t_jax.data import vocab
 from t2t_jax.training import stopping
-from t2t_jax.training.checkpoint import parameter_steps, read_parameters
-from tests.small_run import assert_same, config_for, final_parameters
+from t2t_jax.training.parameters import parameter_steps
+from tests.small_run import (
+    assert_same,
+    config_for,
+    final_parameters,
+    parameters_of,
+)
 
 
 @pytest.fixture
@@ -107,7 +112,7 @@ def test_a_run_starts_from_another(trained, text, tmp_path, capsys):
 
     mine.train.update(init_checkpoint="last")
     train(mine, tmp_path / "last")
-    last = read_parameters(there, 12, theirs.model.shapes)
+    last = parameters_of(there, 12, theirs.model.shapes)
     assert_same(jax.device_get(Translator.load(tmp_path / "last").parameters), last)
 
 

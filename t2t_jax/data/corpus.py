@@ -225,7 +225,7 @@ def open_corpora(
         named twice or cannot be opened.
     """
     corpora: dict[str, Corpus] = {}
-    for written in filter(None, map(str.strip, places.split(","))):
+    for written in split_places(places):
         prefix = _prefix(written, folder)
         files = [f for language in (source, target) for f in _files(prefix, language)]
         there = any(file.is_file() for file in files)
@@ -236,6 +236,11 @@ def open_corpora(
             raise UserError(f"{places!r} names {place} twice; want it once{mend}")
         corpora[corpus.place] = corpus
     return list(corpora.values())
+
+
+def split_places(places: str) -> list[str]:
+    """The places that are written in one string, each with its weight if it has one."""
+    return [place for place in map(str.strip, places.split(",")) if place]
 
 
 def _split_weight(written: str, weights: bool, there: bool) -> tuple[str, float]:

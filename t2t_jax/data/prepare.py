@@ -15,6 +15,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +24,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+from etils import epath
 
+from t2t_jax import files
 from t2t_jax.config import DataConfig
 from t2t_jax.data import vocab
 from t2t_jax.data.batching import Ragged
@@ -33,7 +36,7 @@ from t2t_jax.data.vocab import Vocabulary
 from t2t_jax.errors import UserError
 from t2t_jax.screen import Progress, say, waiting
 
-FORMAT = 2  # part of every key: raise it when what is written changes
+FORMAT = 3  # part of every key: raise it when what is written changes
 ROUND_TRIPS = 500  # pairs that a tokenizer brought along is tried on
 
 T, Made = TypeVar("T"), TypeVar("Made")
@@ -44,10 +47,11 @@ class Pairs:
     """Tokenised pairs: pair i is `source[i]`, `target[i]`, each ending in EOS.
 
     dropped: rule of `data/cleaning.py` -> pairs left out for it, of `read`.
-    key: a hash of all that they were made from and how often they are drawn.
+    key: a hash of all that they were made from.
     sizes, weights: of each corpus, how many pairs it has here, one after the other, and
         how many times an epoch has them; empty means all of them once.
     folder: where they lie, with examples of what was left out.
+    line: int32 [pairs], where each stands in its corpus, from 1; empty if not known.
     """
 
     source: Ragged
@@ -58,6 +62,7 @@ class Pairs:
     sizes: tuple[int, ...] = ()
     weights: tuple[float, ...] = ()
     folder: Path | None = None
+    line: Sequence[int] | np.ndarray = ()
 
     def __len__(self) -> int:
         return len(self.source.offsets) - 1
@@ -75,11 +80,18 @@ def _key(**parts) -> str:
 
 
 def _publish(folder: Path, write: Callable[[Path], None]) -> Path:
-    """Makes `folder` appear whole: `write` fills a temporary one, then a rename."""
+    """Makes `folder` appear whole: `write` fills a temporary one, then a rename.
+
+    One that is there and damaged makes way for it.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
     try:
         write(temporary)
+        files.seal(temporary)
+        if folder.is_dir() and files.damage(folder):
+            with contextlib.suppress(FileNotFoundError):  # another process did
+                files.remove(epath.Path(folder))
         try:
             temporary.rename(folder)
         except OSError:
@@ -88,6 +100,15 @@ def _publish(folder: Path, write: Callable[[Path], None]) -> Path:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
+
+
+def _is_whole(folder: Path) -> bool:
+    """True if a folder is there as it was written; says so if it is damaged."""
+    if not folder.is_dir():
+        return False
+    if trouble := files.damage(folder):
+        say(f"warning: {folder} is damaged ({trouble}); it is made again")
+    return not trouble
 
 
 def tokenizer(corpora: Sequence[Corpus], config: DataConfig) -> Vocabulary:
@@ -132,7 +153,7 @@ def tokenizer(corpora: Sequence[Corpus], config: DataConfig) -> Vocabulary:
             yield from cleaner.by_text(chunk).pairs
         _remember_size(text, cleaner.read)
 
-    if not folder.is_dir():
+    if not _is_whole(folder):
         _publish(folder, write)
     return Vocabulary.load(folder / "tokenizer.model")
 
@@ -191,14 +212,12 @@ def training_pairs(
         **{name: getattr(config, name) for name in names},
     )
     folder = cache_folder() / "pairs" / key
-    if not folder.is_dir():
+    if not _is_whole(folder):
         total = _known_size(text)
         _publish(
             folder, lambda to: _write_pairs(corpora, vocabulary, config, to, total)
         )
     weights = tuple(float(corpus.weight) for corpus in corpora)
-    # The arrays do not depend on weights, but what is trained on does.
-    key = _key(arrays=key, weights=weights)
     return dataclasses.replace(_read_pairs(folder), key=key, weights=weights)
 
 
@@ -209,6 +228,7 @@ def _write_pairs(corpora, vocabulary: Vocabulary, config: DataConfig, folder, to
     cleaner = Cleaner(config)
     sizes = [0] * len(corpora)
     lengths: tuple[list, list] = ([], [])
+    lines: list[np.ndarray] = []
 
     def encoded(chunk: Chunk) -> tuple[Chunk, tuple[Ragged, Ragged]]:
         return chunk, encode_pairs(chunk.pairs, vocabulary, threads=1)
@@ -220,6 +240,7 @@ def _write_pairs(corpora, vocabulary: Vocabulary, config: DataConfig, folder, to
         for chunk, sides in in_order(encoded, text):
             kept_p = cleaner.by_length(chunk, *(side.lengths for side in sides))
             sizes[chunk.corpus] += int(kept_p.sum())
+            lines.append(chunk.lines[kept_p].astype(np.int32))
             for side, file, kept in zip(sides, files, lengths, strict=True):
                 tokens = side.tokens[np.repeat(kept_p, side.lengths)]
                 file.write(tokens.astype(dtype).tobytes())
@@ -231,6 +252,7 @@ def _write_pairs(corpora, vocabulary: Vocabulary, config: DataConfig, folder, to
         offsets = np.zeros(sum(sizes) + 1, np.int64)
         np.cumsum(np.concatenate(kept), out=offsets[1:])
         np.save(folder / f"{side}.offsets.npy", offsets)
+    np.save(folder / "line.npy", np.concatenate(lines))
     (folder / "left_out.txt").write_text(cleaner.show(places), encoding="utf-8")
     meta = {
         "dtype": np.dtype(dtype).name,
@@ -267,13 +289,42 @@ def _read_pairs(folder: Path) -> Pairs:
         read=meta["read"],
         sizes=tuple(meta["sizes"]),
         folder=folder,
+        line=np.load(folder / "line.npy", mmap_mode="r"),
     )
 
 
-def summary(pairs: Pairs) -> dict:
-    """What became of the training text, as a workdir keeps it."""
-    counts = {"read": pairs.read, "kept": len(pairs), "left_out": pairs.dropped}
-    return {"prepared": pairs.key, **counts}
+def summary(pairs: Pairs, dev: Sequence[Pair]) -> dict:
+    """What became of the training text, and a hash of the dev text, as a workdir keeps
+    them."""
+    lines = json.dumps(list(dev), ensure_ascii=False)
+    return {
+        # The arrays do not depend on weights, but what is trained on does.
+        "prepared": _key(arrays=pairs.key, weights=pairs.weights),
+        "dev": hashlib.sha256(lines.encode()).hexdigest(),
+        "arrays": pairs.key,
+        "weights": list(pairs.weights),
+        "read": pairs.read,
+        "kept": len(pairs),
+        "left_out": pairs.dropped,
+    }
+
+
+def prepared_before(text: dict) -> Pairs:
+    """The training pairs that a workdir's `summary` tells of, from the cache folder.
+
+    Raises:
+      UserError: they are not there any more, or damaged.
+    """
+    key, weights = str(text["arrays"]), tuple(map(float, text["weights"]))
+    folder = cache_folder() / "pairs" / key
+    known = re.fullmatch("[0-9a-f]{24}", key) and _is_whole(folder)
+    if not known:
+        raise UserError(
+            f"the prepared training text of this run is not in {cache_folder()}; "
+            "python -m t2t_jax.main with the config and --workdir of the run prepares "
+            "it again"
+        )
+    return dataclasses.replace(_read_pairs(folder), key=key, weights=weights)
 
 
 def report(pairs: Pairs) -> list[str]:

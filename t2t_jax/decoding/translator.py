@@ -24,7 +24,7 @@ from t2t_jax.data.vocab import Vocabulary
 from t2t_jax.decoding.search import beam_search
 from t2t_jax.errors import UserError
 from t2t_jax.model.transformer import Model, Parameters, build
-from t2t_jax.training import checkpoint as checkpoints
+from t2t_jax.training.parameters import average, choose
 
 log = logging.getLogger("t2t_jax")
 
@@ -108,18 +108,20 @@ class Translator:
           workdir: a folder, or gs://BUCKET/FOLDER.
           checkpoint: `average` (of the last `config.decode.average` checkpoints,
             section 6.1), `average:N` of the last N, `last`, `best` (of all
-            evaluations, by dev BLEU) or a step; `config.decode.checkpoint` where not
-            given.
+            evaluations, by dev BLEU), `best:N` for the average of the N best, or a
+            step; `config.decode.checkpoint` where not given.
 
         Raises:
-          UserError: not a workdir, or no such checkpoint.
+          UserError: not a workdir, or no such checkpoint, or none that is intact. One
+            that is damaged is named, and the one before it takes its place, unless it
+            or a number was asked for.
         """
         workdir = workdirs.path(workdir)
         config = workdirs.read_config(workdir)
         vocabulary = workdirs.read_vocabulary(workdir)
         model = build(config.model, len(vocabulary))
-        steps = chosen_steps(workdir, config, checkpoint)
-        parameters = checkpoints.average(workdir, steps, model.shapes)
+        choice = choose(workdir, config, checkpoint)
+        steps, parameters = average(choice, model.shapes)
         return cls(config, vocabulary, model, parameters, steps)
 
     def __repr__(self) -> str:
@@ -273,48 +275,3 @@ def _check(beam: int, nbest: int) -> None:
             f"nbest={nbest} with beam={beam}; want 1 <= nbest <= beam: a beam of "
             f"{max(nbest, 1)} or more finds that many"
         )
-
-
-def chosen_steps(
-    workdir: epath.PathLike, config: Config, checkpoint: str | int | None = None
-) -> list[int]:
-    """The steps that a choice of checkpoint means in a workdir, ascending.
-
-    Args:
-      config: of the workdir.
-      checkpoint: as `Translator.load` takes it.
-    """
-    checkpoint = config.decode.checkpoint if checkpoint is None else checkpoint
-    steps = checkpoints.parameter_steps(workdir)
-    if not steps:
-        raise UserError(
-            f"{workdir} has no checkpoint yet; train it first, or for longer"
-        )
-    best = checkpoints.parameter_steps(workdir, "best")
-    if isinstance(checkpoint, int) or checkpoint.isdecimal():
-        if int(checkpoint) not in (kept := sorted({*steps, *best})):
-            raise UserError(f"{workdir} has no step {checkpoint}; it keeps {kept}")
-        return [int(checkpoint)]
-    name, _, number = checkpoint.partition(":")
-    if name == "last" and not number:
-        return steps[-1:]
-    if name == "best" and not number:
-        if best:
-            return best[-1:]
-        raise UserError(
-            f"checkpoint='best', but {workdir} has none: no dev BLEU was measured "
-            "(config.data.dev, config.train.dev_lines, config.train.eval_every)"
-        )
-    if name == "average" and (not number or (number.isdecimal() and int(number) > 0)):
-        wanted = int(number or config.decode.average)
-        # The last of a run that ended between two saves is not one of the series.
-        steps = [s for s in steps if s % config.train.save_every == 0] or steps
-        if number and wanted > len(steps):
-            raise UserError(
-                f"checkpoint={checkpoint!r}, but {workdir} keeps {len(steps)}: {steps}"
-            )
-        return steps[-wanted:]
-    raise UserError(
-        f"checkpoint={checkpoint!r}; want 'average', 'average:N', 'last', 'best' or "
-        f"one of {steps}"
-    )

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from t2t_jax import __version__
+from t2t_jax import __version__, files
 from t2t_jax import workdir as workdirs
 from t2t_jax.data.corpus import Corpus
 from t2t_jax.data.prepare import small_pairs
@@ -65,8 +65,10 @@ def score_set(translator: Translator, corpus: Corpus, workdir: epath.PathLike) -
     path = workdir / SCORES / f"{name}.json"
     lines = workdir / TRANSLATIONS / f"{name}.{target}"
     if path.exists() and lines.exists():
-        there = json.loads(path.read_text(encoding="utf-8"))
-        if all(there.get(key) == value for key, value in made_from.items()):
+        there = _read(path)
+        there_lines = hashlib.sha256(lines.read_bytes()).hexdigest()
+        wanted = made_from | {"translations_sha256": there_lines}
+        if all(there.get(key) == value for key, value in wanted.items()):
             return there
     translations = translator.translate(sources)
     scores = corpus_scores(translations, references)
@@ -74,13 +76,22 @@ def score_set(translator: Translator, corpus: Corpus, workdir: epath.PathLike) -
     scores["perplexity"] = perplexity(
         translator, list(zip(sources, references, strict=True))
     )
-    workdirs.keep_earlier(path, lines)
-    workdirs.write_atomically(
-        lines, "".join(f"{line}\n" for line in translations).encode()
-    )
-    content = json.dumps(scores | made_from, indent=2, ensure_ascii=False) + "\n"
-    workdirs.write_atomically(path, content.encode())
-    return scores | made_from
+    output = "".join(f"{line}\n" for line in translations).encode()
+    scores |= made_from | {"translations_sha256": hashlib.sha256(output).hexdigest()}
+    content = json.dumps(scores, indent=2, ensure_ascii=False) + "\n"
+    with workdirs.turn(workdir / SCORES):
+        files.keep_earlier(path, lines)
+        files.write_atomically(lines, output)
+        files.write_atomically(path, content.encode())
+    return scores
+
+
+def _read(path: epath.Path) -> dict:
+    """Scores that are there; none where they cannot be read."""
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except (ValueError, TypeError):
+        return {}
 
 
 def perplexity(translator: Translator, pairs: list[tuple[str, str]]) -> float:

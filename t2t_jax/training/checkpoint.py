@@ -1,27 +1,33 @@
-"""Checkpoints, written by Orbax: asynchronous, whole or absent.
+"""Checkpoints, written by Orbax: asynchronous, whole or absent, checked when read.
 
     DIR/checkpoints/state/STEP        a TrainState and how far the run is; the last 2
     DIR/checkpoints/parameters/STEP   parameters alone; as many as are averaged
     DIR/checkpoints/best/STEP         parameters alone, of the best dev BLEU
+    DIR/checkpoints/set_aside/        what turned out to be damaged, or was given up
 
-A run continues from the first kind; a translator reads the others.
+A run continues from the first kind; a translator reads the next two. Each is sealed
+when it is complete (`files.seal`): what has no manifest does not count, and what
+differs from its manifest is not used.
 """
 
-from collections.abc import Sequence
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import jax
-import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
+from t2t_jax import files
 from t2t_jax import workdir as workdirs
 from t2t_jax.data.feeding import Position
 from t2t_jax.errors import UserError
 from t2t_jax.model.transformer import Parameters
+from t2t_jax.screen import say
 from t2t_jax.training.step import TrainState
 
 KEEP_STATES = 2
+KINDS = ("parameters", "state", "best")
 
 
 class Reached(NamedTuple):
@@ -29,139 +35,247 @@ class Reached(NamedTuple):
 
     position: Position = Position()  # the next batch
     seconds: float = 0.0  # trained so far, over all restarts
+    unread: Sequence[dict[str, float]] = ()  # metrics of steps that are not told yet
 
 
 class Checkpoints:
-    """The checkpoints of a run, for the run that writes them."""
+    """The checkpoints of a run, for the run that writes them.
 
-    def __init__(self, workdir: epath.PathLike, keep_parameters: int):
-        folder = _folder(workdir)
-        kept = ("state", KEEP_STATES), ("parameters", keep_parameters), ("best", 1)
-        self._states, self._parameters, self._best = (
-            ocp.CheckpointManager(
-                folder / kind,
-                options=ocp.CheckpointManagerOptions(max_to_keep=keep, create=True),
-            )
-            for kind, keep in kept
-        )
+    There may be only one at a time (`workdir.hold`): what a killed run left half
+    written is cleared away.
+    """
 
-    def save(self, state: TrainState, progress: Reached, average: bool) -> None:
+    def __init__(self, workdir: epath.PathLike, keep_parameters: int, keep_best: int):
+        self._folder = folder_of(workdir)
+        self._keep = {"parameters": keep_parameters, "state": KEEP_STATES}
+        self._keep_best = keep_best
+        self._writers = {
+            kind: ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler())
+            for kind in KINDS
+        }
+        self._finishing: threading.Thread | None = None
+        self._failure: Exception | None = None
+        for kind in KINDS:
+            _clear_away(self._folder / kind)
+
+    def save(self, state: TrainState, reached: Reached, average: bool) -> None:
         """Saves the state, and the parameters alone where they are to be averaged.
 
-        Returns when the arrays are copied; the writing goes on behind.
+        Returns when the arrays are copied; the writing goes on behind. What goes wrong
+        there is raised by the next `check`, `save` or `close`.
         """
+        self.wait()
         step = int(state.step)
-        if average:
-            self._replace(self._parameters, step, parameters=state.best_parameters())
-            # A state on disk says that the parameters of its step are there too.
-            self._parameters.wait_until_finished()
-        told = {"position": progress.position._asdict(), "seconds": progress.seconds}
-        self._replace(self._states, step, state=state._asdict(), progress=told)
+        # In this order: a state that is sealed says that the parameters are, too.
+        items = {"parameters": {"parameters": state.best_parameters()}}
+        if not average:
+            del items["parameters"]
+        told = reached._asdict() | {"position": reached.position._asdict()}
+        items["state"] = {"state": state._asdict(), "reached": told}
+        with self._explained(step):
+            for kind, item in items.items():
+                self._start_writing(kind, step, item)
+        self._finishing = threading.Thread(
+            target=self._finish, args=(step, list(items)), name="checkpoint"
+        )
+        self._finishing.start()
 
-    def save_best(self, parameters: Parameters, step: int) -> None:
-        """Saves parameters in place of those that were the best before."""
-        self._replace(self._best, step, parameters=parameters)
-        self._best.wait_until_finished()
-
-    def _replace(self, manager: ocp.CheckpointManager, step: int, **items: Any) -> None:
-        """Saves; a checkpoint of this step that a killed run left behind is the same
-        state, made again, and gives way."""
-        if step in manager.all_steps():
-            manager.delete(step)
-        save = {
-            name: ocp.args.JsonSave(item)
-            if name == "progress"
-            else ocp.args.StandardSave(item)
-            for name, item in items.items()
-        }
-        manager.save(step, args=ocp.args.Composite(**save), force=True)
+    def save_best(self, parameters: Parameters, step: int, bleu: float) -> None:
+        """Saves parameters if they are among the best by dev BLEU, of equals the
+        earlier, and then removes those that are no longer."""
+        self.wait()
+        best = best_steps(self._folder / "best") | {step: bleu}
+        order = sorted(best, key=lambda s: (-best[s], s))
+        if step in order[: self._keep_best]:
+            with self._explained(step):
+                self._start_writing("best", step, {"parameters": parameters})
+                self._writers["best"].wait_until_finished()
+                files.seal(self._path("best", step), bleu=bleu)
+        for gone in {*order[self._keep_best :]} - {step}:
+            files.remove(self._path("best", gone))
 
     def restore(self, shapes: TrainState) -> tuple[TrainState, Reached] | None:
-        """The newest state, laid out as `shapes` says, or None before the first."""
-        step = self._states.latest_step()
-        if step is None:
-            return None
+        """The newest state that is whole, laid out as `shapes` says; None before the
+        first. Newer ones that are damaged are named and set aside.
+
+        Raises:
+          UserError: there are states, and all are damaged; they stay where they are.
+        """
+        self.wait()
+        damaged, found = {}, None
+        for step in reversed(_steps(self._folder / "state")):
+            path = self._path("state", step)
+            if trouble := files.damage(path):
+                damaged[path] = trouble
+                continue
+            found = step, self._read(path, shapes)
+            break
+        if not found and any(map(files.is_sealed, damaged)):
+            told = "".join(f"\n  {path}: {why}" for path, why in damaged.items())
+            raise UserError(
+                f"every checkpoint that the run could go on from is damaged:{told}\n"
+                "Put them back from a copy, or train from the start in another "
+                "--workdir. Nothing was changed here"
+            )
+        for path, trouble in damaged.items():
+            self._set_aside(path, f"is not whole ({trouble})")
+        if damaged:
+            say(f"going on from step {found[0]:,}" if found else "beginning anew")
+        return found and found[1]
+
+    def _read(self, path: epath.Path, shapes: TrainState) -> tuple[TrainState, Reached]:
         args = ocp.args.Composite(
             state=ocp.args.StandardRestore(shapes._asdict()),
-            progress=ocp.args.JsonRestore(),
+            reached=ocp.args.JsonRestore(),
         )
-        restored = self._states.restore(step, args=args)
-        told = restored.progress
-        progress = Reached(Position(**told["position"]), told["seconds"])
-        return TrainState(**restored.state), progress
+        with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as reader:
+            restored = reader.restore(path, args=args)
+        told = restored.reached
+        reached = Reached(**told | {"position": Position(**told["position"])})
+        return TrainState(**restored.state), reached
+
+    def mend(self, state: TrainState) -> None:
+        """Saves the parameters of a restored state again where theirs are damaged."""
+        step = int(state.step)
+        path = self._path("parameters", step)
+        if not (trouble := files.damage(path)):
+            return
+        if path.exists():
+            self._set_aside(path, f"is not whole ({trouble}), and is made again")
+        with self._explained(step):
+            self._start_writing(
+                "parameters", step, {"parameters": state.best_parameters()}
+            )
+        self._finish(step, ["parameters"])
+        self.check()
+
+    def saved_before(self, step: int) -> bool:
+        """True if there is a state of an earlier step."""
+        self.wait()
+        return any(s < step for s in sealed_steps(self._folder / "state"))
+
+    def give_up(self, step: int) -> None:
+        """Sets aside all that was saved at a step or later."""
+        self.wait()
+        for kind in ("state", "parameters", "best"):
+            for later in _steps(self._folder / kind):
+                if later >= step:
+                    self._set_aside(self._path(kind, later), "is given up")
 
     def none_to_translate_with(self) -> bool:
         """True before the first parameters are saved alone."""
-        return self._parameters.latest_step() is None
+        return not sealed_steps(self._folder / "parameters")
+
+    def check(self) -> None:
+        """Raises what went wrong with the last checkpoint, if its writing failed."""
+        failure, self._failure = self._failure, None
+        if failure:
+            raise failure
+
+    def wait(self) -> None:
+        """Waits until what was saved is on disk; raises as `check`."""
+        if self._finishing:
+            self._finishing.join()
+            self._finishing = None
+        self.check()
 
     def close(self) -> None:
         """Waits, and ends the threads that write."""
-        for manager in (self._states, self._parameters, self._best):
-            manager.close()
+        try:
+            self.wait()
+        finally:
+            for writer in self._writers.values():
+                writer.close()
 
+    def _path(self, kind: str, step: int) -> epath.Path:
+        return self._folder / kind / str(step)
 
-def _folder(workdir: epath.PathLike) -> epath.Path:
-    """Where checkpoints are; on disk absolute, as Orbax wants it."""
-    folder = workdirs.path(workdir) / "checkpoints"
-    return folder.absolute() if workdirs.on_disk(folder) else folder
+    def _start_writing(self, kind: str, step: int, item: dict[str, Any]) -> None:
+        """A checkpoint of this step that a killed run left behind is the same state,
+        made again, and gives way."""
+        path = self._path(kind, step)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            files.remove(path)
+        args = {
+            name: ocp.args.JsonSave(value)
+            if name == "reached"
+            else ocp.args.StandardSave(value)
+            for name, value in item.items()
+        }
+        self._writers[kind].save(path, args=ocp.args.Composite(**args))
 
+    def _finish(self, step: int, kinds: list[str]) -> None:
+        """Waits for Orbax, seals, and then removes what is no longer kept."""
+        try:
+            with self._explained(step):
+                for kind in kinds:
+                    self._writers[kind].wait_until_finished()
+                    files.seal(self._path(kind, step))
+                for kind in kinds:
+                    for old in sealed_steps(self._folder / kind)[: -self._keep[kind]]:
+                        files.remove(self._path(kind, old))
+        except Exception as e:  # raised again where it is seen
+            self._failure = e
 
-def parameter_steps(workdir: epath.PathLike, kind: str = "parameters") -> list[int]:
-    """The steps whose parameters are kept, ascending; `kind` may be `best`.
-
-    A checkpoint that is still being written is not among them. Orbax knows which: on
-    disk it has another name, in a bucket it lacks a last file.
-    """
-    names = ocp.path.step.standard_name_format()
-    return sorted(found.step for found in names.find_all(_folder(workdir) / kind))
-
-
-def read_parameters(
-    workdir: epath.PathLike, step: int, shapes: Parameters
-) -> Parameters:
-    """The parameters of one step, as NumPy arrays of the model's `shapes`.
-
-    Raises:
-      UserError: there is no such checkpoint, or it is of a model of other shapes.
-    """
-    kinds = {kind: parameter_steps(workdir, kind) for kind in ("parameters", "best")}
-    folder = _folder(workdir)
-    for kind, steps in kinds.items():
-        if step in steps:
-            folder /= kind
-            break
-    else:
-        steps = sorted({step for steps in kinds.values() for step in steps})
-        raise UserError(f"{folder} has no step {step}; it has {steps or 'none yet'}")
-    restore = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), shapes)
-    with ocp.PyTreeCheckpointer() as reader:
-        tree = reader.restore(
-            folder / str(step) / "parameters",
-            ocp.args.PyTreeRestore(item=shapes, restore_args=restore),
-        )
-    for path, (got, wanted) in _paired(tree, shapes):
-        if got.shape != wanted.shape:
+    @contextlib.contextmanager
+    def _explained(self, step: int) -> Iterator[None]:
+        """What goes wrong in writing, as a person can read it."""
+        try:
+            yield
+        except Exception as e:  # of Orbax, TensorStore, the file system
+            there = sealed_steps(self._folder / "state")
+            safe = f"what was saved before is whole, step {there[-1]:,} the last"
             raise UserError(
-                f"{folder / str(step)}: {path} has shape {got.shape}; the workdir's "
-                f"config makes it {wanted.shape}"
-            )
-    return tree
+                f"the checkpoint of step {step:,} could not be written to "
+                f"{self._folder}: {_shortened(e)}\n"
+                f"{safe if there else 'Nothing was saved before'}; when there is room "
+                "and leave to write, the same command goes on from there"
+            ) from e
+
+    def _set_aside(self, path: epath.Path, why: str) -> None:
+        name = f"{path.parent.name}-{path.name}"
+        place = files.set_aside(path, self._folder / "set_aside" / name)
+        say(f"warning: {path} {why}; it is now {place}")
 
 
-def _paired(tree, shapes):
-    leaves, _ = jax.tree.flatten_with_path(tree)
-    for (path, got), wanted in zip(leaves, jax.tree.leaves(shapes), strict=True):
-        yield jax.tree_util.keystr(path), (got, wanted)
+def _shortened(error: Exception) -> str:
+    """The first line of what may be a library's long report."""
+    text = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+    return text if len(text) <= 300 else f"{text[:200]} ... {text[-97:]}"
 
 
-def average(
-    workdir: epath.PathLike, steps: Sequence[int], shapes: Parameters
-) -> Parameters:
-    """The mean of the parameters of some steps (section 6.1), read one at a time.
+def folder_of(workdir: epath.PathLike) -> epath.Path:
+    """Where the checkpoints of a workdir are; on disk absolute, as Orbax wants it."""
+    folder = workdirs.path(workdir) / "checkpoints"
+    return folder.absolute() if files.on_disk(folder) else folder
 
-    Summed in float64, so that the order of the steps does not matter.
-    """
-    total = jax.tree.map(lambda x: np.zeros(x.shape, np.float64), shapes)
-    for step in steps:
-        total = jax.tree.map(np.add, total, read_parameters(workdir, step, shapes))
-    return jax.tree.map(lambda x: (x / len(steps)).astype(np.float32), total)
+
+def _steps(folder: epath.Path) -> list[int]:
+    """All steps with a checkpoint, ascending; one that is being written has another
+    name, or in a bucket lacks a last file: Orbax knows."""
+    names = ocp.path.step.standard_name_format()
+    return sorted(found.step for found in names.find_all(folder))
+
+
+def sealed_steps(folder: epath.Path) -> list[int]:
+    """The steps of the checkpoints in a folder that count, ascending."""
+    return [step for step in _steps(folder) if files.is_sealed(folder / str(step))]
+
+
+def best_steps(folder: epath.Path) -> dict[int, float]:
+    """The dev BLEU of each checkpoint in a folder that is kept for it."""
+    return {
+        step: float(files.notes(folder / str(step)).get("bleu", 0.0))
+        for step in sealed_steps(folder)
+    }
+
+
+def _clear_away(folder: epath.Path) -> None:
+    """Deletes what a killed run did not come to the end of writing, or of deleting."""
+    if not folder.exists():
+        return
+    whole = {str(step) for step in _steps(folder)}
+    for entry in folder.iterdir():
+        if entry.name not in whole and entry.name.partition(".")[0].isdigit():
+            entry.rmtree()

@@ -2,30 +2,30 @@
 
 `run` is the whole of it: restore or start, then feed, step, watch, evaluate and save
 until the last step. It trains on what it is given and knows neither text nor
-translation: real translations are scored by a function handed in.
+translation: real translations are scored, and sentences told, by functions handed in.
 """
 
-import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
-import numpy as np
-
+from t2t_jax import workdir as workdirs
 from t2t_jax.config import Config
 from t2t_jax.data.feeding import feed
 from t2t_jax.data.prepare import Pairs
-from t2t_jax.errors import UserError
 from t2t_jax.model.transformer import Model, Parameters
+from t2t_jax.parallel.machine import machine
 from t2t_jax.parallel.mesh import make_mesh, place_batch
 from t2t_jax.screen import say
+from t2t_jax.training import divergence, starts
 from t2t_jax.training.checkpoint import Checkpoints, Reached
+from t2t_jax.training.divergence import DivergedError, Rollback, Rollbacks, Trouble
+from t2t_jax.training.interruption import Interrupted, Interruption
+from t2t_jax.training.meter import Meter
 from t2t_jax.training.metrics import Watch
-from t2t_jax.training.step import Steps, TrainState, compile_steps
-from t2t_jax.training.stopping import Clock, best_step, reason_to_stop
-from t2t_jax.training.validation import cross_entropy_of, perplexity
+from t2t_jax.training.step import TrainState, compile_steps
+from t2t_jax.training.stopping import Clock, reason_to_stop
+from t2t_jax.training.validation import cross_entropy_of
 
 # (parameters, step) -> metrics of real translations of the dev set, such as bleu
 Evaluate = Callable[[Parameters, int], dict[str, float]]
@@ -39,8 +39,20 @@ class Outcome(NamedTuple):
     why: str
 
 
-class DivergedError(UserError):
-    """Too many gradients in a row were not finite."""
+class Given(NamedTuple):
+    """What a run asks of those who know text and workdirs; all may be left out.
+
+    Attributes:
+      evaluate: scores translations at an evaluation.
+      initial: the parameters of another model to start from, not random ones.
+      describe: the sentences of a batch.
+      check: raises an error when the workdir is no longer this run's.
+    """
+
+    evaluate: Evaluate | None = None
+    initial: Callable[[], Parameters] | None = None
+    describe: divergence.Describe | None = None
+    check: Callable[[], None] = lambda: None
 
 
 def run(
@@ -50,8 +62,7 @@ def run(
     bos: int,
     pairs: Pairs,
     dev: Pairs | None,
-    evaluate: Evaluate | None = None,
-    initial: Callable[[], Parameters] | None = None,
+    given: Given = Given(),  # noqa: B008
 ) -> Outcome:
     """Trains from the newest checkpoint, or from the start, until `reason_to_stop`.
 
@@ -59,165 +70,202 @@ def run(
       workdir: where checkpoints and metrics go.
       bos: the id that begins a target sentence.
       pairs, dev: tokenised text; without dev nothing is evaluated.
-      evaluate: scores translations at an evaluation.
-      initial: the parameters of another model to start from, not random ones.
 
     Raises:
-      DivergedError: `config.train.max_skipped` gradients in a row were not finite.
+      Interrupted: a signal came; the run is saved.
+      DivergedError: see `divergence.diverged`.
     """
-    steps = compile_steps(model, config, make_mesh(), bos)
-    checkpoints = Checkpoints(workdir, config.decode.average)
-    state, progress = checkpoints.restore(steps.shapes) or _start(steps, initial)
-    first = step = int(state.step)
-    position, clock = progress.position, Clock(progress.seconds)
-    watch = Watch(workdir, first, config.train.steps)
-    meter = Meter()
-    batches = feed(pairs, config.data, config.train.seed, position)
-
-    def save() -> None:
-        average = step % config.train.save_every == 0
-        average = average or checkpoints.none_to_translate_with()
-        checkpoints.save(state, Reached(position, clock.seconds()), average)
-
-    def examine() -> None:
-        """Evaluates, unless a run before this one has done so at this step."""
-        if dev is not None and not watch.has(step, "dev"):
-            parameters = state.best_parameters()
-            values = cross_entropy_of(steps, parameters, dev, config)
-            values |= evaluate(parameters, step) if evaluate else {}
-            if "bleu" in values:
-                if best_step(watch.bleu() | {step: values["bleu"]}) == step:
-                    checkpoints.save_best(parameters, step)
-            watch.record(step, "dev", values)
-            say(_dev_line(step, values))
-        meter.pause()
-
-    def reason(seconds: float) -> str:
-        return reason_to_stop(config, step, seconds, watch.bleu())
-
+    this = Run(config, workdir, model, bos, pairs, dev, given)
     try:
-        on_grid = first % config.train.eval_every == 0
-        if first and (on_grid or reason(progress.seconds)):
-            examine()  # stopped after saving, before this
-        why = reason(progress.seconds)
-        if first and not why:
-            say(f"continuing after step {first:,}")
+        with Interruption() as interruption:
+            first = this.step
+            return Outcome(first, *this.train(interruption))
+    finally:
+        this.close()
+
+
+class Run:
+    """A run while it is trained."""
+
+    def __init__(self, config, workdir, model, bos, pairs, dev, given: Given):
+        self.config, self.workdir, self.dev = config, workdirs.path(workdir), dev
+        self.given = given
+        self.steps = compile_steps(model, config, make_mesh(), bos)
+        self.rollbacks = Rollbacks(self.workdir)
+        self.checkpoints = Checkpoints(
+            workdir, config.decode.average, config.train.keep_best
+        )
+        restored = self.checkpoints.restore(self.steps.shapes)
+        self._stand_at(*(restored or (self._initial(), Reached())))
+        self.clock = Clock(self.seconds)
+        if restored and self.step % config.train.save_every == 0:
+            self.checkpoints.mend(self.state)
+        self.watch = Watch(workdir, self.step, config.train.steps)
+        self.watch.roll_back(self.rollbacks.all)
+        self.batches = feed(pairs, config.data, config.train.seed, self.position)
+
+    def _initial(self) -> TrainState:
+        """The state before the first step, from scratch or from another model."""
+        initial = self.given.initial
+        return self.steps.start(initial()) if initial else self.steps.init()
+
+    def _stand_at(self, state: TrainState, reached: Reached) -> None:
+        """Goes on from a state."""
+        self.state, self.step = state, int(state.step)
+        self.saved = self.step  # the last step that was saved
+        self.position = self.rollbacks.position(self.step, reached.position)
+        self.seconds = reached.seconds
+        self.meter = Meter(reached.unread)
+
+    def train(self, interruption: Interruption) -> tuple[int, str]:
+        """Trains to the end; the last step and why it was that."""
+        train, first = self.config.train, self.step
+        on_grid = first % train.eval_every == 0
+        if first and (on_grid or self._reason(self.seconds)):
+            self._examine(interruption)  # stopped after saving, before this
+        why = self._reason(self.seconds)
+        if not why:
+            starts.record(self.workdir, first, machine())
+            if first:
+                say(f"continuing after step {first:,}")
         while not why:
-            position, batch = next(batches)
-            state, metrics = steps.train(state, place_batch(steps.mesh, batch))
-            step += 1
-            meter.add(batch, metrics)
-            if step == first + 1:
-                seconds = meter.leave_out_compilation()
+            self._step()
+            if self.step == first + 1:
+                seconds = self.meter.leave_out_compilation()
                 say(f"the first step took {seconds:.1f} s, compilation included")
-            why = reason(clock.seconds())
-            if step % config.train.log_every == 0 or why:
-                values = meter.read()
-                watch.record(step, "train", values)
-                watch.progress(step, values, _seconds_left(config, step, meter, clock))
-                _stop_if_diverged(config, step, values)
-            if step % config.train.save_every == 0 or why:
-                save()
-            if step % config.train.eval_every == 0 or why:
-                examine()
+            why = self._reason(self.clock.seconds())
+            if self.step % train.log_every == 0 or why:
+                if trouble := self._log():
+                    self._roll_back(trouble)
+                    why = ""
+                    continue
+            asked = interruption.came(self.step)
+            if self.step % train.save_every == 0 or why or asked:
+                self._save()
+            if asked:
+                raise self._left(interruption)
+            if self.step % train.eval_every == 0 or why:
+                self._examine(interruption)
                 # Patience may end the run here, but not the clock: what it shows was
                 # saved before the evaluation, and the next start has to agree.
-                if not why and (why := reason(0.0)) and step % config.train.save_every:
-                    save()
-    finally:
-        batches.close()
-        checkpoints.close()
-        watch.close()
-    return Outcome(first, step, why)
+                why = why or self._reason(0.0)
+                if why and self.saved != self.step:
+                    self._save()
+        return self.step, why
 
+    def _reason(self, seconds: float) -> str:
+        return reason_to_stop(self.config, self.step, seconds, self.watch.bleu())
 
-def _start(
-    steps: Steps, initial: Callable[[], Parameters] | None
-) -> tuple[TrainState, Reached]:
-    """The state before the first step, from scratch or from another model."""
-    return (steps.start(initial()) if initial else steps.init()), Reached()
+    def _step(self) -> None:
+        """One update."""
+        self.checkpoints.check()
+        at = self.position
+        self.position, batch = next(self.batches)
+        placed = place_batch(self.steps.mesh, batch)
+        self.state, metrics = self.steps.train(self.state, placed)
+        self.step += 1
+        self.meter.add(self.step, at, batch, metrics)
 
+    def _save(self) -> None:
+        """Saves all that it takes to go on from here."""
+        self.given.check()
+        average = self.step % self.config.train.save_every == 0
+        average = average or self.checkpoints.none_to_translate_with()
+        unread = self.meter.unread()
+        reached = Reached(self.position, self.clock.seconds(), unread)
+        self.checkpoints.save(self.state, reached, average)
+        self.saved = self.step
 
-def _seconds_left(config: Config, step: int, meter: "Meter", clock: Clock) -> float:
-    """Of training, at the pace last read."""
-    left = meter.seconds_a_step * (config.train.steps - step)
-    limit = config.train.minutes * 60
-    return min(left, max(0.0, limit - clock.seconds())) if limit else left
+    def _log(self) -> Trouble | None:
+        """Tells of the steps since the last time; what shows that the run diverged."""
+        rows, values = self.meter.unread(), self.meter.read()
 
+        def before(name: str) -> list[float]:
+            first = int(rows[0]["step"])
+            return list(self.watch.column("train", name, first).values())
 
-def _dev_line(step: int, values: dict[str, float]) -> str:
-    told = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
-    return f"step {step:,}  dev  {told}"
+        for alarm in divergence.alarms(self.config, rows, before("gradient_norm")):
+            divergence.tell(self.workdir, alarm, self.given.describe)
+            self.watch.record(int(alarm["step"]), "alarm", alarm)
+        lowest = min(before("loss"), default=float("inf"))
+        self.watch.record(self.step, "train", values)
+        self.watch.progress(self.step, values, self._seconds_left())
+        return divergence.diverged(self.config, rows, values["loss"], lowest)
 
+    def _seconds_left(self) -> float:
+        """Of training, at the pace last read."""
+        left = self.meter.seconds_a_step * (self.config.train.steps - self.step)
+        limit = self.config.train.minutes * 60
+        return min(left, max(0.0, limit - self.clock.seconds())) if limit else left
 
-def _stop_if_diverged(config: Config, step: int, values: dict[str, float]) -> None:
-    if values["skipped_in_a_row"] >= config.train.max_skipped:
-        raise DivergedError(
-            f"before step {step:,}, {values['skipped_in_a_row']:.0f} gradients in a "
-            "row were not finite and were skipped (config.train.max_skipped="
-            f"{config.train.max_skipped}). A longer config.train.warmup may help, or "
-            "config.model.dtype='float32' where it is bfloat16, in another --workdir"
+    def _examine(self, interruption: Interruption) -> None:
+        """Evaluates, unless a run before this one has done so at this step."""
+        if self.dev is not None and not self.watch.has(self.step, "dev"):
+            parameters = self.state.best_parameters()
+            try:
+                with interruption.at_once():
+                    values = cross_entropy_of(
+                        self.steps, parameters, self.dev, self.config
+                    )
+                    if self.given.evaluate:
+                        values |= self.given.evaluate(parameters, self.step)
+            except Interrupted:
+                if self.saved != self.step:
+                    self._save()
+                raise self._left(interruption) from None
+            if "bleu" in values:
+                self.checkpoints.save_best(parameters, self.step, values["bleu"])
+            self.watch.record(self.step, "dev", values)
+            told = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
+            say(f"step {self.step:,}  dev  {told}")
+        self.meter.pause()
+
+    def _left(self, interruption: Interruption) -> Interrupted:
+        """The end by a signal, once all is on disk."""
+        self.checkpoints.wait()
+        return interruption.ended(
+            f"stopped after step {self.step:,}, which is saved; the same command goes "
+            "on from there"
         )
 
+    def _roll_back(self, trouble: Trouble) -> None:
+        """Goes back to before the trouble, and on with the data after it.
 
-class Meter:
-    """Gathers metrics of steps; waits for the device only when they are read."""
-
-    def __init__(self):
-        self._metrics: list[dict[str, jax.Array]] = []
-        self._real_tokens = 0
-        self._timed = 0  # steps on the clock
-        self._started = time.perf_counter()
-        self.seconds_a_step = 0.0
-
-    def add(self, batch: dict[str, np.ndarray], metrics: dict[str, jax.Array]) -> None:
-        """Takes the metrics of one step, still on the device."""
-        self._metrics.append(metrics)
-        self._timed += 1
-        for side in ("source", "target"):
-            self._real_tokens += np.count_nonzero(batch[f"{side}_segment"])
-
-    def read(self) -> dict[str, float]:
-        """Metrics since the last reading: means over target tokens, worst, latest.
-
-        Steps whose loss is not finite are left out of the means; `nan` if all are.
+        Raises:
+          DivergedError: the config does not let it, or nothing was saved before.
         """
-        steps = jax.device_get(self._metrics)
-        seconds = time.perf_counter() - self._started
-        if self._timed:
-            self.seconds_a_step = seconds / self._timed
-        column = {
-            name: np.array([s[name] for s in steps], np.float64) for name in steps[0]
-        }
-        finite = np.isfinite(column["loss"])
+        told = f"at step {self.step:,}, {trouble.why}"
+        allowed = self.config.train.rollbacks
+        if len(self.rollbacks.all) >= allowed:
+            raise DivergedError(
+                f"{told}. A longer config.train.warmup may help, or "
+                "config.model.dtype='float32' where it is bfloat16, in another "
+                f"--workdir; config.train.rollbacks={allowed + 1} goes back to an "
+                "earlier checkpoint and skips the data"
+            )
+        if not self.checkpoints.saved_before(trouble.step):
+            raise DivergedError(
+                f"{told}, and no checkpoint is from before step {trouble.step:,}, "
+                "where that began. Save more often in another --workdir: "
+                f"config.train.save_every={self.config.train.save_every}"
+            )
+        self.checkpoints.give_up(trouble.step)
+        state, reached = self.checkpoints.restore(self.steps.shapes)
+        rollback = Rollback(
+            int(state.step), reached.position, self.position, trouble.why
+        )
+        self.rollbacks.add(rollback)
+        self.watch.roll_back(self.rollbacks.all)
+        say(
+            f"warning: {told}: back to step {rollback.step:,}, and on with the data "
+            f"after batch {rollback.to.batch:,} of epoch {rollback.to.epoch:,}"
+        )
+        self._stand_at(state, reached)
 
-        def mean(name: str) -> float:
-            tokens = column["tokens"][finite].sum()
-            total = (column[name][finite] * column["tokens"][finite]).sum()
-            return total / tokens if tokens else math.nan
-
-        values = {
-            "loss": mean("loss"),
-            "perplexity": perplexity(mean("nll")),
-            "learning_rate": column["learning_rate"][-1],
-            "gradient_norm": column["gradient_norm"].max(),
-            "skipped": column["skipped"][-1],
-            "skipped_in_a_row": column["skipped_in_a_row"].max(),
-            "tokens_per_second": self._real_tokens / seconds,
-            "seconds": seconds,
-        }
-        self.pause()
-        return {name: float(value) for name, value in values.items()}
-
-    def leave_out_compilation(self) -> float:
-        """Waits for the first step and starts the clock again; the seconds it took."""
-        jax.block_until_ready(self._metrics)
-        seconds = time.perf_counter() - self._started
-        self._real_tokens, self._timed = 0, 0
-        self._started = time.perf_counter()
-        return seconds
-
-    def pause(self) -> None:
-        """Starts the clock again: what happened since the reading does not count."""
-        self._metrics, self._real_tokens, self._timed = [], 0, 0
-        self._started = time.perf_counter()
+    def close(self) -> None:
+        """Waits for what is being written, and ends the threads."""
+        try:
+            self.batches.close()
+            self.checkpoints.close()
+        finally:
+            self.watch.close()

@@ -4,17 +4,21 @@ A live progress bar in a terminal and plain lines elsewhere; `metrics.jsonl`, on
 a line; TensorBoard files, written without TensorFlow.
 """
 
+import contextlib
 import json
 import math
+import os
 import sys
+from collections.abc import Sequence
 
 import tensorboardX
 import tqdm
 from etils import epath
 from tensorboardX.record_writer import register_writer_factory
 
+from t2t_jax.files import on_disk
 from t2t_jax.screen import say
-from t2t_jax.workdir import on_disk
+from t2t_jax.training.divergence import Rollback
 
 
 class _Grown:
@@ -60,21 +64,30 @@ class JsonLines:
     """Appends objects to a file, each once.
 
     A run that was killed makes some steps again: an object whose step and kind the file
-    already holds is not written twice. Half a line left by a crash is cut off.
+    already holds is not written twice. Half a line left by a crash is cut off. After an
+    object of kind `rollback` the steps after its own are other ones, and written anew.
+
+    Attributes:
+      entries: the objects that count, in order.
     """
 
     def __init__(self, path: epath.PathLike):
         self._last: dict[str, int] = {}  # kind -> last step
-        self.dev: list[dict] = []  # the entries of kind `dev`, in order
+        self.entries: list[dict] = []
+        self.rollbacks = 0
         path = epath.Path(path)
         content = path.read_bytes() if path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]
-        for line in whole.splitlines():
-            self._remember(json.loads(line))
+        for number, line in enumerate(whole.splitlines(), 1):
+            entry = _parsed(line)
+            if entry is None:
+                say(f"warning: {path}, line {number} is damaged; left as it is, unused")
+            else:
+                self._remember(entry)
         if not on_disk(path):
             self._file = _Grown(path, whole)
             return
-        self._file = path.open("ab")
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115
         if content != whole:
             self._file.truncate(len(whole))
 
@@ -83,25 +96,57 @@ class JsonLines:
         if self.has(step, kind):
             return False
         # JSON has no nan or infinity: null.
-        finite = {n: v if math.isfinite(v) else None for n, v in values.items()}
+        finite = {
+            n: None if isinstance(v, float) and not math.isfinite(v) else v
+            for n, v in values.items()
+        }
         entry = {"step": step, "kind": kind, **finite}
-        self._file.write(json.dumps(entry).encode() + b"\n")
-        self._file.flush()
+        self._append(json.dumps(entry).encode() + b"\n")
         self._remember(entry)
         return True
 
+    def _append(self, line: bytes) -> None:
+        """Writes a line, or nothing of it."""
+        if isinstance(self._file, _Grown):
+            self._file.write(line)
+            self._file.flush()
+            return
+        before = os.fstat(self._file.fileno()).st_size
+        try:
+            left = memoryview(line)
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._file.truncate(before)
+            raise
+
     def _remember(self, entry: dict) -> None:
-        kind = entry.get("kind", "")
-        self._last[kind] = max(self._last.get(kind, -1), entry["step"])
-        if kind == "dev":
-            self.dev.append(entry)
+        kind, step = entry["kind"], entry["step"]
+        if kind == "rollback":
+            self.rollbacks += 1
+            self._last = {k: min(last, step) for k, last in self._last.items()}
+            self.entries = [e for e in self.entries if e["step"] <= step]
+        else:
+            self._last[kind] = max(self._last.get(kind, -1), step)
+            self.entries.append(entry)
 
     def has(self, step: int, kind: str) -> bool:
         """True if this step of this kind, or a later one, is there."""
-        return step <= self._last.get(kind, -1)
+        return kind != "rollback" and step <= self._last.get(kind, -1)
 
     def close(self) -> None:
         self._file.close()
+
+
+def _parsed(line: bytes) -> dict | None:
+    """An object of the file, if that is what a line is."""
+    try:
+        entry = json.loads(line)
+        whole = type(entry["step"]) is int and isinstance(entry["kind"], str)
+    except (ValueError, LookupError, TypeError):
+        return None
+    return entry if whole else None
 
 
 class Watch:
@@ -111,9 +156,8 @@ class Watch:
         workdir = epath.Path(workdir)
         self._lines = JsonLines(workdir / "metrics.jsonl")
         register_writer_factory("gs", _Events)
-        self._make_board = lambda: tensorboardX.SummaryWriter(
-            str(workdir / "tensorboard"), purge_step=first_step + 1, flush_secs=30
-        )
+        self._folder = str(workdir / "tensorboard")
+        self._first = first_step
         self._board = None  # until there is a metric: a finished run adds no file
         self._bar = tqdm.tqdm(
             total=steps,
@@ -126,15 +170,36 @@ class Watch:
         self._steps = steps
 
     def record(self, step: int, kind: str, values: dict[str, float]) -> None:
-        """Keeps metrics of a step; `kind` is `train` or `dev`."""
+        """Keeps metrics of a step; `kind` is `train`, `dev` or `alarm`."""
         if self._lines.write(step, kind, values):
-            self._board = self._board or self._make_board()
+            self._board = self._board or tensorboardX.SummaryWriter(
+                self._folder, purge_step=self._first + 1, flush_secs=30
+            )
             for name, value in values.items():
                 self._board.add_scalar(f"{kind}/{name}", value, step)
 
+    def roll_back(self, rollbacks: Sequence[Rollback]) -> None:
+        """Lets the steps after each rollback that is not told yet count no more."""
+        for rollback in rollbacks[self._lines.rollbacks :]:
+            told = {"why": rollback.why, "data": [rollback.skipped, rollback.to]}
+            self._lines.write(rollback.step, "rollback", told)
+            self._first = rollback.step
+            if self._board:
+                self._board.close()
+                self._board = None
+            self._bar.n = rollback.step
+
+    def column(self, kind: str, name: str, before: int) -> dict[int, float]:
+        """A metric of each entry before a step, by step; `nan` where it was none."""
+        return {
+            e["step"]: math.nan if e[name] is None else e[name]
+            for e in self._lines.entries
+            if e["kind"] == kind and name in e and e["step"] < before
+        }
+
     def bleu(self) -> dict[int, float]:
         """The BLEU of each evaluation so far, by step."""
-        return {e["step"]: e["bleu"] for e in self._lines.dev if "bleu" in e}
+        return self.column("dev", "bleu", before=sys.maxsize)
 
     def has(self, step: int, kind: str) -> bool:
         """True if metrics of this kind are kept of this step already."""

@@ -6,12 +6,14 @@ import logging
 import jax
 import pytest
 
+from t2t_jax import files
 from t2t_jax.config import Config, DecodeConfig, ModelConfig, TrainConfig
 from t2t_jax.data import vocab
 from t2t_jax.decoding import translator as translators
-from t2t_jax.decoding.translator import Translator, chosen_steps
+from t2t_jax.decoding.translator import Translator
 from t2t_jax.errors import UserError
 from t2t_jax.model.transformer import build
+from t2t_jax.training.parameters import choose
 
 TEXT = ["the cat sees the dog", "a dog sleeps", "die Katze sieht den Hund", "ein Hund"]
 CONFIG = Config(
@@ -133,13 +135,15 @@ def test_which_checkpoints_a_choice_means(tmp_path):
     def chosen(checkpoint, average=5, every=100):
         decode = DecodeConfig(average=average)
         config = Config(train=TrainConfig(save_every=every), decode=decode)
-        return chosen_steps(tmp_path, config, checkpoint)
+        return choose(tmp_path, config, checkpoint).steps
 
     folder = tmp_path / "checkpoints" / "parameters"
     with pytest.raises(UserError, match="no checkpoint yet"):
         chosen("average")
     for step in (100, 200, 300):
         (folder / str(step)).mkdir(parents=True)
+        files.seal(folder / str(step))
+    (folder / "350").mkdir()  # not sealed: it does not count
     (folder / "400.orbax-checkpoint-tmp").mkdir()
     assert chosen("average", 2) == chosen(None, 2) == [200, 300]
     assert chosen("average", 5) == [100, 200, 300]
@@ -149,13 +153,20 @@ def test_which_checkpoints_a_choice_means(tmp_path):
     assert chosen("200") == chosen(200) == [200]
     with pytest.raises(UserError, match=r"no step 150; it keeps \[100, 200, 300\]"):
         chosen("150")
-    for wrong in ("average:4", "average:0", "bets", "best:2"):
+    for wrong in ("average:4", "average:0", "bets", "best:0", "last:2"):
         with pytest.raises(UserError, match="checkpoint="):
             chosen(wrong)
     with pytest.raises(UserError, match="no dev BLEU was measured"):
         chosen("best")
-    (tmp_path / "checkpoints" / "best" / "150").mkdir(parents=True)
-    assert chosen("best") == chosen(150) == [150]
+    best = tmp_path / "checkpoints" / "best"
+    for step, bleu in ((150, 20.0), (200, 30.0), (250, 10.0), (300, 20.0)):
+        (best / str(step)).mkdir(parents=True)
+        files.seal(best / str(step), bleu=bleu)
+    assert chosen(150) == [150]
+    assert chosen("best") == [200]
+    assert chosen("best:3") == [150, 200, 300]
+    with pytest.raises(UserError, match=r"keeps 4: \[150, 200, 250, 300\]"):
+        chosen("best:5")
 
 
 def test_what_is_not_a_workdir_is_told(tmp_path):

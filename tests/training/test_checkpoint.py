@@ -12,14 +12,10 @@ from t2t_jax.data.feeding import Position
 from t2t_jax.errors import UserError
 from t2t_jax.model.transformer import build
 from t2t_jax.parallel.mesh import make_mesh
-from t2t_jax.training.checkpoint import (
-    Checkpoints,
-    Reached,
-    average,
-    parameter_steps,
-    read_parameters,
-)
+from t2t_jax.training.checkpoint import Checkpoints, Reached, folder_of
+from t2t_jax.training.parameters import Choice, average, choose, parameter_steps
 from t2t_jax.training.step import compile_steps
+from tests.small_run import parameters_of
 
 CONFIG = Config(model=ModelConfig(layers=1, width=8, heads=2, hidden=8))
 MODEL = build(CONFIG.model, 11)
@@ -37,7 +33,8 @@ def state_at(steps, step):
 
 
 def progress_at(step):
-    return Reached(Position(step, 2 * step), seconds=step / 3)
+    rows = [{"step": float(step), "loss": 1 / 3, "gradient_norm": float("inf")}]
+    return Reached(Position(step, 2 * step), seconds=step / 3, unread=rows)
 
 
 def assert_same(a, b):
@@ -45,7 +42,7 @@ def assert_same(a, b):
 
 
 def save(workdir, steps, numbers, keep=3, average=True):
-    checkpoints = Checkpoints(workdir, keep)
+    checkpoints = Checkpoints(workdir, keep, 1)
     for n in numbers:
         checkpoints.save(state_at(steps, n), progress_at(n), average)
     checkpoints.close()
@@ -53,7 +50,7 @@ def save(workdir, steps, numbers, keep=3, average=True):
 
 def test_a_state_comes_back_to_the_bit_where_it_lay(tmp_path, steps):
     save(tmp_path, steps, [5])
-    checkpoints = Checkpoints(tmp_path, 3)
+    checkpoints = Checkpoints(tmp_path, 3, 1)
     state, progress = checkpoints.restore(steps.shapes)
     checkpoints.close()
     assert progress == progress_at(5)
@@ -63,7 +60,7 @@ def test_a_state_comes_back_to_the_bit_where_it_lay(tmp_path, steps):
 
 
 def test_before_the_first_there_is_none(tmp_path, steps):
-    checkpoints = Checkpoints(tmp_path, 3)
+    checkpoints = Checkpoints(tmp_path, 3, 1)
     assert checkpoints.restore(steps.shapes) is None
     checkpoints.close()
     assert parameter_steps(tmp_path) == []
@@ -84,15 +81,15 @@ def test_what_is_not_to_be_averaged_leaves_no_parameters(tmp_path, steps):
 
 def test_the_best_is_kept_however_many_follow(tmp_path, steps):
     save(tmp_path, steps, [1, 2])
-    checkpoints = Checkpoints(tmp_path, 1)
+    checkpoints = Checkpoints(tmp_path, 1, 1)
     for step in (1, 2):  # the second takes the place of the first
-        checkpoints.save_best(state_at(steps, step).parameters, step)
+        checkpoints.save_best(state_at(steps, step).parameters, step, 10.0 * step)
     checkpoints.close()
     save(tmp_path, steps, [3, 4], keep=1)
     assert parameter_steps(tmp_path, "best") == [2]
     assert parameter_steps(tmp_path) == [4]
     assert_same(
-        read_parameters(tmp_path, 2, MODEL.shapes), state_at(steps, 2).parameters
+        parameters_of(tmp_path, 2, MODEL.shapes, "best"), state_at(steps, 2).parameters
     )
 
 
@@ -101,11 +98,11 @@ def test_with_a_moving_average_it_is_what_is_kept_to_translate_with(tmp_path):
     steps = compile_steps(MODEL, config, make_mesh(), bos=1)
     state = steps.init()._replace(step=jnp.int32(1))
     state = state._replace(ema=jax.tree.map(lambda x: x + 1, state.parameters))
-    checkpoints = Checkpoints(tmp_path, 1)
+    checkpoints = Checkpoints(tmp_path, 1, 1)
     checkpoints.save(state, progress_at(1), average=True)
     checkpoints.close()
-    assert_same(read_parameters(tmp_path, 1, MODEL.shapes), state.ema)
-    checkpoints = Checkpoints(tmp_path, 1)
+    assert_same(parameters_of(tmp_path, 1, MODEL.shapes), state.ema)
+    checkpoints = Checkpoints(tmp_path, 1, 1)
     restored, _ = checkpoints.restore(steps.shapes)
     checkpoints.close()
     assert_same(restored, state)
@@ -115,23 +112,27 @@ def test_a_step_made_again_replaces_what_a_killed_run_left(tmp_path, steps):
     save(tmp_path, steps, [1, 2])
     save(tmp_path, steps, [2])
     assert parameter_steps(tmp_path) == [1, 2]
-    assert_same(
-        read_parameters(tmp_path, 2, MODEL.shapes), state_at(steps, 2).parameters
-    )
+    assert_same(parameters_of(tmp_path, 2, MODEL.shapes), state_at(steps, 2).parameters)
 
 
 def test_the_average_is_the_mean(tmp_path, steps):
     save(tmp_path, steps, [1, 2, 6])
-    mean = average(tmp_path, [1, 2, 6], MODEL.shapes)
+
+    def choice(*numbers):
+        folder = folder_of(tmp_path) / "parameters"
+        return Choice([folder / str(n) for n in numbers], 3, exact=True)
+
+    found, mean = average(choice(1, 2, 6), MODEL.shapes)
+    assert found == [1, 2, 6]
     wanted = jax.tree.map(lambda x: x + 3, steps.init().parameters)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), mean, wanted)
     assert all(x.dtype == np.float32 for x in jax.tree.leaves(mean))
-    assert_same(average(tmp_path, [6, 1, 2], MODEL.shapes), mean)
+    assert_same(average(choice(6, 1, 2), MODEL.shapes)[1], mean)
 
 
 def test_a_checkpoint_that_is_not_there_or_does_not_fit_is_told(tmp_path, steps):
     save(tmp_path, steps, [1])
-    with pytest.raises(UserError, match=r"has no step 7; it has \[1\]"):
-        read_parameters(tmp_path, 7, MODEL.shapes)
+    with pytest.raises(UserError, match=r"has no step 7; it keeps \[1\]"):
+        choose(tmp_path, CONFIG, "7")
     with pytest.raises(UserError, match="has shape"):
-        read_parameters(tmp_path, 1, build(CONFIG.model, 12).shapes)
+        parameters_of(tmp_path, 1, build(CONFIG.model, 12).shapes)

@@ -1,0 +1,102 @@
+"""Metrics of single steps -> what is told of a stretch of them."""
+
+import math
+import time
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from t2t_jax.data.feeding import Position
+from t2t_jax.training.validation import perplexity
+
+Row = dict[
+    str, float
+]  # metrics of one step; `step`, and `epoch` and `batch` of its data
+
+
+class Meter:
+    """Gathers metrics of steps; waits for the device only when they are looked at.
+
+    Args:
+      unread: rows of steps before this meter, that were not read.
+    """
+
+    def __init__(self, unread: Sequence[Row] = ()):
+        self._rows: list[dict] = list(unread)
+        self._on_device: list[dict[str, jax.Array]] = []
+        self._real_tokens = 0
+        self._timed = 0  # steps on the clock
+        self._started = time.perf_counter()
+        self.seconds_a_step = 0.0
+
+    def add(
+        self,
+        step: int,
+        at: Position,
+        batch: dict[str, np.ndarray],
+        metrics: dict[str, jax.Array],
+    ) -> None:
+        """Takes the metrics of one step, still on the device.
+
+        Args:
+          at: where the batch stands in the data.
+        """
+        self._rows.append({"step": step, **at._asdict()})
+        self._on_device.append(metrics)
+        self._timed += 1
+        for side in ("source", "target"):
+            self._real_tokens += np.count_nonzero(batch[f"{side}_segment"])
+
+    def unread(self) -> list[Row]:
+        """The rows of all steps since the last reading; of plain numbers."""
+        fetched = jax.device_get(self._on_device)
+        self._on_device = []
+        for row, metrics in zip(self._rows[-len(fetched) :], fetched, strict=False):
+            row |= {name: value.item() for name, value in metrics.items()}
+        return list(self._rows)
+
+    def read(self) -> Row:
+        """Metrics since the last reading: means over target tokens, worst, latest.
+
+        Steps whose loss is not finite are left out of the means; `nan` if all are.
+        """
+        rows = self.unread()
+        seconds = time.perf_counter() - self._started
+        if self._timed:
+            self.seconds_a_step = seconds / self._timed
+        column = {
+            name: np.array([row[name] for row in rows], np.float64) for name in rows[0]
+        }
+        finite = np.isfinite(column["loss"])
+
+        def mean(name: str) -> float:
+            tokens = column["tokens"][finite].sum()
+            total = (column[name][finite] * column["tokens"][finite]).sum()
+            return total / tokens if tokens else math.nan
+
+        values = {
+            "loss": mean("loss"),
+            "perplexity": perplexity(mean("nll")),
+            "learning_rate": column["learning_rate"][-1],
+            "gradient_norm": column["gradient_norm"].max(),
+            "skipped": column["skipped"][-1],
+            "skipped_in_a_row": column["skipped_in_a_row"].max(),
+            "tokens_per_second": self._real_tokens / seconds,
+            "seconds": seconds,
+        }
+        self._rows = []
+        self.pause()
+        return {name: float(value) for name, value in values.items()}
+
+    def leave_out_compilation(self) -> float:
+        """Waits for the first step and starts the clock again; the seconds it took."""
+        jax.block_until_ready(self._on_device)
+        seconds = time.perf_counter() - self._started
+        self.pause()
+        return seconds
+
+    def pause(self) -> None:
+        """Starts the clock again: what happened since the reading does not count."""
+        self._real_tokens, self._timed = 0, 0
+        self._started = time.perf_counter()

@@ -1,0 +1,159 @@
+"""Trained parameters out of a workdir: which are kept, one of them, their average."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+
+from t2t_jax import files
+from t2t_jax.config import Config
+from t2t_jax.errors import UserError
+from t2t_jax.model.transformer import Parameters
+from t2t_jax.screen import say
+from t2t_jax.training.checkpoint import best_steps, folder_of, sealed_steps
+
+
+class Choice(NamedTuple):
+    """Checkpoints to read: the first `wanted` of some that are intact.
+
+    Attributes:
+      folders: in the order in which they are tried.
+      wanted: how many are averaged.
+      exact: fewer than wanted will not do.
+    """
+
+    folders: Sequence[epath.Path]
+    wanted: int
+    exact: bool
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps it comes to if nothing is damaged, ascending."""
+        return sorted(int(folder.name) for folder in self.folders[: self.wanted])
+
+
+def parameter_steps(workdir: epath.PathLike, kind: str = "parameters") -> list[int]:
+    """The steps whose parameters are kept, ascending; `kind` may be `best`."""
+    return sealed_steps(folder_of(workdir) / kind)
+
+
+def choose(
+    workdir: epath.PathLike, config: Config, checkpoint: str | int | None = None
+) -> Choice:
+    """What a choice of checkpoint means in a workdir.
+
+    Args:
+      config: of the workdir.
+      checkpoint: as `Translator.load` takes it; `config.decode.checkpoint` if None.
+
+    Raises:
+      UserError: there is no checkpoint yet, or not what is asked for.
+    """
+    checkpoint = config.decode.checkpoint if checkpoint is None else checkpoint
+    steps = parameter_steps(workdir)
+    if not steps:
+        raise UserError(
+            f"{workdir} has no checkpoint yet; train it first, or for longer"
+        )
+    # The last of a run that ended between two saves is not one of the series.
+    series = [s for s in steps if s % config.train.save_every == 0] or steps
+    best = best_steps(folder_of(workdir) / "best")
+    ranked = sorted(best, key=lambda step: (-best[step], step))
+
+    def folders(kind, steps):
+        return [folder_of(workdir) / kind / str(step) for step in steps]
+
+    if isinstance(checkpoint, int) or checkpoint.isdecimal():
+        step = int(checkpoint)
+        if step not in (kept := sorted({*steps, *best})):
+            raise UserError(f"{workdir} has no step {step}; it keeps {kept}")
+        kinds = {"parameters": steps, "best": best}
+        there = [
+            f for kind in kinds if step in kinds[kind] for f in folders(kind, [step])
+        ]
+        return Choice(there, 1, exact=True)
+    name, _, number = checkpoint.partition(":")
+    if name == "last" and not number:
+        return Choice(folders("parameters", steps[::-1]), 1, exact=False)
+    counted = not number or (number.isdecimal() and int(number) > 0)
+    if name not in ("average", "best") or not counted:
+        raise UserError(
+            f"checkpoint={checkpoint!r}; want 'average', 'average:N', 'last', 'best', "
+            f"'best:N' or one of {steps}"
+        )
+    if name == "best" and not best:
+        raise UserError(
+            f"checkpoint={checkpoint!r}, but {workdir} has none: no dev BLEU was "
+            "measured (config.data.dev, config.train.dev_lines, "
+            "config.train.eval_every)"
+        )
+    kind, order = ("best", ranked) if name == "best" else ("parameters", series[::-1])
+    default = 1 if name == "best" else config.decode.average
+    wanted = int(number or default)
+    if number and wanted > len(order):
+        raise UserError(
+            f"checkpoint={checkpoint!r}, but {workdir} keeps {len(order)}: "
+            f"{sorted(order)}"
+        )
+    return Choice(folders(kind, order), wanted, exact=bool(number))
+
+
+def average(choice: Choice, shapes: Parameters) -> tuple[list[int], Parameters]:
+    """The steps that were chosen and are intact, and the mean of their parameters.
+
+    Read one at a time and summed in float64, so that their order does not matter
+    (section 6.1). Says which are damaged and left out.
+
+    Raises:
+      UserError: none is intact, or too few for a choice that is exact.
+    """
+    total = jax.tree.map(lambda x: np.zeros(x.shape, np.float64), shapes)
+    steps: list[int] = []
+    for folder in choice.folders:
+        if len(steps) == choice.wanted:
+            break
+        try:
+            total = jax.tree.map(np.add, total, read_parameters(folder, shapes))
+            steps.append(int(folder.name))
+        except DamagedError as e:
+            say(f"warning: {e}; not used")
+    if not steps or (choice.exact and len(steps) < choice.wanted):
+        raise UserError(
+            f"of the {choice.wanted} checkpoints asked for {len(steps)} are intact: "
+            "choose others with --checkpoint, put them back from a copy, or let the "
+            "run that made them go on"
+        )
+    mean = jax.tree.map(lambda x: (x / len(steps)).astype(np.float32), total)
+    return sorted(steps), mean
+
+
+class DamagedError(UserError):
+    """A checkpoint is not what was written."""
+
+
+def read_parameters(folder: epath.Path, shapes: Parameters) -> Parameters:
+    """Parameters that were saved alone, as NumPy arrays of the model's `shapes`.
+
+    Raises:
+      DamagedError: they are not what was written.
+      UserError: they are of a model of other shapes.
+    """
+    if trouble := files.damage(folder):
+        raise DamagedError(f"{folder} is damaged ({trouble})")
+    restore = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), shapes)
+    with ocp.PyTreeCheckpointer() as reader:
+        tree = reader.restore(
+            folder / "parameters",
+            ocp.args.PyTreeRestore(item=shapes, restore_args=restore),
+        )
+    leaves, _ = jax.tree.flatten_with_path(tree)
+    for (path, got), wanted in zip(leaves, jax.tree.leaves(shapes), strict=True):
+        if got.shape != wanted.shape:
+            raise UserError(
+                f"{folder}: {jax.tree_util.keystr(path)} has shape {got.shape}; the "
+                f"workdir's config makes it {wanted.shape}"
+            )
+    return tree

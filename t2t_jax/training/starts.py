@@ -1,0 +1,42 @@
+"""On what machine each start of a run was: `starts.jsonl`, an object a line."""
+
+import json
+import time
+
+from etils import epath
+
+from t2t_jax import files
+from t2t_jax.screen import say
+
+
+def record(workdir: epath.PathLike, step: int, machine: dict[str, str | int]) -> None:
+    """Adds a start after a step, and says what is another machine than the last's.
+
+    The same machine and libraries, the same bytes: where they differ the run goes on,
+    but not to the bytes of one that was left alone.
+    """
+    file = epath.Path(workdir) / "starts.jsonl"
+    content = file.read_bytes() if file.exists() else b""
+    if step and (changed := _changed(content, machine)):
+        say(
+            f"warning: this is not where the run was before ({changed}); it goes on, "
+            "but not to the same bytes"
+        )
+    start = {"step": step, "time": int(time.time()), "machine": machine}
+    if content and not content.endswith(b"\n"):
+        content += b"\n"
+    files.write_atomically(file, content + json.dumps(start).encode() + b"\n")
+
+
+def _changed(content: bytes, machine: dict) -> str:
+    """What differs from the last start."""
+    try:
+        last = json.loads(content.splitlines()[-1])["machine"]
+        names = {**last, **machine}
+    except (ValueError, LookupError, TypeError):
+        return "its starts.jsonl is damaged or gone, so where is not known"
+    return ", ".join(
+        f"{name} {last.get(name)} -> {machine.get(name)}"
+        for name in names
+        if last.get(name) != machine.get(name)
+    )

@@ -1,0 +1,90 @@
+"""What is told of a stretch of steps is of all of its tokens."""
+
+import json
+
+import numpy as np
+import pytest
+
+from t2t_jax.data.feeding import Position
+from t2t_jax.training.meter import Meter
+
+
+def metrics(loss, tokens, norm=1.0, skipped=0, in_a_row=0):
+    return {
+        "loss": np.float32(loss),
+        "nll": np.float32(loss / 2),
+        "tokens": np.int32(tokens),
+        "gradient_norm": np.float32(norm),
+        "learning_rate": np.float32(loss),
+        "skipped": np.int32(skipped),
+        "skipped_in_a_row": np.int32(in_a_row),
+    }
+
+
+BATCH = {
+    name: np.ones((2, 3), np.int32) for name in ("source_segment", "target_segment")
+}
+
+
+def add(meter, values, step=1):
+    meter.add(step, Position(0, step), BATCH, values)
+
+
+def test_means_are_over_tokens_and_alarms_are_the_worst():
+    meter = Meter()
+    add(meter, metrics(2.0, 30, norm=5.0, skipped=1, in_a_row=3))
+    add(meter, metrics(4.0, 10, norm=2.0, skipped=2))
+    values = meter.read()
+    assert values["loss"] == pytest.approx((2.0 * 30 + 4.0 * 10) / 40)
+    assert values["perplexity"] == pytest.approx(np.exp((1.0 * 30 + 2.0 * 10) / 40))
+    assert (values["gradient_norm"], values["skipped_in_a_row"]) == (5.0, 3.0)
+    assert (values["learning_rate"], values["skipped"]) == (4.0, 2.0)
+    assert values["tokens_per_second"] == pytest.approx(24 / values["seconds"])
+
+
+def test_a_reading_starts_anew():
+    meter = Meter()
+    add(meter, metrics(2.0, 30))
+    meter.read()
+    add(meter, metrics(8.0, 10))
+    assert meter.read()["loss"] == pytest.approx(8.0)
+
+
+def test_a_skipped_step_does_not_hide_the_others():
+    meter = Meter()
+    for loss in (2.0, np.nan, 4.0):
+        add(meter, metrics(loss, 10, norm=loss, skipped=1))
+    values = meter.read()
+    assert values["loss"] == pytest.approx(3.0)
+    add(meter, metrics(np.nan, 10))
+    assert np.isnan(meter.read()["loss"])
+
+
+def test_what_is_not_read_goes_on_in_another_meter_to_the_bit():
+    whole, first = Meter(), Meter()
+    steps = [metrics(1 / 3, 30), metrics(np.nan, 7, norm=np.inf), metrics(0.7, 10)]
+    for number, values in enumerate(steps, 1):
+        add(whole, values, number)
+    for number, values in enumerate(steps[:2], 1):
+        add(first, values, number)
+    saved = json.loads(json.dumps(first.unread()))
+    second = Meter(saved)
+    add(second, steps[2], 3)
+    told = [str(meter.unread()) for meter in (whole, second)]
+    assert told[0] == told[1]
+    assert [(row["step"], row["batch"]) for row in second.unread()] == [
+        (1, 1),
+        (2, 2),
+        (3, 3),
+    ]
+    values = [meter.read() for meter in (whole, second)]
+    for name in ("loss", "perplexity", "gradient_norm"):
+        assert values[0][name] == values[1][name]
+
+
+def test_looking_at_the_rows_twice_changes_nothing():
+    meter = Meter()
+    add(meter, metrics(2.0, 30))
+    assert meter.unread() == meter.unread()
+    assert meter.read()["loss"] == 2.0
+    assert meter.unread() == []
