@@ -127,6 +127,10 @@ def run(
     def quietly(argv: Sequence[str]):
         if not any(a.startswith(("-v", "--v")) for a in sys.argv[1:]):
             absl.logging.set_verbosity(absl.logging.WARNING)  # of the libraries
+            # What goes wrong in writing a checkpoint is raised too, and told once.
+            libraries = absl.logging.get_absl_logger()
+            libraries.addFilter(lambda record: "orbax" not in record.pathname)
+            logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         _told(main, argv)
 
     app.run(quietly, argv=argv, flags_parser=lambda argv: _told(_parse, argv))
@@ -147,7 +151,8 @@ def _told(function: Callable, argv: Sequence[str]):
     except OSError as e:
         if e.errno not in _STORAGE:
             raise
-        print(f"error: {e}. What was written before is whole", file=sys.stderr)
+        told = "What was written before is whole; when this is mended, try again"
+        print(f"error: {e}. {told}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -127,6 +127,11 @@ def remove(folder: epath.Path) -> None:
     folder.rmtree()
 
 
+def size(folder: epath.Path) -> int:
+    """Bytes of all files below a folder on disk."""
+    return sum((folder / name).stat().length for name in _below(folder))
+
+
 def keep_earlier(*files: epath.PathLike) -> None:
     """Moves files to the next number that is free for all: a.json to a.1.json.
 

@@ -62,8 +62,6 @@ def test_all_public_names_are_there():
 
 
 def test_training_and_decoding_import_no_tensorflow():
-    code = (
-        "import sys, t2t_jax.main, t2t_jax.translate, t2t_jax.evaluate, t2t_jax.whatwas; "
-        + ("print('tensorflow' in sys.modules)")
-    )
+    names = ", ".join(f"t2t_jax.{name}" for name in sorted(COMMANDS))
+    code = f"import sys, {names}; print('tensorflow' in sys.modules)"
     assert run_python(code).strip() == "False"

@@ -11,10 +11,13 @@ differs from its manifest is not used.
 """
 
 import contextlib
+import errno
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
@@ -27,6 +30,7 @@ from t2t_jax.screen import say
 from t2t_jax.training.step import TrainState
 
 KEEP_STATES = 2
+MARGIN = 1 << 20  # bytes on disk that checkpoints take beside their arrays
 KINDS = ("parameters", "state", "best")
 
 
@@ -73,6 +77,7 @@ class Checkpoints:
         told = reached._asdict() | {"position": reached.position._asdict()}
         items["state"] = {"state": state._asdict(), "reached": told}
         with self._explained(step):
+            self._check_room(items)
             for kind, item in items.items():
                 self._start_writing(kind, step, item)
         self._finishing = threading.Thread(
@@ -166,6 +171,23 @@ class Checkpoints:
         """True before the first parameters are saved alone."""
         return not sealed_steps(self._folder / "parameters")
 
+    def tell_room(self, state: TrainState) -> None:
+        """Says how much disk a run takes at most, and warns where it will not do."""
+        if not files.on_disk(self._folder):
+            return
+        one, states = _size(state.best_parameters()), KEEP_STATES + 1
+        alone = self._keep["parameters"] + 1 + self._keep_best + 1
+        wanted = states * _size(state) + alone * one
+        self._folder.mkdir(parents=True, exist_ok=True)
+        there = files.size(self._folder)
+        free = shutil.disk_usage(self._folder).free
+        if free < wanted - there:
+            gb = [f"{size / 1e9:,.2f} GB" for size in (wanted, there, free)]
+            say(
+                f"warning: the checkpoints of this run will take up to {gb[0]}; there "
+                f"are {gb[1]} of them in {self._folder}, and {gb[2]} are free"
+            )
+
     def check(self) -> None:
         """Raises what went wrong with the last checkpoint, if its writing failed."""
         failure, self._failure = self._failure, None
@@ -205,6 +227,17 @@ class Checkpoints:
         }
         self._writers[kind].save(path, args=ocp.args.Composite(**args))
 
+    def _check_room(self, items: dict[str, Any]) -> None:
+        """Tells of a full disk before anything is half written."""
+        if not files.on_disk(self._folder):
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        arrays = _size(items)
+        wanted, free = 1.05 * arrays + MARGIN, shutil.disk_usage(self._folder).free
+        if free < wanted:
+            mb = [f"{size / 1e6:,.1f} MB" for size in (wanted, free)]
+            raise OSError(errno.ENOSPC, f"it takes {mb[0]}, and {mb[1]} are free")
+
     def _finish(self, step: int, kinds: list[str]) -> None:
         """Waits for Orbax, seals, and then removes what is no longer kept."""
         try:
@@ -224,14 +257,25 @@ class Checkpoints:
         try:
             yield
         except Exception as e:  # of Orbax, TensorStore, the file system
+            self._make_room()
             there = sealed_steps(self._folder / "state")
-            safe = f"what was saved before is whole, step {there[-1]:,} the last"
+            safe = "Nothing was saved before"
+            if there:
+                safe = f"What was saved before is whole, step {there[-1]:,} the last"
             raise UserError(
                 f"the checkpoint of step {step:,} could not be written to "
                 f"{self._folder}: {_shortened(e)}\n"
-                f"{safe if there else 'Nothing was saved before'}; when there is room "
-                "and leave to write, the same command goes on from there"
+                f"{safe}; once that is mended the same command goes on from there"
             ) from e
+
+    def _make_room(self) -> None:
+        """Deletes what is half written, once nobody writes any more."""
+        for writer in self._writers.values():
+            with contextlib.suppress(Exception):  # what went wrong is known
+                writer.wait_until_finished()
+        for kind in KINDS:
+            with contextlib.suppress(OSError):
+                _clear_away(self._folder / kind)
 
     def _set_aside(self, path: epath.Path, why: str) -> None:
         name = f"{path.parent.name}-{path.name}"
@@ -243,6 +287,11 @@ def _shortened(error: Exception) -> str:
     """The first line of what may be a library's long report."""
     text = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
     return text if len(text) <= 300 else f"{text[:200]} ... {text[-97:]}"
+
+
+def _size(tree: Any) -> int:
+    """Bytes of the arrays in a tree."""
+    return sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(tree))
 
 
 def folder_of(workdir: epath.PathLike) -> epath.Path:

@@ -5,6 +5,7 @@ until the last step. It trains on what it is given and knows neither text nor
 translation: real translations are scored, and sentences told, by functions handed in.
 """
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -76,12 +77,16 @@ def run(
       DivergedError: see `divergence.diverged`.
     """
     this = Run(config, workdir, model, bos, pairs, dev, given)
+    first = this.step
     try:
         with Interruption() as interruption:
-            first = this.step
-            return Outcome(first, *this.train(interruption))
-    finally:
-        this.close()
+            last, why = this.train(interruption)
+    except BaseException:
+        with contextlib.suppress(Exception):  # the first error is the one to tell
+            this.close()
+        raise
+    this.close()
+    return Outcome(first, last, why)
 
 
 class Run:
@@ -126,6 +131,7 @@ class Run:
         why = self._reason(self.seconds)
         if not why:
             starts.record(self.workdir, first, machine())
+            self.checkpoints.tell_room(self.state)
             if first:
                 say(f"continuing after step {first:,}")
         while not why:

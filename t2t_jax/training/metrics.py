@@ -5,6 +5,7 @@ a line; TensorBoard files, written without TensorFlow.
 """
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -60,6 +61,54 @@ class _Events(_Grown):
         """A bucket has no folders to make."""
 
 
+class _EventsOnDisk:
+    """A TensorBoard file on disk that waits where there is no room.
+
+    tensorboardX's own ends, at the first write that fails, the thread that writes, and
+    the run then waits for that thread without end. Its paths begin with `disk:` here.
+    """
+
+    def __init__(self, path: str):
+        self._path, self._waiting = path.removeprefix("disk:"), b""
+
+    @classmethod
+    def open(cls, path: str) -> "_EventsOnDisk":
+        return cls(path)
+
+    @staticmethod
+    def directory_check(path: str) -> None:
+        os.makedirs(path.removeprefix("disk:"), exist_ok=True)
+
+    def write(self, more: bytes) -> None:
+        self._waiting += more
+
+    def flush(self) -> None:
+        if not self._waiting:
+            return
+        try:
+            with open(self._path, "ab", buffering=0) as file:
+                _append(file, self._waiting)
+            self._waiting = b""
+        except OSError as e:  # the next flush tries again
+            say(f"warning: TensorBoard's {self._path} could not be written: {e}")
+
+    def close(self) -> None:
+        self.flush()
+
+
+def _append(file: io.FileIO, content: bytes) -> None:
+    """Writes at the end of a file, all or nothing."""
+    before = os.fstat(file.fileno()).st_size
+    try:
+        left = memoryview(content)
+        while left:
+            left = left[file.write(left) :]
+    except OSError as e:
+        with contextlib.suppress(OSError):
+            file.truncate(before)
+        raise OSError(e.errno, e.strerror, file.name) from None
+
+
 class JsonLines:
     """Appends objects to a file, each once.
 
@@ -101,25 +150,14 @@ class JsonLines:
             for n, v in values.items()
         }
         entry = {"step": step, "kind": kind, **finite}
-        self._append(json.dumps(entry).encode() + b"\n")
-        self._remember(entry)
-        return True
-
-    def _append(self, line: bytes) -> None:
-        """Writes a line, or nothing of it."""
+        line = json.dumps(entry).encode() + b"\n"
         if isinstance(self._file, _Grown):
             self._file.write(line)
             self._file.flush()
-            return
-        before = os.fstat(self._file.fileno()).st_size
-        try:
-            left = memoryview(line)
-            while left:
-                left = left[self._file.write(left) :]
-        except OSError:
-            with contextlib.suppress(OSError):
-                self._file.truncate(before)
-            raise
+        else:
+            _append(self._file, line)
+        self._remember(entry)
+        return True
 
     def _remember(self, entry: dict) -> None:
         kind, step = entry["kind"], entry["step"]
@@ -156,7 +194,10 @@ class Watch:
         workdir = epath.Path(workdir)
         self._lines = JsonLines(workdir / "metrics.jsonl")
         register_writer_factory("gs", _Events)
+        register_writer_factory("disk", _EventsOnDisk)
         self._folder = str(workdir / "tensorboard")
+        if on_disk(workdir):
+            self._folder = f"disk:{self._folder}"
         self._first = first_step
         self._board = None  # until there is a metric: a finished run adds no file
         self._bar = tqdm.tqdm(
