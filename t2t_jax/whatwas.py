@@ -3,9 +3,11 @@
 import sys
 
 from absl import flags
+from etils import epath
 
 from t2t_jax import command
 from t2t_jax import workdir as workdirs
+from t2t_jax.data.feeding import Position
 from t2t_jax.data.lookup import Lookup
 from t2t_jax.data.prepare import prepared_before
 from t2t_jax.errors import UserError
@@ -18,8 +20,13 @@ def define_flags():
     flags.DEFINE_integer("step", None, "A step of its training, from 1.", required=True)
 
 
-def main(_):
-    workdir, step = workdirs.path(flags.FLAGS.workdir), flags.FLAGS.step
+def batch(workdir: epath.PathLike, step: int) -> tuple[Position, list[str]]:
+    """Where the batch of a step stands in the data, and its pairs, each as JSON.
+
+    Raises:
+      UserError: no such step; the prepared text of the run is not on this machine.
+    """
+    workdir = workdirs.path(workdir)
     config = workdirs.read_config(workdir)
     if not 1 <= step <= config.train.steps:
         raise UserError(
@@ -29,7 +36,12 @@ def main(_):
     lookup = Lookup(config, pairs, workdirs.read_vocabulary(workdir))
     before, start = Rollbacks(workdir).last_before(step)
     position = lookup.position(start, step - 1 - before)
-    lines = lookup.lines(position)
+    return position, lookup.lines(position)
+
+
+def main(_):
+    step = flags.FLAGS.step
+    position, lines = batch(flags.FLAGS.workdir, step)
     say(
         f"step {step:,} is trained on batch {position.batch:,} of epoch "
         f"{position.epoch:,} (both from 0): {len(lines):,} pairs"

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from t2t_jax import Translator, UserError, train
+from t2t_jax import Translator, UserError, train, whatwas
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.evaluation.scores import score_set
 from t2t_jax.training import loop, step
@@ -179,6 +179,12 @@ def test_translate_gives_a_line_for_a_line(trained):
     assert output == Translator.load(workdir).translate(lines)
 
 
+def test_whatwas_prints_a_pair_a_line(trained):
+    done = run("whatwas", f"--workdir={trained[0]}", "--step=3")
+    assert b"step 3 is trained on batch 2 of epoch 0" in done.stderr
+    assert done.stdout.decode().splitlines() == whatwas.batch(trained[0], 3)[1]
+
+
 def test_translate_prints_what_is_asked_for(trained):
     workdir, _ = trained
     arguments = (f"--workdir={workdir}", "--beam=3", "--nbest=2", "--checkpoint=last")
@@ -209,6 +215,7 @@ def test_translate_prints_what_is_asked_for(trained):
         ("translate", ["--workdir=WORK", "--beem=3"], b"", "Did you mean: beam ?"),
         ("translate", ["--workdir=WORK", "in.txt"], b"", "'in.txt' is not a flag"),
         ("evaluate", ["--workdir=WORK", "--test=nix"], b"", "nix.en does not exist"),
+        ("whatwas", ["--workdir=WORK", "--step=99"], b"", "from 1 to 12"),
         ("main", ["--config=configs/tny.py"], b"", "did you mean 'configs/tiny.py'?"),
         ("main", ["--config.model.layrs=3"], b"", "did you mean 'model.layers'?"),
         ("main", ["--config.model.layers=two"], b"", "want int, such as 6"),

@@ -140,11 +140,13 @@ class Run:
                 seconds = self.meter.leave_out_compilation()
                 say(f"the first step took {seconds:.1f} s, compilation included")
             why = self._reason(self.clock.seconds())
-            if self.step % train.log_every == 0 or why:
+            if self.step % train.log_every == 0:
                 if trouble := self._log():
                     self._roll_back(trouble)
                     why = ""
                     continue
+            elif why:
+                self._log(keep=True)  # a run that goes on later reads them again
             asked = interruption.came(self.step)
             if self.step % train.save_every == 0 or why or asked:
                 self._save()
@@ -182,17 +184,18 @@ class Run:
         self.checkpoints.save(self.state, reached, average)
         self.saved = self.step
 
-    def _log(self) -> Trouble | None:
+    def _log(self, keep: bool = False) -> Trouble | None:
         """Tells of the steps since the last time; what shows that the run diverged."""
-        rows, values = self.meter.unread(), self.meter.read()
+        rows, values = self.meter.unread(), self.meter.read(keep)
 
         def before(name: str) -> list[float]:
             first = int(rows[0]["step"])
             return list(self.watch.column("train", name, first).values())
 
         for alarm in divergence.alarms(self.config, rows, before("gradient_norm")):
-            divergence.tell(self.workdir, alarm, self.given.describe)
-            self.watch.record(int(alarm["step"]), "alarm", alarm)
+            if not self.watch.has(int(alarm["step"]), "alarm"):
+                divergence.tell(self.workdir, alarm, self.given.describe)
+                self.watch.record(int(alarm["step"]), "alarm", alarm)
         lowest = min(before("loss"), default=float("inf"))
         self.watch.record(self.step, "train", values)
         self.watch.progress(self.step, values, self._seconds_left())

@@ -56,9 +56,10 @@ class Meter:
             row |= {name: value.item() for name, value in metrics.items()}
         return list(self._rows)
 
-    def read(self) -> Row:
+    def read(self, keep: bool = False) -> Row:
         """Metrics since the last reading: means over target tokens, worst, latest.
 
+        With `keep` it does not count as a reading, but for the time that it took.
         Steps whose loss is not finite are left out of the means; `nan` if all are.
         """
         rows = self.unread()
@@ -85,7 +86,8 @@ class Meter:
             "tokens_per_second": self._real_tokens / seconds,
             "seconds": seconds,
         }
-        self._rows = []
+        if not keep:
+            self._rows = []
         self.pause()
         return {name: float(value) for name, value in values.items()}
 

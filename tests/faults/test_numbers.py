@@ -1,0 +1,189 @@
+"""Numbers that go wrong: skipped, told with their sentences, gone back from."""
+
+import json
+
+import jax.numpy as jnp
+import pytest
+
+from t2t_jax import UserError, main, train, whatwas
+from t2t_jax import workdir as workdirs
+from t2t_jax.data.corpus import open_corpora
+from t2t_jax.training import loop, step
+from t2t_jax.training.divergence import DivergedError, Rollbacks
+from t2t_jax.training.parameters import parameter_steps
+from tests.small_run import assert_same, config_for, final_parameters
+
+POISON = "Gift"
+
+
+@pytest.fixture
+def poisoned(text, tmp_path, monkeypatch):
+    """Training text with one sentence whose loss is infinite."""
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for file in text.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    for language in ("en", "de"):
+        with open(folder / f"train.{language}", "a", encoding="utf-8") as f:
+            f.write(f"{POISON} {POISON} qq.\n")
+    true_loss = step.cross_entropy
+
+    def infinite(logits_btv, target_bt, smoothing):
+        loss_bt, nll_bt = true_loss(logits_btv, target_bt, smoothing)
+        bad_bt = target_bt == infinite.piece
+        return jnp.where(bad_bt, jnp.inf, loss_bt), nll_bt
+
+    def vocabulary(*arguments):
+        made = find_vocabulary(*arguments)
+        (ids,) = made.encode([f"{POISON} qq."])
+        (others,) = made.encode([" ".join((text / "train.de").read_text().split())])
+        infinite.piece = next(i for i in ids if i not in set(others))
+        return made
+
+    find_vocabulary = main._vocabulary
+    monkeypatch.setattr(main, "_vocabulary", vocabulary)
+    monkeypatch.setattr(step, "cross_entropy", infinite)
+    return folder
+
+
+def metrics(workdir, kind):
+    entries = [json.loads(line) for line in (workdir / "metrics.jsonl").open()]
+    return [entry for entry in entries if entry["kind"] == kind]
+
+
+def pairs_of(workdir, number):
+    return [json.loads(line) for line in whatwas.batch(workdir, number)[1]]
+
+
+def has_poison(pairs):
+    return any(POISON in pair["source"] for pair in pairs)
+
+
+def test_a_batch_that_is_not_finite_is_skipped_and_told_with_its_sentences(
+    poisoned, tmp_path, capsys
+):
+    workdir = tmp_path / "work"
+    train(config_for(poisoned, data={"test": ""}), workdir)
+    bad = [n for n in range(1, 13) if has_poison(pairs_of(workdir, n))]
+    assert bad
+    told = capsys.readouterr().err
+    alarms = metrics(workdir, "alarm")
+    assert [alarm["step"] for alarm in alarms] == bad
+    assert metrics(workdir, "train")[-1]["skipped"] == len(bad)
+    for number in bad:
+        file = workdir / "alarms" / f"{number}.jsonl"
+        lines = [json.loads(line) for line in file.open(encoding="utf-8")]
+        assert lines == pairs_of(workdir, number)
+        assert f"step {number}: loss inf, gradient norm" in told
+        assert str(file) in told
+    poison = lines[[POISON in line["source"] for line in lines].index(True)]
+    assert poison["line"] == 301  # of the file, where a person looks for it
+    assert poison["source"] == f"{POISON} {POISON} qq."
+
+
+def test_a_run_goes_back_and_skips_the_data(poisoned, tmp_path, capsys, monkeypatch):
+    batches = {}
+    place = loop.place_batch
+
+    def recorded(mesh, batch):
+        batches.setdefault("all", []).append(batch)
+        return place(mesh, batch)
+
+    monkeypatch.setattr(loop, "place_batch", recorded)
+    fields = {"max_skipped": 1, "rollbacks": 9, "save_every": 2, "steps": 14}
+    config = config_for(poisoned, data={"test": ""}, train=fields)
+    workdir = tmp_path / "work"
+    train(config, workdir)
+    told = capsys.readouterr().err
+    gone_back = Rollbacks(workdir).all
+    assert gone_back
+    for rollback in gone_back:
+        assert f"back to step {rollback.step}, and on with the data" in told
+    assert not any(has_poison(pairs_of(workdir, n)) for n in range(1, 15))
+    assert metrics(workdir, "train")[-1]["skipped"] == 0
+    assert [e["step"] for e in metrics(workdir, "rollback")] == [
+        rollback.step for rollback in gone_back
+    ]
+    # What whatwas says of each step is what that step was trained on.
+    bad = [alarm["step"] for alarm in metrics(workdir, "alarm")]
+    trained_on, at = {}, 0
+    sequence = iter(batches["all"])
+    for rollback in [*gone_back, None]:
+        end = 14
+        if rollback:  # to the reading that showed it, every 3 steps
+            end = min(14, -(-bad[gone_back.index(rollback)] // 3) * 3)
+        for number in range(at + 1, end + 1):
+            trained_on[number] = next(sequence)
+        at = end if rollback is None else rollback.step
+    assert next(sequence, None) is None
+    vocabulary = workdirs.read_vocabulary(workdir)
+    for number, batch in trained_on.items():
+        spelled = {pair["source"] for pair in pairs_of(workdir, number)}
+        rows = zip(batch["source"], batch["source_segment"], strict=True)
+        ids = [
+            tokens[segments == segment][:-1].tolist()
+            for tokens, segments in rows
+            for segment in range(1, segments.max() + 1)
+        ]
+        assert set(vocabulary.decode(ids)) == spelled, number
+
+
+def test_a_run_that_went_back_is_stopped_and_goes_on_to_the_same_bytes(
+    poisoned, tmp_path
+):
+    fields = {"max_skipped": 1, "rollbacks": 9, "save_every": 2}
+    for name, stops in (("whole", [14]), ("parts", [3, 6, 7, 11, 14])):
+        for steps in stops:
+            changed = fields | {"steps": steps}
+            config = config_for(poisoned, data={"test": ""}, train=changed)
+            train(config, tmp_path / name)
+    whole, parts = (tmp_path / name for name in ("whole", "parts"))
+    assert Rollbacks(whole).all
+    assert_same(*(final_parameters(w, poisoned) for w in (whole, parts)))
+    assert parameter_steps(whole) == parameter_steps(parts)
+
+
+def test_without_leave_to_go_back_the_run_ends_and_what_was_saved_stays(
+    poisoned, tmp_path
+):
+    fields = {"max_skipped": 1, "save_every": 2}
+    config = config_for(poisoned, data={"test": ""}, train=fields)
+    for _ in range(2):  # the same again changes nothing
+        with pytest.raises(DivergedError, match="config.train.rollbacks=1 goes back"):
+            train(config, tmp_path / "work")
+    config.train.rollbacks = 9  # which is safe to change
+    train(config, tmp_path / "work")
+    assert Rollbacks(tmp_path / "work").all
+
+
+def test_there_has_to_be_something_to_go_back_to(poisoned, tmp_path):
+    fields = {"max_skipped": 1, "rollbacks": 9, "save_every": 12}
+    config = config_for(poisoned, data={"test": ""}, train=fields)
+    with pytest.raises(DivergedError, match="no checkpoint is from before step"):
+        train(config, tmp_path / "work")
+
+
+def test_a_batch_of_any_step_is_what_the_corpus_has(trained, text):
+    workdir, _ = trained
+    (corpus,) = open_corpora("train", "en", "de", str(text))
+    lines, seen = list(corpus.pairs()), []
+    for number in range(1, 100):
+        pairs = pairs_of(workdir, number)
+        for pair in pairs:
+            assert lines[pair["line"] - 1] == (pair["source"], pair["target"])
+        if len(seen) == 300:
+            break
+        seen += [pair["line"] for pair in pairs]
+    assert sorted(seen) == list(range(1, 301))  # an epoch has every pair once
+
+
+@pytest.mark.parametrize("number", [0, 13])
+def test_a_step_that_the_run_does_not_have_is_told(trained, number):
+    with pytest.raises(UserError, match="want a step of the run, from 1 to 12"):
+        whatwas.batch(trained[0], number)
+
+
+def test_text_that_is_not_prepared_any_more_is_told(trained, tmp_path, monkeypatch):
+    monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path))
+    with pytest.raises(UserError, match=r"is not in .*; python -m t2t_jax.main"):
+        pairs_of(trained[0], 1)
