@@ -1,0 +1,150 @@
+"""A workdir of somebody else is data: nothing of it is run, nothing elsewhere touched.
+
+Python tells an audit hook of every file that is opened and every name that is unpickled
+(PEP 578). The hook is put in place in a process of its own, since it stays for good.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from t2t_jax import Translator, UserError
+from t2t_jax import workdir as workdirs
+from t2t_jax.config import Config, from_config_dict
+from tests.small_run import ROOT
+
+LOAD = """
+import os, sys
+from t2t_jax import Translator
+import jax, orbax.checkpoint, sentencepiece  # their own files are not what is watched
+
+workdir, opened = os.path.realpath(sys.argv[1]), []
+
+def hook(event, arguments):
+    if event == "pickle.find_class" or event.startswith("subprocess"):
+        opened.append(event)
+    if event == "open" and isinstance(arguments[0], (str, bytes, os.PathLike)):
+        name = os.path.realpath(os.fsdecode(arguments[0]))
+        flags = arguments[2] or 0
+        if name.startswith(workdir):
+            if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+                opened.append(f"written: {name}")
+            if name.endswith((".py", ".pyc", ".so", ".pkl", ".pickle")):
+                opened.append(f"read: {name}")
+    if event == "import" and "evil" in str(arguments[0]):
+        opened.append(f"import {arguments[0]}")
+
+sys.addaudithook(hook)
+os.chdir(workdir)  # a module there would be found first by a careless import
+print(Translator.load(workdir).translate(["The cat sleeps."]))
+assert not opened, opened
+"""
+
+
+@pytest.fixture
+def theirs(trained, tmp_path):
+    """A copy of a workdir with things in it that no workdir has."""
+    folder = tmp_path / "theirs"
+    shutil.copytree(trained[0], folder)
+    bomb = "import pathlib; pathlib.Path('ran').touch()\n"
+    for name in ("evil.py", "sitecustomize.py", "conftest.py", "jax.py", "config.py"):
+        (folder / name).write_text(bomb)
+    (folder / "config.pkl").write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
+    return folder
+
+
+def test_loading_runs_no_code_and_writes_nothing(theirs):
+    before = {p: p.stat().st_mtime_ns for p in theirs.rglob("*")}
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", LOAD, str(theirs)],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert {p: p.stat().st_mtime_ns for p in theirs.rglob("*")} == before
+    assert not list(theirs.rglob("ran"))
+
+
+def test_the_compilation_cache_is_not_in_the_workdir(trained):
+    names = {p.name for p in trained[0].rglob("*") if p.is_file()}
+    assert not [n for n in names if "jit_" in n or n.endswith(("-cache", "-atime"))]
+
+
+def rewritten(folder, **sections):
+    """Changes a config as somebody does who also mends its hashes."""
+    file = folder / "config.json"
+    content = json.loads(file.read_text())
+    check = content.pop(workdirs.CHECK)
+    for name, values in sections.items():
+        content[name] |= values
+    check["config.json"] = workdirs._sha256(workdirs._canonical(content))
+    file.write_text(json.dumps(content | {workdirs.CHECK: check}))
+
+
+@pytest.mark.parametrize(
+    "name", ["../../x", "/etc/passwd", "..", "", "a/b", "de\n", ".ssh", "a b", "\x00"]
+)
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_language_cannot_lead_out_of_the_workdir(theirs, side, name):
+    rewritten(theirs, data={side: name})
+    with pytest.raises(UserError, match=f"config.data.{side}="):
+        Translator.load(theirs)
+
+
+@pytest.mark.parametrize("name", ["de", "zh-Hans", "lc.norm.tok.de", "pt_BR", "中文"])
+def test_an_ordinary_ending_is_one(name):
+    config = from_config_dict({"data": {"target": name}})
+    assert config.data.target == name
+
+
+def test_places_that_a_config_names_are_not_looked_at_to_translate(theirs):
+    places = dict.fromkeys(("train", "dev", "test", "dir", "tokenizer"), "/nowhere/x")
+    rewritten(theirs, data=places, train={"init_from": "/nowhere/run"})
+    assert Translator.load(theirs).translate([""]) == [""]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"[[1, 2]]",
+        b"{}",
+        b'{"check": 1}',
+        b'{"check": {}}',
+        b"\xff\xfe\x00",
+        b"!!python/object/apply:os.system ['touch ran']",
+        b'{"model": {"layers": ' + b"9" * 5000 + b"}}",
+    ],
+)
+def test_what_is_no_config_is_told(theirs, content):
+    (theirs / "config.json").write_bytes(content)
+    with pytest.raises(UserError, match="config.json is not a config"):
+        Translator.load(theirs)
+
+
+def test_a_config_that_was_changed_by_hand_is_told(theirs):
+    file = theirs / "config.json"
+    file.write_text(file.read_text().replace('"alpha": 0.6', '"alpha": 0.7'))
+    with pytest.raises(UserError, match="was changed after it was written"):
+        Translator.load(theirs)
+
+
+def test_prepared_text_of_another_folder_cannot_be_asked_for(theirs, tmp_path):
+    from t2t_jax.data.prepare import prepared_before
+
+    for key in ("../../x", "/etc", "", "A" * 24, "0" * 23):
+        with pytest.raises(UserError, match="is not in"):
+            prepared_before({"arrays": key, "weights": [1.0]})
+
+
+def test_the_defaults_are_languages():
+    assert (Config().data.source, Config().data.target) == ("en", "de")
