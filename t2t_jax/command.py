@@ -114,6 +114,8 @@ def run(
     of its own. `config` stands in where the command line has no --config.
     """
     prepare_host()
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
     log = logging.getLogger("t2t_jax")
     log.propagate = False
     log.addHandler(_Tell())
@@ -136,6 +138,13 @@ def run(
     app.run(quietly, argv=argv, flags_parser=lambda argv: _told(_parse, argv))
 
 
+def _terminate(signum: int, frame) -> None:
+    """Ends a command as Ctrl-C does, so that it leaves nothing half made."""
+    error = KeyboardInterrupt("SIGTERM: stopped; what was written is whole")
+    error.signum = signum
+    raise error
+
+
 def _told(function: Callable, argv: Sequence[str]):
     try:
         return function(argv)
@@ -146,7 +155,7 @@ def _told(function: Callable, argv: Sequence[str]):
         print(f"error: {e}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt as e:
-        print(str(e) or "SIGINT: stopped", file=sys.stderr)
+        print(str(e) or "SIGINT: stopped; what was written is whole", file=sys.stderr)
         sys.exit(128 + getattr(e, "signum", signal.SIGINT))
     except OSError as e:
         if e.errno not in _STORAGE:

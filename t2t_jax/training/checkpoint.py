@@ -159,13 +159,20 @@ class Checkpoints:
         self.wait()
         return any(s < step for s in sealed_steps(self._folder / "state"))
 
-    def give_up(self, step: int) -> None:
-        """Sets aside all that was saved at a step or later."""
+    def go_back(self, before: int, shapes: TrainState) -> tuple[TrainState, Reached]:
+        """The newest whole state of before a step; what is later than that state is
+        set aside."""
         self.wait()
-        for kind in ("state", "parameters", "best"):
-            for later in _steps(self._folder / kind):
-                if later >= step:
-                    self._set_aside(self._path(kind, later), "is given up")
+        self._give_up("state", before - 1)
+        state, reached = self.restore(shapes)
+        for kind in KINDS:
+            self._give_up(kind, int(state.step))
+        return state, reached
+
+    def _give_up(self, kind: str, after: int) -> None:
+        for step in _steps(self._folder / kind):
+            if step > after:
+                self._set_aside(self._path(kind, step), "is given up")
 
     def none_to_translate_with(self) -> bool:
         """True before the first parameters are saved alone."""

@@ -258,8 +258,7 @@ class Run:
                 "where that began. Save more often in another --workdir: "
                 f"config.train.save_every={self.config.train.save_every}"
             )
-        self.checkpoints.give_up(trouble.step)
-        state, reached = self.checkpoints.restore(self.steps.shapes)
+        state, reached = self.checkpoints.go_back(trouble.step, self.steps.shapes)
         rollback = Rollback(
             int(state.step), reached.position, self.position, trouble.why
         )

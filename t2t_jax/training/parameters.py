@@ -144,11 +144,16 @@ def read_parameters(folder: epath.Path, shapes: Parameters) -> Parameters:
     if trouble := files.damage(folder):
         raise DamagedError(f"{folder} is damaged ({trouble})")
     restore = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), shapes)
-    with ocp.PyTreeCheckpointer() as reader:
-        tree = reader.restore(
-            folder / "parameters",
-            ocp.args.PyTreeRestore(item=shapes, restore_args=restore),
-        )
+    try:
+        with ocp.PyTreeCheckpointer() as reader:
+            tree = reader.restore(
+                folder / "parameters",
+                ocp.args.PyTreeRestore(item=shapes, restore_args=restore),
+            )
+    except Exception:  # a run that goes on may just have removed it
+        if trouble := files.damage(folder):
+            raise DamagedError(f"{folder} is gone ({trouble})") from None
+        raise
     leaves, _ = jax.tree.flatten_with_path(tree)
     for (path, got), wanted in zip(leaves, jax.tree.leaves(shapes), strict=True):
         if got.shape != wanted.shape:

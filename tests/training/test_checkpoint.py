@@ -93,6 +93,40 @@ def test_the_best_is_kept_however_many_follow(tmp_path, steps):
     )
 
 
+def test_the_best_few_are_kept_of_equals_the_earlier(tmp_path, steps):
+    scores = {10: 3.0, 20: 5.0, 30: 5.0, 40: 1.0, 50: 5.0, 60: 4.0, 70: 9.0}
+    kept = {10: [10], 20: [10, 20], 30: [20, 30], 60: [20, 30], 70: [20, 70]}
+    for step, bleu in scores.items():
+        checkpoints = Checkpoints(tmp_path, 1, 2)  # as if started anew each time
+        checkpoints.save_best(state_at(steps, step).parameters, step, bleu)
+        checkpoints.close()
+        assert parameter_steps(tmp_path, "best") == kept.get(step, [20, 30])
+    save(tmp_path, steps, [80])
+    found, mean = average(choose(tmp_path, CONFIG, "best:2"), MODEL.shapes)
+    assert found == [20, 70]
+    wanted = state_at(steps, 45).parameters
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), mean, wanted)
+    assert choose(tmp_path, CONFIG, "best").steps == [70]
+    checkpoints = Checkpoints(tmp_path, 1, 1)  # fewer are wanted now
+    checkpoints.save_best(state_at(steps, 90).parameters, 90, 2.0)
+    checkpoints.close()
+    assert parameter_steps(tmp_path, "best") == [70]
+
+
+def test_going_back_sets_aside_all_that_came_later(tmp_path, steps):
+    checkpoints = Checkpoints(tmp_path, 5, 5)
+    for step in (2, 4, 6):
+        checkpoints.save(state_at(steps, step), progress_at(step), average=True)
+        checkpoints.save_best(state_at(steps, step).parameters, step + 1, step)
+    state, reached = checkpoints.go_back(6, steps.shapes)
+    checkpoints.close()
+    assert_same(state, state_at(steps, 4))
+    assert reached == progress_at(4)
+    aside = sorted(p.name for p in (tmp_path / "checkpoints/set_aside").iterdir())
+    assert aside == ["best-5", "best-7", "parameters-6", "state-6"]
+    assert parameter_steps(tmp_path, "best") == [3]
+
+
 def test_with_a_moving_average_it_is_what_is_kept_to_translate_with(tmp_path):
     config = dataclasses.replace(CONFIG, train=TrainConfig(ema_decay=0.9))
     steps = compile_steps(MODEL, config, make_mesh(), bos=1)
