@@ -9,7 +9,7 @@ import pytest
 
 from t2t_jax import Translator, UserError, main, train
 from t2t_jax.data import vocab
-from t2t_jax.training import stopping
+from t2t_jax.training import checkpoint, metrics, stopping
 from t2t_jax.training.parameters import parameter_steps
 from tests.small_run import (
     assert_same,
@@ -52,6 +52,34 @@ def test_patience_ends_a_run_and_the_best_is_kept(text, tmp_path, scripted, caps
     train(config_for(text, **sections), workdir)
     assert steps_evaluated(workdir) == [3, 6, 9, 12, 15]
     assert parameter_steps(workdir, "best") == [15]
+
+
+@pytest.mark.parametrize("save_every", [3, 100])
+def test_patience_goes_by_what_is_trained_not_by_what_a_killed_run_told(
+    text, tmp_path, scripted, monkeypatch, save_every
+):
+    """Killed after an evaluation was told and before its step was saved."""
+    fields = {"steps": 100, "eval_every": 3, "patience": 1, "save_every": save_every}
+    config = config_for(text, train=fields, data={"test": ""})
+
+    class Killed(BaseException):
+        pass
+
+    def record(self, step, kind, values):
+        there = told(self, step, kind, values)
+        if step == 9 and kind == "dev":
+            raise Killed
+        return there
+
+    told = metrics.Watch.record
+    with monkeypatch.context() as patch:
+        patch.setattr(metrics.Watch, "record", record)
+        patch.setattr(checkpoint.files, "seal", lambda *a, **k: None)
+        with pytest.raises(Killed):
+            train(config, tmp_path / "work")
+    train(config, tmp_path / "work")
+    assert steps_evaluated(tmp_path / "work") == [3, 6, 9]
+    assert parameter_steps(tmp_path / "work")[-1] == 9
 
 
 def test_a_time_limit_counts_all_restarts_and_ends_as_steps_do(text, tmp_path, capsys):

@@ -162,7 +162,9 @@ class Run:
         return self.step, why
 
     def _reason(self, seconds: float) -> str:
-        return reason_to_stop(self.config, self.step, seconds, self.watch.bleu())
+        # A run that was killed may have evaluated steps that it has to make again.
+        bleu = self.watch.column("dev", "bleu", before=self.step + 1)
+        return reason_to_stop(self.config, self.step, seconds, bleu)
 
     def _step(self) -> None:
         """One update."""

@@ -238,10 +238,6 @@ class Watch:
             if e["kind"] == kind and name in e and e["step"] < before
         }
 
-    def bleu(self) -> dict[int, float]:
-        """The BLEU of each evaluation so far, by step."""
-        return self.column("dev", "bleu", before=sys.maxsize)
-
     def has(self, step: int, kind: str) -> bool:
         """True if metrics of this kind are kept of this step already."""
         return self._lines.has(step, kind)
