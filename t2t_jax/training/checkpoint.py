@@ -51,8 +51,11 @@ class Checkpoints:
 
     def __init__(self, workdir: epath.PathLike, keep_parameters: int, keep_best: int):
         self._folder = folder_of(workdir)
-        self._keep = {"parameters": keep_parameters, "state": KEEP_STATES}
-        self._keep_best = keep_best
+        self._keep = {
+            "parameters": keep_parameters,
+            "state": KEEP_STATES,
+            "best": keep_best,
+        }
         self._writers = {
             kind: ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler())
             for kind in KINDS
@@ -89,15 +92,13 @@ class Checkpoints:
         """Saves parameters if they are among the best by dev BLEU, of equals the
         earlier, and then removes those that are no longer."""
         self.wait()
-        best = best_steps(self._folder / "best") | {step: bleu}
-        order = sorted(best, key=lambda s: (-best[s], s))
-        if step in order[: self._keep_best]:
+        order = _ranked(best_steps(self._folder / "best") | {step: bleu})
+        if step in [*order][: self._keep["best"]]:
             with self._explained(step):
                 self._start_writing("best", step, {"parameters": parameters})
                 self._writers["best"].wait_until_finished()
                 files.seal(self._path("best", step), bleu=bleu)
-        for gone in {*order[self._keep_best :]} - {step}:
-            files.remove(self._path("best", gone))
+        self._remove_old("best")
 
     def restore(self, shapes: TrainState) -> tuple[TrainState, Reached] | None:
         """The newest state that is whole, laid out as `shapes` says; None before the
@@ -124,6 +125,8 @@ class Checkpoints:
             )
         for path, trouble in damaged.items():
             self._set_aside(path, f"is not whole ({trouble})")
+        for kind in KINDS:  # a run that was killed may not have come to that
+            self._remove_old(kind)
         if damaged:
             say(f"going on from step {found[0]:,}" if found else "beginning anew")
         return found and found[1]
@@ -183,7 +186,7 @@ class Checkpoints:
         if not files.on_disk(self._folder):
             return
         one, states = _size(state.best_parameters()), KEEP_STATES + 1
-        alone = self._keep["parameters"] + 1 + self._keep_best + 1
+        alone = self._keep["parameters"] + 1 + self._keep["best"] + 1
         wanted = states * _size(state) + alone * one
         self._folder.mkdir(parents=True, exist_ok=True)
         there = files.size(self._folder)
@@ -253,10 +256,16 @@ class Checkpoints:
                     self._writers[kind].wait_until_finished()
                     files.seal(self._path(kind, step))
                 for kind in kinds:
-                    for old in sealed_steps(self._folder / kind)[: -self._keep[kind]]:
-                        files.remove(self._path(kind, old))
+                    self._remove_old(kind)
         except Exception as e:  # raised again where it is seen
             self._failure = e
+
+    def _remove_old(self, kind: str) -> None:
+        """Removes what is no longer kept."""
+        folder = self._folder / kind
+        steps = best_steps(folder) if kind == "best" else sealed_steps(folder)[::-1]
+        for step in [*steps][self._keep[kind] :]:
+            files.remove(self._path(kind, step))
 
     @contextlib.contextmanager
     def _explained(self, step: int) -> Iterator[None]:
@@ -320,11 +329,18 @@ def sealed_steps(folder: epath.Path) -> list[int]:
 
 
 def best_steps(folder: epath.Path) -> dict[int, float]:
-    """The dev BLEU of each checkpoint in a folder that is kept for it."""
-    return {
-        step: float(files.notes(folder / str(step)).get("bleu", 0.0))
-        for step in sealed_steps(folder)
-    }
+    """The dev BLEU of each checkpoint in a folder that is kept for it, best first."""
+    return _ranked(
+        {
+            step: float(files.notes(folder / str(step)).get("bleu", 0.0))
+            for step in sealed_steps(folder)
+        }
+    )
+
+
+def _ranked(bleu: dict[int, float]) -> dict[int, float]:
+    """Best first; of equals the earlier step."""
+    return dict(sorted(bleu.items(), key=lambda entry: (-entry[1], entry[0])))
 
 
 def _clear_away(folder: epath.Path) -> None:

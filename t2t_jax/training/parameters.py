@@ -61,7 +61,6 @@ def choose(
     # The last of a run that ended between two saves is not one of the series.
     series = [s for s in steps if s % config.train.save_every == 0] or steps
     best = best_steps(folder_of(workdir) / "best")
-    ranked = sorted(best, key=lambda step: (-best[step], step))
 
     def folders(kind, steps):
         return [folder_of(workdir) / kind / str(step) for step in steps]
@@ -90,7 +89,7 @@ def choose(
             "measured (config.data.dev, config.train.dev_lines, "
             "config.train.eval_every)"
         )
-    kind, order = ("best", ranked) if name == "best" else ("parameters", series[::-1])
+    kind, order = ("best", [*best]) if name == "best" else ("parameters", series[::-1])
     default = 1 if name == "best" else config.decode.average
     wanted = int(number or default)
     if number and wanted > len(order):
