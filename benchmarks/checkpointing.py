@@ -28,7 +28,8 @@ from t2t_jax import files
 from t2t_jax.command import load_config
 from t2t_jax.model.transformer import build
 from t2t_jax.parallel.mesh import make_mesh
-from t2t_jax.training.checkpoint import Checkpoints, Reached, folder_of
+from t2t_jax.training.checkpoint import Checkpoints, Reached
+from t2t_jax.training.folders import folder_of
 from t2t_jax.training.step import compile_steps
 
 

@@ -7,7 +7,6 @@ the paper's base model (Vaswani et al. 2017, section 5 and Table 3).
 """
 
 import dataclasses
-import json
 import math
 import re
 import typing
@@ -244,16 +243,6 @@ def from_config_dict(fields: Mapping) -> Config:
             checked[name] = _checked(f"{section}.{name}", known[name], value)
         sections[section] = type(SECTIONS[section])(**checked)
     return Config(**sections)
-
-
-def to_json(config: Config) -> str:
-    """The config as it is stored in a workdir: data, not code."""
-    return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
-
-
-def from_json(text: str) -> Config:
-    """The inverse of `to_json`."""
-    return from_config_dict(json.loads(text))
 
 
 def differences(old: Config, new: Config) -> dict[str, tuple[Any, Any, bool]]:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from etils import epath
 
 MANIFEST = "manifest.json"
+SHA256 = "sha256"  # of a JSON object, in it
 
 
 def on_disk(place: epath.PathLike) -> bool:
@@ -41,6 +42,33 @@ def write_atomically(file: epath.PathLike, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
         raise
     _fsync(file.parent)
+
+
+def checked_json(content: dict) -> bytes:
+    """A JSON object with its own SHA-256, as `read_checked_json` wants it."""
+    told = content | {SHA256: _sha256_of(content)}
+    return json.dumps(told, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+def read_checked_json(file: epath.PathLike) -> dict:
+    """The object of a file that `checked_json` made.
+
+    Raises:
+      ValueError: it is another than what was written, or none; says which.
+    """
+    try:
+        content = dict(json.loads(epath.Path(file).read_bytes()))
+        wanted = content.pop(SHA256)
+    except (ValueError, LookupError, TypeError) as e:
+        raise ValueError(f"{type(e).__name__}: {e}") from None
+    if wanted != _sha256_of(content):
+        raise ValueError("it was changed after it was written: its SHA-256 is another")
+    return content
+
+
+def _sha256_of(content: dict) -> str:
+    canonical = json.dumps(content, sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def seal(folder: epath.PathLike, **notes: object) -> None:
@@ -121,7 +149,10 @@ def set_aside(folder: epath.Path, to: epath.Path) -> epath.Path:
 def remove(folder: epath.Path) -> None:
     """Deletes a folder; one that is half deleted has another name or no manifest."""
     if on_disk(folder):
-        folder = folder.rename(folder.with_name(f"{folder.name}.deleted"))
+        gone = folder.with_name(f"{folder.name}.deleted")
+        if gone.exists():  # half deleted before
+            gone.rmtree()
+        folder = folder.rename(gone)
     else:
         (folder / MANIFEST).unlink(missing_ok=True)
     folder.rmtree()

@@ -17,6 +17,7 @@ read, never run, and nothing in it names a file elsewhere that would be read or 
 """
 
 import contextlib
+import dataclasses
 import fcntl
 import functools
 import hashlib
@@ -112,27 +113,17 @@ def _read_config(workdir: epath.PathLike) -> tuple[Config, dict[str, str]]:
             "python -m t2t_jax.main --workdir=DIR makes"
         )
     try:
-        content = json.loads(file.read_bytes())
-        check = content.pop(CHECK)
-        damaged = check["config.json"] != _sha256(_canonical(content))
-    except (ValueError, LookupError, TypeError, AttributeError) as e:
+        content = files.read_checked_json(file)
+    except ValueError as e:
         raise UserError(
-            f"{file} is not a config as this version of t2t_jax writes it: "
-            f"{type(e).__name__}: {e}. It is damaged, or of another version"
-        ) from None
-    if damaged:
-        raise UserError(
-            f"{file} was changed after it was written: its SHA-256 is another. Put it "
+            f"{file} is not a config as this version of t2t_jax writes it: {e}. Put it "
             "back from a copy; fields are changed with --config of t2t_jax.main"
-        )
+        ) from None
     try:
+        check = dict(content.pop(CHECK))
         return fields.from_config_dict(content), check
-    except (ValueError, TypeError) as e:
+    except (ValueError, TypeError, LookupError) as e:
         raise UserError(f"{file} does not fit this version of t2t_jax: {e}") from None
-
-
-def _canonical(content: dict) -> bytes:
-    return json.dumps(content, sort_keys=True).encode()
 
 
 def _sha256(content: bytes) -> str:
@@ -236,10 +227,8 @@ def store(
         check = _read_config(workdir)[1]
     else:
         check = {name: _sha256(content) for name, content in written.items()}
-    content = json.loads(fields.to_json(config))
-    check["config.json"] = _sha256(_canonical(content))
-    content[CHECK] = check
-    written["config.json"] = json.dumps(content, indent=2).encode() + b"\n"
+    content = dataclasses.asdict(config) | {CHECK: check}
+    written["config.json"] = files.checked_json(content)
     # What the config vouches for was written before it, and stays.
     for name in ["config.json"] if begun else written:
         file = workdir / name

@@ -9,7 +9,7 @@ from t2t_jax import load_config
 from t2t_jax.config import from_config_dict
 from t2t_jax.data.vocab import Vocabulary
 from t2t_jax.model.transformer import build
-from t2t_jax.training.checkpoint import folder_of
+from t2t_jax.training.folders import folder_of
 from t2t_jax.training.parameters import parameter_steps, read_parameters
 
 ROOT = Path(__file__).parent.parent

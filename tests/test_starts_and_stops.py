@@ -9,7 +9,7 @@ import pytest
 
 from t2t_jax import Translator, UserError, main, train
 from t2t_jax.data import vocab
-from t2t_jax.training import checkpoint, metrics, stopping
+from t2t_jax.training import folders, metrics, stopping
 from t2t_jax.training.parameters import parameter_steps
 from tests.small_run import (
     assert_same,
@@ -74,7 +74,7 @@ def test_patience_goes_by_what_is_trained_not_by_what_a_killed_run_told(
     told = metrics.Watch.record
     with monkeypatch.context() as patch:
         patch.setattr(metrics.Watch, "record", record)
-        patch.setattr(checkpoint.files, "seal", lambda *a, **k: None)
+        patch.setattr(folders, "seal", lambda *a, **k: None)
         with pytest.raises(Killed):
             train(config, tmp_path / "work")
     train(config, tmp_path / "work")

@@ -326,7 +326,7 @@ def test_a_checkpoint_that_is_not_yet_whole_is_none(place):
             (saved / "commit_success.txt").unlink()
     assert parameter_steps(place) == [1]
     checkpoints = Checkpoints(place, 3, 1)
-    assert int(checkpoints.restore(steps.shapes)[0].step) == 1
+    assert int(checkpoints.restore(steps.shapes, 1)[0].step) == 1
     checkpoints.close()
     save(2)
     assert parameter_steps(place) == [1, 2]

@@ -89,6 +89,8 @@ def _publish(folder: Path, write: Callable[[Path], None]) -> Path:
     try:
         write(temporary)
         files.seal(temporary)
+        if folder.is_file():
+            folder.unlink()
         if folder.is_dir() and files.damage(folder):
             with contextlib.suppress(FileNotFoundError):  # another process did
                 files.remove(epath.Path(folder))
@@ -185,7 +187,10 @@ def _remember_size(text: list[str], pairs: int) -> None:
 
 def _known_size(text: list[str]) -> int | None:
     file = _size_folder(text) / "pairs"
-    return int(file.read_text()) if file.is_file() else None
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return None  # it is only to tell how much is left
 
 
 def _shown(what: str, chunks: Iterable[Chunk], total: int | None) -> Iterator[Chunk]:

@@ -1,7 +1,6 @@
 """A translator and a test set -> translations and scores on disk."""
 
 import hashlib
-import json
 
 import jax
 import numpy as np
@@ -78,19 +77,18 @@ def score_set(translator: Translator, corpus: Corpus, workdir: epath.PathLike) -
     )
     output = "".join(f"{line}\n" for line in translations).encode()
     scores |= made_from | {"translations_sha256": hashlib.sha256(output).hexdigest()}
-    content = json.dumps(scores, indent=2, ensure_ascii=False) + "\n"
     with workdirs.turn(workdir / SCORES):
         files.keep_earlier(path, lines)
         files.write_atomically(lines, output)
-        files.write_atomically(path, content.encode())
+        files.write_atomically(path, files.checked_json(scores))
     return scores
 
 
 def _read(path: epath.Path) -> dict:
     """Scores that are there; none where they cannot be read."""
     try:
-        return dict(json.loads(path.read_bytes()))
-    except (ValueError, TypeError):
+        return files.read_checked_json(path)
+    except ValueError:
         return {}
 
 

@@ -22,11 +22,11 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from t2t_jax import files
-from t2t_jax import workdir as workdirs
 from t2t_jax.data.feeding import Position
 from t2t_jax.errors import UserError
 from t2t_jax.model.transformer import Parameters
 from t2t_jax.screen import say
+from t2t_jax.training import folders
 from t2t_jax.training.step import TrainState
 
 KEEP_STATES = 2
@@ -50,7 +50,7 @@ class Checkpoints:
     """
 
     def __init__(self, workdir: epath.PathLike, keep_parameters: int, keep_best: int):
-        self._folder = folder_of(workdir)
+        self._folder = folders.folder_of(workdir)
         self._keep = {
             "parameters": keep_parameters,
             "state": KEEP_STATES,
@@ -63,7 +63,7 @@ class Checkpoints:
         self._finishing: threading.Thread | None = None
         self._failure: Exception | None = None
         for kind in KINDS:
-            _clear_away(self._folder / kind)
+            folders.clear_away(self._folder / kind)
 
     def save(self, state: TrainState, reached: Reached, average: bool) -> None:
         """Saves the state, and the parameters alone where they are to be averaged.
@@ -92,44 +92,53 @@ class Checkpoints:
         """Saves parameters if they are among the best by dev BLEU, of equals the
         earlier, and then removes those that are no longer."""
         self.wait()
-        order = _ranked(best_steps(self._folder / "best") | {step: bleu})
+        order = folders.ranked(folders.best_steps(self._folder / "best") | {step: bleu})
         if step in [*order][: self._keep["best"]]:
             with self._explained(step):
                 self._start_writing("best", step, {"parameters": parameters})
                 self._writers["best"].wait_until_finished()
-                files.seal(self._path("best", step), bleu=bleu)
+                folders.seal(self._path("best", step), bleu=bleu)
         self._remove_old("best")
 
-    def restore(self, shapes: TrainState) -> tuple[TrainState, Reached] | None:
+    def restore(
+        self, shapes: TrainState, save_every: int
+    ) -> tuple[TrainState, Reached] | None:
         """The newest state that is whole, laid out as `shapes` says; None before the
         first. Newer ones that are damaged are named and set aside.
 
         Raises:
-          UserError: there are states, and all are damaged; they stay where they are.
+          UserError: there are states, and all are damaged, or there were some and they
+            are lost; what is there stays as it is.
         """
         self.wait()
         damaged, found = {}, None
-        for step in reversed(_steps(self._folder / "state")):
+        for step in reversed(folders.steps_in(self._folder / "state")):
             path = self._path("state", step)
-            if trouble := files.damage(path):
+            if trouble := folders.damage(path):
                 damaged[path] = trouble
                 continue
             found = step, self._read(path, shapes)
             break
-        if not found and any(map(files.is_sealed, damaged)):
+        if not found and (any(map(files.is_sealed, damaged)) or self._lost(save_every)):
             told = "".join(f"\n  {path}: {why}" for path, why in damaged.items())
             raise UserError(
-                f"every checkpoint that the run could go on from is damaged:{told}\n"
+                "every checkpoint that the run could go on from is damaged or lost:"
+                f"{told or f' {self._folder}/state has none'}\n"
                 "Put them back from a copy, or train from the start in another "
                 "--workdir. Nothing was changed here"
             )
         for path, trouble in damaged.items():
-            self._set_aside(path, f"is not whole ({trouble})")
+            folders.set_aside(path, f"is not whole ({trouble})")
         for kind in KINDS:  # a run that was killed may not have come to that
             self._remove_old(kind)
         if damaged:
             say(f"going on from step {found[0]:,}" if found else "beginning anew")
         return found and found[1]
+
+    def _lost(self, save_every: int) -> bool:
+        """True if parameters are from after the first save: a state was whole then."""
+        steps = folders.sealed_steps(self._folder / "parameters")
+        return len(steps) > 1 or any(step > save_every for step in steps)
 
     def _read(self, path: epath.Path, shapes: TrainState) -> tuple[TrainState, Reached]:
         args = ocp.args.Composite(
@@ -146,10 +155,10 @@ class Checkpoints:
         """Saves the parameters of a restored state again where theirs are damaged."""
         step = int(state.step)
         path = self._path("parameters", step)
-        if not (trouble := files.damage(path)):
+        if not (trouble := folders.damage(path)):
             return
         if path.exists():
-            self._set_aside(path, f"is not whole ({trouble}), and is made again")
+            folders.set_aside(path, f"is not whole ({trouble}), and is made again")
         with self._explained(step):
             self._start_writing(
                 "parameters", step, {"parameters": state.best_parameters()}
@@ -160,26 +169,28 @@ class Checkpoints:
     def saved_before(self, step: int) -> bool:
         """True if there is a state of an earlier step."""
         self.wait()
-        return any(s < step for s in sealed_steps(self._folder / "state"))
+        return any(s < step for s in folders.sealed_steps(self._folder / "state"))
 
-    def go_back(self, before: int, shapes: TrainState) -> tuple[TrainState, Reached]:
+    def go_back(
+        self, before: int, shapes: TrainState, save_every: int
+    ) -> tuple[TrainState, Reached]:
         """The newest whole state of before a step; what is later than that state is
         set aside."""
         self.wait()
         self._give_up("state", before - 1)
-        state, reached = self.restore(shapes)
+        state, reached = self.restore(shapes, save_every)
         for kind in KINDS:
             self._give_up(kind, int(state.step))
         return state, reached
 
     def _give_up(self, kind: str, after: int) -> None:
-        for step in _steps(self._folder / kind):
+        for step in folders.steps_in(self._folder / kind):
             if step > after:
-                self._set_aside(self._path(kind, step), "is given up")
+                folders.set_aside(self._path(kind, step), "is given up")
 
     def none_to_translate_with(self) -> bool:
         """True before the first parameters are saved alone."""
-        return not sealed_steps(self._folder / "parameters")
+        return not folders.sealed_steps(self._folder / "parameters")
 
     def tell_room(self, state: TrainState) -> None:
         """Says how much disk a run takes at most, and warns where it will not do."""
@@ -254,7 +265,7 @@ class Checkpoints:
             with self._explained(step):
                 for kind in kinds:
                     self._writers[kind].wait_until_finished()
-                    files.seal(self._path(kind, step))
+                    folders.seal(self._path(kind, step))
                 for kind in kinds:
                     self._remove_old(kind)
         except Exception as e:  # raised again where it is seen
@@ -263,7 +274,9 @@ class Checkpoints:
     def _remove_old(self, kind: str) -> None:
         """Removes what is no longer kept."""
         folder = self._folder / kind
-        steps = best_steps(folder) if kind == "best" else sealed_steps(folder)[::-1]
+        steps = folders.sealed_steps(folder)[::-1]
+        if kind == "best":
+            steps = folders.best_steps(folder)
         for step in [*steps][self._keep[kind] :]:
             files.remove(self._path(kind, step))
 
@@ -274,7 +287,7 @@ class Checkpoints:
             yield
         except Exception as e:  # of Orbax, TensorStore, the file system
             self._make_room()
-            there = sealed_steps(self._folder / "state")
+            there = folders.sealed_steps(self._folder / "state")
             safe = "Nothing was saved before"
             if there:
                 safe = f"What was saved before is whole, step {there[-1]:,} the last"
@@ -291,12 +304,7 @@ class Checkpoints:
                 writer.wait_until_finished()
         for kind in KINDS:
             with contextlib.suppress(OSError):
-                _clear_away(self._folder / kind)
-
-    def _set_aside(self, path: epath.Path, why: str) -> None:
-        name = f"{path.parent.name}-{path.name}"
-        place = files.set_aside(path, self._folder / "set_aside" / name)
-        say(f"warning: {path} {why}; it is now {place}")
+                folders.clear_away(self._folder / kind)
 
 
 def _shortened(error: Exception) -> str:
@@ -308,46 +316,3 @@ def _shortened(error: Exception) -> str:
 def _size(tree: Any) -> int:
     """Bytes of the arrays in a tree."""
     return sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(tree))
-
-
-def folder_of(workdir: epath.PathLike) -> epath.Path:
-    """Where the checkpoints of a workdir are; on disk absolute, as Orbax wants it."""
-    folder = workdirs.path(workdir) / "checkpoints"
-    return folder.absolute() if files.on_disk(folder) else folder
-
-
-def _steps(folder: epath.Path) -> list[int]:
-    """All steps with a checkpoint, ascending; one that is being written has another
-    name, or in a bucket lacks a last file: Orbax knows."""
-    names = ocp.path.step.standard_name_format()
-    return sorted(found.step for found in names.find_all(folder))
-
-
-def sealed_steps(folder: epath.Path) -> list[int]:
-    """The steps of the checkpoints in a folder that count, ascending."""
-    return [step for step in _steps(folder) if files.is_sealed(folder / str(step))]
-
-
-def best_steps(folder: epath.Path) -> dict[int, float]:
-    """The dev BLEU of each checkpoint in a folder that is kept for it, best first."""
-    return _ranked(
-        {
-            step: float(files.notes(folder / str(step)).get("bleu", 0.0))
-            for step in sealed_steps(folder)
-        }
-    )
-
-
-def _ranked(bleu: dict[int, float]) -> dict[int, float]:
-    """Best first; of equals the earlier step."""
-    return dict(sorted(bleu.items(), key=lambda entry: (-entry[1], entry[0])))
-
-
-def _clear_away(folder: epath.Path) -> None:
-    """Deletes what a killed run did not come to the end of writing, or of deleting."""
-    if not folder.exists():
-        return
-    whole = {str(step) for step in _steps(folder)}
-    for entry in folder.iterdir():
-        if entry.name not in whole and entry.name.partition(".")[0].isdigit():
-            entry.rmtree()

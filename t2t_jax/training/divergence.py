@@ -4,7 +4,6 @@ A gradient that is not finite never reaches the parameters (`step.py`). Here is 
 said of it, and what follows.
 """
 
-import json
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -132,7 +131,7 @@ class Rollbacks:
         self.all: list[Rollback] = []
         if self._file.exists():
             try:
-                for told in json.loads(self._file.read_bytes()):
+                for told in files.read_checked_json(self._file)["rollbacks"]:
                     places = [Position(*told[name]) for name in ("skipped", "to")]
                     self.all.append(Rollback(int(told["step"]), *places, told["why"]))
             except (ValueError, LookupError, TypeError) as e:
@@ -144,8 +143,8 @@ class Rollbacks:
     def add(self, rollback: Rollback) -> None:
         """Remembers one, on disk before it has any effect."""
         self.all.append(rollback)
-        content = json.dumps([each._asdict() for each in self.all], indent=2) + "\n"
-        files.write_atomically(self._file, content.encode())
+        content = {"rollbacks": [each._asdict() for each in self.all]}
+        files.write_atomically(self._file, files.checked_json(content))
 
     def _valid(self) -> dict[int, Position]:
         """Step -> the position to go on from; those before a later one's step."""

@@ -100,7 +100,7 @@ class Run:
         self.checkpoints = Checkpoints(
             workdir, config.decode.average, config.train.keep_best
         )
-        restored = self.checkpoints.restore(self.steps.shapes)
+        restored = self.checkpoints.restore(self.steps.shapes, config.train.save_every)
         self._stand_at(*(restored or (self._initial(), Reached())))
         self.clock = Clock(self.seconds)
         if restored and self.step % config.train.save_every == 0:
@@ -260,7 +260,9 @@ class Run:
                 "where that began. Save more often in another --workdir: "
                 f"config.train.save_every={self.config.train.save_every}"
             )
-        state, reached = self.checkpoints.go_back(trouble.step, self.steps.shapes)
+        state, reached = self.checkpoints.go_back(
+            trouble.step, self.steps.shapes, self.config.train.save_every
+        )
         rollback = Rollback(
             int(state.step), reached.position, self.position, trouble.why
         )

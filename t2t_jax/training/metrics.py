@@ -17,6 +17,7 @@ import tqdm
 from etils import epath
 from tensorboardX.record_writer import register_writer_factory
 
+from t2t_jax.errors import UserError
 from t2t_jax.files import on_disk
 from t2t_jax.screen import say
 from t2t_jax.training.divergence import Rollback
@@ -127,6 +128,10 @@ class JsonLines:
         path = epath.Path(path)
         content = path.read_bytes() if path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]
+        if not content[len(whole) :].startswith(
+            b'{"step": '[: len(content) - len(whole)]
+        ):
+            whole = content + b"\n"  # not half a line of ours: it stays, and is told
         for number, line in enumerate(whole.splitlines(), 1):
             entry = _parsed(line)
             if entry is None:
@@ -137,8 +142,9 @@ class JsonLines:
             self._file = _Grown(path, whole)
             return
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115
-        if content != whole:
-            self._file.truncate(len(whole))
+        if len(whole) > len(content):
+            _append(self._file, b"\n")
+        self._file.truncate(len(whole))
 
     def write(self, step: int, kind: str, values: dict[str, float]) -> bool:
         """Writes one object; False if this step of this kind is there already."""
@@ -220,7 +226,17 @@ class Watch:
                 self._board.add_scalar(f"{kind}/{name}", value, step)
 
     def roll_back(self, rollbacks: Sequence[Rollback]) -> None:
-        """Lets the steps after each rollback that is not told yet count no more."""
+        """Lets the steps after each rollback that is not told yet count no more.
+
+        Raises:
+          UserError: more are told of than there are.
+        """
+        if self._lines.rollbacks > len(rollbacks):
+            raise UserError(
+                f"metrics.jsonl tells of {self._lines.rollbacks} rollbacks, but "
+                f"rollbacks.json has {len(rollbacks)}: it was lost. It says which data "
+                "the run skipped, so put it back from a copy"
+            )
         for rollback in rollbacks[self._lines.rollbacks :]:
             told = {"why": rollback.why, "data": [rollback.skipped, rollback.to]}
             self._lines.write(rollback.step, "rollback", told)

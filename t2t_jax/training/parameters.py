@@ -8,12 +8,17 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from t2t_jax import files
 from t2t_jax.config import Config
 from t2t_jax.errors import UserError
 from t2t_jax.model.transformer import Parameters
 from t2t_jax.screen import say
-from t2t_jax.training.checkpoint import best_steps, folder_of, sealed_steps
+from t2t_jax.training.folders import (
+    best_steps,
+    damage,
+    folder_of,
+    incomplete_steps,
+    sealed_steps,
+)
 
 
 class Choice(NamedTuple):
@@ -53,6 +58,10 @@ def choose(
       UserError: there is no checkpoint yet, or not what is asked for.
     """
     checkpoint = config.decode.checkpoint if checkpoint is None else checkpoint
+    for kind in ("parameters", "best"):
+        for step in incomplete_steps(folder_of(workdir) / kind):
+            path = folder_of(workdir) / kind / str(step)
+            say(f"warning: {path} is not complete (it has no manifest.json); not used")
     steps = parameter_steps(workdir)
     if not steps:
         raise UserError(
@@ -140,7 +149,7 @@ def read_parameters(folder: epath.Path, shapes: Parameters) -> Parameters:
       DamagedError: they are not what was written.
       UserError: they are of a model of other shapes.
     """
-    if trouble := files.damage(folder):
+    if trouble := damage(folder):
         raise DamagedError(f"{folder} is damaged ({trouble})")
     restore = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), shapes)
     try:
@@ -150,7 +159,7 @@ def read_parameters(folder: epath.Path, shapes: Parameters) -> Parameters:
                 ocp.args.PyTreeRestore(item=shapes, restore_args=restore),
             )
     except Exception:  # a run that goes on may just have removed it
-        if trouble := files.damage(folder):
+        if trouble := damage(folder):
             raise DamagedError(f"{folder} is gone ({trouble})") from None
         raise
     leaves, _ = jax.tree.flatten_with_path(tree)

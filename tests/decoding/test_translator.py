@@ -6,13 +6,13 @@ import logging
 import jax
 import pytest
 
-from t2t_jax import files
 from t2t_jax.config import Config, DecodeConfig, ModelConfig, TrainConfig
 from t2t_jax.data import vocab
 from t2t_jax.decoding import translator as translators
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.errors import UserError
 from t2t_jax.model.transformer import build
+from t2t_jax.training import folders
 from t2t_jax.training.parameters import choose
 
 TEXT = ["the cat sees the dog", "a dog sleeps", "die Katze sieht den Hund", "ein Hund"]
@@ -142,7 +142,7 @@ def test_which_checkpoints_a_choice_means(tmp_path):
         chosen("average")
     for step in (100, 200, 300):
         (folder / str(step)).mkdir(parents=True)
-        files.seal(folder / str(step))
+        folders.seal(folder / str(step))
     (folder / "350").mkdir()  # not sealed: it does not count
     (folder / "400.orbax-checkpoint-tmp").mkdir()
     assert chosen("average", 2) == chosen(None, 2) == [200, 300]
@@ -161,7 +161,7 @@ def test_which_checkpoints_a_choice_means(tmp_path):
     best = tmp_path / "checkpoints" / "best"
     for step, bleu in ((150, 20.0), (200, 30.0), (250, 10.0), (300, 20.0)):
         (best / str(step)).mkdir(parents=True)
-        files.seal(best / str(step), bleu=bleu)
+        folders.seal(best / str(step), bleu=bleu)
     assert chosen(150) == [150]
     assert chosen("best") == [200]
     assert chosen("best:3") == [150, 200, 300]

@@ -4,7 +4,6 @@ Python tells an audit hook of every file that is opened and every name that is u
 (PEP 578). The hook is put in place in a process of its own, since it stays for good.
 """
 
-import json
 import os
 import shutil
 import subprocess
@@ -12,8 +11,7 @@ import sys
 
 import pytest
 
-from t2t_jax import Translator, UserError
-from t2t_jax import workdir as workdirs
+from t2t_jax import Translator, UserError, files
 from t2t_jax.config import Config, from_config_dict
 from tests.small_run import ROOT
 
@@ -78,14 +76,12 @@ def test_the_compilation_cache_is_not_in_the_workdir(trained):
 
 
 def rewritten(folder, **sections):
-    """Changes a config as somebody does who also mends its hashes."""
+    """Changes a config as somebody does who also mends its hash."""
     file = folder / "config.json"
-    content = json.loads(file.read_text())
-    check = content.pop(workdirs.CHECK)
+    content = files.read_checked_json(file)
     for name, values in sections.items():
         content[name] |= values
-    check["config.json"] = workdirs._sha256(workdirs._canonical(content))
-    file.write_text(json.dumps(content | {workdirs.CHECK: check}))
+    file.write_bytes(files.checked_json(content))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +130,7 @@ def test_what_is_no_config_is_told(theirs, content):
 def test_a_config_that_was_changed_by_hand_is_told(theirs):
     file = theirs / "config.json"
     file.write_text(file.read_text().replace('"alpha": 0.6', '"alpha": 0.7'))
-    with pytest.raises(UserError, match="was changed after it was written"):
+    with pytest.raises(UserError, match="is not a config .* was changed after"):
         Translator.load(theirs)
 
 

@@ -12,7 +12,8 @@ from t2t_jax.data.feeding import Position
 from t2t_jax.errors import UserError
 from t2t_jax.model.transformer import build
 from t2t_jax.parallel.mesh import make_mesh
-from t2t_jax.training.checkpoint import Checkpoints, Reached, folder_of
+from t2t_jax.training.checkpoint import Checkpoints, Reached
+from t2t_jax.training.folders import folder_of
 from t2t_jax.training.parameters import Choice, average, choose, parameter_steps
 from t2t_jax.training.step import compile_steps
 from tests.small_run import parameters_of
@@ -51,7 +52,7 @@ def save(workdir, steps, numbers, keep=3, average=True):
 def test_a_state_comes_back_to_the_bit_where_it_lay(tmp_path, steps):
     save(tmp_path, steps, [5])
     checkpoints = Checkpoints(tmp_path, 3, 1)
-    state, progress = checkpoints.restore(steps.shapes)
+    state, progress = checkpoints.restore(steps.shapes, 1)
     checkpoints.close()
     assert progress == progress_at(5)
     assert_same(state, state_at(steps, 5))
@@ -61,7 +62,7 @@ def test_a_state_comes_back_to_the_bit_where_it_lay(tmp_path, steps):
 
 def test_before_the_first_there_is_none(tmp_path, steps):
     checkpoints = Checkpoints(tmp_path, 3, 1)
-    assert checkpoints.restore(steps.shapes) is None
+    assert checkpoints.restore(steps.shapes, 1) is None
     checkpoints.close()
     assert parameter_steps(tmp_path) == []
 
@@ -118,7 +119,7 @@ def test_going_back_sets_aside_all_that_came_later(tmp_path, steps):
     for step in (2, 4, 6):
         checkpoints.save(state_at(steps, step), progress_at(step), average=True)
         checkpoints.save_best(state_at(steps, step).parameters, step + 1, step)
-    state, reached = checkpoints.go_back(6, steps.shapes)
+    state, reached = checkpoints.go_back(6, steps.shapes, 1)
     checkpoints.close()
     assert_same(state, state_at(steps, 4))
     assert reached == progress_at(4)
@@ -137,7 +138,7 @@ def test_with_a_moving_average_it_is_what_is_kept_to_translate_with(tmp_path):
     checkpoints.close()
     assert_same(parameters_of(tmp_path, 1, MODEL.shapes), state.ema)
     checkpoints = Checkpoints(tmp_path, 1, 1)
-    restored, _ = checkpoints.restore(steps.shapes)
+    restored, _ = checkpoints.restore(steps.shapes, 1)
     checkpoints.close()
     assert_same(restored, state)
 
