@@ -11,6 +11,7 @@ can neither grow nor be renamed.
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator
 
 from etils import epath
@@ -59,7 +60,7 @@ def read_checked_json(file: epath.PathLike) -> dict:
     try:
         content = dict(json.loads(epath.Path(file).read_bytes()))
         wanted = content.pop(SHA256)
-    except (ValueError, LookupError, TypeError) as e:
+    except (ValueError, LookupError, TypeError, RecursionError) as e:
         raise ValueError(f"{type(e).__name__}: {e}") from None
     if wanted != _sha256_of(content):
         raise ValueError("it was changed after it was written: its SHA-256 is another")
@@ -85,8 +86,8 @@ def seal(folder: epath.PathLike, **notes: object) -> None:
         for place in {p for n in names for p in (folder / n, (folder / n).parent)}:
             _fsync(place)
     hashed = {name: _hash(folder / name) for name in names}
-    content = json.dumps({"files": hashed, "notes": notes}, indent=1) + "\n"
-    write_atomically(folder / MANIFEST, content.encode())
+    content = checked_json({"files": hashed, "notes": notes})
+    write_atomically(folder / MANIFEST, content)
 
 
 def is_sealed(folder: epath.PathLike) -> bool:
@@ -103,20 +104,22 @@ def damage(folder: epath.PathLike) -> str:
     if not is_sealed(folder):
         return f"it has no {MANIFEST}: writing it did not come to its end"
     try:
-        files = json.loads((folder / MANIFEST).read_bytes())["files"]
-        wanted = {name: (int(f["bytes"]), f["sha256"]) for name, f in files.items()}
+        files = read_checked_json(folder / MANIFEST)["files"]
+        wanted = {name: (f["bytes"], f["sha256"]) for name, f in files.items()}
         if any(".." in name.split("/") or name.startswith("/") for name in wanted):
             raise ValueError("it names files outside of its folder")
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as e:
         return f"its {MANIFEST} cannot be read: {e}"
     for name, (size, sha256) in wanted.items():
         try:
+            if not _is_plain(folder, name):
+                return f"{name} is no plain file of its own"
             found = _hash(folder / name)
-        except OSError as e:
+        except (OSError, ValueError) as e:
             missing = isinstance(e, FileNotFoundError)
             return f"{name} {'is missing' if missing else f'cannot be read: {e}'}"
         if found["bytes"] != size:
-            return f"{name} has {found['bytes']:,} bytes, not {size:,} as when written"
+            return f"{name} has {found['bytes']:,} bytes, not {size} as when written"
         if found["sha256"] != sha256:
             return f"{name} is not what was written: its SHA-256 is another"
     return ""
@@ -125,7 +128,7 @@ def damage(folder: epath.PathLike) -> str:
 def notes(folder: epath.PathLike) -> dict:
     """What was noted when a folder was sealed; empty where that cannot be read."""
     try:
-        return dict(json.loads((epath.Path(folder) / MANIFEST).read_bytes())["notes"])
+        return dict(read_checked_json(epath.Path(folder) / MANIFEST)["notes"])
     except (OSError, ValueError, LookupError, TypeError):
         return {}
 
@@ -195,6 +198,14 @@ def _below(folder: epath.Path, prefix: str = "") -> Iterator[str]:
             yield from _below(entry, f"{name}/")
         elif name != MANIFEST:
             yield name
+
+
+def _is_plain(folder: epath.Path, name: str) -> bool:
+    """False for what may lie elsewhere or never end: links, pipes, devices."""
+    if not on_disk(folder):
+        return True
+    real = os.path.join(os.path.realpath(folder), name)
+    return os.path.realpath(real) == real and stat.S_ISREG(os.lstat(real).st_mode)
 
 
 def _hash(file: epath.Path) -> dict:

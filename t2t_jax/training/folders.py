@@ -86,10 +86,7 @@ def clear_away(folder: epath.Path) -> None:
         if half or (uploading and entry.name not in steps):
             entry.rmtree()
         elif entry.name.isdecimal() and not entry.is_dir():
-            place = folder.parent / "set_aside" / f"{folder.name}-{entry.name}"
-            say(
-                f"warning: {entry} is a file; it is now {files.set_aside(entry, place)}"
-            )
+            set_aside(entry, "is a file, not a checkpoint")
 
 
 def set_aside(path: epath.Path, why: str) -> None:

@@ -1,0 +1,222 @@
+"""Damage is found before it is translated with, scored with or trained on."""
+
+import json
+import shutil
+from random import Random
+
+import jax
+import pytest
+
+from t2t_jax import Translator, UserError, files
+from t2t_jax.config import from_config_dict
+from t2t_jax.data import prepare
+from t2t_jax.data.corpus import open_corpora
+from t2t_jax.evaluation.scores import score_set
+from tests.faults.damage import (
+    EVERY,
+    become_a_file,
+    become_a_folder,
+    contents,
+    delete,
+    empty,
+    flip,
+    garbage,
+    largest,
+    swap,
+    truncate,
+)
+from tests.small_run import assert_same, config_for, parameters_of
+
+
+@pytest.fixture
+def workdir(trained, tmp_path):
+    """A copy of a finished run, to be damaged; it averages steps 8 and 12."""
+    shutil.copytree(trained[0], tmp_path / "work")
+    return tmp_path / "work"
+
+
+def parameters(workdir, step):
+    return workdir / "checkpoints" / "parameters" / str(step)
+
+
+@pytest.mark.parametrize("damage", EVERY, ids=lambda damage: damage.__name__)
+def test_damaged_parameters_are_named_and_left_out(workdir, trained, capsys, damage):
+    place = parameters(workdir, 12)
+    damage(largest(place), Random(1))
+    translator = Translator.load(workdir)
+    told = capsys.readouterr().err
+    assert f"warning: {place} is damaged (parameters/" in told
+    assert told.endswith("); not used\n")
+    assert translator.steps == Translator.load(workdir, "last").steps == (8,)
+    whole = parameters_of(trained[0], 8, translator.model.shapes)
+    assert_same(jax.device_get(translator.parameters), whole)
+
+
+def test_what_was_asked_for_and_is_damaged_is_refused(workdir, capsys):
+    """Another in its place would not be what was asked for."""
+    flip(largest(parameters(workdir, 8)), Random(2))
+    before = contents(workdir)
+    for checkpoint, intact in (
+        (8, "1 checkpoints asked for 0"),
+        ("average:2", "2 chec"),
+    ):
+        with pytest.raises(UserError, match=f"of the {intact}"):
+            Translator.load(workdir, checkpoint)
+        assert f"warning: {parameters(workdir, 8)} is" in capsys.readouterr().err
+    assert Translator.load(workdir, 12).steps == (12,)
+    assert contents(workdir) == before
+
+
+def test_where_all_parameters_are_damaged_there_is_no_translator(workdir, capsys):
+    for step in (8, 12):
+        empty(largest(parameters(workdir, step)), Random(3))
+    for checkpoint in ("average", "last"):
+        with pytest.raises(UserError, match="0 are intact: choose others"):
+            Translator.load(workdir, checkpoint)
+        told = capsys.readouterr().err
+        assert all(
+            f"{parameters(workdir, step)} is damaged" in told for step in (8, 12)
+        )
+
+
+def test_a_step_that_is_kept_twice_is_read_where_it_is_whole(workdir, trained, capsys):
+    """Once to be averaged, once as one of the best."""
+    step = int(next((workdir / "checkpoints" / "best").iterdir()).name)
+    there = parameters(workdir, step)
+    if not there.exists():
+        shutil.copytree(workdir / "checkpoints" / "best" / str(step), there)
+    flip(largest(there), Random(4))
+    translator = Translator.load(workdir, step)
+    assert f"warning: {there} is damaged" in capsys.readouterr().err
+    whole = parameters_of(trained[0], step, translator.model.shapes, "best")
+    assert_same(jax.device_get(translator.parameters), whole)
+
+
+@pytest.mark.parametrize("kind", ["parameters", "best"])
+def test_a_checkpoint_that_lost_its_manifest_is_named(workdir, capsys, kind):
+    """One that is just being written is no step yet: Orbax renames it at the end."""
+    for folder in (workdir / "checkpoints" / kind).iterdir():
+        if folder.name != "12":
+            delete(folder / "manifest.json", Random(0))
+            Translator.load(workdir)
+            assert f"{folder}" in capsys.readouterr().err
+
+
+def test_parameters_that_took_each_others_place_are_told(workdir, capsys):
+    swap(parameters(workdir, 8), parameters(workdir, 12))
+    with pytest.raises(UserError, match="0 are intact"):
+        Translator.load(workdir, 8)
+    assert f"warning: {parameters(workdir, 8)} is damaged" in capsys.readouterr().err
+
+
+def test_a_state_is_no_parameters(workdir, capsys):
+    delete(parameters(workdir, 12), Random(0))
+    shutil.copytree(workdir / "checkpoints" / "state" / "12", parameters(workdir, 12))
+    assert Translator.load(workdir).steps == (8,)
+    assert f"warning: {parameters(workdir, 12)} is damaged" in capsys.readouterr().err
+
+
+def scored(workdir, text):
+    """Scores the test set, as a run does at its end."""
+    corpus = open_corpora("test", "en", "de", str(text))[0]
+    return score_set(Translator.load(workdir), corpus, workdir)
+
+
+SCORES, LINES = "scores/test.json", "translations/test.de"
+
+
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [(truncate, SCORES), (garbage, SCORES), (flip, LINES), (empty, LINES)],
+)
+def test_damaged_scores_are_kept_beside_and_made_anew(
+    workdir, trained, text, damage, name
+):
+    before = {n: (workdir / n).read_bytes() for n in (SCORES, LINES)}
+    damage(workdir / name, Random(5))
+    damaged = (workdir / name).read_bytes()
+    assert scored(workdir, text) == trained[1]["test"]
+    assert {n: (workdir / n).read_bytes() for n in before} == before
+    kept = {n: (workdir / n.replace(".", ".1.")).read_bytes() for n in before}
+    assert kept == before | {name: damaged}
+
+
+def test_a_score_that_is_another_is_made_anew(workdir, trained, text):
+    content = json.loads((workdir / SCORES).read_bytes())
+    changed = json.dumps(content | {"perplexity": content["perplexity"] + 64})
+    (workdir / SCORES).write_text(changed)
+    assert scored(workdir, text) == trained[1]["test"]
+    assert (workdir / "scores/test.1.json").read_text() == changed
+
+
+@pytest.fixture
+def prepared(text, tmp_path, monkeypatch):
+    """A cache folder with what is prepared of a text, and how that is done."""
+    monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path / "cache"))
+    config = from_config_dict(config_for(text)).data
+    corpora = open_corpora("train", "en", "de", str(text), weights=True)
+
+    def make():
+        vocabulary = prepare.tokenizer(corpora, config)
+        return prepare.training_pairs(corpora, vocabulary, config)
+
+    make()
+    return tmp_path / "cache", make
+
+
+@pytest.mark.parametrize("kind", ["pairs", "tokenizers"])
+def test_damaged_text_is_told_and_made_again(prepared, capsys, kind):
+    cache, make = prepared
+    before = contents(cache)
+    folder = next((cache / kind).iterdir())
+    names = sorted(name for name, content in contents(folder).items() if content)
+    names.remove(files.MANIFEST)
+    damages = [(damage, names[0]) for damage in EVERY]
+    damages += [(delete, files.MANIFEST), *((flip, name) for name in names[1:])]
+    for damage, name in damages:
+        damage(folder / name, Random(6))
+        make()
+        told = capsys.readouterr().err
+        assert f"warning: {folder} is damaged (" in told
+        assert told.endswith("; it is made again\n")
+        assert contents(cache) == before
+    become_a_folder(folder, Random(0))
+    make()
+    assert contents(cache) == before
+
+
+def test_a_damaged_number_of_pairs_is_no_harm(prepared):
+    """It is but shown, in a progress bar; and so it is not looked at until then."""
+    cache, make = prepared
+    before = contents(cache / "pairs")
+    empty(next((cache / "sizes").iterdir()) / "pairs", Random(0))
+    flip(largest(next((cache / "pairs").iterdir())), Random(7))
+    make()
+    assert contents(cache / "pairs") == before
+
+
+@pytest.mark.parametrize("how", ["half removed before", "a file in its place"])
+def test_what_is_in_the_way_of_prepared_text_gives_way(prepared, how):
+    cache, make = prepared
+    before = contents(cache)
+    folder = next((cache / "pairs").iterdir())
+    if how == "a file in its place":
+        become_a_file(folder, Random(8))
+    else:  # by a process that was killed
+        shutil.copytree(folder, folder.with_name(f"{folder.name}.deleted"))
+        flip(largest(folder), Random(9))
+    make()
+    assert before.items() <= contents(cache).items()
+
+
+def test_whatwas_does_not_read_damaged_text(prepared, workdir, capsys):
+    cache, make = prepared
+    told = prepare.summary(make(), [])
+    assert len(prepare.prepared_before(told)) == told["kept"]
+    folder = next((cache / "pairs").iterdir())
+    flip(largest(folder), Random(10))
+    before = contents(cache)
+    with pytest.raises(UserError, match="prepares it again"):
+        prepare.prepared_before(told)
+    assert f"warning: {folder} is damaged" in capsys.readouterr().err
+    assert contents(cache) == before

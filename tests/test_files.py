@@ -1,0 +1,232 @@
+"""What is there whole or not at all, and what finds out that it is not."""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from etils import epath
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from t2t_jax import files
+from tests.faults.damage import contents
+
+NAMES = st.text("abc.", min_size=1, max_size=3).filter(lambda n: n.strip("."))
+PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
+TREES = st.dictionaries(PATHS, st.binary(max_size=40), min_size=1, max_size=4).filter(
+    lambda tree: not any(a.startswith(f"{b}/") for a in tree for b in tree)
+)
+
+
+@pytest.fixture
+def sealed(tmp_path):
+    """A sealed folder of one file, of which a test writes the manifest."""
+    folder = tmp_path / "sealed"
+    folder.mkdir()
+    (folder / "a").write_bytes(b"content")
+    files.seal(folder)
+    return folder
+
+
+def entry(content):
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def claim(folder, names, content):
+    """Lets a manifest name files, wherever they are, of this content."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "_below", lambda folder: names)
+        patch.setattr(files, "_hash", lambda file: entry(content))
+        patch.setattr(files, "_fsync", lambda place: None)
+        files.seal(folder)
+
+
+@settings(max_examples=40, deadline=None)
+@given(TREES, st.data())
+def test_every_change_of_a_sealed_folder_is_found_and_named(tree, data):
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "sealed"
+        for name, content in tree.items():
+            files.write_atomically(folder / name, content)
+        files.seal(folder, bleu=1.5)
+        assert files.damage(folder) == ""
+        assert files.notes(folder) == {"bleu": 1.5}
+        name = data.draw(st.sampled_from(sorted(tree)), "name")
+        content = tree[name]
+        at = data.draw(st.integers(0, len(content)), "at")
+        bits = data.draw(st.integers(1, 255), "bits")
+        changed = bytes([content[at] ^ bits]) if at < len(content) else bytes([bits])
+        (folder / name).write_bytes(content[:at] + changed + content[at + 1 :])
+        assert name in files.damage(folder)
+        (folder / name).write_bytes(content)
+        assert files.damage(folder) == ""
+        if at < len(content):
+            os.truncate(folder / name, at)
+            assert f"{name} has {at} bytes, not" in files.damage(folder)
+        (folder / name).unlink()
+        assert files.damage(folder) == f"{name} is missing"
+        (folder / name).mkdir()
+        assert f"{name} is no plain file of its own" in files.damage(folder)
+
+
+def test_every_bit_of_a_manifest_counts(sealed):
+    """But for the names of its two parts, where what they hold is empty or the same."""
+    manifest = sealed / files.MANIFEST
+    written = manifest.read_bytes()
+    for at in range(8 * len(written)):
+        changed = bytearray(written)
+        changed[at // 8] ^= 1 << at % 8
+        manifest.write_bytes(changed)
+        if not files.damage(sealed):
+            assert files.notes(sealed) == {}
+            assert json.loads(changed)["files"] == json.loads(written)["files"]
+
+
+def test_every_bit_of_what_was_noted_counts(sealed):
+    files.seal(sealed, bleu=27.25)
+    manifest = sealed / files.MANIFEST
+    written = manifest.read_bytes()
+    for at in range(8 * len(written)):
+        changed = bytearray(written)
+        changed[at // 8] ^= 1 << at % 8
+        manifest.write_bytes(changed)
+        assert files.damage(sealed) or files.notes(sealed) == {"bleu": 27.25}
+
+
+def test_a_folder_without_a_manifest_was_not_finished(sealed):
+    (sealed / files.MANIFEST).unlink()
+    assert "it has no manifest.json" in files.damage(sealed)
+    assert not files.is_sealed(sealed)
+    assert files.notes(sealed) == {}
+    for nothing in (sealed / "a", sealed / "nowhere"):
+        assert "it has no manifest.json" in files.damage(nothing)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "{", "[]", "null", "{}", '{"files": []}', '{"files": {"a": 1}}', "\xff"),
+        *('{"files": {"a": {"bytes": NaN, "sha256": ""}}}', '{"files": {"a": {}}}'),
+    ],
+)
+def test_a_manifest_that_makes_no_sense_is_told(sealed, content):
+    (sealed / files.MANIFEST).write_bytes(content.encode("latin-1"))
+    assert "its manifest.json cannot be read" in files.damage(sealed)
+    assert files.notes(sealed) == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "/etc/passwd", "//etc/passwd", "a/../../x", "..", "b/.."]
+)
+def test_a_manifest_leads_nowhere_outside_of_its_folder(sealed, name, monkeypatch):
+    (sealed.parent / "x").write_bytes(b"secret")
+    claim(sealed, [name], b"secret")
+    read = []
+    monkeypatch.setattr(files, "_hash", lambda file: read.append(file) or entry(b""))
+    assert "it names files outside of its folder" in files.damage(sealed)
+    assert read == []
+
+
+@pytest.mark.parametrize("name", ["a", "b/a"])
+def test_a_link_leads_nowhere_outside_of_its_folder(sealed, name):
+    """Neither as a file nor as a folder on the way to it."""
+    outside = sealed.parent / "outside"
+    shutil.copytree(sealed, outside)
+    if name == "a":
+        (sealed / "a").unlink()
+        (sealed / "a").symlink_to(outside / "a")
+    else:
+        (sealed / "b").symlink_to(outside)
+        claim(sealed, [name], b"content")
+    assert files.damage(sealed)
+
+
+def test_what_is_no_file_is_not_read(sealed, monkeypatch):
+    (sealed / "a").unlink()
+    os.mkfifo(sealed / "a")
+    opened = []
+
+    def would_wait(file):
+        opened.append(file)
+        raise OSError
+
+    monkeypatch.setattr(files, "_hash", would_wait)
+    assert files.damage(sealed)
+    assert opened == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[" * 100_000,
+        '{"files": {"a": {"bytes": 1e999, "sha256": ""}}}',
+        '{"files": {"a\\u0000": {"bytes": 1, "sha256": ""}}}',
+        '{"files": {"\\ud800": {"bytes": 1, "sha256": ""}}}',
+    ],
+)
+def test_a_manifest_made_to_harm_is_told_too(sealed, content):
+    (sealed / files.MANIFEST).write_text(content)
+    assert files.damage(sealed)
+
+
+def test_a_file_that_cannot_be_written_stays_what_it_was(tmp_path, monkeypatch):
+    file = tmp_path / "file"
+    files.write_atomically(file, b"before")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for call in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, full)
+            with pytest.raises(OSError, match="No space left"):
+                files.write_atomically(file, b"after")
+        assert contents(tmp_path) == {"file": b"before"}
+    files.write_atomically(file, b"after")
+    assert contents(tmp_path) == {"file": b"after"}
+
+
+def test_what_is_set_aside_takes_the_place_of_nothing(tmp_path):
+    kept = tmp_path / "kept" / "state-8"
+    wanted = ["state-8", "state-8.1", "state-8.2"]
+    for number, name in enumerate(wanted):
+        (tmp_path / "8").mkdir()
+        (tmp_path / "8" / "a").write_text(str(number))
+        place = files.set_aside(epath.Path(tmp_path / "8"), epath.Path(kept))
+        assert place.name == name
+        assert not (tmp_path / "8").exists()
+    numbers = {f"kept/{name}/a": b"%d" % n for n, name in enumerate(wanted)}
+    assert contents(tmp_path) == numbers
+
+
+def test_what_is_half_removed_is_no_checkpoint(tmp_path, monkeypatch):
+    folder = epath.Path(tmp_path / "8")
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "a").write_text("a")
+    files.seal(folder)
+    with monkeypatch.context() as patch:  # killed between the two
+        patch.setattr(type(folder), "rmtree", lambda self: None)
+        files.remove(folder)
+    assert [p.name for p in tmp_path.iterdir()] == ["8.deleted"]
+    assert (tmp_path / "8.deleted" / "sub" / "a").exists()
+    assert not files.is_sealed(folder)
+
+
+def test_earlier_files_keep_their_order(tmp_path):
+    json_file, lines = tmp_path / "a.json", tmp_path / "a.de"
+    for number in range(3):
+        json_file.write_text(f"scores {number}")
+        if number != 1:  # they move together, even where one is not there
+            lines.write_text(f"lines {number}")
+        files.keep_earlier(json_file, lines)
+    assert contents(tmp_path) == {
+        **{f"a.{n + 1}.json": f"scores {n}".encode() for n in range(3)},
+        **{"a.1.de": b"lines 0", "a.3.de": b"lines 2"},
+    }
+    files.keep_earlier(json_file, lines)  # of nothing nothing is kept
+    assert len(contents(tmp_path)) == 5
