@@ -134,9 +134,16 @@ def run(
             libraries = absl.logging.get_absl_logger()
             libraries.addFilter(lambda record: "orbax" not in record.pathname)
             logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+            sys.unraisablehook = _unraisable
         _told(main, argv)
 
     app.run(quietly, argv=argv, flags_parser=lambda argv: _told(_parse, argv))
+
+
+def _unraisable(unraisable) -> None:
+    """Hides what TensorStore says, for each array, after a write that has failed."""
+    if "Event loop is closed" not in str(unraisable.exc_value):
+        sys.__unraisablehook__(unraisable)
 
 
 def _terminate(signum: int, frame) -> None:

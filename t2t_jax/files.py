@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from etils import epath
 
 MANIFEST = "manifest.json"
-SHA256 = "sha256"  # of a JSON object, in it
+CHECKSUM = "checksum"  # of a JSON object, in it: its SHA-256
 
 
 def on_disk(place: epath.PathLike) -> bool:
@@ -47,7 +47,7 @@ def write_atomically(file: epath.PathLike, content: bytes) -> None:
 
 def checked_json(content: dict) -> bytes:
     """A JSON object with its own SHA-256, as `read_checked_json` wants it."""
-    told = content | {SHA256: _sha256_of(content)}
+    told = content | {CHECKSUM: _sha256_of(content)}
     return json.dumps(told, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
@@ -59,7 +59,7 @@ def read_checked_json(file: epath.PathLike) -> dict:
     """
     try:
         content = dict(json.loads(epath.Path(file).read_bytes()))
-        wanted = content.pop(SHA256)
+        wanted = content.pop(CHECKSUM)
     except (ValueError, LookupError, TypeError, RecursionError) as e:
         raise ValueError(f"{type(e).__name__}: {e}") from None
     if wanted != _sha256_of(content):

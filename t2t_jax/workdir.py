@@ -288,6 +288,16 @@ def hold(workdir: epath.PathLike) -> Iterator[Callable[[], None]]:
                         os.rmdir(workdir)  # which only takes an empty one
 
 
+def check_writable(workdir: epath.PathLike) -> None:
+    """Raises a UserError where nothing can be written, before there is something to."""
+    trial = path(workdir) / f".trial-{uuid.uuid4().hex}"
+    try:
+        files.write_atomically(trial, b"")
+        trial.unlink()
+    except OSError as e:
+        raise UserError(f"{workdir} cannot be written: {e}") from None
+
+
 @contextlib.contextmanager
 def turn(folder: epath.PathLike) -> Iterator[None]:
     """Lets only one process at a time write in a folder on disk; the others wait."""

@@ -83,7 +83,20 @@ def _publish(folder: Path, write: Callable[[Path], None]) -> Path:
     """Makes `folder` appear whole: `write` fills a temporary one, then a rename.
 
     One that is there and damaged makes way for it.
+
+    Raises:
+      UserError: it cannot be written.
     """
+    try:
+        return _published(folder, write)
+    except OSError as e:
+        raise UserError(
+            f"{cache_folder()} cannot be written: {e}. Mend that, or name another "
+            "folder for prepared text in the environment variable T2T_JAX_CACHE"
+        ) from e
+
+
+def _published(folder: Path, write: Callable[[Path], None]) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
     try:

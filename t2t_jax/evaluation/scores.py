@@ -63,12 +63,9 @@ def score_set(translator: Translator, corpus: Corpus, workdir: epath.PathLike) -
     workdir = workdirs.path(workdir)
     path = workdir / SCORES / f"{name}.json"
     lines = workdir / TRANSLATIONS / f"{name}.{target}"
-    if path.exists() and lines.exists():
-        there = _read(path)
-        there_lines = hashlib.sha256(lines.read_bytes()).hexdigest()
-        wanted = made_from | {"translations_sha256": there_lines}
-        if all(there.get(key) == value for key, value in wanted.items()):
-            return there
+    if (there := _read(path, lines)) and made_from.items() <= there.items():
+        return there
+    workdirs.check_writable(workdir)
     translations = translator.translate(sources)
     scores = corpus_scores(translations, references)
     scores |= tokenized_scores(translations, references, target)
@@ -84,12 +81,14 @@ def score_set(translator: Translator, corpus: Corpus, workdir: epath.PathLike) -
     return scores
 
 
-def _read(path: epath.Path) -> dict:
-    """Scores that are there; none where they cannot be read."""
+def _read(path: epath.Path, lines: epath.Path) -> dict:
+    """Scores that are there whole, with their translations; empty without."""
     try:
-        return files.read_checked_json(path)
-    except ValueError:
+        there = files.read_checked_json(path)
+        translations = hashlib.sha256(lines.read_bytes()).hexdigest()
+    except (OSError, ValueError):  # another process may just be moving them
         return {}
+    return there if there.get("translations_sha256") == translations else {}
 
 
 def perplexity(translator: Translator, pairs: list[tuple[str, str]]) -> float:

@@ -129,6 +129,10 @@ class Checkpoints:
             )
         for path, trouble in damaged.items():
             folders.set_aside(path, f"is not whole ({trouble})")
+        for step in folders.steps_in(self._folder / "best"):
+            path = self._path("best", step)
+            if trouble := folders.damage(path):
+                folders.set_aside(path, f"is not whole ({trouble})")
         for kind in KINDS:  # a run that was killed may not have come to that
             self._remove_old(kind)
         if damaged:

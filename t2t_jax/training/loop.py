@@ -188,6 +188,7 @@ class Run:
 
     def _log(self, keep: bool = False) -> Trouble | None:
         """Tells of the steps since the last time; what shows that the run diverged."""
+        self.given.check()
         rows, values = self.meter.unread(), self.meter.read(keep)
 
         def before(name: str) -> list[float]:
@@ -224,6 +225,7 @@ class Run:
                 if self.saved != self.step:
                     self._save()
                 raise self._left(interruption) from None
+            self.given.check()
             if "bleu" in values:
                 self.checkpoints.save_best(parameters, self.step, values["bleu"])
             self.watch.record(self.step, "dev", values)

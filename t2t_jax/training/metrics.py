@@ -10,12 +10,15 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Sequence
 
-import tensorboardX
 import tqdm
 from etils import epath
-from tensorboardX.record_writer import register_writer_factory
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto import event_pb2
+from tensorboardX.record_writer import directory_check, register_writer_factory
+from tensorboardX.summary import scalar
 
 from t2t_jax.errors import UserError
 from t2t_jax.files import on_disk
@@ -47,11 +50,7 @@ class _Grown:
 
 
 class _Events(_Grown):
-    """A TensorBoard file in a bucket, as tensorboardX asks for it.
-
-    Its own for gs:// ends, at the first upload that fails, the thread that uploads, and
-    the run then waits for that thread without end.
-    """
+    """A TensorBoard file in a bucket, as tensorboardX asks for it."""
 
     @classmethod
     def open(cls, path: str) -> "_Events":
@@ -65,8 +64,7 @@ class _Events(_Grown):
 class _EventsOnDisk:
     """A TensorBoard file on disk that waits where there is no room.
 
-    tensorboardX's own ends, at the first write that fails, the thread that writes, and
-    the run then waits for that thread without end. Its paths begin with `disk:` here.
+    Its path begins with `disk:`.
     """
 
     def __init__(self, path: str):
@@ -193,6 +191,39 @@ def _parsed(line: bytes) -> dict | None:
     return entry if whole else None
 
 
+class _Board:
+    """What TensorBoard draws.
+
+    Written here and not by tensorboardX's SummaryWriter, whose thread ends at the first
+    write that fails or when the clock jumps; a run then waits for it without end.
+    """
+
+    EVERY = 30.0  # seconds between two writes
+
+    def __init__(self, folder: str, first_step: int):
+        directory_check(folder)
+        self._writer = EventsWriter(f"{folder}/events")
+        self._written = -math.inf
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        # What a run before this one drew of later steps is not drawn any more.
+        self._add(first_step + 1, session_log=start)
+
+    def add(self, step: int, kind: str, values: dict[str, float]) -> None:
+        """Draws some values of a step."""
+        for name, value in values.items():
+            self._add(step, summary=scalar(f"{kind}/{name}", value))
+        if time.monotonic() - self._written >= self.EVERY:
+            self._written = time.monotonic()
+            self._writer.flush()
+
+    def _add(self, step: int, **content: object) -> None:
+        event = event_pb2.Event(wall_time=time.time(), step=step, **content)
+        self._writer.write_event(event)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
 class Watch:
     """Tells of a run on the screen and in the workdir's files."""
 
@@ -219,11 +250,8 @@ class Watch:
     def record(self, step: int, kind: str, values: dict[str, float]) -> None:
         """Keeps metrics of a step; `kind` is `train`, `dev` or `alarm`."""
         if self._lines.write(step, kind, values):
-            self._board = self._board or tensorboardX.SummaryWriter(
-                self._folder, purge_step=self._first + 1, flush_secs=30
-            )
-            for name, value in values.items():
-                self._board.add_scalar(f"{kind}/{name}", value, step)
+            self._board = self._board or _Board(self._folder, self._first)
+            self._board.add(step, kind, values)
 
     def roll_back(self, rollbacks: Sequence[Rollback]) -> None:
         """Lets the steps after each rollback that is not told yet count no more.

@@ -94,9 +94,9 @@ def choose(
         )
     if name == "best" and not best:
         raise UserError(
-            f"checkpoint={checkpoint!r}, but {workdir} has none: no dev BLEU was "
-            "measured (config.data.dev, config.train.dev_lines, "
-            "config.train.eval_every)"
+            f"checkpoint={checkpoint!r}, but {workdir} has none that is complete: no "
+            "dev BLEU was measured yet (config.data.dev, config.train.dev_lines, "
+            "config.train.eval_every), or it was lost"
         )
     kind, order = ("best", [*best]) if name == "best" else ("parameters", series[::-1])
     default = 1 if name == "best" else config.decode.average

@@ -17,7 +17,12 @@ def record(workdir: epath.PathLike, step: int, machine: dict[str, str | int]) ->
     """
     file = epath.Path(workdir) / "starts.jsonl"
     content = file.read_bytes() if file.exists() else b""
-    if step and (changed := _changed(content, machine)):
+    if step and (last := _last(content)) is None:
+        say(
+            f"warning: {file} is damaged or gone: where the run was before is not "
+            "known; only on the same machine does it go on to the same bytes"
+        )
+    elif step and (changed := _changed(last, machine)):
         say(
             f"warning: this is not where the run was before ({changed}); it goes on, "
             "but not to the same bytes"
@@ -28,15 +33,18 @@ def record(workdir: epath.PathLike, step: int, machine: dict[str, str | int]) ->
     files.write_atomically(file, content + json.dumps(start).encode() + b"\n")
 
 
-def _changed(content: bytes, machine: dict) -> str:
-    """What differs from the last start."""
+def _last(content: bytes) -> dict | None:
+    """The machine of the last start, if that can be read."""
     try:
-        last = json.loads(content.splitlines()[-1])["machine"]
-        names = {**last, **machine}
+        return dict(json.loads(content.splitlines()[-1])["machine"])
     except (ValueError, LookupError, TypeError):
-        return "its starts.jsonl is damaged or gone, so where is not known"
+        return None
+
+
+def _changed(last: dict, machine: dict) -> str:
+    """What differs."""
     return ", ".join(
         f"{name} {last.get(name)} -> {machine.get(name)}"
-        for name in names
+        for name in {**last, **machine}
         if last.get(name) != machine.get(name)
     )

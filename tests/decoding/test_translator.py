@@ -156,7 +156,7 @@ def test_which_checkpoints_a_choice_means(tmp_path):
     for wrong in ("average:4", "average:0", "bets", "best:0", "last:2"):
         with pytest.raises(UserError, match="checkpoint="):
             chosen(wrong)
-    with pytest.raises(UserError, match="no dev BLEU was measured"):
+    with pytest.raises(UserError, match="dev BLEU was measured"):
         chosen("best")
     best = tmp_path / "checkpoints" / "best"
     for step, bleu in ((150, 20.0), (200, 30.0), (250, 10.0), (300, 20.0)):

@@ -84,7 +84,7 @@ def test_damaged_starts_are_told_and_kept(workdir, whole, text, capsys):
     damaged = file.read_bytes()
     go_on(workdir, text)
     told = capsys.readouterr().err
-    assert "its starts.jsonl is damaged or gone, so where is not known" in told
+    assert "starts.jsonl is damaged or gone: where the run was" in told
     kept, _, added = file.read_bytes().removesuffix(b"\n").rpartition(b"\n")
     assert kept == damaged.removesuffix(b"\n")
     assert json.loads(added)["step"] == 8

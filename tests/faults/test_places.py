@@ -1,0 +1,143 @@
+"""Places that may not be written, text that changes, other machines, odd clocks."""
+
+import itertools
+import json
+import shutil
+import time
+
+import pytest
+
+from t2t_jax import Translator, UserError, main, train
+from t2t_jax.config import from_config_dict
+from t2t_jax.data import prepare
+from t2t_jax.data.corpus import open_corpora, open_corpus
+from t2t_jax.evaluation.scores import score_set
+from t2t_jax.training import loop
+from tests.faults.disks import read_only
+from tests.faults.processes import outcome
+from tests.small_run import config_for, files
+
+MINUTE = 60  # seconds
+
+
+@pytest.fixture
+def finished(trained, tmp_path):
+    """A finished run, to do harm to."""
+    shutil.copytree(trained[0], tmp_path / "work")
+    return tmp_path / "work"
+
+
+def test_a_workdir_that_may_only_be_read_translates_and_no_more(
+    trained, text, finished, monkeypatch
+):
+    lines = ["The cat sleeps.", "A dog!"]
+    wanted = Translator.load(trained[0]).translate(lines)
+    test, dev = (open_corpus(name, "en", "de", str(text)) for name in ("test", "dev"))
+    with read_only(finished):
+        before = files(finished)
+        translator = Translator.load(finished)
+        assert translator.translate(lines) == wanted
+        assert score_set(translator, test, finished) == trained[1]["test"]
+        monkeypatch.delattr(Translator, "translate")  # refused before that is done
+        with pytest.raises(UserError, match=f"{finished} cannot be written"):
+            score_set(translator, dev, finished)
+        with pytest.raises(UserError) as error:
+            train(config_for(text, train={"steps": 13}), finished)
+        assert files(finished) == before
+    told = str(error.value)
+    assert told.startswith(f"{finished} cannot be written: [Errno ")
+    assert told.endswith("needs a folder to write in; to translate, reading is enough")
+
+
+def prepared(text):
+    config = from_config_dict(config_for(text)).data
+    corpora = open_corpora(config.train, "en", "de", config.dir)
+    return prepare.training_pairs(corpora, prepare.tokenizer(corpora, config), config)
+
+
+@pytest.mark.parametrize("kind", ["no folder", "read-only"])
+def test_a_cache_folder_that_cannot_be_written_is_told(
+    text, tmp_path, monkeypatch, kind
+):
+    place = tmp_path / "place"
+    if kind == "no folder":
+        place.write_text("a file")
+        harm = None
+    else:
+        place.mkdir()
+        harm = read_only(place)
+    monkeypatch.setenv("T2T_JAX_CACHE", str(place / "cache"))
+
+    def refused():
+        with pytest.raises(UserError) as error:
+            train(config_for(text), tmp_path / "work")
+        assert not (tmp_path / "work").exists()
+        assert not [p for p in place.rglob("*") if p.is_file()]
+        return str(error.value)
+
+    if harm:
+        with harm:
+            told = refused()
+    else:
+        told = refused()
+    assert told.startswith(f"{place}/cache cannot be written: ")
+    assert "T2T_JAX_CACHE" in told
+
+
+def test_prepared_text_that_is_there_may_be_read_only(text, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("T2T_JAX_CACHE", str(cache))
+    pairs = prepared(text)
+    with read_only(cache):
+        assert prepared(text).key == pairs.key
+
+
+@pytest.mark.parametrize(("name", "told"), [("train", "training"), ("dev", "dev")])
+def test_a_run_does_not_go_on_with_another_text(text, tmp_path, finished, name, told):
+    folder = tmp_path / "text"
+    shutil.copytree(text, folder)
+    file = folder / f"{name}.de"
+    lines = file.read_text(encoding="utf-8").splitlines()
+    file.write_text("\n".join([*lines[:-1], "Das ist neu."]) + "\n", encoding="utf-8")
+    before = files(finished)
+    with pytest.raises(UserError) as error:
+        train(config_for(folder, train={"steps": 13}), finished)
+    assert str(error.value) == (
+        f"the {told} text of {finished} is not what it was when the run began, or "
+        "another version of t2t_jax prepared it then, so the run cannot go on as one; "
+        "put the text back, or give another --workdir"
+    )
+    assert files(finished) == before
+
+
+def test_another_machine_is_told_and_the_same_is_not(
+    text, finished, monkeypatch, capsys
+):
+    evaluate = lambda self, parameters, step: {"bleu": 1.0}  # noqa: E731
+    monkeypatch.setattr(main.DevTranslations, "__call__", evaluate)
+
+    def told(steps):
+        train(config_for(text, data={"test": ""}, train={"steps": steps}), finished)
+        return capsys.readouterr().err
+
+    assert "warning" not in told(13)
+    here = loop.machine()
+    monkeypatch.setattr(loop, "machine", lambda: here | {"cores": 4_096})
+    assert (
+        f"warning: this is not where the run was before (cores {here['cores']} -> "
+        "4096); it goes on, but not to the same bytes\n"
+    ) in told(14)
+    assert "warning" not in told(15)
+    starts = map(json.loads, (finished / "starts.jsonl").open())
+    assert [(s["step"], s["machine"]["cores"] == 4_096) for s in starts] == [
+        *((0, False), (12, False), (13, True), (14, True))
+    ]
+
+
+def test_a_clock_that_jumps_changes_nothing(trained, text, tmp_path, monkeypatch):
+    """By a minute: Orbax gives up a save that seems to take many."""
+    jumps = itertools.cycle([0, MINUTE, -MINUTE])
+    true_time = time.time
+    monkeypatch.setattr(time, "time", lambda: true_time() + next(jumps))
+    train(config_for(text, train={"minutes": 20.0}), tmp_path / "work")
+    assert outcome(tmp_path / "work") == outcome(trained[0])
