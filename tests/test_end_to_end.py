@@ -15,6 +15,7 @@ import pytest
 from t2t_jax import Translator, UserError, train, whatwas
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.evaluation.scores import score_set
+from t2t_jax.files import read_checked_json
 from t2t_jax.training import loop, step
 from t2t_jax.training.parameters import parameter_steps
 from tests.small_run import ROOT, assert_same, config_for, files, final_parameters
@@ -44,7 +45,7 @@ def test_a_workdir_is_all_there(trained):
     ]
     assert all(np.isfinite(m["loss"]) for m in metrics)
     assert {"bleu", "chrf", "perplexity"} <= set(metrics[2])
-    stored = json.loads((workdir / "scores" / "test.json").read_text())
+    stored = read_checked_json(workdir / "scores" / "test.json")
     assert stored == scores["test"]
     assert {"bleu", "signature", "chrf", "perplexity", "lines"} <= set(stored)
     assert (stored["lines"], stored["checkpoints"]) == (10, [8, 12])

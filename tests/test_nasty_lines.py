@@ -1,6 +1,5 @@
 """One line in, one line out, in order, whatever is in it; warnings name the line."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_jax import Translator
+from t2t_jax import Translator, files
 from tests.small_run import ROOT
 
 NASTY = {
@@ -37,9 +36,9 @@ NASTY = {
 def workdir(trained, tmp_path_factory):
     """A model that never ends a sentence takes long over long ones: cut at 64."""
     copy = shutil.copytree(trained[0], tmp_path_factory.mktemp("nasty") / "work")
-    config = json.loads((copy / "config.json").read_text())
+    config = files.read_checked_json(copy / "config.json")
     config["decode"]["max_source"] = 64
-    (copy / "config.json").write_text(json.dumps(config))
+    (copy / "config.json").write_bytes(files.checked_json(config))
     return copy
 
 

@@ -406,5 +406,5 @@ def test_a_set_is_scored_into_a_bucket_and_arrays_stay_at_home(bucket, clouded, 
     scores = score_set(
         translator, open_corpus("dev", "en", "de", str(text)), "gs://bucket/run"
     )
-    assert json.loads((clouded[0] / "scores/dev.json").read_text()) == scores
+    assert files.read_checked_json(clouded[0] / "scores/dev.json") == scores
     assert not [n for n in bucket.names() if n.endswith((".tokens", ".npy"))]

@@ -142,7 +142,8 @@ class JsonLines:
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115
         if len(whole) > len(content):
             _append(self._file, b"\n")
-        self._file.truncate(len(whole))
+        elif len(whole) < len(content):
+            self._file.truncate(len(whole))
 
     def write(self, step: int, kind: str, values: dict[str, float]) -> bool:
         """Writes one object; False if this step of this kind is there already."""
