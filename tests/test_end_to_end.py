@@ -3,10 +3,8 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 
 import jax
 import numpy as np
@@ -242,46 +240,3 @@ def test_evaluate_scores_any_files(trained, text, tmp_path):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["lines"] == 20
     assert len((trained[0] / "translations/mine.de").read_text().splitlines()) == 20
-
-
-def test_a_killed_run_goes_on_to_the_same_bytes(text, tmp_path):
-    """SIGKILL after some steps; the same command again; dropout on."""
-    flags = ["--config=configs/tiny.py"]
-    for section, values in config_for(text, train={"steps": 60}).to_dict().items():
-        flags += [
-            f"--config.{section}.{name}={value}" for name, value in values.items()
-        ]
-    flags += ["--config.train.eval_every=100"]
-    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "t2t_jax.main", *flags]
-    for name in ("whole", "killed"):
-        workdir = tmp_path / name
-        process = subprocess.Popen(
-            [*command, f"--workdir={workdir}"],
-            cwd=ROOT,
-            env=environment,
-            stderr=subprocess.DEVNULL,
-        )
-        if name == "killed":
-            deadline = time.monotonic() + 120
-            while not parameter_steps(workdir) and time.monotonic() < deadline:
-                time.sleep(0.02)
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            assert parameter_steps(workdir)[-1] < 60
-            process = subprocess.Popen(
-                [*command, f"--workdir={workdir}"],
-                cwd=ROOT,
-                env=environment,
-                stderr=subprocess.DEVNULL,
-            )
-        assert process.wait() == 0
-    assert_same(*(final_parameters(tmp_path / n, text) for n in ("whole", "killed")))
-    whole, killed = (
-        [
-            {k: v for k, v in json.loads(line).items() if "second" not in k}
-            for line in (tmp_path / name / "metrics.jsonl").open()
-        ]
-        for name in ("whole", "killed")
-    )
-    assert whole == killed
