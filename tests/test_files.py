@@ -74,14 +74,21 @@ def test_every_change_of_a_sealed_folder_is_found_and_named(tree, data):
         assert f"{name} is no plain file of its own" in files.damage(folder)
 
 
+def with_one_bit_changed(file):
+    """Writes a file with each of its bits changed in turn; yields what it wrote."""
+    written = file.read_bytes()
+    for at in range(8 * len(written)):
+        changed = bytearray(written)
+        changed[at // 8] ^= 1 << at % 8
+        file.write_bytes(changed)
+        yield changed
+
+
 def test_every_bit_of_a_manifest_counts(sealed):
     """But for the names of its two parts, where what they hold is empty or the same."""
     manifest = sealed / files.MANIFEST
     written = manifest.read_bytes()
-    for at in range(8 * len(written)):
-        changed = bytearray(written)
-        changed[at // 8] ^= 1 << at % 8
-        manifest.write_bytes(changed)
+    for changed in with_one_bit_changed(manifest):
         if not files.damage(sealed):
             assert files.notes(sealed) == {}
             assert json.loads(changed)["files"] == json.loads(written)["files"]
@@ -89,12 +96,7 @@ def test_every_bit_of_a_manifest_counts(sealed):
 
 def test_every_bit_of_what_was_noted_counts(sealed):
     files.seal(sealed, bleu=27.25)
-    manifest = sealed / files.MANIFEST
-    written = manifest.read_bytes()
-    for at in range(8 * len(written)):
-        changed = bytearray(written)
-        changed[at // 8] ^= 1 << at % 8
-        manifest.write_bytes(changed)
+    for _ in with_one_bit_changed(sealed / files.MANIFEST):
         assert files.damage(sealed) or files.notes(sealed) == {"bleu": 27.25}
 
 

@@ -74,9 +74,9 @@ class Checkpoints:
         self.wait()
         step = int(state.step)
         # In this order: a state that is sealed says that the parameters are, too.
-        items = {"parameters": {"parameters": state.best_parameters()}}
-        if not average:
-            del items["parameters"]
+        items = {}
+        if average:
+            items["parameters"] = {"parameters": state.best_parameters()}
         told = reached._asdict() | {"position": reached.position._asdict()}
         items["state"] = {"state": state._asdict(), "reached": told}
         with self._explained(step):
