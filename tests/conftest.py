@@ -42,12 +42,14 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained(text, _own_cache, tmp_path_factory):
-    """A workdir, trained as if TensorFlow were not installed."""
+    """A workdir, trained as if TensorFlow were not installed, that no test changes."""
     from t2t_jax import train
-    from tests.small_run import config_for
+    from tests.small_run import config_for, contents
 
     workdir = tmp_path_factory.mktemp("run") / "work"
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "tensorflow", None)
         scores = train(config_for(text), workdir)
-    return workdir, scores
+    before = contents(workdir)
+    yield workdir, scores
+    assert contents(workdir) == before, "a test changed the workdir of all tests"

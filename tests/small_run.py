@@ -45,6 +45,10 @@ def config_for(text, **sections):
     return load_config(ROOT / "configs/tiny.py", **fields)
 
 
+def contents(folder):
+    return {name: content for name, (_, content) in files(folder).items()}
+
+
 def files(folder):
     return {
         str(p.relative_to(folder)): (p.stat().st_mtime_ns, p.read_bytes())

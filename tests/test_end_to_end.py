@@ -236,7 +236,8 @@ def test_evaluate_scores_any_files(trained, text, tmp_path):
     for language in ("en", "de"):
         content = (text / f"dev.{language}").read_bytes()
         (tmp_path / f"mine.{language}").write_bytes(content)
-    done = run("evaluate", f"--workdir={trained[0]}", f"--test={tmp_path}/mine")
+    workdir = shutil.copytree(trained[0], tmp_path / "work")
+    done = run("evaluate", f"--workdir={workdir}", f"--test={tmp_path}/mine")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["lines"] == 20
-    assert len((trained[0] / "translations/mine.de").read_text().splitlines()) == 20
+    assert len((workdir / "translations/mine.de").read_text().splitlines()) == 20
