@@ -1,0 +1,302 @@
+"""What `describe` tells of a config is what the program then does."""
+
+import dataclasses
+import json
+import math
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from t2t_jax import load_config
+from t2t_jax import workdir as workdirs
+from t2t_jax.config import Config, from_config_dict
+from t2t_jax.data import grammar, vocab
+from t2t_jax.data.batching import static_shapes
+from t2t_jax.describe import describe, describe_workdir, page
+from t2t_jax.errors import UserError
+from t2t_jax.model.transformer import build
+from t2t_jax.training.step import initial_state
+
+ROOT = Path(__file__).parent.parent
+SMALL = {"layers": 2, "width": 16, "heads": 2, "head_width": 4, "hidden": 24}
+
+
+def small(**sections):
+    sections["model"] = SMALL | sections.get("model", {})
+    sections["data"] = {"vocab_size": 50} | sections.get("data", {})
+    return from_config_dict(load_config(ROOT / "configs/tiny.py", **sections))
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory):
+    """A workdir as it is before its first step."""
+    folder = tmp_path_factory.mktemp("run") / "work"
+    lines = [line for pair in grammar.pairs("dev")[:200] for line in pair]
+    vocabulary = vocab.Vocabulary(vocab.train(lines, 400))
+    train = {"steps": 12, "eval_every": 5, "save_every": 4}
+    config = small(train=train, decode={"average": 2})
+    workdirs.store(workdirs.path(folder), config, vocabulary, {})
+    return folder
+
+
+def test_the_papers_base_differs_nowhere_and_big_only_from_base():
+    base = describe(load_config(ROOT / "configs/base.py"))["paper"]
+    assert [name for name, fact in base.items() if "base" not in fact["same"]] == []
+    big = describe(load_config(ROOT / "configs/big.py:en-fr"))["paper"]
+    assert [name for name, fact in big.items() if "big" not in fact["same"]] == []
+    assert big["data.vocab_size"]["value"] == 32_000
+    assert "base" not in big["model.width"]["same"]
+
+
+def test_what_differs_from_the_paper_is_told_with_its_value_and_section():
+    told = describe(
+        small(model={"dropout": 0.2}, data={"vocab_size": 60}, train={"adam_b2": 0.5})
+    )
+    assert told["paper"]["model.dropout"]["same"] == []
+    lines = page(told).splitlines()
+    for field, remark in (
+        ("dropout", "paper: 0.1 (base), 0.3 (big), section 5.4, Table 3"),
+        ("adam_b2", "paper: 0.98, section 5.3"),
+        ("norm", "the paper's, section 3.1"),
+        ("vocab_size", "paper: 37000, section 5.1"),
+    ):
+        (line,) = (line for line in lines if line.split()[:1] == [field])
+        assert line.endswith(remark)
+    (line,) = (line for line in lines if line.split()[:1] == ["head_width"])
+    assert "paper: 64" in line
+    # A field that the paper leaves open is shown without a remark.
+    (line,) = (line for line in lines if line.split()[:1] == ["max_ratio"])
+    assert line.split() == ["max_ratio", "4.0"]
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_the_parts_and_the_weights_are_all_parameters(norm):
+    config = small(model={"norm": norm, "positions": "learned"})
+    told = describe(config)["parameters"]
+    made = jax.eval_shape(build(config.model, 50).init, jax.random.key(0))
+    assert told["total"] == sum(x.size for x in jax.tree.leaves(made))
+    assert sum(told["parts"].values()) == told["total"]
+    sizes = [math.prod(w["shape"]) * w["layers"] for w in told["weights"].values()]
+    assert sum(sizes) == told["total"]
+    # 2 layers, 2 norms each in the encoder and 3 in the decoder, scale and bias.
+    assert told["parts"]["norms"] == 2 * 16 * (2 * 2 + 2 * 3 + 2 * (norm == "pre"))
+    assert told["parts"]["embedding"] == (50 + 1024) * 16
+    query = {"shape": [16, 2, 4], "axes": ["width", "heads", "head"], "layers": 2}
+    assert told["weights"]["decoder.*.cross.query"] == query
+
+
+@pytest.mark.parametrize("ema_decay", [0.0, 0.9])
+def test_the_bytes_are_those_of_a_state(ema_decay):
+    config = small(train={"ema_decay": ema_decay})
+    told = describe(config)["bytes"]
+    parameters = build(config.model, 50).shapes
+    state = jax.eval_shape(lambda p: initial_state(p, config), parameters)
+    real = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
+    assert told["state"] <= real <= told["state"] + 64  # a few counters
+    assert told["parameters"] == 4 * build(config.model, 50).count()
+
+
+def test_flops_are_those_of_the_matrix_products():
+    """Counted in the jaxpr of a forward pass, without scores and weighted sums."""
+    config = small()
+    model = build(config.model, 50)
+    told = describe(config)["compute"]
+
+    def forward(parameters, source, target):
+        batch = {
+            f"{side}{what}": tokens
+            for side, tokens in (("source", source), ("target", target))
+            for what in ("", "_input", "_segment", "_position")
+        }
+        return nnx.merge(model.definition, parameters)(batch)
+
+    def products(source: int, target: int) -> int:
+        tokens = (jax.ShapeDtypeStruct((1, n), jnp.int32) for n in (source, target))
+        traced = jax.make_jaxpr(forward)(model.shapes, *tokens)
+        total = 0
+        for equation in traced.jaxpr.eqns:
+            if equation.primitive.name != "dot_general":
+                continue
+            contract, batch = equation.params["dimension_numbers"]
+            if batch[0]:  # two activations: scores, or their weighted sum
+                continue
+            left = equation.invars[0].aval.shape
+            depth = math.prod(left[i] for i in contract[0])
+            total += 2 * depth * math.prod(equation.outvars[0].aval.shape)
+        return total
+
+    both = products(8, 8)
+    assert 3 * (products(16, 8) - both) == 8 * told["flops_source_token"]
+    assert 3 * (products(8, 16) - both) == 8 * told["flops_target_token"]
+
+
+@pytest.mark.parametrize(
+    ("width", "train", "peak"),
+    [
+        (512, {"warmup": 4_000, "steps": 100_000}, (512 * 4_000) ** -0.5),
+        (64, {"warmup": 10, "steps": 30, "peak_learning_rate": 0.01}, 0.01),
+        (64, {"warmup": 100, "steps": 50}, 64**-0.5 * 50 * 100**-1.5),
+    ],
+)
+def test_the_rates_are_those_of_the_formula_it_prints(width, train, peak):
+    rate = describe(small(model={"width": width}, train=train))["learning_rate"]
+    formula = rate["formula"].replace("^", "**")
+    for step, value in rate["rates"].items():
+        by_hand = eval(formula, {"step": int(step)})
+        assert value == pytest.approx(by_hand, rel=1e-5)
+    assert rate["peak"]["rate"] == pytest.approx(peak, rel=1e-5)
+    assert rate["peak"]["step"] == min(train["warmup"], train["steps"])
+    assert str(train["steps"]) in rate["rates"]
+    assert "1" in rate["rates"]
+
+
+@pytest.mark.parametrize("batching", ["packed", "bucketed"])
+@pytest.mark.parametrize("max_length", [20, 100, 256])
+def test_no_text_makes_batches_beyond_the_bounds(batching, max_length):
+    """Random texts, some with the longest sentences that there may be."""
+    data = {"batching": batching, "max_length": max_length, "row_length": 64}
+    data |= {"batch_tokens": 4_096, "buckets": 4}
+    told = describe(small(data=data))["batches"]
+    least_rows, longest = told["longest"]
+    generator = np.random.default_rng(0)
+    reached = []
+    for highest in (3, 30, max_length, max_length):
+        lengths = generator.integers(1, min(highest, max_length) + 1, (2, 400))
+        lengths[0, 0] = min(highest, max_length)
+        lengths[1] = np.maximum(1, lengths[1] // generator.integers(1, 4))
+        if reached:  # one long sentence beside short ones, for which rows are stretched
+            lengths[1] = 1
+            lengths[1, 0] = lengths[0, 0]
+        shapes = static_shapes(
+            *lengths,
+            batch_tokens=4_096,
+            batching=batching,
+            row_length=64,
+            buckets=4,
+        )
+        assert len(shapes) <= told["shapes"]
+        for shape in shapes:
+            assert max(shape.source, shape.target) <= longest
+            assert shape.rows >= least_rows
+            if batching == "packed":
+                most_rows, least = told["shortest"]
+                assert max(shape.source, shape.target) >= least
+                assert shape.rows <= most_rows
+            reached.append(max(shape.source, shape.target))
+    assert (told["shortest"] is None) == (batching == "bucketed")
+    assert max(reached) * 1.25 >= min(longest, max_length)  # no idle bound
+
+
+def test_a_budget_without_room_is_told_as_training_tells_it():
+    with pytest.raises(UserError, match="too small for 8 rows"):
+        describe(small(data={"batch_tokens": 100}))
+    room = describe(small(data={"batch_tokens": 1_024, "max_length": 256}))
+    assert room["batches"]["longest"] == [None, 320]
+    assert "no room for x 320" in page(room)
+
+
+def test_a_tokenizer_of_ones_own_says_how_many_pieces(workdir):
+    model = workdir / "tokenizer.model"
+    config = small(data={"dir": str(workdir), "tokenizer": "tokenizer.model"})
+    told = describe(config)
+    assert told["vocabulary"] == {"pieces": 400, "from": str(model)}
+    assert told["parameters"]["weights"]["embedding.tokens"]["shape"] == [400, 16]
+    with pytest.raises(UserError, match="does not exist"):
+        describe(small(data={"tokenizer": "none.model"}))
+
+
+def test_a_workdir_is_told_with_its_own_vocabulary(workdir):
+    told = describe_workdir(workdir)
+    assert told["vocabulary"]["pieces"] == 400
+    assert told["config"]["train"]["steps"] == 12
+    assert (told["run"]["evaluations"], told["run"]["saves"]) == (3, 3)
+    assert told["run"]["averaged"] == 2
+    with pytest.raises(UserError, match="not a workdir"):
+        describe_workdir(workdir.parent / "nothing")
+
+
+def test_learned_positions_limit_what_is_decoded():
+    model = {"positions": "learned", "max_positions": 200}
+    told = describe(small(model=model))["decoding"]
+    assert told["longest_input"] + 50 == told["longest_output"] <= 200
+    assert told["longest_input"] >= 64
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "t2t_jax.describe", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_the_command_prints_what_python_gives():
+    done = run("--config=configs/tiny.py", "--config.model.layers=1", "--json")
+    assert done.returncode == 0, done.stderr
+    config = load_config(ROOT / "configs/tiny.py", model={"layers": 1})
+    here, there = describe(config), json.loads(done.stdout)
+    assert here.pop("compute").keys() == there.pop("compute").keys()
+    assert there == json.loads(json.dumps(here))
+    assert dataclasses.asdict(from_config_dict(config)) == there["config"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--config=configs/tiny.py", "--config.model.layrs=3"], "'model.layers'?"),
+        (["--workdir=a", "--config=configs/tiny.py"], "leave out one of them"),
+        (["--workdir=a", "--config.model.layers=3"], "leave out one of them"),
+        (["--workdir=/nowhere/at/all"], "is not a workdir"),
+        (["--workdir="], "--workdir is empty"),
+    ],
+)
+def test_mistakes_are_told_without_a_traceback(arguments, told):
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert told in done.stderr
+    assert done.stdout == ""
+
+
+def test_describe_loads_no_tensorflow_and_no_orbax():
+    code = (
+        "import sys; from t2t_jax import load_config; from t2t_jax.describe import "
+        "describe; describe(load_config('configs/base.py')); "
+        "print({'tensorflow', 'orbax', 'tensorflow_datasets'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "set()", done.stderr
+
+
+def commands_of_the_page():
+    """(flags of the config, parameters) in the tables of docs/reproducing.md."""
+    text = (ROOT / "docs/reproducing.md").read_text(encoding="utf-8")
+    row = re.compile(r"^\|.*`(--config=[^`]+)`.*\| ([\d,]{9,}) \|", re.MULTILINE)
+    return [(m[1], int(m[2].replace(",", ""))) for m in row.finditer(text)]
+
+
+def test_the_table_of_reproducing_has_the_counts_of_its_commands():
+    rows = commands_of_the_page()
+    assert len(rows) >= 24
+    for flags, count in rows:
+        first, *changes = shlex.split(flags)
+        sections: dict[str, dict] = {}
+        for change in changes:
+            name, _, value = change.removeprefix("--config.").partition("=")
+            section, field = name.split(".")
+            kind = type(getattr(getattr(Config(), section), field))
+            sections.setdefault(section, {})[field] = kind(value)
+        config = load_config(ROOT / first.partition("=")[2], **sections)
+        config = from_config_dict(config)
+        assert build(config.model, config.data.vocab_size).count() == count, flags

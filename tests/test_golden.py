@@ -1,0 +1,109 @@
+"""What every preset comes to is pinned, field by field, in `tests/golden/`.
+
+A change that is meant is accepted with `python -m tests.test_golden`, and seen in the
+diff of the files it writes.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from t2t_jax import load_config
+from t2t_jax.command import config_name
+from t2t_jax.describe import describe
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "tests" / "golden"
+# Every file of configs/ as it is, and these, which take an argument.
+WITH_ARGUMENTS = ["configs/big.py:en-fr", "configs/multi30k.py:published"]
+ACCEPT = "if that is meant, accept it: python -m tests.test_golden"
+# What a config comes to on any machine. `paper` and the lengths of texts say no more.
+PINNED = ("config", "parameters", "learning_rate", "batches", "run", "decoding")
+# Rates are float32, of which a relative difference of 1e-6 is a few units in the last
+# place: another XLA or processor may round a power differently, and did nothing wrong.
+RELATIVE = 1e-6
+
+
+def presets() -> list[str]:
+    there = sorted(f"configs/{path.name}" for path in (ROOT / "configs").glob("*.py"))
+    return [*there, *WITH_ARGUMENTS]
+
+
+def file_of(preset: str) -> Path:
+    return FOLDER / f"{config_name(preset)}.json"
+
+
+def flat(value, name="") -> dict:
+    """{'config.model.layers': 6, ...}: one line a field, lists whole."""
+    if not isinstance(value, dict):
+        return {name: value}
+    return {
+        key: leaf
+        for part, inner in value.items()
+        for key, leaf in flat(inner, f"{name}.{part}" if name else part).items()
+    }
+
+
+def pinned(preset: str) -> dict:
+    told = describe(load_config(ROOT / preset))
+    return flat({part: told[part] for part in PINNED})
+
+
+def write(fields: dict, file: Path) -> None:
+    lines = (f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in fields.items())
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def same(name: str, old, new) -> bool:
+    if name.startswith("learning_rate.") and isinstance(new, float):
+        return new == pytest.approx(old, rel=RELATIVE, abs=0)
+    return type(old) is type(new) and old == new
+
+
+def differences(old: dict, new: dict) -> list[str]:
+    """A line for each field that changed, came or went."""
+    absent = "(not there)"
+    return [
+        f"{name}: {old.get(name, absent)!r} -> {new.get(name, absent)!r}"
+        for name in dict.fromkeys([*old, *new])
+        if name not in old or name not in new or not same(name, old[name], new[name])
+    ]
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_a_preset_is_what_it_was(preset):
+    file = file_of(preset)
+    if not file.is_file():
+        pytest.fail(f"{preset} has no {file.relative_to(ROOT)}; {ACCEPT}", False)
+    old = json.loads(file.read_text(encoding="utf-8"))
+    if changed := differences(old, pinned(preset)):
+        told = "\n  ".join(changed)
+        pytest.fail(f"{preset} is not what it was:\n  {told}\n{ACCEPT}", False)
+
+
+def test_no_golden_file_is_left_of_a_preset_that_is_gone():
+    assert set(FOLDER.glob("*.json")) == {file_of(preset) for preset in presets()}
+
+
+def test_a_difference_is_told_with_old_and_new():
+    new = pinned("configs/tiny.py")
+    assert differences(new, new) == []
+    rate = "learning_rate.rates.400"
+    old = new | {"config.model.layers": 3, rate: new[rate] * (1 + 5e-6)}
+    old |= {"config.model.gone": 1, "config.train.minutes": 0}  # 0 is not 0.0
+    del old["parameters.total"]
+    layers, minutes, rates, gone, total = differences(old, new)
+    assert layers == "config.model.layers: 3 -> 2"
+    assert minutes == "config.train.minutes: 0 -> 0.0"
+    assert rates.startswith(f"{rate}: ")
+    assert gone == "config.model.gone: 1 -> '(not there)'"
+    assert total == "parameters.total: '(not there)' -> 1178624"
+    assert differences(new | {rate: new[rate] * (1 + 5e-7)}, new) == []
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for preset in presets():
+        write(pinned(preset), file_of(preset))
+        print(file_of(preset).relative_to(ROOT))
