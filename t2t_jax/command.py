@@ -78,15 +78,43 @@ def config_name(path: str) -> str:
     return "-".join([Path(file).stem, *([argument] if argument else [])])
 
 
-def define_workdir_flags() -> None:
-    """The flags of every command that uses a trained workdir."""
-    flags.DEFINE_string("workdir", None, "A workdir of t2t_jax.main.", required=True)
+def define_workdir_flags(several: bool = False) -> None:
+    """The flags of every command that uses a trained workdir, or an ensemble."""
+    more = " Several with commas are an ensemble." if several else ""
+    told = f"A workdir of t2t_jax.main.{more}"
+    flags.DEFINE_string("workdir", None, told, required=True)
+    flags.DEFINE_enum(
+        "dtype",
+        None,
+        ["float32", "bfloat16"],
+        "Of activations; as in training if not given.",
+    )
     flags.DEFINE_string(
         "checkpoint",
         None,
-        "'average', 'average:N', 'last', 'best' or a step; config.decode.checkpoint of "
-        "the workdir if not given.",
+        "'average', 'average:N' (of the last N), 'last', 'best', 'best:N', a step, or "
+        "steps to average with commas; config.decode.checkpoint of the workdir if not "
+        "given.",
     )
+
+
+def define_search_flags() -> None:
+    """The flags of every command that searches; without them the config's values."""
+    flags.DEFINE_integer("beam", None, "Width of the search; 1 is greedy.")
+    flags.DEFINE_float("alpha", None, "Exponent of the length penalty.")
+    penalties = "gnmt: ((5 + n) / 6)^alpha, length: n^alpha, or none."
+    flags.DEFINE_string("penalty", None, f"Length penalty. {penalties}")
+    flags.DEFINE_string(
+        "stop", None, "best: while a better one could be found; first: when one is."
+    )
+
+
+def workdirs_of(given: flags.FlagValues) -> str | list[str]:
+    """The workdir of the flags, or the workdirs of an ensemble."""
+    named = [name for name in map(str.strip, given.workdir.split(",")) if name]
+    if not named:
+        raise UserError(f"--workdir={given.workdir!r} names no workdir")
+    return named[0] if len(named) == 1 else named
 
 
 # What a disk or a file system says that a person can mend.

@@ -104,12 +104,14 @@ class DecodeConfig:
     """Inference (section 6.1)."""
 
     beam: int = _field(4, low=1, safe=True)
-    alpha: float = _field(0.6, low=0, safe=True)  # length penalty ((5 + n) / 6)^alpha
+    alpha: float = _field(0.6, low=0, safe=True)  # of the length penalty
+    penalty: str = _field("gnmt", ("gnmt", "length", "none"), safe=True)
+    stop: str = _field("best", ("best", "first"), safe=True)  # when nothing is better
     extra_length: int = _field(50, low=1, safe=True)  # longest output = input + this
     max_source: int = _field(1024, low=8, safe=True)  # pieces; longer lines are cut
     average: int = _field(5, low=1)  # checkpoints kept, and averaged for scoring
     checkpoint: str = _field("average", ("average", "best"), safe=True)  # for scoring
-    batch_tokens: int = _field(2_048, low=64, safe=True)  # source side
+    batch_tokens: int = _field(0, low=0, safe=True)  # searched at once; 0: by backend
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,6 +245,17 @@ def from_config_dict(fields: Mapping) -> Config:
             checked[name] = _checked(f"{section}.{name}", known[name], value)
         sections[section] = type(SECTIONS[section])(**checked)
     return Config(**sections)
+
+
+def changed(config: Config, section: str, **values) -> Config:
+    """A config with other values in one section.
+
+    Raises:
+      UserError: as `from_config_dict`.
+    """
+    fields = dataclasses.asdict(config)
+    fields[section].update(values)
+    return from_config_dict(fields)
 
 
 def differences(old: Config, new: Config) -> dict[str, tuple[Any, Any, bool]]:

@@ -1,4 +1,8 @@
-"""Scores a workdir: `python -m t2t_jax.evaluate --workdir=DIR --test=PREFIX`."""
+"""Scores a workdir: `python -m t2t_jax.evaluate --workdir=DIR --test=PREFIX`.
+
+JSON on standard output; the numbers that matter, for people, on standard error. With
+`--baseline=FILE`, is it better than another system, or was that luck?
+"""
 
 import json
 
@@ -8,11 +12,28 @@ from t2t_jax import command
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.errors import UserError
-from t2t_jax.evaluation.scores import distinct, score_set
+from t2t_jax.evaluation.scores import (
+    comparisons,
+    distinct,
+    read_translations,
+    score_set,
+)
+from t2t_jax.evaluation.significance import COMPARED, paired, read_baselines
+from t2t_jax.screen import say, waiting
+
+# What is told to people: the name of a score, and what it is.
+TOLD = {
+    "bleu": "sacreBLEU of plain text",
+    "bleu_paper": "tokenized, cased",
+    "bleu_lc_tok": "tokenized, lower-cased",
+    "chrf": "chrF2",
+    "ter": "TER, less is better",
+}
 
 
 def define_flags():
     command.define_workdir_flags()
+    command.define_search_flags()
     flags.DEFINE_string(
         "test",
         None,
@@ -20,18 +41,68 @@ def define_flags():
         "seen from here; or tfds:NAME:SPLIT; or grammar:SPLIT; several with commas.",
         required=True,
     )
+    flags.DEFINE_string(
+        "baseline",
+        None,
+        "FILE of another system's translations of the set, a line for each line, to "
+        "compare with by paired bootstrap resampling; of several sets one for each, "
+        "with commas.",
+    )
 
 
 def main(_):
     given = flags.FLAGS
-    translator = Translator.load(given.workdir, given.checkpoint)
+    translator = Translator.load(given.workdir, given.checkpoint, given.dtype)
+    search = {name: given[name].value for name in ("beam", "alpha", "penalty", "stop")}
+    translator = translator.with_options(
+        **{name: value for name, value in search.items() if value is not None}
+    )
     data = translator.config.data
     corpora = open_corpora(given.test, data.source, data.target)
     if not corpora:
         raise UserError(f"--test={given.test!r} names no test set; want a PREFIX")
-    for corpus in distinct(corpora):
-        scores = score_set(translator, corpus, given.workdir)
-        print(json.dumps(scores, indent=2, ensure_ascii=False))
+    corpora = distinct(corpora)
+    baselines = [None] * len(corpora)
+    if given.baseline is not None:
+        baselines = read_baselines(given.baseline, corpora)
+    told = {}
+    for corpus, baseline in zip(corpora, baselines, strict=True):
+        told[corpus.name] = scores = score_set(translator, corpus, given.workdir)
+        _say_scores(corpus.name, scores)
+        if baseline is not None:
+            found = _against(baseline, scores, corpus, given.workdir, data.target)
+            scores = scores | {"against_baseline": found}
+            _say_difference(found)
+        print(json.dumps(scores, indent=2, ensure_ascii=False), flush=True)
+    for line in comparisons(told):
+        say(line)
+
+
+def _against(baseline, scores, corpus, workdir, target) -> dict:
+    """The comparison with another system's translations of the same lines."""
+    translations = read_translations(scores, corpus, workdir, target)
+    references = [reference for _, reference in corpus.pairs()]
+    with waiting("comparing with the baseline"):
+        return paired(translations, baseline, references, target)
+
+
+def _say_scores(name: str, scores: dict) -> None:
+    say(f"{name}, {scores['lines']:,} lines, perplexity {scores['perplexity']:.3f}")
+    for score, what in TOLD.items():
+        number = f"{scores[score]:6.2f}"
+        if interval := scores.get(f"{score}_interval"):
+            number += f" ± {interval['half_width']:.2f}"
+        signature = scores["signature" if score == "bleu" else f"{score}_signature"]
+        say(f"  {score:11} {number:14}  {what:23}  {signature}")
+
+
+def _say_difference(found: dict[str, dict]) -> None:
+    for name in COMPARED:
+        it = found[name]
+        say(
+            f"  {name:11} {it['score']:6.2f} against {it['baseline_score']:.2f}: "
+            f"{it['difference']:+.2f}, p = {it['p_value']:.3f}"
+        )
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from t2t_jax.data.vocab import Vocabulary, parse_symbols
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.errors import UserError
 from t2t_jax.evaluation.bleu import corpus_scores
-from t2t_jax.evaluation.scores import distinct, score_set
+from t2t_jax.evaluation.scores import comparisons, distinct, score_set
 from t2t_jax.model.transformer import Model, Parameters, build, compute_dtype
 from t2t_jax.parallel.host import prepare_host
 from t2t_jax.parallel.machine import machine, not_exact
@@ -219,6 +219,7 @@ class DevTranslations:
 
     def __init__(self, config: Config, vocabulary, model, dev_lines):
         self._lines = dev_lines[: config.train.dev_lines]
+        self._target = config.data.target
         self._make = lambda parameters, step: Translator(
             config, vocabulary, model, parameters, [step]
         )
@@ -227,9 +228,9 @@ class DevTranslations:
         if not self._lines:
             return {}
         sources, references = zip(*self._lines, strict=True)
-        found = self._make(parameters, step).hypotheses(sources, warn=False)
-        translations = [hypotheses[0].text for hypotheses in found]
-        scores = corpus_scores(translations, references)
+        found = self._make(parameters, step).translate(sources, warn=False)
+        translations = [translation.text for translation in found]
+        scores = corpus_scores(translations, references, self._target)
         for row in np.random.default_rng(step).choice(
             len(sources), min(2, len(sources)), False
         ):
@@ -254,16 +255,20 @@ def score_all(workdir: Path, config: Config, tests: list[Corpus]) -> dict[str, d
     for corpus in tests:
         scores[corpus.name] = score = score_set(translator, corpus, workdir)
         say(_table_row(corpus, score))
+    for line in comparisons(scores):
+        say(line)
     return scores
 
 
 def _table_row(corpus: Corpus, score: dict) -> str:
-    row = (
-        f"{corpus.name:12} {score['lines']:6,} lines   BLEU {score['bleu']:5.1f}   "
-        f"chrF {score['chrf']:5.1f}   perplexity {score['perplexity']:.3f}"
-    )
-    if not isinstance(corpus, GrammarCorpus):
-        return row + f"   (lower-cased, tokenised: BLEU {score['bleu_lc_tok']:.1f})"
+    grammar = isinstance(corpus, GrammarCorpus)
+    row = f"{corpus.name:12} {score['lines']:6,} lines   BLEU {score['bleu']:5.1f}   "
+    if not grammar:  # the papers' protocols by their names, so that none is taken
+        for name in ("bleu_paper", "bleu_lc_tok"):  # for sacreBLEU's
+            row += f"{name} {score[name]:5.1f}   "
+    row += f"chrF {score['chrf']:5.1f}   perplexity {score['perplexity']:.3f}"
+    if not grammar:
+        return row
     if corpus.source == "en":
         sources, references = zip(*corpus.pairs(), strict=True)
         words = [word_for_word(line) for line in sources]

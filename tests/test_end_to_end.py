@@ -136,7 +136,8 @@ def test_the_average_is_what_is_scored(trained, text):
     assert translator.steps == (8, 12)
     corpus = open_corpus("test", "en", "de", str(text))
     lines = (workdir / "translations/test.de").read_text().splitlines()
-    assert translator.translate([source for source, _ in corpus.pairs()]) == lines
+    found = translator.translate([source for source, _ in corpus.pairs()])
+    assert [str(translation) for translation in found] == lines
     assert score_set(translator, corpus, workdir) == scores["test"]
     last = Translator.load(workdir, "last")
     assert last.steps == (12,)
@@ -175,7 +176,8 @@ def test_translate_gives_a_line_for_a_line(trained):
     assert done.returncode == 0, done.stderr
     output = done.stdout.decode().split("\n")
     assert output.pop() == ""
-    assert output == Translator.load(workdir).translate(lines)
+    found = Translator.load(workdir).translate(lines)
+    assert output == [translation.text for translation in found]
 
 
 def test_whatwas_prints_a_pair_a_line(trained):
@@ -189,14 +191,14 @@ def test_translate_prints_what_is_asked_for(trained):
     arguments = (f"--workdir={workdir}", "--beam=3", "--nbest=2", "--checkpoint=last")
     done = run("translate", *arguments, input=b"The cat sleeps.\nA dog.\n")
     rows = [line.split(" ||| ") for line in done.stdout.decode().splitlines()]
-    wanted = Translator.load(workdir, "last").hypotheses(
+    wanted = Translator.load(workdir, "last").translate(
         ["The cat sleeps.", "A dog."], beam=3, nbest=2
     )
     assert [(int(n), text) for n, text, _ in rows] == [
-        (n, h.text) for n, hypotheses in enumerate(wanted) for h in hypotheses
+        (n, h.text) for n, found in enumerate(wanted) for h in found.hypotheses
     ]
     assert [float(s) for *_, s in rows] == pytest.approx(
-        [h.score for hypotheses in wanted for h in hypotheses], abs=1e-5
+        [h.score for found in wanted for h in found.hypotheses], abs=1e-5
     )
 
 
@@ -214,6 +216,12 @@ def test_translate_prints_what_is_asked_for(trained):
         ("translate", ["--workdir=WORK", "--beem=3"], b"", "Did you mean: beam ?"),
         ("translate", ["--workdir=WORK", "in.txt"], b"", "'in.txt' is not a flag"),
         ("evaluate", ["--workdir=WORK", "--test=nix"], b"", "nix.en does not exist"),
+        (
+            "evaluate",
+            ["--workdir=WORK", "--test=grammar:test", "--baseline=nix.de"],
+            b"",
+            "--baseline: nix.de is not a file",
+        ),
         ("whatwas", ["--workdir=WORK", "--step=99"], b"", "from 1 to 12"),
         ("main", ["--config=configs/tny.py"], b"", "did you mean 'configs/tiny.py'?"),
         ("main", ["--config.model.layrs=3"], b"", "did you mean 'model.layers'?"),

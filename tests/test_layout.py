@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 # The way the data goes; a module imports from its own stage and those before it.
 STAGES = ["data", "parallel", "model", "training", "decoding", "evaluation"]
 COMMON = {"errors", "config", "files", "workdir", "screen"}
-COMMANDS = {"command", "main", "describe", "translate", "evaluate", "whatwas"}
+COMMANDS = {"command", "main", "describe", "translate", "evaluate", "score", "whatwas"}
 
 
 def imports_of(path):

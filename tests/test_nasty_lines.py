@@ -61,7 +61,7 @@ def test_the_command_gives_a_line_for_a_line(workdir, translator):
     output = done.stdout.decode("utf-8").split("\n")
     assert output.pop() == ""
     assert len(output) == len(lines)
-    assert set(output[1::2]) == {translator.translate(["The cat sleeps."])[0]}
+    assert set(output[1::2]) == {translator.translate(["The cat sleeps."])[0].text}
     assert all(len(line.splitlines()) <= 1 for line in output)
     told = done.stderr.decode()
     cut = [line for line in told.splitlines() if "only the first 63" in line]
@@ -78,8 +78,8 @@ def test_the_command_gives_a_line_for_a_line(workdir, translator):
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.text(max_size=20), max_size=5))
 def test_any_text_gives_a_line_for_a_line(translator, lines):
-    translations = translator.translate(lines)
+    translations = [str(found) for found in translator.translate(lines)]
     assert len(translations) == len(lines)
     assert all(len(line.splitlines()) <= 1 for line in translations)
-    alone = [translator.translate([line])[0] for line in lines]
+    alone = [translator.translate([line])[0].text for line in lines]
     assert translations == alone

@@ -122,9 +122,32 @@ class Vocabulary:
         kept = [[int(i) for i in row if int(i) not in special] for row in ids]
         return [_unescape(line) for line in self._processor.decode(kept)]
 
+    def spelled(self, text: str) -> str:
+        """Text in the characters that pieces spell it with."""
+        return _escape(text)
+
+    def spelling(self, token: int) -> str | bytes:
+        """What a token adds to the text: characters, or one byte of a character.
+
+        A first piece's first space is not part of the text. Nothing for padding, begin
+        and end.
+        """
+        processor = self._processor
+        if token in {self.pad, self.bos, self.eos} or processor.is_control(token):
+            return ""
+        if processor.is_byte(token):
+            return bytes([int(processor.id_to_piece(token)[3:5], 16)])
+        if processor.is_unknown(token):
+            return processor.decode([token])
+        return processor.id_to_piece(token).replace(_SPACE, " ")
+
     def pieces(self, line: str) -> list[str]:
         """The pieces of a line, as a person reads them."""
-        return [self._processor.id_to_piece(i) for i in self.encode([line])[0]]
+        return [self.piece(token) for token in self.encode([line])[0]]
+
+    def piece(self, token: int) -> str:
+        """A piece, as a person reads it."""
+        return self._processor.id_to_piece(int(token))
 
     def check_symbols(self, symbols: Sequence[str], remedy: str) -> None:
         """Raises UserError, with a remedy, unless no symbol is ever split."""

@@ -2,7 +2,7 @@
 
 Section 6.1 of "Attention Is All You Need" decodes with beam 4 and length penalty
 alpha 0.6, the penalty of Wu et al. 2016 (GNMT), equation 14. Shape suffixes: b batch,
-n beam rows or hypotheses, t target, v vocabulary.
+n beam rows or hypotheses, c phrases, t target, v vocabulary.
 
 The rules, which the tests' slow twin follows line by line:
 
@@ -15,17 +15,23 @@ The rules, which the tests' slow twin follows line by line:
 3. A sentence stops when nothing of it is alive; or when it has `nbest` finished
    hypotheses and even its best alive one, were it to reach the limit at no further
    cost, could not beat the worst of them (sound, as log-probabilities only fall and the
-   penalty only grows); or at its limit. Nothing of it changes after that, however long
-   the rest of the batch runs.
+   penalty only grows; with `stop="first"` it does not look for better ones); or at its
+   limit. Nothing of it changes after that, however long the rest of the batch runs.
 4. At the limit what is still alive counts as unended hypotheses: they fill the places
    of the result that no ended hypothesis takes.
 
+5. Rules (`decoding/rules.py`) take extensions away and leave the log-probabilities of
+   the others as they are. Where phrases are required, the beam is dealt out over the
+   hypotheses by how many tokens they still need for them (Post and Vilar 2018): the
+   best extension of each number first, fewest needed first, then the second best of
+   each, and so on. Candidates are the best `beam` extensions, the best of each row, and
+   in each row the best that comes closer to a phrase.
+
 Which hypotheses are alive does not depend on `nbest` (only how long we look does), so
-the best of `nbest` = 4 is the result of `nbest` = 1.
+with `stop="best"` the best of `nbest` = 4 is the result of `nbest` = 1.
 """
 
-import math
-from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -33,23 +39,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-# (cache, token_bn int32, position int32 scalar) -> (logits_bnv, cache)
-Step = Callable[[Any, Array, Array], tuple[Array, Any]]
-
-
-class Hypotheses(NamedTuple):
-    """The best hypotheses of every sentence, best first, ended before unended.
-
-    A place for which no hypothesis exists (fewer can be made than were asked for) has
-    length 0, score and log_prob -inf, ended False and tokens all PAD. Log-probabilities
-    are natural logarithms of the model's own distribution over the whole vocabulary.
-    """
-
-    tokens_bnt: Array  # int32 [batch, nbest, max_length]: no BOS, EOS if ended, PAD
-    score_bn: Array  # float32: log_prob / length_penalty(length, alpha)
-    log_prob_bn: Array  # float32: sum over the hypothesis's tokens, EOS included
-    length_bn: Array  # int32: in tokens, EOS included
-    ended_bn: Array  # bool; False: reached its limit without EOS
+from t2t_jax.decoding.hypotheses import (
+    Hypotheses,
+    Step,
+    check_arguments,
+    check_logits,
+    extensions,
+    inverse_penalties,
+    rows_of,
+)
+from t2t_jax.decoding.rules import Rules, advanced, allowed, start_states
 
 
 class _Sentences(NamedTuple):
@@ -61,16 +60,12 @@ class _Sentences(NamedTuple):
     tokens_bnt: Array  # the alive hypotheses; PAD where nothing is written yet
     token_bn: Array  # their last tokens: the next step's input
     log_prob_bn: Array
+    state_bnc: Array  # how far each phrase of the rules is; no column without rules
     finished: Hypotheses
     stopped_b: Array
 
 
-def length_penalty(length, alpha: float):
-    """((5 + length) / 6) ** alpha, Wu et al. 2016, equation 14; alpha 0 is none.
-
-    `length` is a number or an array (NumPy or JAX), in tokens, EOS included.
-    """
-    return ((5 + length) / 6) ** alpha
+STOPS = ("best", "first")
 
 
 def greedy_search(
@@ -112,6 +107,9 @@ def beam_search(
     beam: int = 4,
     nbest: int = 1,
     alpha: float = 0.6,
+    penalty: str = "gnmt",
+    stop: str = "best",
+    rules: Rules | None = None,
     bos: int,
     eos: int,
     pad: int,
@@ -133,6 +131,10 @@ def beam_search(
       beam: hypotheses to keep at each step, static; may exceed the vocabulary.
       nbest: hypotheses to return, static, at most `beam`.
       alpha: exponent of the length penalty, static, at least 0.
+      penalty: a name in `PENALTIES`, static.
+      stop: static; `best` searches on while a better hypothesis could be found, `first`
+        ends with the `nbest` first ended ones.
+      rules: what outputs must begin with, hold and not hold; None for none.
       bos: token id of the first input; never generated.
       eos: token id that ends a hypothesis.
       pad: token id that fills the result after the end; never generated.
@@ -146,13 +148,16 @@ def beam_search(
         or the logits do not fit.
     """
     limit_b = jnp.asarray(limit_b, jnp.int32)
-    _check_arguments(cache, limit_b, max_length, beam, nbest, alpha, bos, eos, pad)
+    check_arguments(cache, limit_b, max_length, beam, alpha, penalty, bos, eos, pad)
+    if not 1 <= nbest <= beam:
+        raise ValueError(
+            f"nbest is {nbest} and beam is {beam}; nbest must be between 1 and beam: "
+            "widen the beam, or ask for fewer hypotheses."
+        )
+    if stop not in STOPS:
+        raise ValueError(f"stop is {stop!r}; it must be one of {', '.join(STOPS)}.")
     limit_b = jnp.clip(limit_b, 1, max_length)
-    # Scores multiply by a table made once in float64. A power or a division on the
-    # device may round differently from place to place (XLA turns some divisions into
-    # products), and stopping is sound only if no score can rise above its bound.
-    penalty_t = length_penalty(np.arange(max_length + 1, dtype=np.float64), alpha)
-    inverse_t = jnp.asarray(1 / penalty_t, jnp.float32)
+    inverse_t = inverse_penalties(max_length, alpha, penalty)
 
     def running(loop):
         _, _, sentences = loop
@@ -161,14 +166,21 @@ def beam_search(
     def advance(loop):
         position, cache, before = loop
         logits_bnv, cache = step(cache, before.token_bn, position)
-        _check_logits(logits_bnv, before.token_bn.shape, bos, eos, pad)
-        parent_bn, token_bn, log_prob_bn = _best_extensions(
-            logits_bnv, before.log_prob_bn, banned=(bos, pad)
-        )
+        check_logits(logits_bnv, before.token_bn.shape, bos, eos, pad)
+        next_bnv = extensions(logits_bnv, before.log_prob_bn, banned=(bos, pad))
+        choose = _best
+        if rules is not None:
+            allowed_bnv = allowed(rules, before.state_bnc, position)
+            next_bnv = jnp.where(allowed_bnv, next_bnv, -jnp.inf)
+            choose = partial(_spread, rules=rules, state_bnc=before.state_bnc)
+        parent_bn, token_bn, log_prob_bn = choose(next_bnv)
         if beam > 1:  # The only row of a beam of 1 is its own parent.
-            cache = jax.tree.map(lambda leaf: _rows(leaf, parent_bn), cache)
-        tokens_bnt = _rows(before.tokens_bnt, parent_bn)
+            cache = jax.tree.map(lambda leaf: rows_of(leaf, parent_bn), cache)
+        tokens_bnt = rows_of(before.tokens_bnt, parent_bn)
         tokens_bnt = tokens_bnt.at[:, :, position].set(token_bn)
+        state_bnc = rows_of(before.state_bnc, parent_bn)
+        if rules is not None:
+            state_bnc = advanced(rules, state_bnc, token_bn)
         length = position + 1
 
         ended_bn = (token_bn == eos) & (log_prob_bn != -jnp.inf)
@@ -184,40 +196,80 @@ def beam_search(
         # Nothing alive is -inf here, and fewer than nbest finished leaves -inf there.
         bound_b = jnp.max(log_prob_bn, axis=1) * inverse_t[limit_b]
         stopped_b = (bound_b <= finished.score_bn[:, -1]) | (length >= limit_b)
-        after = _Sentences(tokens_bnt, token_bn, log_prob_bn, finished, stopped_b)
+        if stop == "first":
+            stopped_b |= finished.ended_bn[:, -1]
+        after = _Sentences(
+            tokens_bnt, token_bn, log_prob_bn, state_bnc, finished, stopped_b
+        )
         return length, cache, _where(before.stopped_b, before, after)
 
-    start = _start(limit_b.shape[0], max_length, beam, nbest, bos, pad)
+    start = _start(limit_b.shape[0], max_length, beam, nbest, bos, pad, rules)
     loop = (jnp.int32(0), cache, start)
     _, _, sentences = jax.lax.while_loop(running, advance, loop)
     return _result(sentences, limit_b, inverse_t)
 
 
-def _best_extensions(
-    logits_bnv: Array, log_prob_bn: Array, banned: tuple[int, ...]
-) -> tuple[Array, Array, Array]:
-    """The best one-token extensions: their parents' rows, tokens and log-probabilities.
+def _best(next_bnv: Array) -> tuple[Array, Array, Array]:
+    """The best extensions: their parents' rows, tokens and log-probabilities.
 
     Best first. Where fewer than [beam] extensions exist, log_prob is -inf.
     """
-    batch, beam, vocabulary = logits_bnv.shape
-    allowed_v = np.ones(vocabulary, bool)
-    allowed_v[list(banned)] = False
-    # A row without a hypothesis is masked, not added to: the model may say NaN of it.
-    allowed_bnv = allowed_v & (log_prob_bn != -jnp.inf)[:, :, None]
-    next_bnv = jax.nn.log_softmax(logits_bnv.astype(jnp.float32))
-    next_bnv = jnp.where(allowed_bnv, log_prob_bn[:, :, None] + next_bnv, -jnp.inf)
-
+    batch, beam, vocabulary = next_bnv.shape
     # top_k prefers the lower index among equals: the earlier row, then the lower id.
     log_prob_bn, place_bn = jax.lax.top_k(next_bnv.reshape(batch, -1), beam)
     return place_bn // vocabulary, place_bn % vocabulary, log_prob_bn
+
+
+def _spread(next_bnv: Array, rules: Rules, state_bnc: Array):
+    """As `_best`, dealt out over how much of the required phrases is missing (rule 5).
+
+    Where nothing is required of a sentence it is `_best`. Candidates: suffix m.
+    """
+    batch, beam, vocabulary = next_bnv.shape
+    parent_bn, token_bn, log_prob_bn = _best(next_bnv)
+    if not rules.closer_sv.shape[0]:  # nothing is required of any sentence
+        return parent_bn, token_bn, log_prob_bn
+    closer_bncv = rules.closer_sv[state_bnc]
+    helpful_bnmv = jnp.where(closer_bncv, next_bnv[:, :, None], -jnp.inf)
+    likely_bnmv = jnp.concatenate([next_bnv[:, :, None], helpful_bnmv], axis=2)
+    row_bnm = jnp.broadcast_to(
+        jnp.arange(beam)[:, None], (batch, beam, likely_bnmv.shape[2])
+    )
+    flat = (batch, -1)
+    parent_bm = jnp.concatenate([parent_bn, row_bnm.reshape(flat)], axis=1)
+    token_bm = jnp.concatenate([token_bn, likely_bnmv.argmax(3).reshape(flat)], axis=1)
+    log_prob_bm = jnp.concatenate([log_prob_bn, likely_bnmv.max(3).reshape(flat)], 1)
+
+    earlier_mm = np.tri(parent_bm.shape[1], k=-1, dtype=bool)  # [m, those before m]
+
+    def pairs(test, x_bm, *more):
+        return test(x_bm[:, :, None], x_bm[:, None, :], *more)
+
+    place_bm = parent_bm * vocabulary + token_bm
+    dead_bm = log_prob_bm == -jnp.inf
+    there_bmm = earlier_mm & ~dead_bm[:, None, :]
+    twice_bm = jnp.any(pairs(jnp.equal, place_bm) & there_bmm, axis=2)
+    log_prob_bm = jnp.where(twice_bm, -jnp.inf, log_prob_bm)
+    after_bmc = advanced(rules, rows_of(state_bnc, parent_bm), token_bm)
+    missing_bm = jnp.sum(rules.distance_s[after_bmc], axis=2)
+    before_bmm = pairs(jnp.less, log_prob_bm) | (
+        pairs(jnp.equal, log_prob_bm) & earlier_mm
+    )
+    rank_bm = jnp.sum(before_bmm & pairs(jnp.equal, missing_bm), axis=2)
+    dead_bm = log_prob_bm == -jnp.inf
+    # Lexicographic, the last key first; then, of those chosen, the best first.
+    order_bm = jnp.lexsort((missing_bm, rank_bm, dead_bm), axis=1)
+    chosen_bn = order_bm[:, :beam]
+    better_bn = jnp.argsort(-rows_of(log_prob_bm, chosen_bn), axis=1, stable=True)
+    chosen_bn = rows_of(chosen_bn, better_bn)
+    return tuple(rows_of(x, chosen_bn) for x in (parent_bm, token_bm, log_prob_bm))
 
 
 def _best_finished(kept: Hypotheses, found: Hypotheses) -> Hypotheses:
     """The best of both lists by score, as many as were kept; of equals kept first."""
     both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), kept, found)
     _, best_bn = jax.lax.top_k(both.score_bn, kept.score_bn.shape[1])
-    return jax.tree.map(lambda leaf: _rows(leaf, best_bn), both)
+    return jax.tree.map(lambda leaf: rows_of(leaf, best_bn), both)
 
 
 def _result(sentences: _Sentences, limit_b: Array, inverse_t: Array) -> Hypotheses:
@@ -238,11 +290,11 @@ def _result(sentences: _Sentences, limit_b: Array, inverse_t: Array) -> Hypothes
     rank_bn = jnp.where(both.ended_bn, 0, jnp.where(both.log_prob_bn != -jnp.inf, 1, 2))
     order_bn = jnp.argsort(rank_bn, axis=1, stable=True)
     best_bn = order_bn[:, : finished.score_bn.shape[1]]
-    return jax.tree.map(lambda leaf: _rows(leaf, best_bn), both)
+    return jax.tree.map(lambda leaf: rows_of(leaf, best_bn), both)
 
 
 def _start(
-    batch: int, max_length: int, beam: int, nbest: int, bos: int, pad: int
+    batch: int, max_length: int, beam: int, nbest: int, bos: int, pad: int, rules
 ) -> _Sentences:
     """One hypothesis, empty, in the first row of every beam; none finished."""
     log_prob_n = jnp.where(jnp.arange(beam) == 0, 0.0, -jnp.inf).astype(jnp.float32)
@@ -251,6 +303,7 @@ def _start(
         tokens_bnt=jnp.full((batch, beam, max_length), pad, jnp.int32),
         token_bn=jnp.full((batch, beam), bos, jnp.int32),
         log_prob_bn=jnp.broadcast_to(log_prob_n, (batch, beam)),
+        state_bnc=start_states(rules, batch, beam),
         finished=Hypotheses(
             tokens_bnt=jnp.full((batch, nbest, max_length), pad, jnp.int32),
             score_bn=nothing_bn,
@@ -262,12 +315,6 @@ def _start(
     )
 
 
-def _rows(leaf: Array, index_bn: Array) -> Array:
-    """Rows `index_bn` of axis 1, each sentence its own."""
-    index = index_bn.reshape(index_bn.shape + (1,) * (leaf.ndim - 2))
-    return jnp.take_along_axis(leaf, index, axis=1, mode="promise_in_bounds")
-
-
 def _where(condition_b: Array, yes: _Sentences, no: _Sentences) -> _Sentences:
     """`jnp.where` sentence by sentence, on every leaf."""
 
@@ -277,50 +324,3 @@ def _where(condition_b: Array, yes: _Sentences, no: _Sentences) -> _Sentences:
         )
 
     return jax.tree.map(select, yes, no)
-
-
-def _check_arguments(cache, limit_b, max_length, beam, nbest, alpha, bos, eos, pad):
-    if max_length < 1:
-        raise ValueError(f"max_length is {max_length}; it must be at least 1 token.")
-    if beam < 1:
-        raise ValueError(f"beam is {beam}; it must be at least 1 (1 is greedy search).")
-    if not 1 <= nbest <= beam:
-        raise ValueError(
-            f"nbest is {nbest} and beam is {beam}; nbest must be between 1 and beam: "
-            "widen the beam, or ask for fewer hypotheses."
-        )
-    if not (math.isfinite(alpha) and alpha >= 0):
-        raise ValueError(
-            f"alpha is {alpha}; it must be at least 0 (0 is no length penalty): early "
-            "stopping is only right for a penalty that does not fall with length."
-        )
-    if eos in (bos, pad):
-        raise ValueError(
-            f"eos is {eos}, bos {bos} and pad {pad}; eos must differ from both, since "
-            "bos and pad are never generated and no hypothesis could end."
-        )
-    if limit_b.ndim != 1:
-        raise ValueError(
-            f"limit_b has shape {limit_b.shape}; it must be [batch], one limit in "
-            "tokens a sentence."
-        )
-    for path, leaf in jax.tree_util.tree_leaves_with_path(cache):
-        if jnp.shape(leaf)[:2] != (limit_b.shape[0], beam):
-            raise ValueError(
-                f"cache{jax.tree_util.keystr(path)} has shape {jnp.shape(leaf)}; every "
-                f"leaf must begin with [batch, beam] = [{limit_b.shape[0]}, {beam}]. "
-                "What does not differ between hypotheses belongs in step's closure."
-            )
-
-
-def _check_logits(logits_bnv, rows, bos, eos, pad):
-    if logits_bnv.ndim != 3 or logits_bnv.shape[:2] != rows:
-        raise ValueError(
-            f"step gave logits of shape {logits_bnv.shape}; they must be [batch, beam, "
-            f"vocabulary] with [batch, beam] = {list(rows)}."
-        )
-    if not all(0 <= token < logits_bnv.shape[2] for token in (bos, eos, pad)):
-        raise ValueError(
-            f"bos is {bos}, eos {eos} and pad {pad}, but step gave logits for a "
-            f"vocabulary of {logits_bnv.shape[2]}: token ids must be within it."
-        )

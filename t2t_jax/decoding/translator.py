@@ -1,87 +1,49 @@
-"""Text in, text out.
+"""Text in, text out: what the commands and notebooks use.
 
 A line's translation does not depend on the lines beside it: every line goes through
-the same shapes whatever is translated with it, since row counts are fixed for a length.
+the same shapes whatever is translated with it (`decoding/blocks.py`).
 
 Shape suffixes: b batch rows, s source, n hypotheses, t target.
 """
 
-import dataclasses
-import logging
-from collections.abc import Iterator, Sequence
-from functools import partial
+import copy
+from collections.abc import Sequence
+from functools import cached_property
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from etils import epath
-from flax import nnx
 
+from t2t_jax import config as fields
 from t2t_jax import workdir as workdirs
 from t2t_jax.config import Config
-from t2t_jax.data.cleaning import visible
 from t2t_jax.data.vocab import Vocabulary
-from t2t_jax.decoding.search import beam_search
-from t2t_jax.errors import UserError
-from t2t_jax.model.transformer import Model, Parameters, build
+from t2t_jax.decoding import passes, teaching
+from t2t_jax.decoding.finding import NOTHING, Block, Search, check_room, find
+from t2t_jax.decoding.hypotheses import PENALTIES
+from t2t_jax.decoding.phrases import Phrases
+from t2t_jax.decoding.reading import Member, Reader, check_lines
+from t2t_jax.decoding.results import (
+    Alignment,
+    AttentionMaps,
+    Hypothesis,
+    Score,
+    Translation,
+)
+from t2t_jax.decoding.sampling import check_sampling
+from t2t_jax.decoding.search import STOPS
+from t2t_jax.decoding.wishes import wishes_of
+from t2t_jax.errors import UserError, nearest
+from t2t_jax.model.transformer import Model, Parameters, build, compute_dtype
 from t2t_jax.training.parameters import average, choose
-
-log = logging.getLogger("t2t_jax")
-
-
-@dataclasses.dataclass(frozen=True)
-class Hypothesis:
-    """One translation of a line.
-
-    Attributes:
-      text: what a person reads.
-      score: log_prob / length penalty, what hypotheses are ranked by.
-      log_prob: natural logarithm, over all pieces and the end of the sentence.
-      ended: False if it reached its longest length before its end.
-    """
-
-    text: str
-    score: float
-    log_prob: float
-    ended: bool
-
-
-_STATIC = ("definition", "beam", "nbest", "alpha", "max_length", "bos", "eos", "pad")
-
-
-@partial(jax.jit, static_argnames=_STATIC)
-def _search(
-    parameters,
-    source_bs,
-    segment_bs,
-    limit_b,
-    *,
-    definition,
-    beam,
-    max_length,
-    **options,
-):
-    """Encodes, remembers and searches: one compilation a shape."""
-    model = nnx.merge(definition, parameters)
-    position_bs = jnp.broadcast_to(jnp.arange(source_bs.shape[1]), source_bs.shape)
-    memory = model.remember(source_bs, segment_bs, position_bs)
-
-    def step(cache, token_bn, position):
-        logits_bnv, cache = model.step(memory, cache, token_bn, position)
-        return logits_bnv, cache
-
-    cache = model.empty_cache(source_bs.shape[0], beam, max_length)
-    options = dict(options, beam=beam, max_length=max_length)
-    return beam_search(step, cache, limit_b, **options)
 
 
 class Translator:
-    """A trained model that translates lines of text.
+    """A trained model, or an ensemble of some, that translates lines of text.
 
     Attributes:
-      config, vocabulary, model: of the workdir.
-      parameters: of one checkpoint, or the average of several.
-      steps: the training steps that were averaged.
+      vocabulary: of all members.
+      members: the models; `config`, `model`, `parameters` and `steps` are the first's.
     """
 
     def __init__(
@@ -92,182 +54,373 @@ class Translator:
         parameters: Parameters,
         steps: Sequence[int] = (),
     ):
-        self.config = config
+        parameters = jax.device_put(parameters)
+        self.members = (Member(config, model, parameters, tuple(steps)),)
         self.vocabulary = vocabulary
-        self.model = model
-        self.parameters = jax.device_put(parameters)
-        self.steps = tuple(steps)
 
     @classmethod
     def load(
-        cls, workdir: epath.PathLike, checkpoint: str | int | None = None
+        cls,
+        workdir: epath.PathLike | Sequence[epath.PathLike],
+        checkpoint: str | int | None = None,
+        dtype: str | None = None,
     ) -> "Translator":
         """Loads a workdir for translation. Runs no code of it.
 
         Args:
-          workdir: a folder, or gs://BUCKET/FOLDER.
+          workdir: a folder, or gs://BUCKET/FOLDER; a list of them is an ensemble, which
+            predicts with the mean of their probabilities.
           checkpoint: `average` (of the last `config.decode.average` checkpoints,
             section 6.1), `average:N` of the last N, `last`, `best` (of all
-            evaluations, by dev BLEU), `best:N` for the average of the N best, or a
-            step; `config.decode.checkpoint` where not given.
+            evaluations, by dev BLEU), `best:N` for the average of the N best, a
+            step, or steps to average such as `"1000,2000"`;
+            `config.decode.checkpoint` where not given.
+          dtype: of activations, `float32` or `bfloat16`; as in training if not given.
 
         Raises:
           UserError: not a workdir, or no such checkpoint, or none that is intact. One
             that is damaged is named, and the one before it takes its place, unless it
-            or a number was asked for.
+            or a number was asked for. Or an ensemble of several vocabularies.
         """
+        if isinstance(workdir, list | tuple):
+            if not workdir:
+                raise UserError("no workdir is given; want at least one")
+            return cls.ensemble([cls.load(w, checkpoint, dtype) for w in workdir])
         workdir = workdirs.path(workdir)
         config = workdirs.read_config(workdir)
         vocabulary = workdirs.read_vocabulary(workdir)
+        if dtype:
+            config = fields.changed(config, "model", dtype=dtype)
         model = build(config.model, len(vocabulary))
         choice = choose(workdir, config, checkpoint)
         steps, parameters = average(choice, model.shapes)
         return cls(config, vocabulary, model, parameters, steps)
 
-    def __repr__(self) -> str:
-        data, steps = self.config.data, ", ".join(f"{s:,}" for s in self.steps)
-        return (
-            f"Translator({data.source} -> {data.target}, {self.model.count():,} "
-            f"parameters, {self.vocabulary!r}, of steps {steps})"
-        )
+    @classmethod
+    def ensemble(cls, translators: Sequence["Translator"]) -> "Translator":
+        """Several translators as one. What the first's config says of decoding counts.
 
-    def translate(self, lines: Sequence[str], beam: int | None = None) -> list[str]:
-        """The best translation of each line, in order.
-
-        A line without a visible character is translated by an empty line.
+        Raises:
+          UserError: they have not the same vocabulary.
         """
-        return [best[0].text for best in self.hypotheses(lines, beam=beam)]
+        first, *others = translators
+        for other in others:
+            if other.vocabulary.model != first.vocabulary.model:
+                raise UserError(
+                    f"{other.vocabulary.name} is not {first.vocabulary.name}; the "
+                    "members of an ensemble share one vocabulary: train them with one "
+                    "--config.data.tokenizer"
+                )
+        whole = cls.__new__(cls)
+        whole.vocabulary = first.vocabulary
+        whole.members = tuple(
+            m for translator in translators for m in translator.members
+        )
+        return whole
 
-    def hypotheses(
+    @property
+    def config(self) -> Config:
+        return self.members[0].config
+
+    @property
+    def model(self) -> Model:
+        return self.members[0].model
+
+    @property
+    def parameters(self) -> Parameters:
+        return self.members[0].parameters
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        return self.members[0].steps
+
+    def __repr__(self) -> str:
+        data = self.config.data
+        members = "; ".join(
+            f"{member.model.count():,} parameters of steps "
+            + ", ".join(f"{step:,}" for step in member.steps)
+            for member in self.members
+        )
+        way = f"{data.source} -> {data.target}"
+        return f"Translator({way}, {self.vocabulary!r}, {members})"
+
+    def with_options(self, **decode) -> "Translator":
+        """The same models with other values of `config.decode`, such as `beam=10`.
+
+        Raises:
+          UserError: no such field, or no such value.
+        """
+        other = copy.copy(self)
+        other.members = tuple(
+            member._replace(config=fields.changed(member.config, "decode", **decode))
+            for member in self.members
+        )
+        return other
+
+    def made_from(self) -> dict:
+        """What translations depend on, but for lines and the options of a search."""
+        decode = self.config.decode
+        return {
+            "checkpoints": [[*member.steps] for member in self.members],
+            "parameters_sha256": [m.parameters_sha256() for m in self.members],
+            "dtype": [compute_dtype(m.config.model).name for m in self.members],
+            "extra_length": decode.extra_length,
+            "max_source": decode.max_source,
+        }
+
+    def translate(
         self,
         lines: Sequence[str],
         *,
         beam: int | None = None,
         nbest: int = 1,
         alpha: float | None = None,
+        penalty: str | None = None,
+        stop: str | None = None,
+        prefix: str | Sequence[str | None] | None = None,
+        must: str | Sequence = (),
+        must_not: str | Sequence = (),
+        batch_size: int | None = None,
         first_line: int = 1,
         warn: bool = True,
-    ) -> list[list[Hypothesis]]:
-        """The `nbest` best hypotheses of each line, best first.
+    ) -> list[Translation]:
+        """The best translations of each line, in order, by beam search (section 6.1).
+
+        A line without a visible character is translated by an empty line, whatever is
+        wished of it.
 
         Args:
           lines: text, one sentence each.
-          beam, alpha: width of the search and exponent of the length penalty; the
-            config's where not given.
-          nbest: at most `beam`.
+          beam: width of the search; `config.decode.beam` where not given.
+          nbest: hypotheses of each line, at most `beam`.
+          alpha, penalty: exponent and name of the length penalty: `gnmt`, ((5 + length)
+            / 6)^alpha; `length`, length^alpha; or `none`. The config's if not given.
+          stop: `best` searches while a better hypothesis could be found, `first` until
+            there are `nbest`; the config's where not given.
+          prefix: what translations begin with: one text, or one for each line.
+          must, must_not: words, or phrases, that they hold or do not hold, as whole
+            words; a list for all lines, or a list of lists, one for each.
+          batch_size: how many lines are sorted by length and searched together; all
+            where not given. The result does not depend on it.
           first_line: the number of the first line, in warnings.
           warn: tell, through the logger `t2t_jax`, of every line that is cut because
             it is too long and of every translation that reached its longest length.
+
+        Raises:
+          UserError: an option is out of its range, or wishes contradict each other.
         """
-        if isinstance(lines, str):
-            raise UserError(
-                "translate takes a list of lines; got one string: put it in []"
-            )
         decode = self.config.decode
         options = {
             "beam": decode.beam if beam is None else beam,
-            "alpha": decode.alpha if alpha is None else alpha,
             "nbest": nbest,
+            "stop": decode.stop if stop is None else stop,
+            **self._penalty(alpha, penalty),
         }
-        _check(options["beam"], nbest)
-        tell = log.warning if warn else log.debug
-        sources = self._sources(lines, first_line, tell)
-        results = [[Hypothesis("", 0.0, 0.0, True)] for _ in lines]
-        for rows, bucket in self._batches(sources):
-            found = self._search([sources[row] for row in rows], bucket, options)
-            for row, hypotheses in zip(rows, found, strict=True):
-                results[row] = hypotheses
-                if not hypotheses[0].ended:
-                    tell(
-                        "line %d: its translation did not end within %d pieces",
-                        first_line + row,
-                        len(sources[row]) + decode.extra_length,
-                    )
+        _check_search(**options)
+
+        def search(block: Block):
+            return passes.searched(
+                *self._arrays(block), **self._static(block), **options
+            )
+
+        wishes = prefix, must, must_not
+        return self._found(search, lines, wishes, batch_size, first_line, warn)
+
+    def sample(
+        self,
+        lines: Sequence[str],
+        *,
+        samples: int = 1,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+        alpha: float | None = None,
+        penalty: str | None = None,
+        prefix: str | Sequence[str | None] | None = None,
+        must_not: str | Sequence = (),
+        batch_size: int | None = None,
+        first_line: int = 1,
+        warn: bool = True,
+    ) -> list[Translation]:
+        """Draws `samples` translations of each line at random.
+
+        What is drawn depends on the line, the seed and the sample's number alone: equal
+        lines give equal samples, and those of a line are not its neighbours'.
+
+        Args:
+          temperature, top_k, top_p: as `decoding/sampling.py: sample` takes them.
+          others: as `translate` takes them.
+
+        Raises:
+          UserError: an option is out of its range.
+        """
+        if samples < 1:
+            raise UserError(f"samples={samples}; want at least 1")
+        if not 0 <= seed < 1 << 32:
+            raise UserError(f"seed={seed}; want 0 <= seed < 2^32")
+        try:
+            check_sampling(temperature, top_k, top_p)
+        except ValueError as e:
+            raise UserError(str(e)) from None
+        options = {
+            "samples": samples,
+            "temperature": float(temperature),
+            "top_k": top_k,
+            "top_p": float(top_p),
+            **self._penalty(alpha, penalty),
+        }
+
+        def draw(block: Block):
+            random = np.uint32(seed), block.hash_b2
+            arrays = *self._arrays(block), *random
+            return passes.sampled(*arrays, **self._static(block), **options)
+
+        wishes = prefix, (), must_not
+        return self._found(draw, lines, wishes, batch_size, first_line, warn)
+
+    def score(
+        self,
+        pairs: Sequence[tuple],
+        *,
+        alpha: float | None = None,
+        penalty: str | None = None,
+        first_line: int = 1,
+        warn: bool = True,
+    ) -> list[Score]:
+        """How probable each target is, given its source.
+
+        A hypothesis of a search has the log-probability here that it had there, up to
+        the rounding of a sum in another order.
+
+        Args:
+          pairs: (source, target) each; a target is a text, or a `Hypothesis` or
+            `Translation`, whose own pieces are scored.
+          alpha, penalty, first_line, warn: as for `translate`.
+        """
+        pairs = self._reader(first_line, warn).pairs(pairs)
+        penalties = self._penalty(alpha, penalty)
+        return teaching.score(self.vocabulary, self.members, pairs, **penalties)
+
+    def attention(self, source: str, target=None) -> AttentionMaps:
+        """All attention weights of a pair, for pictures; section 3.2.
+
+        Args:
+          target: a text, `Hypothesis` or `Translation`; the best translation of the
+            source if None.
+
+        Raises:
+          UserError: this is an ensemble; its members have attention, one by one.
+        """
+        if len(self.members) > 1:
+            raise UserError(
+                "attention is of one model, this is an ensemble of "
+                f"{len(self.members)}; load one workdir"
+            )
+        target = self.translate([source])[0] if target is None else target
+        pairs = self._reader(1, warn=True).pairs([(source, target)])
+        return next(teaching.attention(self.vocabulary, self.members[0], pairs))
+
+    def align(
+        self,
+        pairs: Sequence[tuple],
+        *,
+        layer: int | None = None,
+        first_line: int = 1,
+        warn: bool = True,
+    ) -> list[Alignment]:
+        """Which source word each target word looks at most.
+
+        From the decoder's attention to the source in one layer, the mean of its heads
+        (and of the members of an ensemble).
+
+        Args:
+          pairs: as for `score`.
+          layer: from 0; `teaching.alignment_layer` of each model if None.
+        """
+        pairs = self._reader(first_line, warn).pairs(pairs)
+        return teaching.align(self.vocabulary, self.members, pairs, layer)
+
+    @cached_property
+    def _phrases(self) -> Phrases:
+        return Phrases(self.vocabulary)
+
+    def _arrays(self, block: Block) -> tuple:
+        parameters = tuple(member.parameters for member in self.members)
+        return parameters, *block[:4]
+
+    def _static(self, block: Block) -> dict:
+        return {
+            "definitions": tuple(member.model.definition for member in self.members),
+            "max_length": block.max_length,
+            "bos": self.vocabulary.bos,
+            "eos": self.vocabulary.eos,
+            "pad": self.vocabulary.pad,
+        }
+
+    def _penalty(self, alpha: float | None, penalty: str | None) -> dict:
+        decode = self.config.decode
+        alpha = decode.alpha if alpha is None else float(alpha)
+        penalty = decode.penalty if penalty is None else penalty
+        if penalty not in PENALTIES:
+            raise UserError(f"penalty={penalty!r}{nearest(penalty, PENALTIES)}")
+        if not 0 <= alpha < float("inf"):
+            raise UserError(f"alpha={alpha}; want at least 0 (0 is no length penalty)")
+        return {"alpha": alpha, "penalty": penalty}
+
+    def _found(
+        self,
+        search: Search,
+        lines: Sequence[str],
+        wishes: tuple,
+        batch_size: int | None,
+        first_line: int,
+        warn: bool,
+    ) -> list[Translation]:
+        """What a search finds for each line, `batch_size` lines at a time."""
+        check_lines(lines)
+        if batch_size is not None and batch_size < 1:
+            raise UserError(f"batch_size={batch_size}; want at least 1 line")
+        decode, reader = self.config.decode, self._reader(first_line, warn)
+        wishes = wishes_of(
+            len(lines), self.vocabulary, self._phrases, *wishes, first_line
+        )
+        results: list[Translation] = []
+        for start in range(0, len(lines), batch_size or max(1, len(lines))):
+            part = slice(start, start + (batch_size or len(lines)))
+            sources = reader.sources(lines[part], start)
+            for number, pair in enumerate(
+                zip(sources, wishes[part], strict=True), first_line + start
+            ):
+                check_room(*pair, number, decode)
+            found = find(
+                search, sources, wishes[part], self.vocabulary, self._phrases, decode
+            )
+            results += [
+                Translation(line, hypotheses, source.cut)
+                for line, hypotheses, source in zip(
+                    lines[part], found, sources, strict=True
+                )
+            ]
+            for number, (source, hypotheses) in enumerate(
+                zip(sources, found, strict=True), first_line + start
+            ):
+                room = len(source.ids) + decode.extra_length
+                _tell_unended(reader.tell, number, hypotheses[0], room)
         return results
 
-    def _sources(self, lines, first_line: int, tell) -> list[list[int]]:
-        """Ids of each line with EOS, cut (with a warning) where they are too many.
-
-        None of a line without a visible character: it is translated by an empty line.
-        """
-        longest = self.config.decode.max_source
-        if self.config.model.positions == "learned":  # a bucket and what it may grow to
-            room = self.config.model.max_positions - self.config.decode.extra_length
-            longest = min(longest, 1 << max(3, room.bit_length() - 1))
-        sources = []
-        encoded = zip(lines, self.vocabulary.encode(lines), strict=True)
-        for number, (line, ids) in enumerate(encoded, first_line):
-            if not visible(line):
-                sources.append([])
-                continue
-            if len(ids) >= longest:
-                tell(
-                    "line %d has %d pieces; only the first %d are translated "
-                    "(config.decode.max_source=%d)",
-                    *(number, len(ids), longest - 1, longest),
-                )
-                ids = ids[: longest - 1]
-            sources.append([*ids, self.vocabulary.eos])
-        return sources
-
-    def _batches(self, sources: list[list[int]]) -> Iterator[tuple[list[int], int]]:
-        """Rows of similar length with their bucket: 32, 64, 128, ... positions."""
-        order = sorted((len(ids), row) for row, ids in enumerate(sources) if ids)
-        buckets: dict[int, list[int]] = {}
-        for length, row in order:
-            bucket = max(32, 1 << (length - 1).bit_length())
-            buckets.setdefault(bucket, []).append(row)
-        for bucket, rows in buckets.items():
-            size = self._rows(bucket)
-            for start in range(0, len(rows), size):
-                yield rows[start : start + size], bucket
-
-    def _rows(self, bucket: int) -> int:
-        """How many lines are searched at once: fixed for a bucket, a multiple of 8."""
-        return max(8, self.config.decode.batch_tokens // bucket // 8 * 8)
-
-    def _search(self, sources: list[list[int]], bucket: int, options: dict):
-        """Searches one batch, filled up with empty rows to its fixed size."""
-        vocabulary, extra = self.vocabulary, self.config.decode.extra_length
-        rows = self._rows(bucket)
-        source_bs = np.zeros((rows, bucket), np.int32)
-        length_b = np.ones(rows, np.int32)
-        for row, ids in enumerate(sources):
-            source_bs[row, : len(ids)] = ids
-            length_b[row] = len(ids)
-        segment_bs = (np.arange(bucket) < length_b[:, None]).astype(np.int32)
-        limit_b = np.where(np.arange(rows) < len(sources), length_b + extra, 1)
-        found = _search(
-            self.parameters,
-            *(source_bs, segment_bs, limit_b.astype(np.int32)),
-            definition=self.model.definition,
-            max_length=bucket + extra,
-            bos=vocabulary.bos,
-            eos=vocabulary.eos,
-            pad=vocabulary.pad,
-            **options,
-        )
-        found = jax.device_get(found)
-        return [self._readable(found, row) for row in range(len(sources))]
-
-    def _readable(self, found, row: int) -> list[Hypothesis]:
-        kept = found.length_bn[row] > 0  # a place that no hypothesis takes has none
-        texts = self.vocabulary.decode(found.tokens_bnt[row][kept])
-        numbers = zip(
-            texts,
-            found.score_bn[row][kept].tolist(),
-            found.log_prob_bn[row][kept].tolist(),
-            found.ended_bn[row][kept].tolist(),
-            strict=True,
-        )
-        # One line in, one line out, whatever bytes a model puts together and whichever
-        # of Unicode's line ends a reader of the output goes by.
-        return [
-            Hypothesis(" ".join(text.splitlines()), *rest) for text, *rest in numbers
-        ]
+    def _reader(self, first_line: int, warn: bool) -> Reader:
+        return Reader(self.vocabulary, self.members, first_line, warn)
 
 
-def _check(beam: int, nbest: int) -> None:
+def _tell_unended(tell, number: int, best: Hypothesis, room: int) -> None:
+    if best is NOTHING:
+        tell("line %d: nothing was found that it may be translated by", number)
+    elif not best.ended:
+        tell("line %d: its translation did not end within %d pieces", number, room)
+
+
+def _check_search(beam: int, nbest: int, stop: str, **_) -> None:
     if beam < 1:
         raise UserError(f"beam={beam}; want at least 1 (1 is greedy search)")
     if not 1 <= nbest <= beam:
@@ -275,3 +428,5 @@ def _check(beam: int, nbest: int) -> None:
             f"nbest={nbest} with beam={beam}; want 1 <= nbest <= beam: a beam of "
             f"{max(nbest, 1)} or more finds that many"
         )
+    if stop not in STOPS:
+        raise UserError(f"stop={stop!r}{nearest(stop, STOPS)}")

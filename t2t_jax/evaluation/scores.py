@@ -1,24 +1,22 @@
 """A translator and a test set -> translations and scores on disk."""
 
 import hashlib
+import math
 
-import jax
-import numpy as np
 from etils import epath
 
 from t2t_jax import __version__, files
 from t2t_jax import workdir as workdirs
 from t2t_jax.data.corpus import Corpus
-from t2t_jax.data.prepare import small_pairs
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.errors import UserError
-from t2t_jax.evaluation.bleu import corpus_scores, tokenized_scores
-from t2t_jax.model.transformer import Parameters, compute_dtype
-from t2t_jax.parallel.mesh import make_mesh
-from t2t_jax.training.step import compile_steps
-from t2t_jax.training.validation import cross_entropy_of
+from t2t_jax.evaluation.bleu import paper_scores, plain_scores, tokenized_scores
+from t2t_jax.evaluation.passport import passport, text_bytes
+from t2t_jax.model.transformer import compute_dtype
+from t2t_jax.screen import waiting
 
 SCORES, TRANSLATIONS = "scores", "translations"
+LAYOUT = 2  # of scores/SET.json: one of another layout is made anew
 
 
 def distinct(corpora: list[Corpus]) -> list[Corpus]:
@@ -38,12 +36,12 @@ def score_set(translator: Translator, corpus: Corpus, workdir: epath.PathLike) -
 
     Writes `scores/SET.json` and `translations/SET.TARGET`, one line for each line of
     the set. Scores that are there already for the same lines, parameters, search,
-    dtype and version are read and nothing is done.
+    dtype and version are read and nothing is done, whatever machine they are of.
 
     Returns:
-      What `scores/SET.json` holds: `bleu`, `signature`, `chrf`, `chrf_signature`,
-      `bleu_lc_tok` (lower-cased, tokenised), `perplexity` (per subword, end of
-      sentence included), `lines`, and what they depend on.
+      What `scores/SET.json` holds: the scores of `bleu.py` with their signatures,
+      `perplexity` (per subword, end of sentence included), what they were made from,
+      and their passport (`passport.py`).
     """
     sources, references = zip(*corpus.pairs(), strict=True)
     made_from = {
@@ -51,34 +49,74 @@ def score_set(translator: Translator, corpus: Corpus, workdir: epath.PathLike) -
         "lines": len(sources),
         "sha256": _hash(sources, references),
         "checkpoints": list(translator.steps),
-        "parameters_sha256": _parameters_hash(translator.parameters),
+        "parameters_sha256": translator.members[0].parameters_sha256(),
         "dtype": compute_dtype(translator.config.model).name,
         "t2t_jax": __version__,
+        "layout": LAYOUT,
         "decode": {
             name: getattr(translator.config.decode, name)
-            for name in ("beam", "alpha", "extra_length", "max_source")
+            for name in (
+                *("beam", "alpha", "penalty", "stop"),
+                *("extra_length", "max_source"),
+            )
         },
     }
-    name, target = corpus.name, translator.config.data.target
-    workdir = workdirs.path(workdir)
-    path = workdir / SCORES / f"{name}.json"
-    lines = workdir / TRANSLATIONS / f"{name}.{target}"
+    data, workdir = translator.config.data, workdirs.path(workdir)
+    path = workdir / SCORES / f"{corpus.name}.json"
+    lines = _translations_file(corpus, workdir, data.target)
     if (there := _read(path, lines)) and made_from.items() <= there.items():
         return there
     workdirs.check_writable(workdir)
-    translations = translator.translate(sources)
-    scores = corpus_scores(translations, references)
-    scores |= tokenized_scores(translations, references, target)
+    translations = [str(line) for line in translator.translate(sources)]
+    sides = translations, references, data.target
+    with waiting(f"comparing with the references of {corpus.name}"):
+        scores = plain_scores(*sides)
+        scores |= paper_scores(*sides, data.source)
+        scores |= tokenized_scores(*sides)
     scores["perplexity"] = perplexity(
         translator, list(zip(sources, references, strict=True))
     )
-    output = "".join(f"{line}\n" for line in translations).encode()
-    scores |= made_from | {"translations_sha256": hashlib.sha256(output).hexdigest()}
+    output = text_bytes(translations)
+    scores |= passport(translator, corpus, sources, references) | made_from
+    scores["translations_sha256"] = hashlib.sha256(output).hexdigest()
     with workdirs.turn(workdir / SCORES):
         files.keep_earlier(path, lines)
         files.write_atomically(lines, output)
         files.write_atomically(path, files.checked_json(scores))
     return scores
+
+
+def comparisons(scores: dict[str, dict]) -> list[str]:
+    """What the scores of sets, by name, may be compared with: sets of one line once."""
+    names: dict[str, list[str]] = {}
+    for name, score in scores.items():
+        names.setdefault(score["compare_with"], []).append(name)
+    return [f"{', '.join(sets)}: {line}" for line, sets in names.items()]
+
+
+def read_translations(
+    scores: dict, corpus: Corpus, workdir: epath.PathLike, target: str
+) -> list[str]:
+    """The translations that `score_set` has just scored, one for each line.
+
+    Raises:
+      UserError: they are not the ones of `scores` any more.
+    """
+    file = _translations_file(corpus, workdirs.path(workdir), target)
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        content = b""
+    if hashlib.sha256(content).hexdigest() != scores["translations_sha256"]:
+        raise UserError(
+            f"{file} is not what was just scored: another process has scored "
+            f"{corpus.name} meanwhile; try again when it has ended"
+        )
+    return content.decode().split("\n")[:-1]
+
+
+def _translations_file(corpus: Corpus, workdir: epath.Path, target: str) -> epath.Path:
+    return workdir / TRANSLATIONS / f"{corpus.name}.{target}"
 
 
 def _read(path: epath.Path, lines: epath.Path) -> dict:
@@ -93,17 +131,9 @@ def _read(path: epath.Path, lines: epath.Path) -> dict:
 
 def perplexity(translator: Translator, pairs: list[tuple[str, str]]) -> float:
     """exp of the mean -log p(subword), end of sentence included."""
-    config, vocabulary = translator.config, translator.vocabulary
-    steps = compile_steps(translator.model, config, make_mesh(), vocabulary.bos)
-    tokens = small_pairs(pairs, vocabulary)
-    return cross_entropy_of(steps, translator.parameters, tokens, config)["perplexity"]
-
-
-def _parameters_hash(parameters: Parameters) -> str:
-    digest = hashlib.sha256()
-    for leaf in jax.tree.leaves(parameters):
-        digest.update(np.asarray(leaf).tobytes())
-    return digest.hexdigest()
+    scores = translator.score(pairs, warn=False)
+    log_prob = math.fsum(score.log_prob for score in scores)
+    return math.exp(min(-log_prob / sum(len(s.pieces) for s in scores), 700.0))
 
 
 def _hash(*sides: tuple[str, ...]) -> str:

@@ -22,6 +22,14 @@ class KV(NamedTuple):
     v_bshk: Array
 
 
+class Seen(NamedTuple):
+    """Where attention leaves its weights: an array [b, h, t, s] a layer."""
+
+    encoder: list[Array]
+    decoder: list[Array]
+    cross: list[Array]
+
+
 class Mask(NamedTuple):
     """Which key a query may see, said by structure and not by a [t, s] array.
 
@@ -103,6 +111,12 @@ class Attention(nnx.Module):
         v_bshk = jnp.einsum("bsd,dhk->bshk", x_bsd, self.value[...].astype(dtype))
         return KV(k_bshk, v_bshk)
 
-    def __call__(self, x_btd: Array, kv: KV, mask: Mask, key=None) -> Array:
-        y_bthk = ATTENTION[self.variant](self.ask(x_btd), kv, mask, key)
+    def __call__(
+        self, x_btd: Array, kv: KV, mask: Mask, key=None, seen: list | None = None
+    ) -> Array:
+        """Attends; leaves its weights in `seen`."""
+        q_bthk = self.ask(x_btd)
+        if seen is not None:
+            seen.append(attention_weights(q_bthk, kv, mask))
+        y_bthk = ATTENTION[self.variant](q_bthk, kv, mask, key)
         return jnp.einsum("bthk,hkd->btd", y_bthk, self.out[...].astype(x_btd.dtype))

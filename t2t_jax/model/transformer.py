@@ -19,7 +19,7 @@ from jax import Array
 from t2t_jax.config import ModelConfig
 from t2t_jax.errors import UserError
 from t2t_jax.model import positions
-from t2t_jax.model.attention import KV, Attention, Mask
+from t2t_jax.model.attention import KV, Attention, Mask, Seen
 from t2t_jax.model.layers import FeedForward, LayerNorm, SubLayer, dropout, keys
 
 Parameters = dict[str, Any]
@@ -76,10 +76,13 @@ class EncoderLayer(nnx.Module):
         self.ff = FeedForward(config, ff_key)
         self.ff_sub = SubLayer(config)
 
-    def __call__(self, x_bsd: Array, mask: Mask, key: Array | None) -> Array:
+    def __call__(
+        self, x_bsd: Array, mask: Mask, key: Array | None, seen: Seen | None = None
+    ) -> Array:
         key = keys(key)
         y_bsd = self.attention_sub.enter(x_bsd)
-        y_bsd = self.attention(y_bsd, self.attention.remember(y_bsd), mask, next(key))
+        kv = self.attention.remember(y_bsd)
+        y_bsd = self.attention(y_bsd, kv, mask, next(key), seen and seen.encoder)
         x_bsd = self.attention_sub.leave(x_bsd, y_bsd, next(key))
         y_bsd = self.ff(self.ff_sub.enter(x_bsd))
         return self.ff_sub.leave(x_bsd, y_bsd, next(key))
@@ -98,7 +101,14 @@ class DecoderLayer(nnx.Module):
         self.ff_sub = SubLayer(config)
 
     def __call__(
-        self, x_btd, past: "Past | None", mask, source_kv, source_mask, key=None
+        self,
+        x_btd: Array,
+        past: "Past | None",
+        mask: Mask,
+        source_kv: KV,
+        source_mask: Mask,
+        key: Array | None = None,
+        seen: Seen | None = None,
     ):
         """Returns the output and the keys and values of self-attention.
 
@@ -112,12 +122,13 @@ class DecoderLayer(nnx.Module):
         kv = self.attention.remember(y_btd)
         if past is not None:
             kv = past.with_new(kv)
-        y_btd = self.attention(y_btd, kv, mask, next(key))
+        y_btd = self.attention(y_btd, kv, mask, next(key), seen and seen.decoder)
         x_btd = self.attention_sub.leave(x_btd, y_btd, next(key))
 
         y_btd = self.cross_sub.enter(x_btd)
         y_bqd = y_btd.reshape(source_kv.k_bshk.shape[0], -1, y_btd.shape[-1])
-        y_bqd = self.cross(y_bqd, source_kv, source_mask, next(key))
+        seen_cross = seen and seen.cross
+        y_bqd = self.cross(y_bqd, source_kv, source_mask, next(key), seen_cross)
         x_btd = self.cross_sub.leave(x_btd, y_bqd.reshape(x_btd.shape), next(key))
 
         y_btd = self.ff(self.ff_sub.enter(x_btd))
@@ -160,30 +171,38 @@ class Transformer(nnx.Module):
             self.encoder_norm = LayerNorm(config.width)
             self.decoder_norm = LayerNorm(config.width)
 
-    def encode(self, source_bs, segment_bs, position_bs, key=None) -> Array:
+    def encode(self, source_bs, segment_bs, position_bs, key=None, seen=None) -> Array:
         """The encoder's output, [b, s, d]."""
         key = keys(key)
         limit = source_bs.shape[1]
         x_bsd = self.embedding(source_bs, position_bs, limit, next(key))
         mask = Mask(segment_bs, segment_bs)
         for layer in self.encoder:
-            x_bsd = layer(x_bsd, mask, next(key))
+            x_bsd = layer(x_bsd, mask, next(key), seen)
         return self.encoder_norm(x_bsd) if self.config.norm == "pre" else x_bsd
 
-    def remember(self, source_bs, segment_bs, position_bs, key=None) -> Memory:
+    def remember(
+        self, source_bs, segment_bs, position_bs, key=None, seen=None
+    ) -> Memory:
         """Encodes the source and makes every decoder layer's keys and values of it."""
-        x_bsd = self.encode(source_bs, segment_bs, position_bs, key)
+        x_bsd = self.encode(source_bs, segment_bs, position_bs, key, seen)
         return Memory(
             [layer.cross.remember(x_bsd) for layer in self.decoder], segment_bs
         )
 
-    def __call__(self, batch: dict[str, Array], key: Array | None = None) -> Array:
+    def __call__(
+        self,
+        batch: dict[str, Array],
+        key: Array | None = None,
+        seen: Seen | None = None,
+    ) -> Array:
         """Teacher-forced logits, float32 [b, t, v], of a batch of `data/batching.py`.
 
         Args:
           batch: int32 arrays `source`, `source_segment`, `source_position` [b, s] and
             `target_input`, `target_segment`, `target_position` [b, t].
           key: for dropout; None turns it off.
+          seen: gets the attention weights of every layer.
         """
         source_key, target_key = None, None
         if key is not None:
@@ -193,6 +212,7 @@ class Transformer(nnx.Module):
             batch["source_segment"],
             batch["source_position"],
             source_key,
+            seen,
         )
         key = keys(target_key)
         tokens_bt, segment_bt = batch["target_input"], batch["target_segment"]
@@ -202,7 +222,7 @@ class Transformer(nnx.Module):
         mask = Mask(segment_bt, segment_bt, first=0)
         source_mask = Mask(segment_bt, memory.segment_bs)
         for layer, kv in zip(self.decoder, memory.kvs, strict=True):
-            x_btd, _ = layer(x_btd, None, mask, kv, source_mask, next(key))
+            x_btd, _ = layer(x_btd, None, mask, kv, source_mask, next(key), seen)
         return self._logits(x_btd)
 
     def _logits(self, x_btd: Array) -> Array:

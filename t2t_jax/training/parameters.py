@@ -74,15 +74,21 @@ def choose(
     def folders(kind, steps):
         return [folder_of(workdir) / kind / str(step) for step in steps]
 
-    if isinstance(checkpoint, int) or checkpoint.isdecimal():
-        step = int(checkpoint)
-        if step not in (kept := sorted({*steps, *best})):
-            raise UserError(f"{workdir} has no step {step}; it keeps {kept}")
+    numbers = str(checkpoint).split(",")
+    if all(number.strip().isdecimal() for number in numbers):
+        asked = sorted({int(number) for number in numbers})
+        kept = sorted({*steps, *best})
+        for step in asked:
+            if step not in kept:
+                raise UserError(f"{workdir} has no step {step}; it keeps {kept}")
         kinds = {"parameters": steps, "best": best}
         there = [
-            f for kind in kinds if step in kinds[kind] for f in folders(kind, [step])
+            [f for kind in kinds if step in kinds[kind] for f in folders(kind, [step])]
+            for step in asked
         ]
-        return Choice(there, 1, exact=True)
+        if len(asked) == 1:  # what is kept twice is tried twice
+            return Choice(there[0], 1, exact=True)
+        return Choice([places[0] for places in there], len(asked), exact=True)
     name, _, number = checkpoint.partition(":")
     if name == "last" and not number:
         return Choice(folders("parameters", steps[::-1]), 1, exact=False)
@@ -90,7 +96,7 @@ def choose(
     if name not in ("average", "best") or not counted:
         raise UserError(
             f"checkpoint={checkpoint!r}; want 'average', 'average:N', 'last', 'best', "
-            f"'best:N' or one of {steps}"
+            f"'best:N', one of {steps}, or some of them with commas"
         )
     if name == "best" and not best:
         raise UserError(

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
-from t2t_jax.decoding import search
+from t2t_jax.decoding.hypotheses import Hypotheses, length_penalty
 from t2t_jax.decoding.search import beam_search, greedy_search
 
 PAD, BOS, EOS, A, B = 0, 1, 2, 3, 4
@@ -133,7 +133,7 @@ def constant_step(logits_v):
 
 
 def per_penalty(length, alpha, dtype):
-    """What scores are multiplied by: rounded once, as search.py's table is."""
+    """What scores are multiplied by: rounded once, as the table of hypotheses.py is."""
     return dtype(1 / ((5 + length) / 6) ** alpha)
 
 
@@ -187,7 +187,7 @@ def slow_search(log_probs, limit, options, dtype, early_stop):
 def as_hypotheses(rows, nbest):
     """The twin's results, a list for each sentence, as the arrays search returns."""
     shape = (len(rows), nbest)
-    expected = search.Hypotheses(
+    expected = Hypotheses(
         tokens_bnt=np.full((*shape, MAX_LENGTH), PAD, np.int32),
         score_bn=np.full(shape, -np.inf, np.float32),
         log_prob_bn=np.full(shape, -np.inf, np.float32),
@@ -501,7 +501,7 @@ def test_a_hypothesis_that_never_ends_is_whole():
         log_prob = jax.nn.log_softmax(jnp.array([0.0, 0, -np.inf, 1, 0]))[A]
         length_bn = np.array([[5], [3]])
         np.testing.assert_allclose(found.log_prob_bn, log_prob * length_bn, rtol=1e-6)
-        penalty_bn = search.length_penalty(length_bn, 0.6)
+        penalty_bn = length_penalty(length_bn, 0.6)
         np.testing.assert_allclose(
             found.score_bn, found.log_prob_bn / penalty_bn, rtol=1e-6
         )
@@ -583,15 +583,15 @@ def test_a_model_that_says_nan_is_not_hidden():
 
 
 def test_length_penalty():
-    assert search.length_penalty(1, 0.6) == 1
-    assert search.length_penalty(7, 1.0) == 2
+    assert length_penalty(1, 0.6) == 1
+    assert length_penalty(7, 1.0) == 2
     np.testing.assert_allclose(
-        search.length_penalty(np.array([1, 7, 19]), 0.5), [1, 2**0.5, 2]
+        length_penalty(np.array([1, 7, 19]), 0.5), [1, 2**0.5, 2]
     )
-    found = search.length_penalty(jnp.array([1, 7, 19]), 0.5)
+    found = length_penalty(jnp.array([1, 7, 19]), 0.5)
     assert isinstance(found, jax.Array)
     np.testing.assert_allclose(found, [1, 2**0.5, 2], rtol=1e-6)
-    np.testing.assert_array_equal(search.length_penalty(np.arange(9), 0.0), 1)
+    np.testing.assert_array_equal(length_penalty(np.arange(9), 0.0), 1)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from t2t_jax.config import Config, DecodeConfig, ModelConfig, TrainConfig
 from t2t_jax.data import vocab
-from t2t_jax.decoding import translator as translators
+from t2t_jax.decoding import passes
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.errors import UserError
 from t2t_jax.model.transformer import build
@@ -44,7 +44,7 @@ NASTY = [
 
 
 def test_one_line_in_one_line_out_in_order(translator):
-    translations = translator.translate(NASTY)
+    translations = [str(found) for found in translator.translate(NASTY)]
     assert len(translations) == len(NASTY)
     assert not any("\n" in line for line in translations)
     assert translations[0] == translations[7]
@@ -52,21 +52,22 @@ def test_one_line_in_one_line_out_in_order(translator):
 
 
 def test_a_line_does_not_depend_on_the_lines_beside_it(translator):
-    alone = [translator.hypotheses([line], nbest=3)[0] for line in NASTY]
-    assert translator.hypotheses(NASTY, nbest=3) == alone
-    backwards = translator.hypotheses(NASTY[::-1] * 9, nbest=3)[: len(NASTY)]
+    alone = [translator.translate([line], nbest=3)[0] for line in NASTY]
+    assert translator.translate(NASTY, nbest=3) == alone
+    backwards = translator.translate(NASTY[::-1] * 9, nbest=3)[: len(NASTY)]
     assert backwards[::-1] == alone
 
 
 def test_hypotheses_are_ranked_and_the_best_is_the_translation(translator):
     for line, found in zip(
-        TEXT, translator.hypotheses(TEXT, beam=4, nbest=4), strict=True
+        TEXT, translator.translate(TEXT, beam=4, nbest=4), strict=True
     ):
+        found = found.hypotheses
         assert [h.score for h in found if h.ended] == sorted(
             (h.score for h in found if h.ended), reverse=True
         )
         assert all(h.log_prob <= 0 for h in found)
-        assert translator.translate([line], beam=4) == [found[0].text]
+        assert translator.translate([line], beam=4)[0].best == found[0]
 
 
 def test_fewer_hypotheses_than_asked_for_are_fewer(translator):
@@ -76,7 +77,7 @@ def test_fewer_hypotheses_than_asked_for_are_fewer(translator):
     short = Translator(
         config, translator.vocabulary, translator.model, translator.parameters
     )
-    found = short.hypotheses(["a"], beam=4, nbest=4, warn=False)[0]
+    found = short.translate(["a"], beam=4, nbest=4, warn=False)[0].hypotheses
     assert 1 <= len(found) <= 4
     assert all(h.score > float("-inf") for h in found)
 
@@ -84,7 +85,7 @@ def test_fewer_hypotheses_than_asked_for_are_fewer(translator):
 def test_a_line_too_long_is_cut_with_a_warning_that_names_it(translator, caplog):
     lines = ["the cat", "x" * 500, "a dog"]
     with caplog.at_level(logging.WARNING, logger="t2t_jax"):
-        whole = translator.hypotheses(lines, first_line=11)
+        whole = translator.translate(lines, first_line=11)
     cut = [
         r.getMessage() for r in caplog.records if "only the first 63" in r.getMessage()
     ]
@@ -92,12 +93,12 @@ def test_a_line_too_long_is_cut_with_a_warning_that_names_it(translator, caplog)
     assert cut[0].startswith("line 12 has 50")
     assert len(whole) == 3
     caplog.clear()
-    translator.hypotheses(lines, warn=False)
+    translator.translate(lines, warn=False)
     assert not caplog.records
 
 
 def test_an_end_that_never_comes_is_told_and_whole(translator, caplog, monkeypatch):
-    never = translators.beam_search
+    never = passes.beam_search
 
     def without_end(step, cache, limit_b, **options):
         def endless(cache, token_bn, position):
@@ -106,10 +107,10 @@ def test_an_end_that_never_comes_is_told_and_whole(translator, caplog, monkeypat
 
         return never(endless, cache, limit_b, **options)
 
-    monkeypatch.setattr(translators, "beam_search", without_end)
+    monkeypatch.setattr(passes, "beam_search", without_end)
     jax.clear_caches()
     with caplog.at_level(logging.WARNING, logger="t2t_jax"):
-        found = translator.hypotheses(["the cat"])[0][0]
+        found = translator.translate(["the cat"])[0]
     jax.clear_caches()
     assert not found.ended
     assert found.text
@@ -124,7 +125,7 @@ def test_misuse_is_told(translator):
     with pytest.raises(UserError, match="beam=0; want at least 1"):
         translator.translate(["a"], beam=0)
     with pytest.raises(UserError, match="nbest=4 with beam=3"):
-        translator.hypotheses(["a"], nbest=4)
+        translator.translate(["a"], nbest=4)
 
 
 def test_no_lines_are_no_work(translator):
@@ -176,6 +177,6 @@ def test_what_is_not_a_workdir_is_told(tmp_path):
 
 def test_it_says_what_it_is(translator):
     assert repr(translator) == (
-        f"Translator(en -> de, {translator.model.count():,} parameters, "
-        "Vocabulary(290 pieces), of steps 7)"
+        "Translator(en -> de, Vocabulary(290 pieces), "
+        f"{translator.model.count():,} parameters of steps 7)"
     )

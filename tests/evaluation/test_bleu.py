@@ -1,12 +1,31 @@
-"""Scores are sacreBLEU's; the two protocols are not confused."""
+"""Scores are sacreBLEU's and multi-bleu's; the protocols are not confused."""
+
+import math
+import os
+from collections import Counter
 
 import pytest
 import sacrebleu
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from t2t_jax.evaluation.bleu import corpus_scores, lower_tokenized, tokenized_scores
+from t2t_jax.evaluation import bleu
+from t2t_jax.evaluation.bleu import (
+    corpus_scores,
+    lower_tokenized,
+    metrics,
+    paper_scores,
+    paper_tokenized,
+    plain_scores,
+    split_compounds,
+    tokenized_scores,
+)
 
 HYPOTHESES = ["Der Hund sieht die Katze.", 'Ein Mann (alt) sagt: "Nein".']
 REFERENCES = ["Der Hund sieht eine Katze.", "Ein alter Mann sagt: „Nein“!"]
+WORDS = ["der", "Hund", "Ein-Mann-Zelt", "z.B.", "L'eau", "”so”", "1,5", "x-y", "."]
+LINES = st.lists(st.sampled_from(WORDS), min_size=1, max_size=12).map(" ".join)
+PAIRS = st.lists(st.tuples(LINES, LINES), min_size=1, max_size=8)
 
 
 def test_plain_text_is_scored_as_sacrebleu_does_by_default():
@@ -15,6 +34,168 @@ def test_plain_text_is_scored_as_sacrebleu_does_by_default():
     assert scores["chrf"] == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
     assert "case:mixed" in scores["signature"]
     assert "tok:13a" in scores["signature"]
+
+
+def test_all_scores_of_plain_text_are_sacrebleus():
+    scores = plain_scores(HYPOTHESES, REFERENCES, "de")
+    sides = HYPOTHESES, [REFERENCES]
+    wanted = {
+        **corpus_scores(HYPOTHESES, REFERENCES),
+        "bleu_lc": sacrebleu.corpus_bleu(*sides, lowercase=True).score,
+        "bleu_intl": sacrebleu.corpus_bleu(*sides, tokenize="intl").score,
+        "ter": sacrebleu.corpus_ter(*sides).score,
+    }
+    assert wanted.items() <= scores.items()
+    version = f"version:{sacrebleu.__version__}"
+    bleu_as = f"nrefs:1|case:%s|eff:no|tok:%s|smooth:exp|{version}"
+    assert {k: v for k, v in scores.items() if "signature" in k} == {
+        "signature": bleu_as % ("mixed", "13a"),
+        "bleu_lc_signature": bleu_as % ("lc", "13a"),
+        "bleu_intl_signature": bleu_as % ("mixed", "intl"),
+        "chrf_signature": f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|{version}",
+        "ter_signature": (
+            f"nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|{version}"
+        ),
+    }
+
+
+@pytest.mark.parametrize("seed", [None, "none", "7"])
+def test_an_interval_is_sacrebleus_and_knows_no_environment(seed, monkeypatch):
+    hypotheses = [f"Der Hund sieht {n} Katzen ." for n in range(30)]
+    references = [f"Der Hund sieht {n * n} Katzen ." for n in range(30)]
+    monkeypatch.delenv("SACREBLEU_SEED", raising=False)
+    own = sacrebleu.BLEU().corpus_score(hypotheses, [references], n_bootstrap=1_000)
+    if seed:
+        monkeypatch.setenv("SACREBLEU_SEED", seed)
+    interval = plain_scores(hypotheses, references, "de")["bleu_interval"]
+    assert os.environ.get("SACREBLEU_SEED") == seed
+    assert f"± {interval['half_width']:.3f})" in own.format(width=3)
+    assert f"(μ = {interval['mean']:.3f} " in own.format(width=3)
+    assert interval["half_width"] > 1
+
+
+def test_a_set_too_long_for_memory_has_no_interval(monkeypatch):
+    monkeypatch.setattr(bleu, "LONGEST", 1)
+    scores = plain_scores(HYPOTHESES, REFERENCES, "de")
+    assert scores["bleu_interval"] is None
+    assert scores["bleu"] == corpus_scores(HYPOTHESES, REFERENCES)["bleu"]
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenizer"),
+    [("de", "13a"), ("zh", "zh"), ("zh_CN", "zh"), ("ja", "char"), ("ko", "char")],
+)
+def test_languages_without_spaces_are_not_one_word_a_line(language, tokenizer):
+    scores = plain_scores(["我们看见一只猫。"], ["我们看见一条狗。"], language)
+    assert f"tok:{tokenizer}|" in scores["signature"]
+    assert (scores["bleu"] > 30) == (tokenizer != "13a")
+    assert (scores["ter"] < 50) == (tokenizer != "13a")
+
+
+def multi_bleu(hypotheses, references):
+    """BLEU of tokenised lines as multi-bleu.perl defines it, with one reference."""
+    correct, total = Counter(), Counter()
+    lengths = [0, 0]
+    for sides in zip(hypotheses, references, strict=True):
+        words = [side.split() for side in sides]
+        for n in range(1, 5):
+            mine, theirs = (
+                Counter(tuple(w[i : i + n]) for i in range(len(w) - n + 1))
+                for w in words
+            )
+            total[n] += sum(mine.values())
+            correct[n] += sum(min(c, theirs[gram]) for gram, c in mine.items())
+        lengths = [a + len(w) for a, w in zip(lengths, words, strict=True)]
+    if not all(correct[n] for n in range(1, 5)):
+        return 0.0
+    mean = sum(math.log(correct[n] / total[n]) for n in range(1, 5)) / 4
+    return 100 * math.exp(mean + min(0.0, 1 - lengths[1] / lengths[0]))
+
+
+@given(PAIRS, st.sampled_from([("en", "de"), ("en", "fr"), ("de", "en")]))
+@settings(deadline=None, max_examples=60)
+def test_the_papers_bleu_is_multi_bleu_of_tokenised_text(pairs, ways):
+    source, target = ways
+    sides = [list(side) for side in zip(*pairs, strict=True)]
+    before = [list(side) for side in sides]
+    scores = _quick_paper_scores(*sides, target, source)
+    assert sides == before
+    split = ways == ("en", "de")
+    hypotheses, references = (paper_tokenized(s, target, split) for s in sides)
+    assert scores["bleu_paper"] == pytest.approx(multi_bleu(hypotheses, references))
+    backwards = [side[::-1] for side in sides]
+    assert _quick_paper_scores(*backwards, target, source) == scores
+
+
+def _quick_paper_scores(*arguments):
+    """Without the bootstrap."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bleu, "LONGEST", 0)
+        return paper_scores(*arguments)
+
+
+@given(st.lists(LINES, min_size=1, max_size=4))
+@settings(deadline=None, max_examples=30)
+def test_a_reference_is_its_own_best_translation(lines):
+    lines = [f"{line} eins zwei drei vier" for line in lines]
+    assert _quick_paper_scores(lines, lines, "de", "en")["bleu_paper"] == (
+        pytest.approx(100)
+    )
+    assert tokenized_scores(lines, lines, "de")["bleu_lc_tok"] == pytest.approx(100)
+    scores = corpus_scores(lines, lines)
+    assert (scores["bleu"], scores["chrf"]) == pytest.approx((100, 100))
+
+
+def test_the_papers_bleu_is_not_smoothed():
+    sides = ["Der Hund sieht die Katze."], ["Der Hund sah eine Katze."]
+    assert paper_scores(*sides, "de", "en")["bleu_paper"] == 0
+    assert corpus_scores(*sides)["bleu"] > 0
+
+
+@pytest.mark.parametrize(
+    ("line", "split"),
+    [
+        ("rich-text format", "rich ##AT##-##AT## text format"),
+        ("ab-cd-ef", "ab ##AT##-##AT## cd ##AT##-##AT## ef"),
+        ("a-b-c", "a ##AT##-##AT## b-c"),  # matches do not overlap
+        ("x - y", "x - y"),
+        ("-a", "-a"),
+        ("a-", "a-"),
+        ("a--b", "a ##AT##-##AT## -b"),
+        ("a---b", "a ##AT##-##AT## --b"),
+        ("über-über", "über ##AT##-##AT## über"),
+        ("a\u00a0-\u00a0b", "a\u00a0 ##AT##-##AT## \u00a0b"),  # bytes, to Perl
+        ("1–2", "1–2"),
+    ],
+)
+def test_compounds_are_split_as_perl_does(line, split):
+    assert split_compounds(line) == split
+
+
+def test_only_german_from_english_is_split_and_the_signature_tells():
+    # Whole words hide what their parts would show.
+    sides = (
+        ["das rot-weiße Haus am See ist leer"],
+        ["das blau-weiße Haus am See ist leer"],
+    )
+    german, french, back = (
+        paper_scores(*sides, target, source)
+        for source, target in (("en", "de"), ("en", "fr"), ("fr", "de"))
+    )
+    assert german["bleu_paper"] > french["bleu_paper"] > 0
+    assert back["bleu_paper"] == french["bleu_paper"]
+    end = "punctuation+moses-de-escaped+compounds-split:sacremoses-"
+    assert end in german["bleu_paper_signature"]
+    assert "punctuation+moses-fr-escaped:sacremoses-" in french["bleu_paper_signature"]
+    assert "|tok:none|smooth:none|" in german["bleu_paper_signature"]
+
+
+def test_the_paper_keeps_case_and_replaces_punctuation():
+    line = ["Der Hund sagt：”Nein”，Dr. Rot-Weiß."]
+    assert paper_tokenized(line, "de", split=True) == [
+        "Der Hund sagt : &quot; Nein &quot; , Dr. Rot ##AT##-##AT## Weiß ."
+    ]
+    assert paper_tokenized(line, "de", split=False)[0].endswith("Dr. Rot-Weiß .")
 
 
 def test_the_older_protocol_lowers_and_tokenises_both_sides():
@@ -39,8 +220,21 @@ def test_the_language_decides_where_a_full_stop_is_of_the_word():
     ]
 
 
-@pytest.mark.parametrize("score", [corpus_scores, tokenized_scores])
-def test_a_line_too_few_is_an_error(score):
-    more = ("de",) if score is tokenized_scores else ()
+@pytest.mark.parametrize(
+    ("score", "more"),
+    [
+        (corpus_scores, ()),
+        (plain_scores, ("de",)),
+        (tokenized_scores, ("de",)),
+        (paper_scores, ("de", "en")),
+    ],
+)
+def test_a_line_too_few_is_an_error(score, more):
     with pytest.raises(ValueError, match="1 hypotheses, 2 references"):
         score(HYPOTHESES[:1], REFERENCES, *more)
+
+
+def test_every_score_of_plain_text_has_a_signature():
+    scores = plain_scores(HYPOTHESES, REFERENCES, "de")
+    for name in metrics("de"):
+        assert scores["signature" if name == "bleu" else f"{name}_signature"]

@@ -200,7 +200,7 @@ class Trial:
         average, best = (Translator.load(workdir, n) for n in ("average", "best"))
         state = arrays_of(workdir / "checkpoints" / "state" / "12")
         end = {name: array.tobytes() for name, array in state.items()}
-        end["translations"] = average.translate(self.LINES)
+        end["translations"] = [str(found) for found in average.translate(self.LINES)]
         return end, {"average": [*average.steps], "best": [*best.steps]}
 
     def run(self, kind: str, name: str, damage: Damage, random: Random) -> Case:

@@ -25,11 +25,11 @@ files.seal = seal
 """
 TELLS_OF_EVALUATION = """
 from t2t_jax.decoding.translator import Translator
-hypotheses = Translator.hypotheses
+translate = Translator.translate
 def told(*arguments, **options):
     say("evaluating")
-    return hypotheses(*arguments, **options)
-Translator.hypotheses = told
+    return translate(*arguments, **options)
+Translator.translate = told
 """
 
 

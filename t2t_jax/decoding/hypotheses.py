@@ -1,0 +1,125 @@
+"""What every search deals in: hypotheses, their scores, and what may come next.
+
+Pure, and knows no model. Shape suffixes: b batch, n beam rows or hypotheses, t target,
+v vocabulary.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+# (cache, token_bn int32, position int32 scalar) -> (logits_bnv, cache)
+Step = Callable[[Any, Array, Array], tuple[Array, Any]]
+
+
+class Hypotheses(NamedTuple):
+    """The best hypotheses of every sentence, best first, ended before unended.
+
+    A place for which no hypothesis exists (fewer can be made than were asked for) has
+    length 0, score and log_prob -inf, ended False and tokens all PAD. Log-probabilities
+    are natural logarithms of the model's own distribution over the whole vocabulary.
+    """
+
+    tokens_bnt: Array  # int32 [batch, nbest, max_length]: no BOS, EOS if ended, PAD
+    score_bn: Array  # float32: log_prob / PENALTIES[penalty](length, alpha)
+    log_prob_bn: Array  # float32: sum over the hypothesis's tokens, EOS included
+    length_bn: Array  # int32: in tokens, EOS included
+    ended_bn: Array  # bool; False: reached its limit without EOS
+
+
+def length_penalty(length, alpha: float):
+    """((5 + length) / 6) ** alpha, Wu et al. 2016, equation 14; alpha 0 is none.
+
+    `length` is a number or an array (NumPy or JAX), in tokens, EOS included.
+    """
+    return ((5 + length) / 6) ** alpha
+
+
+# What a log-probability is divided by to be a score, of the length in tokens, EOS
+# included, and of `alpha`. Each grows with length or stays: stopping relies on it.
+PENALTIES = {
+    "gnmt": length_penalty,
+    "length": lambda length, alpha: length**alpha,  # alpha 1: the mean per token
+    "none": lambda length, alpha: length**0,
+}
+
+
+def inverse_penalties(max_length: int, alpha: float, penalty: str) -> Array:
+    """float32 [max_length + 1]: what the log-probability of each length is times.
+
+    A table made once in float64. A power or a division on the device may round
+    differently from place to place (XLA turns some divisions into products), and
+    stopping is sound only if no score can rise above its bound.
+    """
+    length_t = np.arange(max_length + 1, dtype=np.float64)
+    length_t[0] = 1  # nothing has length 0
+    return jnp.asarray(1 / PENALTIES[penalty](length_t, alpha), jnp.float32)
+
+
+def extensions(logits_bnv: Array, log_prob_bn: Array, banned: tuple[int, ...]):
+    """Log-probabilities of all one-token extensions, -inf where there is none."""
+    allowed_v = np.ones(logits_bnv.shape[2], bool)
+    allowed_v[list(banned)] = False
+    # A row without a hypothesis is masked, not added to: the model may say NaN of it.
+    allowed_bnv = allowed_v & (log_prob_bn != -jnp.inf)[:, :, None]
+    next_bnv = jax.nn.log_softmax(logits_bnv.astype(jnp.float32))
+    return jnp.where(allowed_bnv, log_prob_bn[:, :, None] + next_bnv, -jnp.inf)
+
+
+def rows_of(leaf: Array, index_bn: Array) -> Array:
+    """Rows `index_bn` of axis 1, each sentence its own."""
+    index = index_bn.reshape(index_bn.shape + (1,) * (leaf.ndim - 2))
+    return jnp.take_along_axis(leaf, index, axis=1, mode="promise_in_bounds")
+
+
+def check_arguments(cache, limit_b, max_length, beam, alpha, penalty, bos, eos, pad):
+    """Raises ValueError for what no search takes."""
+    if max_length < 1:
+        raise ValueError(f"max_length is {max_length}; it must be at least 1 token.")
+    if beam < 1:
+        raise ValueError(f"beam is {beam}; it must be at least 1 (1 is greedy search).")
+    if penalty not in PENALTIES:
+        raise ValueError(
+            f"penalty is {penalty!r}; it must be one of {', '.join(PENALTIES)}."
+        )
+    if not (math.isfinite(alpha) and alpha >= 0):
+        raise ValueError(
+            f"alpha is {alpha}; it must be at least 0 (0 is no length penalty): early "
+            "stopping is only right for a penalty that does not fall with length."
+        )
+    if eos in (bos, pad):
+        raise ValueError(
+            f"eos is {eos}, bos {bos} and pad {pad}; eos must differ from both, since "
+            "bos and pad are never generated and no hypothesis could end."
+        )
+    if limit_b.ndim != 1:
+        raise ValueError(
+            f"limit_b has shape {limit_b.shape}; it must be [batch], one limit in "
+            "tokens a sentence."
+        )
+    for path, leaf in jax.tree_util.tree_leaves_with_path(cache):
+        if jnp.shape(leaf)[:2] != (limit_b.shape[0], beam):
+            raise ValueError(
+                f"cache{jax.tree_util.keystr(path)} has shape {jnp.shape(leaf)}; every "
+                f"leaf must begin with [batch, beam] = [{limit_b.shape[0]}, {beam}]. "
+                "What does not differ between hypotheses belongs in step's closure."
+            )
+
+
+def check_logits(logits_bnv, rows, bos, eos, pad):
+    """Raises ValueError for logits that do not fit the search."""
+    if logits_bnv.ndim != 3 or logits_bnv.shape[:2] != rows:
+        raise ValueError(
+            f"step gave logits of shape {logits_bnv.shape}; they must be [batch, beam, "
+            f"vocabulary] with [batch, beam] = {list(rows)}."
+        )
+    if not all(0 <= token < logits_bnv.shape[2] for token in (bos, eos, pad)):
+        raise ValueError(
+            f"bos is {bos}, eos {eos} and pad {pad}, but step gave logits for a "
+            f"vocabulary of {logits_bnv.shape[2]}: token ids must be within it."
+        )

@@ -1,0 +1,138 @@
+"""A translator in a terminal: type a sentence, see its translation."""
+
+import contextlib
+import time
+
+from t2t_jax.decoding.results import Translation
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.errors import UserError, nearest
+
+HELP = """\
+Type a sentence. Of the last one:
+  :nbest N      the N best translations
+  :sample N     N translations drawn at random
+  :align        which words belong together
+  :score TEXT   how probable TEXT is as its translation
+  :prefix TEXT  the best translation that begins with TEXT
+For those to come:
+  :beam N       width of the search
+:help, :quit"""
+
+
+class Prompt:
+    """Answers what is typed, a line at a time.
+
+    Args:
+      options: for `translator.translate`.
+    """
+
+    def __init__(self, translator: Translator, options: dict):
+        self._translator = translator
+        self._options = options
+        self._last: Translation | None = None
+        self._commands = {
+            "nbest": self._nbest,
+            "sample": self._sample,
+            "align": self._align,
+            "score": self._score,
+            "prefix": self._prefix,
+            "beam": self._beam,
+            "help": lambda _: HELP,
+        }
+
+    def run(self) -> None:
+        """Reads until the end of input, or `:quit`."""
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401  (editing and history of `input`)
+        data = self._translator.config.data
+        print(f"{data.source} -> {data.target}. {self._beam('')} :help tells more.")
+        while True:
+            try:
+                line = input(f"{data.source}> ")
+            except EOFError:
+                return print()
+            except KeyboardInterrupt:  # leaves the line, not the program
+                print()
+                continue
+            if line.strip() in (":quit", ":q"):
+                return None
+            try:
+                print(self.answer(line))
+            except UserError as e:
+                print(f"error: {e}")
+            except KeyboardInterrupt:
+                print("stopped")
+
+    def answer(self, line: str) -> str:
+        """What is said to a line."""
+        if not line.strip():
+            return HELP if self._last is None else ""
+        if not line.startswith(":"):
+            began = time.monotonic()
+            self._last = self._translator.translate([line], **self._options)[0]
+            seconds = time.monotonic() - began
+            if len(self._last.hypotheses) > 1:
+                return _listed(self._last)
+            return (
+                f"{self._last.text}\n    score {self._last.score:.3f}, {seconds:.1f} s"
+            )
+        name, _, rest = line[1:].strip().partition(" ")
+        if name not in self._commands:
+            raise UserError(f":{name} is no command{nearest(name, self._commands)}")
+        if self._last is None and name not in ("beam", "help"):
+            raise UserError(f":{name} is of a sentence; type one first")
+        return self._commands[name](rest.strip())
+
+    def _nbest(self, rest: str) -> str:
+        nbest = _number(rest, 4)
+        width = max(
+            nbest, self._options.get("beam") or self._translator.config.decode.beam
+        )
+        options = {**self._options, "nbest": nbest, "beam": width}
+        return _listed(self._translator.translate([self._last.source], **options)[0])
+
+    def _sample(self, rest: str) -> str:
+        samples = _number(rest, 4)
+        return _listed(
+            self._translator.sample(
+                [self._last.source], samples=samples, seed=time.time_ns() % (1 << 32)
+            )[0]
+        )
+
+    def _align(self, rest: str) -> str:
+        pair = self._last.source, self._last
+        source, target = self._last.source.split(), self._last.text.split()
+        links = self._translator.align([pair])[0].links
+        return "\n".join(f"    {target[j]}  <-  {source[i]}" for i, j in links)
+
+    def _score(self, rest: str) -> str:
+        if not rest:
+            raise UserError("write the translation after :score")
+        score = self._translator.score([(self._last.source, rest)])[0]
+        pieces = zip(score.pieces, score.log_probs, strict=True)
+        told = "  ".join(f"{piece} {log_prob:.2f}" for piece, log_prob in pieces)
+        return f"    score {score.score:.3f}, log_prob {score.log_prob:.3f}\n    {told}"
+
+    def _prefix(self, rest: str) -> str:
+        options = {**self._options, "prefix": rest}
+        return _listed(self._translator.translate([self._last.source], **options)[0])
+
+    def _beam(self, rest: str) -> str:
+        if rest:
+            self._options["beam"] = _number(rest, 0)
+        return f"Beam {self._width()}."
+
+    def _width(self) -> int:
+        return self._options.get("beam") or self._translator.config.decode.beam
+
+
+def _number(text: str, default: int) -> int:
+    if not text:
+        return default
+    if not text.isdecimal() or int(text) < 1:
+        raise UserError(f"{text!r} is no number of translations; want 1 or more")
+    return int(text)
+
+
+def _listed(translation: Translation) -> str:
+    return "\n".join(f"    {h.score:8.3f}  {h.text}" for h in translation.hypotheses)

@@ -1,0 +1,131 @@
+"""Lines and pairs of lines -> ids, as models read them, with what is cut told."""
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from t2t_jax.config import Config
+from t2t_jax.data.cleaning import visible
+from t2t_jax.data.vocab import Vocabulary
+from t2t_jax.decoding.results import Hypothesis, Translation
+from t2t_jax.errors import UserError
+from t2t_jax.model.transformer import Model, Parameters
+
+log = logging.getLogger("t2t_jax")
+
+
+class Member(NamedTuple):
+    """One trained model: of a translator, or of an ensemble.
+
+    Attributes:
+      parameters: of one checkpoint, or the average of several.
+      steps: the training steps that were averaged.
+    """
+
+    config: Config
+    model: Model
+    parameters: Parameters
+    steps: tuple[int, ...]
+
+    def parameters_sha256(self) -> str:
+        """Tells parameters apart."""
+        digest = hashlib.sha256()
+        for leaf in jax.tree.leaves(self.parameters):
+            digest.update(np.asarray(leaf).tobytes())
+        return digest.hexdigest()
+
+
+class Source(NamedTuple):
+    """A line's pieces and the end; none if nothing of it is visible.
+
+    `cut` counts the pieces at its end that were too many.
+    """
+
+    ids: list[int]
+    cut: int
+
+
+class Reader:
+    """Reads lines for the models of a translator.
+
+    Args:
+      first_line: the number of the first line, in warnings.
+      warn: whether to warn, through the logger `t2t_jax`.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        members: Sequence[Member],
+        first_line: int = 1,
+        warn: bool = True,
+    ):
+        self._vocabulary = vocabulary
+        self._longest, self._why = min(_longest(member.config) for member in members)
+        self._first = first_line
+        self.tell = log.warning if warn else log.debug
+
+    def sources(self, lines: Sequence[str], skipped: int = 0) -> list[Source]:
+        """Each line's pieces, cut (with a warning) where they are too many.
+
+        `skipped` lines came before these.
+        """
+        check_lines(lines)
+        eos, sources = self._vocabulary.eos, []
+        encoded = zip(lines, self._vocabulary.encode(lines), strict=True)
+        for number, (line, ids) in enumerate(encoded, self._first + skipped):
+            if not visible(line):
+                sources.append(Source([], 0))
+                continue
+            cut = max(0, len(ids) - (self._longest - 1))
+            if cut:
+                self.tell(
+                    "line %d has %d pieces; only the first %d are translated (%s)",
+                    *(number, len(ids), self._longest - 1, self._why),
+                )
+            sources.append(Source([*ids[: len(ids) - cut], eos], cut))
+        return sources
+
+    def pairs(self, pairs: Sequence[tuple]) -> list[tuple[list[int], list[int]]]:
+        """(source ids, target ids) of each pair, both with their ends.
+
+        A target is a text, or what was translated, whose own pieces are taken.
+        """
+        for pair in pairs:
+            if isinstance(pair, str) or len(pair) != 2:
+                raise UserError(f"{pair!r} is no pair; want (source, target)")
+        eos = self._vocabulary.eos
+        sources = self.sources([str(source) for source, _ in pairs])
+        targets = [target for _, target in pairs]
+        encoded = self._vocabulary.encode([str(t) for t in targets], end=True)
+        for row, target in enumerate(targets):
+            best = target.best if isinstance(target, Translation) else target
+            if isinstance(best, Hypothesis) and best.tokens:
+                encoded[row] = [*best.tokens]
+        coded = [source.ids or [eos] for source in sources]
+        return list(zip(coded, encoded, strict=True))
+
+
+def _longest(config: Config) -> tuple[int, str]:
+    """How many pieces of a line are read, with its end; and what says so."""
+    longest = config.decode.max_source
+    if config.model.positions == "learned":  # a bucket and what it may grow to
+        places = config.model.max_positions
+        room = places - config.decode.extra_length
+        room = 1 << max(3, room.bit_length() - 1)
+        if room < longest:
+            return room, f"config.model.max_positions={places}"
+    return longest, f"config.decode.max_source={longest}"
+
+
+def check_lines(lines) -> None:
+    """Raises UserError for what is no list of lines."""
+    if isinstance(lines, str):
+        raise UserError("translate takes a list of lines; got one string: put it in []")
+    for line in lines:
+        if not isinstance(line, str):
+            raise UserError(f"{line!r} is no line of text; want strings")

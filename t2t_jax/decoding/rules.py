@@ -1,0 +1,54 @@
+"""What an output must begin with, must hold and must not hold, as arrays for search.
+
+A phrase is looked for by an automaton that reads tokens (`decoding/phrases.py` makes
+them); those of a batch lie one after the other in one table of states. Shape suffixes:
+b batch, n hypotheses, c phrases, t target, s states, v vocabulary.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+
+class Rules(NamedTuple):
+    """The rules of every sentence of a batch.
+
+    Attributes:
+      prefix_bt: int32 [batch, max_length], the first tokens; -1 where it is free.
+      start_bc: int32, the states in which a sentence's phrases begin. A sentence with
+        fewer phrases than others has states that nothing changes.
+      next_sv: int32, the state after a token.
+      refused_sv: bool, a token that says what must not be said, or that ends the
+        output while a required phrase is missing.
+      closer_sv: bool, a token that comes closer to a required phrase; of no states if
+        no phrase is required.
+      distance_s: int32, the least number of tokens to a required phrase; 0 once said.
+    """
+
+    prefix_bt: Array
+    start_bc: Array
+    next_sv: Array
+    refused_sv: Array
+    closer_sv: Array
+    distance_s: Array
+
+
+def start_states(rules: Rules | None, batch: int, rows: int) -> Array:
+    """[b, n, c], the states before the first token; no column without rules."""
+    if rules is None:
+        return jnp.zeros((batch, rows, 0), jnp.int32)
+    return jnp.repeat(rules.start_bc[:, None], rows, axis=1)
+
+
+def allowed(rules: Rules, state_bnc: Array, position: Array) -> Array:
+    """bool [b, n, v]: the tokens that may come at `position`."""
+    allowed_bnv = ~jnp.any(rules.refused_sv[state_bnc], axis=2)
+    forced_b11 = rules.prefix_bt[:, position, None, None]
+    tokens_v = jnp.arange(allowed_bnv.shape[2])
+    return allowed_bnv & ((forced_b11 < 0) | (tokens_v == forced_b11))
+
+
+def advanced(rules: Rules, state_bnc: Array, token_bn: Array) -> Array:
+    """The states after one more token of each hypothesis."""
+    return rules.next_sv[state_bnc, token_bn[:, :, None]]

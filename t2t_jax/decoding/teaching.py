@@ -1,0 +1,173 @@
+"""Teacher forcing: the probability of a given target, and where attention looks at it.
+
+Shape suffixes: b batch rows, s source, t target, l layers, h heads, i and j words.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import jax
+import numpy as np
+
+from t2t_jax.data.vocab import Vocabulary
+from t2t_jax.decoding import passes
+from t2t_jax.decoding.blocks import blocks, filled, rows_of
+from t2t_jax.decoding.hypotheses import PENALTIES
+from t2t_jax.decoding.reading import Member
+from t2t_jax.decoding.results import Alignment, AttentionMaps, Score
+from t2t_jax.errors import UserError
+from t2t_jax.model.attention import Seen
+
+Pairs = Sequence[tuple[list[int], list[int]]]  # source ids, target ids; ends included
+
+
+def score(
+    vocabulary: Vocabulary,
+    members: Sequence[Member],
+    pairs: Pairs,
+    alpha: float,
+    penalty: str,
+) -> list[Score]:
+    """The log-probability of each token of each target."""
+    scores: list[Score | None] = [None] * len(pairs)
+    for rows, batch in _batches(vocabulary, members, pairs):
+        log_prob_bt = jax.device_get(
+            passes.forced(
+                tuple(member.parameters for member in members),
+                batch,
+                definitions=tuple(member.model.definition for member in members),
+            )
+        )
+        for row, log_prob_t in zip(rows, log_prob_bt, strict=False):
+            ids = pairs[row][1]
+            log_probs = tuple(log_prob_t[: len(ids)].tolist())
+            divisor = PENALTIES[penalty](len(ids), alpha)
+            scores[row] = Score(
+                _names(vocabulary, ids), log_probs, sum(log_probs) / divisor
+            )
+    return scores
+
+
+def attention(
+    vocabulary: Vocabulary, member: Member, pairs: Pairs
+) -> Iterator[AttentionMaps]:
+    """All attention weights of each pair, in order."""
+    maps: list[AttentionMaps | None] = [None] * len(pairs)
+    for row, seen in _seen(vocabulary, member, pairs):
+        names = (_names(vocabulary, ids) for ids in pairs[row])
+        maps[row] = AttentionMaps(*names, *seen)
+    yield from maps
+
+
+def alignment_layer(layers: int) -> int:
+    """The decoder layer whose attention tells best which words belong together.
+
+    The last but one, as Garg et al. 2019 found of the base model; of one or two layers
+    the last. docs/decoding.md has what was measured.
+    """
+    return layers - 1 if layers <= 2 else layers - 2
+
+
+def align(
+    vocabulary: Vocabulary,
+    members: Sequence[Member],
+    pairs: Pairs,
+    layer: int | None = None,
+) -> list[Alignment]:
+    """For each target word the source word that it looks at most.
+
+    Heads are averaged. A word's pieces count together: of the target the mean, where
+    each is about to be predicted; of the source the sum.
+    """
+    totals: list[np.ndarray | float] = [0.0] * len(pairs)
+    for member in members:
+        layers = member.config.model.layers
+        chosen = alignment_layer(layers) if layer is None else layer
+        if not 0 <= chosen < layers:
+            raise UserError(f"layer={layer}; want one from 0 to {layers - 1}")
+        for row, seen in _seen(vocabulary, member, pairs):
+            totals[row] += seen.cross[chosen].mean(axis=0) / len(members)
+    return [
+        _alignment(vocabulary, weights_ts, *pair)
+        for weights_ts, pair in zip(totals, pairs, strict=True)
+    ]
+
+
+def _alignment(vocabulary: Vocabulary, weights_ts, source, target) -> Alignment:
+    """Words linked by the attention of pieces; row t predicts piece t."""
+    source_words = _words(vocabulary, source[:-1])
+    ended = target[-1:] == [vocabulary.eos]
+    target_words = _words(vocabulary, target[:-1] if ended else target)
+    links = []
+    for j in range(max(target_words, default=-1) + 1):
+        rows = [t for t, word in enumerate(target_words) if word == j]
+        if not rows:
+            continue
+        looked_s = weights_ts[rows].mean(axis=0)
+        by_word = np.zeros(max(source_words, default=-1) + 1)
+        for s, word in enumerate(source_words):
+            if word >= 0:
+                by_word[word] += looked_s[s]
+        if len(by_word):
+            links.append((int(by_word.argmax()), j))
+    return Alignment(tuple(links))
+
+
+def _words(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
+    """The number of the word that each piece belongs to; -1 before the first word."""
+    begun = vocabulary.decode([ids[: n + 1] for n in range(len(ids))])
+    return [len(text.split()) - 1 for text in begun]
+
+
+def _seen(
+    vocabulary: Vocabulary, member: Member, pairs: Pairs
+) -> Iterator[tuple[int, Seen]]:
+    """The row of each pair, and its weights [l, h, queries, keys] without padding."""
+    for rows, batch in _batches(vocabulary, [member], pairs):
+        seen = jax.device_get(
+            passes.attended(
+                member.parameters, batch, definition=member.model.definition
+            )
+        )
+        for place, row in enumerate(rows):
+            s, t = map(len, pairs[row])
+            yield (
+                row,
+                Seen(
+                    seen.encoder[place, :, :, :s, :s],
+                    seen.decoder[place, :, :, :t, :t],
+                    seen.cross[place, :, :, :t, :s],
+                ),
+            )
+
+
+def _batches(
+    vocabulary: Vocabulary, members: Sequence[Member], pairs: Pairs
+) -> Iterator[tuple[list[int], dict]]:
+    """Pairs of similar length as batches for the model, of a fixed shape."""
+    decode = members[0].config.decode
+    for rows, bucket in blocks([max(map(len, pair)) for pair in pairs], decode):
+        source, source_segment = filled(
+            [pairs[row][0] for row in rows], rows_of(bucket, decode), bucket
+        )
+        target, target_segment = filled(
+            [pairs[row][1] for row in rows], rows_of(bucket, decode), bucket
+        )
+        target_input = np.roll(target, 1, axis=1)
+        target_input[:, 0] = vocabulary.bos
+        position = np.broadcast_to(np.arange(bucket, dtype=np.int32), source.shape)
+        yield (
+            rows,
+            {
+                "source": source,
+                "source_segment": source_segment,
+                "source_position": position,
+                "target": target,
+                "target_input": target_input,
+                "target_segment": target_segment,
+                "target_position": position,
+            },
+        )
+
+
+def _names(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
+    return tuple(vocabulary.piece(i) for i in ids)

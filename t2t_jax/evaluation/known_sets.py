@@ -1,0 +1,215 @@
+"""Test sets that numbers were published for, and which of ours may stand beside them.
+
+Of a set only hashes are kept here: of its text where we had a copy to make them of,
+else of its first lines.
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A test set as it was scored.
+
+    Attributes:
+      name: of the set, for people.
+      source, target: languages.
+      lines: how many.
+      source_sha256, reference_sha256: of each side, as a file has it.
+      source_first, reference_first: the same of the first line alone.
+      synthetic: a split of the built-in corpus.
+    """
+
+    name: str
+    source: str
+    target: str
+    lines: int
+    source_sha256: str
+    reference_sha256: str
+    source_first: str
+    reference_first: str
+    synthetic: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownSet:
+    """A published test set.
+
+    Attributes:
+      name: found in the names that people give its files.
+      label: what sacreBLEU calls it; empty if it does not have it.
+      lines: how many.
+      first: SHA-256 of the first line and its line feed, by language.
+      whole: SHA-256 of the text, by language, where we know it.
+    """
+
+    name: str
+    label: str
+    lines: int
+    first: dict[str, str]
+    whole: dict[str, str]
+
+    def among(self, text: Text) -> bool:
+        """True if the set has the languages of a text."""
+        return {text.source, text.target} <= self.first.keys()
+
+    def begins(self, text: Text) -> bool:
+        """True if a text has its number of lines and its first lines."""
+        wanted = self.lines, self.first[text.source], self.first[text.target]
+        return wanted == (text.lines, text.source_first, text.reference_first)
+
+    def is_whole(self, text: Text) -> bool:
+        """True if a text is this set to the byte, as far as can be known here."""
+        if not self.whole:
+            return True
+        wanted = self.whole[text.source], self.whole[text.target]
+        return wanted == (text.source_sha256, text.reference_sha256)
+
+
+FULL_DE, FULL_FR, CLEANED, DEV, CAPTIONS = KNOWN = (
+    KnownSet(
+        name="newstest2014",
+        label="wmt14/full",
+        lines=3_003,
+        first={
+            "en": "d7a7045ebf5afcb4634eed95659c436665c1d3b2650cb65a8fac9d7be8e3c5f8",
+            "de": "ef6e155ecbdd7d94e6cf143e5ba1d7335cc4eac490932ca7a8c66a6430077f18",
+        },
+        whole={},
+    ),
+    KnownSet(
+        name="newstest2014",
+        label="wmt14/full",
+        lines=3_003,
+        first={
+            "en": "261d9dfdc73326352f52633c89fe1f4ce7e57e65c02059603a57ab7db251dae8",
+            "fr": "6692679e8422e9d1064916f29558cd9ec810a75a807d15ac67ddc9f2566e7116",
+        },
+        whole={},
+    ),
+    KnownSet(
+        name="newstest2014",
+        label="wmt14",
+        lines=2_737,
+        first={
+            "en": "63595b85179c84e9d8c1e08044ca124645fff7bf0b176bf1beed5771b0b2a56f",
+            "de": "23af2792daadd97683e49b97e0263bd9cd039dd95da03f344782e1c268ad6a16",
+        },
+        whole={},
+    ),
+    KnownSet(
+        name="newstest2013",
+        label="wmt13",
+        lines=3_000,
+        first={
+            "en": "89823c5d510203c3f5f9d90c911393d7478fdb18152271cd9e1eaa7925037744",
+            "de": "ae435753efccc6465c0ee5b8edd41e011d608cb6588ae76bf12e597e01138c87",
+            "fr": "826ccb90580beadedf8392062f46f5f1d9e9e2332e1b2d9da37b04052e494643",
+        },
+        whole={
+            "en": "ace268a1d9724ca76f6d8e5c720ffdc08f01bdce45630ed8b269dc7918e1c16e",
+            "de": "d7ea35ab91ff3709e03ad9cb6bf5b4f2cc775cd2d72efd5254c4aec5e69663ca",
+            "fr": "909b63be5df3eb8c13e1d5967bf3f0adfdb9f6ed5e638c5bffff563ee2ff7f41",
+        },
+    ),
+    KnownSet(
+        name="test_2016_flickr",
+        label="",
+        lines=1_000,
+        first={
+            "en": "c34245b441e11f10f3f555429515ed023dc94b1d8eec069296e36a5c5f998c00",
+            "de": "2ea650f17278633fe8a132ad8601229822b5308062f37538a6e8ddfcc1307045",
+        },
+        whole={
+            "en": "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182",
+            "de": "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16",
+        },
+    ),
+)
+
+
+def compare_with(text: Text, averaged: int) -> str:
+    """One line for people: what these scores may stand beside, what not, and why.
+
+    Args:
+      text: what was scored.
+      averaged: of how many checkpoints the parameters are the average.
+    """
+    among = f"compare only systems scored on {_these(text)} with the same signature"
+    if text.synthetic:
+        return (
+            "synthetic text of the built-in grammar, without published numbers; "
+            "compare only runs of the same split and version, same signature"
+        )
+    sets = [known for known in KNOWN if known.among(text)]
+    for known in sets:
+        if known.begins(text) and known.is_whole(text):
+            how = "text" if known.whole else "number of lines and first lines"
+            return f"{_published(known, text, averaged)} [set known by its {how}]"
+    for known in sets:
+        if known.begins(text):  # and yet its text is another
+            return f"not {known.name} as it is known here: other text; {among}"
+    named = [known for known in sets if known.name in text.name]
+    if not named:
+        return f"no published number is known for this text; {among}"
+    counts = [known.lines for known in named]
+    wrong = (
+        "other text"
+        if text.lines in counts
+        else f"{text.lines:,} lines instead of {' or '.join(f'{n:,}' for n in counts)}"
+    )
+    return f"not {named[0].name}, whatever its name: {wrong}; {among}"
+
+
+def _these(text: Text) -> str:
+    return f"these {text.lines:,} lines (reference sha256 {text.reference_sha256[:12]})"
+
+
+def _published(known: KnownSet, text: Text, averaged: int) -> str:
+    """What is published for a set, in the direction of a text."""
+    direction = text.source, text.target
+    title = f"{known.name} {text.source}-{text.target}, {text.lines:,} lines"
+    sacre = (
+        f"bleu only with sacreBLEU of {known.label} and the same signature"
+        if known.label
+        else "bleu only with sacreBLEU of the same lines and signature"
+    )
+    subwords = "perplexity is per subword: only with the same tokenizer"
+    paper = "Vaswani et al. 2017"
+    if known is FULL_DE and direction == ("en", "de"):
+        told = (
+            f"bleu_paper may stand beside {paper}, Table 2 (base 27.3, big 28.4: "
+            f"tokenized, compounds split); bleu may not, of the same output it is "
+            f"usually 0.7 to 1.5 lower; {sacre}"
+        )
+    elif known is FULL_FR and direction == ("en", "fr"):
+        told = (
+            f"bleu_paper may stand beside {paper}, Table 2 (base 38.1, big 41.8: "
+            "tokenized, nothing split); bleu may not, its tokens are others; "
+            f"{sacre}"
+        )
+    elif known is CLEANED and direction == ("en", "de"):
+        told = (
+            f"the cleaned set: not comparable with {paper}, Table 2, which is of all "
+            f"3,003 lines; {sacre}"
+        )
+    elif known is DEV and direction == ("en", "de") and averaged > 1:
+        told = (
+            f"not comparable with {paper}, Table 3 (base 25.8), where no checkpoints "
+            f"were averaged: here {averaged} are; {sacre}; {subwords}"
+        )
+    elif known is DEV and direction == ("en", "de"):
+        told = (
+            f"bleu_paper may stand beside {paper}, Table 3 (base 25.8, big 26.4: one "
+            f"checkpoint, presumably tokenized as in Table 2); bleu may not; {sacre}; "
+            f"{subwords}"
+        )
+    elif known is CAPTIONS and direction == ("en", "de"):
+        told = (
+            "bleu_lc_tok may stand beside the published 41.02 (lower-cased, tokenized "
+            "BLEU; its reference file is our tokenization of this text line for line, "
+            f"by sacremoses 0.2.0); bleu and bleu_paper may not; {sacre}"
+        )
+    else:
+        told = f"no published number is known for this direction; {sacre}"
+    return f"{title}: {told}"

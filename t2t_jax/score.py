@@ -1,0 +1,80 @@
+"""How probable translations are: `python -m t2t_jax.score --workdir=DIR --test=PREFIX`.
+
+Prints LOG_PROB, PIECES and PERPLEXITY of every pair, with tabs between; with `--tokens`
+an object of JSON that has the log-probability of every piece.
+"""
+
+import json
+import math
+import sys
+
+from absl import flags
+
+from t2t_jax import command
+from t2t_jax.data.corpus import open_corpora
+from t2t_jax.decoding.jobs import chunks
+from t2t_jax.decoding.results import Score
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.errors import UserError
+from t2t_jax.screen import Progress, say
+
+CHUNK = 4_096  # pairs sorted and scored together
+
+
+def define_flags():
+    command.define_workdir_flags(several=True)
+    flags.DEFINE_string(
+        "test",
+        None,
+        "PREFIX of two text files, such as news for news.en and news.de (or .gz), "
+        "seen from here; or tfds:NAME:SPLIT; or grammar:SPLIT; several with commas.",
+        required=True,
+    )
+    flags.DEFINE_boolean("tokens", False, "Print each piece with its log-probability.")
+
+
+def main(_):
+    given = flags.FLAGS
+    translator = Translator.load(
+        command.workdirs_of(given), given.checkpoint, given.dtype
+    )
+    data = translator.config.data
+    corpora = open_corpora(given.test, data.source, data.target)
+    if not corpora:
+        raise UserError(f"--test={given.test!r} names no test set; want a PREFIX")
+    for corpus in corpora:
+        pairs = pieces = 0
+        log_prob = 0.0
+        with Progress(f"scoring {corpus.name}", "pairs") as progress:
+            for chunk in chunks(corpus.pairs(), CHUNK):
+                scores = translator.score(chunk, first_line=pairs + 1)
+                for number, score in enumerate(scores, pairs + 1):
+                    print(_json(number, score) if given.tokens else _row(score))
+                sys.stdout.flush()
+                pairs += len(chunk)
+                pieces += sum(len(score.pieces) for score in scores)
+                log_prob += math.fsum(score.log_prob for score in scores)
+                progress.add(len(chunk))
+        say(
+            f"{corpus.name}: {pairs:,} pairs, {pieces:,} pieces, log_prob "
+            f"{log_prob:.2f}, perplexity {math.exp(min(-log_prob / pieces, 700)):.3f} "
+            "per piece, ends of sentences included"
+        )
+
+
+def _row(score: Score) -> str:
+    return f"{score.log_prob:.6f}\t{len(score.pieces)}\t{score.perplexity:.4f}"
+
+
+def _json(number: int, score: Score) -> str:
+    row = {
+        "line": number,
+        "log_prob": score.log_prob,
+        "pieces": score.pieces,
+        "log_probs": score.log_probs,
+    }
+    return json.dumps(row, ensure_ascii=False)
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags)

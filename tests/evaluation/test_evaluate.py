@@ -1,0 +1,89 @@
+"""What the command tells: JSON on one side, people on the other."""
+
+import json
+import shutil
+import types
+
+import pytest
+
+from t2t_jax import UserError, evaluate, main
+from t2t_jax.data.corpus import open_corpus
+from t2t_jax.evaluation import bleu
+from tests.small_run import contents
+
+
+@pytest.fixture
+def run(trained, text, tmp_path, monkeypatch, capsys):
+    """Runs the command, but for its flags, on a finished workdir."""
+    workdir = shutil.copytree(trained[0], tmp_path / "work")
+
+    def run(**flags):
+        given = {"workdir": workdir, "checkpoint": None, "baseline": None}
+        given |= {"test": f"{text}/test"} | flags
+        monkeypatch.setattr(evaluate.flags, "FLAGS", types.SimpleNamespace(**given))
+        evaluate.main([])
+        told = capsys.readouterr()
+        return json.loads(told.out), told.err.splitlines()
+
+    return run
+
+
+def test_numbers_stand_side_by_side_with_what_they_are(run, trained):
+    scores, told = run()
+    assert scores == json.loads(json.dumps(trained[1]["test"])) | {
+        "set": scores["set"]  # a place is written as seen from where one is
+    }
+    assert told[0].startswith("test, 10 lines, perplexity")
+    for line, name in zip(told[1:6], evaluate.TOLD, strict=True):
+        assert line.split()[:2] == [name, f"{scores[name]:.2f}"]
+        key = "signature" if name == "bleu" else f"{name}_signature"
+        assert line.endswith(scores[key])
+    half = scores["bleu_paper_interval"]["half_width"]
+    assert f" ± {half:.2f} " in told[2]
+    assert told[-1] == f"test: {scores['compare_with']}"
+
+
+def test_a_baseline_is_compared_with_and_changes_no_score(run, text, tmp_path):
+    alone, _ = run()
+    before = contents(tmp_path / "work")
+    references = (text / "test.de").read_text()
+    (tmp_path / "other.de").write_text(references)
+    scores, told = run(baseline=str(tmp_path / "other.de"))
+    found = scores.pop("against_baseline")
+    assert scores == alone
+    assert contents(tmp_path / "work") == before
+    assert found["bleu"]["score"] == pytest.approx(alone["bleu"])
+    assert found["bleu"]["baseline_score"] == pytest.approx(100)
+    assert found["bleu"]["p_value"] < 0.05
+    wanted = f"{alone['bleu']:.2f} against 100.00: {alone['bleu'] - 100:+.2f}, p = 0.0"
+    assert [line for line in told if wanted in line]
+
+
+def test_a_baseline_is_looked_at_before_anything_is_translated(run, tmp_path):
+    before = contents(tmp_path / "work")
+    with pytest.raises(UserError, match="is not a file"):
+        run(baseline=str(tmp_path / "none.de"), checkpoint="last")
+    with pytest.raises(UserError, match="names 0 files for 1 test sets"):
+        run(baseline="", checkpoint="last")
+    assert contents(tmp_path / "work") == before
+
+
+def test_a_row_of_the_table_names_every_protocol(text):
+    corpus = open_corpus("test", "en", "de", str(text))
+    names = ("bleu", "bleu_paper", "bleu_lc_tok", "chrf")
+    score = {name: 11.0 * (n + 1) for n, name in enumerate(names)}
+    row = main._table_row(corpus, score | {"lines": 3_003, "perplexity": 4.2})
+    assert row == (
+        "test          3,003 lines   BLEU  11.0   bleu_paper  22.0   "
+        "bleu_lc_tok  33.0   chrF  44.0   perplexity 4.200"
+    )
+    assert len(row) <= 110
+    synthetic = main._table_row(
+        open_corpus("grammar:test", "de", "en"), score | {"lines": 500, "perplexity": 2}
+    )
+    assert "bleu_paper" not in synthetic
+
+
+def test_what_people_are_told_is_scored(trained):
+    assert set(evaluate.TOLD) <= set(trained[1]["test"])
+    assert set(bleu.metrics("de")) <= set(trained[1]["test"])

@@ -1,0 +1,138 @@
+"""What is told beside a score: text, code, machine."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from t2t_jax import Translator
+from t2t_jax.data.corpus import open_corpus
+from t2t_jax.errors import UserError
+from t2t_jax.evaluation import passport, scores
+from t2t_jax.evaluation.passport import code, hashed
+from t2t_jax.evaluation.scores import comparisons, read_translations, score_set
+from t2t_jax.files import read_checked_json
+
+
+def test_a_score_has_its_passport(trained, text):
+    workdir, by_set = trained
+    stored = read_checked_json(workdir / "scores/test.json")
+    assert stored == by_set["test"]
+    names = ("bleu", "bleu_lc", "bleu_intl", "chrf", "ter", "bleu_paper", "bleu_lc_tok")
+    for name in names:
+        assert stored["signature" if name == "bleu" else f"{name}_signature"]
+    for name in ("bleu", "chrf", "ter", "bleu_paper"):
+        assert set(stored[f"{name}_interval"]) == {"mean", "half_width"}
+    for side, language in (("source", "en"), ("reference", "de")):
+        content = (text / f"test.{language}").read_bytes()
+        assert stored[f"{side}_sha256"] == hashlib.sha256(content).hexdigest()
+    assert (stored["name"], stored["direction"]) == ("test", "en-de")
+    assert stored["config"] == json.loads(json.dumps(stored["config"]))
+    assert stored["config"]["model"]["width"] == 32
+    assert stored["bootstrap"] == {"samples": 1_000, "seed": 12345}
+    assert set(stored["versions"]) == {"t2t_jax", *passport.PACKAGES}
+    assert sum(stored["machine"]["device_kinds"].values()) == 8
+    assert stored["compare_with"].startswith("no published number is known")
+
+
+def test_another_commit_or_machine_scores_nothing_anew(
+    trained, text, tmp_path, monkeypatch
+):
+    workdir = shutil.copytree(trained[0], tmp_path / "work")
+    monkeypatch.setattr(passport, "code", lambda: {"commit": "another"})
+    monkeypatch.setattr(passport, "machine", lambda: {"processor": "another"})
+    corpus = open_corpus("test", "en", "de", str(text))
+    translator = Translator.load(workdir)
+    assert score_set(translator, corpus, workdir) == trained[1]["test"]
+    assert not (workdir / "scores/test.1.json").exists()
+    monkeypatch.setattr(scores, "LAYOUT", 3)
+    found = score_set(translator, corpus, workdir)
+    assert found["code"] == {"commit": "another"}
+    assert (workdir / "scores/test.1.json").exists()
+
+
+def test_translations_of_a_score_are_those_that_were_scored(trained, text, tmp_path):
+    workdir = shutil.copytree(trained[0], tmp_path / "work")
+    corpus = open_corpus("test", "en", "de", str(text))
+    lines = read_translations(trained[1]["test"], corpus, workdir, "de")
+    assert lines == Translator.load(workdir).translate([s for s, _ in corpus.pairs()])
+    file = workdir / "translations/test.de"
+    for damage in (lambda: file.write_text("other\n"), file.unlink):
+        damage()
+        with pytest.raises(UserError, match="is not what was just scored"):
+            read_translations(trained[1]["test"], corpus, workdir, "de")
+
+
+def test_a_line_that_sets_share_is_told_once():
+    lines = {"a": "same", "b": "other", "c": "same"}
+    told = comparisons({name: {"compare_with": line} for name, line in lines.items()})
+    assert told == ["a, c: same", "b: other"]
+
+
+def test_a_hash_is_that_of_a_plain_file(tmp_path):
+    lines = ["eins", "", "z\u2028wei"]
+    (tmp_path / "side.de").write_bytes("".join(f"{x}\n" for x in lines).encode())
+    done = subprocess.run(
+        ["sha256sum", tmp_path / "side.de"], capture_output=True, text=True, check=True
+    )
+    assert hashed(lines) == done.stdout.split()[0]
+
+
+def git(folder, *arguments):
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    done = subprocess.run(
+        ["git", *who, *arguments], cwd=folder, check=True, capture_output=True
+    )
+    return done.stdout.decode().strip()
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A git repository with a package in it."""
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    (tmp_path / "repository/package").mkdir(parents=True)
+    (tmp_path / "repository/package/file.py").write_text("x = 1\n")
+    git(tmp_path / "repository", "init", "-q")
+    git(tmp_path / "repository", "add", ".")
+    git(tmp_path / "repository", "commit", "-qm", "first")
+    return tmp_path / "repository"
+
+
+UNKNOWN = {"commit": None, "uncommitted_changes": None}
+NEEDS_GIT = pytest.mark.skipif(not shutil.which("git"), reason="there is no git")
+
+
+@NEEDS_GIT
+def test_the_commit_is_that_of_the_folder_not_of_where_one_is(checkout, monkeypatch):
+    commit = git(checkout, "rev-parse", "HEAD")
+    monkeypatch.chdir("/")
+    clean = {"commit": commit, "uncommitted_changes": False}
+    assert code(checkout / "package") == clean
+    (checkout / "package/note.txt").write_text("not of the code")
+    assert code(checkout / "package") == clean
+    (checkout / "package/file.py").write_text("x = 2\n")
+    assert code(checkout / "package") == clean | {"uncommitted_changes": True}
+
+
+@NEEDS_GIT
+def test_what_is_installed_has_no_commit(checkout, tmp_path, monkeypatch):
+    installed = checkout / "venv/site-packages/package"
+    shutil.copytree(checkout / "package", installed)
+    assert code(installed) == UNKNOWN
+    monkeypatch.chdir(checkout)
+    monkeypatch.setenv("GIT_DIR", str(checkout / ".git"))  # as inside a hook
+    (tmp_path / "elsewhere").mkdir()
+    assert code(tmp_path / "elsewhere") == UNKNOWN
+    assert code(checkout / "package")["commit"]
+
+
+@NEEDS_GIT
+def test_without_git_nothing_is_told(checkout, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert code(checkout / "package") == UNKNOWN
+    assert code(Path("/nowhere")) == UNKNOWN

@@ -1,0 +1,128 @@
+"""Two systems on the same lines."""
+
+import random
+
+import numpy as np
+import pytest
+import sacrebleu
+
+from t2t_jax.data.corpus import open_corpora
+from t2t_jax.errors import UserError
+from t2t_jax.evaluation.significance import paired, read_baselines
+
+WORDS = ["der", "die", "Hund", "Katze", "sieht", "geht", "rot", "blau", "heute", "nie"]
+
+
+@pytest.fixture(scope="module")
+def systems():
+    """References, a good system and one with more mistakes."""
+    draw = random.Random(3)
+    references = [" ".join(draw.choices(WORDS, k=9)) for _ in range(120)]
+
+    def with_mistakes(rate):
+        return [
+            " ".join(
+                draw.choice(WORDS) if draw.random() < rate else word
+                for word in line.split()
+            )
+            for line in references
+        ]
+
+    return references, with_mistakes(0.2), with_mistakes(0.4)
+
+
+def test_a_system_much_worse_is_told_from_one(systems):
+    references, good, bad = systems
+    found = paired(good, bad, references, "de")
+    assert set(found) == {"bleu", "chrf", "ter"}
+    for name, sign in (("bleu", 1), ("chrf", 1), ("ter", -1)):
+        it = found[name]
+        assert it["p_value"] < 0.01
+        assert it["difference"] == it["score"] - it["baseline_score"]
+        assert it["difference"] * sign > 0
+        assert "bs:1000|seed:12345" in it["signature"]
+    assert found["bleu"]["score"] == sacrebleu.corpus_bleu(good, [references]).score
+    theirs = sacrebleu.corpus_bleu(bad, [references]).score
+    assert found["bleu"]["baseline_score"] == theirs
+    back = paired(bad, good, references, "de")["bleu"]
+    assert back["difference"] == -found["bleu"]["difference"]
+    assert back["interval"] == found["bleu"]["baseline_interval"]
+
+
+def test_a_difference_by_chance_is_called_one(systems):
+    references, good, bad = systems
+    both = (good[:60] + bad[60:], bad[:60] + good[60:])
+    assert paired(*both, references, "de")["bleu"]["p_value"] > 0.1
+    same = paired(good, list(good), references, "de")["bleu"]
+    assert (same["difference"], same["p_value"]) == (0, 1)
+
+
+def test_p_is_that_of_a_bootstrap_written_out(systems):
+    """Koehn 2004, as Moses has it: TER is edits over words, so its samples are sums."""
+    references, good, bad = systems
+    both = (good[:60] + bad[60:], bad[:60] + good[60:])
+    ter = sacrebleu.TER()
+    edits_sl = [
+        [
+            ter.sentence_score(line, [reference]).num_edits
+            for line, reference in zip(side, references, strict=True)
+        ]
+        for side in both
+    ]
+    draws = np.random.default_rng(1).integers(120, size=(4_000, 120))
+    length = 9 * len(references)
+    ter_sd = [100 * np.array(edits)[draws].sum(1) / length for edits in edits_sl]
+    difference_d = np.abs(ter_sd[0] - ter_sd[1])
+    observed = 100 * abs(sum(edits_sl[0]) - sum(edits_sl[1])) / length
+    chance = np.mean(difference_d - difference_d.mean() > observed)
+    found = paired(*both, references, "de")["ter"]
+    assert abs(found["difference"]) == pytest.approx(observed)
+    assert found["p_value"] == pytest.approx(chance, abs=0.04)
+    assert 0.02 < chance < 0.98
+
+
+def test_environments_and_lines_that_do_not_fit(systems, monkeypatch):
+    references, good, bad = systems
+    wanted = paired(good, bad, references, "de")
+    monkeypatch.setenv("SACREBLEU_SEED", "4")
+    assert paired(good, bad, references, "de") == wanted
+    with pytest.raises(ValueError, match="120 hypotheses, 119 of the baseline"):
+        paired(good, bad[1:], references, "de")
+
+
+@pytest.fixture
+def corpora(tmp_path):
+    for name, lines in (("one", 3), ("two", 2)):
+        for language in ("en", "de"):
+            (tmp_path / f"{name}.{language}").write_text("a b\n" * lines)
+    return open_corpora(f"{tmp_path}/one,{tmp_path}/two", "en", "de")
+
+
+def test_baselines_are_read_in_the_order_of_the_sets(corpora, tmp_path):
+    (tmp_path / "a.txt").write_text("x\n\u2028\nz\n")
+    (tmp_path / "b.txt").write_text("v\nw\n")
+    found = read_baselines(f"{tmp_path}/a.txt, {tmp_path}/b.txt", corpora)
+    assert found == [["x", "\u2028", "z"], ["v", "w"]]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"x\ny\n", r"base.txt has 2 lines, but .*one has 3; want a translation"),
+        (b"x\n\xff\nz\n", "base.txt, line 2: byte 1"),
+        (None, "base.txt is not a file; want the translations of one"),
+    ],
+)
+def test_baselines_that_do_not_fit_are_told(corpora, tmp_path, content, told):
+    file = tmp_path / "base.txt"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(UserError, match=told):
+        read_baselines(str(file), corpora[:1])
+
+
+def test_there_is_a_baseline_for_each_set(corpora):
+    with pytest.raises(UserError, match=r"1 files for 2 test sets \(one, two\)"):
+        read_baselines("base.txt", corpora)
+    with pytest.raises(UserError, match="0 files for 2"):
+        read_baselines("", corpora)
