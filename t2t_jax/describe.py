@@ -50,6 +50,7 @@ PAPER = {
     "train.save_every": ("5.2, 6.1: 10 minutes", 1_500, 600),
     "decode.beam": ("6.1", 4, 4),
     "decode.alpha": ("6.1", 0.6, 0.6),
+    "decode.penalty": ("6.1", "gnmt", "gnmt"),
     "decode.extra_length": ("6.1", 50, 50),
     "decode.average": ("6.1", 5, 20),
 }

@@ -53,7 +53,7 @@ def define_flags():
 def main(_):
     given = flags.FLAGS
     translator = Translator.load(given.workdir, given.checkpoint, given.dtype)
-    search = {name: given[name].value for name in ("beam", "alpha", "penalty", "stop")}
+    search = {name: getattr(given, name) for name in ("beam", "alpha", "penalty", "stop")}
     translator = translator.with_options(
         **{name: value for name, value in search.items() if value is not None}
     )

@@ -158,14 +158,14 @@ class Translator:
         return other
 
     def made_from(self) -> dict:
-        """What translations depend on, but for lines and the options of a search."""
+        """What translations depend on, but for lines and options that are given."""
         decode = self.config.decode
+        names = "beam", "alpha", "penalty", "stop", "extra_length", "max_source"
         return {
             "checkpoints": [[*member.steps] for member in self.members],
             "parameters_sha256": [m.parameters_sha256() for m in self.members],
             "dtype": [compute_dtype(m.config.model).name for m in self.members],
-            "extra_length": decode.extra_length,
-            "max_source": decode.max_source,
+            "decode": {name: getattr(decode, name) for name in names},
         }
 
     def translate(

@@ -18,7 +18,8 @@ def run(trained, text, tmp_path, monkeypatch, capsys):
     workdir = shutil.copytree(trained[0], tmp_path / "work")
 
     def run(**flags):
-        given = {"workdir": workdir, "checkpoint": None, "baseline": None}
+        names = ("checkpoint", "baseline", "dtype", "beam", "alpha", "penalty", "stop")
+        given = dict.fromkeys(names) | {"workdir": workdir}
         given |= {"test": f"{text}/test"} | flags
         monkeypatch.setattr(evaluate.flags, "FLAGS", types.SimpleNamespace(**given))
         evaluate.main([])

@@ -59,7 +59,8 @@ def test_translations_of_a_score_are_those_that_were_scored(trained, text, tmp_p
     workdir = shutil.copytree(trained[0], tmp_path / "work")
     corpus = open_corpus("test", "en", "de", str(text))
     lines = read_translations(trained[1]["test"], corpus, workdir, "de")
-    assert lines == Translator.load(workdir).translate([s for s, _ in corpus.pairs()])
+    found = Translator.load(workdir).translate([s for s, _ in corpus.pairs()])
+    assert lines == [str(translation) for translation in found]
     file = workdir / "translations/test.de"
     for damage in (lambda: file.write_text("other\n"), file.unlink):
         damage()
