@@ -21,6 +21,7 @@ from t2t_jax.evaluation.scores import (
 from t2t_jax.evaluation.significance import COMPARED, paired, read_baselines
 from t2t_jax.screen import say, waiting
 
+SEARCH = "beam", "alpha", "penalty", "stop"
 # What is told to people: the name of a score, and what it is.
 TOLD = {
     "bleu": "sacreBLEU of plain text",
@@ -53,7 +54,9 @@ def define_flags():
 def main(_):
     given = flags.FLAGS
     translator = Translator.load(given.workdir, given.checkpoint, given.dtype)
-    search = {name: getattr(given, name) for name in ("beam", "alpha", "penalty", "stop")}
+    search = {
+        name: getattr(given, name) for name in ("beam", "alpha", "penalty", "stop")
+    }
     translator = translator.with_options(
         **{name: value for name, value in search.items() if value is not None}
     )

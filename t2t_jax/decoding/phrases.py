@@ -6,7 +6,8 @@ expression `\\b`: "Hund" is not in "Hunde". Upper and lower case differ.
 
 Which of a character's bytes make it a letter is not known until the last one. Where
 bytes stand in for a character, a phrase that must not be said counts as said, and one
-that must be said does not, so that either promise holds.
+that must be said does not, so that either promise holds. (U+2581 is looked for as
+`data/vocab.py` spells it, and is not told from U+F8FE U+F8FD, of private use.)
 
 Shape suffixes: c phrases, s states, v vocabulary.
 """

@@ -41,12 +41,31 @@ def start_states(rules: Rules | None, batch: int, rows: int) -> Array:
     return jnp.repeat(rules.start_bc[:, None], rows, axis=1)
 
 
-def allowed(rules: Rules, state_bnc: Array, position: Array) -> Array:
+def allowed(
+    rules: Rules, state_bnc: Array, position: Array, limit_b: Array, eos: int
+) -> Array:
     """bool [b, n, v]: the tokens that may come at `position`."""
-    allowed_bnv = ~jnp.any(rules.refused_sv[state_bnc], axis=2)
+    # The last token ends the text too: what must not be said may end there.
+    says_s = rules.refused_sv[:, eos] & (rules.distance_s == 0)
+    last_b111 = (position + 1 >= limit_b)[:, None, None, None]
+    refused_bncv = rules.refused_sv[state_bnc]
+    refused_bncv |= last_b111 & says_s[rules.next_sv[state_bnc]]
+    allowed_bnv = ~jnp.any(refused_bncv, axis=2)
     forced_b11 = rules.prefix_bt[:, position, None, None]
     tokens_v = jnp.arange(allowed_bnv.shape[2])
     return allowed_bnv & ((forced_b11 < 0) | (tokens_v == forced_b11))
+
+
+def missing(rules: Rules, state_bnc: Array) -> Array:
+    """int32 [b, n]: less, the fewer phrases are missing and the nearer the nearest is.
+
+    Always some token makes it less. That is not so of the sum of their distances, as
+    what comes closer to one may lose the beginning of another.
+    """
+    distance_bnc = rules.distance_s[state_bnc]
+    far = jnp.max(rules.distance_s) + 1
+    nearest_bn = jnp.min(distance_bnc, axis=2, where=distance_bnc > 0, initial=far)
+    return jnp.sum(distance_bnc > 0, axis=2) * far + nearest_bn
 
 
 def advanced(rules: Rules, state_bnc: Array, token_bn: Array) -> Array:

@@ -41,13 +41,16 @@ def sample(
 ) -> Hypotheses:
     """Draws hypotheses token by token, in the order of their keys.
 
+    Where the rules leave nothing to draw there is no hypothesis (see `Hypotheses`).
+
     Args:
       step, cache, limit_b, max_length, alpha, penalty, rules, bos, eos, pad: as for
         `beam_search`, with n hypotheses in the place of the beam. Score and log_prob
         are of the model's whole distribution, not of what is drawn from.
       key_bn: a `jax.random` key for each hypothesis.
       temperature: logits are divided by it; above 0, static.
-      top_k: draw from the k most probable tokens; 0 is all of them, static.
+      top_k: draw from the k most probable tokens, of equal ones the lower ids; 0 is
+        all of them, static.
       top_p: then from the fewest that have this share of the probability that is left
         (the nucleus, Holtzman et al. 2020); above 0 and at most 1, static.
 
@@ -55,11 +58,17 @@ def sample(
       ValueError: an argument is out of its range.
     """
     limit_b = jnp.asarray(limit_b, jnp.int32)
+    if key_bn.ndim != 2 or key_bn.shape[:1] != limit_b.shape[:1]:
+        raise ValueError(
+            f"key_bn has shape {key_bn.shape}; it must be [batch, hypotheses] = "
+            f"[{limit_b.size}, ...], one key of `jax.random.key` for each."
+        )
     batch, rows = key_bn.shape
     check_arguments(cache, limit_b, max_length, rows, alpha, penalty, bos, eos, pad)
     check_sampling(temperature, top_k, top_p)
     limit_b = jnp.clip(limit_b, 1, max_length)
     inverse_t = inverse_penalties(max_length, alpha, penalty)
+    rules = jax.tree.map(jnp.asarray, rules)
 
     def running(loop):
         _, _, _, _, drawn = loop
@@ -72,7 +81,7 @@ def sample(
         check_logits(logits_bnv, token_bn.shape, bos, eos, pad)
         next_bnv = extensions(logits_bnv, drawn.log_prob_bn, banned=(bos, pad))
         if rules is not None:
-            allowed_bnv = allowed(rules, state_bnc, position)
+            allowed_bnv = allowed(rules, state_bnc, position, limit_b, eos)
             next_bnv = jnp.where(allowed_bnv, next_bnv, -jnp.inf)
         likely_bnv = _likely(next_bnv / temperature, top_k, top_p)
         at_bn = jax.vmap(jax.vmap(lambda key: jax.random.fold_in(key, position)))(
@@ -112,14 +121,23 @@ def sample(
     )
     token_bn = jnp.full((batch, rows), bos, jnp.int32)
     loop = (jnp.int32(0), cache, token_bn, start_states(rules, batch, rows), start)
-    return jax.lax.while_loop(running, advance, loop)[-1]
+    drawn = jax.lax.while_loop(running, advance, loop)[-1]
+    nothing_bn = drawn.log_prob_bn == -jnp.inf
+    return drawn._replace(
+        tokens_bnt=jnp.where(nothing_bn[:, :, None], pad, drawn.tokens_bnt),
+        length_bn=jnp.where(nothing_bn, 0, drawn.length_bn),
+        ended_bn=drawn.ended_bn & ~nothing_bn,
+    )
 
 
 def _likely(log_prob_bnv: Array, top_k: int, top_p: float) -> Array:
     """The log-probabilities that may be drawn; -inf for the others."""
     if 0 < top_k < log_prob_bnv.shape[2]:
-        least_bn1 = jax.lax.top_k(log_prob_bnv, top_k)[0][:, :, -1:]
-        log_prob_bnv = jnp.where(log_prob_bnv >= least_bn1, log_prob_bnv, -jnp.inf)
+        best_bnk, token_bnk = jax.lax.top_k(log_prob_bnv, top_k)
+        nothing_bnv = jnp.full_like(log_prob_bnv, -jnp.inf)
+        log_prob_bnv = jnp.put_along_axis(
+            nothing_bnv, token_bnk, best_bnk, axis=2, inplace=False
+        )
     if top_p < 1:
         p_bnv = jax.nn.softmax(log_prob_bnv)
         sorted_bnv = jnp.sort(p_bnv, axis=2, descending=True)
@@ -127,7 +145,8 @@ def _likely(log_prob_bnv: Array, top_k: int, top_p: float) -> Array:
         # The first is always in; of equal ones all are.
         last_bn1 = jnp.sum(before_bnv < top_p, axis=2, keepdims=True) - 1
         least_bn1 = jnp.take_along_axis(sorted_bnv, last_bn1, axis=2)
-        log_prob_bnv = jnp.where(p_bnv >= least_bn1, log_prob_bnv, -jnp.inf)
+        # NaN, which is not less, stays: a broken model is not hidden.
+        log_prob_bnv = jnp.where(p_bnv < least_bn1, -jnp.inf, log_prob_bnv)
     return log_prob_bnv
 
 

@@ -22,10 +22,12 @@ The rules, which the tests' slow twin follows line by line:
 
 5. Rules (`decoding/rules.py`) take extensions away and leave the log-probabilities of
    the others as they are. Where phrases are required, the beam is dealt out over the
-   hypotheses by how many tokens they still need for them (Post and Vilar 2018): the
-   best extension of each number first, fewest needed first, then the second best of
-   each, and so on. Candidates are the best `beam` extensions, the best of each row, and
-   in each row the best that comes closer to a phrase.
+   hypotheses (as by Post and Vilar 2018) by how many phrases they lack, and by how many
+   tokens are missing to the nearest of them: the best extension of each such group
+   first, those that lack least first, then the second best of each, and so on.
+   Candidates are the best `beam` extensions, the best of each row, and in each row the
+   best that comes closer to each phrase. At the limit, hypotheses that lack no phrase
+   come before those that do.
 
 Which hypotheses are alive does not depend on `nbest` (only how long we look does), so
 with `stop="best"` the best of `nbest` = 4 is the result of `nbest` = 1.
@@ -48,7 +50,7 @@ from t2t_jax.decoding.hypotheses import (
     inverse_penalties,
     rows_of,
 )
-from t2t_jax.decoding.rules import Rules, advanced, allowed, start_states
+from t2t_jax.decoding.rules import Rules, advanced, allowed, missing, start_states
 
 
 class _Sentences(NamedTuple):
@@ -158,6 +160,7 @@ def beam_search(
         raise ValueError(f"stop is {stop!r}; it must be one of {', '.join(STOPS)}.")
     limit_b = jnp.clip(limit_b, 1, max_length)
     inverse_t = inverse_penalties(max_length, alpha, penalty)
+    rules = jax.tree.map(jnp.asarray, rules)
 
     def running(loop):
         _, _, sentences = loop
@@ -170,7 +173,7 @@ def beam_search(
         next_bnv = extensions(logits_bnv, before.log_prob_bn, banned=(bos, pad))
         choose = _best
         if rules is not None:
-            allowed_bnv = allowed(rules, before.state_bnc, position)
+            allowed_bnv = allowed(rules, before.state_bnc, position, limit_b, eos)
             next_bnv = jnp.where(allowed_bnv, next_bnv, -jnp.inf)
             choose = partial(_spread, rules=rules, state_bnc=before.state_bnc)
         parent_bn, token_bn, log_prob_bn = choose(next_bnv)
@@ -206,7 +209,10 @@ def beam_search(
     start = _start(limit_b.shape[0], max_length, beam, nbest, bos, pad, rules)
     loop = (jnp.int32(0), cache, start)
     _, _, sentences = jax.lax.while_loop(running, advance, loop)
-    return _result(sentences, limit_b, inverse_t)
+    lacks_bn = jnp.zeros(sentences.log_prob_bn.shape, bool)
+    if rules is not None:  # of what ends, here by the limit
+        lacks_bn = jnp.any(rules.refused_sv[sentences.state_bnc, eos], axis=2)
+    return _result(sentences, lacks_bn, limit_b, inverse_t)
 
 
 def _best(next_bnv: Array) -> tuple[Array, Array, Array]:
@@ -251,7 +257,7 @@ def _spread(next_bnv: Array, rules: Rules, state_bnc: Array):
     twice_bm = jnp.any(pairs(jnp.equal, place_bm) & there_bmm, axis=2)
     log_prob_bm = jnp.where(twice_bm, -jnp.inf, log_prob_bm)
     after_bmc = advanced(rules, rows_of(state_bnc, parent_bm), token_bm)
-    missing_bm = jnp.sum(rules.distance_s[after_bmc], axis=2)
+    missing_bm = missing(rules, after_bmc)
     before_bmm = pairs(jnp.less, log_prob_bm) | (
         pairs(jnp.equal, log_prob_bm) & earlier_mm
     )
@@ -272,7 +278,9 @@ def _best_finished(kept: Hypotheses, found: Hypotheses) -> Hypotheses:
     return jax.tree.map(lambda leaf: rows_of(leaf, best_bn), both)
 
 
-def _result(sentences: _Sentences, limit_b: Array, inverse_t: Array) -> Hypotheses:
+def _result(
+    sentences: _Sentences, lacks_bn: Array, limit_b: Array, inverse_t: Array
+) -> Hypotheses:
     """The finished hypotheses, and in the places they leave the unended ones."""
     finished, log_prob_bn = sentences.finished, sentences.log_prob_bn
     # Of a sentence that stopped before its limit something may be alive too, but then
@@ -287,7 +295,9 @@ def _result(sentences: _Sentences, limit_b: Array, inverse_t: Array) -> Hypothes
     both = jax.tree.map(
         lambda *leaves: jnp.concatenate(leaves, axis=1), finished, unended
     )
-    rank_bn = jnp.where(both.ended_bn, 0, jnp.where(both.log_prob_bn != -jnp.inf, 1, 2))
+    unended_rank_bn = jnp.where(log_prob_bn != -jnp.inf, 1 + lacks_bn, 3)
+    finished_rank_bn = jnp.where(finished.ended_bn, 0, 3)
+    rank_bn = jnp.concatenate([finished_rank_bn, unended_rank_bn], axis=1)
     order_bn = jnp.argsort(rank_bn, axis=1, stable=True)
     best_bn = order_bn[:, : finished.score_bn.shape[1]]
     return jax.tree.map(lambda leaf: rows_of(leaf, best_bn), both)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
-from t2t_jax.decoding.hypotheses import Hypotheses, length_penalty
+from t2t_jax.decoding.hypotheses import PENALTIES, Hypotheses, length_penalty
 from t2t_jax.decoding.search import beam_search, greedy_search
 
 PAD, BOS, EOS, A, B = 0, 1, 2, 3, 4
@@ -34,6 +34,8 @@ class Options(NamedTuple):
     beam: int = 4
     nbest: int = 1
     alpha: float = 0.6
+    penalty: str = "gnmt"
+    stop: str = "best"
 
 
 OPTIONS = [
@@ -45,6 +47,11 @@ OPTIONS = [
     Options(8, 4, 2, 3.0),
     Options(4, 5, 5, 0.0),
     Options(5, 8, 4, 1.0),
+    Options(6, 3, 2, 1.0, "length"),
+    Options(6, 4, 1, 2.5, "length"),
+    Options(6, 4, 4, 1.0, "none"),
+    Options(6, 4, 1, 0.6, "gnmt", "first"),
+    Options(6, 4, 3, 1.0, "length", "first"),
 ]
 
 
@@ -110,6 +117,8 @@ def search_with(options, step, limit_b):
         beam=options.beam,
         nbest=options.nbest,
         alpha=options.alpha,
+        penalty=options.penalty,
+        stop=options.stop,
         **SPECIAL,
     )
 
@@ -132,9 +141,10 @@ def constant_step(logits_v):
 # The twin
 
 
-def per_penalty(length, alpha, dtype):
+def per_penalty(length, alpha, dtype, penalty="gnmt"):
     """What scores are multiplied by: rounded once, as the table of hypotheses.py is."""
-    return dtype(1 / ((5 + length) / 6) ** alpha)
+    base = {"gnmt": (5 + length) / 6, "length": length, "none": 1}[penalty]
+    return dtype(1 / base**alpha)
 
 
 def slow_search(log_probs, limit, options, dtype, early_stop):
@@ -144,6 +154,9 @@ def slow_search(log_probs, limit, options, dtype, early_stop):
     that decided anything).
     """
     alive, finished, margins = [((), dtype(0))], [], [np.inf]
+    weight = functools.partial(
+        per_penalty, alpha=options.alpha, dtype=dtype, penalty=options.penalty
+    )
 
     def note(values):
         margins.extend(a - b for a, b in itertools.pairwise(values))
@@ -160,11 +173,7 @@ def slow_search(log_probs, limit, options, dtype, early_stop):
         survivors = extensions[: options.beam]
         alive = [survivor for survivor in survivors if survivor[0][-1] != EOS]
         finished += [
-            (
-                dtype(log_prob * per_penalty(length, options.alpha, dtype)),
-                log_prob,
-                tokens,
-            )
+            (dtype(log_prob * weight(length)), log_prob, tokens)
             for tokens, log_prob in survivors
             if tokens[-1] == EOS
         ]
@@ -173,13 +182,15 @@ def slow_search(log_probs, limit, options, dtype, early_stop):
         finished = finished[: options.nbest]
         if not alive:
             break
-        bound = alive[0][1] * per_penalty(limit, options.alpha, dtype)
-        if early_stop and len(finished) == options.nbest and bound <= finished[-1][0]:
+        enough = len(finished) == options.nbest
+        if enough and options.stop == "first":
+            break
+        if enough and early_stop and alive[0][1] * weight(limit) <= finished[-1][0]:
             break
     result = [(*hypothesis, True) for hypothesis in finished]
     if length == limit:
         for tokens, log_prob in alive:
-            score = dtype(log_prob * per_penalty(limit, options.alpha, dtype))
+            score = dtype(log_prob * weight(limit))
             result.append((score, log_prob, tokens, False))
     return result[: options.nbest], length, min(margins)
 
@@ -279,7 +290,16 @@ def count_steps(step, positions):
     return counted
 
 
-@pytest.mark.parametrize("options", [Options(6, 3, 1, 3.0), Options(8, 4, 2, 0.6)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(6, 3, 1, 3.0),
+        Options(8, 4, 2, 0.6),
+        Options(6, 3, 1, 0.6, "length"),
+        Options(6, 3, 3, 1.0, "none"),
+        Options(6, 2, 2, 3.0, "gnmt", "first"),
+    ],
+)
 def test_search_stops_as_soon_as_its_rules_allow(options):
     positions, early = [], 0
 
@@ -305,7 +325,7 @@ def test_search_stops_as_soon_as_its_rules_allow(options):
 # Against exhaustive search
 
 
-def exhaustive(log_probs, limit, vocabulary, alpha):
+def exhaustive(log_probs, limit, vocabulary, alpha, penalty):
     """Every output there is: the ended by score, then the unended by score."""
     letters = [t for t in range(vocabulary) if t not in (PAD, BOS, EOS)]
     outputs = []
@@ -317,21 +337,25 @@ def exhaustive(log_probs, limit, vocabulary, alpha):
     scored = []
     for tokens in outputs:
         log_prob = sum(log_probs(tokens[:t])[tokens[t]] for t in range(len(tokens)))
-        score = log_prob * per_penalty(len(tokens), alpha, float)
+        score = log_prob * per_penalty(len(tokens), alpha, float, penalty)
         scored.append((score, log_prob, tokens, tokens[-1] == EOS))
     return sorted(scored, key=lambda output: (-output[3], -output[0]))
 
 
 @pytest.mark.parametrize("nbest", [1, 32])
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 3.0])
-def test_a_wide_beam_is_exhaustive_search(alpha, nbest):
+@pytest.mark.parametrize(
+    ("alpha", "penalty"),
+    [(0.0, "gnmt"), (0.6, "gnmt"), (3.0, "gnmt")]
+    + [(0.0, "length"), (1.0, "length"), (2.5, "length"), (0.6, "none")],
+)
+def test_a_wide_beam_is_exhaustive_search(alpha, penalty, nbest):
     # Two letters and EOS, 4 tokens at most: 24 extensions, 31 outputs, 1 empty place.
-    options = Options(vocabulary=5, beam=32, nbest=nbest, alpha=alpha)
+    options = Options(5, 32, nbest, alpha, penalty)
     for seed in range(4):
         table = smooth_table(seed, options.vocabulary)
         seed_b, limit_b = np.arange(4, dtype=np.int32), np.array([1, 2, 3, 4], np.int32)
         rows = [
-            exhaustive(table_log_probs(table, s, np.float64), limit, 5, alpha)
+            exhaustive(table_log_probs(table, s, np.float64), limit, 5, alpha, penalty)
             for s, limit in zip(seed_b, limit_b, strict=True)
         ]
         assert [len(row) for row in rows] == [3, 7, 15, 31]
@@ -374,6 +398,91 @@ def test_the_best_one_is_the_first_of_the_best_four(alpha):
         assert_same(one, rows_of(four, np.s_[:, :1]))
 
 
+def finds(hypotheses, b):
+    """The outputs of a sentence, and which of them ended."""
+    found = rows_of(hypotheses, b)
+    pairs = zip(map(tuple, outputs(found)), found.ended_bn.tolist(), strict=True)
+    return [pair for pair in pairs if pair[0]]
+
+
+def test_the_first_found_are_some_that_search_would_find_and_no_better():
+    better = 0
+    for seed in range(20):
+        table = exact_table(seed, 6, grid=[0.25, 8.0][seed % 2])
+        seed_b, limit_b = draw_rows(seed)
+        first = table_search(
+            table, seed_b, limit_b, Options(6, 4, 1, 0.6, "gnmt", "first")
+        )
+        best = table_search(table, seed_b, limit_b, Options(6, 4, 1, 0.6))
+        every = [  # All that end in a beam of 4: none is beaten by 24 others.
+            slow_search(
+                table_log_probs(table, s, np.float32),
+                limit,
+                Options(6, 4, 24, 0.6),
+                np.float32,
+                False,
+            )[0]
+            for s, limit in zip(seed_b, limit_b, strict=True)
+        ]
+        for b in range(BATCH):
+            found = finds(first, b)
+            assert set(found) <= {(tokens, ended) for _, _, tokens, ended in every[b]}
+            assert bool(found) == bool(finds(best, b))
+            if found and found[0][1]:
+                lengths = [len(tokens) for _, _, tokens, ended in every[b] if ended]
+                assert len(found[0][0]) == min(lengths)
+            # An unended one only where none ended.
+            assert first.ended_bn[b, 0] == best.ended_bn[b, 0]
+            assert first.score_bn[b, 0] <= best.score_bn[b, 0]
+            better += bool(first.score_bn[b, 0] < best.score_bn[b, 0])
+    assert better > 3  # They do differ.
+
+
+def test_penalties():
+    assert set(PENALTIES) == {"gnmt", "length", "none"}
+    length_t = np.array([1, 2, 4, 8], np.float64)
+    np.testing.assert_allclose(PENALTIES["length"](length_t, 1.0), length_t)
+    np.testing.assert_allclose(PENALTIES["length"](length_t, 0.5), length_t**0.5)
+    for alpha in (0.0, 0.6, 5.0):
+        np.testing.assert_array_equal(PENALTIES["none"](length_t, alpha), 1)
+        for penalty in PENALTIES.values():  # What early stopping relies on.
+            assert (np.diff(penalty(length_t, alpha)) >= 0).all()
+    for name in PENALTIES:
+        np.testing.assert_array_equal(PENALTIES[name](length_t, 0.0), 1)
+
+
+def test_a_penalty_chooses_between_short_and_long():
+    # EOS at once costs 2, A EOS 2.86: for a mean it is 1.43 per token.
+    first_v = [1 - 0.7 - np.exp(-2), 1e-30, np.exp(-2), 0.7, 1e-30]
+    then_v = [1 - 0.5 - np.exp(-2.5), 1e-30, np.exp(-2.5), 0.5, 1e-30]
+    logits = np.log([first_v, then_v])
+    log_prob = {1: -2.0, 2: np.log(0.7) - 2.5}
+
+    def step(cache, token_bn, position):
+        logits_v = jnp.where(position == 0, logits[0], logits[1])
+        return jnp.broadcast_to(logits_v, (*token_bn.shape, 5)), cache
+
+    for penalty, alpha, expected in [
+        ("none", 1.0, [EOS]),
+        ("gnmt", 1.0, [EOS]),
+        ("length", 0.0, [EOS]),
+        ("length", 1.0, [A, EOS]),
+    ]:
+        found = beam_search(
+            step,
+            None,
+            np.array([2]),
+            max_length=2,
+            alpha=alpha,
+            penalty=penalty,
+            **SPECIAL,
+        )
+        found = rows_of(found, 0)
+        assert outputs(found) == [expected]
+        score = log_prob[len(expected)] / PENALTIES[penalty](len(expected), alpha)
+        np.testing.assert_allclose(found.score_bn[0], score, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     "make", [functools.partial(exact_table, grid=2.0), smooth_table]
 )
@@ -404,8 +513,8 @@ def test_a_sentence_alone_is_the_sentence_in_a_batch():
 
 
 def test_results_are_well_formed():
-    for seed in range(10):
-        options = OPTIONS[seed % len(OPTIONS)]
+    for seed in range(len(OPTIONS)):
+        options = OPTIONS[seed]
         table = smooth_table(seed, options.vocabulary)
         seed_b, limit_b = draw_rows(seed)
         found = jax.tree.map(np.asarray, table_search(table, seed_b, limit_b, options))
@@ -417,7 +526,8 @@ def test_results_are_well_formed():
                 assert EOS not in tokens_t[: length - 1]
                 assert (tokens_t[length - 1] == EOS) == found.ended_bn[b, n]
                 assert found.ended_bn[b, n] or length == limit_b[b]
-                expected = found.log_prob_bn[b, n] / ((5 + length) / 6) ** options.alpha
+                weight = per_penalty(length, options.alpha, float, options.penalty)
+                expected = found.log_prob_bn[b, n] * weight
                 np.testing.assert_allclose(found.score_bn[b, n], expected, rtol=1e-6)
         assert (np.diff(found.ended_bn.astype(int), axis=1) <= 0).all()
 
@@ -603,6 +713,11 @@ def test_length_penalty():
         ({"max_length": 0}, "max_length is 0"),
         ({"alpha": -0.1}, "alpha is -0.1"),
         ({"alpha": float("nan")}, "alpha is nan"),
+        (
+            {"penalty": "mean"},
+            "penalty is 'mean'; it must be one of gnmt, length, none",
+        ),
+        ({"stop": "early"}, "stop is 'early'; it must be one of best, first"),
         ({"eos": PAD}, "eos must differ"),
         ({"eos": BOS}, "eos must differ"),
         ({"eos": 5}, "vocabulary of 5"),

@@ -1,0 +1,486 @@
+"""Automata over tokens, held against regular expressions over text.
+
+However tokens split a text, what an automaton finds in them is what the regular
+expression finds in the text; where bytes stand in for a character that makes a word
+begin or end, it may differ, in one direction only.
+"""
+
+import functools
+import io
+import re
+
+import hypothesis
+import numpy as np
+import pytest
+import sentencepiece
+from hypothesis import strategies as st
+
+from t2t_jax.data import vocab
+from t2t_jax.decoding import phrases as phrases_module
+from t2t_jax.decoding.phrases import Phrases
+from t2t_jax.errors import UserError
+
+TEXT = [
+    f"Der {a} {b} sieht den {b}, und „die {b}“ geht (2 km) nach Köln."
+    for a in ("alte", "junge", "große")
+    for b in ("Hund", "Hunde", "Hündin", "Katze")
+]
+PLAIN = [
+    f"The {a} {b} sees  the {b}." for a in ("old", "young") for b in ("cat", "dog")
+]
+
+PHRASES = [
+    "Hund",
+    "der Hund",
+    "der der Hund",
+    "d",
+    "ü",
+    "Köln",
+    "große Hündin",
+    "„die Hunde“",
+    "“",
+    ",",
+    "(2 km)",
+    "2",
+    "ab",
+    "aab",
+    "a, a",
+    "a_b",
+    "😀",
+    "e\u0301",
+    "▁",
+    "a▁b",
+    "日本",
+    "cat.",
+    "the cat",
+    "<x>",
+    "ß",
+    "Ähre",
+]
+# Parts of texts: the phrases, what they nearly are, and what stands around words.
+PARTS = [
+    *PHRASES,
+    *("der", "Hunde", "Hun", "Hündin", "a", "b", "aa", "Ä", "ö", "_", "é", "e", "km"),
+    *(" ", " ", " ", "  ", ".", ",", "-", "„", "\u2581", "\x00", "\t", "\xa0", "x"),
+]
+texts = st.lists(st.sampled_from(PARTS) | st.text(max_size=2), max_size=8).map("".join)
+# U+F8FE and U+F8FD spell U+2581; a text with them is not told from one with that.
+texts = texts.filter(lambda text: not re.search("[\n\uf8fd\uf8fe]", text))
+phrases = st.sampled_from(PHRASES)
+around = st.tuples(phrases, texts, texts).map(
+    lambda p: (p[0], "".join((p[1], p[0], p[2])))
+)
+pairs = st.tuples(phrases, texts) | around
+
+
+@functools.cache
+def vocabulary(name):
+    train = {
+        "words": lambda: vocab.train(TEXT * 5, 380),
+        "symbols": lambda: vocab.train([*TEXT * 5, "<x> a"], 360, ["<x>", "Hun", "ü"]),
+        "few": lambda: vocab.train(PLAIN * 10, 310),
+    }
+    return vocab.Vocabulary(train[name]())
+
+
+@functools.cache
+def makes(name):
+    return Phrases(vocabulary(name))
+
+
+@functools.cache
+def spellings(name):
+    """The ordinary pieces by what they spell."""
+    made = vocabulary(name)
+    found = {}
+    for token in range(len(made)):
+        spelling = made.spelling(token)
+        if spelling and not made._processor.is_unknown(token):
+            found[spelling] = token
+    return found
+
+
+NAMES = ["words", "symbols", "few"]
+
+
+def in_text(phrase, text):
+    """The specification, as whole words."""
+    word = [bool(re.match(r"\w", phrase[0])), bool(re.match(r"\w", phrase[-1]))]
+    before, after = r"(?<!\w)" * word[0], r"(?!\w)" * word[1]
+    return bool(re.search(before + re.escape(phrase) + after, text))
+
+
+def as_bytes(name, text):
+    pieces = spellings(name)
+    return [pieces[bytes([byte])] for byte in text.encode()]
+
+
+def split_at_random(name, text, draw, whole):
+    """Tokens that spell a text, none of them as the tokenizer would choose it.
+
+    Args:
+      whole: characters that have a piece are never spelled in bytes.
+    """
+    made, pieces = vocabulary(name), spellings(name)
+    spelled = " " + made.spelled(text)
+    tokens, place = [], 0
+    while place < len(spelled):
+        ends = range(place + 1, min(len(spelled), place + 12) + 1)
+        found = [end for end in ends if spelled[place:end] in pieces]
+        first = place == 0  # A byte would be a space of the text.
+        if found and (first or whole or draw.random() < 0.8):
+            end = int(draw.choice(found))
+            tokens.append(pieces[spelled[place:end]])
+        else:
+            end = place + 1
+            tokens += as_bytes(name, spelled[place])
+        place = end
+    return tokens
+
+
+def check(name, phrase, text, tokens):
+    """The promises, whatever the bytes; and both exactly where there are none."""
+    made = vocabulary(name)
+    assert made.decode([tokens]) == [text]
+    ended = [*tokens, made.eos]
+    wanted = in_text(phrase, text)
+    forbidden = makes(name).forbidden((phrase,)).finds(ended)
+    required = makes(name).required(phrase).finds(ended)
+    assert forbidden >= wanted
+    assert required <= wanted
+    # Bytes of a character say too little only beside a phrase.
+    odd = [
+        isinstance(made.spelling(t), bytes) and made.spelling(t)[0] > 127
+        for t in tokens
+    ]
+    if not any(odd):
+        assert forbidden == required == wanted
+
+
+def examples(count):
+    return hypothesis.settings(max_examples=count, deadline=None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@examples(120)
+@hypothesis.given(pair=pairs, seed=st.integers(0, 2**32))
+def test_an_automaton_finds_what_the_regular_expression_finds(name, pair, seed):
+    phrase, text = pair
+    draw = np.random.default_rng(seed)
+    own = vocabulary(name).encode([text])[0]
+    for tokens in (
+        own,
+        split_at_random(name, text, draw, whole=True),
+        split_at_random(name, text, draw, whole=False),
+    ):
+        check(name, phrase, text, tokens)
+
+
+few_letters = st.text("ab, ä“", max_size=12)
+small_phrases = st.text("ab, ä“", min_size=1, max_size=4).filter(
+    lambda phrase: phrase == phrase.strip()
+)
+
+
+@pytest.mark.parametrize("name", ["words", "few"])
+@examples(200)
+@hypothesis.given(few_letters, small_phrases, st.integers(0, 2**32))
+def test_phrases_that_overlap_themselves_are_found(name, text, phrase, seed):
+    draw = np.random.default_rng(seed)
+    check(name, phrase, text, split_at_random(name, text, draw, whole=True))
+    check(name, phrase, text, split_at_random(name, text, draw, whole=False))
+
+
+@examples(150)
+@hypothesis.given(
+    text=texts,
+    some=st.lists(st.sampled_from(PHRASES), min_size=2, max_size=5, unique=True),
+)
+def test_one_automaton_forbids_many_phrases(text, some):
+    made = vocabulary("words")
+    tokens = [*made.encode([text])[0], made.eos]
+    found = makes("words").forbidden(tuple(some)).finds(tokens)
+    assert found == any(makes("words").forbidden((p,)).finds(tokens) for p in some)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("phrase", "text", "found"),
+    [
+        ("Hund", "Hund", True),
+        ("Hund", "der Hund.", True),
+        ("Hund", "(Hund)", True),
+        ("Hund", "Hunde", False),
+        ("Hund", "Schäferhund", False),
+        ("Hund", "xHund", False),
+        ("Hund", "_Hund", False),
+        ("Hund", "Hund2", False),
+        ("Hund", "hund", False),
+        ("Hund", "Hunde Hund", True),
+        ("der der Hund", "der der der Hund", True),
+        ("der der Hund", "der der derHund", False),
+        ("der Hund", "der  Hund", False),
+        ("aab", "aaab", False),
+        ("aab", "a aab", True),
+        ("(2 km)", "x(2 km)x", True),
+        ("cat.", "cat.x", True),
+        ("cat.", "xcat.", False),
+        ("d", "d", True),
+        ("d", "dd", False),
+        (",", "a,b", True),
+    ],
+)
+def test_whole_words(name, phrase, text, found):
+    assert in_text(phrase, text) == found
+    made = vocabulary(name)
+    draw = np.random.default_rng(0)
+    splits = [made.encode([text])[0], made.encode([""])[0] + as_bytes(name, text)]
+    splits += [split_at_random(name, text, draw, whole=True) for _ in range(4)]
+    if not text.isascii():
+        splits = splits[:1] * (name != "few")
+    for tokens in splits:
+        ended = [*tokens, made.eos]
+        assert makes(name).required(phrase).finds(ended) == found
+        assert makes(name).forbidden((phrase,)).finds(ended) == found
+
+
+def test_what_is_said_only_at_the_end_needs_the_end():
+    made = vocabulary("words")
+    ids = made.encode(["der Hund"])[0]
+    for automaton in (
+        makes("words").required("Hund"),
+        makes("words").forbidden(("Hund",)),
+    ):
+        assert not automaton.finds(ids)
+        assert automaton.finds([*ids, made.eos])
+        assert automaton.finds(made.encode(["der Hund,"])[0])
+        assert not automaton.finds([*ids, *made.encode(["e"])[0][1:], made.eos])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_character_that_pieces_spell_a_space_with_is_another(name):
+    for phrase, text in [("▁", "a▁b"), ("▁", "a b"), ("a▁b", "a▁b"), ("a b", "a▁b")]:
+        ids = vocabulary(name).encode([text], end=True)[0]
+        assert makes(name).required(phrase).finds(ids) == (phrase in text)
+        assert makes(name).forbidden((phrase,)).finds(ids) == (phrase in text)
+
+
+def test_bytes_of_a_letter_err_on_the_side_of_the_promise():
+    # "few" spells every umlaut and quotation mark in bytes.
+    made = makes("few")
+    encode = functools.partial(vocabulary("few").encode, end=True)
+    for text in ("Hundä", "äHund", "„Hund“", "Hund“", "„Hund"):
+        ids = encode([text])[0]
+        assert made.forbidden(("Hund",)).finds(ids)
+        assert not made.required("Hund").finds(ids)
+    for phrase in ("Hündin", "„Hund“", "ü", "Köln."):
+        for text in (phrase, f"x {phrase}.", f"{phrase} {phrase}"):
+            ids = encode([text])[0]
+            assert made.forbidden((phrase,)).finds(ids)
+            assert made.required(phrase).finds(ids)
+
+
+def test_special_tokens_say_nothing():
+    made = vocabulary("words")
+    automaton = makes("words").required("der Hund")
+    start = [made.bos, made.pad]
+    ids = [i for token in made.encode(["der Hund"])[0] for i in (token, *start)]
+    assert automaton.finds([*start, *ids, made.eos])
+
+
+# Distances
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("phrase", PHRASES)
+def test_search_can_always_come_closer(name, phrase):
+    made, automaton = vocabulary(name), makes(name).required(phrase)
+    distance_s, next_sv = automaton.distance_s, automaton.next_sv
+    assert distance_s[automaton.said] == 0
+    assert (distance_s[: automaton.said] > 0).all()
+    assert (next_sv[automaton.said] == automaton.said).all()
+    after_sv = distance_s[next_sv]
+    assert (after_sv >= distance_s[:, None] - 1).all()
+    # By a token that search may choose: the end only where it says the phrase.
+    usable_sv = np.ones(next_sv.shape, bool)
+    usable_sv[:, [made.pad, made.bos]] = False
+    usable_sv[:, made.eos] = next_sv[:, made.eos] == automaton.said
+    nearest_s = np.where(usable_sv, after_sv, 10**6).min(axis=1)
+    expected_s = np.maximum(distance_s - 1, 0)
+    np.testing.assert_array_equal(nearest_s, expected_s)
+    # Following it says the phrase, in as many tokens as were promised, in text too.
+    state, tokens = 0, []
+    while state != automaton.said:
+        closer = np.flatnonzero(
+            usable_sv[state] & (after_sv[state] < distance_s[state])
+        )
+        tokens.append(int(closer[-1]))
+        state = next_sv[state, tokens[-1]]
+    assert len(tokens) == distance_s[0]
+    assert in_text(phrase, made.decode([tokens])[0])
+
+
+@functools.cache
+def without_bytes():
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(PLAIN * 10),
+        model_writer=model,
+        vocab_size=40,
+        model_type="bpe",
+        pad_id=0,
+        bos_id=1,
+        eos_id=2,
+        unk_id=3,
+        minloglevel=2,
+    )
+    return vocab.Vocabulary(model.getvalue(), "plain.model")
+
+
+def test_what_cannot_be_spelled_cannot_be_required():
+    made = Phrases(without_bytes())
+    for phrase in ("Hündin", "cat!", "日本"):
+        with pytest.raises(UserError, match=f"must='{phrase}': plain.model has no"):
+            made.required(phrase)
+        automaton = made.forbidden((phrase,))
+        assert automaton.distance_s[0] == -1
+        assert not automaton.finds(without_bytes().encode(["the cat"], end=True)[0])
+    automaton = made.required("the cat")
+    assert automaton.finds(without_bytes().encode(["sees the cat."], end=True)[0])
+
+
+# Rules of a batch
+
+
+def run(rules, sentence, tokens):
+    """Whether each token is refused, and the distances at the end, of one sentence."""
+    states, refused = rules.start_bc[sentence], []
+    for token in tokens:
+        refused.append(bool(rules.refused_sv[states, token].any()))
+        states = rules.next_sv[states, token]
+    return refused, rules.distance_s[states].tolist()
+
+
+def test_rules_of_a_batch():
+    made = vocabulary("words")
+    encode = functools.partial(made.encode, end=True)
+    prefix = made.encode(["Der"])[0]
+    rules = makes("words").rules(
+        [prefix, [], []],
+        [["Hund", "der Hund"], [], ["Hund"]],
+        [["Katze", "Köln"], ["Hund"], []],
+        rows=4,
+        max_length=8,
+    )
+    wanted_bt = np.full((4, 8), -1)
+    wanted_bt[0, : len(prefix)] = prefix
+    np.testing.assert_array_equal(rules.prefix_bt, wanted_bt)
+    states = len(rules.next_sv)
+    assert states & (states - 1) == 0
+    assert rules.start_bc.shape == (4, 4)
+    for name in ("next_sv", "refused_sv", "closer_sv"):
+        assert getattr(rules, name).shape == (states, len(made))
+    assert rules.distance_s.shape == (states,)
+    assert 0 <= rules.next_sv.min() <= rules.next_sv.max() < states
+
+    def fate(sentence, line):
+        refused, distances = run(rules, sentence, encode([line])[0])
+        return any(refused), not any(distances)
+
+    assert fate(0, "der Hund") == (False, True)
+    assert fate(0, "ein Hund") == (True, False)
+    assert fate(0, "der Hunde") == (True, False)
+    assert fate(0, "der Hund Katze") == (True, True)
+    assert fate(0, "Köln, der Hund") == (True, True)
+    assert fate(0, "der Hund Kölns") == (False, True)
+    assert fate(1, "Hund") == (True, True)
+    assert fate(1, "Hunde Katze Köln") == (False, True)
+    assert fate(2, "Hund") == (False, True)
+    assert fate(2, "Katze") == (True, False)
+    assert fate(3, "der Hund Katze") == (False, True)
+    # It is the end that is refused while something is missing, and nothing before.
+    assert run(rules, 2, encode(["Katze"])[0])[0][-1:] == [True]
+    assert not any(run(rules, 2, encode(["Katze"])[0])[0][:-1])
+    closer_sv = rules.distance_s[rules.next_sv] < rules.distance_s[:, None]
+    np.testing.assert_array_equal(rules.closer_sv, closer_sv)
+    assert (rules.closer_sv.any(axis=1) == (rules.distance_s > 0)).all()
+
+
+def test_rules_there_are_none_of():
+    assert makes("words").rules([[], []], [[], []], [[], []], 4, 8) is None
+    prefixes = makes("words").rules([[5], []], [[], []], [[], []], 2, 4)
+    assert prefixes.prefix_bt.tolist() == [[5, -1, -1, -1], [-1] * 4]
+    assert prefixes.start_bc.shape == (2, 0)
+    assert not prefixes.closer_sv.size
+    forbidding = makes("words").rules([[]], [[]], [["Hund"]], 1, 4)
+    assert not forbidding.closer_sv.size
+    assert not forbidding.distance_s.any()
+
+
+def test_a_phrase_of_two_sentences_is_in_the_table_once():
+    rules = [
+        makes("words").rules([[]] * n, [["der Hund"]] * n, [["Hund"]] * n, n, 4)
+        for n in (1, 4)
+    ]
+    np.testing.assert_array_equal(rules[0].next_sv, rules[1].next_sv)
+    np.testing.assert_array_equal(
+        rules[0].start_bc.repeat(4, axis=0), rules[1].start_bc
+    )
+    # The same phrase required of one and forbidden to another is not mixed up.
+    both = makes("words").rules([[]] * 2, [["Hund"], []], [[], ["Hund"]], 2, 4)
+    ids = vocabulary("words").encode(["der Hund"], end=True)[0]
+    assert not any(run(both, 0, ids)[0])
+    assert run(both, 1, ids)[0][-1]
+
+
+def test_tables_that_are_too_large_are_refused(monkeypatch):
+    some = tuple(f"Hund{n}" for n in range(20))
+    assert makes("words").forbidden(some).next_sv.size
+    monkeypatch.setattr(phrases_module, "MOST", 1000)
+    with pytest.raises(UserError, match="21 phrases of 1.. characters .* at most 1"):
+        makes("words").forbidden((*some, "Katze"))
+
+
+# What tokens spell
+
+NASTY = [
+    "",
+    " ",
+    "  a",
+    "a  ",
+    "<s>",
+    "</s>",
+    "<pad>",
+    "<unk>",
+    "<0x41>",
+    "▁",
+    "\uf8fe▁",
+]
+NASTY += ["\x00", "\u2028", "\ufeffe\u0301", "😀日本", "<x>Hun<x>", "ü<x> ü", " \t\r x"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@examples(60)
+@hypothesis.given(text=texts | st.sampled_from(NASTY), seed=st.integers(0, 2**32))
+def test_spellings_are_the_text(name, text, seed):
+    made = vocabulary(name)
+    draw = np.random.default_rng(seed)
+    for ids in (
+        made.encode([text], end=True)[0],
+        split_at_random(name, text, draw, whole=False),
+    ):
+        spelled = b"".join(
+            s if isinstance(s, bytes) else s.encode() for s in map(made.spelling, ids)
+        ).decode()
+        assert spelled.removeprefix(" ") == made.spelled(text)
+        assert text == made.decode([ids])[0]
+
+
+def test_special_tokens_spell_nothing():
+    made = vocabulary("symbols")
+    assert [made.spelling(i) for i in (made.pad, made.bos, made.eos)] == ["", "", ""]
+    symbol = made._processor.piece_to_id("<x>")
+    assert made.spelling(symbol) == "<x>"
+    plain = without_bytes()
+    unknown = plain.encode(["ü"])[0][-1]
+    assert plain.spelling(unknown) == plain.decode([[unknown]])[0]

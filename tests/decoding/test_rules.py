@@ -1,0 +1,643 @@
+"""Prefixes, required and forbidden phrases, held against a twin and exhaustive search.
+
+Phrases here are of tokens, and small automata made by hand look for them. Some count as
+said only once what follows is another token or the end, as a word does in text.
+"""
+
+import functools
+import itertools
+import math
+from typing import NamedTuple
+
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import strategies
+
+from t2t_jax.decoding.rules import Rules
+from t2t_jax.decoding.search import beam_search
+from tests.decoding.test_search import (
+    BATCH,
+    BOS,
+    EOS,
+    MAX_LENGTH,
+    PAD,
+    SPECIAL,
+    A,
+    B,
+    as_hypotheses,
+    assert_same,
+    constant_step,
+    count_steps,
+    draw_rows,
+    exact_table,
+    examples,
+    per_penalty,
+    rows_of,
+    seeds,
+    smooth_table,
+    table_cache,
+    table_log_probs,
+    table_step,
+)
+
+C = 5
+VOCABULARY = 6
+LETTERS = (A, B, C)
+ALPHA = 0.6
+
+
+# Rules by hand
+
+
+class Phrase(NamedTuple):
+    """Tokens, and whether another token than the last (or the end) must follow."""
+
+    tokens: tuple[int, ...]
+    whole: bool = False
+
+    def within(self, output):
+        """The specification: whether an output holds it."""
+        size = len(self.tokens)
+        return any(
+            output[i : i + size] == self.tokens
+            and (not self.whole or output[i + size : i + size + 1] != self.tokens[-1:])
+            for i in range(len(output) - size + 1)
+        )
+
+
+class Machine(NamedTuple):
+    """next[state][token], and the least number of tokens to the last state."""
+
+    next: list[list[int]]
+    distance: list[int]
+
+    @property
+    def said(self):
+        return len(self.next) - 1
+
+
+@functools.cache
+def machine(phrase):
+    """Its states are the tokens of it that were read last; the last is "said"."""
+    tokens, whole = phrase
+    size = len(tokens)
+    said = size + whole
+
+    def read(state, token):
+        if state == said:
+            return said
+        if whole and state == size and token != tokens[-1]:
+            return said
+        recent = (*tokens[:state], token)
+        return max(
+            n for n in range(size + 1) if recent[len(recent) - n :] == tokens[:n]
+        )
+
+    table = [[read(s, t) for t in range(VOCABULARY)] for s in range(said + 1)]
+    distance = [math.inf] * said + [0]
+    for _ in table:  # Longest ways first, until none gets shorter.
+        for state in range(said):
+            ways = [table[state][token] for token in LETTERS]
+            ways += [said] * (table[state][EOS] == said)
+            distance[state] = 1 + min(distance[way] for way in ways)
+    return Machine(table, distance)
+
+
+class Wanted(NamedTuple):
+    """The rules of one sentence."""
+
+    prefix: tuple[int, ...] = ()
+    must: tuple[Phrase, ...] = ()
+    must_not: tuple[Phrase, ...] = ()
+
+
+def as_rules(wanted_b, states=64, columns=4):
+    """One shape for all of them: a search is compiled once."""
+    prefix_bt = np.full((len(wanted_b), MAX_LENGTH), -1, np.int32)
+    start_bc = np.zeros((len(wanted_b), columns), np.int32)
+    next_sv = np.zeros((states, VOCABULARY), np.int32)
+    refused_sv = np.zeros((states, VOCABULARY), bool)
+    distance_s = np.zeros(states, np.int32)
+    count = 1
+    places = {}
+    for b, wanted in enumerate(wanted_b):
+        prefix_bt[b, : len(wanted.prefix)] = wanted.prefix
+        phrases = [(p, True) for p in wanted.must] + [
+            (p, False) for p in wanted.must_not
+        ]
+        for c, (phrase, required) in enumerate(phrases):
+            if (phrase, required) not in places:
+                places[phrase, required] = count
+                found = machine(phrase)
+                for state, row in enumerate(found.next):
+                    next_sv[count + state] = np.array(row) + count
+                    for token, after in enumerate(row):
+                        if required:
+                            refused = token == EOS and after != found.said
+                        else:
+                            refused = after == found.said
+                        refused_sv[count + state, token] = refused
+                    distance_s[count + state] = required * found.distance[state]
+                count += len(found.next)
+            start_bc[b, c] = places[phrase, required]
+    closer_sv = distance_s[next_sv] < distance_s[:, None]
+    return Rules(prefix_bt, start_bc, next_sv, refused_sv, closer_sv, distance_s)
+
+
+@functools.partial(jax.jit, static_argnames=("beam", "nbest", "stop"))
+def ruled_search(table, seed_b, limit_b, rules, beam, nbest, stop="best"):
+    return beam_search(
+        table_step(table, seed_b),
+        table_cache(len(limit_b), beam),
+        limit_b,
+        max_length=MAX_LENGTH,
+        beam=beam,
+        nbest=nbest,
+        alpha=ALPHA,
+        stop=stop,
+        rules=rules,
+        **SPECIAL,
+    )
+
+
+# The twin
+
+
+class Path(NamedTuple):
+    """A hypothesis, and where its phrases are."""
+
+    tokens: tuple[int, ...]
+    log_prob: np.floating
+    must: tuple[int, ...]
+    must_not: tuple[int, ...]
+
+
+def read(phrases, states, token):
+    return tuple(
+        machine(p).next[s][token] for p, s in zip(phrases, states, strict=True)
+    )
+
+
+def said(phrases, states):
+    return [machine(p).said == s for p, s in zip(phrases, states, strict=True)]
+
+
+def distances(wanted, path):
+    return [machine(p).distance[s] for p, s in zip(wanted.must, path.must, strict=True)]
+
+
+def holds_all(wanted, path):
+    """Whether it may end here."""
+    return all(said(wanted.must, read(wanted.must, path.must, EOS)))
+
+
+def may_come(wanted, path, token, last):
+    """Whether a token is left to a path by the rules."""
+    place = len(path.tokens)
+    if place < len(wanted.prefix) and token != wanted.prefix[place]:
+        return False
+    after = read(wanted.must_not, path.must_not, token)
+    if any(said(wanted.must_not, after)):
+        return False
+    if last and any(said(wanted.must_not, read(wanted.must_not, after, EOS))):
+        return False
+    return token != EOS or holds_all(wanted, path)
+
+
+def dealt(candidates, beam, lacking):
+    """The beam, dealt out: the best of each bank, then the second best of each."""
+    banks = {}
+    for candidate in candidates:
+        banks.setdefault(lacking(candidate), []).append(candidate)
+    for bank in banks.values():
+        bank.sort(key=lambda path: -path.log_prob)  # Stable.
+    rounds = itertools.zip_longest(*(banks[lack] for lack in sorted(banks)))
+    order = [path for bank in rounds for path in bank if path is not None]
+    return sorted(order[:beam], key=lambda path: -path.log_prob)
+
+
+def slow_ruled_search(log_probs, limit, wanted, beam, nbest, dtype, stop="best"):
+    """One sentence by the rules at the top of search.py: (result, steps taken)."""
+    starts = (0,) * len(wanted.must), (0,) * len(wanted.must_not)
+    alive, finished = [Path((), dtype(0), *starts)], []
+    for length in range(1, limit + 1):
+        rows = [
+            [
+                Path(
+                    (*path.tokens, token),
+                    dtype(path.log_prob + log_prob),
+                    read(wanted.must, path.must, token),
+                    read(wanted.must_not, path.must_not, token),
+                )
+                for token, log_prob in enumerate(log_probs(path.tokens))
+                if token not in (BOS, PAD) and log_prob > -np.inf
+                if may_come(wanted, path, token, length == limit)
+            ]
+            for path in alive
+        ]
+        extensions = sorted(itertools.chain(*rows), key=lambda path: -path.log_prob)
+        candidates = extensions[:beam]
+        for path, row in zip(alive, rows, strict=True):
+            groups = [row]
+            for i, before in enumerate(distances(wanted, path)):
+                groups.append([p for p in row if distances(wanted, p)[i] < before])
+            candidates += [max(g, key=lambda path: path.log_prob) for g in groups if g]
+        candidates = list(dict.fromkeys(candidates))
+
+        def lacking(path):
+            left = [d for d in distances(wanted, path) if d]
+            return len(left), min(left, default=0)
+
+        survivors = dealt(candidates, beam, lacking)
+        alive = [path for path in survivors if path.tokens[-1] != EOS]
+        weight = per_penalty(length, ALPHA, dtype)
+        finished += [
+            (dtype(path.log_prob * weight), path.log_prob, path.tokens)
+            for path in survivors
+            if path.tokens[-1] == EOS
+        ]
+        finished.sort(key=lambda hypothesis: -hypothesis[0])
+        finished = finished[:nbest]
+        if not alive:
+            break
+        enough = len(finished) == nbest
+        bound = dtype(alive[0].log_prob * per_penalty(limit, ALPHA, dtype))
+        if enough and (stop == "first" or bound <= finished[-1][0]):
+            break
+    result = [(*hypothesis, True) for hypothesis in finished]
+    if length == limit:
+        alive.sort(key=lambda path: not holds_all(wanted, path))  # Stable.
+        for path in alive:
+            score = dtype(path.log_prob * per_penalty(limit, ALPHA, dtype))
+            result.append((score, path.log_prob, path.tokens, False))
+    return result[:nbest], length
+
+
+def draw_wanted(seed, most_must=2):
+    """Rules for each sentence of a batch, of every kind, and none for some."""
+    draw = np.random.default_rng(seed)
+
+    def phrase(size):
+        tokens = tuple(draw.choice(LETTERS, size).tolist())
+        return Phrase(tokens, bool(draw.integers(2)))
+
+    wanted_b = []
+    for _ in range(BATCH):
+        prefix = tuple(draw.choice(LETTERS, draw.choice([0, 0, 0, 1, 2])).tolist())
+        must = [phrase(draw.integers(1, 3)) for _ in range(draw.choice(most_must + 1))]
+        must_not = [phrase(draw.integers(1, 4)) for _ in range(draw.choice(2))]
+        wanted_b.append(Wanted(prefix, tuple(must), tuple(must_not)))
+    if draw.integers(2):
+        wanted_b[draw.integers(BATCH)] = Wanted()
+    return wanted_b
+
+
+SHAPES = strategies.sampled_from([(1, 1), (2, 1), (3, 3), (4, 2), (8, 4)])
+grids = strategies.sampled_from([0.25, 2.0, 8.0])
+
+
+@examples(50)
+@hypothesis.given(seeds, grids, SHAPES, strategies.sampled_from(["best", "first"]))
+def test_search_is_its_twin_bit_by_bit(seed, grid, shape, stop):
+    beam, nbest = shape
+    table = exact_table(seed, VOCABULARY, grid)
+    seed_b, limit_b = draw_rows(seed)
+    wanted_b = draw_wanted(seed)
+    rows = [
+        slow_ruled_search(
+            table_log_probs(table, s, np.float32),
+            limit,
+            wanted,
+            beam,
+            nbest,
+            np.float32,
+            stop,
+        )[0]
+        for s, limit, wanted in zip(seed_b, limit_b, wanted_b, strict=True)
+    ]
+    found = ruled_search(
+        table, seed_b, limit_b, as_rules(wanted_b), beam, nbest, stop=stop
+    )
+    assert_same(found, as_hypotheses(rows, nbest))
+
+
+def test_the_machines_are_the_specification():
+    phrases = [
+        Phrase(tokens, whole)
+        for size in (1, 2, 3)
+        for tokens in itertools.product(LETTERS[:2], repeat=size)
+        for whole in (False, True)
+    ]
+    for phrase in phrases:
+        for length in range(6):
+            for output in itertools.product(LETTERS[:2], repeat=length):
+                state = 0
+                for token in (*output, EOS):
+                    state = machine(phrase).next[state][token]
+                found = state == machine(phrase).said
+                assert found == phrase.within((*output, EOS)), (phrase, output)
+
+
+# Against exhaustive search
+
+
+def lawful(wanted, output):
+    """Whether an output, ended or at its limit, keeps the rules."""
+    return (
+        output[: len(wanted.prefix)] == wanted.prefix[: len(output)]
+        and not any(phrase.within(output) for phrase in wanted.must_not)
+        and (output[-1] != EOS or all(phrase.within(output) for phrase in wanted.must))
+    )
+
+
+def exhaustive(log_probs, limit, wanted):
+    """Lawful outputs: ended, then unended that hold what they must, then the others."""
+    outputs = [
+        tokens
+        for length in range(1, limit + 1)
+        for tokens in itertools.product((EOS, *LETTERS), repeat=length)
+        if EOS not in tokens[:-1] and (tokens[-1] == EOS or length == limit)
+        if lawful(wanted, tokens)
+    ]
+    scored = []
+    for tokens in outputs:
+        log_prob = sum(log_probs(tokens[:t])[tokens[t]] for t in range(len(tokens)))
+        score = log_prob * per_penalty(len(tokens), ALPHA, float)
+        lacks = not all(phrase.within(tokens) for phrase in wanted.must)
+        scored.append((score, log_prob, tokens, tokens[-1] == EOS, lacks))
+    scored.sort(key=lambda output: (-output[3], output[4], -output[0]))
+    return [output[:4] for output in scored]
+
+
+@pytest.mark.parametrize("nbest", [1, 16])
+def test_a_wide_beam_is_exhaustive_search_among_lawful_outputs(nbest):
+    # 27 unended of 3 tokens, 4 extensions of each: a beam of 108 drops nothing.
+    limits = np.array([4, 4, 4, 3], np.int32)
+    kinds = np.zeros(3, int)
+    for seed in range(24):
+        table = smooth_table(seed, VOCABULARY)
+        seed_b = np.arange(4, dtype=np.int32) + seed
+        wanted_b = draw_wanted(seed)
+        kinds += np.sum([[bool(kind) for kind in wanted] for wanted in wanted_b], 0)
+        rows = [
+            exhaustive(table_log_probs(table, s, np.float64), limit, wanted)[:nbest]
+            for s, limit, wanted in zip(seed_b, limits, wanted_b, strict=True)
+        ]
+        found = ruled_search(table, seed_b, limits, as_rules(wanted_b), 108, nbest)
+        assert_same(found, as_hypotheses(rows, nbest), 1e-5)
+    assert (kinds > 10).all()
+
+
+# Prefixes
+
+
+def test_a_prefix_is_scored_by_the_whole_model():
+    # A is the least likely by far; its log-probability is nonetheless the model's.
+    logits_v = np.array([1.0, 0, 0, -9, 2, 1])
+    log_probs = np.asarray(jax.nn.log_softmax(jnp.asarray(logits_v)))
+    rules = as_rules([Wanted(prefix=(A, A))])
+    found = beam_search(
+        constant_step(logits_v),
+        None,
+        np.array([3]),
+        max_length=MAX_LENGTH,
+        beam=4,
+        nbest=4,
+        rules=rules,
+        **SPECIAL,
+    )
+    # The width recovers at the first free place.
+    outputs = [tuple(tokens_t[:3]) for tokens_t in np.asarray(found.tokens_bnt[0])]
+    assert outputs == [(A, A, EOS), (A, A, B), (A, A, C), (A, A, A)]
+    expected = 2 * log_probs[A] + log_probs[[EOS, B, C, A]]
+    np.testing.assert_allclose(found.log_prob_bn[0], expected, rtol=1e-6)
+
+
+def test_a_prefix_may_end_the_output():
+    rules = as_rules([Wanted(prefix=(A, EOS))])
+    table = smooth_table(3, VOCABULARY)
+    found = ruled_search(table, np.array([5]), np.array([6]), rules, 4, 2)
+    assert np.asarray(found.tokens_bnt[0, 0])[:3].tolist() == [A, EOS, PAD]
+    assert found.ended_bn[0].tolist() == [True, False]
+    assert found.length_bn[0].tolist() == [2, 0]
+    assert found.log_prob_bn[0, 1] == -np.inf
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_prefix_that_is_search_s_own_changes_nothing(beam):
+    nothing = as_rules([Wanted()] * BATCH)
+    for seed in range(6):
+        table = smooth_table(seed, VOCABULARY)
+        seed_b, limit_b = draw_rows(seed)
+        free = ruled_search(table, seed_b, limit_b, None, beam, 1)
+        assert_same(ruled_search(table, seed_b, limit_b, nothing, beam, 1), free)
+        wanted_b = [
+            Wanted(prefix=tuple(tokens[: int(length) // 2 + 1].tolist()))
+            for tokens, length in zip(
+                np.asarray(free.tokens_bnt[:, 0]), free.length_bn[:, 0], strict=True
+            )
+        ]
+        forced = ruled_search(table, seed_b, limit_b, as_rules(wanted_b), beam, 1)
+        if beam == 1:
+            assert_same(forced, free)
+        else:  # It may find a better one: the beam is all for what begins so.
+            assert (forced.ended_bn >= free.ended_bn).all()
+
+
+# Promises
+
+
+def all_outputs(found):
+    """(sentence, tokens, ended) of every hypothesis."""
+    found = rows_of(found, np.s_[:])
+    for b, n in np.ndindex(found.length_bn.shape):
+        tokens = tuple(found.tokens_bnt[b, n, : found.length_bn[b, n]].tolist())
+        if tokens:
+            yield b, tokens, bool(found.ended_bn[b, n])
+
+
+@examples(60)
+@hypothesis.given(seeds, SHAPES)
+def test_every_hypothesis_keeps_its_rules_and_none_is_there_twice(seed, shape):
+    table = smooth_table(seed, VOCABULARY)
+    seed_b, limit_b = draw_rows(seed)
+    wanted_b = draw_wanted(seed)
+    found = ruled_search(table, seed_b, limit_b, as_rules(wanted_b), *shape)
+    outputs = list(all_outputs(found))
+    assert len(set(outputs)) == len(outputs)
+    for b, tokens, ended in outputs:
+        assert lawful(wanted_b[b], tokens)
+        assert ended == (tokens[-1] == EOS)
+        assert ended or len(tokens) == limit_b[b]
+    assert not np.isnan(np.asarray(found.score_bn)).any()
+
+
+@pytest.mark.parametrize("beam", [1, 2, 4])
+@pytest.mark.parametrize("dislike", [0.0, 8.0, 30.0])
+def test_what_must_be_said_is_said_where_there_is_room(beam, dislike):
+    # The model dislikes B and C, and would rather not end.
+    pairs = [
+        (Phrase((B,)),),
+        (Phrase((B, C)),),
+        (Phrase((A, B)), Phrase((A, C))),
+        (Phrase((A, B)), Phrase((C, A))),
+        (Phrase((B, C)), Phrase((C, B))),
+        (Phrase((A, B), True), Phrase((A, C), True)),
+        (Phrase((B,), True), Phrase((C,), True)),
+        (Phrase((C, C)), Phrase((C, B))),
+        (Phrase((A, A, B)), Phrase((A, C))),
+    ]
+    limits = np.full(BATCH, MAX_LENGTH, np.int32)
+    for seed, must in enumerate(pairs):
+        for eos in (0.0, 30.0):
+            table = smooth_table(seed, VOCABULARY)
+            table[:, [B, C]] -= dislike
+            table[:, EOS] -= eos
+            seed_b = np.arange(BATCH, dtype=np.int32) + seed
+            rules = as_rules([Wanted(must=must)] * BATCH)
+            found = ruled_search(table, seed_b, limits, rules, beam, 1)
+            for _, tokens, _ in all_outputs(found):
+                assert all(phrase.within(tokens) for phrase in must), (must, tokens)
+            assert (np.asarray(found.length_bn) > 0).all()
+
+
+def test_what_the_limit_cuts_off_does_not_end_in_a_forbidden_phrase():
+    # No output may end in A B; nor may the limit end one there.
+    phrase = Phrase((A, B), True)
+    step = constant_step([0.0, 0, -9, 5, 5, 0])
+    rules = as_rules([Wanted(must_not=(phrase,))] * 2)
+    found = beam_search(
+        step, None, np.array([2, 3]), max_length=6, nbest=4, rules=rules, **SPECIAL
+    )
+    outputs = [tokens for _, tokens, _ in all_outputs(found)]
+    assert len(outputs) == 8
+    assert (A, B, B) in outputs
+    assert not any(phrase.within(tokens) for tokens in outputs)
+
+
+def test_of_what_never_ends_that_which_holds_its_phrases_is_first():
+    logits_v = np.array([0.0, 0, -np.inf, 5, -9, 0])
+    found = beam_search(
+        constant_step(logits_v),
+        None,
+        np.array([4]),
+        max_length=MAX_LENGTH,
+        beam=4,
+        nbest=4,
+        rules=as_rules([Wanted(must=(Phrase((B,)),))]),
+        **SPECIAL,
+    )
+    held = [B in tokens for _, tokens, _ in all_outputs(found)]
+    assert held[0]
+    assert held == sorted(held, reverse=True)
+
+
+def test_rules_that_nothing_can_keep_leave_nothing():
+    wanted = Wanted(must=(Phrase((A,)),), must_not=(Phrase((A,)),))
+    table = smooth_table(0, VOCABULARY)
+    seed_b = np.arange(2, dtype=np.int32)
+    for letters, count in (((A,), 2), ((A, B, C), 0)):
+        must_not = tuple(Phrase((letter,)) for letter in letters)
+        rules = as_rules([wanted._replace(must_not=must_not), Wanted()])
+        found = ruled_search(table, seed_b, np.array([3, 3]), rules, 2, 2)
+        unended = np.asarray(found.length_bn[0] > 0)
+        assert unended.sum() == count
+        assert not found.ended_bn[0].any()
+        assert (np.asarray(found.score_bn[0])[~unended] == -np.inf).all()
+        assert (np.asarray(found.tokens_bnt[0])[~unended] == PAD).all()
+        free = ruled_search(table, seed_b, np.array([3, 3]), None, 2, 2)
+        assert_same(rows_of(found, np.s_[1:]), rows_of(free, np.s_[1:]))
+
+
+def test_rules_do_not_make_a_model_s_nan_invisible():
+    for must in ((), (Phrase((A, B)),)):
+        for beam in (1, 4):
+            found = beam_search(
+                constant_step(np.full(VOCABULARY, np.nan)),
+                None,
+                np.array([3]),
+                max_length=MAX_LENGTH,
+                beam=beam,
+                rules=as_rules([Wanted(must=must)]),
+                **SPECIAL,
+            )
+            assert np.isnan(found.score_bn).all()
+
+
+# Neighbours
+
+
+@examples(30)
+@hypothesis.given(seeds, grids, SHAPES)
+def test_a_sentence_without_rules_is_searched_as_if_there_were_none(seed, grid, shape):
+    table = exact_table(seed, VOCABULARY, grid)
+    seed_b, limit_b = draw_rows(seed)
+    wanted_b = draw_wanted(seed)
+    free = np.random.default_rng(seed).random(BATCH) < 0.5
+    wanted_b = [w if not f else Wanted() for w, f in zip(wanted_b, free, strict=True)]
+    found = ruled_search(table, seed_b, limit_b, as_rules(wanted_b), *shape)
+    plain = ruled_search(table, seed_b, limit_b, None, *shape)
+    assert_same(rows_of(found, free), rows_of(plain, free))
+
+
+@examples(30)
+@hypothesis.given(seeds, grids, SHAPES)
+def test_a_sentence_does_not_depend_on_its_neighbours(seed, grid, shape):
+    table = exact_table(seed, VOCABULARY, grid)
+    seed_b, limit_b = draw_rows(seed)
+    wanted_b = draw_wanted(seed)
+    together = ruled_search(table, seed_b, limit_b, as_rules(wanted_b), *shape)
+    order = np.random.default_rng(seed).integers(0, BATCH, BATCH)
+    rules = as_rules([wanted_b[b] for b in order])
+    others = ruled_search(table, seed_b[order], limit_b[order], rules, *shape)
+    assert_same(others, rows_of(together, order))
+
+
+def test_where_no_phrase_is_required_no_closer_token_is_needed():
+    # `closer_sv` of no states: the compiled program is another, the result is not.
+    for seed in range(10):
+        table = exact_table(seed, VOCABULARY, 0.25)
+        seed_b, limit_b = draw_rows(seed)
+        wanted_b = [wanted._replace(must=()) for wanted in draw_wanted(seed)]
+        rules = as_rules(wanted_b)
+        short = rules._replace(closer_sv=rules.closer_sv[:0])
+        found = ruled_search(table, seed_b, limit_b, short, 4, 2)
+        assert_same(found, ruled_search(table, seed_b, limit_b, rules, 4, 2))
+
+
+# Stopping
+
+
+def test_search_with_rules_stops_as_its_twin():
+    positions, early = [], 0
+
+    @jax.jit
+    def counted_search(table, seed_b, limit_b, rules):
+        step = count_steps(table_step(table, seed_b), positions)
+        return beam_search(
+            step,
+            table_cache(1, 4),
+            limit_b,
+            max_length=MAX_LENGTH,
+            alpha=ALPHA,
+            rules=rules,
+            **SPECIAL,
+        )
+
+    for seed in range(12):
+        table = exact_table(seed, VOCABULARY, 8.0)
+        log_probs = table_log_probs(table, seed, np.float32)
+        wanted = draw_wanted(seed)[0]
+        _, steps = slow_ruled_search(log_probs, 6, wanted, 4, 1, np.float32)
+        early += steps < 6
+        positions.clear()
+        seed_b, limit_b = np.array([seed], np.int32), np.array([6])
+        jax.block_until_ready(
+            counted_search(table, seed_b, limit_b, as_rules([wanted]))
+        )
+        jax.effects_barrier()
+        assert sorted(positions) == list(range(steps))
+    assert 0 < early < 12

@@ -1,0 +1,428 @@
+"""Laws of sampling: what is drawn, how often, and from which key."""
+
+import functools
+import itertools
+
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import strategies
+
+from t2t_jax.decoding import sampling
+from tests.decoding.test_rules import (
+    VOCABULARY,
+    C,
+    Phrase,
+    Wanted,
+    all_outputs,
+    as_rules,
+    draw_wanted,
+    lawful,
+)
+from tests.decoding.test_search import (
+    BATCH,
+    BOS,
+    EOS,
+    MAX_LENGTH,
+    PAD,
+    SPECIAL,
+    A,
+    B,
+    Options,
+    assert_same,
+    constant_step,
+    draw_rows,
+    exact_table,
+    examples,
+    rows_of,
+    seeds,
+    smooth_table,
+    table_cache,
+    table_log_probs,
+    table_search,
+    table_step,
+)
+
+
+@functools.partial(
+    jax.jit, static_argnames=("temperature", "top_k", "top_p", "alpha", "penalty")
+)
+def table_sample(table, seed_b, limit_b, key_bn, rules=None, **options):
+    return sampling.sample(
+        table_step(table, seed_b),
+        table_cache(*key_bn.shape),
+        limit_b,
+        key_bn,
+        max_length=MAX_LENGTH,
+        rules=rules,
+        **options,
+        **SPECIAL,
+    )
+
+
+def keys(seed, *shape):
+    return jax.random.split(jax.random.key(seed % 2**32), shape)
+
+
+def sample_one(step, seed, draws, limit, rules=None, **options):
+    """Many draws for one sentence, of a step that needs no cache."""
+    found = sampling.sample(
+        step,
+        None,
+        np.array([limit]),
+        keys(seed, 1, draws),
+        max_length=MAX_LENGTH,
+        rules=rules,
+        **options,
+        **SPECIAL,
+    )
+    return rows_of(found, np.s_[:])
+
+
+# From which key
+
+
+def test_the_same_key_draws_the_same_and_another_does_not():
+    table = smooth_table(0, VOCABULARY)
+    seed_b, limit_b = np.zeros(4, np.int32), np.full(4, 6)
+    key_bn = keys(0, 4, 4)
+    found = table_sample(table, seed_b, limit_b, key_bn)
+    assert_same(table_sample(table, seed_b, limit_b, key_bn), rows_of(found, np.s_[:]))
+    assert len(set(all_outputs(found))) > 8
+    same = table_sample(table, seed_b, limit_b, jnp.repeat(key_bn[:1], 4, axis=0))
+    assert_same(same, rows_of(same, np.zeros(4, int)))
+
+
+@examples(20)
+@hypothesis.given(seeds)
+def test_a_draw_depends_on_its_sentence_and_its_key_alone(seed):
+    table = smooth_table(seed, VOCABULARY)
+    seed_b, limit_b = draw_rows(seed)
+    limit_b[0], limit_b[-1] = 1, MAX_LENGTH  # Some stop long before others.
+    key_bn = keys(seed, BATCH, 4)
+    together = table_sample(table, seed_b, limit_b, key_bn, top_p=0.9)
+    order = np.random.default_rng(seed).integers(0, BATCH, BATCH)
+    row = np.random.default_rng(seed).permutation(4)
+    others = table_sample(
+        table, seed_b[order], limit_b[order], key_bn[order][:, row], top_p=0.9
+    )
+    expected = rows_of(rows_of(together, order), np.s_[:, row])
+    assert_same(others, expected)
+
+
+def test_a_draw_does_not_depend_on_how_many_there_are():
+    table = smooth_table(1, VOCABULARY)
+    seed_b, limit_b = draw_rows(1)
+    key_bn = keys(1, BATCH, 4)
+    four = table_sample(table, seed_b, limit_b, key_bn)
+    for n in (1, 3):
+        fewer = table_sample(table, seed_b, limit_b, key_bn[:, :n])
+        assert_same(fewer, rows_of(four, np.s_[:, :n]))
+    one = np.s_[2:3]
+    alone = table_sample(table, seed_b[one], limit_b[one], key_bn[one])
+    assert_same(alone, rows_of(four, one))
+
+
+def test_tokens_of_a_hypothesis_are_drawn_independently():
+    # Were one key used at every place, all tokens of an output would be alike.
+    step = constant_step([-np.inf, -np.inf, -np.inf, 0, 0, -np.inf])
+    found = sample_one(step, 2, 4096, 4)
+    counts = np.unique(found.tokens_bnt[0, :, :4], axis=0, return_counts=True)[1]
+    assert len(counts) == 16
+    assert (abs(counts - 256) < 4 * 256**0.5).all()
+
+
+# The law
+
+
+@pytest.mark.parametrize("grid", [0.25, None])
+def test_the_most_probable_token_alone_is_greedy_search(grid):
+    # On a grid ties abound: of k equals no more than k may be drawn, lower ids first.
+    for seed in range(12):
+        table = smooth_table(seed, VOCABULARY)
+        if grid:
+            table = exact_table(seed, VOCABULARY, grid)
+        seed_b, limit_b = draw_rows(seed)
+        greedy = table_search(table, seed_b, limit_b, Options(VOCABULARY, 1))
+        drawn = table_sample(table, seed_b, limit_b, keys(seed, BATCH, 4), top_k=1)
+        for n in range(4):
+            assert_same(rows_of(drawn, np.s_[:, n : n + 1]), rows_of(greedy, np.s_[:]))
+
+
+def reference(log_prob_v, temperature, top_k, top_p):
+    """The probabilities that tokens are drawn with, in float64, token by token."""
+    logits = {
+        token: log_prob / temperature
+        for token, log_prob in enumerate(log_prob_v)
+        if token not in (PAD, BOS) and log_prob > -np.inf
+    }
+    ranked = sorted(logits, key=lambda token: (-logits[token], token))
+    ranked = ranked[: top_k or None]
+    share = {token: np.exp(logits[token]) for token in ranked}
+    total = sum(share.values())
+    kept, reached = [], 0.0
+    for token in ranked:
+        if reached >= top_p:
+            break
+        kept.append(token)
+        reached += share[token] / total
+    total = sum(share[token] for token in kept)
+    return {token: share[token] / total for token in kept}
+
+
+LAWS = [
+    {},
+    {"temperature": 0.5},
+    {"temperature": 2.0},
+    {"top_k": 2},
+    {"top_k": 3, "temperature": 2.0},
+    {"top_k": 99},
+    {"top_p": 0.05},
+    {"top_p": 0.5},
+    {"top_p": 0.9},
+    {"top_p": 0.9, "temperature": 2.0},
+    {"top_p": 0.6, "top_k": 3},
+    {"top_p": 0.8, "temperature": 0.5, "top_k": 3},
+]
+
+
+@pytest.mark.parametrize("options", LAWS)
+def test_draws_are_as_frequent_as_the_model_says(options):
+    draws, limit = 8000, 2
+    first = {"temperature": 1.0, "top_k": 0, "top_p": 1.0} | options
+    for seed in range(2):
+        table = smooth_table(seed, VOCABULARY)
+        log_probs = table_log_probs(table, seed, np.float64)
+        expected = {}
+        for token, p in reference(log_probs(()), **first).items():
+            if token == EOS:
+                expected[(EOS,)] = p
+                continue
+            for then, q in reference(log_probs((token,)), **first).items():
+                expected[token, then] = p * q
+        seed_b = np.array([seed], np.int32)
+        found = table_sample(
+            table, seed_b, np.array([limit]), keys(seed, 1, draws), **options
+        )
+        outputs = [tokens for _, tokens, _ in all_outputs(found)]
+        assert set(outputs) <= set(expected)
+        chi = 0
+        for tokens, p in expected.items():
+            deviation = outputs.count(tokens) - draws * p
+            assert abs(deviation) <= 4.5 * (draws * p * (1 - p)) ** 0.5 + 1e-9
+            chi += deviation**2 / (draws * p)
+        freedom = len(expected) - 1
+        assert chi <= freedom + 4.5 * (2 * freedom) ** 0.5 + 4
+
+
+def likely(logits, **options):
+    options = {"top_k": 0, "top_p": 1.0} | options
+    found = sampling._likely(jnp.asarray(logits, jnp.float32)[None, None], **options)
+    return np.flatnonzero(np.asarray(found[0, 0]) > -np.inf).tolist()
+
+
+def test_what_may_be_drawn_at_the_edges():
+    halves = np.log([0.5, 0.25, 0.125, 0.125])
+    assert likely(halves) == [0, 1, 2, 3]
+    assert likely(halves, top_k=1) == [0]
+    assert likely(halves, top_k=3) == [0, 1, 2]  # Of equals the lower.
+    assert likely(halves, top_k=4) == likely(halves, top_k=5) == [0, 1, 2, 3]
+    assert likely(halves, top_p=1e-6) == [0]
+    assert likely(halves, top_p=0.49) == [0]
+    assert likely(halves, top_p=0.51) == [0, 1]
+    assert likely(halves, top_p=0.76) == [0, 1, 2, 3]  # Of equals all.
+    # The share is of what is left: here 4/5 and 1/5.
+    assert likely(np.log([0.4, 0.1, 0.05, 0.05]), top_k=2, top_p=0.79) == [0]
+    assert likely(np.log([0.4, 0.1, 0.05, 0.05]), top_k=2, top_p=0.81) == [0, 1]
+    assert likely([-np.inf, 0, -np.inf], top_k=2, top_p=0.9) == [1]
+    assert likely([-np.inf] * 3, top_k=2, top_p=0.9) == []
+    assert likely([-np.inf] * 3) == []
+
+
+@examples(40)
+@hypothesis.given(
+    seeds, strategies.sampled_from([("gnmt", LAWS[-1]), ("length", LAWS[2])])
+)
+def test_what_was_drawn_is_scored_by_the_whole_model(seed, how):
+    penalty, options = how
+    table = smooth_table(seed, VOCABULARY)
+    seed_b, limit_b = draw_rows(seed)
+    found = rows_of(
+        table_sample(
+            table,
+            seed_b,
+            limit_b,
+            keys(seed, BATCH, 3),
+            penalty=penalty,
+            alpha=0.5,
+            **options,
+        ),
+        np.s_[:],
+    )
+    for b, n in np.ndindex(BATCH, 3):
+        length = int(found.length_bn[b, n])
+        tokens = tuple(found.tokens_bnt[b, n, :length].tolist())
+        log_probs = table_log_probs(table, seed_b[b], np.float64)
+        expected = sum(log_probs(tokens[:t])[tokens[t]] for t in range(length))
+        np.testing.assert_allclose(found.log_prob_bn[b, n], expected, rtol=1e-5)
+        divisor = {"gnmt": (5 + length) / 6, "length": length}[penalty] ** 0.5
+        np.testing.assert_allclose(found.score_bn[b, n], expected / divisor, rtol=1e-5)
+        # Its end, its limit, and nothing after them.
+        assert (found.tokens_bnt[b, n, length:] == PAD).all()
+        assert not {PAD, BOS} & set(tokens)
+        assert EOS not in tokens[:-1]
+        assert found.ended_bn[b, n] == (tokens[-1] == EOS)
+        assert found.ended_bn[b, n] or length == limit_b[b]
+
+
+def test_limits_are_clipped_to_what_fits():
+    step = constant_step([0.0, 0, -np.inf, 1])
+    found = sampling.sample(
+        step, None, jnp.array([0, -3, 99]), keys(0, 3, 2), max_length=3, **SPECIAL
+    )
+    assert found.length_bn.tolist() == [[1, 1], [1, 1], [3, 3]]
+
+
+# Rules
+
+
+@examples(40)
+@hypothesis.given(seeds)
+def test_samples_keep_their_rules(seed):
+    table = smooth_table(seed, VOCABULARY)
+    seed_b, limit_b = draw_rows(seed)
+    wanted_b = [w._replace(must=()) for w in draw_wanted(seed)]
+    rules = as_rules(wanted_b)
+    key_bn = keys(seed, BATCH, 4)
+    found = table_sample(table, seed_b, limit_b, key_bn, rules)
+    for b, tokens, _ in all_outputs(found):
+        assert lawful(wanted_b[b], tokens)
+    free = np.array([wanted == Wanted() for wanted in wanted_b])
+    plain = table_sample(table, seed_b, limit_b, key_bn)
+    assert_same(rows_of(found, free), rows_of(plain, free))
+
+
+def test_a_prefix_is_scored_by_the_whole_model_and_what_follows_is_drawn():
+    logits_v = np.array([1.0, 0, 0, -9, 2, 1])
+    log_probs = np.asarray(jax.nn.log_softmax(jnp.asarray(logits_v)))
+    rules = as_rules([Wanted(prefix=(A, A), must_not=(Phrase((C,)),))])
+    for options in ({}, {"top_k": 2, "top_p": 0.9, "temperature": 0.5}):
+        found = sample_one(constant_step(logits_v), 0, 64, 3, rules, **options)
+        drawn = found.tokens_bnt[0, :, 2]
+        assert (found.tokens_bnt[0, :, :2] == A).all()
+        assert set(drawn.tolist()) <= {EOS, A, B}
+        assert B in drawn
+        expected = 2 * log_probs[A] + log_probs[drawn]
+        np.testing.assert_allclose(found.log_prob_bn[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, LAWS[-1]])
+def test_where_nothing_may_be_drawn_there_is_no_hypothesis(options):
+    table = smooth_table(0, VOCABULARY)
+    forbidden = tuple(Phrase((letter,)) for letter in (A, B, C))
+    all_but_end = Wanted(prefix=(A,), must_not=forbidden[1:])
+    # Of the second nothing is left at once, of the third after its prefix.
+    nothing_after = Wanted(prefix=(A,), must=(Phrase((B,)),), must_not=forbidden[1:])
+    rules = as_rules(
+        [
+            Wanted(),
+            Wanted(prefix=(A,), must_not=forbidden[:1]),
+            nothing_after._replace(must_not=(*forbidden[1:], Phrase((A, A)))),
+            all_but_end,
+        ]
+    )
+    seed_b, limit_b, key_bn = np.arange(4, dtype=np.int32), np.full(4, 4), keys(0, 4, 3)
+    found = rows_of(
+        table_sample(table, seed_b, limit_b, key_bn, rules, **options), np.s_[:]
+    )
+    for b in (1, 2):
+        assert (found.log_prob_bn[b] == -np.inf).all()
+        assert (found.score_bn[b] == -np.inf).all()
+        assert (found.tokens_bnt[b] == PAD).all()
+        assert not found.length_bn[b].any()
+        assert not found.ended_bn[b].any()
+    assert np.isfinite(found.log_prob_bn[[0, 3]]).all()
+    assert (found.tokens_bnt[3, :, 0] == A).all()
+    assert_same(
+        rows_of(found, np.s_[:1]),
+        rows_of(table_sample(table, seed_b, limit_b, key_bn, **options), np.s_[:1]),
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"top_k": 2}, {"top_p": 0.5}])
+def test_a_model_that_says_nan_is_not_hidden(options):
+    found = sample_one(constant_step(np.full(5, np.nan)), 0, 2, 3, **options)
+    assert np.isnan(found.score_bn).all()
+
+
+def test_rows_that_are_over_cannot_harm():
+    table = smooth_table(0, 5)
+    seed_b, limit_b = np.arange(BATCH, dtype=np.int32), np.array([1, 2, 4, 6])
+    inner = table_step(jnp.asarray(table), seed_b)
+
+    def step(cache, token_bn, position):
+        logits_bnv, cache = inner(cache, token_bn, position)
+        over_bn = (token_bn == EOS) | (position >= limit_b)[:, None]
+        return jnp.where(over_bn[:, :, None], jnp.nan, logits_bnv), cache
+
+    key_bn = keys(0, BATCH, 4)
+    poisoned = sampling.sample(
+        step,
+        table_cache(BATCH, 4),
+        limit_b,
+        key_bn,
+        max_length=MAX_LENGTH,
+        **SPECIAL,
+    )
+    clean = table_sample(table, seed_b, limit_b, key_bn)
+    assert np.isfinite(poisoned.score_bn).all()
+    assert_same(poisoned, rows_of(clean, np.s_[:]), 1e-6)
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"temperature": 0.0}, "temperature=0.0; want"),
+        ({"temperature": -1.0}, "temperature=-1.0; want"),
+        ({"temperature": float("nan")}, "temperature=nan; want"),
+        ({"temperature": float("inf")}, "temperature=inf; want"),
+        ({"top_k": -1}, "top_k=-1; want"),
+        ({"top_p": 0.0}, "top_p=0.0; want"),
+        ({"top_p": 1.5}, "top_p=1.5; want"),
+        ({"top_p": float("nan")}, "top_p=nan; want"),
+        ({"penalty": "gnmt2"}, "penalty is 'gnmt2'; it must be one of gnmt, length"),
+        ({"alpha": -0.1}, "alpha is -0.1"),
+        ({"max_length": 0}, "max_length is 0"),
+        ({"eos": PAD}, "eos must differ"),
+        ({"eos": 5}, "vocabulary of 5"),
+        ({"cache": {"k": jnp.zeros((2, 3))}}, r"cache\['k'\] has shape \(2, 3\)"),
+        ({"step": lambda c, t, p: (jnp.zeros((2, 5)), c)}, r"shape \(2, 5\)"),
+        ({"key_bn": keys(0, 3, 4)}, r"key_bn has shape \(3, 4\)"),
+        ({"key_bn": keys(0, 2)}, r"key_bn has shape \(2,\)"),
+        ({"key_bn": jax.random.key_data(keys(0, 2, 4))}, "key_bn has shape"),
+    ],
+)
+def test_bad_arguments_are_refused(changed, message):
+    arguments = {
+        "step": constant_step(np.zeros(5)),
+        "cache": {"k": jnp.zeros((2, 4))},
+        "limit_b": jnp.array([3, 3]),
+        "key_bn": keys(0, 2, 4),
+        "max_length": 3,
+        **SPECIAL,
+    }
+    with pytest.raises(ValueError, match=message):
+        sampling.sample(**arguments | changed)
+
+
+def test_every_output_of_a_small_model_can_be_drawn():
+    step = constant_step([0.0, 0, 0, 0, 0])
+    found = sample_one(step, 0, 600, 2)
+    letters = itertools.product((A, B), (EOS, A, B))
+    outputs = [tokens for _, tokens, _ in all_outputs(found)]
+    assert set(outputs) == {(EOS,), *letters}
