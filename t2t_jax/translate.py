@@ -76,7 +76,8 @@ def main(_):
     translator = Translator.load(
         command.workdirs_of(given), given.checkpoint, given.dtype
     )
-    if text is None and given.output is None and sys.stdin.isatty():
+    typed = text is None and given.output is None
+    if typed and sys.stdin.isatty() and sys.stdout.isatty():
         for name in ("sample", "alignments", "scores"):
             if given[name].value:
                 raise UserError(f"--{name} is for lines that are not typed; see :help")

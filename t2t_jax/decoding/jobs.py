@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import hashlib
 import itertools
+import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -50,7 +51,8 @@ class Input:
 
     def __init__(self, file: Path, shard: tuple[int, int] = (1, 1)):
         if not file.is_file():
-            raise UserError(f"--input={file} does not exist; want a file of text")
+            wrong = "is no plain file" if file.exists() else "does not exist"
+            raise UserError(f"--input={file} {wrong}; want a file of text")
         self._file = file
         total = sum(1 for _ in read_lines(file))  # and a mistake is told now
         number, count = shard
@@ -89,7 +91,8 @@ class Output:
     """
 
     def __init__(self, file: Path, made_from: dict, resume: bool):
-        self._file, self._made_from = file, made_from
+        self._file = file
+        self._made_from = json.loads(json.dumps(made_from))  # as a note has it
         self._partial = file.with_name(file.name + ".partial")
         self._record = file.with_name(file.name + ".partial.json")
         if not file.parent.is_dir():
@@ -100,23 +103,29 @@ class Output:
                 "another name, or remove it"
             )
         begun = self._partial.exists() or self._record.exists()
-        if begun and not resume:
-            raise UserError(
-                f"{self._partial} was begun by an earlier job: --resume continues it; "
-                "or remove it and its .json"
-            )
         self._stream = self._partial.open("ab+")
-        try:
-            fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._stream.close()
-            raise UserError(
-                f"another process is writing {self._partial}; give another --output"
-            ) from None
         self._read = hashlib.sha256()
         self._written = hashlib.sha256()
         self.lines = 0  # of the input, that are done
-        self._wanted = self._continue() if begun else None
+        try:
+            self._lock()
+            if begun and not resume:
+                raise UserError(
+                    f"{self._partial} was begun by an earlier job: --resume continues "
+                    "it; or remove it and its .json"
+                )
+            self._wanted = self._continue() if begun else None
+        except BaseException:
+            self._stream.close()
+            raise
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"another process is writing {self._partial}; give another --output"
+            ) from None
 
     def _continue(self) -> dict | None:
         """What an earlier job noted; cuts what it wrote after that."""
@@ -138,7 +147,8 @@ class Output:
                 f"{self._partial} was begun otherwise:{''.join(changed)}\n"
                 f"Give the same options again, or {_ANEW}"
             )
-        self._stream.truncate(noted["bytes"])
+        if self._partial.stat().st_size > noted["bytes"]:
+            self._stream.truncate(noted["bytes"])
         self._stream.seek(0)
         for block in iter(lambda: self._stream.read(1 << 20), b""):
             self._written.update(block)

@@ -19,6 +19,9 @@ For those to come:
 :help, :quit"""
 
 
+MOST = 1_000  # translations of a sentence; what they take grows with them
+
+
 class Prompt:
     """Answers what is typed, a line at a time.
 
@@ -51,8 +54,12 @@ class Prompt:
                 line = input(f"{data.source}> ")
             except EOFError:
                 return print()
-            except KeyboardInterrupt:  # leaves the line, not the program
+            except KeyboardInterrupt as e:  # leaves the line, not the program
+                _end_if_asked(e)
                 print()
+                continue
+            except UnicodeDecodeError as e:
+                print(f"error: what was typed is not {e.encoding}; type it again")
                 continue
             if line.strip() in (":quit", ":q"):
                 return None
@@ -60,7 +67,8 @@ class Prompt:
                 print(self.answer(line))
             except UserError as e:
                 print(f"error: {e}")
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as e:
+                _end_if_asked(e)
                 print("stopped")
 
     def answer(self, line: str) -> str:
@@ -95,7 +103,10 @@ class Prompt:
         samples = _number(rest, 4)
         return _listed(
             self._translator.sample(
-                [self._last.source], samples=samples, seed=time.time_ns() % (1 << 32)
+                [self._last.source],
+                samples=samples,
+                seed=time.time_ns() % (1 << 32),
+                **self._given("alpha", "penalty", "prefix", "must_not"),
             )[0]
         )
 
@@ -108,12 +119,15 @@ class Prompt:
     def _score(self, rest: str) -> str:
         if not rest:
             raise UserError("write the translation after :score")
-        score = self._translator.score([(self._last.source, rest)])[0]
+        pair = self._last.source, rest
+        score = self._translator.score([pair], **self._given("alpha", "penalty"))[0]
         pieces = zip(score.pieces, score.log_probs, strict=True)
         told = "  ".join(f"{piece} {log_prob:.2f}" for piece, log_prob in pieces)
         return f"    score {score.score:.3f}, log_prob {score.log_prob:.3f}\n    {told}"
 
     def _prefix(self, rest: str) -> str:
+        if not rest:
+            raise UserError("write how the translation begins after :prefix")
         options = {**self._options, "prefix": rest}
         return _listed(self._translator.translate([self._last.source], **options)[0])
 
@@ -122,15 +136,24 @@ class Prompt:
             self._options["beam"] = _number(rest, 0)
         return f"Beam {self._width()}."
 
+    def _given(self, *names: str) -> dict:
+        return {name: self._options[name] for name in names if name in self._options}
+
     def _width(self) -> int:
         return self._options.get("beam") or self._translator.config.decode.beam
+
+
+def _end_if_asked(error: KeyboardInterrupt) -> None:
+    """Raises what is no Ctrl-C: SIGTERM, as `command.py` hands it on."""
+    if hasattr(error, "signum"):
+        raise error
 
 
 def _number(text: str, default: int) -> int:
     if not text:
         return default
-    if not text.isdecimal() or int(text) < 1:
-        raise UserError(f"{text!r} is no number of translations; want 1 or more")
+    if not text.isdecimal() or not 1 <= int(text) <= MOST:
+        raise UserError(f"{text!r} is no number of translations; want 1 to {MOST:,}")
     return int(text)
 
 

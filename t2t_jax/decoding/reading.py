@@ -66,6 +66,7 @@ class Reader:
     ):
         self._vocabulary = vocabulary
         self._longest, self._why = min(_longest(member.config) for member in members)
+        self._extra = members[0].config.decode.extra_length
         self._first = first_line
         self.tell = log.warning if warn else log.debug
 
@@ -93,11 +94,16 @@ class Reader:
     def pairs(self, pairs: Sequence[tuple]) -> list[tuple[list[int], list[int]]]:
         """(source ids, target ids) of each pair, both with their ends.
 
-        A target is a text, or what was translated, whose own pieces are taken.
+        A target is a text, or what was translated, whose own pieces are taken. It is
+        cut, with a warning, where it is longer than any translation could be.
         """
+        kinds = str, Hypothesis, Translation
         for pair in pairs:
             if isinstance(pair, str) or len(pair) != 2:
                 raise UserError(f"{pair!r} is no pair; want (source, target)")
+            if not all(isinstance(side, kinds) for side in pair):
+                raise UserError(f"{pair!r}: want texts, or what was translated")
+            check_text(str(pair[1]))
         eos = self._vocabulary.eos
         sources = self.sources([str(source) for source, _ in pairs])
         targets = [target for _, target in pairs]
@@ -106,6 +112,14 @@ class Reader:
             best = target.best if isinstance(target, Translation) else target
             if isinstance(best, Hypothesis) and best.tokens:
                 encoded[row] = [*best.tokens]
+        most = self._longest + self._extra
+        for number, ids in enumerate(encoded, self._first):
+            if len(ids) > most:
+                self.tell(
+                    "line %d: its target has %d pieces; only %d are read (%s)",
+                    *(number, len(ids) - 1, most, self._why),
+                )
+                del ids[most:]
         coded = [source.ids or [eos] for source in sources]
         return list(zip(coded, encoded, strict=True))
 
@@ -129,3 +143,15 @@ def check_lines(lines) -> None:
     for line in lines:
         if not isinstance(line, str):
             raise UserError(f"{line!r} is no line of text; want strings")
+        check_text(line)
+
+
+def check_text(text: str) -> None:
+    """Raises UserError for half a character, which UTF-8 cannot say."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as e:
+        raise UserError(
+            f"{text[:60]!r}: character {e.start + 1} is a lone surrogate, no text; "
+            "read what it comes from as UTF-8"
+        ) from None

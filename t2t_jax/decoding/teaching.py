@@ -3,6 +3,7 @@
 Shape suffixes: b batch rows, s source, t target, l layers, h heads, i and j words.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import jax
@@ -113,9 +114,18 @@ def _alignment(vocabulary: Vocabulary, weights_ts, source, target) -> Alignment:
 
 
 def _words(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
-    """The number of the word that each piece belongs to; -1 before the first word."""
+    """The number of the word that each piece belongs to; -1 if there is no word.
+
+    A space belongs to the word after it, as in SentencePiece.
+    """
     begun = vocabulary.decode([ids[: n + 1] for n in range(len(ids))])
-    return [len(text.split()) - 1 for text in begun]
+    words = [
+        len(text.split()) - (text.rstrip() != before.rstrip())
+        for before, text in zip(["", *begun], begun, strict=False)
+    ]
+    # The first bytes of a white space are none yet, and look like a word.
+    last = len(begun[-1].split()) - 1 if begun else -1
+    return [*itertools.accumulate(words[::-1], min, initial=last)][:0:-1]
 
 
 def _seen(

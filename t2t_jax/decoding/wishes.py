@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from t2t_jax.data.vocab import Vocabulary
 from t2t_jax.decoding.phrases import Phrases
+from t2t_jax.decoding.reading import check_text
 from t2t_jax.errors import UserError
 
 
@@ -42,6 +43,8 @@ def wishes_of(
         _phrases_for_each(value, count, name)
         for name, value in (("must", must), ("must_not", must_not))
     ]
+    for text in dict.fromkeys(prefixes):
+        check_text(text or "")
     begun = vocabulary.encode([(text or "").rstrip() for text in prefixes])
     wishes = [
         Wish(tuple(ids), *both) for ids, *both in zip(begun, *phrases_of, strict=True)
@@ -110,5 +113,6 @@ def _phrases(entries: Sequence[str], name: str) -> tuple[str, ...]:
             raise UserError(
                 f"{name} has {entry!r}; want phrases, each of one line and not empty"
             )
+        check_text(phrase)
         phrases.append(phrase)
     return tuple(dict.fromkeys(phrases))

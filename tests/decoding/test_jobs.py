@@ -1,0 +1,306 @@
+"""A file is there whole or not at all, and a job goes on where it was stopped."""
+
+import errno
+import gzip
+import json
+import os
+import shutil
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from t2t_jax.decoding.jobs import Input, Output, chunks, parse_shard, shard_of
+from t2t_jax.errors import UserError
+
+LINES = ["one", "", "three", "vier ü", "\u2028", "six", "seven"]
+MADE_FROM = {"beam": None, "must": (), "fields": [False, True], "alpha": 0.6}
+WHOLE = "".join(f"<{line}>\n" for line in LINES).encode()
+
+
+class StopError(Exception):
+    """What a test stops a job by."""
+
+
+def job(path, resume=False, lines=LINES, stop=None, made_from=MADE_FROM, error=None):
+    """The loop of `t2t_jax.translate`, two lines at a time, stopped before a line."""
+    with Output(path, made_from, resume) as output:
+        rest = output.rest_of(iter(lines))
+        for chunk in chunks(rest, 2):
+            assert not path.exists()
+            if stop is not None and output.lines >= stop:
+                raise error or StopError
+            output.add(chunk, "".join(f"<{line}>\n" for line in chunk))
+
+
+def stopped(path, stop=4, error=StopError, **options):
+    with pytest.raises(error):
+        job(path, stop=stop, error=error, **options)
+    return path.with_name(path.name + ".partial"), path.with_name(
+        path.name + ".partial.json"
+    )
+
+
+def test_a_whole_job_leaves_the_file_alone(tmp_path):
+    job(tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == WHOLE
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_no_lines_are_an_empty_file(tmp_path):
+    job(tmp_path / "out", lines=[])
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out").read_bytes() == b""
+
+
+def test_a_job_killed_at_any_byte_is_continued(tmp_path):
+    """What is there after a kill: what was noted, and any part of what came next."""
+    for stop in (2, 4, 6):
+        for written in range(12):
+            out = tmp_path / f"{stop}-{written}"
+            partial, _ = stopped(out, stop)
+            noted = partial.read_bytes()
+            assert WHOLE.startswith(noted)
+            partial.write_bytes(noted + WHOLE[len(noted) :][:written])
+            job(out, resume=True)
+            assert out.read_bytes() == WHOLE
+    for written in range(len(WHOLE)):  # before the first note
+        out = tmp_path / f"0-{written}"
+        out.with_name(out.name + ".partial").write_bytes(WHOLE[:written])
+        job(out, resume=True)
+        assert out.read_bytes() == WHOLE
+
+
+def test_a_job_killed_at_its_end_is_whole(tmp_path):
+    """All is noted; the file is not there yet, or is and nothing was cleaned up."""
+    out = tmp_path / "out"
+    partial, note = stopped(out, 4)
+    output = Output(out, MADE_FROM, resume=True)
+    rest = list(output.rest_of(iter(LINES)))
+    output.add(rest, "".join(f"<{line}>\n" for line in rest))
+    output.__exit__(StopError, StopError(), None)
+    kept = note.read_bytes()
+    job(out, resume=True)
+    assert out.read_bytes() == WHOLE
+    partial.write_bytes(WHOLE)
+    note.write_bytes(kept)
+    with pytest.raises(UserError, match="is there already"):
+        job(out, resume=True)
+    assert out.read_bytes() == WHOLE
+
+
+def test_a_job_stopped_again_and_again_is_one_job(tmp_path, capsys):
+    out = tmp_path / "out"
+    stopped(out, 2)
+    stopped(out, 2, resume=True)
+    stopped(out, 6, resume=True)
+    capsys.readouterr()
+    job(out, resume=True)
+    assert f"{out}.partial has the first 6 lines; going on" in capsys.readouterr().err
+    assert out.read_bytes() == WHOLE
+
+
+def test_resume_of_nothing_begins(tmp_path):
+    job(tmp_path / "out", resume=True)
+    assert (tmp_path / "out").read_bytes() == WHOLE
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path, capsys):
+    partial, note = stopped(tmp_path / "out", 4, KeyboardInterrupt)
+    told = capsys.readouterr().err
+    assert f"4 lines are in {partial}; the same command with --resume" in told
+    assert json.loads(note.read_text())["lines"] == 4
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_ends_before_its_first_lines_leaves_nothing(tmp_path):
+    stopped(tmp_path / "out", 0)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_what_was_begun_is_not_begun_again_unasked(tmp_path):
+    partial, note = stopped(tmp_path / "out")
+    kept = partial.read_bytes(), note.read_bytes()
+    with pytest.raises(UserError, match="--resume continues it"):
+        job(tmp_path / "out")
+    assert (partial.read_bytes(), note.read_bytes()) == kept
+
+
+def test_damage_is_found_and_not_made_worse(tmp_path):
+    out = tmp_path / "out"
+    partial, note = stopped(out)
+    kept = partial.read_bytes()
+    short = [kept[:n] for n in range(len(kept))]
+    changed = [
+        kept[:n] + bytes([kept[n] ^ 1]) + kept[n + 1 :] for n in range(len(kept))
+    ]
+    for damaged in short + changed:
+        partial.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"is not what was written; begin anew"):
+            job(out, resume=True)
+        assert partial.read_bytes() == damaged
+    partial.unlink()
+    with pytest.raises(UserError, match="is not what was written; begin anew"):
+        job(out, resume=True)
+    partial.write_bytes(kept)
+    noted = note.read_bytes()
+    for damaged in (noted[:-9], b"", b"{}", b"null", noted.replace(b"4", b"2")):
+        note.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"partial.json is damaged .* begin anew"):
+            job(out, resume=True)
+    assert not out.exists()
+    note.unlink()
+    partial.unlink()
+    job(out)
+    assert out.read_bytes() == WHOLE
+
+
+def test_another_input_is_refused_and_a_longer_one_is_not(tmp_path):
+    out = tmp_path / "out"
+    stopped(out)
+    for lines in (["ONE", *LINES[1:]], [*LINES[:3], "vier"], LINES[:3], []):
+        with pytest.raises(UserError, match="first 4 lines of the input are not those"):
+            job(out, resume=True, lines=lines)
+    job(out, resume=True, lines=[*LINES[:4], "neu", "neu"])
+    assert out.read_bytes() == WHOLE[: WHOLE.index(b"<\xe2")] + b"<neu>\n<neu>\n"
+
+
+def test_other_options_are_refused_and_named(tmp_path):
+    stopped(tmp_path / "out")
+    for name, value in {
+        "beam": 3,
+        "must": ["Hund"],
+        "fields": [True, True],
+        "alpha": 0.7,
+        "parameters_sha256": ["abc"],
+    }.items():
+        made_from = {**MADE_FROM, name: value}
+        with pytest.raises(UserError, match=rf"was begun otherwise:\n  {name}: ") as e:
+            job(tmp_path / "out", resume=True, made_from=made_from)
+        assert str(e.value).count("then,") == 1
+    job(tmp_path / "out", resume=True, made_from={**MADE_FROM, "must": []})
+
+
+def test_two_processes_do_not_write_one_file(tmp_path):
+    out = tmp_path / "out"
+    with Output(out, MADE_FROM, resume=False) as output:
+        for resume in (False, True):  # nobody is told to remove what is being written
+            with pytest.raises(UserError, match="another process is writing"):
+                Output(out, MADE_FROM, resume)
+        output.add(LINES, WHOLE.decode())
+        for resume in (False, True):
+            with pytest.raises(UserError, match="another process is writing"):
+                Output(out, MADE_FROM, resume)
+    assert out.read_bytes() == WHOLE
+
+
+def test_what_is_there_is_not_written_over(tmp_path):
+    out = tmp_path / "out"
+    output = Output(out, MADE_FROM, resume=False)
+    output.add(LINES, WHOLE.decode())
+    out.write_text("mine")
+    with pytest.raises(UserError, match="was made by someone else meanwhile"):
+        output.__exit__(None, None, None)
+    assert out.read_text() == "mine"
+    assert (tmp_path / "out.partial").read_bytes() == WHOLE
+    for place in (out, tmp_path):
+        with pytest.raises(UserError, match="is there already and is not written over"):
+            Output(place, MADE_FROM, resume=False)
+    with pytest.raises(UserError, match="there is no folder"):
+        Output(tmp_path / "no" / "out", MADE_FROM, resume=False)
+    with pytest.raises(UserError, match="there is no folder"):
+        Output(out / "out", MADE_FROM, resume=False)
+
+
+def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    output = Output(out, MADE_FROM, resume=False)
+    output.add(LINES[:2], "<one>\n<>\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space"), output:
+            output.add(LINES[2:4], "<three>\n<vier ü>\n")
+    assert not out.exists()
+    job(out, resume=True)
+    assert out.read_bytes() == WHOLE
+
+
+def test_a_file_system_without_links_will_do(tmp_path, monkeypatch):
+    def no_links(*_):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    job(tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == WHOLE
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return tmp_path_factory.mktemp("source") / "lines"
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from(LINES), max_size=25), st.integers(1, 30))
+def test_shards_one_after_the_other_are_the_whole(source, lines, count):
+    folder = source.parent / "outputs"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    source.write_text("".join(f"{line}\n" for line in lines))
+    before = 0
+    for number in range(1, count + 1):
+        part = Input(source, (number, count))
+        assert part.first == before
+        assert len(list(part.lines())) == part.count
+        assert abs(part.count - len(lines) / count) < 1
+        before += part.count
+        job(shard_of(folder / "out", (number, count)), lines=part.lines())
+    outputs = sorted(folder.iterdir(), key=lambda p: p.name)
+    assert len(outputs) == count
+    joined = b"".join(p.read_bytes() for p in outputs)
+    assert joined == "".join(f"<{line}>\n" for line in lines).encode()
+
+
+def test_how_shards_are_written(tmp_path):
+    assert parse_shard("2/4") == (2, 4)
+    assert parse_shard("1/1") == (1, 1)
+    for wrong in ("", "2", "0/4", "5/4", "-1/4", "1/0", "a/b", "1/4/4", "/", "½/2"):
+        with pytest.raises(UserError, match="want I/N, the I-th of N parts"):
+            parse_shard(wrong)
+    assert shard_of(tmp_path / "o.de", (1, 1)).name == "o.de"
+    assert shard_of(tmp_path / "o.de", (2, 12)).name == "o.de.02-of-12"
+
+
+def test_lines_are_read_as_they_are(tmp_path):
+    def read(content, name="in"):
+        (tmp_path / name).write_bytes(content)
+        found = Input(tmp_path / name)
+        lines = list(found.lines())
+        assert (found.first, found.count) == (0, len(lines))
+        return lines
+
+    assert read(b"a\nb\n") == read(b"a\nb") == read(b"a\r\nb\r\n") == ["a", "b"]
+    assert read("\ufeffa\n\ufeffb".encode()) == ["a", "\ufeffb"]
+    assert read(b"") == []
+    assert read(b"\n") == [""]
+    assert read(b"a\rb\x00\x0b\n\xe2\x80\xa8") == ["a\rb\x00\x0b", "\u2028"]
+    assert read(gzip.compress(b"a\nb"), "in.gz") == ["a", "b"]
+
+
+def test_a_wrong_input_is_told_before_any_work(tmp_path):
+    with pytest.raises(UserError, match="does not exist"):
+        Input(tmp_path / "nix")
+    with pytest.raises(UserError, match="is no plain file"):
+        Input(tmp_path)
+    (tmp_path / "latin").write_bytes(b"a\n" * 5_000 + b"\xfc\n")
+    for shard in ((1, 1), (1, 9)):  # though the mistake is in another part
+        with pytest.raises(UserError, match=r"line 5,001: byte 1 \(0xfc\)"):
+            Input(tmp_path / "latin", shard)
+    for content in (b"a\n", gzip.compress(b"a\n" * 99)[:-5]):
+        (tmp_path / "in.gz").write_bytes(content)
+        with pytest.raises(UserError, match="is not a whole gzip file"):
+            Input(tmp_path / "in.gz")

@@ -1,0 +1,261 @@
+"""Teacher forcing: probabilities, attention and alignments against what they mean."""
+
+import logging
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from t2t_jax.data.cleaning import visible
+from t2t_jax.decoding import teaching
+from t2t_jax.decoding.results import Alignment, Score
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.errors import UserError
+from t2t_jax.model.attention import Seen
+from tests.decoding.small_translator import TEXT, translator
+from tests.model import twin
+
+PAIRS = [
+    ("the cat", "die Katze"),
+    ("a dog", ""),
+    ("", "ein Hund"),
+    ("", ""),
+    ("😀", "\u2028\x00 ü"),
+    ("the cat", "die Katze sieht"),
+]
+
+
+@pytest.fixture(scope="module")
+def one():
+    return translator(1)
+
+
+def of_twin(translator, source, target):
+    """float64 logits [t, v], and the attention weights of every query in order."""
+    bos, eos = translator.vocabulary.bos, translator.vocabulary.eos
+    seen, softmax = [], twin.softmax
+
+    def recording(scores):
+        seen.append(softmax(scores))
+        return seen[-1]
+
+    batch = {
+        "source": np.array([[*source, eos]]),
+        "target_input": np.array([[bos, *target]]),
+    }
+    for side, tokens in (("source", "source"), ("target", "target_input")):
+        batch[f"{side}_segment"] = np.ones_like(batch[tokens])
+        batch[f"{side}_position"] = np.arange(batch[tokens].shape[1])[None]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(twin, "softmax", recording)
+        logits_btv = twin.logits(translator.config.model, translator.parameters, batch)
+    return logits_btv[0], seen
+
+
+def test_scores_are_the_twins(one):
+    for (source, target), score in zip(PAIRS, one.score(PAIRS), strict=True):
+        source_ids, target_ids = one.vocabulary.encode([source, target])
+        logits_tv, _ = of_twin(one, source_ids, target_ids)
+        wanted = [
+            math.log(twin.softmax(logits_v)[token])
+            for logits_v, token in zip(
+                logits_tv, [*target_ids, one.vocabulary.eos], strict=True
+            )
+        ]
+        np.testing.assert_allclose(score.log_probs, wanted, atol=1e-4)
+        assert score.pieces == (*one.vocabulary.pieces(target), "</s>")
+        assert score.log_prob == math.fsum(score.log_probs)
+        assert score.perplexity == pytest.approx(math.exp(-np.mean(wanted)), rel=1e-4)
+        penalty = ((5 + len(wanted)) / 6) ** one.config.decode.alpha
+        assert score.score == pytest.approx(sum(wanted) / penalty, abs=1e-4)
+
+
+def test_a_pair_does_not_see_its_neighbours(one):
+    whole = one.score(PAIRS)
+    assert [one.score([pair])[0] for pair in PAIRS] == whole
+    assert one.score(PAIRS[::-1] * 5)[: len(PAIRS)] == whole[::-1]
+    assert one.score([]) == []
+
+
+def test_a_hypothesis_has_the_probability_it_was_found_with(one):
+    lines = ["the cat sees the dog", "a dog sleeps", "😀😀"]
+    found = one.translate(lines, nbest=3, penalty="length", alpha=0.7, warn=False)
+    found += one.translate(lines, prefix="die", nbest=3, penalty="length", alpha=0.7)
+    found += one.sample(lines, samples=2, temperature=0.8, penalty="length", alpha=0.7)
+    pairs = [(t.source, h) for t in found for h in t.hypotheses]
+    assert len(pairs) >= 20
+    scores = one.score(pairs, penalty="length", alpha=0.7)
+    for (_, hypothesis), score in zip(pairs, scores, strict=True):
+        assert len(score.pieces) == len(hypothesis.tokens)
+        assert score.log_prob == pytest.approx(hypothesis.log_prob, rel=1e-5, abs=1e-4)
+        assert score.score == pytest.approx(hypothesis.score, rel=1e-5, abs=1e-4)
+    whole = one.score([(t.source, t) for t in found], penalty="length", alpha=0.7)
+    assert [s.log_prob for s in whole] == pytest.approx(
+        [t.log_prob for t in found], rel=1e-5, abs=1e-4
+    )
+
+
+def test_a_target_longer_than_any_translation_is_cut_with_a_warning(one, caplog):
+    with caplog.at_level(logging.WARNING, logger="t2t_jax"):
+        long, short = one.score([("a", "x" * 100_000), ("a", "b")], first_line=3)
+    assert len(long.pieces) == 64 + 5  # max_source and extra_length
+    assert len(short.pieces) == len(one.vocabulary.encode(["b"], end=True)[0])
+    assert [r.getMessage()[:21] for r in caplog.records] == ["line 3: its target ha"]
+    assert "only 69 are read (config.decode.max_source=64)" in caplog.text
+    assert len(one.score([("x" * 999, "a")], warn=False)[0].log_probs) == len(
+        one.score([("a", "a")])[0].log_probs
+    )
+
+
+@pytest.mark.parametrize(
+    ("pair", "told"),
+    [
+        ("ab", "is no pair; want"),
+        (("a",), "is no pair"),
+        (("a", "b", "c"), "is no pair"),
+        (("a", None), "want texts, or what was translated"),
+        ((None, "a"), "want texts"),
+        (("a", "\ud800"), "lone surrogate"),
+        (("\ud800", "a"), "lone surrogate"),
+    ],
+)
+def test_what_is_no_pair_is_told(one, pair, told):
+    for call in (one.score, one.align):
+        with pytest.raises(UserError, match=told):
+            call([pair])
+
+
+def test_perplexity_is_of_the_mean():
+    assert Score(("a", "</s>"), (-1.0, -3.0), -4.0).perplexity == math.exp(2)
+    assert Score(("a",), (-1e9,), -1e9).perplexity == math.exp(700)
+
+
+@pytest.mark.parametrize("model", [{}, {"layers": 2, "norm": "pre"}])
+def test_attention_is_the_twins(model):
+    one = translator(1, **model)
+    source, target = "the cat", "die Katze ü"
+    maps = one.attention(source, target)
+    source_ids, target_ids = one.vocabulary.encode([source, target])
+    _, seen = of_twin(one, source_ids, target_ids)
+    layers, heads = one.config.model.layers, one.config.model.heads
+    s, t = len(source_ids) + 1, len(target_ids) + 1
+    assert maps.encoder.shape == (layers, heads, s, s)
+    assert maps.decoder.shape == (layers, heads, t, t)
+    assert maps.cross.shape == (layers, heads, t, s)
+    queries = iter(seen)  # as the twin's loops have them
+    encoder = [
+        [[next(queries) for _ in range(s)] for _ in range(heads)] for _ in range(layers)
+    ]
+    np.testing.assert_allclose(maps.encoder, encoder, atol=1e-3)
+    for layer in range(layers):
+        for head in range(heads):
+            for query in range(t):
+                own = next(queries)
+                assert len(own) == query + 1
+                np.testing.assert_allclose(
+                    maps.decoder[layer, head, query, : query + 1], own, atol=1e-3
+                )
+                assert not maps.decoder[layer, head, query, query + 1 :].any()
+        cross = [[next(queries) for _ in range(t)] for _ in range(heads)]
+        np.testing.assert_allclose(maps.cross[layer], cross, atol=1e-3)
+    assert not [*queries]
+    for weights in (maps.encoder, maps.decoder, maps.cross):
+        np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-3)
+    assert maps.source == (*one.vocabulary.pieces(source), "</s>")
+    assert maps.read == ("<s>", *one.vocabulary.pieces(target))
+    assert "source pieces" in repr(maps)
+
+
+def test_attention_of_a_line_by_itself(one):
+    maps = one.attention("the cat")
+    best = one.translate(["the cat"])[0].best
+    assert len(maps.target) == len(best.tokens)
+    assert one.attention("", "").cross.shape == (1, 2, 1, 1)
+    with pytest.raises(UserError, match="an ensemble of 2; load one workdir"):
+        Translator.ensemble([one, one]).attention("the cat")
+
+
+def looking(monkeypatch, weights):
+    """Makes the pieces of all targets look where `weights(t, s)` says, [t, s]."""
+
+    def seen(vocabulary, member, pairs):
+        for row, (source, target) in enumerate(pairs):
+            weights_ts = np.array(weights(len(target), len(source)), np.float32)
+            yield row, Seen(None, None, np.stack([[weights_ts]] * 2))
+
+    monkeypatch.setattr(teaching, "_seen", seen)
+
+
+def test_alignments_of_words_in_pieces(one, monkeypatch):
+    """The mean of a word's target pieces, the sum of a word's source pieces."""
+    source, target = "zz t", "d i"
+    pieces = one.vocabulary.pieces
+    assert pieces(source) == ["▁", "z", "z", "▁t"]
+    assert pieces(target) == ["▁d", "▁", "i"]
+
+    def weights(t, s):
+        assert (t, s) == (4, 5)  # the ends of sentences do not count
+        return [
+            [0.2, 0.2, 0.1, 0.4, 9.0],  # d: no piece of zz has more than t, all have
+            [0.0, 0.0, 0.0, 0.9, 9.0],  # i, with its space: zz has 0.3, and t 0.65
+            [0.0, 0.6, 0.0, 0.4, 9.0],
+            [0.0, 9.0, 0.0, 0.0, 0.0],
+        ]
+
+    looking(monkeypatch, weights)
+    (found,) = one.align([(source, target)])
+    assert found == Alignment(((0, 0), (1, 1)))
+    assert str(found) == "0-0 1-1"
+    both = Translator.ensemble([one, translator(2)])
+    assert both.align([(source, target)]) == [found]
+
+
+def test_alignments_cross(one, monkeypatch):
+    """Each target word looks at the source word that stands opposite."""
+    looking(monkeypatch, lambda t, s: np.eye(s)[np.clip(s - 2 - np.arange(t), 0, s)])
+    (found,) = one.align([("t s", "t s")])
+    assert str(found) == "1-0 0-1"
+
+
+def test_which_layer_aligns(one):
+    assert [teaching.alignment_layer(n) for n in (1, 2, 3, 6)] == [0, 1, 1, 4]
+    pair = [("the cat", "die Katze")]
+    assert one.align(pair, layer=0) == one.align(pair)
+    for layer in (-1, 1):
+        with pytest.raises(UserError, match=f"layer={layer}; want one from 0 to 0"):
+            one.align(pair, layer=layer)
+
+
+WORDS = st.text(
+    st.sampled_from("a ü\u2028\u2003\u3000\x00\x1f\x85\ufffd😀\u2581"), max_size=7
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=8))
+def test_every_target_word_has_one_source_word(pairs):
+    one = translator(1)
+    for (source, target), found in zip(pairs, one.align(pairs), strict=True):
+        words = len(source.split())
+        wanted = range(len(target.split()) if visible(source) else 0)
+        assert [j for _, j in found.links] == [*wanted]
+        assert all(0 <= i < words for i, _ in found.links)
+
+
+def test_white_space_that_is_spelled_in_bytes_is_no_word(one):
+    """Its first bytes alone look like one."""
+    for text in ("Katze \u2003", "a \u3000b", "\u2028 \u2029"):
+        pairs = [(text, text), ("the cat", text), (text, "the cat")]
+        for (source, target), found in zip(pairs, one.align(pairs), strict=True):
+            words = len(source.split()), len(target.split())
+            assert [j for _, j in found.links] == [*range(words[1] if words[0] else 0)]
+            assert all(i < words[0] for i, _ in found.links)
+
+
+def test_translations_are_aligned_by_their_own_pieces(one):
+    for translation in one.translate([*TEXT, "", "😀"], warn=False):
+        (found,) = one.align([(translation.source, translation)])
+        words = len(translation.text.split())
+        assert [j for _, j in found.links] == [*range(words)]

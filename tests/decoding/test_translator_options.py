@@ -1,0 +1,259 @@
+"""What may be asked of a translator, line by line; and that nothing else matters."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.errors import UserError
+from tests.decoding.small_translator import CONFIG, TEXT, translator
+
+NASTY = [  # but for one of them, of one shape: compiling is what takes long here
+    "the cat",
+    "",
+    "   ",
+    "a dog sleeps",
+    "\u2028\u2029\x85",
+    "😀" * 5,
+    "\x00\x01\r",
+    "the cat",
+    "x" * 300,
+    "\ufeffthe \u2581 cat\u3000",
+]
+WISHES = {
+    "prefix": ["ein", "die", None, "", None, "a\nb", None, None, None, None],
+    "must": [(), "Hund", "Hund", ["Hund"], [], (), (), None, (), ()],
+    "must_not": [(), (), ["Katze"], None, (), ["x"], "x", (), (), ()],
+}
+
+
+@pytest.fixture(scope="module")
+def one():
+    return translator(1)
+
+
+def test_batches_neighbours_and_their_wishes_change_nothing(one):
+    """One at a time, some at a time, in another order; to the bit."""
+    short = [n for n, line in enumerate(NASTY) if len(line) < 99]
+    for call, options, wishes, rows in (
+        (one.translate, {}, {}, range(len(NASTY))),
+        (one.translate, {}, WISHES, range(len(NASTY))),
+        (one.sample, {"samples": 2, "seed": 3}, {}, short),
+    ):
+
+        def found(order, wishes=wishes, call=call, **more):
+            wishes = {
+                name: [values[n] for n in order] for name, values in wishes.items()
+            }
+            return call([NASTY[n] for n in order], **wishes, **more, warn=False)
+
+        whole = dict(zip(rows, found(rows, **options), strict=True))
+        plain = dict(zip(rows, found(rows, {}, **options), strict=True))
+        for n in rows:
+            if not any(values[n] for values in wishes.values()):
+                assert whole[n] == plain[n]
+        for size in (1, 64) if wishes else (1, 7, 64):
+            order = np.random.default_rng(size).permutation(rows).tolist()
+            several = found(order, batch_size=size, **options)
+            assert several == [whole[n] for n in order]
+
+
+def test_wishes_hold(one):
+    lines = ["the cat sees the dog", "a dog sleeps", ""]
+    for text in ("ein", "die Katze", "u\u2028x", "ü😀"):
+        found = one.translate(lines, prefix=text, warn=False)
+        wanted = " ".join(text.splitlines())
+        assert all(t.text.startswith(wanted) for t in found[:2]), found
+        assert found[2].text == ""
+    for options in ({"beam": 1}, {}):
+        for translation in one.translate(lines[:2], must="Hund", **options):
+            assert re.search(r"\bHund\b", translation.text), translation
+    sampled = one.sample(lines[:2] * 4, samples=2)
+    texts = [h.text for t in sampled for h in t.hypotheses]
+    words = [w for w in re.findall(r"\w+", " ".join(texts)) if w.isascii()][:3]
+    assert words
+    found = one.sample(lines[:2] * 4, must_not=words, samples=2)
+    found += one.translate(lines[:2], must_not=words)
+    for translation in found:
+        for hypothesis in translation.hypotheses:
+            assert not {*words} & {*re.findall(r"\w+", hypothesis.text)}
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"prefix": ["a"]}, "prefix has 1 entries for 2 lines; want one for each"),
+        ({"prefix": ["a", 5]}, "prefix has 5; want a text, or None"),
+        ({"must": [["a"]]}, "must has 1 lists of phrases for 2 lines"),
+        ({"must_not": [["a"]] * 3}, "must_not has 3 lists of phrases for 2 lines"),
+        ({"must": ""}, "must has ''; want phrases, each of one line and not empty"),
+        ({"must_not": [[" \t"], ["a"]]}, "must_not has ' "),
+        ({"must": "a\nb"}, "must has 'a"),
+        ({"must": ["a", ""]}, "must has ''"),
+        ({"must": "cat", "must_not": "cat"}, "line 5: must='cat' holds what must_not"),
+        (
+            {"must": [["the cat"], []], "must_not": [["dog"], ["cat"]]},
+            None,  # of two lines each by itself: no contradiction
+        ),
+        (
+            {"prefix": [None, "a cat sees"], "must_not": "cat"},
+            "line 6: prefix='a cat sees' holds what must_not",
+        ),
+        ({"prefix": [None, "a cat"], "must_not": "cat"}, None),  # "a cats"
+        (
+            {"prefix": "die Katze " * 9},
+            "line 5: its prefix has 63 pieces, its translation at most 11 ",
+        ),
+        (
+            {"prefix": [None, "Katze " * 9]},
+            "line 6: its prefix has 45 pieces, its translation at most 9 ",
+        ),
+        ({"prefix": "\ud800"}, "character 1 is a lone surrogate"),
+        ({"must": "a\udcff"}, "character 2 is a lone surrogate"),
+        ({"must_not": [[], ["\udcff"]]}, "lone surrogate"),
+        ({"beam": 0}, "beam=0; want at least 1"),
+        ({"nbest": 0}, "nbest=0 with beam=3"),
+        ({"nbest": 4}, "nbest=4 with beam=3"),
+        ({"alpha": -1}, "alpha=-1"),
+        ({"alpha": math.nan}, "alpha=nan"),
+        ({"penalty": "gnm"}, "did you mean 'gnmt'"),
+        ({"stop": "never"}, "stop='never'; there are: best, first"),
+        ({"batch_size": 0}, "batch_size=0; want at least 1"),
+    ],
+)
+def test_mistakes_are_told(one, options, told):
+    lines = ["the cat", "a dog"]
+    if told is None:
+        assert len(one.translate(lines, **options, warn=False)) == 2
+        return
+    with pytest.raises(UserError, match=told):
+        one.translate(lines, first_line=5, **options)
+
+
+def test_half_a_character_is_told_not_sent_to_the_tokenizer(one):
+    for call in (one.translate, one.sample):
+        with pytest.raises(UserError, match=r"'a\\ud800': character 2 is a lone surr"):
+            call(["a", "a\ud800"])
+    with pytest.raises(UserError, match="no line of text"):
+        one.translate([b"a"])
+
+
+def test_a_prefix_needs_room_for_a_piece_more(one):
+    """The room is the line's pieces, its end, and config.decode.extra_length = 5."""
+    line, prefix = "a dog sleeps", "x"
+    room = len(one.vocabulary.encode([line], end=True)[0]) + 5
+    while len(one.vocabulary.encode([prefix])[0]) < room - 1:
+        prefix += "x"
+    found = one.translate(["", line], prefix=prefix, warn=False)
+    assert found[1].text.startswith(prefix)
+    assert one.translate(["", " "], prefix=prefix + "xx")[1].text == ""
+    with pytest.raises(UserError, match=f"line 2: .* at most {room} "):
+        one.translate(["", line], prefix=prefix + "x")
+
+
+def test_samples_are_of_the_seed_and_the_line_alone(one):
+    drawn = one.sample(TEXT, samples=2, seed=1)
+    assert drawn == one.sample(TEXT, samples=2, seed=1)
+    texts = [[h.text for h in t.hypotheses] for t in drawn]
+    other = one.sample(TEXT, samples=2, seed=2)
+    assert texts != [[h.text for h in t.hypotheses] for t in other]
+    assert any(len({*of_line}) > 1 for of_line in texts)
+    doubled = one.sample([TEXT[2], *TEXT, "", TEXT[0]], samples=2, seed=1)
+    assert doubled[1:5] == drawn
+    assert (doubled[0], doubled[6]) == (drawn[2], drawn[0])
+    few = one.sample(TEXT, samples=1, seed=1)  # another program: rounding may differ
+    assert [t.text for t in few] == [of_line[0] for of_line in texts]
+    assert [t.score for t in few] == pytest.approx([t.score for t in drawn], abs=1e-4)
+
+
+def test_greedy_is_what_samples_come_to(one):
+    greedy = [t.text for t in one.translate(TEXT, beam=1)]
+    assert [t.text for t in one.sample(TEXT, temperature=1e-4)] == greedy
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"samples": 0}, "samples=0; want at least 1"),
+        ({"seed": -1}, "seed=-1; want 0 <= seed < 2\\^32"),
+        ({"seed": 1 << 32}, "seed=4294967296"),
+        ({"temperature": 0}, "temperature=0; want a number above 0"),
+        ({"temperature": math.inf}, "temperature=inf"),
+        ({"top_k": -1}, "top_k=-1; want at least 1, or 0"),
+        ({"top_p": 0}, "top_p=0; want above 0"),
+        ({"top_p": 1.1}, "top_p=1.1"),
+        ({"prefix": ["a", "b"]}, "prefix has 2 entries for 1 lines"),
+    ],
+)
+def test_mistakes_of_samples_are_told(one, options, told):
+    with pytest.raises(UserError, match=told):
+        one.sample(["the cat"], **options)
+
+
+def test_an_ensemble_of_one_model_twice_is_the_model(one):
+    twice = Translator.ensemble([one, one])
+    for found, wanted in zip(
+        twice.translate(TEXT, nbest=2), one.translate(TEXT, nbest=2), strict=True
+    ):
+        assert [h.tokens for h in found.hypotheses] == [
+            h.tokens for h in wanted.hypotheses
+        ]
+        assert found.log_prob == pytest.approx(wanted.log_prob, abs=1e-3)
+    assert "steps 7; " in repr(twice)
+
+
+def test_an_ensemble_predicts_the_mean_of_probabilities(one):
+    other = translator(2, layers=2, width=8, hidden=24)  # another size
+    pairs = list(zip(TEXT, TEXT[::-1], strict=True))
+    both = Translator.ensemble([one, other])
+    scores = [t.score(pairs) for t in (one, other, both)]
+    for first, second, mean in zip(*scores, strict=True):
+        wanted = np.log(
+            (np.exp(np.float64(first.log_probs)) + np.exp(np.float64(second.log_probs)))
+            / 2
+        )
+        np.testing.assert_allclose(mean.log_probs, wanted, atol=1e-4)
+    for translation in both.translate(TEXT, nbest=2):
+        for hypothesis in translation.hypotheses:
+            (again,) = both.score([(translation.source, hypothesis)])
+            assert again.log_prob == pytest.approx(hypothesis.log_prob, abs=1e-3)
+
+
+def test_an_ensemble_has_one_vocabulary(one):
+    with pytest.raises(UserError, match="share one vocabulary: train them with one"):
+        Translator.ensemble([one, translator(1, pieces=289)])
+    with pytest.raises(UserError, match="no workdir is given"):
+        Translator.load([])
+
+
+def test_half_precision_is_close(one):
+    half = translator(1, dtype="bfloat16")
+    pairs = list(zip(TEXT, TEXT[::-1], strict=True))
+    for low, high in zip(half.score(pairs), one.score(pairs), strict=True):
+        assert low.log_probs != high.log_probs
+        assert low.log_prob == pytest.approx(high.log_prob, rel=0.05)
+    assert half.made_from()["dtype"] == ["bfloat16"]
+
+
+def test_options_are_of_a_copy(one):
+    wide = one.with_options(beam=4, alpha=0.0, penalty="none")
+    assert one.config == CONFIG
+    assert wide.translate(TEXT) == one.translate(TEXT, beam=4, alpha=0, penalty="none")
+    best = wide.translate(TEXT)[0].best
+    assert best.score == pytest.approx(best.log_prob)
+    both = Translator.ensemble([one, one]).with_options(beam=4)
+    assert [m.config.decode.beam for m in both.members] == [4, 4]
+    with pytest.raises(UserError, match="did you mean 'decode.beam'"):
+        one.with_options(bem=4)
+    with pytest.raises(UserError, match="want at least 1"):
+        one.with_options(beam=0)
+
+
+def test_what_translations_are_made_from_tells_models_apart(one):
+    made_from = one.made_from()
+    assert made_from == one.with_options(beam=5).made_from()
+    assert made_from != translator(2).made_from()
+    assert made_from != one.with_options(extra_length=6).made_from()
+    assert made_from != Translator.ensemble([one, one]).made_from()
