@@ -12,7 +12,14 @@ from absl import flags
 
 from t2t_jax import __version__, command
 from t2t_jax.data.corpus import decode_lines
-from t2t_jax.decoding.jobs import Input, Output, chunks, parse_shard, shard_of
+from t2t_jax.decoding.jobs import (
+    Input,
+    Output,
+    check_output,
+    chunks,
+    parse_shard,
+    shard_of,
+)
 from t2t_jax.decoding.prompt import Prompt
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
@@ -62,7 +69,7 @@ def define_flags():
     flags.DEFINE_float("temperature", 1.0, "Of samples: below 1, likelier ones.")
     integer("top_k", 0, "Of samples: only the K most probable pieces; 0 is all.")
     flags.DEFINE_float("top_p", 1.0, "Of samples: only pieces of this probability.")
-    integer("seed", 0, "Of samples.")
+    integer("seed", 0, "Of samples: another one, other samples.")
 
 
 def main(_):
@@ -72,11 +79,14 @@ def main(_):
         if given[wanting].value and not given[wanted].value:
             raise UserError(f"--{wanting} goes with --{wanted}; name a file")
     translate, options = translation_of(given)
+    path = None
+    if given.output is not None:
+        check_output(path := shard_of(Path(given.output), shard))
     text = Input(Path(given.input), shard) if given.input is not None else None
     translator = Translator.load(
         command.workdirs_of(given), given.checkpoint, given.dtype
     )
-    typed = text is None and given.output is None
+    typed = text is None and path is None
     if typed and sys.stdin.isatty() and sys.stdout.isatty():
         for name in ("sample", "alignments", "scores"):
             if given[name].value:
@@ -100,7 +110,7 @@ def main(_):
     lines = text.lines() if text else decode_lines(sys.stdin.buffer, "standard input")
     total = text.count if text else None
     with Progress("translating", "lines", total) as progress:
-        if given.output is None:
+        if path is None:
             before = 0
             for chunk in chunks(lines, given.batch_size):
                 sys.stdout.buffer.write(done(chunk, before).encode())
@@ -116,7 +126,6 @@ def main(_):
             "fields": [given.nbest > 1, given.scores, given.alignments],
             "t2t_jax": __version__,
         }
-        path = shard_of(Path(given.output), shard)
         with Output(path, made_from, given.resume) as output:
             lines = output.rest_of(lines)
             progress.add(output.lines)
@@ -134,13 +143,16 @@ def translation_of(given: flags.FlagValues) -> tuple[Callable, dict]:
     if given.sample:
         unused = [f"--{name}" for name in ("beam", "stop", "must") if given[name].value]
         if unused:
-            raise UserError(f"{', '.join(unused)}: of a search; --sample has none")
+            raise UserError(
+                f"{', '.join(unused)}: for a search, which --sample takes the place "
+                "of; leave out one"
+            )
         sampling = {name: given[name].value for name in SAMPLING}
         options = {"samples": given.nbest, **sampling, **penalties, **wished}
         return lambda t, lines, **more: t.sample(lines, **options, **more), options
     unused = [f"--{name}" for name in SAMPLING if given[name].present]
     if unused:
-        raise UserError(f"{', '.join(unused)}: of samples; want --sample too")
+        raise UserError(f"{', '.join(unused)}: for samples; add --sample")
     search = {name: given[name].value for name in ("beam", "nbest", "stop")}
     options = {**search, "must": given.must or (), **penalties, **wished}
     return lambda t, lines, **more: t.translate(lines, **options, **more), options

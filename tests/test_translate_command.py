@@ -120,9 +120,9 @@ def test_what_is_printed_beside_translations(trained):
 
 
 WRONG = {
-    "--temperature=0.5": "--temperature: of samples; want --sample too",
+    "--temperature=0.5": "--temperature: for samples; add --sample",
     "--seed=0 --top_k=0": "--top_k, --seed: of samples",
-    "--sample --beam=4": "--beam: of a search; --sample has none",
+    "--sample --beam=4": "--beam: for a search, which --sample takes the place of",
     "--sample --must=a --stop=best": "--stop, --must: of a search",
     "--shard=1/2": "--shard goes with --input; name a file",
     "--resume": "--resume goes with --output; name a file",

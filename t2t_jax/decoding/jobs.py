@@ -75,6 +75,19 @@ def shard_of(output: Path, shard: tuple[int, int]) -> Path:
     return output.with_name(f"{output.name}.{number:0{width}}-of-{count}")
 
 
+def check_output(file: Path) -> None:
+    """Raises UserError for a name that a translation cannot be written under."""
+    if file.suffix == ".gz":
+        raise UserError(f"--output={file} is plain text; give a name without .gz")
+    if not file.parent.is_dir():
+        raise UserError(f"--output={file}: there is no folder {file.parent}")
+    if file.exists():
+        raise UserError(
+            f"--output={file} is there already and is not written over; give another "
+            "name, or remove it"
+        )
+
+
 class Output:
     """A file that is written in pieces and is there when it is whole.
 
@@ -95,13 +108,7 @@ class Output:
         self._made_from = json.loads(json.dumps(made_from))  # as a note has it
         self._partial = file.with_name(file.name + ".partial")
         self._record = file.with_name(file.name + ".partial.json")
-        if not file.parent.is_dir():
-            raise UserError(f"--output={file}: there is no folder {file.parent}")
-        if file.exists():
-            raise UserError(
-                f"--output={file} is there already and is not written over; give "
-                "another name, or remove it"
-            )
+        check_output(file)
         begun = self._partial.exists() or self._record.exists()
         self._stream = self._partial.open("ab+")
         self._read = hashlib.sha256()
@@ -226,4 +233,4 @@ class Output:
         self._stream.close()
 
 
-_ANEW = "begin anew: remove it and the .partial files beside"
+_ANEW = "begin anew: remove the output's .partial and .partial.json"

@@ -103,6 +103,8 @@ class Translator:
         Raises:
           UserError: they have not the same vocabulary.
         """
+        if not translators:
+            raise UserError("an ensemble of no translators; want at least one")
         first, *others = translators
         for other in others:
             if other.vocabulary.model != first.vocabulary.model:
@@ -425,7 +427,7 @@ def _check_search(beam: int, nbest: int, stop: str, **_) -> None:
         raise UserError(f"beam={beam}; want at least 1 (1 is greedy search)")
     if not 1 <= nbest <= beam:
         raise UserError(
-            f"nbest={nbest} with beam={beam}; want 1 <= nbest <= beam: a beam of "
+            f"nbest={nbest} with beam={beam}; want 1 <= nbest <= beam: beam="
             f"{max(nbest, 1)} or more finds that many"
         )
     if stop not in STOPS:

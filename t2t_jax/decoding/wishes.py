@@ -1,6 +1,6 @@
 """What a caller asks of the translations of some lines, checked and line by line."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from t2t_jax.data.vocab import Vocabulary
@@ -78,7 +78,7 @@ def _check(wish: Wish, number: int, vocabulary: Vocabulary, phrases: Phrases) ->
 def _for_each(value, count: int, name: str) -> list:
     if value is None or isinstance(value, str):
         return [value] * count
-    value = list(value)
+    value = _listed(value, name)
     if len(value) != count:
         raise UserError(
             f"{name} has {len(value):,} entries for {count:,} lines; want one for "
@@ -91,7 +91,7 @@ def _for_each(value, count: int, name: str) -> list:
 
 
 def _phrases_for_each(value, count: int, name: str) -> list[tuple[str, ...]]:
-    value = [value] if isinstance(value, str) else list(value or ())
+    value = [value] if isinstance(value, str) else _listed(value or (), name)
     if all(isinstance(entry, str) for entry in value):
         return [_phrases(value, name)] * count
     if len(value) != count:
@@ -103,6 +103,12 @@ def _phrases_for_each(value, count: int, name: str) -> list[tuple[str, ...]]:
         _phrases([entry] if isinstance(entry, str) else entry or (), name)
         for entry in value
     ]
+
+
+def _listed(value, name: str) -> list:
+    if not isinstance(value, Iterable):
+        raise UserError(f"{name}={value!r}; want a text, or a list")
+    return list(value)
 
 
 def _phrases(entries: Sequence[str], name: str) -> tuple[str, ...]:

@@ -131,7 +131,7 @@ def _read(path: epath.Path, lines: epath.Path) -> dict:
 
 def perplexity(translator: Translator, pairs: list[tuple[str, str]]) -> float:
     """exp of the mean -log p(subword), end of sentence included."""
-    scores = translator.score(pairs, warn=False)
+    scores = translator.score(pairs)
     log_prob = math.fsum(score.log_prob for score in scores)
     return math.exp(min(-log_prob / sum(len(s.pieces) for s in scores), 700.0))
 
