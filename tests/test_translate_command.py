@@ -121,9 +121,9 @@ def test_what_is_printed_beside_translations(trained):
 
 WRONG = {
     "--temperature=0.5": "--temperature: for samples; add --sample",
-    "--seed=0 --top_k=0": "--top_k, --seed: of samples",
+    "--seed=0 --top_k=0": "--top_k, --seed: for samples",
     "--sample --beam=4": "--beam: for a search, which --sample takes the place of",
-    "--sample --must=a --stop=best": "--stop, --must: of a search",
+    "--sample --must=a --stop=best": "--stop, --must: for a search",
     "--shard=1/2": "--shard goes with --input; name a file",
     "--resume": "--resume goes with --output; name a file",
     "--shard=3/2 --input=README.md": "--shard='3/2'; want I/N",
