@@ -44,7 +44,15 @@ setup(
         "tqdm>=4.66",
     ],
     extras_require={
-        "test": ["hypothesis>=6.100", "pytest>=8.0", "pytest-xdist>=3.5", "ruff>=0.12"],
+        "test": [
+            "hypothesis>=6.100",
+            "jupytext>=1.16",
+            "matplotlib>=3.8",
+            "pytest>=8.0",
+            "pytest-xdist>=3.5",
+            "ruff>=0.12",
+        ],
+        "notebooks": ["ipykernel>=6.29", "jupytext>=1.16", "matplotlib>=3.8"],
         "cuda": ["jax[cuda12]>=0.8"],
         "tpu": ["jax[tpu]>=0.8"],
         "gcs": ["gcsfs>=2024.2"],  # brings google-cloud-storage, which Orbax wants

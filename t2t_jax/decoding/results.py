@@ -159,7 +159,9 @@ class AttentionMaps:
           which: `cross`, `encoder` or `decoder`.
           layer: from 0; the mean of all if None.
           head: from 0; the mean of all if None.
-          ax: a matplotlib axis; a new figure's if None.
+          ax: a matplotlib axis; a new figure's, with a colour bar, if None. White is 0,
+            the darkest blue this map's largest weight; `ax.images[0].set_clim(0, 1)`
+            gives maps that are drawn side by side one scale.
 
         Returns:
           The matplotlib axis. Needs matplotlib (`pip install matplotlib`).
@@ -177,12 +179,16 @@ class AttentionMaps:
         weights = weights.mean(0) if layer is None else weights[layer]
         weights = weights.mean(0) if head is None else weights[head]
         rows, columns = labels[which]
-        if ax is None:
-            size = 1.5 + 0.32 * len(columns), 1.5 + 0.32 * len(rows)
+        alone = ax is None
+        if alone:
+            size = 2.5 + 0.32 * len(columns), 1.5 + 0.32 * len(rows)
             ax = plt.subplots(figsize=size, layout="constrained")[1]
-        ax.imshow(weights, cmap="Blues", vmin=0, vmax=max(weights.max(), 1e-9))
-        ax.set_xticks(range(len(columns)), columns, rotation=90)
-        ax.set_yticks(range(len(rows)), rows)
+        image = ax.imshow(weights, cmap="Blues", vmin=0, vmax=max(weights.max(), 1e-9))
+        if alone:
+            ax.figure.colorbar(image, ax=ax, label="weight", shrink=0.6)
+        plain = {"parse_math": False}  # a "$" in a piece is a dollar
+        ax.set_xticks(range(len(columns)), columns, rotation=90, **plain)
+        ax.set_yticks(range(len(rows)), rows, **plain)
         ax.tick_params(length=0)
         ax.set_xlabel("looks at")
         ax.set_ylabel("predicts" if which != "encoder" else "position of")
