@@ -11,7 +11,6 @@ import time
 from absl import flags
 
 from t2t_jax import command
-from t2t_jax.data.corpus import open_corpora
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.bleu import corpus_scores
 from t2t_jax.screen import say
@@ -20,7 +19,7 @@ from t2t_jax.screen import say
 def define_flags():
     command.define_workdir_flags(several=True)
     command.define_search_flags()
-    flags.DEFINE_string("test", None, "PREFIX of a dev set.", required=True)
+    command.define_test_flag()
     flags.DEFINE_list("beams", ["1", "4", "10"], "Widths, ascending.")
     flags.DEFINE_integer("lines", 0, "Only the first so many; 0 is all.")
     flags.DEFINE_integer("show", 3, "Lines to show whose score became lower.")
@@ -33,7 +32,7 @@ def main(_):
     )
     say(repr(translator))
     data = translator.config.data
-    (corpus,) = open_corpora(given.test, data.source, data.target)
+    corpus = command.test_sets(given, data)[0]
     pairs = list(corpus.pairs())[: given.lines or None]
     sources, references = zip(*pairs, strict=True)
     options = {"alpha": given.alpha, "penalty": given.penalty, "stop": given.stop}

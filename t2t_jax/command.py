@@ -15,6 +15,7 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from t2t_jax import config as fields
+from t2t_jax.data.corpus import Corpus, open_corpora
 from t2t_jax.errors import UserError, nearest
 from t2t_jax.parallel.host import prepare_host
 from t2t_jax.screen import say
@@ -96,6 +97,25 @@ def define_workdir_flags(several: bool = False) -> None:
         "steps to average with commas; config.decode.checkpoint of the workdir if not "
         "given.",
     )
+
+
+def define_test_flag() -> None:
+    """The flag of every command that reads test sets."""
+    flags.DEFINE_string(
+        "test",
+        None,
+        "PREFIX of two text files, such as news for news.en and news.de (or .gz), "
+        "seen from here; or tfds:NAME:SPLIT; or grammar:SPLIT; several with commas.",
+        required=True,
+    )
+
+
+def test_sets(given: flags.FlagValues, data: fields.DataConfig) -> list[Corpus]:
+    """The test sets that the flag names, in the languages of a workdir."""
+    corpora = open_corpora(given.test, data.source, data.target)
+    if not corpora:
+        raise UserError(f"--test={given.test!r} names no test set; want a PREFIX")
+    return corpora
 
 
 def define_search_flags() -> None:

@@ -9,9 +9,7 @@ import json
 from absl import flags
 
 from t2t_jax import command
-from t2t_jax.data.corpus import open_corpora
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.errors import UserError
 from t2t_jax.evaluation.scores import (
     comparisons,
     distinct,
@@ -35,13 +33,7 @@ TOLD = {
 def define_flags():
     command.define_workdir_flags()
     command.define_search_flags()
-    flags.DEFINE_string(
-        "test",
-        None,
-        "PREFIX of two text files, such as news for news.en and news.de (or .gz), "
-        "seen from here; or tfds:NAME:SPLIT; or grammar:SPLIT; several with commas.",
-        required=True,
-    )
+    command.define_test_flag()
     flags.DEFINE_string(
         "baseline",
         None,
@@ -61,9 +53,7 @@ def main(_):
         **{name: value for name, value in search.items() if value is not None}
     )
     data = translator.config.data
-    corpora = open_corpora(given.test, data.source, data.target)
-    if not corpora:
-        raise UserError(f"--test={given.test!r} names no test set; want a PREFIX")
+    corpora = command.test_sets(given, data)
     corpora = distinct(corpora)
     baselines = [None] * len(corpora)
     if given.baseline is not None:

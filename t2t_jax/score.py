@@ -11,11 +11,9 @@ import sys
 from absl import flags
 
 from t2t_jax import command
-from t2t_jax.data.corpus import open_corpora
 from t2t_jax.decoding.jobs import chunks
 from t2t_jax.decoding.results import Score
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.errors import UserError
 from t2t_jax.screen import Progress, say
 
 CHUNK = 4_096  # pairs sorted and scored together
@@ -23,13 +21,7 @@ CHUNK = 4_096  # pairs sorted and scored together
 
 def define_flags():
     command.define_workdir_flags(several=True)
-    flags.DEFINE_string(
-        "test",
-        None,
-        "PREFIX of two text files, such as news for news.en and news.de (or .gz), "
-        "seen from here; or tfds:NAME:SPLIT; or grammar:SPLIT; several with commas.",
-        required=True,
-    )
+    command.define_test_flag()
     flags.DEFINE_boolean("tokens", False, "Print each piece with its log-probability.")
 
 
@@ -38,11 +30,7 @@ def main(_):
     translator = Translator.load(
         command.workdirs_of(given), given.checkpoint, given.dtype
     )
-    data = translator.config.data
-    corpora = open_corpora(given.test, data.source, data.target)
-    if not corpora:
-        raise UserError(f"--test={given.test!r} names no test set; want a PREFIX")
-    for corpus in corpora:
+    for corpus in command.test_sets(given, translator.config.data):
         pairs = pieces = 0
         log_prob = 0.0
         with Progress(f"scoring {corpus.name}", "pairs") as progress:
