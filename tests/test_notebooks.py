@@ -26,7 +26,8 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 warnings.simplefilter("error")
 for number in plt.get_fignums():
     figure = plt.figure(number)
-    assert any(ax.has_data() for ax in figure.axes), f"figure {number} is empty"
+    drawn = any(ax.has_data() or ax.texts for ax in figure.axes)
+    assert drawn, f"figure {number} is empty"
     figure.savefig(pathlib.Path(sys.argv[2]) / f"{number}.png")
 """
 CONFIG = """

@@ -85,13 +85,14 @@ def metrics(language: str) -> dict[str, sacrebleu.metrics.base.Metric]:
     language = re.split(r"[-_.]", language.lower())[0]
     tokenizer = {"zh": "zh", "ja": "char", "ko": "char"}.get(language, "13a")
     spaceless = tokenizer != "13a"
-    return {
+    made = {
         "bleu": sacrebleu.BLEU(tokenize=tokenizer),
         "bleu_lc": sacrebleu.BLEU(tokenize=tokenizer, lowercase=True),
         "bleu_intl": sacrebleu.BLEU(tokenize="intl"),
         "chrf": sacrebleu.CHRF(),
         "ter": sacrebleu.TER(normalized=spaceless, asian_support=spaceless),
     }
+    return {name: _in_plain_floats(metric) for name, metric in made.items()}
 
 
 def paper_scores(
@@ -119,7 +120,7 @@ def paper_scores(
     split = (source, language) == ("en", "de")
     sides = (paper_tokenized(s, language, split) for s in (hypotheses, references))
     bleu = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True)
-    scores = _scored("bleu_paper", bleu, *sides, interval=True)
+    scores = _scored("bleu_paper", _in_plain_floats(bleu), *sides, interval=True)
     steps = f"punctuation+moses-{language}-escaped{'+compounds-split' * split}"
     scores["bleu_paper_signature"] += f"|{steps}:sacremoses-{version('sacremoses')}"
     return scores
@@ -173,6 +174,23 @@ def lower_tokenized(lines: Sequence[str], language: str) -> list[str]:
     return [
         moses.tokenize(line.lower(), return_str=True, escape=True) for line in lines
     ]
+
+
+def _in_plain_floats(metric):
+    """A metric whose scores are Python's floats.
+
+    sacreBLEU mixes them with NumPy's where some samples score 0, and then cannot take
+    their mean.
+    """
+    compute = metric._compute_score_from_stats
+
+    def computed(stats):
+        score = compute(stats)
+        score.score = float(score.score)
+        return score
+
+    metric._compute_score_from_stats = computed
+    return metric
 
 
 def _scored(name, metric, hypotheses, references, interval: bool = False) -> dict:

@@ -253,7 +253,8 @@ def test_options_are_of_a_copy(one):
 
 def test_what_translations_are_made_from_tells_models_apart(one):
     made_from = one.made_from()
-    assert made_from == one.with_options(beam=5).made_from()
+    assert made_from == one.with_options(average=3).made_from()
+    assert made_from != one.with_options(beam=5).made_from()
     assert made_from != translator(2).made_from()
     assert made_from != one.with_options(extra_length=6).made_from()
     assert made_from != Translator.ensemble([one, one]).made_from()

@@ -238,3 +238,14 @@ def test_every_score_of_plain_text_has_a_signature():
     scores = plain_scores(HYPOTHESES, REFERENCES, "de")
     for name in metrics("de"):
         assert scores["signature" if name == "bleu" else f"{name}_signature"]
+
+
+def test_translations_that_are_nearly_all_empty_have_intervals():
+    """Of a model that has learned nothing; some samples of it score 0."""
+    references = [f"Der Hund {n} sieht die Katze." for n in range(10)]
+    for words in ("", "Hund", "  "):
+        translations = [words, *[""] * 9]
+        scores = plain_scores(translations, references, "de")
+        scores |= paper_scores(translations, references, "de", "en")
+        for name in ("bleu", "chrf", "ter", "bleu_paper"):
+            assert scores[f"{name}_interval"]["mean"] >= 0
