@@ -12,7 +12,11 @@ jax.config.update("jax_num_cpu_devices", 8)
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory):
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("xla")))
+    compiled = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # shared by the workers
+        compiled = compiled.parent
+    jax.config.update("jax_compilation_cache_dir", str(compiled / "xla"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
     before = os.environ.get("T2T_JAX_CACHE")
     os.environ["T2T_JAX_CACHE"] = str(tmp_path_factory.mktemp("cache"))
     yield
