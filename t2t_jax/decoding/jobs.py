@@ -218,6 +218,11 @@ class Output:
                     f"{self._file} was made by someone else meanwhile; the whole "
                     f"translation is {self._partial}"
                 ) from None
+            except FileNotFoundError:
+                self._stream.close()
+                raise UserError(
+                    f"{self._partial} was removed while it was written; do it again"
+                ) from None
             except OSError:  # a file system without links
                 os.rename(self._partial, self._file)
             for file in (self._partial, self._record):

@@ -194,6 +194,16 @@ def test_two_processes_do_not_write_one_file(tmp_path):
     assert out.read_bytes() == WHOLE
 
 
+def test_what_is_removed_while_it_is_written_is_told(tmp_path):
+    out = tmp_path / "out"
+    output = Output(out, MADE_FROM, resume=False)
+    output.add(LINES, WHOLE.decode())
+    (tmp_path / "out.partial").unlink()
+    with pytest.raises(UserError, match="was removed while it was written"):
+        output.__exit__(None)
+    assert not out.exists()
+
+
 def test_what_is_there_is_not_written_over(tmp_path):
     out = tmp_path / "out"
     output = Output(out, MADE_FROM, resume=False)
