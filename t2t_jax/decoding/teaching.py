@@ -155,16 +155,15 @@ def _batches(
 ) -> Iterator[tuple[list[int], dict]]:
     """Pairs of similar length as batches for the model, of a fixed shape."""
     decode = members[0].config.decode
+    models = [member.config.model for member in members]
+    places = [m.max_positions for m in models if m.positions == "learned"]
     for rows, bucket in blocks([max(map(len, pair)) for pair in pairs], decode):
-        source, source_segment = filled(
-            [pairs[row][0] for row in rows], rows_of(bucket, decode), bucket
-        )
-        target, target_segment = filled(
-            [pairs[row][1] for row in rows], rows_of(bucket, decode), bucket
-        )
+        shape = rows_of(bucket, decode), min([bucket, *places])
+        source, source_segment = filled([pairs[row][0] for row in rows], *shape)
+        target, target_segment = filled([pairs[row][1] for row in rows], *shape)
         target_input = np.roll(target, 1, axis=1)
         target_input[:, 0] = vocabulary.bos
-        position = np.broadcast_to(np.arange(bucket, dtype=np.int32), source.shape)
+        position = np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape)
         yield (
             rows,
             {

@@ -259,3 +259,17 @@ def test_translations_are_aligned_by_their_own_pieces(one):
         (found,) = one.align([(translation.source, translation)])
         words = len(translation.text.split())
         assert [j for _, j in found.links] == [*range(words)]
+
+
+def test_learned_positions_that_are_no_power_of_two_score_the_longest_translation():
+    learned = translator(positions="learned", max_positions=48)  # 32 and 5 are read
+    line = "the cat sees the dog " * 9
+    with_many = learned.translate([line], warn=False)[0]
+    target = "a dog sleeps " * 20
+    for pair in ((line, with_many), (line, target)):
+        score = learned.score([pair], warn=False)[0]
+        assert np.isfinite(score.log_prob)
+    assert len(score.pieces) == 37
+    plain = translator(positions="learned", max_positions=64)
+    assert learned.align([(line, target)], warn=False)[0].links
+    assert plain.score([("a", "a dog")])[0].log_prob < 0
