@@ -37,7 +37,9 @@ class Contender:
         self, config: Config, pairs: prepare.Pairs, vocab_size: int, steps: int
     ):
         model = build(config.model, vocab_size)
-        self.steps = compile_steps(model, config, make_mesh(jax.devices()[:1]), bos=1)
+        self.steps = compile_steps(
+            model, config, make_mesh(devices=jax.devices()[:1]), bos=1
+        )
         self.state = self.steps.init()
         self.plan = plan_for(pairs, config.data, config.train.seed, epoch=0)
         stream = feed(pairs, config.data, config.train.seed)

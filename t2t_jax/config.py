@@ -39,6 +39,7 @@ class ModelConfig:
     norm: str = _field("post", ("post", "pre"))  # LayerNorm after or before
     attention: str = _field("dense")  # a name in model/attention.py
     dtype: str = _field("auto", ("auto", "float32", "bfloat16"))  # of activations
+    remat: str = _field("none", ("none", "dots", "full"), safe=True)  # made twice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +89,7 @@ class TrainConfig:
     label_smoothing: float = _field(0.1, low=0)
     ema_decay: float = _field(0.0, low=0)  # moving average of parameters; 0: none
     seed: int = _field(0, low=0)
+    accumulate: int = _field(1, low=1, safe=True)  # parts of a batch, one by one
     log_every: int = _field(100, low=1, safe=True)  # steps
     eval_every: int = _field(1_500, low=1, safe=True)  # steps
     save_every: int = _field(1_500, low=1)  # steps; what is averaged depends on it
@@ -97,6 +99,18 @@ class TrainConfig:
     max_skipped: int = _field(10, low=1, safe=True)  # non-finite gradients in a row
     max_rise: float = _field(0.0, low=0, safe=True)  # of the loss, in nats; 0: any
     rollbacks: int = _field(0, low=0, safe=True)  # how often, before the run stops
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshConfig:
+    """How many devices each axis of the mesh has; -1 is the rest (`parallel/mesh.py`).
+
+    Any mesh trains the same, up to rounding; a run may go on on another one.
+    """
+
+    data: int = _field(-1, low=-1, safe=True)  # each with its rows of the batch
+    fsdp: int = _field(1, low=-1, safe=True)  # and with its part of every weight
+    tensor: int = _field(1, low=-1, safe=True)  # with its heads and hidden units
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +136,7 @@ class Config:
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()
     decode: DecodeConfig = DecodeConfig()
+    mesh: MeshConfig = MeshConfig()
 
     def __post_init__(self):
         model = self.model
@@ -150,6 +165,13 @@ class Config:
             raise UserError(
                 f"config.model.max_positions={model.max_positions}; want at least "
                 f"{room}: 32 positions and config.decode.extra_length"
+            )
+        sizes = dataclasses.asdict(self.mesh)
+        if 0 in sizes.values() or [*sizes.values()].count(-1) > 1:
+            told = ", ".join(f"{name}={size}" for name, size in sizes.items())
+            raise UserError(
+                f"config.mesh has {told}; want numbers of devices, one of them may be "
+                "-1, the rest"
             )
         if 0 < self.data.max_ratio < 1:
             raise UserError(

@@ -29,11 +29,12 @@ from t2t_jax.evaluation.scores import comparisons, distinct, score_set
 from t2t_jax.model.transformer import Model, Parameters, build, compute_dtype
 from t2t_jax.parallel.host import prepare_host
 from t2t_jax.parallel.machine import machine, not_exact
-from t2t_jax.parallel.mesh import check_rows
+from t2t_jax.parallel.mesh import make_mesh, rows_on
 from t2t_jax.screen import say
 from t2t_jax.training import loop
 from t2t_jax.training.optimizer import schedule
 from t2t_jax.training.parameters import average, choose
+from t2t_jax.training.step import state_shardings
 
 
 def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
@@ -56,6 +57,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
         config = fields.from_config_dict(config)
     workdir = workdirs.path(workdir)
     training, dev, tests = _open(config)
+    _check_mesh(config)
     _check_start(workdir, config)
     for name, (old, new, _) in workdirs.changes(workdir, config).items():
         say(f"changed since this workdir was made: {name} {old!r} -> {new!r}")
@@ -93,6 +95,12 @@ def _train(config: Config, workdir, training, dev_lines, still_ours) -> None:
     say(f"{workdir} is finished: {why}" if first == last else f"finished: {why}")
 
 
+def _check_mesh(config: Config) -> None:
+    """Tells, before anything is prepared, of sizes that do not divide into devices."""
+    model = build(config.model, config.data.vocab_size)
+    state_shardings(model, config, make_mesh(config.mesh))
+
+
 def _check_start(workdir: Path, config: Config) -> None:
     """Tells, before anything is prepared, that `init_from` does not fit this run."""
     source = config.train.init_from
@@ -100,7 +108,8 @@ def _check_start(workdir: Path, config: Config) -> None:
         return  # a run that has begun does not look there again
     theirs = workdirs.read_config(source)
     choose(source, theirs, config.train.init_checkpoint)
-    free = {"model.dropout", "model.dtype", "model.attention"}  # make no other weights
+    # make no other weights
+    free = {f"model.{name}" for name in ("dropout", "dtype", "attention", "remat")}
     if config.model.positions != "learned":
         free.add("model.max_positions")
     ways = [f"{data.source}-{data.target}" for data in (theirs.data, config.data)]
@@ -145,7 +154,6 @@ def _open(config: Config) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
 def _check_shapes(config: Config, plan: Plan) -> None:
     """Tells before the first step of batches that could not be trained."""
     for shape in plan.shapes:
-        check_rows(shape.rows, len(jax.devices()))
         longest = max(shape.source, shape.target)
         if config.model.positions == "learned" and longest > config.model.max_positions:
             raise UserError(
@@ -187,7 +195,7 @@ def _introduce(config, workdir, model, vocabulary, pairs, plan: Plan, dev_lines)
     shapes = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in plan.shapes)
     peak_step = min(config.train.steps, config.train.warmup)
     peak = float(schedule(config)(peak_step - 1))
-    devices = jax.devices()
+    mesh, devices = make_mesh(config.mesh), jax.devices()
     say(f"workdir     {workdir}")
     say(
         f"model       {model.count():,} parameters, vocabulary {len(vocabulary):,}, "
@@ -196,6 +204,12 @@ def _introduce(config, workdir, model, vocabulary, pairs, plan: Plan, dev_lines)
     here = machine()
     cores = f"{here['processor']}, {here['cores']} cores"
     say(f"machine     {cores}, jax {here['jax']}, jaxlib {here['jaxlib']}")
+    if len(devices) > 1:
+        axes = " x ".join(f"{name} {size}" for name, size in mesh.shape.items())
+        rows = [rows_on(mesh, s.rows, config.train.accumulate) for s in plan.shapes]
+        more = 1 - sum(s.rows for s in plan.shapes) / sum(rows)
+        padding = f"; {more:.0%} of the rows are added to divide into them"
+        say(f"mesh        {axes}{padding if more else ''}")
     if not_exact():
         say(f"            {not_exact()}")
     text, *more = prepare.report(pairs)

@@ -62,6 +62,12 @@ class Layout:
     target_start_p: np.ndarray
     segment_p: np.ndarray
 
+    def only(self, kept_p: np.ndarray) -> "Layout":
+        """The same batch with some of its pairs; where the others stood is padding."""
+        arrays = (self.pair_p, self.row_p, self.source_start_p, self.target_start_p)
+        kept = (array_p[kept_p] for array_p in (*arrays, self.segment_p))
+        return Layout(self.shape, *kept)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
@@ -294,7 +300,7 @@ def fill(layout: Layout, source: Ragged, target: Ragged) -> dict[str, np.ndarray
 
 def _fill(side: str, ragged: Ragged, length: int, start_p, layout: Layout) -> dict:
     """The three arrays of one side. Layouts are in order of row and start."""
-    if layout.pair_p.max() >= len(ragged):
+    if layout.pair_p.max(initial=-1) >= len(ragged):
         raise UserError(
             f"the plan has {side} sentence {layout.pair_p.max()}, but there are only "
             f"{len(ragged)}; make it from the lengths of the arrays that fill it"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data.batching import Plan, fill, plan_epoch
+from t2t_jax.data.batching import Layout, Plan, fill, plan_epoch
 from t2t_jax.data.prepare import Pairs
 from t2t_jax.data.tensorflow_import import import_tensorflow
 from t2t_jax.errors import UserError
@@ -55,9 +55,16 @@ def plan_for(
 
 
 def feed(
-    pairs: Pairs, config: DataConfig, seed: int, start: Position = START
+    pairs: Pairs,
+    config: DataConfig,
+    seed: int,
+    start: Position = START,
+    share: Callable[[Layout], Layout] = lambda layout: layout,
 ) -> Iterator[tuple[Position, HostBatch]]:
     """Endless batches from a position on: an O(1) seek into the epoch's plan.
+
+    Args:
+      share: makes of a global batch what this process feeds, `parallel/mesh.py`.
 
     Yields:
       The position after a batch, and the batch: int32 arrays [rows, length] as
@@ -70,7 +77,7 @@ def feed(
         numbers = range(first, len(plan))
 
         def make(number, plan=plan):
-            return fill(plan[number], pairs.source, pairs.target)
+            return fill(share(plan[number]), pairs.source, pairs.target)
 
         for number, batch in zip(numbers, batches(make, numbers), strict=True):
             last = number + 1 == len(plan)

@@ -13,6 +13,7 @@ from jax import Array
 from t2t_jax.config import ModelConfig
 from t2t_jax.errors import UserError, nearest
 from t2t_jax.model.layers import weight
+from t2t_jax.parallel.mesh import constrain
 
 
 class KV(NamedTuple):
@@ -102,14 +103,18 @@ class Attention(nnx.Module):
 
     def ask(self, x_btd: Array) -> Array:
         """The queries, [b, t, h, k]."""
-        return jnp.einsum("btd,dhk->bthk", x_btd, self.query[...].astype(x_btd.dtype))
+        q_bthk = jnp.einsum("btd,dhk->bthk", x_btd, self.query[...].astype(x_btd.dtype))
+        return constrain(q_bthk, "batch", "length", "heads", "head")
 
     def remember(self, x_bsd: Array) -> KV:
         """The keys and values of what may be attended to."""
         dtype = x_bsd.dtype
         k_bshk = jnp.einsum("bsd,dhk->bshk", x_bsd, self.key[...].astype(dtype))
         v_bshk = jnp.einsum("bsd,dhk->bshk", x_bsd, self.value[...].astype(dtype))
-        return KV(k_bshk, v_bshk)
+        return KV(
+            constrain(k_bshk, "batch", "length", "heads", "head"),
+            constrain(v_bshk, "batch", "length", "heads", "head"),
+        )
 
     def __call__(
         self, x_btd: Array, kv: KV, mask: Mask, key=None, seen: list | None = None
@@ -119,4 +124,5 @@ class Attention(nnx.Module):
         if seen is not None:
             seen.append(attention_weights(q_bthk, kv, mask))
         y_bthk = ATTENTION[self.variant](q_bthk, kv, mask, key)
-        return jnp.einsum("bthk,hkd->btd", y_bthk, self.out[...].astype(x_btd.dtype))
+        y_btd = jnp.einsum("bthk,hkd->btd", y_bthk, self.out[...].astype(x_btd.dtype))
+        return constrain(y_btd, "batch", "length", "features")

@@ -12,6 +12,7 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
+from t2t_jax.parallel.mesh import constrain
 
 
 def weight(key: Array, inputs: dict[str, int], outputs: dict[str, int]) -> nnx.Param:
@@ -75,8 +76,10 @@ class FeedForward(nnx.Module):
     def __call__(self, x_btd: Array) -> Array:
         dtype = x_btd.dtype
         x_btf = jnp.einsum("btd,df->btf", x_btd, self.inner[...].astype(dtype))
+        x_btf = constrain(x_btf, "batch", "length", "hidden")
         x_btf = jax.nn.relu(x_btf + self.inner_bias[...].astype(dtype))
         y_btd = jnp.einsum("btf,fd->btd", x_btf, self.outer[...].astype(dtype))
+        y_btd = constrain(y_btd, "batch", "length", "features")
         return y_btd + self.outer_bias[...].astype(dtype)
 
 

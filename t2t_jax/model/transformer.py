@@ -21,6 +21,7 @@ from t2t_jax.errors import UserError
 from t2t_jax.model import positions
 from t2t_jax.model.attention import KV, Attention, Mask, Seen
 from t2t_jax.model.layers import FeedForward, LayerNorm, SubLayer, dropout, keys
+from t2t_jax.parallel.mesh import constrain
 
 Parameters = dict[str, Any]
 
@@ -42,8 +43,11 @@ class Embedding(nnx.Module):
     def __call__(self, tokens_bt: Array, position_bt: Array, limit: int, key) -> Array:
         """Embeds tokens at positions < `limit` (static)."""
         config = self.config
-        x_btd = self.tokens[...][tokens_bt] * config.width**0.5
+        # Whole rows on a device, or what is looked up would be divided as they are.
+        table_vd = constrain(self.tokens[...], "vocab", "features")
+        x_btd = table_vd[tokens_bt] * config.width**0.5
         x_btd += self.position_table(limit)[position_bt]
+        x_btd = constrain(x_btd, "batch", "length", "features")
         return dropout(x_btd.astype(compute_dtype(config)), config.dropout, key)
 
     def position_table(self, limit: int) -> Array:
@@ -61,9 +65,10 @@ class Embedding(nnx.Module):
     def logits(self, x_btd: Array) -> Array:
         """float32 [b, t, v]: the pre-softmax linear transformation (section 3.4)."""
         table_vd = self.tokens[...].astype(x_btd.dtype)
-        return jnp.einsum(
+        logits_btv = jnp.einsum(
             "btd,vd->btv", x_btd, table_vd, preferred_element_type=jnp.float32
         )
+        return constrain(logits_btv, "batch", "length", "vocab")
 
 
 class EncoderLayer(nnx.Module):
@@ -157,6 +162,21 @@ class Memory(NamedTuple):
     segment_bs: Array
 
 
+# config.model.remat: which activations of a layer are kept for the gradient; the others
+# are made again. `dots`: the products with weights. `full`: none but its input.
+REMAT = {
+    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    "full": jax.checkpoint_policies.nothing_saveable,
+}
+
+
+def trained(layer: Callable, config: ModelConfig, key: Array | None) -> Callable:
+    """The layer, in training with fewer activations kept if the config says so."""
+    if key is None or config.remat == "none":
+        return layer
+    return jax.checkpoint(layer, policy=REMAT[config.remat])
+
+
 class Transformer(nnx.Module):
     """The paper's model: called for training; `remember` and `step` for decoding."""
 
@@ -178,7 +198,8 @@ class Transformer(nnx.Module):
         x_bsd = self.embedding(source_bs, position_bs, limit, next(key))
         mask = Mask(segment_bs, segment_bs)
         for layer in self.encoder:
-            x_bsd = layer(x_bsd, mask, next(key), seen)
+            layer = trained(layer, self.config, layer_key := next(key))
+            x_bsd = layer(x_bsd, mask, layer_key, seen)
         return self.encoder_norm(x_bsd) if self.config.norm == "pre" else x_bsd
 
     def remember(
@@ -222,7 +243,8 @@ class Transformer(nnx.Module):
         mask = Mask(segment_bt, segment_bt, first=0)
         source_mask = Mask(segment_bt, memory.segment_bs)
         for layer, kv in zip(self.decoder, memory.kvs, strict=True):
-            x_btd, _ = layer(x_btd, None, mask, kv, source_mask, next(key), seen)
+            layer = trained(layer, self.config, layer_key := next(key))
+            x_btd, _ = layer(x_btd, None, mask, kv, source_mask, layer_key, seen)
         return self._logits(x_btd)
 
     def _logits(self, x_btd: Array) -> Array:

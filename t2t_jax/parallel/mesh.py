@@ -1,74 +1,180 @@
 """The mesh of devices, and which axis of which array lies along which axis of it.
 
-A weight names its logical axes where its shape is declared (`model/layers.py`); `RULES`
-says where each of them goes. One jitted step then serves one CPU and many chips: XLA
-divides the work as the arrays are divided (GSPMD).
+A weight names its logical axes where its shape is declared (`model/layers.py`), an
+activation where it is made (`constrain`); `RULES` says where each of them goes. One
+jitted step then serves one CPU and many chips: XLA divides the work as the arrays are
+divided, and puts in the collectives that this takes (GSPMD).
 """
 
-from collections.abc import Sequence
+import contextlib
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from t2t_jax.config import MeshConfig
+from t2t_jax.data.batching import Layout
+from t2t_jax.data.shapes import round_up
 from t2t_jax.errors import UserError, nearest
 
-# Logical axis -> mesh axis. None: every device holds the whole axis.
-RULES: dict[str, str | None] = {
-    "batch": "data",
-    "vocab": None,
+# data: each device has its rows of the batch. fsdp: that, and its part of every weight
+# and of Adam's moments. tensor: its heads, hidden units and pieces of the vocabulary.
+AXES = ("data", "fsdp", "tensor")
+
+# Logical axis -> mesh axes. None: every device holds the whole axis.
+RULES: dict[str, str | tuple[str, ...] | None] = {
+    # of batches and activations
+    "microbatch": None,
+    "batch": ("data", "fsdp"),
+    "length": None,
+    "features": None,
+    # of weights; the last three of activations, too
     "positions": None,
-    "width": None,
+    "width": "fsdp",
     "norm": None,
-    "hidden": None,
-    "heads": None,
     "head": None,
+    "heads": "tensor",
+    "hidden": "tensor",
+    "vocab": "tensor",
 }
 
+# What lies whole on every device where it does not divide; anything else is refused.
+# The size of a vocabulary may be a matter of the text.
+WHOLE_IF_UNEVEN = {"vocab"}
 
-def make_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """All devices (or those given) along one axis, `data`."""
+
+def make_mesh(
+    config: MeshConfig = MeshConfig(),  # noqa: B008
+    devices: Sequence[jax.Device] | None = None,
+) -> Mesh:
+    """A mesh of all devices (or those given), of all processes.
+
+    Raises:
+      UserError: the axes do not multiply to the number of devices.
+    """
     devices = jax.devices() if devices is None else devices
+    sizes = dataclasses.asdict(config)
+    given = math.prod(size for size in sizes.values() if size > 0)
+    rest, left = divmod(len(devices), given)
+    if left or (rest != 1 and -1 not in sizes.values()):
+        told = " x ".join(f"{name} {size}" for name, size in sizes.items() if size > 0)
+        raise UserError(
+            f"config.mesh has {told} = {given} devices, but there are {len(devices)}; "
+            "the axes multiply to the number of devices, and one of them may be -1, "
+            "the rest"
+        )
+    shape = tuple(rest if sizes[axis] == -1 else sizes[axis] for axis in AXES)
     return jax.make_mesh(
-        (len(devices),), ("data",), axis_types=(AxisType.Auto,), devices=devices
+        shape, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices
     )
 
 
-def sharding(mesh: Mesh, axes: Sequence[str]) -> NamedSharding:
-    """Where an array with these axes lies. An axis without a rule is a UserError."""
-    for axis in axes:
+def sharding(
+    mesh: Mesh, axes: Sequence[str], shape: Sequence[int] | None = None
+) -> NamedSharding:
+    """Where an array with these axes lies.
+
+    Args:
+      shape: its sizes, which are then checked.
+
+    Raises:
+      UserError: an axis without a rule; a size that does not divide into the devices.
+    """
+    return NamedSharding(mesh, _spec(mesh.shape, axes, shape))
+
+
+def _spec(sizes, axes: Sequence[str], shape: Sequence[int] | None) -> PartitionSpec:
+    """`sizes`: of the mesh's axes, by name."""
+    spec = []
+    for axis, size in zip(axes, shape or [None] * len(axes), strict=True):
         if axis not in RULES:
             raise UserError(
                 f"no sharding rule for the axis {axis!r}" + nearest(axis, RULES)
             )
-    return NamedSharding(mesh, PartitionSpec(*(RULES[axis] for axis in axes)))
+        rule = RULES[axis]
+        parts = math.prod(sizes[name] for name in _names(rule))
+        if size is not None and size % parts:
+            if axis not in WHOLE_IF_UNEVEN:
+                named = " x ".join(f"{n} {sizes[n]}" for n in _names(rule))
+                raise UserError(
+                    f"the axis {axis!r} of {size} does not divide into {parts} devices "
+                    f"(config.mesh: {named}); change one of the two"
+                )
+            rule = None
+        spec.append(rule)
+    return PartitionSpec(*spec)
 
 
-def shardings(mesh: Mesh, axes: Any) -> Any:
+def _names(rule: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    return (rule,) if isinstance(rule, str) else rule or ()
+
+
+def shardings(mesh: Mesh, axes: Any, shapes: Any) -> Any:
     """`sharding` for a pytree whose leaves are tuples of axis names."""
     return jax.tree.map(
-        lambda names: sharding(mesh, names),
+        lambda names, x: sharding(mesh, names, x.shape),
         axes,
+        shapes,
         is_leaf=lambda x: isinstance(x, tuple),
     )
 
 
-def place_batch(mesh: Mesh, batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
-    """A batch [rows, ...] on its devices, rows divided along `data`.
+@contextlib.contextmanager
+def used(mesh: Mesh) -> Iterator[None]:
+    """While a function is traced here, `constrain` divides its activations."""
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+        yield
 
-    Raises:
-      UserError: the rows do not divide.
+
+def constrain(x: jax.Array, *axes: str) -> jax.Array:
+    """Says along which axes an activation is divided; outside of `used` it is not.
+
+    Without it XLA would have to guess, and could as well divide activations as weights
+    are, and add up partial sums of them at every layer.
     """
-    check_rows(len(next(iter(batch.values()))), mesh.shape["data"])
-    return jax.device_put(batch, sharding(mesh, ("batch",)))
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or mesh.axis_names != AXES:
+        return x
+    return jax.lax.with_sharding_constraint(x, _spec(mesh.shape, axes, x.shape))
 
 
-def check_rows(rows: int, devices: int) -> None:
-    """Raises a UserError where the rows of a batch do not divide into the devices."""
-    if rows % devices:
-        raise UserError(
-            f"a batch of {rows} rows does not divide into {devices} devices; rows "
-            "come in multiples of 8: use 1, 2, 4 or 8 devices, or another "
-            "config.data.batch_tokens"
-        )
+def rows_on(mesh: Mesh, rows: int, accumulate: int = 1) -> int:
+    """`rows`, or the next number that divides into devices and microbatches."""
+    parts = math.prod(mesh.shape[name] for name in _names(RULES["batch"]))
+    return round_up(rows, parts * accumulate)
+
+
+def share(mesh: Mesh, layout: Layout, accumulate: int = 1) -> Layout:
+    """A batch as this process feeds it: with the pairs of the rows on its devices.
+
+    Rows without a pair are added until they divide into the devices; they are padding,
+    which changes no number.
+    """
+    rows = rows_on(mesh, layout.shape.rows, accumulate)
+    shape = dataclasses.replace(layout.shape, rows=rows)
+    layout = dataclasses.replace(layout, shape=shape)
+    if jax.process_count() == 1:
+        return layout
+    ours_r = np.zeros(rows, bool)
+    for (part,) in _batch(mesh).addressable_devices_indices_map((rows,)).values():
+        ours_r[part] = True
+    return layout.only(ours_r[layout.row_p])
+
+
+def _batch(mesh: Mesh) -> NamedSharding:
+    return sharding(mesh, ("batch",))
+
+
+def place_batch(mesh: Mesh, batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
+    """A batch [rows, ...] of a `share` on the devices, rows divided among them."""
+    where = _batch(mesh)
+    if jax.process_count() == 1:
+        return jax.device_put(batch, where)
+    return {
+        name: jax.make_array_from_callback(x.shape, where, x.__getitem__)
+        for name, x in batch.items()
+    }

@@ -7,6 +7,7 @@ translation: real translations are scored, and sentences told, by functions hand
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,8 +16,8 @@ from t2t_jax.config import Config
 from t2t_jax.data.feeding import feed
 from t2t_jax.data.prepare import Pairs
 from t2t_jax.model.transformer import Model, Parameters
+from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.machine import machine
-from t2t_jax.parallel.mesh import make_mesh, place_batch
 from t2t_jax.screen import say
 from t2t_jax.training import divergence, starts
 from t2t_jax.training.checkpoint import Checkpoints, Reached
@@ -95,7 +96,7 @@ class Run:
     def __init__(self, config, workdir, model, bos, pairs, dev, given: Given):
         self.config, self.workdir, self.dev = config, workdirs.path(workdir), dev
         self.given = given
-        self.steps = compile_steps(model, config, make_mesh(), bos)
+        self.steps = compile_steps(model, config, meshes.make_mesh(config.mesh), bos)
         self.rollbacks = Rollbacks(self.workdir)
         self.checkpoints = Checkpoints(
             workdir, config.decode.average, config.train.keep_best
@@ -107,7 +108,10 @@ class Run:
             self.checkpoints.mend(self.state)
         self.watch = Watch(workdir, self.step, config.train.steps)
         self.watch.roll_back(self.rollbacks.all)
-        self.batches = feed(pairs, config.data, config.train.seed, self.position)
+        share = partial(
+            meshes.share, self.steps.mesh, accumulate=config.train.accumulate
+        )
+        self.batches = feed(pairs, config.data, config.train.seed, self.position, share)
 
     def _initial(self) -> TrainState:
         """The state before the first step, from scratch or from another model."""
@@ -171,10 +175,10 @@ class Run:
         self.checkpoints.check()
         at = self.position
         self.position, batch = next(self.batches)
-        placed = place_batch(self.steps.mesh, batch)
+        placed = meshes.place_batch(self.steps.mesh, batch)
         self.state, metrics = self.steps.train(self.state, placed)
         self.step += 1
-        self.meter.add(self.step, at, batch, metrics)
+        self.meter.add(self.step, at, metrics)
 
     def _save(self) -> None:
         """Saves all that it takes to go on from here."""

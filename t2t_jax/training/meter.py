@@ -25,7 +25,6 @@ class Meter:
     def __init__(self, unread: Sequence[Row] = ()):
         self._rows: list[dict] = list(unread)
         self._on_device: list[dict[str, jax.Array]] = []
-        self._real_tokens = 0
         self._timed = 0  # steps on the clock
         self._started = time.perf_counter()
         self.seconds_a_step = 0.0
@@ -34,7 +33,6 @@ class Meter:
         self,
         step: int,
         at: Position,
-        batch: dict[str, np.ndarray],
         metrics: dict[str, jax.Array],
     ) -> None:
         """Takes the metrics of one step, still on the device.
@@ -45,8 +43,6 @@ class Meter:
         self._rows.append({"step": step, **at._asdict()})
         self._on_device.append(metrics)
         self._timed += 1
-        for side in ("source", "target"):
-            self._real_tokens += np.count_nonzero(batch[f"{side}_segment"])
 
     def unread(self) -> list[Row]:
         """The rows of all steps since the last reading; of plain numbers."""
@@ -66,6 +62,8 @@ class Meter:
         seconds = time.perf_counter() - self._started
         if self._timed:
             self.seconds_a_step = seconds / self._timed
+        timed = rows[len(rows) - self._timed :]
+        real_tokens = sum(row["source_tokens"] + row["tokens"] for row in timed)
         column = {
             name: np.array([row[name] for row in rows], np.float64) for name in rows[0]
         }
@@ -83,7 +81,7 @@ class Meter:
             "gradient_norm": column["gradient_norm"].max(),
             "skipped": column["skipped"][-1],
             "skipped_in_a_row": column["skipped_in_a_row"].max(),
-            "tokens_per_second": self._real_tokens / seconds,
+            "tokens_per_second": real_tokens / seconds,
             "seconds": seconds,
         }
         if not keep:
@@ -100,5 +98,5 @@ class Meter:
 
     def pause(self) -> None:
         """Starts the clock again: what happened since the reading does not count."""
-        self._real_tokens, self._timed = 0, 0
+        self._timed = 0
         self._started = time.perf_counter()

@@ -3,7 +3,6 @@
 Shape suffixes: b batch, t target.
 """
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -57,6 +56,19 @@ def teacher_forcing(batch: Batch, bos: int) -> Batch:
     return batch | {"target_input": input_bt}
 
 
+def microbatches(batch: Batch, count: int) -> Batch:
+    """[rows, ...] -> [count, rows / count, ...], every `count`-th row in each.
+
+    So the rows of every part lie on all devices, and none has to move.
+    """
+
+    def split(x):
+        x = jnp.moveaxis(x.reshape(-1, count, *x.shape[1:]), 1, 0)
+        return meshes.constrain(x, "microbatch", "batch", "length")
+
+    return jax.tree.map(split, batch)
+
+
 def loss_sums(module, batch: Batch, smoothing: float, bos: int, key=None):
     """Sums over the real target tokens: (smoothed loss, -log p, number of tokens)."""
     logits_btv = module(teacher_forcing(batch, bos), key)
@@ -75,21 +87,24 @@ def train_step(
     is not finite changes nothing but the counters.
 
     Returns:
-      The new state, and float32 scalars: `loss`, `nll` (means), `tokens`,
-      `gradient_norm`, `learning_rate`, `skipped`, `skipped_in_a_row`.
+      The new state, and scalars: `loss`, `nll` (means over target tokens), `tokens`,
+      `source_tokens`, `gradient_norm`, `learning_rate`, `skipped`, `skipped_in_a_row`.
     """
     train = config.train
     _, dropout_key = jax.random.split(jax.random.key(train.seed))
     key = jax.random.fold_in(dropout_key, state.step)
 
-    def mean_loss(parameters):
+    tokens = jnp.maximum(jnp.sum(batch["target_segment"] > 0), 1)
+
+    def mean_loss(parameters, batch, key):
         module = nnx.merge(definition, parameters)
-        loss, nll, tokens = loss_sums(module, batch, train.label_smoothing, bos, key)
-        tokens = jnp.maximum(tokens, 1)
-        return loss / tokens, (nll / tokens, tokens)
+        loss, nll, _ = loss_sums(module, batch, train.label_smoothing, bos, key)
+        return loss / tokens, nll / tokens
 
     gradient = jax.value_and_grad(mean_loss, has_aux=True)
-    (loss, (nll, tokens)), gradients = gradient(state.parameters)
+    (loss, nll), gradients = accumulated(
+        gradient, state.parameters, batch, key, train.accumulate
+    )
     norm = optax.tree.norm(gradients)
     finite = jnp.isfinite(norm) & jnp.isfinite(loss)
 
@@ -107,6 +122,7 @@ def train_step(
         "loss": loss,
         "nll": nll,
         "tokens": tokens,
+        "source_tokens": jnp.sum(batch["source_segment"] > 0),
         "gradient_norm": norm,
         "learning_rate": schedule(config)(_updates_made(state)),
         "skipped": state.skipped + ~finite,
@@ -121,6 +137,26 @@ def train_step(
         skipped_in_a_row=metrics["skipped_in_a_row"],
     )
     return new, metrics
+
+
+def accumulated(gradient, parameters: Parameters, batch: Batch, key, count: int):
+    """The sum of `gradient(parameters, part, its key)` over `count` parts of a batch.
+
+    One after the other, so that only one part's activations are in memory. Dropout
+    draws other bits than in one part.
+    """
+    if count == 1:
+        return gradient(parameters, batch, key)
+
+    def add(total, part):
+        number, microbatch = part
+        found = gradient(parameters, microbatch, jax.random.fold_in(key, number))
+        return jax.tree.map(jnp.add, total, found), None
+
+    parts = jnp.arange(count), microbatches(batch, count)
+    shapes = jax.eval_shape(gradient, parameters, batch, key)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    return jax.lax.scan(add, zeros, parts)[0]
 
 
 def moving_average(
@@ -146,7 +182,7 @@ def _updates_made(state: TrainState) -> Array:
 
 def state_shardings(model: Model, config: Config, mesh: Mesh) -> TrainState:
     """Where each array of the state lies: Adam's moments beside their parameters."""
-    parameters = meshes.shardings(mesh, model.axes)
+    parameters = meshes.shardings(mesh, model.axes, model.shapes)
     whole = meshes.sharding(mesh, ())
     optimizer = adam(config)
     shapes = jax.eval_shape(optimizer.init, model.shapes)
@@ -185,11 +221,16 @@ def compile_steps(model: Model, config: Config, mesh: Mesh, bos: int) -> Steps:
     """Jits the functions of a run; nothing is compiled before its first use."""
     where = state_shardings(model, config, mesh)
     whole = meshes.sharding(mesh, ())
-    train = partial(train_step, definition=model.definition, config=config, bos=bos)
+
+    def train(state, batch):
+        options = {"definition": model.definition, "config": config, "bos": bos}
+        with meshes.used(mesh):
+            return train_step(state, batch, **options)
 
     def evaluate(parameters, batch):
         module = nnx.merge(model.definition, parameters)
-        return loss_sums(module, batch, 0.0, bos)[1:]
+        with meshes.used(mesh):
+            return loss_sums(module, batch, 0.0, bos)[1:]
 
     def start(parameters):
         return initial_state(parameters, config)

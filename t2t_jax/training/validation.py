@@ -11,7 +11,7 @@ from t2t_jax.data.batching import fill
 from t2t_jax.data.feeding import plan_for
 from t2t_jax.data.prepare import Pairs
 from t2t_jax.model.transformer import Parameters
-from t2t_jax.parallel.mesh import place_batch
+from t2t_jax.parallel.mesh import place_batch, share
 from t2t_jax.training.step import Steps
 
 
@@ -36,7 +36,8 @@ def cross_entropy_of(
     plan = plan_for(pairs, data, seed=0, epoch=0, shuffle=False)
     sums = []
     for number in range(len(plan)):
-        batch = fill(plan[number], pairs.source, pairs.target)
+        layout = share(steps.mesh, plan[number])
+        batch = fill(layout, pairs.source, pairs.target)
         sums.append(steps.evaluate(parameters, place_batch(steps.mesh, batch)))
     nll, tokens = np.sum(jax.device_get(sums), axis=0, dtype=np.float64)
     return {"loss": float(nll / tokens), "perplexity": perplexity(nll / tokens)}

@@ -83,13 +83,13 @@ def test_a_batch_that_is_not_finite_is_skipped_and_told_with_its_sentences(
 
 def test_a_run_goes_back_and_skips_the_data(poisoned, tmp_path, capsys, monkeypatch):
     batches = {}
-    place = loop.place_batch
+    place = loop.meshes.place_batch
 
     def recorded(mesh, batch):
         batches.setdefault("all", []).append(batch)
         return place(mesh, batch)
 
-    monkeypatch.setattr(loop, "place_batch", recorded)
+    monkeypatch.setattr(loop.meshes, "place_batch", recorded)
     fields = {"max_skipped": 1, "rollbacks": 9, "save_every": 2, "steps": 14}
     config = config_for(poisoned, data={"test": ""}, train=fields)
     workdir = tmp_path / "work"

@@ -44,7 +44,7 @@ def steps_of(**model):
         CONFIG, model=dataclasses.replace(CONFIG.model, **model)
     )
     return compile_steps(
-        build(config.model, V), config, make_mesh(jax.devices()[:1]), bos=1
+        build(config.model, V), config, make_mesh(devices=jax.devices()[:1]), bos=1
     )
 
 

@@ -23,7 +23,7 @@ def test_it_is_a_mean_over_tokens_of_any_batches():
     rng = np.random.default_rng(0)
     rows = [[rng.integers(3, 30, n) for n in rng.integers(2, 15, 40)] for _ in range(2)]
     steps = compile_steps(
-        build(CONFIG.model, 30), CONFIG, make_mesh(jax.devices()[:1]), 1
+        build(CONFIG.model, 30), CONFIG, make_mesh(devices=jax.devices()[:1]), 1
     )
     parameters = steps.init().parameters
 
@@ -46,7 +46,7 @@ def test_it_is_a_mean_over_tokens_of_any_batches():
 def test_nothing_is_too_long():
     rows = [[[5] * 300, [6, 7]], [[8] * 2, [9] * 400]]
     steps = compile_steps(
-        build(CONFIG.model, 30), CONFIG, make_mesh(jax.devices()[:1]), 1
+        build(CONFIG.model, 30), CONFIG, make_mesh(devices=jax.devices()[:1]), 1
     )
     pairs = Pairs(*map(ragged, rows), {})
     assert np.isfinite(
