@@ -4,9 +4,12 @@ A block's shape depends on its length alone, never on how many lines there are: 
 places that no line takes are computed too. So a line goes through the same arithmetic
 whatever is translated with it. (A matrix product of another number of rows may add up
 in another order, and the last bits differ.)
+
+Blocks of one shape are computed together, one by each device (`decoding/devices.py`).
 """
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -29,18 +32,47 @@ def rows_of(bucket: int, decode: DecodeConfig) -> int:
     return max(8, tokens // bucket // 8 * 8)
 
 
-def blocks(
-    lengths: Sequence[int], decode: DecodeConfig
-) -> Iterator[tuple[list[int], int]]:
-    """The rows of each block with its bucket, sorted by length; 0 is left out."""
-    order = sorted((length, row) for row, length in enumerate(lengths) if length)
+class Group(NamedTuple):
+    """Blocks of one bucket: one array, in which they follow each other.
+
+    Attributes:
+      lines: their numbers, in the order of the rows. Rows without a line come last: a
+        group that is not full has whole blocks of them.
+      bucket: positions.
+      rows: of each block.
+      blocks: as many as devices.
+    """
+
+    lines: list[int]
+    bucket: int
+    rows: int
+    blocks: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.blocks * self.rows, self.bucket
+
+    def parts(self, of: Sequence) -> Iterator[Sequence]:
+        """What each block has of a sequence with an item for each line."""
+        for block in range(self.blocks):
+            yield of[block * self.rows : (block + 1) * self.rows]
+
+
+def groups(lengths: Sequence[int], decode: DecodeConfig, blocks: int) -> list[Group]:
+    """All lines but those of length 0, sorted by length.
+
+    Which lines are in a block together does not depend on `blocks`.
+    """
+    order = sorted((length, line) for line, length in enumerate(lengths) if length)
     by_bucket: dict[int, list[int]] = {}
-    for length, row in order:
-        by_bucket.setdefault(bucket_of(length), []).append(row)
-    for bucket, rows in by_bucket.items():
-        size = rows_of(bucket, decode)
-        for start in range(0, len(rows), size):
-            yield rows[start : start + size], bucket
+    for length, line in order:
+        by_bucket.setdefault(bucket_of(length), []).append(line)
+    return [
+        Group(lines[start : start + blocks * rows], bucket, rows, blocks)
+        for bucket, lines in by_bucket.items()
+        for rows in [rows_of(bucket, decode)]
+        for start in range(0, len(lines), blocks * rows)
+    ]
 
 
 def filled(ids: Sequence[Sequence[int]], rows: int, width: int):

@@ -7,17 +7,18 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from t2t_jax.config import DecodeConfig
 from t2t_jax.data.vocab import Vocabulary
-from t2t_jax.decoding.blocks import blocks, filled, rows_of
+from t2t_jax.decoding.blocks import Group, filled
+from t2t_jax.decoding.devices import computed
 from t2t_jax.decoding.hypotheses import Hypotheses
 from t2t_jax.decoding.phrases import Phrases
 from t2t_jax.decoding.reading import Source
 from t2t_jax.decoding.results import Hypothesis
-from t2t_jax.decoding.rules import Rules
+from t2t_jax.decoding.rules import Rules, joined
 from t2t_jax.decoding.wishes import Wish
 from t2t_jax.errors import UserError
 
@@ -26,14 +27,13 @@ NOTHING = Hypothesis("", -float("inf"), -float("inf"), False)
 
 
 class Block(NamedTuple):
-    """What a search is given: arrays of one fixed shape.
+    """What a search is given: arrays of a fixed shape, of as many blocks as devices.
 
     Attributes:
       source_bs, segment_bs: int32.
       limit_b: int32, the longest outputs, in tokens with the end.
       rules: what is wished of the outputs, or None.
       hash_b2: uint32, of the source alone.
-      max_length: the width of the output.
     """
 
     source_bs: np.ndarray
@@ -41,7 +41,6 @@ class Block(NamedTuple):
     limit_b: np.ndarray
     rules: Rules | None
     hash_b2: np.ndarray
-    max_length: int
 
 
 Search = Callable[[Block], Hypotheses]
@@ -54,20 +53,22 @@ def find(
     vocabulary: Vocabulary,
     phrases: Phrases,
     decode: DecodeConfig,
+    mesh: Mesh,
 ) -> list[tuple[Hypothesis, ...]]:
     """The hypotheses of each source, in order; at least one each."""
     found = [(EMPTY,)] * len(sources)
-    for rows, bucket in blocks([len(source.ids) for source in sources], decode):
-        block = _block(
-            [sources[row].ids for row in rows],
-            phrases,
-            [wishes[row] for row in rows],
-            (rows_of(bucket, decode), bucket),
-            decode.extra_length,
-        )
-        outputs = jax.device_get(search(block))
-        for row, hypotheses in zip(rows, _readable(outputs, vocabulary), strict=False):
-            found[row] = hypotheses
+
+    def make(group: Group) -> Block:
+        ids = [sources[line].ids for line in group.lines]
+        wished = [wishes[line] for line in group.lines]
+        return _block(group, ids, phrases, wished, decode.extra_length)
+
+    lengths = [len(source.ids) for source in sources]
+    for lines, outputs in computed(make, search, lengths, decode, mesh):
+        for line, hypotheses in zip(
+            lines, _readable(outputs, vocabulary), strict=False
+        ):
+            found[line] = hypotheses
     return found
 
 
@@ -83,20 +84,26 @@ def check_room(source: Source, wish: Wish, number: int, decode: DecodeConfig) ->
 
 
 def _block(
+    group: Group,
     ids: list[list[int]],
     phrases: Phrases,
     wishes: list[Wish],
-    shape: tuple[int, int],
     extra: int,
 ) -> Block:
-    """Some lines and their wishes, filled up with empty rows."""
-    rows, bucket = shape
+    """The lines of a group and their wishes, filled up with empty rows."""
+    rows, bucket = group.shape
     limit_b = np.ones(rows, np.int32)
     limit_b[: len(ids)] = [len(line) + extra for line in ids]
     hash_b2 = np.zeros((rows, 2), np.uint32)
     hash_b2[: len(ids)] = [_hash(line) for line in ids]
-    rules = phrases.rules(*zip(*wishes, strict=True), rows, bucket + extra)
-    return Block(*filled(ids, rows, bucket), limit_b, rules, hash_b2, bucket + extra)
+    size = group.rows, bucket + extra
+    rules = joined(
+        [
+            phrases.rules(*zip(*part, strict=True), *size) if part else None
+            for part in group.parts(wishes)
+        ]
+    )
+    return Block(*filled(ids, rows, bucket), limit_b, rules, hash_b2)
 
 
 def _hash(ids: list[int]) -> np.ndarray:

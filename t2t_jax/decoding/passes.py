@@ -2,16 +2,19 @@
 
 Each takes one model or several, whose predictions are then averaged: at every step the
 mean of their probabilities (an ensemble). `definitions` and `parameters` are tuples of
-the same length. Shape suffixes: b batch, s source, t target, n hypotheses, v
-vocabulary.
+the same length. The first axes of arrays divide into the devices of `mesh`: each
+computes a block of its own. Shape suffixes: b batch, s source, t target, n hypotheses,
+v vocabulary.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import Array
+from jax.sharding import PartitionSpec
 
 from t2t_jax.decoding.hypotheses import Hypotheses
 from t2t_jax.decoding.rules import Rules
@@ -24,7 +27,35 @@ _SEARCH = ("beam", "nbest", "alpha", "penalty", "stop", "max_length", *_SPECIAL)
 _SAMPLE = ("samples", "temperature", "top_k", "top_p", "alpha", "penalty")
 
 
-@partial(jax.jit, static_argnames=("definitions", *_SEARCH))
+def _compiled(*static: str) -> Callable:
+    """A decorator: `jax.jit`, where each device of `mesh` has a block of its own.
+
+    The first argument is the same for all of them.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        def on_devices(parameters, *arrays, mesh, **options):
+            alone = partial(function, **options)
+            if mesh.size == 1:
+                return alone(parameters, *arrays)
+            whole, divided = PartitionSpec(), PartitionSpec(*mesh.axis_names)
+            # Whatever loops there are end on each device when its own block is done.
+            return jax.shard_map(
+                alone,
+                mesh=mesh,
+                in_specs=(whole, *[divided] * len(arrays)),
+                out_specs=divided,
+                check_vma=False,
+            )(parameters, *arrays)
+
+        on_devices.__name__ = function.__name__
+        on_devices.__doc__ = function.__doc__
+        return jax.jit(on_devices, static_argnames=("mesh", *static))
+
+    return decorate
+
+
+@_compiled("definitions", *_SEARCH)
 def searched(
     parameters,
     source_bs: Array,
@@ -45,14 +76,14 @@ def searched(
     return beam_search(step, cache, limit_b, **options)
 
 
-@partial(jax.jit, static_argnames=("definitions", *_SAMPLE, "max_length", *_SPECIAL))
+@_compiled("definitions", *_SAMPLE, "max_length", *_SPECIAL)
 def sampled(
     parameters,
     source_bs: Array,
     segment_bs: Array,
     limit_b: Array,
     rules: Rules | None,
-    seed: Array,
+    seed_b: Array,
     hash_b2: Array,
     *,
     definitions,
@@ -65,7 +96,7 @@ def sampled(
     The key of a hypothesis is made of the seed, a hash of its source and its number.
     """
 
-    def keys(hash_2):
+    def keys(seed, hash_2):
         of_line = jax.random.key(seed)
         for part in hash_2:
             of_line = jax.random.fold_in(of_line, part)
@@ -75,10 +106,10 @@ def sampled(
         definitions, parameters, source_bs, segment_bs, samples, max_length
     )
     options = dict(options, max_length=max_length, rules=rules)
-    return sample(step, cache, limit_b, jax.vmap(keys)(hash_b2), **options)
+    return sample(step, cache, limit_b, jax.vmap(keys)(seed_b, hash_b2), **options)
 
 
-@partial(jax.jit, static_argnames=("definitions",))
+@_compiled("definitions")
 def forced(parameters, batch: dict[str, Array], *, definitions) -> Array:
     """float32 [b, t]: the log-probability of each token of `batch["target"]`."""
     models = map(nnx.merge, definitions, parameters)
@@ -87,7 +118,7 @@ def forced(parameters, batch: dict[str, Array], *, definitions) -> Array:
     return chosen_bt1[..., 0] - jax.nn.logsumexp(logits_btv, axis=2)
 
 
-@partial(jax.jit, static_argnames=("definition",))
+@_compiled("definition")
 def attended(parameters, batch: dict[str, Array], *, definition) -> Seen:
     """The weights of one model: arrays [b, layers, heads, queries, keys]."""
     seen = Seen([], [], [])

@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from t2t_jax.config import Config
 from t2t_jax.data.cleaning import visible
 from t2t_jax.data.vocab import Vocabulary
+from t2t_jax.decoding.devices import mesh_of
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.errors import UserError
 from t2t_jax.model.transformer import Model, Parameters
@@ -22,7 +24,8 @@ class Member(NamedTuple):
     """One trained model: of a translator, or of an ensemble.
 
     Attributes:
-      parameters: of one checkpoint, or the average of several.
+      parameters: of one checkpoint, or the average of several; whole on each device
+        that computes (`decoding/devices.py`).
       steps: the training steps that were averaged.
     """
 
@@ -30,6 +33,10 @@ class Member(NamedTuple):
     model: Model
     parameters: Parameters
     steps: tuple[int, ...]
+
+    @property
+    def mesh(self) -> Mesh:
+        return mesh_of(self.parameters)
 
     def parameters_sha256(self) -> str:
         """Tells parameters apart."""

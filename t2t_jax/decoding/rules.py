@@ -5,9 +5,12 @@ them); those of a batch lie one after the other in one table of states. Shape su
 b batch, n hypotheses, c phrases, t target, s states, v vocabulary.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 
@@ -32,6 +35,28 @@ class Rules(NamedTuple):
     refused_sv: Array
     closer_sv: Array
     distance_s: Array
+
+
+def joined(batches: Sequence[Rules | None]) -> Rules | None:
+    """The rules of batches, one after the other on first axes of one size each.
+
+    So each device can have those of its own batch. Zeros change nothing: state 0 is
+    that of no phrase.
+    """
+    some = next((rules for rules in batches if rules is not None), None)
+    if some is None or len(batches) == 1:
+        return some
+    free = some._replace(
+        prefix_bt=np.full_like(some.prefix_bt, -1),
+        start_bc=np.zeros_like(some.start_bc),
+    )
+
+    def join(*leaves: np.ndarray) -> np.ndarray:
+        shape = np.max([leaf.shape for leaf in leaves], axis=0)
+        spare = [[(0, n) for n in shape - leaf.shape] for leaf in leaves]
+        return np.concatenate([*map(np.pad, leaves, spare)])
+
+    return jax.tree.map(join, *(free if rules is None else rules for rules in batches))
 
 
 def start_states(rules: Rules | None, batch: int, rows: int) -> Array:

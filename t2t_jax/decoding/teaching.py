@@ -5,13 +5,15 @@ Shape suffixes: b batch rows, s source, t target, l layers, h heads, i and j wor
 
 import itertools
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
 
-import jax
 import numpy as np
 
 from t2t_jax.data.vocab import Vocabulary
 from t2t_jax.decoding import passes
-from t2t_jax.decoding.blocks import blocks, filled, rows_of
+from t2t_jax.decoding.blocks import Group, filled
+from t2t_jax.decoding.devices import computed
 from t2t_jax.decoding.hypotheses import PENALTIES
 from t2t_jax.decoding.reading import Member
 from t2t_jax.decoding.results import Alignment, AttentionMaps, Score
@@ -30,14 +32,13 @@ def score(
 ) -> list[Score]:
     """The log-probability of each token of each target."""
     scores: list[Score | None] = [None] * len(pairs)
-    for rows, batch in _batches(vocabulary, members, pairs):
-        log_prob_bt = jax.device_get(
-            passes.forced(
-                tuple(member.parameters for member in members),
-                batch,
-                definitions=tuple(member.model.definition for member in members),
-            )
-        )
+    forced = partial(
+        passes.forced,
+        tuple(member.parameters for member in members),
+        definitions=tuple(member.model.definition for member in members),
+        mesh=members[0].mesh,
+    )
+    for rows, log_prob_bt in _computed(forced, vocabulary, members, pairs):
         for row, log_prob_t in zip(rows, log_prob_bt, strict=False):
             ids = pairs[row][1]
             log_probs = tuple(log_prob_t[: len(ids)].tolist())
@@ -132,12 +133,13 @@ def _seen(
     vocabulary: Vocabulary, member: Member, pairs: Pairs
 ) -> Iterator[tuple[int, Seen]]:
     """The row of each pair, and its weights [l, h, queries, keys] without padding."""
-    for rows, batch in _batches(vocabulary, [member], pairs):
-        seen = jax.device_get(
-            passes.attended(
-                member.parameters, batch, definition=member.model.definition
-            )
-        )
+    attended = partial(
+        passes.attended,
+        member.parameters,
+        definition=member.model.definition,
+        mesh=member.mesh,
+    )
+    for rows, seen in _computed(attended, vocabulary, [member], pairs):
         for place, row in enumerate(rows):
             s, t = map(len, pairs[row])
             yield (
@@ -150,32 +152,34 @@ def _seen(
             )
 
 
-def _batches(
-    vocabulary: Vocabulary, members: Sequence[Member], pairs: Pairs
-) -> Iterator[tuple[list[int], dict]]:
-    """Pairs of similar length as batches for the model, of a fixed shape."""
+def _computed(
+    compute, vocabulary: Vocabulary, members: Sequence[Member], pairs: Pairs
+) -> Iterator[tuple[Sequence[int], Any]]:
+    """What `compute` makes of batches: pairs of similar length, of a fixed shape."""
     decode = members[0].config.decode
     models = [member.config.model for member in members]
     places = [m.max_positions for m in models if m.positions == "learned"]
-    for rows, bucket in blocks([max(map(len, pair)) for pair in pairs], decode):
-        shape = rows_of(bucket, decode), min([bucket, *places])
-        source, source_segment = filled([pairs[row][0] for row in rows], *shape)
-        target, target_segment = filled([pairs[row][1] for row in rows], *shape)
+
+    def make(group: Group) -> dict[str, np.ndarray]:
+        rows, bucket = group.shape
+        shape = rows, min([bucket, *places])
+        source, source_segment = filled([pairs[row][0] for row in group.lines], *shape)
+        target, target_segment = filled([pairs[row][1] for row in group.lines], *shape)
         target_input = np.roll(target, 1, axis=1)
         target_input[:, 0] = vocabulary.bos
         position = np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape)
-        yield (
-            rows,
-            {
-                "source": source,
-                "source_segment": source_segment,
-                "source_position": position,
-                "target": target,
-                "target_input": target_input,
-                "target_segment": target_segment,
-                "target_position": position,
-            },
-        )
+        return {
+            "source": source,
+            "source_segment": source_segment,
+            "source_position": position,
+            "target": target,
+            "target_input": target_input,
+            "target_segment": target_segment,
+            "target_position": position,
+        }
+
+    lengths = [max(map(len, pair)) for pair in pairs]
+    return computed(make, compute, lengths, decode, members[0].mesh)
 
 
 def _names(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Text in, text out: what the commands and notebooks use.
 
 A line's translation does not depend on the lines beside it: every line goes through
-the same shapes whatever is translated with it (`decoding/blocks.py`).
+the same shapes whatever is translated with it (`decoding/blocks.py`), on however many
+devices (`decoding/devices.py`).
 
 Shape suffixes: b batch rows, s source, n hypotheses, t target.
 """
@@ -19,6 +20,7 @@ from t2t_jax import workdir as workdirs
 from t2t_jax.config import Config
 from t2t_jax.data.vocab import Vocabulary
 from t2t_jax.decoding import passes, teaching
+from t2t_jax.decoding.devices import replicated
 from t2t_jax.decoding.finding import NOTHING, Block, Search, check_room, find
 from t2t_jax.decoding.hypotheses import PENALTIES
 from t2t_jax.decoding.phrases import Phrases
@@ -44,6 +46,10 @@ class Translator:
     Attributes:
       vocabulary: of all members.
       members: the models; `config`, `model`, `parameters` and `steps` are the first's.
+
+    Args:
+      devices: what computes; all devices of this process if None. Results do not
+        depend on how many there are.
     """
 
     def __init__(
@@ -53,8 +59,9 @@ class Translator:
         model: Model,
         parameters: Parameters,
         steps: Sequence[int] = (),
+        devices: Sequence[jax.Device] | None = None,
     ):
-        parameters = jax.device_put(parameters)
+        parameters = replicated(parameters, devices)
         self.members = (Member(config, model, parameters, tuple(steps)),)
         self.vocabulary = vocabulary
 
@@ -98,7 +105,9 @@ class Translator:
 
     @classmethod
     def ensemble(cls, translators: Sequence["Translator"]) -> "Translator":
-        """Several translators as one. What the first's config says of decoding counts.
+        """Several translators as one, on the devices of the first.
+
+        What the first's config says of decoding counts.
 
         Raises:
           UserError: they have not the same vocabulary.
@@ -115,8 +124,11 @@ class Translator:
                 )
         whole = cls.__new__(cls)
         whole.vocabulary = first.vocabulary
+        devices = [*first.members[0].mesh.devices.flat]
         whole.members = tuple(
-            m for translator in translators for m in translator.members
+            m._replace(parameters=replicated(m.parameters, devices))
+            for translator in translators
+            for m in translator.members
         )
         return whole
 
@@ -274,8 +286,8 @@ class Translator:
         }
 
         def draw(block: Block):
-            random = np.uint32(seed), block.hash_b2
-            arrays = *self._arrays(block), *random
+            seed_b = np.full(len(block.limit_b), seed, np.uint32)
+            arrays = *self._arrays(block), seed_b, block.hash_b2
             return passes.sampled(*arrays, **self._static(block), **options)
 
         wishes = prefix, (), must_not
@@ -353,8 +365,9 @@ class Translator:
 
     def _static(self, block: Block) -> dict:
         return {
+            "mesh": self.members[0].mesh,
             "definitions": tuple(member.model.definition for member in self.members),
-            "max_length": block.max_length,
+            "max_length": block.source_bs.shape[1] + self.config.decode.extra_length,
             "bos": self.vocabulary.bos,
             "eos": self.vocabulary.eos,
             "pad": self.vocabulary.pad,
@@ -395,9 +408,8 @@ class Translator:
                 zip(sources, wishes[part], strict=True), first_line + start
             ):
                 check_room(*pair, number, decode)
-            found = find(
-                search, sources, wishes[part], self.vocabulary, self._phrases, decode
-            )
+            context = self.vocabulary, self._phrases, decode, self.members[0].mesh
+            found = find(search, sources, wishes[part], *context)
             results += [
                 Translation(line, hypotheses, source.cut)
                 for line, hypotheses, source in zip(

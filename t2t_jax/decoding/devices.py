@@ -1,0 +1,68 @@
+"""Groups of blocks on the devices of this process: each computes one block.
+
+A device computes a block as it would alone: the same program on the same shapes, and
+nothing of the others' (`decoding/passes.py`). So results do not depend on how many
+devices there are. A group always has a block for each of them, though it may be empty:
+one shape is compiled for a bucket, and whoever has nothing to do would only wait.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from t2t_jax.config import DecodeConfig
+from t2t_jax.decoding.blocks import Group, groups
+from t2t_jax.model.transformer import Parameters
+from t2t_jax.parallel.mesh import make_mesh, sharding
+
+
+def replicated(
+    parameters: Parameters, devices: Sequence[jax.Device] | None = None
+) -> Parameters:
+    """Parameters, whole on each device of this process (or on those given)."""
+    devices = jax.local_devices() if devices is None else devices
+    return jax.device_put(parameters, sharding(make_mesh(devices), ()))
+
+
+def mesh_of(parameters: Parameters) -> Mesh:
+    """The devices that `replicated` put them on."""
+    return jax.tree.leaves(parameters)[0].sharding.mesh
+
+
+def computed(
+    make: Callable[[Group], Any],
+    compute: Callable[[Any], Any],
+    lengths: Sequence[int],
+    decode: DecodeConfig,
+    mesh: Mesh,
+) -> Iterator[tuple[Sequence[int], Any]]:
+    """The lines of each block that has any, and what was computed of it.
+
+    Args:
+      make: a group -> NumPy arrays, whose first axis divides into its blocks.
+      compute: these on their devices -> arrays that divide likewise: a function of
+        `decoding/passes.py`.
+
+    Yields:
+      NumPy arrays of one block alone.
+    """
+    where = sharding(mesh, ("batch",))
+    for group in groups(lengths, decode, mesh.size):
+        outputs = compute(jax.device_put(make(group), where))
+        for block, lines in enumerate(group.parts(group.lines)):
+            if lines:
+                yield lines, jax.device_get(_of_block(outputs, block))
+
+
+def _of_block(outputs: Any, block: int) -> Any:
+    """What one device has of arrays, which stays there."""
+
+    def part(x: jax.Array) -> jax.Array:
+        shards = sorted(
+            x.addressable_shards, key=lambda shard: shard.index[0].start or 0
+        )
+        return shards[block].data
+
+    return jax.tree.map(part, outputs)

@@ -1,0 +1,179 @@
+"""Several devices give the results of one, bit by bit."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from t2t_jax.decoding import passes
+from t2t_jax.decoding.blocks import groups
+from t2t_jax.decoding.rules import Rules, joined
+from t2t_jax.decoding.translator import Translator
+from tests.decoding import small_translator
+
+TEXT = "the cat sees a dog sleeps die Katze sieht den Hund ein"
+
+
+def words(count: int, seed: int) -> str:
+    return " ".join(np.random.default_rng(seed).choice(TEXT.split(), count))
+
+
+# In blocks of 8: ten of the first bucket, of which the last has 2 lines; one of the
+# second; and lines of nothing, which are in none.
+LINES = [words(1 + n % 5, n) for n in range(74)]
+LINES[10:10] = ["", *(words(14, n) for n in range(5)), " "]
+SHORT = [line for line in LINES if len(line.split()) < 6]
+# Blocks without rules, with one phrase, with two, and without rules again. (Each size
+# of tables is a compilation where blocks are computed one by one.)
+ORDER = sorted(range(len(SHORT)), key=lambda n: (len(SHORT[n]), n))
+WISHES = {
+    "prefix": ["ein" if n in ORDER[20:34:3] else None for n in range(len(SHORT))],
+    "must": [["Hund"] * (n in ORDER[20:38:2]) for n in range(len(SHORT))],
+    "must_not": [["sieht den Hund"] * (n in ORDER[32:36]) for n in range(len(SHORT))],
+}
+
+
+@functools.cache
+def on(devices: int, seed: int = 1) -> Translator:
+    made = small_translator.translator(seed)
+    assert made.members[0].mesh.size == 8
+    return Translator(
+        *(made.config, made.vocabulary, made.model, made.parameters, made.steps),
+        devices=jax.local_devices()[:devices],
+    )
+
+
+def both(devices: int) -> Translator:
+    return Translator.ensemble([on(devices), on(8, seed=2)])
+
+
+def pairs():
+    return [(line, words(1 + n % 9, n)) for n, line in enumerate(LINES)]
+
+
+WAYS = {
+    "search": lambda n: on(n).translate(LINES, nbest=2),
+    "rules": lambda n: on(n).translate(SHORT, **WISHES, beam=2),
+    "ensemble": lambda n: both(n).translate(SHORT[:20], beam=1),
+    "sample": lambda n: on(n).sample(SHORT, samples=2, seed=7),
+    "score": lambda n: on(n).score(pairs()),
+    "score of an ensemble": lambda n: both(n).score(pairs()[:9]),
+    "align": lambda n: on(n).align(pairs()),
+    "attention": lambda n: on(n).attention(LINES[0], "ein Hund"),
+}
+FEW = ["search", "rules", "score"]  # compiling is what takes long here
+
+
+@functools.cache
+def alone(way: str):
+    return WAYS[way](1)
+
+
+def weights(maps) -> list[np.ndarray]:
+    return [maps.encoder, maps.decoder, maps.cross]
+
+
+@pytest.mark.parametrize(
+    ("way", "devices"), [*((way, 3) for way in FEW), *((way, 8) for way in WAYS)]
+)
+def test_results_do_not_depend_on_the_number_of_devices(way, devices):
+    got, want = WAYS[way](devices), alone(way)
+    if way == "attention":
+        got, want = (
+            [*map(np.ndarray.tolist, x)] for x in (weights(got), weights(want))
+        )
+    assert got == want
+
+
+def test_each_device_has_a_block_of_one_program(monkeypatch):
+    compiled, outputs, devices = passes.searched, [], 3
+
+    def searched(*arrays, **options):
+        outputs.append(compiled(*arrays, **options))
+        return outputs[-1]
+
+    monkeypatch.setattr(passes, "searched", searched)
+    before = compiled._cache_size()
+    on(devices).translate(LINES, beam=1, alpha=0.3)
+    on(devices).translate([LINES[0], LINES[11]], beam=1, alpha=0.3)
+    assert compiled._cache_size() - before == 2, "not one program for each bucket"
+    # 74 lines are ten blocks, thus four groups; 5 are one; then one and one.
+    assert len(outputs) == 4 + 1 + 1 + 1
+    for leaf in jax.tree.leaves(outputs):
+        assert leaf.sharding.device_set == {*jax.local_devices()[:devices]}
+        assert {shard.data.shape[0] for shard in leaf.addressable_shards} == {8}
+        assert len(leaf) == 8 * devices
+
+
+def test_parameters_are_placed_once():
+    one = on(8)
+    for leaf in jax.tree.leaves(one.parameters):
+        assert leaf.sharding.is_fully_replicated
+        assert leaf.sharding.device_set == {*jax.local_devices()}
+    again = Translator.ensemble([one, one.with_options(beam=2)])
+    for member in again.members:
+        jax.tree.map(same_buffer, member.parameters, one.parameters)
+
+
+def same_buffer(x: jax.Array, y: jax.Array) -> None:
+    for shard, other in zip(x.addressable_shards, y.addressable_shards, strict=True):
+        assert shard.data.unsafe_buffer_pointer() == other.data.unsafe_buffer_pointer()
+
+
+def test_parameters_may_come_from_a_training_state():
+    """Divided in another way over the same devices, or on the host."""
+    one = on(8)
+    want = one.translate(LINES[:9])
+    mesh = jax.make_mesh((2, 4), ("data", "model"))
+
+    def divided(x):
+        axis = ["model" if not x.shape[-1] % 4 else None]
+        parts = jax.sharding.PartitionSpec(*[None] * (x.ndim - 1), *axis)
+        return jax.device_put(x, jax.sharding.NamedSharding(mesh, parts))
+
+    for place in (divided, np.asarray):
+        parameters = jax.tree.map(place, one.parameters)
+        other = Translator(one.config, one.vocabulary, one.model, parameters)
+        assert other.members[0].mesh.size == 8
+        assert other.translate(LINES[:9]) == want
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3, 8])
+def test_the_lines_of_a_block_do_not_depend_on_the_blocks_beside_it(blocks):
+    decode = small_translator.CONFIG.decode
+    lengths = np.random.default_rng(0).integers(0, 70, 300).tolist()
+    want = [group.lines for group in groups(lengths, decode, 1)]
+    made = groups(lengths, decode, blocks)
+    parts = [part for group in made for part in group.parts(group.lines)]
+    assert [part for part in parts if part] == want
+    assert sorted(line for lines in want for line in lines) == [
+        *np.flatnonzero(lengths)
+    ]
+    assert all(len([*group.parts(group.lines)]) == blocks for group in made)
+
+
+def test_rules_are_joined_to_tables_of_one_size():
+    def of(states: int, phrases: int, closer: int) -> Rules:
+        ones = np.ones((states, 5), np.int32)
+        return Rules(
+            np.full((4, 6), 2),
+            np.full((4, phrases), 3),
+            *(ones, ones > 0, ones[:closer] > 0, ones[:, 0]),
+        )
+
+    whole = joined([of(2, 1, 0), None, of(4, 2, 4)])
+    shapes = [leaf.shape for leaf in whole]
+    assert shapes == [(12, 6), (12, 2), (12, 5), (12, 5), (12, 5), (12,)]
+    first, free, last = (
+        Rules(*parts)
+        for parts in zip(*(np.split(leaf, 3) for leaf in whole), strict=True)
+    )
+    assert all(map(np.array_equal, last, of(4, 2, 4)))
+    assert (free.prefix_bt == -1).all()
+    assert not free.start_bc.any()
+    assert first.start_bc.tolist() == [[3, 0]] * 4
+    assert first.next_sv.tolist() == [[1] * 5] * 2 + [[0] * 5] * 2
+    assert not first.closer_sv.any()
+    assert joined([None, None]) is None
+    assert all(map(np.array_equal, joined([of(2, 1, 0)]), of(2, 1, 0)))
