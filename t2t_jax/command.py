@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -15,8 +16,10 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from t2t_jax import config as fields
+from t2t_jax import screen
 from t2t_jax.data.corpus import Corpus, open_corpora
 from t2t_jax.errors import UserError, nearest
+from t2t_jax.parallel import hosts
 from t2t_jax.parallel.host import prepare_host
 from t2t_jax.screen import say
 
@@ -156,11 +159,13 @@ def run(
     main: Callable[[Sequence[str]], None],
     define_flags: Callable[[], None],
     config: str | None = None,
+    several: bool = False,
 ) -> None:
     """Runs a command. What a person can mend is told without a traceback, status 2.
 
     Flags are defined here and not on import: a program that imports `train` has flags
-    of its own. `config` stands in where the command line has no --config.
+    of its own. `config` stands in where the command line has no --config. `several`: it
+    may run in several processes, which then meet first.
     """
     prepare_host()
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -174,6 +179,8 @@ def run(
     if config:
         _told(_check_config, argv)
     define_flags()
+    if several:
+        _define_process_flags()
 
     def quietly(argv: Sequence[str]):
         if not any(a.startswith(("-v", "--v")) for a in sys.argv[1:]):
@@ -183,6 +190,8 @@ def run(
             libraries.addFilter(lambda record: "orbax" not in record.pathname)
             logging.getLogger("asyncio").setLevel(logging.CRITICAL)
             sys.unraisablehook = _unraisable
+        if several:
+            _told(_meet, argv)
         _told(main, argv)
 
     app.run(quietly, argv=argv, flags_parser=lambda argv: _told(_parse, argv))
@@ -192,6 +201,22 @@ def _unraisable(unraisable) -> None:
     """Hides what TensorStore says, for each array, after a write that has failed."""
     if "Event loop is closed" not in str(unraisable.exc_value):
         sys.__unraisablehook__(unraisable)
+
+
+def _define_process_flags() -> None:
+    """What a process has to know of the others where JAX cannot find it out."""
+    flags.DEFINE_string(
+        "coordinator_address", None, "HOST:PORT of process 0, for several processes."
+    )
+    flags.DEFINE_integer("num_processes", None, "How many processes there are.")
+    flags.DEFINE_integer("process_id", None, "The number of this one, from 0.")
+
+
+def _meet(_) -> None:
+    given = flags.FLAGS
+    hosts.initialize(given.coordinator_address, given.num_processes, given.process_id)
+    if not hosts.is_first():
+        screen.silence()
 
 
 def _terminate(signum: int, frame) -> None:
@@ -208,17 +233,40 @@ def _told(function: Callable, argv: Sequence[str]):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except UserError as e:
-        print(f"error: {e}", file=sys.stderr)
-        sys.exit(2)
+        _leave(2, f"error: {e}", getattr(e, "everywhere", False))
     except KeyboardInterrupt as e:
-        print(str(e) or "SIGINT: stopped; what was written is whole", file=sys.stderr)
-        sys.exit(128 + getattr(e, "signum", signal.SIGINT))
+        told = str(e) or "SIGINT: stopped; what was written is whole"
+        everywhere = getattr(e, "everywhere", False)
+        _leave(128 + getattr(e, "signum", signal.SIGINT), told, everywhere)
     except OSError as e:
         if e.errno not in _STORAGE:
             raise
         told = "What was written before is whole; when this is mended, try again"
-        print(f"error: {e}. {told}", file=sys.stderr)
-        sys.exit(2)
+        _leave(2, f"error: {e}. {told}")
+    except Exception:
+        if not hosts.several():
+            raise
+        _leave(1, traceback.format_exc() + _OTHERS)
+
+
+# After an error of the runtime's, such as a connection that another process closed.
+_OTHERS = (
+    "If another process ended before this one, its log tells why. What was saved is "
+    "whole, and the same command goes on from there"
+)
+
+
+def _leave(status: int, told: str, everywhere: bool = False) -> None:
+    """Ends the program; `everywhere`: all processes end so, and the first one tells."""
+    if hosts.several():
+        if everywhere and not hosts.is_first():
+            sys.exit(status)
+        told = f"process {hosts.number()}: {told}" if hosts.number() else told
+    print(told, file=sys.stderr, flush=True)
+    if hosts.several() and not everywhere:
+        sys.stdout.flush()
+        hosts.leave(status)
+    sys.exit(status)
 
 
 def _check_config(argv: Sequence[str]) -> None:

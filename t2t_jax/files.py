@@ -8,6 +8,8 @@ A bucket of Google Cloud Storage has objects in place of files: they appear whol
 can neither grow nor be renamed.
 """
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -95,6 +97,11 @@ def is_sealed(folder: epath.PathLike) -> bool:
     return (epath.Path(folder) / MANIFEST).exists()
 
 
+def fingerprint(folder: epath.PathLike) -> str:
+    """Tells sealed folders of other content apart."""
+    return hashlib.sha256((epath.Path(folder) / MANIFEST).read_bytes()).hexdigest()
+
+
 def damage(folder: epath.PathLike) -> str:
     """What is wrong with a sealed folder, for a person to read; empty if nothing is.
 
@@ -164,6 +171,20 @@ def remove(folder: epath.Path) -> None:
 def size(folder: epath.Path) -> int:
     """Bytes of all files below a folder on disk."""
     return sum((folder / name).stat().length for name in _below(folder))
+
+
+@contextlib.contextmanager
+def turn(folder: epath.PathLike) -> Iterator[None]:
+    """Lets only one process at a time write in a folder on disk; the others wait."""
+    folder = epath.Path(folder)
+    with contextlib.ExitStack() as stack:
+        if on_disk(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            opened = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, opened)
+            with contextlib.suppress(OSError):  # no locks here
+                fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
 
 
 def keep_earlier(*files: epath.PathLike) -> None:

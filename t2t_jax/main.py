@@ -4,6 +4,8 @@
 """
 
 import collections
+import contextlib
+import dataclasses
 from pathlib import Path
 
 import jax
@@ -11,7 +13,7 @@ import numpy as np
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from t2t_jax import command
+from t2t_jax import command, files
 from t2t_jax import config as fields
 from t2t_jax import workdir as workdirs
 from t2t_jax.config import Config
@@ -27,6 +29,7 @@ from t2t_jax.errors import UserError
 from t2t_jax.evaluation.bleu import corpus_scores
 from t2t_jax.evaluation.scores import comparisons, distinct, score_set
 from t2t_jax.model.transformer import Model, Parameters, build, compute_dtype
+from t2t_jax.parallel import hosts
 from t2t_jax.parallel.host import prepare_host
 from t2t_jax.parallel.machine import machine, not_exact
 from t2t_jax.parallel.mesh import make_mesh, rows_on
@@ -55,32 +58,45 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
     prepare_host()
     if not isinstance(config, Config):
         config = fields.from_config_dict(config)
-    workdir = workdirs.path(workdir)
-    training, dev, tests = _open(config)
-    _check_mesh(config)
-    _check_start(workdir, config)
-    for name, (old, new, _) in workdirs.changes(workdir, config).items():
-        say(f"changed since this workdir was made: {name} {old!r} -> {new!r}")
-    # A mistake in these is told now, not after an hour of preparing or training.
-    dev_lines = [pair for corpus in dev for pair in corpus.pairs()]
-    for corpus in tests:
-        collections.deque(corpus.pairs(), maxlen=0)
-    feeder_name(config.data)
-    with workdirs.hold(workdir) as still_ours:
+    hosts.check_same("the config", dataclasses.asdict(config), "give all the same")
+    with contextlib.ExitStack() as until_the_end:
+        with hosts.together("opening the text and the workdir"):
+            workdir = workdirs.path(workdir)
+            training, dev, tests = _open(config)
+            _check_mesh(config)
+            if hosts.is_first():
+                _check_start(workdir, config)
+            # A mistake in these is told now, not after an hour of training.
+            dev_lines = [pair for corpus in dev for pair in corpus.pairs()]
+            for corpus in tests:
+                collections.deque(corpus.pairs(), maxlen=0)
+            feeder_name(config.data)
+            still_ours = _not_mine
+            if hosts.is_first():
+                still_ours = until_the_end.enter_context(workdirs.hold(workdir))
         _train(config, workdir, training, dev_lines, still_ours)
         return score_all(workdir, config, tests)
 
 
+def _not_mine() -> None:
+    """Whose the workdir is, is the first process's matter."""
+
+
 def _train(config: Config, workdir, training, dev_lines, still_ours) -> None:
     """Prepares the text and trains, or finds both done."""
-    vocabulary = _vocabulary(workdir, training, config)
-    pairs = prepare.training_pairs(training, vocabulary, config.data)
-    dev_pairs = prepare.small_pairs(dev_lines, vocabulary) if dev_lines else None
-    model = build(config.model, len(vocabulary))
-    plan = plan_for(pairs, config.data, config.train.seed, epoch=0)
-    _check_shapes(config, plan)
-    text = prepare.summary(pairs, dev_lines)
-    workdirs.store(workdir, config, vocabulary, text)  # now it is a run
+    with hosts.together("preparing the training text", hosts.LONG):
+        vocabulary = _vocabulary(workdir, training, config)
+        pairs = prepare.training_pairs(training, vocabulary, config.data)
+        dev_pairs = prepare.small_pairs(dev_lines, vocabulary) if dev_lines else None
+        model = build(config.model, len(vocabulary))
+        plan = plan_for(pairs, config.data, config.train.seed, epoch=0)
+        _check_shapes(config, plan)
+        text = prepare.summary(pairs, dev_lines)
+    prepared = text | {"manifest": files.fingerprint(pairs.folder)}
+    hosts.check_same("the prepared text", prepared, _SAME_TEXT)
+    with hosts.together("writing the workdir"):
+        if hosts.is_first():
+            workdirs.store(workdir, config, vocabulary, text)  # now it is a run
     _introduce(config, workdir, model, vocabulary, pairs, plan, dev_lines)
 
     given = loop.Given(
@@ -95,6 +111,12 @@ def _train(config: Config, workdir, training, dev_lines, still_ours) -> None:
     say(f"{workdir} is finished: {why}" if first == last else f"finished: {why}")
 
 
+_SAME_TEXT = (
+    "every process reads and prepares the same text: put the same files there, or let "
+    "T2T_JAX_CACHE name a folder that all of them see"
+)
+
+
 def _check_mesh(config: Config) -> None:
     """Tells, before anything is prepared, of sizes that do not divide into devices."""
     model = build(config.model, config.data.vocab_size)
@@ -102,7 +124,9 @@ def _check_mesh(config: Config) -> None:
 
 
 def _check_start(workdir: Path, config: Config) -> None:
-    """Tells, before anything is prepared, that `init_from` does not fit this run."""
+    """Tells, before anything is prepared, that a run cannot begin, or go on, so."""
+    for name, (old, new, _) in workdirs.changes(workdir, config).items():
+        say(f"changed since this workdir was made: {name} {old!r} -> {new!r}")
     source = config.train.init_from
     if not source or (workdir / "config.json").exists():
         return  # a run that has begun does not look there again
@@ -168,12 +192,14 @@ def _vocabulary(workdir: Path, training: list[Corpus], config: Config) -> Vocabu
 
     A run that starts from another workdir has the tokenizer of that.
     """
-    if (workdir / "config.json").exists():
-        return workdirs.read_vocabulary(workdir)
-    if not config.train.init_from:
+    begun = hosts.from_first("the run", (workdir / "config.json").exists)
+    source = workdir if begun else config.train.init_from
+    if not source:
         say("making the tokenizer")
         return prepare.tokenizer(training, config.data)
-    vocabulary = workdirs.read_vocabulary(config.train.init_from)
+    _, vocabulary = workdirs.shared(source)
+    if begun:
+        return vocabulary
     if config.data.tokenizer:
         if prepare.tokenizer(training, config.data).model != vocabulary.model:
             raise UserError(
@@ -235,7 +261,7 @@ class DevTranslations:
         self._lines = dev_lines[: config.train.dev_lines]
         self._target = config.data.target
         self._make = lambda parameters, step: Translator(
-            config, vocabulary, model, parameters, [step]
+            config, vocabulary, model, hosts.gathered(parameters), [step]
         )
 
     def __call__(self, parameters, step: int) -> dict[str, float]:
@@ -244,7 +270,9 @@ class DevTranslations:
         sources, references = zip(*self._lines, strict=True)
         found = self._make(parameters, step).translate(sources, warn=False)
         translations = [translation.text for translation in found]
-        scores = corpus_scores(translations, references, self._target)
+        scores = hosts.from_first(
+            "dev BLEU", lambda: corpus_scores(translations, references, self._target)
+        )
         for row in np.random.default_rng(step).choice(
             len(sources), min(2, len(sources)), False
         ):
@@ -315,4 +343,4 @@ def main(_):
 
 
 if __name__ == "__main__":
-    command.run(main, define_flags, config="configs/tiny.py")
+    command.run(main, define_flags, config="configs/tiny.py", several=True)

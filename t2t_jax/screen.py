@@ -12,8 +12,19 @@ SOON = 2.0  # seconds: of a job that is over before, no bar is shown
 EVERY = 10.0  # seconds between two lines where there is no terminal
 
 
+_silent = False
+
+
+def silence() -> None:
+    """Says nothing more in this process: another one talks."""
+    global _silent
+    _silent = True
+
+
 def say(text: str = "") -> None:
     """Prints a line on standard error, above any progress bar."""
+    if _silent:
+        return
     tqdm.tqdm.write(text, file=sys.stderr)
     sys.stderr.flush()
 
@@ -43,7 +54,7 @@ class Progress:
             leave=False,
             dynamic_ncols=True,
             file=sys.stderr,
-            disable=not sys.stderr.isatty(),
+            disable=_silent or not sys.stderr.isatty(),
         )
 
     def __enter__(self) -> "Progress":

@@ -36,6 +36,7 @@ from t2t_jax import files
 from t2t_jax.config import Config
 from t2t_jax.data.vocab import Vocabulary
 from t2t_jax.errors import UserError
+from t2t_jax.parallel import hosts
 
 CHECK = (
     "check"  # in config.json: SHA-256 of itself, training_text.json, tokenizer.model
@@ -153,6 +154,22 @@ def read_vocabulary(workdir: epath.PathLike) -> Vocabulary:
     """
     content = _read_checked(workdir, "tokenizer.model")
     return Vocabulary(content, str(path(workdir) / "tokenizer.model"))
+
+
+def shared(workdir: epath.PathLike) -> tuple[Config, Vocabulary]:
+    """The config and the tokenizer of a workdir, of several processes in all.
+
+    Raises:
+      UserError: as `read_config` and `read_vocabulary`.
+    """
+    told = hosts.from_first(
+        "the config", lambda: dataclasses.asdict(read_config(workdir))
+    )
+    model = hosts.bytes_from_first(
+        "the tokenizer", lambda: read_vocabulary(workdir).model
+    )
+    name = str(path(workdir) / "tokenizer.model")
+    return fields.from_config_dict(told), Vocabulary(model, name)
 
 
 def read_text(workdir: epath.PathLike) -> dict:
@@ -296,20 +313,6 @@ def check_writable(workdir: epath.PathLike) -> None:
         trial.unlink()
     except OSError as e:
         raise UserError(f"{workdir} cannot be written: {e}") from None
-
-
-@contextlib.contextmanager
-def turn(folder: epath.PathLike) -> Iterator[None]:
-    """Lets only one process at a time write in a folder on disk; the others wait."""
-    folder = epath.Path(folder)
-    with contextlib.ExitStack() as stack:
-        if files.on_disk(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            opened = os.open(folder, os.O_RDONLY)
-            stack.callback(os.close, opened)
-            with contextlib.suppress(OSError):  # no locks here
-                fcntl.flock(opened, fcntl.LOCK_EX)
-        yield
 
 
 def _lock(file: epath.Path, stack: contextlib.ExitStack) -> None:

@@ -90,10 +90,7 @@ def _publish(folder: Path, write: Callable[[Path], None]) -> Path:
     try:
         return _published(folder, write)
     except OSError as e:
-        raise UserError(
-            f"{cache_folder()} cannot be written: {e}. Mend that, or name another "
-            "folder for prepared text in the environment variable T2T_JAX_CACHE"
-        ) from e
+        raise UserError(_unwritable(e)) from e
 
 
 def _published(folder: Path, write: Callable[[Path], None]) -> Path:
@@ -115,6 +112,29 @@ def _published(folder: Path, write: Callable[[Path], None]) -> Path:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
+
+
+def _made_once(folder: Path, write: Callable[[Path], None]) -> None:
+    """Publishes a folder that is not there, and of several processes on a disk one.
+
+    The others wait for it.
+    """
+    if _is_whole(folder):
+        return
+    try:
+        turn = files.turn(cache_folder() / "turns" / folder.name)
+        with turn:
+            if not folder.is_dir() or files.damage(folder):
+                _publish(folder, write)
+    except OSError as e:
+        raise UserError(_unwritable(e)) from e
+
+
+def _unwritable(error: OSError) -> str:
+    return (
+        f"{cache_folder()} cannot be written: {error}. Mend that, or name another "
+        "folder for prepared text in the environment variable T2T_JAX_CACHE"
+    )
 
 
 def _is_whole(folder: Path) -> bool:
@@ -168,8 +188,7 @@ def tokenizer(corpora: Sequence[Corpus], config: DataConfig) -> Vocabulary:
             yield from cleaner.by_text(chunk).pairs
         _remember_size(text, cleaner.read)
 
-    if not _is_whole(folder):
-        _publish(folder, write)
+    _made_once(folder, write)
     return Vocabulary.load(folder / "tokenizer.model")
 
 
@@ -230,11 +249,10 @@ def training_pairs(
         **{name: getattr(config, name) for name in names},
     )
     folder = cache_folder() / "pairs" / key
-    if not _is_whole(folder):
-        total = _known_size(text)
-        _publish(
-            folder, lambda to: _write_pairs(corpora, vocabulary, config, to, total)
-        )
+    _made_once(
+        folder,
+        lambda to: _write_pairs(corpora, vocabulary, config, to, _known_size(text)),
+    )
     weights = tuple(float(corpus.weight) for corpus in corpora)
     return dataclasses.replace(_read_pairs(folder), key=key, weights=weights)
 

@@ -1,9 +1,12 @@
-"""Groups of blocks on the devices of this process: each computes one block.
+"""Groups of blocks on all devices: each computes one block.
 
 A device computes a block as it would alone: the same program on the same shapes, and
 nothing of the others' (`decoding/passes.py`). So results do not depend on how many
 devices there are. A group always has a block for each of them, though it may be empty:
 one shape is compiled for a bucket, and whoever has nothing to do would only wait.
+
+Of several processes each takes every so-manieth group, on its own devices, and tells
+the others what it found (`shared`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +18,7 @@ from jax.sharding import Mesh
 from t2t_jax.config import DecodeConfig
 from t2t_jax.decoding.blocks import Group, groups
 from t2t_jax.model.transformer import Parameters
+from t2t_jax.parallel import hosts
 from t2t_jax.parallel.mesh import make_mesh, sharding
 
 
@@ -23,7 +27,7 @@ def replicated(
 ) -> Parameters:
     """Parameters, whole on each device of this process (or on those given)."""
     devices = jax.local_devices() if devices is None else devices
-    return jax.device_put(parameters, sharding(make_mesh(devices), ()))
+    return jax.device_put(parameters, sharding(make_mesh(devices=devices), ()))
 
 
 def mesh_of(parameters: Parameters) -> Mesh:
@@ -37,6 +41,7 @@ def computed(
     lengths: Sequence[int],
     decode: DecodeConfig,
     mesh: Mesh,
+    divided: bool = True,
 ) -> Iterator[tuple[Sequence[int], Any]]:
     """The lines of each block that has any, and what was computed of it.
 
@@ -44,16 +49,28 @@ def computed(
       make: a group -> NumPy arrays, whose first axis divides into its blocks.
       compute: these on their devices -> arrays that divide likewise: a function of
         `decoding/passes.py`.
+      divided: of several processes each computes its part, and not all of it.
 
     Yields:
       NumPy arrays of one block alone.
     """
     where = sharding(mesh, ("batch",))
-    for group in groups(lengths, decode, mesh.size):
+    ours = slice(None)
+    if divided and hosts.several():
+        ours = slice(hosts.number(), None, jax.process_count())
+    for group in groups(lengths, decode, mesh.size)[ours]:
         outputs = compute(jax.device_put(make(group), where))
         for block, lines in enumerate(group.parts(group.lines)):
             if lines:
                 yield lines, jax.device_get(_of_block(outputs, block))
+
+
+def shared(what: str, found: dict[int, hosts.Json]) -> dict[int, hosts.Json]:
+    """What all processes have found, each of its lines, in all of them."""
+    if not hosts.several():
+        return found
+    told = hosts.exchange(what, list(found.items()), hosts.LONG)
+    return {line: value for of_one in told for line, value in of_one}
 
 
 def _of_block(outputs: Any, block: int) -> Any:

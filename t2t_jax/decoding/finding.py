@@ -3,6 +3,7 @@
 Shape suffixes: b batch rows, s source, t target, n hypotheses.
 """
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from jax.sharding import Mesh
 from t2t_jax.config import DecodeConfig
 from t2t_jax.data.vocab import Vocabulary
 from t2t_jax.decoding.blocks import Group, filled
-from t2t_jax.decoding.devices import computed
+from t2t_jax.decoding.devices import computed, shared
 from t2t_jax.decoding.hypotheses import Hypotheses
 from t2t_jax.decoding.phrases import Phrases
 from t2t_jax.decoding.reading import Source
@@ -56,7 +57,7 @@ def find(
     mesh: Mesh,
 ) -> list[tuple[Hypothesis, ...]]:
     """The hypotheses of each source, in order; at least one each."""
-    found = [(EMPTY,)] * len(sources)
+    found: dict[int, list[tuple]] = {}
 
     def make(group: Group) -> Block:
         ids = [sources[line].ids for line in group.lines]
@@ -68,8 +69,14 @@ def find(
         for line, hypotheses in zip(
             lines, _readable(outputs, vocabulary), strict=False
         ):
-            found[line] = hypotheses
-    return found
+            found[line] = [dataclasses.astuple(each) for each in hypotheses]
+    found = shared("translations", found)
+    return [
+        tuple(Hypothesis(*told, tuple(ids)) for *told, ids in found[line])
+        if line in found
+        else (EMPTY,)
+        for line in range(len(sources))
+    ]
 
 
 def check_room(source: Source, wish: Wish, number: int, decode: DecodeConfig) -> None:

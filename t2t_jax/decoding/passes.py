@@ -38,7 +38,7 @@ def _compiled(*static: str) -> Callable:
             alone = partial(function, **options)
             if mesh.size == 1:
                 return alone(parameters, *arrays)
-            whole, divided = PartitionSpec(), PartitionSpec(*mesh.axis_names)
+            whole, divided = PartitionSpec(), PartitionSpec(mesh.axis_names)
             # Whatever loops there are end on each device when its own block is done.
             return jax.shard_map(
                 alone,

@@ -13,7 +13,7 @@ import numpy as np
 from t2t_jax.data.vocab import Vocabulary
 from t2t_jax.decoding import passes
 from t2t_jax.decoding.blocks import Group, filled
-from t2t_jax.decoding.devices import computed
+from t2t_jax.decoding.devices import computed, shared
 from t2t_jax.decoding.hypotheses import PENALTIES
 from t2t_jax.decoding.reading import Member
 from t2t_jax.decoding.results import Alignment, AttentionMaps, Score
@@ -31,7 +31,7 @@ def score(
     penalty: str,
 ) -> list[Score]:
     """The log-probability of each token of each target."""
-    scores: list[Score | None] = [None] * len(pairs)
+    found: dict[int, list[float]] = {}
     forced = partial(
         passes.forced,
         tuple(member.parameters for member in members),
@@ -40,12 +40,12 @@ def score(
     )
     for rows, log_prob_bt in _computed(forced, vocabulary, members, pairs):
         for row, log_prob_t in zip(rows, log_prob_bt, strict=False):
-            ids = pairs[row][1]
-            log_probs = tuple(log_prob_t[: len(ids)].tolist())
-            divisor = PENALTIES[penalty](len(ids), alpha)
-            scores[row] = Score(
-                _names(vocabulary, ids), log_probs, sum(log_probs) / divisor
-            )
+            found[row] = log_prob_t[: len(pairs[row][1])].tolist()
+    found = shared("log-probabilities", found)
+    scores = []
+    for row, (_, ids) in enumerate(pairs):
+        score = sum(found[row]) / PENALTIES[penalty](len(ids), alpha)
+        scores.append(Score(_names(vocabulary, ids), tuple(found[row]), score))
     return scores
 
 
@@ -54,7 +54,7 @@ def attention(
 ) -> Iterator[AttentionMaps]:
     """All attention weights of each pair, in order."""
     maps: list[AttentionMaps | None] = [None] * len(pairs)
-    for row, seen in _seen(vocabulary, member, pairs):
+    for row, seen in _seen(vocabulary, member, pairs, divided=False):
         names = (_names(vocabulary, ids) for ids in pairs[row])
         maps[row] = AttentionMaps(*names, *seen)
     yield from maps
@@ -80,21 +80,24 @@ def align(
     Heads are averaged. A word's pieces count together: of the target the mean, where
     each is about to be predicted; of the source the sum.
     """
-    totals: list[np.ndarray | float] = [0.0] * len(pairs)
+    totals: dict[int, np.ndarray] = {}
     for member in members:
         layers = member.config.model.layers
         chosen = alignment_layer(layers) if layer is None else layer
         if not 0 <= chosen < layers:
             raise UserError(f"layer={layer}; want one from 0 to {layers - 1}")
         for row, seen in _seen(vocabulary, member, pairs):
-            totals[row] += seen.cross[chosen].mean(axis=0) / len(members)
-    return [
-        _alignment(vocabulary, weights_ts, *pair)
-        for weights_ts, pair in zip(totals, pairs, strict=True)
-    ]
+            weights_ts = seen.cross[chosen].mean(axis=0) / len(members)
+            totals[row] = totals.get(row, 0.0) + weights_ts
+    found = {
+        row: _links(vocabulary, weights_ts, *pairs[row])
+        for row, weights_ts in totals.items()
+    }
+    found = shared("alignments", found)
+    return [Alignment(tuple(map(tuple, found[row]))) for row in range(len(pairs))]
 
 
-def _alignment(vocabulary: Vocabulary, weights_ts, source, target) -> Alignment:
+def _links(vocabulary: Vocabulary, weights_ts, source, target) -> list[tuple[int, int]]:
     """Words linked by the attention of pieces; row t predicts piece t."""
     source_words = _words(vocabulary, source[:-1])
     ended = target[-1:] == [vocabulary.eos]
@@ -111,7 +114,7 @@ def _alignment(vocabulary: Vocabulary, weights_ts, source, target) -> Alignment:
                 by_word[word] += looked_s[s]
         if len(by_word):
             links.append((int(by_word.argmax()), j))
-    return Alignment(tuple(links))
+    return links
 
 
 def _words(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
@@ -130,7 +133,7 @@ def _words(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
 
 
 def _seen(
-    vocabulary: Vocabulary, member: Member, pairs: Pairs
+    vocabulary: Vocabulary, member: Member, pairs: Pairs, divided: bool = True
 ) -> Iterator[tuple[int, Seen]]:
     """The row of each pair, and its weights [l, h, queries, keys] without padding."""
     attended = partial(
@@ -139,7 +142,7 @@ def _seen(
         definition=member.model.definition,
         mesh=member.mesh,
     )
-    for rows, seen in _computed(attended, vocabulary, [member], pairs):
+    for rows, seen in _computed(attended, vocabulary, [member], pairs, divided):
         for place, row in enumerate(rows):
             s, t = map(len, pairs[row])
             yield (
@@ -153,7 +156,11 @@ def _seen(
 
 
 def _computed(
-    compute, vocabulary: Vocabulary, members: Sequence[Member], pairs: Pairs
+    compute,
+    vocabulary: Vocabulary,
+    members: Sequence[Member],
+    pairs: Pairs,
+    divided: bool = True,
 ) -> Iterator[tuple[Sequence[int], Any]]:
     """What `compute` makes of batches: pairs of similar length, of a fixed shape."""
     decode = members[0].config.decode

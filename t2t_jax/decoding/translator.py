@@ -37,6 +37,7 @@ from t2t_jax.decoding.search import STOPS
 from t2t_jax.decoding.wishes import wishes_of
 from t2t_jax.errors import UserError, nearest
 from t2t_jax.model.transformer import Model, Parameters, build, compute_dtype
+from t2t_jax.parallel import hosts
 from t2t_jax.training.parameters import average, choose
 
 
@@ -94,13 +95,16 @@ class Translator:
                 raise UserError("no workdir is given; want at least one")
             return cls.ensemble([cls.load(w, checkpoint, dtype) for w in workdir])
         workdir = workdirs.path(workdir)
-        config = workdirs.read_config(workdir)
-        vocabulary = workdirs.read_vocabulary(workdir)
+        # Of several processes the first one has the workdir.
+        config, vocabulary = workdirs.shared(workdir)
         if dtype:
             config = fields.changed(config, "model", dtype=dtype)
         model = build(config.model, len(vocabulary))
-        choice = choose(workdir, config, checkpoint)
-        steps, parameters = average(choice, model.shapes)
+        steps, parameters = hosts.arrays_from_first(
+            "the parameters",
+            lambda: average(choose(workdir, config, checkpoint), model.shapes),
+            model.shapes,
+        )
         return cls(config, vocabulary, model, parameters, steps)
 
     @classmethod

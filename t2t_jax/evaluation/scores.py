@@ -13,6 +13,7 @@ from t2t_jax.errors import UserError
 from t2t_jax.evaluation.bleu import paper_scores, plain_scores, tokenized_scores
 from t2t_jax.evaluation.passport import passport, text_bytes
 from t2t_jax.model.transformer import compute_dtype
+from t2t_jax.parallel import hosts
 from t2t_jax.screen import waiting
 
 SCORES, TRANSLATIONS = "scores", "translations"
@@ -43,8 +44,49 @@ def score_set(translator: Translator, corpus: Corpus, workdir: epath.PathLike) -
       `perplexity` (per subword, end of sentence included), what they were made from,
       and their passport (`passport.py`).
     """
-    sources, references = zip(*corpus.pairs(), strict=True)
-    made_from = {
+    pairs = hosts.from_first(f"{corpus.name}", lambda: list(corpus.pairs()))
+    sources, references = zip(*pairs, strict=True)
+    made_from = _made_from(translator, corpus, sources, references)
+    data, workdir = translator.config.data, workdirs.path(workdir)
+    path = workdir / SCORES / f"{corpus.name}.json"
+    lines = _translations_file(corpus, workdir, data.target)
+
+    def before() -> dict:
+        there = _read(path, lines)
+        if made_from.items() <= there.items():
+            return there
+        workdirs.check_writable(workdir)
+        return {}
+
+    if there := hosts.from_first("scores", before):
+        return there
+    translations = [str(line) for line in translator.translate(sources)]
+    per_subword = perplexity(translator, pairs)
+
+    def scored() -> dict:
+        sides = translations, references, data.target
+        with waiting(f"comparing with the references of {corpus.name}"):
+            scores = plain_scores(*sides)
+            scores |= paper_scores(*sides, data.source)
+            scores |= tokenized_scores(*sides)
+        scores["perplexity"] = per_subword
+        output = text_bytes(translations)
+        scores |= passport(translator, corpus, sources, references) | made_from
+        scores["translations_sha256"] = hashlib.sha256(output).hexdigest()
+        with files.turn(workdir / SCORES):
+            files.keep_earlier(path, lines)
+            files.write_atomically(lines, output)
+            files.write_atomically(path, files.checked_json(scores))
+        return scores
+
+    return hosts.from_first("comparing", scored, hosts.LONG)
+
+
+def _made_from(translator: Translator, corpus: Corpus, sources, references) -> dict:
+    """What scores depend on: where it is the same they are not made again."""
+    names = "beam", "alpha", "penalty", "stop", "extra_length", "max_source"
+    decode = translator.config.decode
+    return {
         "set": corpus.place,
         "lines": len(sources),
         "sha256": _hash(sources, references),
@@ -53,37 +95,8 @@ def score_set(translator: Translator, corpus: Corpus, workdir: epath.PathLike) -
         "dtype": compute_dtype(translator.config.model).name,
         "t2t_jax": __version__,
         "layout": LAYOUT,
-        "decode": {
-            name: getattr(translator.config.decode, name)
-            for name in (
-                *("beam", "alpha", "penalty", "stop"),
-                *("extra_length", "max_source"),
-            )
-        },
+        "decode": {name: getattr(decode, name) for name in names},
     }
-    data, workdir = translator.config.data, workdirs.path(workdir)
-    path = workdir / SCORES / f"{corpus.name}.json"
-    lines = _translations_file(corpus, workdir, data.target)
-    if (there := _read(path, lines)) and made_from.items() <= there.items():
-        return there
-    workdirs.check_writable(workdir)
-    translations = [str(line) for line in translator.translate(sources)]
-    sides = translations, references, data.target
-    with waiting(f"comparing with the references of {corpus.name}"):
-        scores = plain_scores(*sides)
-        scores |= paper_scores(*sides, data.source)
-        scores |= tokenized_scores(*sides)
-    scores["perplexity"] = perplexity(
-        translator, list(zip(sources, references, strict=True))
-    )
-    output = text_bytes(translations)
-    scores |= passport(translator, corpus, sources, references) | made_from
-    scores["translations_sha256"] = hashlib.sha256(output).hexdigest()
-    with workdirs.turn(workdir / SCORES):
-        files.keep_earlier(path, lines)
-        files.write_atomically(lines, output)
-        files.write_atomically(path, files.checked_json(scores))
-    return scores
 
 
 def comparisons(scores: dict[str, dict]) -> list[str]:

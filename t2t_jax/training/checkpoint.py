@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
@@ -34,6 +35,18 @@ MARGIN = 1 << 20  # bytes on disk that checkpoints take beside their arrays
 KINDS = ("parameters", "state", "best")
 
 
+# Orbax may not wait for other processes, which know of no checkpoint.
+ALONE = ocp.options.MultiprocessingOptions(
+    primary_host=0, active_processes={0}, barrier_sync_key_prefix="first"
+)
+
+
+def handler() -> ocp.CompositeCheckpointHandler:
+    """Orbax's, of one process."""
+    options = ocp.CompositeOptions(multiprocessing_options=ALONE)
+    return ocp.CompositeCheckpointHandler(composite_options=options)
+
+
 class Reached(NamedTuple):
     """How far a run is, beside its TrainState."""
 
@@ -41,12 +54,22 @@ class Reached(NamedTuple):
     seconds: float = 0.0  # trained so far, over all restarts
     unread: Sequence[dict[str, float]] = ()  # metrics of steps that are not told yet
 
+    def told(self) -> dict:
+        """As JSON has it."""
+        return self._asdict() | {"position": self.position._asdict()}
+
+    @classmethod
+    def of(cls, told: dict) -> "Reached":
+        """What was `told`."""
+        return cls(**told | {"position": Position(**told["position"])})
+
 
 class Checkpoints:
     """The checkpoints of a run, for the run that writes them.
 
     There may be only one at a time (`workdir.hold`): what a killed run left half
-    written is cleared away.
+    written is cleared away. Of several processes the first one has them; arrays come to
+    it from all devices, and go to them, by way of its memory (`parallel/hosts.py`).
     """
 
     def __init__(self, workdir: epath.PathLike, keep_parameters: int, keep_best: int):
@@ -57,7 +80,7 @@ class Checkpoints:
             "best": keep_best,
         }
         self._writers = {
-            kind: ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler())
+            kind: ocp.AsyncCheckpointer(handler(), multiprocessing_options=ALONE)
             for kind in KINDS
         }
         self._finishing: threading.Thread | None = None
@@ -77,8 +100,7 @@ class Checkpoints:
         items = {}
         if average:
             items["parameters"] = {"parameters": state.best_parameters()}
-        told = reached._asdict() | {"position": reached.position._asdict()}
-        items["state"] = {"state": state._asdict(), "reached": told}
+        items["state"] = {"state": state._asdict(), "reached": reached.told()}
         with self._explained(step):
             self._check_room(items)
             for kind, item in items.items():
@@ -103,8 +125,8 @@ class Checkpoints:
     def restore(
         self, shapes: TrainState, save_every: int
     ) -> tuple[TrainState, Reached] | None:
-        """The newest state that is whole, laid out as `shapes` says; None before the
-        first. Newer ones that are damaged are named and set aside.
+        """The newest state that is whole, as NumPy arrays; None before the first. Newer
+        ones that are damaged are named and set aside.
 
         Raises:
           UserError: there are states, and all are damaged, or there were some and they
@@ -145,15 +167,14 @@ class Checkpoints:
         return len(steps) > 1 or any(step > save_every for step in steps)
 
     def _read(self, path: epath.Path, shapes: TrainState) -> tuple[TrainState, Reached]:
+        arrays = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), shapes)
         args = ocp.args.Composite(
-            state=ocp.args.StandardRestore(shapes._asdict()),
+            state=ocp.args.StandardRestore(arrays._asdict()),
             reached=ocp.args.JsonRestore(),
         )
-        with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as reader:
+        with ocp.Checkpointer(handler(), multiprocessing_options=ALONE) as reader:
             restored = reader.restore(path, args=args)
-        told = restored.reached
-        reached = Reached(**told | {"position": Position(**told["position"])})
-        return TrainState(**restored.state), reached
+        return TrainState(**restored.state), Reached.of(restored.reached)
 
     def mend(self, state: TrainState) -> None:
         """Saves the parameters of a restored state again where theirs are damaged."""

@@ -15,6 +15,7 @@ from t2t_jax import files
 from t2t_jax.config import Config
 from t2t_jax.data.feeding import Position
 from t2t_jax.errors import UserError
+from t2t_jax.parallel import hosts
 from t2t_jax.screen import say
 from t2t_jax.training.meter import Row
 
@@ -123,28 +124,40 @@ class Rollback(NamedTuple):
     why: str
 
 
+def _places(told: dict) -> list[Position]:
+    return [Position(*told[name]) for name in ("skipped", "to")]
+
+
 class Rollbacks:
     """The rollbacks of a run, oldest first, in `rollbacks.json`."""
 
     def __init__(self, workdir: epath.PathLike):
         self._file = epath.Path(workdir) / "rollbacks.json"
-        self.all: list[Rollback] = []
-        if self._file.exists():
-            try:
-                for told in files.read_checked_json(self._file)["rollbacks"]:
-                    places = [Position(*told[name]) for name in ("skipped", "to")]
-                    self.all.append(Rollback(int(told["step"]), *places, told["why"]))
-            except (ValueError, LookupError, TypeError) as e:
-                raise UserError(
-                    f"{self._file} is damaged ({e}); it tells where the run skipped "
-                    "data, so put it back from a copy"
-                ) from None
+        self.all = [
+            Rollback(step, Position(*skipped), Position(*to), why)
+            for step, skipped, to, why in hosts.from_first("rollbacks", self._read)
+        ]
+
+    def _read(self) -> list[Rollback]:
+        if not self._file.exists():
+            return []
+        try:
+            return [
+                Rollback(int(told["step"]), *_places(told), str(told["why"]))
+                for told in files.read_checked_json(self._file)["rollbacks"]
+            ]
+        except (ValueError, LookupError, TypeError) as e:
+            raise UserError(
+                f"{self._file} is damaged ({e}); it tells where the run skipped data, "
+                "so put it back from a copy"
+            ) from None
 
     def add(self, rollback: Rollback) -> None:
         """Remembers one, on disk before it has any effect."""
         self.all.append(rollback)
         content = {"rollbacks": [each._asdict() for each in self.all]}
-        files.write_atomically(self._file, files.checked_json(content))
+        if hosts.is_first():
+            files.write_atomically(self._file, files.checked_json(content))
 
     def _valid(self) -> dict[int, Position]:
         """Step -> the position to go on from; those before a later one's step."""

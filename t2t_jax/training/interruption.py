@@ -75,7 +75,9 @@ class Interruption:
     def ended(self, told: str) -> Interrupted:
         """The exception for the signal that came."""
         name = signal.Signals(self._signum).name
-        return Interrupted(self._signum, f"{name}: {told}")
+        error = Interrupted(self._signum, f"{name}: {told}")
+        error.everywhere = True  # all processes stop after the same step
+        return error
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:

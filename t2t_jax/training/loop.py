@@ -16,6 +16,7 @@ from t2t_jax.config import Config
 from t2t_jax.data.feeding import feed
 from t2t_jax.data.prepare import Pairs
 from t2t_jax.model.transformer import Model, Parameters
+from t2t_jax.parallel import hosts
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.machine import machine
 from t2t_jax.screen import say
@@ -98,14 +99,10 @@ class Run:
         self.given = given
         self.steps = compile_steps(model, config, meshes.make_mesh(config.mesh), bos)
         self.rollbacks = Rollbacks(self.workdir)
-        self.checkpoints = Checkpoints(
-            workdir, config.decode.average, config.train.keep_best
-        )
-        restored = self.checkpoints.restore(self.steps.shapes, config.train.save_every)
-        self._stand_at(*(restored or (self._initial(), Reached())))
+        keep = config.decode.average, config.train.keep_best
+        self.checkpoints = hosts.OfFirst(lambda: Checkpoints(workdir, *keep))
+        self._stand_at(*(self._placed(self._restore) or (self._initial(), Reached())))
         self.clock = Clock(self.seconds)
-        if restored and self.step % config.train.save_every == 0:
-            self.checkpoints.mend(self.state)
         self.watch = Watch(workdir, self.step, config.train.steps)
         self.watch.roll_back(self.rollbacks.all)
         share = partial(
@@ -113,10 +110,33 @@ class Run:
         )
         self.batches = feed(pairs, config.data, config.train.seed, self.position, share)
 
+    def _restore(self) -> tuple[TrainState, Reached] | None:
+        """The state to go on from, of the first process's disk."""
+        save_every = self.config.train.save_every
+        found = self.checkpoints.restore(self.steps.shapes, save_every)
+        if found and int(found[0].step) % save_every == 0:
+            self.checkpoints.mend(found[0])
+        return found
+
+    def _placed(self, find) -> tuple[TrainState, Reached] | None:
+        """A state that the first process finds, on the devices of all."""
+
+        def told() -> tuple[dict, TrainState] | None:
+            found = find()
+            return found and (found[1].told(), found[0])
+
+        found = hosts.arrays_from_first("the state", told, self.steps.shapes)
+        return found and (found[1], Reached.of(found[0]))
+
     def _initial(self) -> TrainState:
         """The state before the first step, from scratch or from another model."""
-        initial = self.given.initial
-        return self.steps.start(initial()) if initial else self.steps.init()
+        if not self.given.initial:
+            return self.steps.init()
+        shapes = self.steps.shapes.parameters
+        make = self.given.initial
+        return self.steps.start(
+            hosts.arrays_from_first("init_from", lambda: ((), make()), shapes)[1]
+        )
 
     def _stand_at(self, state: TrainState, reached: Reached) -> None:
         """Goes on from a state."""
@@ -134,7 +154,8 @@ class Run:
             self._examine(interruption)  # stopped after saving, before this
         why = self._reason(self.seconds)
         if not why:
-            starts.record(self.workdir, first, machine())
+            if hosts.is_first():
+                starts.record(self.workdir, first, machine())
             self.checkpoints.tell_room(self.state)
             if first:
                 say(f"continuing after step {first:,}")
@@ -143,7 +164,7 @@ class Run:
             if self.step == first + 1:
                 seconds = self.meter.leave_out_compilation()
                 say(f"the first step took {seconds:.1f} s, compilation included")
-            why = self._reason(self.clock.seconds())
+            why = self._reason(self._seconds())
             if self.step % train.log_every == 0:
                 if trouble := self._log():
                     self._roll_back(trouble)
@@ -170,6 +191,16 @@ class Run:
         bleu = self.watch.column("dev", "bleu", before=self.step + 1)
         return reason_to_stop(self.config, self.step, seconds, bleu)
 
+    def _seconds(self) -> float:
+        """Trained so far, by the first process's clock, at which the others only look
+        now and then."""
+        train = self.config.train
+        if not hosts.several():
+            return self.clock.seconds()
+        if train.minutes and self.step % train.log_every == 0:
+            self.seconds = hosts.from_first("the clock", self.clock.seconds)
+        return self.seconds
+
     def _step(self) -> None:
         """One update."""
         self.checkpoints.check()
@@ -187,7 +218,7 @@ class Run:
         average = average or self.checkpoints.none_to_translate_with()
         unread = self.meter.unread()
         reached = Reached(self.position, self.clock.seconds(), unread)
-        self.checkpoints.save(self.state, reached, average)
+        self.checkpoints.save(hosts.gathered(self.state), reached, average)
         self.saved = self.step
 
     def _log(self, keep: bool = False) -> Trouble | None:
@@ -201,7 +232,8 @@ class Run:
 
         for alarm in divergence.alarms(self.config, rows, before("gradient_norm")):
             if not self.watch.has(int(alarm["step"]), "alarm"):
-                divergence.tell(self.workdir, alarm, self.given.describe)
+                if hosts.is_first():
+                    divergence.tell(self.workdir, alarm, self.given.describe)
                 self.watch.record(int(alarm["step"]), "alarm", alarm)
         lowest = min(before("loss"), default=float("inf"))
         self.watch.record(self.step, "train", values)
@@ -231,7 +263,8 @@ class Run:
                 raise self._left(interruption) from None
             self.given.check()
             if "bleu" in values:
-                self.checkpoints.save_best(parameters, self.step, values["bleu"])
+                whole = hosts.gathered(parameters)
+                self.checkpoints.save_best(whole, self.step, values["bleu"])
             self.watch.record(self.step, "dev", values)
             told = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
             say(f"step {self.step:,}  dev  {told}")
@@ -260,14 +293,17 @@ class Run:
                 f"--workdir; config.train.rollbacks={allowed + 1} goes back to an "
                 "earlier checkpoint and skips the data"
             )
-        if not self.checkpoints.saved_before(trouble.step):
+        if not hosts.from_first(
+            "checkpoints", lambda: self.checkpoints.saved_before(trouble.step)
+        ):
             raise DivergedError(
                 f"{told}, and no checkpoint is from before step {trouble.step:,}, "
                 "where that began. Save more often in another --workdir: "
                 f"config.train.save_every={self.config.train.save_every}"
             )
-        state, reached = self.checkpoints.go_back(
-            trouble.step, self.steps.shapes, self.config.train.save_every
+        shapes, save_every = self.steps.shapes, self.config.train.save_every
+        state, reached = self._placed(
+            lambda: self.checkpoints.go_back(trouble.step, shapes, save_every)
         )
         rollback = Rollback(
             int(state.step), reached.position, self.position, trouble.why

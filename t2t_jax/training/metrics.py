@@ -5,6 +5,7 @@ a line; TensorBoard files, written without TensorFlow.
 """
 
 import contextlib
+import functools
 import io
 import json
 import math
@@ -22,6 +23,7 @@ from tensorboardX.summary import scalar
 
 from t2t_jax.errors import UserError
 from t2t_jax.files import on_disk
+from t2t_jax.parallel import hosts
 from t2t_jax.screen import say
 from t2t_jax.training.divergence import Rollback
 
@@ -115,6 +117,8 @@ class JsonLines:
     already holds is not written twice. Half a line left by a crash is cut off. After an
     object of kind `rollback` the steps after its own are other ones, and written anew.
 
+    The file is the first process's; the others know and remember the same.
+
     Attributes:
       entries: the objects that count, in order.
     """
@@ -123,27 +127,34 @@ class JsonLines:
         self._last: dict[str, int] = {}  # kind -> last step
         self.entries: list[dict] = []
         self.rollbacks = 0
-        path = epath.Path(path)
+        self._file = None
+        opened = functools.partial(self._open, epath.Path(path))
+        for entry in hosts.from_first("metrics", opened):
+            self._remember(entry)
+
+    def _open(self, path: epath.Path) -> list[dict]:
+        """The objects of the file, which is then open for more."""
         content = path.read_bytes() if path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]
         if not content[len(whole) :].startswith(
             b'{"step": '[: len(content) - len(whole)]
         ):
             whole = content + b"\n"  # not half a line of ours: it stays, and is told
+        entries = []
         for number, line in enumerate(whole.splitlines(), 1):
-            entry = _parsed(line)
-            if entry is None:
-                say(f"warning: {path}, line {number} is damaged; left as it is, unused")
+            if entry := _parsed(line):
+                entries.append(entry)
             else:
-                self._remember(entry)
+                say(f"warning: {path}, line {number} is damaged; left as it is, unused")
         if not on_disk(path):
             self._file = _Grown(path, whole)
-            return
+            return entries
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115
         if len(whole) > len(content):
             _append(self._file, b"\n")
         elif len(whole) < len(content):
             self._file.truncate(len(whole))
+        return entries
 
     def write(self, step: int, kind: str, values: dict[str, float]) -> bool:
         """Writes one object; False if this step of this kind is there already."""
@@ -159,7 +170,7 @@ class JsonLines:
         if isinstance(self._file, _Grown):
             self._file.write(line)
             self._file.flush()
-        else:
+        elif self._file:
             _append(self._file, line)
         self._remember(entry)
         return True
@@ -179,7 +190,8 @@ class JsonLines:
         return kind != "rollback" and step <= self._last.get(kind, -1)
 
     def close(self) -> None:
-        self._file.close()
+        if self._file:
+            self._file.close()
 
 
 def _parsed(line: bytes) -> dict | None:
@@ -244,13 +256,13 @@ class Watch:
             unit="step",
             desc="train",
             dynamic_ncols=True,
-            disable=not sys.stderr.isatty(),
+            disable=not (hosts.is_first() and sys.stderr.isatty()),
         )
         self._steps = steps
 
     def record(self, step: int, kind: str, values: dict[str, float]) -> None:
         """Keeps metrics of a step; `kind` is `train`, `dev` or `alarm`."""
-        if self._lines.write(step, kind, values):
+        if self._lines.write(step, kind, values) and hosts.is_first():
             self._board = self._board or _Board(self._folder, self._first)
             self._board.add(step, kind, values)
 

@@ -1,0 +1,362 @@
+"""Several processes that run one program: how they meet, agree and wait.
+
+Every process runs the same command. Only the first one, process 0, reads and writes the
+workdir, and talks; no host has to see another's disk. What only the first knows it
+tells the others, small things through the service by which JAX's processes find each
+other, arrays through the devices. All calls here are made by every process, in the same
+order. In a program of one process they cost nothing.
+
+A wait has a name and an end: what a process waited for, and in vain for which other,
+is told. A process that dies is noticed by JAX, which ends the others within `HEARTBEAT`
+seconds or little more.
+"""
+
+import base64
+import collections
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from t2t_jax.errors import UserError
+
+HEARTBEAT = 30  # seconds of silence after which a process counts as dead
+MEET = 300  # seconds in which all processes have to come up
+WAIT = 600.0  # seconds that a process waits for the others
+LONG = 24 * 3600.0  # the same, where the others may be preparing a large text
+PART = 1 << 20  # bytes of a value that are sent at once
+
+T = TypeVar("T")
+Json = Any  # what JSON can say
+
+_rounds: collections.Counter[str] = collections.Counter()  # name -> exchanges so far
+
+
+def initialize(
+    coordinator: str | None = None,
+    processes: int | None = None,
+    process: int | None = None,
+) -> None:
+    """Lets this process meet the others; call it before JAX is used.
+
+    On Cloud TPU, under Slurm's srun and in Kubernetes JAX finds out by itself who the
+    others are. Elsewhere all three are to be given, or none for a process alone.
+
+    Args:
+      coordinator: HOST:PORT, where process 0 listens; it picks HOST among its own.
+      processes: how many there are. 1: alone, whatever the place.
+      process: the number of this one, from 0.
+
+    Raises:
+      UserError: they contradict each other, or do not meet.
+    """
+    given = {
+        "--coordinator_address": coordinator,
+        "--num_processes": processes,
+        "--process_id": process,
+    }
+    missing = [name for name, value in given.items() if value is None]
+    if jax.distributed.is_initialized() or (processes == 1 and not process):
+        return
+    if 0 < len(missing) < 3:
+        raise UserError(
+            f"{' and '.join(missing)} not given; the three belong together: "
+            "--coordinator_address=HOST:PORT --num_processes=N --process_id=I"
+        )
+    if not missing:
+        _check(coordinator, processes, process)
+    try:
+        jax.distributed.initialize(
+            coordinator_address=coordinator,
+            num_processes=processes,
+            process_id=process,
+            # A process has all devices that it sees; launchers let it see its own.
+            local_device_ids=None,
+            cluster_detection_method="deactivate" if coordinator else None,
+            initialization_timeout=MEET,
+            heartbeat_timeout_seconds=HEARTBEAT,
+        )
+    except Exception as e:
+        if missing and "coordinator_address should be defined" in str(e):
+            return  # no cluster that JAX knows: a process alone
+        who = f"process {process} of {processes} at {coordinator}: " if process else ""
+        raise UserError(
+            f"the processes did not meet ({who}{e}). All have to start within {MEET} "
+            "seconds, with one --coordinator_address that they can reach and the "
+            "--process_id of each its own; --num_processes=1 runs alone"
+        ) from None
+
+
+def _check(coordinator: str, processes: int, process: int) -> None:
+    host, _, port = coordinator.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise UserError(f"--coordinator_address={coordinator}; want HOST:PORT")
+    if not 0 <= process < processes:
+        raise UserError(
+            f"--process_id={process} of --num_processes={processes}; want one from 0 "
+            f"to {processes - 1}"
+        )
+
+
+def several() -> bool:
+    """True if there are other processes."""
+    return jax.distributed.is_initialized() and jax.process_count() > 1
+
+
+def number() -> int:
+    """Of this process, from 0."""
+    return jax.process_index() if several() else 0
+
+
+def is_first() -> bool:
+    """True in the process that has the workdir and talks; in a process alone, too."""
+    return number() == 0
+
+
+def exchange(name: str, value: Json, timeout: float = WAIT) -> list[Json]:
+    """The values of all processes, by their number; a barrier, too.
+
+    Args:
+      timeout: seconds that each of the others has.
+
+    Raises:
+      UserError: one of them did not come.
+    """
+    if not several():
+        return [value]
+    _rounds[name] += 1
+    mine = f"t2t_jax/{name}/{_rounds[name]}"
+    _send(f"{mine}/{number()}", json.dumps(value))
+    end = time.monotonic() + timeout
+    values = [
+        value if other == number() else json.loads(_receive(mine, other, name, end))
+        for other in range(jax.process_count())
+    ]
+    if _rounds[name] > 1:  # all are here, and so have read what was before
+        _client().key_value_delete(f"t2t_jax/{name}/{_rounds[name] - 1}/{number()}/")
+    return values
+
+
+def _send(key: str, text: str) -> None:
+    content = text.encode()
+    parts = [content[i : i + PART] for i in range(0, len(content), PART)] or [b""]
+    for i, part in enumerate(parts):
+        _client().key_value_set_bytes(f"{key}/{i}", part)
+    _client().key_value_set(f"{key}/parts", str(len(parts)))
+
+
+def _receive(round_: str, other: int, name: str, end: float) -> str:
+    left = max(1, int(1000 * (end - time.monotonic())))
+    key = f"{round_}/{other}"
+    try:
+        parts = int(_client().blocking_key_value_get(f"{key}/parts", left))
+    except Exception as e:
+        if "DEADLINE_EXCEEDED" not in str(e):
+            raise
+        raise UserError(
+            f"process {number()} waited in vain for process {other} at {name!r}; the "
+            "log of that one may tell why"
+        ) from None
+    fetch = _client().blocking_key_value_get_bytes
+    return b"".join(fetch(f"{key}/{i}", 60_000) for i in range(parts)).decode()
+
+
+def _client():
+    # JAX has no public name for it; Orbax, which needs it too, has.
+    import orbax.checkpoint as ocp
+
+    return ocp.multihost.get_jax_distributed_client()
+
+
+@contextlib.contextmanager
+def together(what: str, timeout: float = WAIT) -> Iterator[None]:
+    """What is done in here succeeds in all processes, or fails in all.
+
+    Raises:
+      UserError: the first that was raised in here, in whichever process; with
+        `everywhere` set, since all processes know of it.
+    """
+    error = None
+    try:
+        yield
+    except UserError as e:
+        error = e
+    failed = [] if error is None else [str(error)]
+    if not several():
+        if error:
+            raise error
+        return
+    told = {"error": failed, "host": socket.gethostname()}
+    for other, its in enumerate(exchange(what, told, timeout)):
+        if its["error"]:
+            text = its["error"][0]
+            if other and other != number():
+                text = f"process {other} on {its['host']}: {text}"
+            raise _everywhere(error or UserError(text))
+
+
+def _everywhere(error: UserError) -> UserError:
+    error.everywhere = True
+    return error
+
+
+def from_first(what: str, make: Callable[[], Json], timeout: float = WAIT) -> Json:
+    """What `make` returns in the first process, where alone it is called, in all.
+
+    Raises:
+      UserError: it was raised there.
+    """
+    made = None
+    with together(what, timeout):
+        if is_first():
+            made = make()
+    if not several():
+        return made
+    return exchange(f"{what}, told", made if is_first() else None, timeout)[0]
+
+
+def bytes_from_first(what: str, make: Callable[[], bytes | None]) -> bytes | None:
+    """`from_first` for bytes."""
+
+    def text() -> str | None:
+        made = make()
+        return None if made is None else base64.b64encode(made).decode()
+
+    told = from_first(what, text)
+    return None if told is None else base64.b64decode(told)
+
+
+def arrays_from_first(
+    what: str,
+    make: Callable[[], tuple[Json, Any] | None],
+    shapes: Any,
+) -> tuple[Json, Any] | None:
+    """What the first process makes, something to tell and arrays, in all; or None.
+
+    Args:
+      shapes: of the arrays, as `spread` takes them.
+    """
+    made = []
+
+    def told() -> list | None:
+        made.append(make())
+        return None if made[0] is None else [made[0][0]]
+
+    found = from_first(what, told, LONG)
+    if found is None:
+        return None
+    return found[0], spread(made[0][1] if made else None, shapes)
+
+
+def all_of_first(what: str, items: Callable[[], Iterable[T]]) -> Iterator[T]:
+    """The items that the first process goes through, one by one, in all processes.
+
+    They are what JSON can say; tuples become lists.
+    """
+    source = iter(items()) if is_first() else None
+
+    def ask() -> list:
+        return [item for item in [next(source, None)] if item is not None]
+
+    while found := from_first(what, ask, LONG):
+        yield found[0]
+
+
+def check_same(what: str, value: Json, hint: str) -> None:
+    """Raises a UserError in all processes where one has another value than the first.
+
+    Args:
+      hint: how to mend it.
+    """
+    values = exchange(what, [socket.gethostname(), value])
+    others = [
+        f"{i} on {host}"
+        for i, (host, found) in enumerate(values)
+        if found != values[0][1]
+    ]
+    if others:
+        raise _everywhere(
+            UserError(
+                f"{what} of process {', '.join(others)} is not that of process 0 on "
+                f"{values[0][0]}; {hint}"
+            )
+        )
+
+
+def gathered(tree: Any) -> Any:
+    """Arrays that lie on the devices of several processes, whole in each, as NumPy's.
+
+    One array after the other, so that no device has to hold more than one whole. Of a
+    process alone they stay where they are.
+    """
+    if not several():
+        return tree
+
+    def fetch(x):
+        if not isinstance(x, jax.Array) or x.is_fully_addressable:
+            return np.asarray(x)
+        return multihost_utils.process_allgather(x, tiled=True)
+
+    return jax.tree.map(fetch, tree)
+
+
+def spread(tree: Any, shapes: Any) -> Any:
+    """Arrays of the first process, on the devices of all.
+
+    Args:
+      tree: NumPy arrays; what it is elsewhere does not matter.
+      shapes: a pytree of `jax.ShapeDtypeStruct`s; where one has a sharding its array
+        lies so, otherwise every process gets it as NumPy's.
+    """
+    wanted, structure = jax.tree.flatten(shapes)
+    given = structure.flatten_up_to(tree) if is_first() else [None] * len(wanted)
+
+    def place(x, shape):
+        if several():
+            bits = _bits(shape.dtype)
+            x = np.asarray(x, shape.dtype) if is_first() else np.empty(*_of(shape))
+            x = multihost_utils.broadcast_one_to_all(np.ascontiguousarray(x).view(bits))
+            x = np.asarray(x).view(shape.dtype).reshape(shape.shape)
+        if shape.sharding is None:
+            return np.asarray(x)
+        if not several():
+            return jax.device_put(x, shape.sharding)
+        return jax.make_array_from_callback(x.shape, shape.sharding, x.__getitem__)
+
+    return structure.unflatten(map(place, given, wanted))
+
+
+def _of(shape: jax.ShapeDtypeStruct) -> tuple:
+    return shape.shape, shape.dtype
+
+
+def _bits(dtype: np.dtype) -> np.dtype:
+    """Integers as wide: they are sent by adding up, which would lose -0.0 and nan."""
+    return np.dtype(f"u{np.dtype(dtype).itemsize}")
+
+
+class OfFirst:
+    """An object that only the first process has; elsewhere its methods do nothing."""
+
+    def __init__(self, make: Callable[[], Any]):
+        self._object = make() if is_first() else None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._object is None:
+            return lambda *_, **__: None
+        return getattr(self._object, name)
+
+
+def leave(status: int) -> None:
+    """Ends this process at once because of something that the others do not know.
+
+    An ordinary end would wait for them, and they may be waiting for this one.
+    """
+    os._exit(status)
