@@ -35,15 +35,9 @@ MARGIN = 1 << 20  # bytes on disk that checkpoints take beside their arrays
 KINDS = ("parameters", "state", "best")
 
 
-# Orbax may not wait for other processes, which know of no checkpoint.
-ALONE = ocp.options.MultiprocessingOptions(
-    primary_host=0, active_processes={0}, barrier_sync_key_prefix="first"
-)
-
-
 def handler() -> ocp.CompositeCheckpointHandler:
     """Orbax's, of one process."""
-    options = ocp.CompositeOptions(multiprocessing_options=ALONE)
+    options = ocp.CompositeOptions(multiprocessing_options=folders.ALONE)
     return ocp.CompositeCheckpointHandler(composite_options=options)
 
 
@@ -80,7 +74,9 @@ class Checkpoints:
             "best": keep_best,
         }
         self._writers = {
-            kind: ocp.AsyncCheckpointer(handler(), multiprocessing_options=ALONE)
+            kind: ocp.AsyncCheckpointer(
+                handler(), multiprocessing_options=folders.ALONE
+            )
             for kind in KINDS
         }
         self._finishing: threading.Thread | None = None
@@ -172,7 +168,9 @@ class Checkpoints:
             state=ocp.args.StandardRestore(arrays._asdict()),
             reached=ocp.args.JsonRestore(),
         )
-        with ocp.Checkpointer(handler(), multiprocessing_options=ALONE) as reader:
+        with ocp.Checkpointer(
+            handler(), multiprocessing_options=folders.ALONE
+        ) as reader:
             restored = reader.restore(path, args=args)
         return TrainState(**restored.state), Reached.of(restored.reached)
 

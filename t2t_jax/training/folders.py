@@ -10,6 +10,11 @@ from t2t_jax import workdir as workdirs
 from t2t_jax.errors import UserError
 from t2t_jax.screen import say
 
+# Orbax may not wait for other processes, which know of no checkpoint.
+ALONE = ocp.options.MultiprocessingOptions(
+    primary_host=0, active_processes={0}, barrier_sync_key_prefix="first"
+)
+
 
 def folder_of(workdir: epath.PathLike) -> epath.Path:
     """Where the checkpoints of a workdir are; on disk absolute, as Orbax wants it."""

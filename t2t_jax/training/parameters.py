@@ -13,6 +13,7 @@ from t2t_jax.errors import UserError
 from t2t_jax.model.transformer import Parameters
 from t2t_jax.screen import say
 from t2t_jax.training.folders import (
+    ALONE,
     best_steps,
     damage,
     folder_of,
@@ -159,7 +160,8 @@ def read_parameters(folder: epath.Path, shapes: Parameters) -> Parameters:
         raise DamagedError(f"{folder} is damaged ({trouble})")
     restore = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), shapes)
     try:
-        with ocp.PyTreeCheckpointer() as reader:
+        handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=ALONE)
+        with ocp.Checkpointer(handler, multiprocessing_options=ALONE) as reader:
             tree = reader.restore(
                 folder / "parameters",
                 ocp.args.PyTreeRestore(item=shapes, restore_args=restore),

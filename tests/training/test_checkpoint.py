@@ -11,6 +11,7 @@ from t2t_jax.config import Config, ModelConfig, TrainConfig
 from t2t_jax.data.feeding import Position
 from t2t_jax.errors import UserError
 from t2t_jax.model.transformer import build
+from t2t_jax.parallel import hosts
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.training.checkpoint import Checkpoints, Reached
 from t2t_jax.training.folders import folder_of
@@ -56,7 +57,9 @@ def test_a_state_comes_back_to_the_bit_where_it_lay(tmp_path, steps):
     checkpoints.close()
     assert progress == progress_at(5)
     assert_same(state, state_at(steps, 5))
-    where = jax.tree.map(lambda x: x.sharding, (state, steps.shapes))
+    placed = hosts.spread(state, steps.shapes)  # what a run does with it
+    assert_same(placed, state)
+    where = jax.tree.map(lambda x: x.sharding, (placed, steps.shapes))
     assert where[0] == where[1]
 
 

@@ -1,0 +1,223 @@
+#!/usr/bin/env bash
+# t2t_jax on Cloud TPU VMs, one host or a slice of many, by gcloud alone.
+set -euo pipefail
+
+usage() {
+    cat << 'TEXT'
+usage: bash launch/tpu_vm.sh COMMAND --zone=ZONE [SETTINGS] [ARGUMENTS of t2t_jax.main]
+
+create    a TPU VM now                  queue     ask for one, wait in the queue
+install   copy this tree, pip install   run       start training on all workers
+follow    the output of worker 0        status    of the TPU and of the training
+stop      SIGTERM: save and end         delete    the TPU (it costs until then)
+watch     until the training is finished: after a preemption queue again, install, run
+
+--name=t2t-jax          --project=PROJECT      --zone=ZONE (always wanted)
+--type=v5litepod-16     --version=RUNTIME      (the usual one of the type if not given)
+--spot                  cheaper, may be preempted
+--workdir=gs://B/F      for run and watch; goes to t2t_jax.main
+--every=60              seconds between two looks of watch
+--restarts=10           of a training that fails; preemptions are not counted
+--dry_run               prints the gcloud commands and executes nothing
+TEXT
+}
+
+wrong() {
+    echo "tpu_vm: $*" >&2
+    usage >&2
+    exit 2
+}
+
+say() {
+    echo "tpu_vm: $*" >&2
+}
+
+name=t2t-jax zone='' project='' type=v5litepod-16 version='' workdir='' spot='' dry_run=''
+every=60 restarts=10 arguments=()
+command=${1:-}
+[[ $# == 0 ]] || shift
+case $command in
+    create | queue | install | run | follow | status | watch | stop | delete) ;;
+    -h | --help | help) usage && exit ;;
+    *) wrong "got '$command' as the command; wanted one of those below" ;;
+esac
+for word in "$@"; do
+    case $word in
+        --name=?*) name=${word#*=} ;;
+        --zone=?*) zone=${word#*=} ;;
+        --project=?*) project=${word#*=} ;;
+        --type=?*) type=${word#*=} ;;
+        --version=?*) version=${word#*=} ;;
+        --workdir=?*) workdir=${word#*=} ;;
+        --every=?*) every=${word#*=} ;;
+        --restarts=?*) restarts=${word#*=} ;;
+        --spot) spot=yes ;;
+        --dry_run) dry_run=yes ;;
+        --name | --zone | --project | --type | --version | --workdir | --every | --restarts)
+            wrong "got $word; wanted $word=VALUE in one word" ;;
+        *) arguments+=("$word") ;;
+    esac
+done
+[[ -n $zone ]] || wrong "no --zone; wanted one that has $type, such as --zone=us-west4-a"
+if [[ $command == run || $command == watch ]]; then
+    [[ -n $workdir ]] || wrong "no --workdir; wanted --workdir=gs://BUCKET/FOLDER"
+    if [[ $workdir != gs://* ]]; then
+        [[ $command == run ]] || wrong "--workdir=$workdir is lost with the TPU; wanted gs://"
+        say "--workdir=$workdir is on worker 0 alone and lost with the TPU; gs:// is not"
+    fi
+    arguments+=("--workdir=$workdir")
+elif [[ ${#arguments[@]} -gt 0 ]]; then
+    wrong "got ${arguments[0]}, which $command does not know"
+fi
+if [[ -z $version ]]; then
+    case $type in
+        v5litepod-*) version=v2-alpha-tpuv5-lite ;;
+        v5p-*) version=v2-alpha-tpuv5 ;;
+        v6e-*) version=v2-alpha-tpuv6e ;;
+        v2-* | v3-* | v4-*) version=tpu-ubuntu2204-base ;;
+        *) wrong "--type=$type is not known here; wanted its runtime too: --version=RUNTIME" ;;
+    esac
+fi
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+where=("--zone=$zone" ${project:+"--project=$project"})
+worker=t2t_jax/launch/tpu_vm_worker.sh
+
+# One gcloud command; a dry run prints it so that it can be pasted.
+tpus() {
+    local words=(gcloud compute tpus "$@")
+    if [[ -z $dry_run ]]; then
+        "${words[@]}" 3>&-
+        return
+    fi
+    local line='' word
+    for word in "${words[@]}"; do
+        [[ $word =~ ^[A-Za-z0-9_./:=,@%+-]+$ ]] || word=${word@Q}
+        line+="$word "
+    done
+    echo "${line% }" >&3
+}
+exec 3>&1 # where a dry run prints, also from inside $(...)
+
+# The state of the 'tpu-vm' or the 'queued-resources' of our name; ABSENT if there is none.
+state_of() {
+    local field=state out
+    [[ $1 == tpu-vm ]] || field=state.state
+    if out=$(tpus "$1" describe "$name" "${where[@]}" "--format=value($field)" 2>&1); then
+        echo "${out:-ABSENT}" | tail -n 1 # nothing is told in a dry run
+    elif [[ $out == *NOT_FOUND* || $out == *"not found"* ]]; then
+        echo ABSENT
+    else
+        echo "$out" >&2
+        return 1
+    fi
+}
+
+on_workers() { # all | 0, command
+    tpus tpu-vm ssh "$name" "${where[@]}" "--worker=$1" --quiet "--command=$2"
+}
+
+create() {
+    local state
+    state=$(state_of tpu-vm) || return
+    if [[ $state != ABSENT ]]; then
+        say "$name is there already ($state)"
+        return
+    fi
+    tpus tpu-vm create "$name" "${where[@]}" "--accelerator-type=$type" \
+        "--version=$version" ${spot:+--spot}
+}
+
+queue() {
+    local state
+    state=$(state_of queued-resources) || return
+    if [[ $state != ABSENT ]]; then
+        say "$name is in the queue already ($state)"
+        return
+    fi
+    tpus queued-resources create "$name" "--node-id=$name" "${where[@]}" \
+        "--accelerator-type=$type" "--runtime-version=$version" ${spot:+--spot}
+}
+
+# This tree as it is, also what is not committed, without what git ignores.
+pack() {
+    if git -C "$root" rev-parse --git-dir > /dev/null 2>&1; then
+        (cd "$root" && git ls-files -z --cached --others --exclude-standard |
+            while IFS= read -r -d '' file; do
+                [[ ! -e $file ]] || printf '%s\0' "$file" # one may be deleted
+            done | tar --create --gzip --file="$1" --null --files-from=-)
+    else
+        tar --create --gzip --file="$1" --directory="$root" --exclude=./runs \
+            --exclude=./.venv --exclude=./.git .
+    fi
+}
+
+install() {
+    local packed=t2t_jax.tar.gz status=0
+    refuse_if_training || return
+    if [[ -z $dry_run ]]; then
+        packed=$(mktemp --suffix=.tar.gz)
+        pack "$packed" || return
+    fi
+    tpus tpu-vm scp "$packed" "$name:t2t_jax.tar.gz" "${where[@]}" --worker=all --quiet &&
+        on_workers all "rm -rf t2t_jax && mkdir t2t_jax && tar -xzf t2t_jax.tar.gz -C \
+t2t_jax && bash $worker install" || status=$?
+    [[ -n $dry_run ]] || rm -f "$packed"
+    return "$status"
+}
+
+# The lines 'worker HOST: STATE' of all workers.
+training() {
+    on_workers all "if [ -e $worker ]; then bash $worker status; else echo worker \
+\$(hostname): not installed; fi"
+}
+
+refuse_if_training() {
+    local lines
+    lines=$(training) || return
+    if [[ $lines == *": running "* ]]; then
+        say "$name is training; 'follow' shows it, 'stop' ends it:"$'\n'"$lines"
+        return 3
+    elif [[ $lines == *": not installed"* && $command == run ]]; then
+        say "t2t_jax is not installed on $name; 'install' does it"
+        return 3
+    fi
+}
+
+run() {
+    refuse_if_training || return
+    on_workers all "bash $worker run$(printf ' %q' "${arguments[@]}")"
+}
+
+follow() {
+    on_workers 0 "tail -n 100 -F t2t_jax.log"
+}
+
+status() {
+    local queued node
+    queued=$(state_of queued-resources) || return
+    node=$(state_of tpu-vm) || return
+    [[ -n $dry_run ]] || echo "queue: $queued, TPU VM: $node"
+    [[ $node != READY && -z $dry_run ]] || training
+}
+
+stop() {
+    on_workers all "bash $worker stop"
+}
+
+delete() {
+    local queued node
+    queued=$(state_of queued-resources) || return
+    node=$(state_of tpu-vm) || return
+    if [[ $queued != ABSENT || -n $dry_run ]]; then # --force: with its node
+        tpus queued-resources delete "$name" "${where[@]}" --force --quiet
+    elif [[ $node != ABSENT ]]; then
+        tpus tpu-vm delete "$name" "${where[@]}" --quiet
+    else
+        say "there is no $name in $zone"
+    fi
+}
+
+# shellcheck source=launch/tpu_vm_watch.sh
+[[ $command != watch ]] || source "$root/launch/tpu_vm_watch.sh"
+"$command"

@@ -1,0 +1,49 @@
+"""Stands in for t2t_jax.main where the launchers are tested; knows no JAX.
+
+Prints to both streams, then does what its arguments say: `--now=WHAT` every process,
+`--PROCESS=WHAT` that one; or what the file of the variable STANDIN says. WHAT is end,
+sleep, slow, exit2, kill or stubborn. Asked to stop, it writes `saved-PROCESS` into
+`--workdir` and exits with 143, if slow after a second.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def main(words):
+    given = dict(word.lstrip("-").partition("=")[::2] for word in words)
+    i = given.get("process_id", "0")
+    workdir = Path(given.get("workdir", "."))
+    workdir.mkdir(parents=True, exist_ok=True)
+
+    def stop(*_):
+        with (workdir / f"saved-{i}").open("a") as file:
+            file.write("saved\n")
+        time.sleep(1.2 if what == "slow" else 0.2)
+        sys.exit(143)
+
+    what = given.get(i, given.get("now", "end"))
+    if "STANDIN" in os.environ:
+        what = Path(os.environ["STANDIN"]).read_text()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if what == "stubborn" else stop)
+    print(f"process {i} says", *words, flush=True)
+    print(f"process {i} complains", file=sys.stderr, flush=True)
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
+    print(f"process {i} has GPUs {gpus}", file=sys.stderr, flush=True)
+    if "child" in given:
+        subprocess.Popen(["sleep", "63.25"])
+    (workdir / f"ready-{i}").write_text(f"{os.getpid()} {os.getppid()}")
+    if what == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "exit2":
+        sys.exit(2)
+    if what != "end":
+        time.sleep(60)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

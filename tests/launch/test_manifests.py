@@ -1,0 +1,162 @@
+"""launch/kubernetes: the fields exist, and are what JAX's detection needs.
+
+The schemas are ours, after the documented fields; no cluster has seen the manifests.
+"""
+
+import copy
+import importlib
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+from jax._src.clusters import k8s_cluster
+
+yaml = pytest.importorskip("yaml")
+jsonschema = pytest.importorskip("jsonschema")
+
+HERE = Path(__file__).parent
+FOLDER = HERE.parents[1] / "launch" / "kubernetes"
+SCHEMAS = json.loads((HERE / "schemas" / "manifests.json").read_text())
+
+
+def documents(name):
+    return {d["kind"]: d for d in yaml.safe_load_all((FOLDER / name).read_text())}
+
+
+def check(document):
+    kind = document["kind"]
+    assert kind in SCHEMAS["$defs"], f"no schema for {kind}"
+    schema = {"$ref": f"#/$defs/{kind}", "$defs": SCHEMAS["$defs"]}
+    jsonschema.Draft202012Validator(schema).validate(document)
+
+
+def uncommented(text):
+    """As after taking the # from what is offered as a comment of one field a line."""
+    pattern = r"^( *)# ( *(?:- )?[\w./-]+:(?: [\w./\"@-]+)?)$"
+    return re.sub(pattern, r"\1\2", text, flags=re.MULTILINE)
+
+
+def job_of(jobset):
+    (replicated,) = jobset["spec"]["replicatedJobs"]
+    assert replicated["replicas"] == 1  # JAX counts the pods of one job
+    return replicated["template"]["spec"]
+
+
+@pytest.mark.parametrize("name", ["gpu.yaml", "tpu.yaml"])
+def test_every_field_is_one_of_the_api(name):
+    for document in documents(name).values():
+        check(document)
+
+
+@pytest.mark.parametrize("name", ["gpu.yaml", "tpu.yaml"])
+def test_what_is_offered_in_comments_is_of_the_api_too(name):
+    text = (FOLDER / name).read_text()
+    found = list(yaml.safe_load_all(uncommented(text)))
+    assert found != list(yaml.safe_load_all(text))
+    for document in found:
+        check(document)
+
+
+def places(value, path=()):
+    """The paths of all dicts inside."""
+    if isinstance(value, dict):
+        yield path
+    if isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, inner in items:
+            yield from places(inner, (*path, key))
+
+
+@pytest.mark.parametrize("name", ["gpu.yaml", "tpu.yaml"])
+def test_a_misspelt_field_is_found_wherever_it_stands(name):
+    free = {"nodeSelector", "limits", "annotations"}  # any key may stand there
+    for document in documents(name).values():
+        for path in places(document):
+            if path and path[-1] in free:
+                continue
+            changed = copy.deepcopy(document)
+            inner = changed
+            for key in path:
+                inner = inner[key]
+            inner["mispelt"] = "1"
+            with pytest.raises(jsonschema.ValidationError):
+                check(changed)
+
+
+@pytest.mark.parametrize("name", ["gpu.yaml", "tpu.yaml"])
+def test_all_pods_are_one_indexed_job_that_fails_and_restarts_as_a_whole(name):
+    jobset = documents(name)["JobSet"]
+    job = job_of(jobset)
+    assert job["completionMode"] == "Indexed"
+    assert job["parallelism"] == job["completions"] > 1
+    assert job["backoffLimit"] == 0
+    policy = jobset["spec"]["failurePolicy"]
+    assert policy["maxRestarts"] >= 10
+    pod = job["template"]["spec"]
+    assert pod["restartPolicy"] == "Never"
+    assert pod["terminationGracePeriodSeconds"] >= 120
+    # Exit status 2 is for a person: the job fails for a reason that ends the JobSet.
+    (rule,) = job["podFailurePolicy"]["rules"]
+    (container,) = pod["containers"]
+    codes = {"containerName": container["name"], "operator": "In", "values": [2]}
+    assert rule == {"action": "FailJob", "onExitCodes": codes}
+    (rule,) = policy["rules"]
+    assert rule["action"] == "FailJobSet"
+    assert rule["onJobFailureReasons"] == ["PodFailurePolicy"]
+
+
+@pytest.mark.parametrize("name", ["gpu.yaml", "tpu.yaml"])
+def test_pods_are_known_by_the_names_that_jax_looks_for(name):
+    network = documents(name)["JobSet"]["spec"]["network"]
+    assert network["enableDNSHostnames"]
+    assert network["publishNotReadyAddresses"]
+    assert "subdomain" not in network  # JAX takes the name of the JobSet for it
+
+
+def test_the_account_of_the_gpu_pods_may_ask_what_jax_asks():
+    found = documents("gpu.yaml")
+    granted = {
+        (group, resource, verb)
+        for rule in found["Role"]["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    source = Path(k8s_cluster.__file__).read_text()
+    asks = {
+        "list_namespaced_pod": ("", "pods", "list"),
+        "read_namespaced_job": ("batch", "jobs", "get"),
+        "list_namespaced_service": None,  # only where there is no JobSet
+    }
+    assert set(re.findall(r"_api\.(\w+)\(", source)) == set(asks)
+    assert granted == set(filter(None, asks.values()))
+    account = found["ServiceAccount"]["metadata"]["name"]
+    binding = found["RoleBinding"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account}]
+    assert binding["roleRef"]["name"] == found["Role"]["metadata"]["name"]
+    pod = job_of(found["JobSet"])["template"]["spec"]
+    assert pod["serviceAccountName"] == account
+    (port,) = pod["containers"][0]["ports"]
+    assert str(port["containerPort"]) == k8s_cluster.K8sCluster._coordinator_port
+
+
+def test_the_hosts_of_the_slice_are_as_many_as_its_topology_has():
+    job = job_of(documents("tpu.yaml")["JobSet"])
+    pod = job["template"]["spec"]
+    topology = pod["nodeSelector"]["cloud.google.com/gke-tpu-topology"]
+    chips = pod["containers"][0]["resources"]["limits"]["google.com/tpu"]
+    assert math.prod(map(int, topology.split("x"))) == job["parallelism"] * chips
+    clusters = importlib.import_module("jax._src.clusters.cloud_tpu_cluster")
+    (port,) = pod["containers"][0]["ports"]
+    assert str(port["containerPort"]) == clusters.coordinator_port
+
+
+def test_the_image_runs_python_itself_so_that_sigterm_reaches_it():
+    text = (FOLDER / "Dockerfile").read_text()
+    assert 'ENTRYPOINT ["python", "-m", "t2t_jax.main"]' in text
+    assert re.search(r"pip install .* kubernetes$", text, re.MULTILINE)
+    for source in re.findall(r"^COPY (.+) \S+$", text, re.MULTILINE):
+        for path in source.split():
+            assert (HERE.parents[1] / path).exists(), path

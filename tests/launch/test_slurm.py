@@ -1,0 +1,145 @@
+"""launch/slurm.sbatch in a real Slurm of one machine and two tasks: minutes."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+MACHINE = HERE / "one_machine_slurm.sh"
+PROGRAMS = ["munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue"]
+MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(MISSING), reason=f"Slurm is not here: no {MISSING}"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="a Slurm of one's own needs root"),
+]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """Of a shell that sees our Slurm and runs this Python."""
+    folder = tmp_path_factory.mktemp("slurm")
+    subprocess.run(["bash", MACHINE, "start", folder], check=True, timeout=60)
+    ours = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+    path = f"{Path(sys.executable).parent}:{ours['PATH']}"
+    yield ours | {
+        "SLURM_CONF": f"{folder}/slurm.conf",
+        "PATH": path,
+        "JAX_PLATFORMS": "cpu",
+    }
+    subprocess.run(["bash", MACHINE, "stop", folder], check=True, timeout=60)
+
+
+@pytest.fixture
+def meeting(tmp_path):
+    """A folder in which t2t_jax.main is `meeting.py`."""
+    package = tmp_path / "t2t_jax"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    shutil.copy(HERE / "meeting.py", package / "main.py")
+    return tmp_path
+
+
+def submit(environment, folder, options, *words):
+    """The job's status and what it printed."""
+    log = folder / "job.log"
+    log.unlink(missing_ok=True)
+    done = subprocess.run(
+        ["sbatch", "--wait", f"--output={log}", "--ntasks-per-node=2", *options]
+        + [ROOT / "launch" / "slurm.sbatch", *words],
+        cwd=folder,
+        env=environment,
+        timeout=300,
+    )
+    return done.returncode, log.read_text()
+
+
+def test_two_tasks_find_each_other_with_no_flags(environment, meeting):
+    status, told = submit(environment, meeting, [], "--a=b c", "--d")
+    assert status == 0, told
+    for i in range(2):
+        assert f"process {i} of 2: 3.0 --a=b c --d\n" in told
+
+
+def test_the_task_that_was_killed_is_named_before_those_that_followed(
+    environment, meeting
+):
+    status, told = submit(environment, meeting, [], "--kill")
+    assert status != 0
+    named = re.findall(r"srun: error: localhost: tasks? ([0-9-]+): (\w+)", told)
+    assert named[0] == ("1", "Killed"), told
+    assert "the first line 'srun: error: NODE: task N: ...' above names" in told
+    assert "the same command goes on from the last checkpoint" in told
+
+
+def test_what_a_person_must_mend_is_not_requeued(environment, meeting):
+    status, told = submit(environment, meeting, [], "--exit2")
+    assert status == 2, told
+    assert "mend what is said above" in told
+    assert "back into the queue" not in told
+
+
+def test_at_the_time_limit_all_save_and_the_job_goes_on_by_itself(environment, meeting):
+    # --time and the 120 s of the script: SIGTERM comes within a minute.
+    _, told = submit(environment, meeting, ["--time=3"], "--long")
+    end = time.monotonic() + 60
+    while told.count("process 0 of 2") < 2 or "start 2" not in told:
+        assert time.monotonic() < end, told
+        time.sleep(1)
+        told = (meeting / "job.log").read_text()
+    first, second = told.split(", start 2, ")
+    assert "process 0 saved" in first
+    assert "process 1 saved" in first
+    assert "saved before the time limit; back into the queue" in first
+    assert "process 1 of 2: 3.0 --long" in second
+    assert "saved" not in second
+
+
+def test_asked_by_a_person_to_stop_it_saves_and_is_not_requeued(environment, meeting):
+    script = ROOT / "launch" / "slurm.sbatch"
+    log = meeting / "job.log"
+    started = subprocess.run(
+        ["sbatch", "--parsable", f"--output={log}", "--ntasks-per-node=2"]
+        + ["--time=60", script, "--long"],
+        cwd=meeting,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    job = started.stdout.strip()
+    wait_for(log, "process 0 of 2: 3.0", "process 1 of 2: 3.0")
+    time.sleep(1)  # until its handler stands
+    stop = ["scancel", "--signal=TERM", job]
+    subprocess.run(stop, env=environment, check=True)
+    told = wait_for(log, "slurm: stopped; the same command goes on from there")
+    assert "process 0 saved" in told
+    assert "back into the queue" not in told
+
+
+def test_the_training_itself_runs_on_two_tasks_and_tells_it_once(environment, tmp_path):
+    workdir = tmp_path / "work"
+    words = [f"--config={ROOT}/configs/tiny.py", f"--workdir={workdir}"]
+    words += ["--config.train.steps=20", "--config.data.test="]
+    status, told = submit(environment, tmp_path, [f"--chdir={ROOT}"], *words)
+    assert status == 0, told
+    assert told.count("finished: 20 of 20 steps are trained") == 1
+    assert (workdir / "checkpoints" / "parameters" / "20").is_dir()
+
+
+def wait_for(log, *texts):
+    end = time.monotonic() + 60
+    while True:
+        told = log.read_text() if log.exists() else ""
+        if all(text in told for text in texts):
+            return told
+        assert time.monotonic() < end, told
+        time.sleep(0.2)
