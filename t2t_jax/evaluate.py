@@ -17,6 +17,7 @@ from t2t_jax.evaluation.scores import (
     score_set,
 )
 from t2t_jax.evaluation.significance import COMPARED, paired, read_baselines
+from t2t_jax.parallel import hosts
 from t2t_jax.screen import say, waiting
 
 SEARCH = "beam", "alpha", "penalty", "stop"
@@ -53,14 +54,16 @@ def main(_):
         **{name: value for name, value in search.items() if value is not None}
     )
     data = translator.config.data
-    corpora = command.test_sets(given, data)
-    corpora = distinct(corpora)
-    baselines = [None] * len(corpora)
-    if given.baseline is not None:
-        baselines = read_baselines(given.baseline, corpora)
+    with hosts.together("opening the test sets"):
+        corpora = distinct(command.test_sets(given, data))
+        baselines = [None] * len(corpora)
+        if given.baseline is not None and hosts.is_first():
+            baselines = read_baselines(given.baseline, corpora)
     told = {}
     for corpus, baseline in zip(corpora, baselines, strict=True):
         told[corpus.name] = scores = score_set(translator, corpus, given.workdir)
+        if not hosts.is_first():
+            continue
         _say_scores(corpus.name, scores)
         if baseline is not None:
             found = _against(baseline, scores, corpus, given.workdir, data.target)
@@ -99,4 +102,4 @@ def _say_difference(found: dict[str, dict]) -> None:
 
 
 if __name__ == "__main__":
-    command.run(main, define_flags)
+    command.run(main, define_flags, several=True)

@@ -4,6 +4,7 @@ Prints LOG_PROB, PIECES and PERPLEXITY of every pair, with tabs between; with `-
 an object of JSON that has the log-probability of every piece.
 """
 
+import functools
 import json
 import math
 import sys
@@ -14,6 +15,7 @@ from t2t_jax import command
 from t2t_jax.decoding.jobs import chunks
 from t2t_jax.decoding.results import Score
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.parallel import hosts
 from t2t_jax.screen import Progress, say
 
 CHUNK = 4_096  # pairs sorted and scored together
@@ -30,15 +32,19 @@ def main(_):
     translator = Translator.load(
         command.workdirs_of(given), given.checkpoint, given.dtype
     )
-    for corpus in command.test_sets(given, translator.config.data):
+    with hosts.together("opening the test sets"):
+        corpora = command.test_sets(given, translator.config.data)
+    for corpus in corpora:
         pairs = pieces = 0
         log_prob = 0.0
         with Progress(f"scoring {corpus.name}", "pairs") as progress:
-            for chunk in chunks(corpus.pairs(), CHUNK):
+            parts = functools.partial(chunks, corpus.pairs(), CHUNK)
+            for chunk in hosts.all_of_first("pairs", parts):
                 scores = translator.score(chunk, first_line=pairs + 1)
-                for number, score in enumerate(scores, pairs + 1):
-                    print(_json(number, score) if given.tokens else _row(score))
-                sys.stdout.flush()
+                if hosts.is_first():
+                    for number, score in enumerate(scores, pairs + 1):
+                        print(_json(number, score) if given.tokens else _row(score))
+                    sys.stdout.flush()
                 pairs += len(chunk)
                 pieces += sum(len(score.pieces) for score in scores)
                 log_prob += math.fsum(score.log_prob for score in scores)
@@ -65,4 +71,4 @@ def _json(number: int, score: Score) -> str:
 
 
 if __name__ == "__main__":
-    command.run(main, define_flags)
+    command.run(main, define_flags, several=True)

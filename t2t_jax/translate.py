@@ -4,8 +4,9 @@ At a terminal it answers sentence by sentence. With `--output`, a job of a large
 can be stopped and continued.
 """
 
+import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from absl import flags
@@ -15,6 +16,7 @@ from t2t_jax.data.corpus import decode_lines
 from t2t_jax.decoding.jobs import (
     Input,
     Output,
+    Printed,
     check_output,
     chunks,
     parse_shard,
@@ -24,6 +26,7 @@ from t2t_jax.decoding.prompt import Prompt
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.errors import UserError
+from t2t_jax.parallel import hosts
 from t2t_jax.screen import Progress, say
 
 CHUNK = 4_096  # lines sorted and translated together, if --batch_size is not given
@@ -79,14 +82,16 @@ def main(_):
         if given[wanting].value and not given[wanted].value:
             raise UserError(f"--{wanting} goes with --{wanted}; name a file")
     translate, options = translation_of(given)
-    path = None
-    if given.output is not None:
-        check_output(path := shard_of(Path(given.output), shard))
-    text = Input(Path(given.input), shard) if given.input is not None else None
+    path = text = None
+    with hosts.together("opening the input and the output"):
+        if hosts.is_first() and given.output is not None:
+            check_output(path := shard_of(Path(given.output), shard))
+        if hosts.is_first() and given.input is not None:
+            text = Input(Path(given.input), shard)
     translator = Translator.load(
         command.workdirs_of(given), given.checkpoint, given.dtype
     )
-    typed = text is None and path is None
+    typed = text is None and path is None and not hosts.several()
     if typed and sys.stdin.isatty() and sys.stdout.isatty():
         for name in ("sample", "alignments", "scores"):
             if given[name].value:
@@ -107,33 +112,42 @@ def main(_):
             for number, translation in enumerate(found, first + before)
         )
 
-    lines = text.lines() if text else decode_lines(sys.stdin.buffer, "standard input")
+    made_from = {
+        **translator.made_from(),
+        **options,
+        "sample": given.sample,
+        "shard": "/".join(map(str, shard)),
+        "fields": [given.nbest > 1, given.scores, given.alignments],
+        "t2t_jax": __version__,
+    }
     total = text.count if text else None
-    with Progress("translating", "lines", total) as progress:
-        if path is None:
-            before = 0
+    with contextlib.ExitStack() as stack:
+        progress = stack.enter_context(Progress("translating", "lines", total))
+        output, lines = Printed(), iter(())  # of the first process; others have none
+        with hosts.together("beginning the output"):
+            if hosts.is_first():
+                lines = text.lines() if text else _standard_input()
+            if path:
+                output = stack.enter_context(Output(path, made_from, given.resume))
+                lines = output.rest_of(lines)
+        progress.add(output.lines)
+
+        def parts() -> Iterator[tuple[int, list[str]]]:
             for chunk in chunks(lines, given.batch_size):
-                sys.stdout.buffer.write(done(chunk, before).encode())
-                sys.stdout.buffer.flush()
-                before += len(chunk)
-                progress.add(len(chunk))
-            return None
-        made_from = {
-            **translator.made_from(),
-            **options,
-            "sample": given.sample,
-            "shard": "/".join(map(str, shard)),
-            "fields": [given.nbest > 1, given.scores, given.alignments],
-            "t2t_jax": __version__,
-        }
-        with Output(path, made_from, given.resume) as output:
-            lines = output.rest_of(lines)
-            progress.add(output.lines)
-            for chunk in chunks(lines, given.batch_size):
-                output.add(chunk, done(chunk, output.lines))
-                progress.add(len(chunk))
+                yield output.lines, chunk
+
+        for before, chunk in hosts.all_of_first("lines", parts):
+            translated = done(chunk, before)
+            if hosts.is_first():
+                output.add(chunk, translated)
+            progress.add(len(chunk))
+    if path:
         say(f"{output.lines:,} lines are translated: {path}")
     return None
+
+
+def _standard_input() -> Iterator[str]:
+    return decode_lines(sys.stdin.buffer, "standard input")
 
 
 def translation_of(given: flags.FlagValues) -> tuple[Callable, dict]:
@@ -173,4 +187,4 @@ def _record(translation: Translation, number: int, alignments, given) -> str:
 
 
 if __name__ == "__main__":
-    command.run(main, define_flags)
+    command.run(main, define_flags, several=True)

@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -86,6 +87,19 @@ def check_output(file: Path) -> None:
             f"--output={file} is there already and is not written over; give another "
             "name, or remove it"
         )
+
+
+class Printed:
+    """Standard output, to which lines go as soon as they are translated."""
+
+    def __init__(self):
+        self.lines = 0  # of the input, that are done
+
+    def add(self, lines: list[str], text: str) -> None:
+        """Prints what some lines of the input gave."""
+        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.flush()
+        self.lines += len(lines)
 
 
 class Output:
