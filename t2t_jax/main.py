@@ -9,7 +9,6 @@ import dataclasses
 from pathlib import Path
 
 import jax
-import numpy as np
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
@@ -19,16 +18,15 @@ from t2t_jax import workdir as workdirs
 from t2t_jax.config import Config
 from t2t_jax.data import prepare
 from t2t_jax.data.batching import Plan
-from t2t_jax.data.corpus import Corpus, GrammarCorpus, open_corpora
+from t2t_jax.data.corpus import Corpus, open_corpora
 from t2t_jax.data.feeding import feeder_name, plan_for
-from t2t_jax.data.grammar import word_for_word
 from t2t_jax.data.lookup import Lookup
 from t2t_jax.data.vocab import Vocabulary, parse_symbols
-from t2t_jax.decoding.translator import Translator
 from t2t_jax.errors import UserError
-from t2t_jax.evaluation.bleu import corpus_scores
-from t2t_jax.evaluation.scores import comparisons, distinct, score_set
-from t2t_jax.model.transformer import Model, Parameters, build, compute_dtype
+from t2t_jax.evaluation.dev import DevTranslations
+from t2t_jax.evaluation.scores import distinct
+from t2t_jax.evaluation.table import score_all
+from t2t_jax.model.transformer import Model, Parameters, build, told_dtype
 from t2t_jax.parallel import hosts
 from t2t_jax.parallel.host import prepare_host
 from t2t_jax.parallel.machine import machine, not_exact
@@ -225,7 +223,7 @@ def _introduce(config, workdir, model, vocabulary, pairs, plan: Plan, dev_lines)
     say(f"workdir     {workdir}")
     say(
         f"model       {model.count():,} parameters, vocabulary {len(vocabulary):,}, "
-        f"{compute_dtype(config.model).name} on {len(devices)} {devices[0].device_kind}"
+        f"{told_dtype(config.model)} on {len(devices)} {devices[0].device_kind}"
     )
     here = machine()
     cores = f"{here['processor']}, {here['cores']} cores"
@@ -252,72 +250,6 @@ def _introduce(config, workdir, model, vocabulary, pairs, plan: Plan, dev_lines)
         f"{config.train.steps / len(plan):.1f} epochs, peak learning rate {peak:.2e} "
         f"at step {peak_step:,}"
     )
-
-
-class DevTranslations:
-    """Scores real beam-search translations of the first lines of the dev set."""
-
-    def __init__(self, config: Config, vocabulary, model, dev_lines):
-        self._lines = dev_lines[: config.train.dev_lines]
-        self._target = config.data.target
-        self._make = lambda parameters, step: Translator(
-            config, vocabulary, model, hosts.gathered(parameters), [step]
-        )
-
-    def __call__(self, parameters, step: int) -> dict[str, float]:
-        if not self._lines:
-            return {}
-        sources, references = zip(*self._lines, strict=True)
-        found = self._make(parameters, step).translate(sources, warn=False)
-        translations = [translation.text for translation in found]
-        scores = hosts.from_first(
-            "dev BLEU", lambda: corpus_scores(translations, references, self._target)
-        )
-        for row in np.random.default_rng(step).choice(
-            len(sources), min(2, len(sources)), False
-        ):
-            say(f"  source       {sources[row]}")
-            say(f"  translation  {translations[row]}")
-            say(f"  reference    {references[row]}")
-        return {"bleu": scores["bleu"], "chrf": scores["chrf"]}
-
-
-def score_all(workdir: Path, config: Config, tests: list[Corpus]) -> dict[str, dict]:
-    """Scores test sets as `config.decode` says, and prints a table."""
-    if not tests:
-        return {}
-    translator = Translator.load(workdir, config.decode.checkpoint)
-    steps = ", ".join(f"{s:,}" for s in translator.steps)
-    one = len(translator.steps) == 1
-    say(
-        f"scoring with {'step' if one else 'the average of steps'} {steps}; "
-        f"translations are in {workdir}/translations"
-    )
-    scores = {}
-    for corpus in tests:
-        scores[corpus.name] = score = score_set(translator, corpus, workdir)
-        say(_table_row(corpus, score))
-    for line in comparisons(scores):
-        say(line)
-    return scores
-
-
-def _table_row(corpus: Corpus, score: dict) -> str:
-    grammar = isinstance(corpus, GrammarCorpus)
-    row = f"{corpus.name:12} {score['lines']:6,} lines   BLEU {score['bleu']:5.1f}   "
-    if not grammar:  # the papers' protocols by their names, so that none is taken
-        for name in ("bleu_paper", "bleu_lc_tok"):  # for sacreBLEU's
-            row += f"{name} {score[name]:5.1f}   "
-    row += f"chrF {score['chrf']:5.1f}   perplexity {score['perplexity']:.3f}"
-    if not grammar:
-        return row
-    if corpus.source == "en":
-        sources, references = zip(*corpus.pairs(), strict=True)
-        words = [word_for_word(line) for line in sources]
-        row += (
-            f"   (word for word: BLEU {corpus_scores(words, references)['bleu']:.1f})"
-        )
-    return row
 
 
 def define_flags():

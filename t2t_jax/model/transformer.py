@@ -8,6 +8,7 @@ Shape suffixes: b batch, n beams, s source, t target, d model width, v vocabular
 h heads, k head width.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -299,6 +300,17 @@ def compute_dtype(config: ModelConfig) -> jnp.dtype:
         and float(getattr(device, "compute_capability", 0)) >= 8
     )
     return jnp.dtype(jnp.bfloat16 if native else jnp.float32)
+
+
+def told_dtype(config: ModelConfig) -> str:
+    """`compute_dtype`, and why where that is not plain."""
+    dtype, device = compute_dtype(config).name, jax.devices()[0].device_kind
+    native = compute_dtype(dataclasses.replace(config, dtype="auto")) == jnp.bfloat16
+    if native or config.dtype == "float32":
+        return dtype
+    if dtype == "bfloat16":
+        return f"bfloat16 (which this {device} has to imitate)"
+    return f"float32 (this {device} has no native bfloat16)"
 
 
 class Model(NamedTuple):

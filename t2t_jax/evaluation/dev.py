@@ -1,0 +1,48 @@
+"""Translations of the dev set while a model is trained."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from t2t_jax.config import Config
+from t2t_jax.data.corpus import Pair
+from t2t_jax.data.vocab import Vocabulary
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.evaluation.bleu import corpus_scores
+from t2t_jax.model.transformer import Model, Parameters
+from t2t_jax.parallel import hosts
+from t2t_jax.screen import say
+
+
+class DevTranslations:
+    """Scores real beam-search translations of the first lines of the dev set."""
+
+    def __init__(
+        self,
+        config: Config,
+        vocabulary: Vocabulary,
+        model: Model,
+        dev_lines: Sequence[Pair],
+    ):
+        self._lines = dev_lines[: config.train.dev_lines]
+        self._target = config.data.target
+        self._make = lambda parameters, step: Translator(
+            config, vocabulary, model, hosts.gathered(parameters), [step]
+        )
+
+    def __call__(self, parameters: Parameters, step: int) -> dict[str, float]:
+        if not self._lines:
+            return {}
+        sources, references = zip(*self._lines, strict=True)
+        found = self._make(parameters, step).translate(sources, warn=False)
+        translations = [translation.text for translation in found]
+        scores = hosts.from_first(
+            "dev BLEU", lambda: corpus_scores(translations, references, self._target)
+        )
+        for row in np.random.default_rng(step).choice(
+            len(sources), min(2, len(sources)), False
+        ):
+            say(f"  source       {sources[row]}")
+            say(f"  translation  {translations[row]}")
+            say(f"  reference    {references[row]}")
+        return {"bleu": scores["bleu"], "chrf": scores["chrf"]}
