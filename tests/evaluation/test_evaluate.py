@@ -8,7 +8,7 @@ import pytest
 
 from t2t_jax import UserError, evaluate
 from t2t_jax.data.corpus import open_corpus
-from t2t_jax.evaluation import bleu
+from t2t_jax.evaluation import bleu, table
 from tests.small_run import contents
 
 
