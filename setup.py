@@ -58,6 +58,7 @@ setup(
         "notebooks": ["ipykernel>=6.29", "jupytext>=1.16", "matplotlib>=3.8"],
         "cuda": ["jax[cuda12]>=0.8"],
         "tpu": ["jax[tpu]>=0.8"],
+        "plan": ["libtpu>=0.0.20; sys_platform == 'linux'"],  # compiles, without a TPU
         "gcs": ["gcsfs>=2024.2"],  # brings google-cloud-storage, which Orbax wants
     },
     classifiers=[

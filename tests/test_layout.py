@@ -11,7 +11,8 @@ ROOT = Path(__file__).parent.parent
 # The way the data goes; a module imports from its own stage and those before it.
 STAGES = ["data", "parallel", "model", "training", "decoding", "evaluation"]
 COMMON = {"errors", "config", "files", "workdir", "screen"}
-COMMANDS = {"command", "main", "describe", "translate", "evaluate", "score", "whatwas"}
+COMMANDS = {"command", "main", "describe", "plan", "translate", "evaluate", "score"}
+COMMANDS |= {"whatwas"}
 
 
 def imports_of(path):

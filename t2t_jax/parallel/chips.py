@@ -1,0 +1,212 @@
+"""Chips that a run can be planned for: what their makers say of them, and slices.
+
+Every number has its source. Rates are of dense matrices (half of what a data sheet
+gives "with sparsity"), bandwidths of one direction (half of "bidirectional").
+"""
+
+import dataclasses
+import math
+import re
+
+from t2t_jax.errors import UserError, nearest
+
+GIB, TERA, GIGA = 2**30, 1e12, 1e9
+
+# What is assumed and not from a data sheet.
+SHARE_OF_PEAK = 0.45  # of the matrix peak, reached by matrix products in training
+SHARE_OF_LINKS = 0.8  # of the interconnect's bandwidth, reached by collectives
+GPU_USABLE = 0.9  # of a GPU's memory; JAX takes 0.75 unless it is told otherwise
+JAX_TAKES = 0.75  # of a GPU's memory: XLA_PYTHON_CLIENT_MEM_FRACTION
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """One kind of chip.
+
+    Attributes:
+      kind: tpu, gpu or cpu.
+      memory: bytes that a program may use.
+      bfloat16, float32: FLOP/s of matrix products. On a TPU float32 is multiplied in
+        one bfloat16 pass, on a GPU since Ampere as TF32: JAX's default precision.
+      bandwidth: of memory, bytes/s.
+      link: bytes/s in one direction of one link to a neighbour (TPU), or of all links
+        or the bus of one GPU.
+      native: whether bfloat16 is multiplied by the hardware; otherwise float32 is used.
+      sizes: dimensions of a slice that exist (TPU).
+      torus: rings close where a dimension is a multiple of this (TPU).
+      source: where the numbers are from.
+    """
+
+    kind: str
+    memory: float
+    bfloat16: float
+    float32: float
+    bandwidth: float
+    link: float
+    source: str
+    native: bool = True
+    sizes: tuple[str, ...] = ()
+    torus: int = 0
+
+
+def _tpu(memory, peak, bandwidth, link, sizes, torus, source):
+    """XLA keeps 1/64 of a TPU's memory: it says `of 15.75G hbm` of 16 GiB."""
+    peak *= TERA
+    usable = memory * GIB * 63 / 64
+    return Chip(
+        "tpu",
+        usable,
+        peak,
+        peak,
+        bandwidth * GIGA,
+        link * GIGA,
+        source,
+        sizes=tuple(sizes.split()),
+        torus=torus,
+    )
+
+
+def _gpu(memory, bfloat16, float32, bandwidth, link, source, native=True):
+    return Chip(
+        "gpu",
+        memory * GIGA * GPU_USABLE,
+        bfloat16 * TERA,
+        float32 * TERA,
+        bandwidth * GIGA,
+        link * GIGA,
+        source,
+        native=native,
+    )
+
+
+_FLAT = "1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16"
+_CUBES = "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16 8x16x16 16x16x16"
+
+# Links: of the two-way bandwidth of a chip, half, shared by its 4 or 6 links.
+CHIPS = {
+    "v4": _tpu(
+        *(32, 275, 1_200, 50, _CUBES, 4),
+        "cloud.google.com/tpu/docs/v4; links: Jouppi et al. 2023 (arXiv 2304.01433), "
+        "6 of 50 GB/s",
+    ),
+    "v5e": _tpu(
+        *(16, 197, 819, 50, _FLAT, 16),
+        "cloud.google.com/tpu/docs/v5e: 197 TFLOPs, 16 GB, 819 GB/s, 400 GB/s two-way",
+    ),
+    "v5p": _tpu(
+        *(95, 459, 2_765, 100, _CUBES + " 16x16x24", 4),
+        "cloud.google.com/tpu/docs/v5p: 459 TFLOPs, 95 GB, 2765 GB/s, two-way 1200",
+    ),
+    "v6e": _tpu(
+        *(32, 918, 1_600, 100, _FLAT, 16),
+        "cloud.google.com/tpu/docs/v6e: 918 TFLOPs, 32 GB, 1600 GB/s, 800 GB/s two-way",
+    ),
+    "h100": _gpu(
+        *(80, 989, 494, 3_350, 450),
+        "NVIDIA H100 data sheet, SXM: NVLink 900 GB/s two-way",
+    ),
+    "h200": _gpu(
+        *(141, 989, 494, 4_800, 450),
+        "NVIDIA H200 data sheet, SXM: NVLink 900 GB/s two-way",
+    ),
+    "a100-40": _gpu(
+        *(40, 312, 156, 1_555, 300),
+        "NVIDIA A100 data sheet, SXM 40 GB: NVLink 600 GB/s two-way",
+    ),
+    "a100-80": _gpu(
+        *(80, 312, 156, 2_039, 300),
+        "NVIDIA A100 data sheet, SXM 80 GB: NVLink 600 GB/s two-way",
+    ),
+    "l4": _gpu(
+        *(24, 121, 60, 300, 32),
+        "NVIDIA L4 data sheet (242 and 120 with sparsity); PCIe 4 x16, 64 GB/s two-way",
+    ),
+    "a10g": _gpu(
+        *(24, 70, 35, 600, 32),
+        "NVIDIA A10G data sheet (Amazon EC2 G5); PCIe 4 x16, 64 GB/s two-way",
+    ),
+    "t4": _gpu(
+        *(16, 8.1, 8.1, 320, 16),
+        "NVIDIA T4 data sheet: float32 8.1; PCIe 3 x16, 32 GB/s two-way",
+        native=False,
+    ),
+    "v100": _gpu(
+        *(16, 15.7, 15.7, 900, 150),
+        "NVIDIA V100 data sheet, SXM2 16 GB: float32 15.7; NVLink 300 GB/s two-way",
+        native=False,
+    ),
+    "rtx4090": _gpu(
+        *(24, 165.2, 82.6, 1_008, 32),
+        "NVIDIA Ada architecture white paper, float32 accumulation; PCIe 4 x16",
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """Chips that are rented together: `v5e:4x4`, `h100:8`, `cpu:1`."""
+
+    name: str
+    chip: Chip
+    shape: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def topology(self) -> str:
+        """As the TPU compiler names it."""
+        return f"{self.name}:{'x'.join(map(str, self.shape))}"
+
+    def interconnect(self) -> float:
+        """Bytes/s that a chip sends at best in a collective of the whole slice.
+
+        A TPU's links go to its neighbours. In a dimension of n chips there are two a
+        chip if the ring is closed, otherwise 2 (n - 1) / n on the average.
+        """
+        if self.chip.kind != "tpu":
+            return self.chip.link
+        links = 0.0
+        for n in self.shape:
+            closed = n > 2 and n % self.chip.torus == 0
+            links += 2 if closed else 2 * (n - 1) / n
+        return links * self.chip.link
+
+
+def find(name: str, measured: Chip | None = None) -> Slice:
+    """The slice of a name such as `v5e:2x4`, `h100:8` or `cpu:1`.
+
+    Args:
+      measured: what this machine's processor does, for `cpu:N`.
+
+    Raises:
+      UserError: no such chip or slice; names the nearest.
+    """
+    chips = CHIPS | ({"cpu": measured} if measured else {})
+    kind, colon, size = name.lower().partition(":")
+    if kind not in chips:
+        raise UserError(f"--slice={name}: no chip {kind!r}" + nearest(kind, chips))
+    chip = chips[kind]
+    example = "2x4" if "2x4" in chip.sizes else "2x2x1" if chip.sizes else "8"
+    if not colon or not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", size):
+        raise UserError(f"--slice={name}: want a size, such as {kind}:{example}")
+    shape = tuple(int(n) for n in size.split("x"))
+    if not chip.sizes:
+        if len(shape) > 1:
+            raise UserError(f"--slice={name}: want a number, such as {kind}:{example}")
+        return Slice(kind, chip, shape)
+    for known in chip.sizes:  # 4x2 is 2x4
+        if sorted(known.split("x")) == sorted(size.split("x")):
+            return Slice(kind, chip, tuple(int(n) for n in known.split("x")))
+    near = sorted(
+        chip.sizes,
+        key=lambda s: abs(
+            math.log(math.prod(int(n) for n in s.split("x")) / math.prod(shape))
+        ),
+    )[:2]
+    raise UserError(
+        f"--slice={name}: there is no such slice; the nearest are "
+        f"{' and '.join(f'{kind}:{s}' for s in near)} (there are: "
+        f"{', '.join(chip.sizes)})"
+    )

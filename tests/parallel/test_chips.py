@@ -1,0 +1,64 @@
+"""The table of chips hangs together, and slices that do not exist are told."""
+
+import pytest
+
+from t2t_jax.errors import UserError
+from t2t_jax.parallel.chips import CHIPS, GIB, find
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_every_chip_has_a_source_and_rates_that_hang_together(name):
+    chip = CHIPS[name]
+    assert chip.source
+    assert chip.bfloat16 >= chip.float32 > 1e12
+    assert chip.float32 / chip.bandwidth > 5  # products are not bound by memory
+    assert chip.link <= chip.bandwidth
+    assert 10e9 < chip.memory < 145e9
+    assert chip.native or chip.bfloat16 == chip.float32
+
+
+def test_a_tpus_memory_is_what_its_compiler_says():
+    assert CHIPS["v5e"].memory == 15.75 * GIB
+    assert CHIPS["v6e"].memory == 31.5 * GIB
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "topology"),
+    [
+        ("v5e:2x4", 8, "v5e:2x4"),
+        ("V5E:4x2", 8, "v5e:2x4"),
+        ("v5p:2x2x1", 4, "v5p:2x2x1"),
+        ("h100:8", 8, "h100:8"),
+        ("a100-80:1", 1, "a100-80:1"),
+    ],
+)
+def test_slices_have_their_chips(name, count, topology):
+    found = find(name)
+    assert (found.count, found.topology) == (count, topology)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("v5:2x4", "did you mean 'v5"),
+        ("h10:8", "did you mean 'h100'"),
+        ("v5e:3x5", "nearest are v5e:4x4 and v5e:2x4"),
+        ("v5e:32x16", "nearest are v5e:16x16"),
+        ("v5e:2x2x2", "no such slice"),
+        ("v5e", "such as v5e:2x4"),
+        ("v5e:two", "such as v5e:2x4"),
+        ("h100:2x4", "want a number, such as h100:8"),
+    ],
+)
+def test_slices_that_do_not_exist_are_told_with_the_nearest(name, told):
+    with pytest.raises(UserError, match=told):
+        find(name)
+
+
+def test_links_are_counted_in_the_slice():
+    link = CHIPS["v5e"].link
+    assert find("v5e:1x1").interconnect() == 0
+    assert find("v5e:2x2").interconnect() == 2 * link  # a square
+    assert find("v5e:2x4").interconnect() == 2.5 * link  # a ladder: 10 links, 8 chips
+    assert find("v5e:16x16").interconnect() == 4 * link  # a torus
+    assert find("v5p:4x4x4").interconnect() == 6 * CHIPS["v5p"].link

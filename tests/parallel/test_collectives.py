@@ -1,0 +1,175 @@
+"""Collectives are found in HLO: in its three spellings of groups, loops and fusions."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from t2t_jax.config import Config, DataConfig, MeshConfig, ModelConfig, TrainConfig
+from t2t_jax.model.transformer import build
+from t2t_jax.parallel import collectives
+from t2t_jax.parallel import mesh as meshes
+from t2t_jax.training import costs
+from t2t_jax.training.forecast import batch_shapes
+from t2t_jax.training.step import compile_steps
+
+MESH = {"data": 2, "fsdp": 2, "tensor": 2}
+
+
+@pytest.mark.parametrize(
+    ("groups", "axes"),
+    [
+        ("{{0,1,2,3,4,5,6,7}}", ("data", "fsdp", "tensor")),
+        ("{{0,1},{2,3},{4,5},{6,7}}", ("tensor",)),
+        ("{{0,2},{1,3},{4,6},{5,7}}", ("fsdp",)),
+        ("[4,2]<=[8]", ("tensor",)),
+        ("[4,2]<=[2,4]T(1,0)", ("data",)),
+        ("[2,4]<=[4,2]T(1,0)", ("data", "fsdp")),
+        ("mesh['axis_0'=8] {'axis_0'}", ("data", "fsdp", "tensor")),
+        ("mesh['axis_0'=2,'axis_1'=2,'axis_2'=2] {'axis_1'}", ("fsdp",)),
+        ("mesh['a'=2,'b'=2,'c'=2] {'a','b'}", ("data", "fsdp")),
+        ("mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}", ("data", "fsdp")),
+        ("mesh['a'=4,'b'=2], device_ids=([2,4]T(1,0)) {'a':(2)2}", ("tensor",)),
+        ("mesh['a'=8] {'a':(2)2}", ("fsdp",)),
+        ("{}", ("data", "fsdp", "tensor")),
+    ],
+)
+def test_groups_of_devices_are_axes_of_the_mesh(groups, axes):
+    hlo = (
+        "ENTRY %main (p: f32[4]) -> f32[4] {\n"
+        f"  %r = f32[4]{{0}} all-reduce(%p), replica_groups={groups}, channel=1\n}}\n"
+    )
+    (found,) = collectives.read(hlo, MESH)
+    assert found.axes == axes
+    assert found.devices == 2 ** len(axes)
+
+
+FUSED = """
+%all-reduce-scatter.1 (i: bf16[8,4]) -> bf16[4,4] {
+  %all-reduce.1 = bf16[8,4]{1,0} all-reduce(%i), replica_groups={{0,1}}
+}
+
+%start (p: bf16[4]) -> (bf16[4], bf16[8]) {
+  %all-gather.1 = bf16[8]{0:T(8,128)} all-gather(%p), replica_groups={{0,1}}
+}
+
+%async_collective_fusion.1 (p: bf16[4]) -> (bf16[4], bf16[8]) {
+  %all-gather.2 = bf16[8]{0} all-gather(%p), replica_groups={{0,1}}
+}
+
+%end (p: bf16[4]) -> bf16[8] {
+  %all-gather.3 = bf16[8]{0} all-gather(%p), replica_groups={{0,1}}
+}
+
+ENTRY %main (p: bf16[8,4]) -> bf16[4,4] {
+  %f = bf16[4,4]{1,0} fusion(%p), calls=%all-reduce-scatter.1, metadata={op_name="dot"}
+  %async-collective-start = (bf16[4], bf16[8]) fusion(%q), kind=kCustom, calls=%start
+  %product = (bf16[4], bf16[8]) fusion(%q), calls=%async_collective_fusion.1
+  %async-collective-done = bf16[8] fusion(%product), kind=kCustom, calls=%end
+  %g = (f32[4]{0}, f32[8]{0}) all-gather-start(%p), replica_groups={{0,1}}
+  %h = f32[8]{0} all-gather-done(%g)
+  %c = s32[]{:T(128)} copy(%p)
+}
+"""
+
+
+def test_a_tpus_fusions_are_one_operation_each():
+    found = collectives.read(FUSED, {"data": 1, "fsdp": 2, "tensor": 1})
+    told = [(one.kind, one.bytes, one.name) for one in found]
+    assert told == [
+        ("reduce-scatter", 2 * 8 * 4, "dot"),
+        ("all-gather", 2 * 8, ""),
+        ("all-gather", 4 * 8, ""),
+    ]
+    assert [one.sent for one in found] == [32, 8, 16]
+
+
+@pytest.mark.parametrize(
+    "trips",
+    [
+        'condition=%under, body=%body, backend_config={"known_trip_count":{"n":"6"}}',
+        "condition=%under, body=%body",
+    ],
+)
+def test_what_is_in_a_loop_counts_as_often_as_it_runs(trips):
+    hlo = (
+        "%body (p: f32[4]) -> f32[4] {\n"
+        "  %r = f32[4]{0} all-reduce(%p), replica_groups={{0,1}}, to_apply=%add\n}\n\n"
+        "%under (p: s32[]) -> pred[] {\n  %n = s32[]{:T(128)} constant(6)\n}\n\n"
+        f"ENTRY %main (p: f32[4]) -> f32[4] {{\n  %w = f32[4] while(%p), {trips}\n}}\n"
+    )
+    (found,) = collectives.read(hlo, {"data": 2, "fsdp": 1, "tensor": 1})
+    assert found.times == 6
+    assert found.sent == 6 * 16
+
+
+CONFIG = Config(
+    model=ModelConfig(layers=1, width=64, heads=4, hidden=128, dropout=0.0),
+    data=DataConfig(batch_tokens=512, row_length=16),
+    train=TrainConfig(warmup=400),
+)
+
+
+SHAPES = {x.shape for x in jax.tree.leaves(build(CONFIG.model, 96).shapes)}
+
+
+def step_on(mesh, config=CONFIG, vocab=96):
+    """The collectives of a real step on eight devices, and its state's shapes."""
+    config = dataclasses.replace(config, mesh=MeshConfig(**mesh))
+    mesh = meshes.make_mesh(config.mesh)
+    steps = compile_steps(build(config.model, vocab), config, mesh, bos=1)
+    shape, _ = costs.assumed_shape(config, mesh)
+    compiled = steps.train.lower(steps.shapes, batch_shapes(mesh, shape)).compile()
+    return collectives.read(compiled.as_text(), dict(mesh.shape)), steps.shapes
+
+
+def rows_of(found, reason):
+    rows = collectives.table(found, 16, SHAPES)
+    return [row for row in rows if row["why"] == reason]
+
+
+def test_data_parallel_steps_sum_each_gradient_once():
+    found, state = step_on({"data": 8})
+    assert {one.kind for one in found} == {"all-reduce"}
+    assert {one.axes for one in found} == {("data",)}
+    (gradients,) = rows_of(found, collectives.GRADIENTS)
+    size = sum(x.size * 4 for x in jax.tree.leaves(state.parameters))
+    tokens = state.parameters["embedding"]["tokens"].size * 4
+    # The embedding's is summed once, or once for each of its uses.
+    over = gradients["bytes"] - size  # and with them sums of the loss
+    assert any(0 <= over - n * tokens <= 64 for n in range(3))
+    assert gradients["sent"] == pytest.approx(2 * 7 / 8 * gradients["bytes"])
+
+
+def test_fsdp_gathers_every_weight_and_tensor_sums_products():
+    found, state = step_on({"data": 2, "fsdp": 2, "tensor": 2})
+    assert {("fsdp",), ("tensor",)} <= {one.axes for one in found}
+    (weights,) = rows_of(found, collectives.WEIGHTS)
+    divided = [
+        x for x in jax.tree.leaves(state.parameters) if "fsdp" in str(x.sharding.spec)
+    ]
+    assert weights["count"] >= len(divided)
+    (partial,) = rows_of(found, collectives.PARTIAL)
+    # A layer's products after attention and feed-forward, and as many backward.
+    layers = CONFIG.model.layers
+    assert partial["count"] >= layers * (2 + 3)
+    # No activation is gathered, and logits stay where they are.
+    assert not rows_of(found, collectives.ACTIVATIONS)
+
+
+def test_gradients_are_summed_in_every_part_of_a_batch():
+    train = dataclasses.replace(CONFIG.train, accumulate=4)
+    found, _ = step_on({"data": 8}, dataclasses.replace(CONFIG, train=train))
+    (gradients,) = rows_of(found, collectives.GRADIENTS)
+    assert {one.times for one in found if one.largest > 64} == {4}
+    assert gradients["count"] >= 4
+
+
+def test_activations_are_told_from_weights():
+    x = collectives.Collective(
+        "all-reduce", ("data",), 2, (("f32", (8, 16, 4096)),), 1, ""
+    )
+    assert collectives.why(x, 16) == collectives.ACTIVATIONS
+    assert collectives.why(x, 32) == collectives.GRADIENTS
+    assert x.bytes == 8 * 16 * 4096 * jnp.float32.dtype.itemsize

@@ -1,0 +1,111 @@
+"""The command `plan`: what it says, refuses and proposes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from t2t_jax import load_config
+from t2t_jax import plan as plans
+from t2t_jax.errors import UserError
+from t2t_jax.parallel.virtual import has_tpu_compiler
+
+ROOT = Path(__file__).parent.parent
+SMALL = {"layers": 1, "width": 64, "heads": 4, "hidden": 128, "dropout": 0.0}
+
+
+def small(**sections):
+    sections["model"] = SMALL | sections.get("model", {})
+    return load_config(ROOT / "configs/tiny.py", **sections)
+
+
+def command(*flags):
+    return subprocess.run(
+        [sys.executable, "-m", "t2t_jax.plan", *flags],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def told():
+    return plans.plan(small(mesh={"data": 4, "fsdp": 2}), "h100:8")
+
+
+def test_a_page_has_the_memory_the_collectives_and_the_time(told):
+    page = plans.page(told)
+    assert page.endswith("It fits.")
+    for word in ("P ", "O ", "T ", "all-gather over fsdp", "all-reduce", "tokens/s"):
+        assert word in page
+    assert json.loads(json.dumps(told)) == told
+    assert told["dtype"] == "bfloat16"
+
+
+def test_the_bar_is_as_long_as_the_memory(told):
+    (bar,) = (line for line in plans.memory_lines(told) if "[" in line)
+    assert len(bar.split("[")[1].split("]")[0]) == 64
+    needed = told["memory"]["needed"]
+    half = told | {"memory": told["memory"] | {"chip": needed / 2}}
+    (bar,) = (line for line in plans.memory_lines(half) if "[" in line)
+    inside, behind = bar.split("[")[1].split("]")[0].split("|")
+    assert len(inside) == len(behind)
+    assert "." not in bar.split("[")[1]
+
+
+def test_a_refusal_has_the_numbers_and_the_flags(told):
+    memory = told["memory"] | {"chip": told["memory"]["needed"] / 2}
+    change = {"train.accumulate": 4, "model.remat": "full"}
+    short = told | {"memory": memory, "fits": False}
+    proposed = short | {"remedy": {"change": change, "forecast": told}}
+    text = plans.refusal(proposed)
+    assert "--config.train.accumulate=4 --config.model.remat=full" in text
+    assert "take more or larger chips" in plans.refusal(short)
+
+
+def test_a_picture_is_written(told, tmp_path):
+    pytest.importorskip("matplotlib")
+    plans.picture(told, tmp_path / "memory.png")
+    assert (tmp_path / "memory.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("dat:2", "did you mean 'data'"), ("data:two", "data:2")]
+)
+def test_meshes_that_are_none_are_told(text, told):
+    with pytest.raises(UserError, match=told):
+        plans.parse_mesh(text)
+
+
+def test_meshes_are_read():
+    assert plans.parse_mesh("data:2,fsdp:4") == {"data": 2, "fsdp": 4, "tensor": 1}
+    assert plans.parse_mesh("fsdp:4")["data"] == -1
+
+
+def test_what_is_no_slice_is_told_with_status_2():
+    done = command("--slice=v5e:3x5")
+    assert done.returncode == 2
+    assert "the nearest are v5e:4x4" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(has_tpu_compiler(), reason="libtpu is installed")
+def test_without_the_tpu_compiler_it_is_told_how_to_install_it():
+    with pytest.raises(UserError, match=r"pip install -e '\.\[plan\]'"):
+        plans.plan(small(), "v5e:2x2")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_tpu_compiler(), reason="no libtpu: pip install '.[plan]'")
+def test_a_tpus_compiler_divides_the_step(tmp_path):
+    """In a process of its own: libtpu is loaded once."""
+    flags = [f"--config.model.{name}={value}" for name, value in SMALL.items()]
+    done = command("--slice=v5e:2x2", "--mesh=data:2,fsdp:2", "--json", *flags)
+    assert done.returncode == 0, done.stderr[-2000:]
+    told = json.loads(done.stdout)
+    assert told["dtype"] == "bfloat16"
+    assert told["memory"]["by"] == "the TPU's compiler"
+    assert {"all-gather", "all-reduce"} <= {row["kind"] for row in told["collectives"]}
+    assert 0 < told["memory"]["parts"]["temporary"] < told["memory"]["chip"]

@@ -1,0 +1,167 @@
+"""A forecast's arithmetic is XLA's, and its remedies are in order."""
+
+import dataclasses
+
+import jax
+import pytest
+
+from t2t_jax.config import Config, DataConfig, MeshConfig, ModelConfig, TrainConfig
+from t2t_jax.errors import UserError
+from t2t_jax.model.transformer import build
+from t2t_jax.parallel import chips
+from t2t_jax.parallel import mesh as meshes
+from t2t_jax.training import costs, forecast, remedies
+from t2t_jax.training.step import compile_steps
+
+VOCAB = 512
+CONFIG = Config(
+    model=ModelConfig(layers=1, width=128, heads=4, hidden=512, dropout=0.0),
+    data=DataConfig(batch_tokens=1024, row_length=64, vocab_size=VOCAB),
+    train=TrainConfig(warmup=400),
+)
+
+
+def changed(config=CONFIG, **sections):
+    for name, values in sections.items():
+        section = dataclasses.replace(getattr(config, name), **values)
+        config = dataclasses.replace(config, **{name: section})
+    return config
+
+
+def compiled(config):
+    mesh = meshes.make_mesh(config.mesh, jax.devices()[:1])
+    model = build(config.model, VOCAB)
+    steps = compile_steps(model, config, mesh, 1)
+    shape, _ = costs.assumed_shape(config, mesh)
+    batch = forecast.batch_shapes(mesh, shape)
+    return steps.train.lower(steps.shapes, batch).compile(), model, shape
+
+
+def test_flops_are_those_that_xla_counts():
+    """XLA also counts additions, norms, softmax and Adam: some per cent more."""
+    config = changed(model={"head_width": 16})  # heads narrower than the width
+    step, made, shape = compiled(config)
+    counted = step.cost_analysis()["flops"]
+    ours = costs.step_flops(made, config, shape)["computed"]
+    assert ours < counted < 1.06 * ours
+
+
+def test_flops_grow_as_what_they_are_for():
+    model = build(CONFIG.model, VOCAB)
+    shape, _ = costs.assumed_shape(CONFIG, meshes.make_mesh(devices=jax.devices()[:1]))
+    one = costs.step_flops(model, CONFIG, shape)
+    assert one["model"] == one["computed"]
+    twice = costs.step_flops(
+        model, CONFIG, dataclasses.replace(shape, rows=2 * shape.rows)
+    )
+    assert twice["model"] == 2 * one["model"]
+    kept = [
+        costs.step_flops(model, changed(model={"remat": remat}), shape)["computed"]
+        for remat in ("none", "dots", "full")
+    ]
+    assert kept == sorted(kept)
+    assert kept[2] < 4 / 3 * kept[0]  # at most a second forward pass
+
+
+def test_a_batch_is_made_for_the_devices_and_says_so():
+    mesh = meshes.make_mesh(MeshConfig())
+    shape, told = costs.assumed_shape(CONFIG, mesh)
+    assert (shape.rows, shape.source, shape.target) == (16, 64, 64)
+    assert "padding" not in told
+    shape, told = costs.assumed_shape(changed(train={"accumulate": 3}), mesh)
+    assert shape.rows == 24
+    assert "8 of the 24 are padding" in told
+    bucketed = changed(data={"batching": "bucketed", "max_length": 100})
+    shape, told = costs.assumed_shape(bucketed, mesh)
+    assert shape.source == 104
+    assert "bucket" in told
+
+
+def test_auto_is_bfloat16_where_the_chip_has_it():
+    for name, dtype in (("v5e", "bfloat16"), ("t4", "float32"), ("h100", "bfloat16")):
+        assert forecast.for_chip(CONFIG, chips.CHIPS[name]).model.dtype == dtype
+    fixed = changed(model={"dtype": "float32"})
+    assert forecast.for_chip(fixed, chips.CHIPS["v5e"]).model.dtype == "float32"
+
+
+def test_a_compiler_that_gives_up_is_understood():
+    told = (
+        "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 20.50G of "
+        "15.75G hbm. Exceeded hbm capacity by 4.75G."
+    )
+    assert forecast._out_of_memory(told) == (20.5 * 2**30, False)
+    told = (
+        "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the "
+        "total memory required for HLO temporaries (20.13G) exceeds available HBM "
+        "(15.75G). HLO module: jit_f."
+    )
+    assert forecast._out_of_memory(told) == (20.13 * 2**30, True)
+    assert forecast._out_of_memory("INTERNAL: something else") is None
+
+
+@pytest.fixture(scope="module")
+def told():
+    train = {"steps": 1000, "ema_decay": 0.9}
+    config = changed(mesh={"data": 2, "fsdp": 4}, train=train)
+    return forecast.forecast(config, chips.find("h100:8"), jax.devices(), VOCAB)
+
+
+def test_the_parts_of_memory_are_those_of_the_arguments(told):
+    parts = told["memory"]["parts"]
+    state = ("parameters", "average", "optimizer", "batch")
+    ours = sum(parts[name] for name in state)
+    assert ours <= told["memory"]["arguments"] <= ours + 64  # counters
+    assert parts["average"] == parts["parameters"]
+    assert parts["optimizer"] == pytest.approx(2 * parts["parameters"], rel=1e-3)
+
+
+def test_a_forecast_adds_up(told):
+    memory, time = told["memory"], told["time"]
+    assert told["fits"]
+    assert sum(memory["parts"].values()) == memory["needed"] < memory["chip"]
+    assert max(time["compute"], time["memory"], time["links"]) == time["best"]
+    assert time["best"] <= time["step"] <= 3 * time["best"]
+    tokens = told["batch"]["real_rows"] * 128
+    assert time["tokens_per_second"] == pytest.approx(tokens / time["step"])
+    assert time["days"] * 86_400 == pytest.approx(1000 * time["step"])
+    assert time["chip_hours"] == pytest.approx(time["days"] * 24 * 8)
+    assert time["sent_bytes"] > 0
+
+
+def test_remedies_are_mild_first_and_all_are_configs():
+    found = list(remedies.changes(changed(data={"batch_tokens": 25_000}), 8))
+    assert found[:3] == [{"train.accumulate": k} for k in (2, 4, 8)]
+    assert found[3:5] == [{"model.remat": how} for how in ("dots", "full")]
+    assert found[-1] == {"data.batch_tokens": 3125}
+    for change in found:
+        config = remedies.applied(changed(data={"batch_tokens": 25_000}), change)
+        assert config != CONFIG
+
+
+def test_what_fits_by_the_estimate_is_compiled_and_told(told):
+    """With less memory than needed; what is compiled is only counted here."""
+    small = dataclasses.replace(chips.CHIPS["h100"], memory=1.0)
+    needed = told["memory"]["needed"]
+    memory = told["memory"] | {"chip": 0.8 * needed}
+    short = told | {"memory": memory, "fits": False}
+    compiled = []
+
+    def one(config):
+        compiled.append(config)
+        return {"fits": len(compiled) == 2, "memory": {"needed": 0.9 * needed}}
+
+    config = changed(data={"batch_tokens": 8192})
+    change, found = remedies.find(config, short, one)
+    assert found["fits"]
+    assert len(compiled) == 2
+    assert remedies.applied(config, change) == compiled[-1]
+    nothing = told | {"memory": told["memory"] | {"chip": small.memory}}
+    assert remedies.find(config, nothing, one) is None
+    assert len(compiled) == 2  # nothing that cannot fit is compiled
+    assert remedies.flags({"train.accumulate": 2}) == "--config.train.accumulate=2"
+
+
+def test_a_mesh_that_does_not_divide_is_refused():
+    config = changed(mesh={"data": 3})
+    with pytest.raises(UserError, match="there are 8"):
+        forecast.forecast(config, chips.find("h100:8"), jax.devices(), VOCAB)
