@@ -31,7 +31,7 @@ from t2t_jax.parallel import hosts
 from t2t_jax.parallel.host import prepare_host
 from t2t_jax.parallel.machine import machine, not_exact
 from t2t_jax.parallel.mesh import make_mesh, rows_on
-from t2t_jax.screen import say
+from t2t_jax.screen import say, silence
 from t2t_jax.training import loop
 from t2t_jax.training.optimizer import schedule
 from t2t_jax.training.parameters import average, choose
@@ -40,6 +40,9 @@ from t2t_jax.training.step import state_shardings
 
 def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
     """Trains a config in a workdir, or continues, then scores its test sets.
+
+    In a program of several processes (`jax.distributed.initialize`) all of them call it;
+    the workdir is that of the first.
 
     Args:
       config: of `load_config`, or a `Config`.
@@ -54,9 +57,12 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
       KeyboardInterrupt: Ctrl-C or SIGTERM; what was trained is saved.
     """
     prepare_host()
+    if not hosts.is_first():
+        silence()
     if not isinstance(config, Config):
         config = fields.from_config_dict(config)
-    hosts.check_same("the config", dataclasses.asdict(config), "give all the same")
+    anywhere = fields.changed(config, "data", dir="")  # text may lie where it likes
+    hosts.check_same("the config", dataclasses.asdict(anywhere), "give all the same")
     with contextlib.ExitStack() as until_the_end:
         with hosts.together("opening the text and the workdir"):
             workdir = workdirs.path(workdir)

@@ -1,7 +1,9 @@
 """Chips that a run can be planned for: what their makers say of them, and slices.
 
 Every number has its source. Rates are of dense matrices (half of what a data sheet
-gives "with sparsity"), bandwidths of one direction (half of "bidirectional").
+gives "with sparsity"), bandwidths of one direction (half of "bidirectional"). Those of
+v5e, v5p and v6e were compared with their maker's pages; of the others the page named is
+where to compare them, which was not done for all.
 """
 
 import dataclasses
