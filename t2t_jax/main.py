@@ -41,8 +41,8 @@ from t2t_jax.training.step import state_shardings
 def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
     """Trains a config in a workdir, or continues, then scores its test sets.
 
-    In a program of several processes (`jax.distributed.initialize`) all of them call it;
-    the workdir is that of the first.
+    In a program of several processes (`jax.distributed.initialize`) all of them call
+    it; the workdir is that of the first.
 
     Args:
       config: of `load_config`, or a `Config`.
