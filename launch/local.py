@@ -21,6 +21,12 @@ N            processes of `python -m t2t_jax.main ARGUMENTS` on this machine
 --wait       seconds that the others are given to end when one has failed
 --dry_run    prints the N commands and starts nothing"""
 STOPPED = 128 + signal.SIGTERM
+# Begins what JAX's runtime, and Python after it, dump when another process has died.
+DUMP = (
+    b"Polled an error from coordination service",
+    b"JAX distributed service detected fatal errors",
+    b"Fatal Python error",
+)
 
 
 class UsageError(Exception):
@@ -186,9 +192,17 @@ class Group:
         process.returncode = 0  # we reap it ourselves
 
     def _echo(self, i: int, stream, log) -> None:
-        """Its stderr to its log and, with its number before each line, to ours."""
+        """Its stderr to its log and, with its number before each line, to ours; what it
+        says of the death of another only to its log."""
+        told_all = True
         for line in stream:
             log.write(line)
+            dying = self._cause not in (None, i) or any(sign in line for sign in DUMP)
+            if told_all and dying:
+                say(f"process {i} ends, too; what it says of that is in {log.name}")
+                told_all = False
+            if not told_all:
+                continue
             told = line.decode(errors="replace").rstrip("\n")
             print(f"[{i}] {told}", file=sys.stderr, flush=True)
 
@@ -232,7 +246,11 @@ class Group:
 
     def _ended(self, i: int, status: int) -> None:
         self._statuses[i] = status
-        good = {0, STOPPED} | ({-signal.SIGTERM} if self._stopping else set())
+        good = {0, STOPPED}
+        if self._stopping:
+            good.add(-signal.SIGTERM)
+            if STOPPED in self._statuses.values():
+                good.add(-signal.SIGABRT)  # of JAX, where another was the quicker
         if self._cause is None and status not in good:
             self._cause = i
             rest = f"; the others have {self._wait:g} s to end" if self._alive() else ""

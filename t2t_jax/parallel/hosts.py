@@ -14,9 +14,13 @@ seconds or little more.
 import base64
 import collections
 import contextlib
+import ctypes
 import json
 import os
+import signal
 import socket
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -29,6 +33,7 @@ from t2t_jax.errors import UserError
 
 HEARTBEAT = 30  # seconds of silence after which a process counts as dead
 MEET = 300  # seconds in which all processes have to come up
+END = 3600  # seconds that one waits whose work is done before the others'
 WAIT = 600.0  # seconds that a process waits for the others
 LONG = 24 * 3600.0  # the same, where the others may be preparing a large text
 PART = 1 << 20  # bytes of a value that are sent at once
@@ -72,26 +77,80 @@ def initialize(
         )
     if not missing:
         _check(coordinator, processes, process)
+    who = f", process {process} of {processes} at {coordinator}" if coordinator else ""
+    hint = (
+        f"All have to start within {MEET} seconds, with one --coordinator_address that "
+        "they can reach and the --process_id of each its own; --num_processes=1 runs "
+        "alone"
+    )
     try:
-        jax.distributed.initialize(
-            coordinator_address=coordinator,
-            num_processes=processes,
-            process_id=process,
-            # A process has all devices that it sees; launchers let it see its own.
-            local_device_ids=None,
-            cluster_detection_method="deactivate" if coordinator else None,
-            initialization_timeout=MEET,
-            heartbeat_timeout_seconds=HEARTBEAT,
-        )
+        with _meeting(f"error: the processes did not meet{who}. {hint}"):
+            jax.distributed.initialize(
+                coordinator_address=coordinator,
+                num_processes=processes,
+                process_id=process,
+                # A process has all devices that it sees; launchers let it see its own.
+                local_device_ids=None,
+                cluster_detection_method="deactivate" if coordinator else None,
+                initialization_timeout=MEET + HEARTBEAT,
+                heartbeat_timeout_seconds=HEARTBEAT,
+                # Who ends first waits while the first one writes its last checkpoint;
+                # at the end of that time JAX would kill both.
+                shutdown_timeout_seconds=END,
+            )
     except Exception as e:
         if missing and "coordinator_address should be defined" in str(e):
             return  # no cluster that JAX knows: a process alone
-        who = f"process {process} of {processes} at {coordinator}: " if process else ""
-        raise UserError(
-            f"the processes did not meet ({who}{e}). All have to start within {MEET} "
-            "seconds, with one --coordinator_address that they can reach and the "
-            "--process_id of each its own; --num_processes=1 runs alone"
-        ) from None
+        raise UserError(f"the processes did not meet{who}: {e}. {hint}") from None
+
+
+@contextlib.contextmanager
+def _meeting(late: str) -> Iterator[None]:
+    """While JAX waits for the others Python's signal handlers do not run: here signals
+    end the process at once. So does, told, the end of the time: JAX would abort.
+
+    JAX leaves a handler of its own for SIGTERM, which only training asks; it is kept
+    for `sigterm_noted`.
+    """
+
+    def give_up() -> None:
+        print(late, file=sys.stderr, flush=True)
+        leave(2)
+
+    timer = threading.Timer(MEET, give_up)
+    timer.daemon = True
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(signum) not in (signal.SIG_IGN, None):
+                before[signum] = signal.signal(signum, signal.SIG_DFL)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if signal.SIGTERM in before and jax.distributed.is_initialized():
+            ctypes.CDLL(None).sigaction(signal.SIGTERM, None, _notifier)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+_notifier = ctypes.create_string_buffer(1024)  # JAX's struct sigaction; smaller
+
+
+@contextlib.contextmanager
+def sigterm_noted() -> Iterator[None]:
+    """In here JAX takes note of SIGTERM, for all processes to stop after one step;
+    elsewhere it ends this process, as a program alone."""
+    handler = signal.getsignal(signal.SIGTERM)
+    if not any(_notifier.raw) or handler is None:
+        yield
+        return
+    ctypes.CDLL(None).sigaction(signal.SIGTERM, _notifier, None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _check(coordinator: str, processes: int, process: int) -> None:

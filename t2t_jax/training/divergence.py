@@ -28,7 +28,9 @@ Describe = Callable[[Position], Sequence[str]]
 
 
 class DivergedError(UserError):
-    """The run cannot go on as it went."""
+    """The run cannot go on as it went; all processes come to that at the same step."""
+
+    everywhere = True
 
 
 class Trouble(NamedTuple):

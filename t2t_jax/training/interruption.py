@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import jax
 from jax.experimental import multihost_utils
 
+from t2t_jax.parallel import hosts
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -39,9 +41,12 @@ class Interruption:
         self._signum: int | None = None
         self._at_once = False
         self._before: dict[int, object] = {}
+        self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> "Interruption":
         main = threading.current_thread() is threading.main_thread()
+        if main and jax.distributed.is_initialized():
+            self._stack.enter_context(hosts.sigterm_noted())
         if main and not jax.distributed.is_initialized():
             for signum in SIGNALS:
                 # What a parent process wants ignored (nohup, a shell's &) stays so.
@@ -50,6 +55,7 @@ class Interruption:
         return self
 
     def __exit__(self, *_) -> None:
+        self._stack.close()
         for signum, handler in self._before.items():
             signal.signal(signum, handler)
 

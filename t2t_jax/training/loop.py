@@ -88,6 +88,8 @@ def run(
             this.close()
         raise
     this.close()
+    # The first process may still have been writing.
+    hosts.exchange("the end of training", None, hosts.LONG)
     return Outcome(first, last, why)
 
 

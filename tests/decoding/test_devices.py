@@ -62,7 +62,7 @@ WAYS = {
     "align": lambda n: on(n).align(pairs()),
     "attention": lambda n: on(n).attention(LINES[0], "ein Hund"),
 }
-FEW = ["search", "rules", "score"]  # compiling is what takes long here
+SLOW = ["ensemble", "score of an ensemble"]  # compiling is what takes long here
 
 
 @functools.cache
@@ -75,7 +75,12 @@ def weights(maps) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    ("way", "devices"), [*((way, 3) for way in FEW), *((way, 8) for way in WAYS)]
+    ("way", "devices"),
+    [
+        *(pytest.param(way, 3, marks=pytest.mark.slow) for way in WAYS),
+        *((way, 8) for way in WAYS if way not in SLOW),
+        *(pytest.param(way, 8, marks=pytest.mark.slow) for way in SLOW),
+    ],
 )
 def test_results_do_not_depend_on_the_number_of_devices(way, devices):
     got, want = WAYS[way](devices), alone(way)
