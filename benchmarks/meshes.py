@@ -20,7 +20,7 @@ from t2t_jax.data.feeding import plan_for
 from t2t_jax.data.prepare import small_pairs
 from t2t_jax.data.vocab import Vocabulary, train
 from t2t_jax.model.transformer import build
-from t2t_jax.parallel import hosts
+from t2t_jax.parallel import meeting
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.host import prepare_host
 from t2t_jax.training.step import compile_steps
@@ -91,7 +91,7 @@ def main():
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 4 if given.coordinator else 8)
     if given.coordinator:
-        hosts.initialize(given.coordinator, 2, given.process)
+        meeting.initialize(given.coordinator, 2, given.process)
         print(json.dumps(losses(8, json.loads(given.mesh))))
         return
     one = losses(1, {})

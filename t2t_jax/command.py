@@ -19,7 +19,7 @@ from t2t_jax import config as fields
 from t2t_jax import screen
 from t2t_jax.data.corpus import Corpus, open_corpora
 from t2t_jax.errors import UserError, nearest
-from t2t_jax.parallel import hosts
+from t2t_jax.parallel import hosts, meeting
 from t2t_jax.parallel.host import prepare_host
 from t2t_jax.screen import say
 
@@ -214,7 +214,8 @@ def _define_process_flags() -> None:
 
 def _meet(_) -> None:
     given = flags.FLAGS
-    hosts.initialize(given.coordinator_address, given.num_processes, given.process_id)
+    known = given.coordinator_address, given.num_processes, given.process_id
+    meeting.initialize(*known)
     if not hosts.is_first():
         screen.silence()
 
@@ -265,7 +266,7 @@ def _leave(status: int, told: str, everywhere: bool = False) -> None:
     print(told, file=sys.stderr, flush=True)
     if hosts.several() and not everywhere:
         sys.stdout.flush()
-        hosts.leave(status)
+        meeting.leave(status)
     sys.exit(status)
 
 

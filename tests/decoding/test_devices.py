@@ -62,7 +62,11 @@ WAYS = {
     "align": lambda n: on(n).align(pairs()),
     "attention": lambda n: on(n).attention(LINES[0], "ein Hund"),
 }
-SLOW = ["ensemble", "score of an ensemble"]  # compiling is what takes long here
+SLOW = [
+    "rules",
+    "ensemble",
+    "score of an ensemble",
+]  # compiling is what takes long here
 
 
 @functools.cache

@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from t2t_jax.errors import UserError
-from t2t_jax.parallel import hosts
+from t2t_jax.parallel import hosts, meeting
 
 KINDS = ("float32", "bfloat16", "float16", "bool", "int8", "int32", "uint32")
 
@@ -118,5 +118,5 @@ def placed(x: np.ndarray, where: str) -> np.ndarray:
 
 if __name__ == "__main__":
     coordinator, processes, process = (a.partition("=")[2] for a in sys.argv[1:])
-    hosts.initialize(coordinator, int(processes), int(process))
+    meeting.initialize(coordinator, int(processes), int(process))
     print(json.dumps(found()))

@@ -10,7 +10,7 @@ from tests.processes.group import PLAIN, ours
 from tests.small_run import ROOT
 
 HOST = socket.gethostname()
-IMPATIENT = "from t2t_jax.parallel import hosts; hosts.MEET = 8"
+IMPATIENT = "from t2t_jax.parallel import meeting; meeting.MEET = 8"
 
 
 @pytest.fixture
