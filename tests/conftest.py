@@ -10,6 +10,18 @@ jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
 
 
+# Files of few tests that take long: begun first, or a worker would end alone with them.
+LONG = {
+    *("test_kills.py", "test_training.py", "test_notebooks.py", "test_damage.py"),
+    *("test_wmt_through_tfds.py", "test_mesh.py", "test_signals.py"),
+    *("test_starts_and_stops.py", "test_main_job.py"),
+}
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in LONG)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory):
     compiled = tmp_path_factory.getbasetemp()
