@@ -69,7 +69,7 @@ def slow(*values):
 @pytest.mark.parametrize(
     ("devices", "sections"),
     [
-        (8, {}),
+        slow(8, {}),
         slow(8, {"mesh": {"data": 2, "fsdp": 4}}),
         slow(8, {"mesh": {"data": 2, "fsdp": 2, "tensor": 2}}),
         slow(4, {"mesh": {"tensor": 4}}),
