@@ -3,9 +3,14 @@
 import os
 import sys
 
+import hypothesis
 import jax
 import pytest
 
+hypothesis.settings.register_profile(
+    "no clock", deadline=None
+)  # no test asserts a time
+hypothesis.settings.load_profile("no clock")
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
 
