@@ -82,6 +82,15 @@ def config_name(path: str) -> str:
     return "-".join([Path(file).stem, *([argument] if argument else [])])
 
 
+def define_config_flag() -> None:
+    """The flag of every command that takes a config."""
+    config_flags.DEFINE_config_file(
+        "config",
+        None,
+        "A file of configs/; --config.SECTION.FIELD=VALUE changes a field.",
+    )
+
+
 def define_workdir_flags(several: bool = False) -> None:
     """The flags of every command that uses a trained workdir, or an ensemble."""
     more = " Several with commas are an ensemble." if several else ""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jax
 from absl import flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict
 
 from t2t_jax import command, files
 from t2t_jax import config as fields
@@ -259,11 +259,7 @@ def _introduce(config, workdir, model, vocabulary, pairs, plan: Plan, dev_lines)
 
 
 def define_flags():
-    config_flags.DEFINE_config_file(
-        "config",
-        None,
-        "A file of configs/; --config.SECTION.FIELD=VALUE changes a field.",
-    )
+    command.define_config_flag()
     flags.DEFINE_string(
         "workdir",
         None,

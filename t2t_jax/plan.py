@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 from absl import flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict
 
 from t2t_jax import command
 from t2t_jax import config as fields
@@ -266,11 +266,7 @@ def refusal(told: dict) -> str:
 
 
 def define_flags():
-    config_flags.DEFINE_config_file(
-        "config",
-        None,
-        "A file of configs/; --config.SECTION.FIELD=VALUE changes a field.",
-    )
+    command.define_config_flag()
     flags.DEFINE_string(
         "slice",
         None,

@@ -27,7 +27,7 @@ class DevTranslations:
         self._lines = dev_lines[: config.train.dev_lines]
         self._target = config.data.target
         self._make = lambda parameters, step: Translator(
-            config, vocabulary, model, hosts.gathered(parameters), [step]
+            config, vocabulary, model, parameters, [step]
         )
 
     def __call__(self, parameters: Parameters, step: int) -> dict[str, float]:

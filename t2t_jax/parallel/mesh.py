@@ -9,7 +9,7 @@ divided, and puts in the collectives that this takes (GSPMD).
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -123,11 +123,9 @@ def shardings(mesh: Mesh, axes: Any, shapes: Any) -> Any:
     )
 
 
-@contextlib.contextmanager
-def used(mesh: Mesh) -> Iterator[None]:
+def used(mesh: Mesh) -> contextlib.AbstractContextManager:
     """While a function is traced here, `constrain` divides its activations."""
-    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
-        yield
+    return jax.sharding.use_abstract_mesh(mesh.abstract_mesh)
 
 
 def constrain(x: jax.Array, *axes: str) -> jax.Array:

@@ -28,7 +28,7 @@ def assumed_shape(config: Config, mesh: Mesh) -> tuple[Shape, str]:
     else:
         length = round_up(data.max_length, 8)
         told = f"the bucket of the longest pairs ({length} + {length} tokens a row)"
-    rows = rows_within(data.batch_tokens, length, length, ROWS_MULTIPLE)
+    rows = real_rows(config)
     on_devices = meshes.rows_on(mesh, rows, config.train.accumulate)
     if on_devices > rows:
         told += (

@@ -258,14 +258,14 @@ class Run:
                         self.steps, parameters, self.dev, self.config
                     )
                     if self.given.evaluate:
-                        values |= self.given.evaluate(parameters, self.step)
+                        whole = hosts.gathered(parameters)
+                        values |= self.given.evaluate(whole, self.step)
             except Interrupted:
                 if self.saved != self.step:
                     self._save()
                 raise self._left(interruption) from None
             self.given.check()
             if "bleu" in values:
-                whole = hosts.gathered(parameters)
                 self.checkpoints.save_best(whole, self.step, values["bleu"])
             self.watch.record(self.step, "dev", values)
             told = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
