@@ -12,7 +12,7 @@ from pathlib import Path
 import jax
 import numpy as np
 from absl import flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict
 
 from t2t_jax import command
 from t2t_jax import config as fields
@@ -346,11 +346,7 @@ def _run_lines(told: dict) -> list[str]:
 
 
 def define_flags():
-    config_flags.DEFINE_config_file(
-        "config",
-        None,
-        "A file of configs/; --config.SECTION.FIELD=VALUE changes a field.",
-    )
+    command.define_config_flag()
     flags.DEFINE_string("workdir", None, "A workdir of t2t_jax.main, not a config.")
     flags.DEFINE_boolean("json", False, "Prints a JSON object, for programs.")
 
