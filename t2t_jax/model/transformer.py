@@ -21,7 +21,7 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.errors import UserError
 from t2t_jax.model import positions
 from t2t_jax.model.attention import KV, Attention, Mask, Seen
-from t2t_jax.model.layers import FeedForward, LayerNorm, SubLayer, dropout, keys
+from t2t_jax.model.layers import FeedForward, Key, LayerNorm, SubLayer, dropout, keys
 from t2t_jax.parallel.mesh import constrain
 
 Parameters = dict[str, Any]
@@ -83,7 +83,7 @@ class EncoderLayer(nnx.Module):
         self.ff_sub = SubLayer(config)
 
     def __call__(
-        self, x_bsd: Array, mask: Mask, key: Array | None, seen: Seen | None = None
+        self, x_bsd: Array, mask: Mask, key: Key | None, seen: Seen | None = None
     ) -> Array:
         key = keys(key)
         y_bsd = self.attention_sub.enter(x_bsd)
@@ -113,7 +113,7 @@ class DecoderLayer(nnx.Module):
         mask: Mask,
         source_kv: KV,
         source_mask: Mask,
-        key: Array | None = None,
+        key: Key | None = None,
         seen: Seen | None = None,
     ):
         """Returns the output and the keys and values of self-attention.
@@ -171,7 +171,7 @@ REMAT = {
 }
 
 
-def trained(layer: Callable, config: ModelConfig, key: Array | None) -> Callable:
+def trained(layer: Callable, config: ModelConfig, key: Key | None) -> Callable:
     """The layer, in training with fewer activations kept if the config says so."""
     if key is None or config.remat == "none":
         return layer
@@ -215,10 +215,19 @@ class Transformer(nnx.Module):
     def __call__(
         self,
         batch: dict[str, Array],
-        key: Array | None = None,
+        key: Key | None = None,
         seen: Seen | None = None,
     ) -> Array:
-        """Teacher-forced logits, float32 [b, t, v], of a batch of `data/batching.py`.
+        """Teacher-forced logits, float32 [b, t, v]; arguments as for `outputs`."""
+        return self.embedding.logits(self.outputs(batch, key, seen))
+
+    def outputs(
+        self,
+        batch: dict[str, Array],
+        key: Key | None = None,
+        seen: Seen | None = None,
+    ) -> Array:
+        """What logits are made of, [b, t, d], of a batch of `data/batching.py`.
 
         Args:
           batch: int32 arrays `source`, `source_segment`, `source_position` [b, s] and
@@ -228,7 +237,9 @@ class Transformer(nnx.Module):
         """
         source_key, target_key = None, None
         if key is not None:
-            source_key, target_key = jax.random.split(key)
+            source_key, target_key = (
+                key._replace(key=half) for half in jax.random.split(key.key)
+            )
         memory = self.remember(
             batch["source"],
             batch["source_segment"],
@@ -246,12 +257,7 @@ class Transformer(nnx.Module):
         for layer, kv in zip(self.decoder, memory.kvs, strict=True):
             layer = trained(layer, self.config, layer_key := next(key))
             x_btd, _ = layer(x_btd, None, mask, kv, source_mask, layer_key, seen)
-        return self._logits(x_btd)
-
-    def _logits(self, x_btd: Array) -> Array:
-        if self.config.norm == "pre":
-            x_btd = self.decoder_norm(x_btd)
-        return self.embedding.logits(x_btd)
+        return self.decoder_norm(x_btd) if self.config.norm == "pre" else x_btd
 
     def empty_cache(self, batch: int, beams: int, length: int) -> list[KV]:
         """Room for `length` steps: a KV of zeros [b, n, length, h, k] a layer."""
@@ -287,7 +293,9 @@ class Transformer(nnx.Module):
             new_cache.append(
                 jax.tree.map(lambda x: x.reshape(b, n, *x.shape[1:]), past)
             )
-        return self._logits(x_rtd).reshape(b, n, -1), new_cache
+        if self.config.norm == "pre":
+            x_rtd = self.decoder_norm(x_rtd)
+        return self.embedding.logits(x_rtd).reshape(b, n, -1), new_cache
 
 
 def compute_dtype(config: ModelConfig) -> jnp.dtype:

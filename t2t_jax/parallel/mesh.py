@@ -140,6 +140,14 @@ def constrain(x: jax.Array, *axes: str) -> jax.Array:
     return jax.lax.with_sharding_constraint(x, _spec(mesh.shape, axes, x.shape))
 
 
+def batch_parts() -> int:
+    """How many devices, inside of `used`, have a part of the batch; outside 1."""
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or AxisType.Manual in mesh.axis_types:
+        return 1
+    return math.prod(mesh.shape[name] for name in _names(RULES["batch"]))
+
+
 def rows_on(mesh: Mesh, rows: int, accumulate: int = 1) -> int:
     """`rows`, or the next number that divides into devices and microbatches."""
     parts = math.prod(mesh.shape[name] for name in _names(RULES["batch"]))

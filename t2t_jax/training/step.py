@@ -13,9 +13,10 @@ from jax import Array
 from jax.sharding import Mesh
 
 from t2t_jax.config import Config
+from t2t_jax.model.layers import Key
 from t2t_jax.model.transformer import Model, Parameters
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.training.loss import cross_entropy
+from t2t_jax.training.loss import projected
 from t2t_jax.training.optimizer import adam, schedule
 
 Batch = dict[str, Array]
@@ -64,17 +65,18 @@ def microbatches(batch: Batch, count: int) -> Batch:
 
     def split(x):
         x = jnp.moveaxis(x.reshape(-1, count, *x.shape[1:]), 1, 0)
-        return meshes.constrain(x, "microbatch", "batch", "length")
+        axes = ["microbatch", "batch", "length"][: x.ndim]
+        return meshes.constrain(x, *axes)
 
     return jax.tree.map(split, batch)
 
 
 def loss_sums(module, batch: Batch, smoothing: float, bos: int, key=None):
     """Sums over the real target tokens: (smoothed loss, -log p, number of tokens)."""
-    logits_btv = module(teacher_forcing(batch, bos), key)
-    loss_bt, nll_bt = cross_entropy(logits_btv, batch["target"], smoothing)
+    x_btd = module.outputs(teacher_forcing(batch, bos), key)
+    table_vd = module.embedding.tokens[...]
     real_bt = batch["target_segment"] > 0
-    sums = [jnp.sum(x_bt, where=real_bt) for x_bt in (loss_bt, nll_bt)]
+    sums = projected(x_btd, table_vd, batch["target"], real_bt, smoothing)
     return *sums, jnp.sum(real_bt)
 
 
@@ -93,31 +95,34 @@ def train_step(
     train = config.train
     _, dropout_key = jax.random.split(jax.random.key(train.seed))
     key = jax.random.fold_in(dropout_key, state.step)
+    rows = len(batch["target"])
+    batch = batch | {"row": jnp.arange(rows)}  # which dropout knows them by
 
     tokens = jnp.maximum(jnp.sum(batch["target_segment"] > 0), 1)
 
-    def mean_loss(parameters, batch, key):
+    def mean_loss(parameters, batch):
         module = nnx.merge(definition, parameters)
-        loss, nll, _ = loss_sums(module, batch, train.label_smoothing, bos, key)
+        drawn = Key(key, batch["row"])
+        loss, nll, _ = loss_sums(module, batch, train.label_smoothing, bos, drawn)
         return loss / tokens, nll / tokens
 
     gradient = jax.value_and_grad(mean_loss, has_aux=True)
     (loss, nll), gradients = accumulated(
-        gradient, state.parameters, batch, key, train.accumulate
+        gradient, state.parameters, batch, train.accumulate
     )
     norm = optax.tree.norm(gradients)
     finite = jnp.isfinite(norm) & jnp.isfinite(loss)
 
-    updates, optimizer = adam(config).update(
-        gradients, state.optimizer, state.parameters
-    )
-    parameters = optax.apply_updates(state.parameters, updates)
-    ema = moving_average(state.ema, parameters, train.ema_decay, _updates_made(state))
-    parameters, ema, optimizer = jax.tree.map(
-        lambda new, old: jnp.where(finite, new, old),
-        (parameters, ema, optimizer),
-        (state.parameters, state.ema, state.optimizer),
-    )
+    def updated(old):
+        parameters, ema, optimizer = old
+        updates, optimizer = adam(config).update(gradients, optimizer, parameters)
+        parameters = optax.apply_updates(parameters, updates)
+        ema = moving_average(ema, parameters, train.ema_decay, _updates_made(state))
+        return parameters, ema, optimizer
+
+    # A branch, not a choice array by array: that would keep the old beside the new.
+    old = state.parameters, state.ema, state.optimizer
+    parameters, ema, optimizer = jax.lax.cond(finite, updated, lambda old: old, old)
     metrics = {
         "loss": loss,
         "nll": nll,
@@ -139,22 +144,20 @@ def train_step(
     return new, metrics
 
 
-def accumulated(gradient, parameters: Parameters, batch: Batch, key, count: int):
-    """The sum of `gradient(parameters, part, its key)` over `count` parts of a batch.
+def accumulated(gradient, parameters: Parameters, batch: Batch, count: int):
+    """The sum of `gradient(parameters, part)` over `count` parts of a batch.
 
-    One after the other, so that only one part's activations are in memory. Dropout
-    draws other bits than in one part.
+    One after the other, so that only one part's activations are in memory.
     """
     if count == 1:
-        return gradient(parameters, batch, key)
+        return gradient(parameters, batch)
 
-    def add(total, part):
-        number, microbatch = part
-        found = gradient(parameters, microbatch, jax.random.fold_in(key, number))
+    def add(total, microbatch):
+        found = gradient(parameters, microbatch)
         return jax.tree.map(jnp.add, total, found), None
 
-    parts = jnp.arange(count), microbatches(batch, count)
-    shapes = jax.eval_shape(gradient, parameters, batch, key)
+    parts = microbatches(batch, count)
+    shapes = jax.eval_shape(gradient, parameters, batch)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     return jax.lax.scan(add, zeros, parts)[0]
 

@@ -26,12 +26,11 @@ def poisoned(text, tmp_path, monkeypatch):
     for language in ("en", "de"):
         with open(folder / f"train.{language}", "a", encoding="utf-8") as f:
             f.write(f"{POISON} {POISON} qq.\n")
-    true_loss = step.cross_entropy
+    true_loss = step.projected
 
-    def infinite(logits_btv, target_bt, smoothing):
-        loss_bt, nll_bt = true_loss(logits_btv, target_bt, smoothing)
-        bad_bt = target_bt == infinite.piece
-        return jnp.where(bad_bt, jnp.inf, loss_bt), nll_bt
+    def infinite(x_btd, table_vd, target_bt, *others):
+        loss, nll = true_loss(x_btd, table_vd, target_bt, *others)
+        return jnp.where((target_bt == infinite.piece).any(), jnp.inf, loss), nll
 
     def vocabulary(*arguments):
         made = find_vocabulary(*arguments)
@@ -42,7 +41,7 @@ def poisoned(text, tmp_path, monkeypatch):
 
     find_vocabulary = main._vocabulary
     monkeypatch.setattr(main, "_vocabulary", vocabulary)
-    monkeypatch.setattr(step, "cross_entropy", infinite)
+    monkeypatch.setattr(step, "projected", infinite)
     return folder
 
 

@@ -10,7 +10,7 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.data.batching import Ragged, fill, plan_epoch
 from t2t_jax.data.prepare import ragged
 from t2t_jax.errors import UserError
-from t2t_jax.model.layers import dropout
+from t2t_jax.model.layers import Key, dropout, noise
 from t2t_jax.model.positions import sinusoids
 from t2t_jax.model.transformer import build
 from t2t_jax.training.step import teacher_forcing
@@ -125,13 +125,44 @@ def test_sinusoids_are_the_printed_formula():
 
 
 def test_dropout_keeps_the_mean_and_drops_its_share():
-    x = jnp.ones((400, 500))
-    y = np.asarray(dropout(x, 0.3, jax.random.key(0)))
+    x, key = jnp.ones((400, 500)), Key(jax.random.key(0), jnp.arange(400))
+    y = np.asarray(dropout(x, 0.3, key))
     assert np.unique(y).size == 2
     assert (y == 0).mean() == pytest.approx(0.3, abs=5e-3)
     assert y.mean() == pytest.approx(1, abs=8e-3)
     np.testing.assert_array_equal(dropout(x, 0.3, None), x)
-    np.testing.assert_array_equal(dropout(x, 0.0, jax.random.key(0)), x)
+    np.testing.assert_array_equal(dropout(x, 0.0, key), x)
+
+
+def test_dropout_bits_are_as_good_as_random():
+    """Every bit is even, and independent of its neighbours, of other keys and rows."""
+    bits = {
+        seed: np.asarray(noise(Key(jax.random.key(seed), jnp.arange(64)), (50, 80)))
+        for seed in (0, 1)
+    }
+    ones = {seed: np.unpackbits(x.view(np.uint8)) for seed, x in bits.items()}
+    expected = 3.9 / ones[0].size ** 0.5  # of a mean of +-1: once in 10,000 beyond
+    assert abs(2 * ones[0].mean() - 1) < expected
+    assert abs(2 * (ones[0] ^ ones[1]).mean() - 1) < expected
+    for axis in range(3):  # rows, positions, features
+        one, two = (
+            np.take(bits[0], range(start, bits[0].shape[axis] + start - 1), axis)
+            for start in (0, 1)
+        )
+        differ = np.unpackbits((one ^ two).view(np.uint8))
+        assert abs(2 * differ.mean() - 1) < 3.9 / differ.size**0.5
+    # The highest byte, which a rate is compared with: all values alike often.
+    counts = np.bincount((bits[0] >> 24).ravel(), minlength=256)
+    chi2 = ((counts - counts.mean()) ** 2 / counts.mean()).sum()
+    assert chi2 < 255 + 3.9 * (2 * 255) ** 0.5
+
+
+def test_a_row_drops_out_alike_wherever_it_is_computed():
+    x, key = jnp.ones((6, 5, 7)), jax.random.key(3)
+    whole = dropout(x, 0.4, Key(key, jnp.arange(6)))
+    part = dropout(x[:2], 0.4, Key(key, jnp.array([4, 1])))
+    np.testing.assert_array_equal(part, whole[jnp.array([4, 1])])
+    assert (whole[0] != whole[1]).any()
 
 
 def test_a_key_means_training(sentences):
@@ -139,7 +170,8 @@ def test_a_key_means_training(sentences):
     batch, _ = batch_of(*sentences)
     still = model(batch)
     np.testing.assert_array_equal(still, model(batch))
-    one, two = (model(batch, jax.random.key(i)) for i in (1, 2))
+    rows = jnp.arange(len(batch["source"]))
+    one, two = (model(batch, Key(jax.random.key(i), rows)) for i in (1, 2))
     assert not np.array_equal(one, still)
     assert not np.array_equal(one, two)
 

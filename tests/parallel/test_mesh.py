@@ -95,11 +95,12 @@ def test_every_mesh_trains_as_one_device(devices, sections):
     )
 
 
-def test_dropout_draws_the_same_on_every_mesh():
+def test_dropout_draws_the_same_on_every_mesh_and_in_every_microbatch():
     """Its bits belong to a place in the batch, not to a device."""
     config = changed(model={"dropout": 0.3})
     one, _ = losses(config, 1)
-    many, _ = losses(changed(config, mesh={"fsdp": 2, "tensor": 2}), 8)
+    parts = {"mesh": {"fsdp": 2, "tensor": 2}, "train": {"accumulate": 2}}
+    many, _ = losses(changed(config, **parts), 8)
     np.testing.assert_allclose(one, many, rtol=1e-5)
 
 

@@ -1,11 +1,14 @@
-"""The loss and its hand-written gradient, against float64 formulas."""
+"""The loss and its hand-written gradient, against float64 formulas and JAX's own."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t_jax.training.loss import cross_entropy
+from t2t_jax.config import MeshConfig
+from t2t_jax.parallel import mesh as meshes
+from t2t_jax.training import loss
+from t2t_jax.training.loss import cross_entropy, cross_entropy_gradient, projected
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(2, 5, 11)).astype(np.float32) * 3
@@ -32,44 +35,102 @@ def test_it_is_the_formula(smoothing):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("which", [(1.0, 0.0), (0.0, 1.0), (0.3, 0.7)])
-def test_the_gradient_is_the_finite_difference(smoothing, which):
-    weight = RNG.normal(size=TARGET.shape)
-
-    def mean(losses):
-        return sum(
-            w * (weight * loss).sum() for w, loss in zip(which, losses, strict=True)
-        )
-
-    gradient = jax.grad(lambda x: mean(cross_entropy(x, TARGET, smoothing)))(LOGITS)
+def test_the_gradient_is_the_finite_difference(smoothing):
+    gradient = np.asarray(cross_entropy_gradient(LOGITS, TARGET, smoothing), np.float64)
     for _ in range(5):
         direction, h = RNG.normal(size=LOGITS.shape), 1e-5
         ahead, behind = (
-            mean(by_formula(LOGITS + s * h * direction, TARGET, smoothing))
+            by_formula(LOGITS + s * h * direction, TARGET, smoothing)[0].sum()
             for s in (1, -1)
         )
-        slope = float((np.asarray(gradient, np.float64) * direction).sum())
+        slope = float((gradient * direction).sum())
         assert slope == pytest.approx((ahead - behind) / (2 * h), rel=1e-4, abs=1e-5)
 
 
 def test_large_logits_stay_finite():
-    logits = jnp.array([[[1e4, -1e4, 0.0]]])
-    loss, gradient = jax.value_and_grad(
-        lambda x: cross_entropy(x, jnp.array([[1]]), 0.1)[0].sum()
-    )(logits)
-    assert np.isfinite(loss)
-    assert np.isfinite(gradient).all()
+    logits, target = jnp.array([[[1e4, -1e4, 0.0]]]), jnp.array([[1]])
+    assert np.isfinite(cross_entropy(logits, target, 0.1)[0]).all()
+    assert np.isfinite(cross_entropy_gradient(logits, target, 0.1)).all()
 
 
-def test_no_second_array_of_the_size_of_the_logits_is_kept():
-    """What the backward pass keeps besides the logits is small."""
-    v = 4_096
-    shapes = [
-        jax.ShapeDtypeStruct((4, 32, v), jnp.float32),
-        jax.ShapeDtypeStruct((4, 32), jnp.int32),
-    ]
-    step = jax.jit(
-        jax.grad(lambda x, y: cross_entropy(x, y, 0.1)[0].sum()), donate_argnums=0
+def plain(x_btd, table_vd, target_bt, real_bt, smoothing):
+    """`projected`, with the gradients that JAX makes of the formula."""
+    logits_btv = jnp.einsum("btd,vd->btv", x_btd, table_vd)
+    losses = cross_entropy(logits_btv, target_bt, smoothing)
+    return tuple(jnp.sum(x_bt, where=real_bt) for x_bt in losses)
+
+
+def drawn(b, t, d=6, v=13, seed=0):
+    rng = np.random.default_rng(seed)
+    x_btd, table_vd = (
+        jnp.asarray(rng.normal(size=shape), jnp.float32)
+        for shape in ((b, t, d), (v, d))
     )
+    target_bt = jnp.asarray(rng.integers(0, v, (b, t)))
+    return x_btd, table_vd, target_bt, jnp.asarray(rng.random((b, t)) < 0.7)
+
+
+def assert_equal_to_plain(arguments, smoothing):
+    x_btd, table_vd, *others = arguments
+
+    def half(function):  # a factor, as the mean over tokens is one
+        def of(x_btd, table_vd):
+            loss, nll = function(x_btd, table_vd, *others, smoothing)
+            return 0.5 * loss, (loss, nll)
+
+        return jax.jit(jax.value_and_grad(of, (0, 1), has_aux=True))
+
+    (_, got), got_by = half(projected)(x_btd, table_vd)
+    (_, want), want_by = half(plain)(x_btd, table_vd)
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-5)
+    # Without a gradient the way is another, the sums are the same.
+    sums = jax.jit(projected, static_argnums=4)(*arguments, smoothing)
+    np.testing.assert_allclose(sums, want, rtol=2e-5, atol=1e-5)
+    for one, other in zip(got_by, want_by, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("b", "t", "at_once", "smoothing"),
+    [(3, 12, 60, 0.1), (2, 7, 13, 0.0), (1, 6, 2**25, 0.6)],
+)
+def test_in_chunks_it_is_the_plain_loss(b, t, at_once, smoothing, monkeypatch):
+    monkeypatch.setattr(loss, "AT_ONCE", at_once)
+    assert_equal_to_plain(drawn(b, t), smoothing)
+
+
+def test_chunks_are_few_but_small():
+    v = 1_000
+    for t, at_once, count in [(24, 8 * 24 * v, 1), (24, 8 * 11 * v, 3), (7, 1, 7)]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loss, "AT_ONCE", at_once)
+            assert loss._chunks((8, t, 16), v, 1) == count
+            assert loss._chunks((16, t, 16), v, 2) == count
+
+
+@pytest.mark.parametrize("at_once", [26, 2**25])
+def test_divided_among_devices_it_is_the_plain_loss(at_once, monkeypatch):
+    monkeypatch.setattr(loss, "AT_ONCE", at_once)
+    mesh = meshes.make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))
+    arguments = drawn(8, 4, v=14)
+    with meshes.used(mesh):
+        assert_equal_to_plain(arguments, 0.1)
+
+
+def test_it_is_told_and_not_trained_for():
+    x_btd, *others = drawn(2, 3)
+    by_nll = jax.grad(lambda x: projected(x, *others, 0.1)[1])(x_btd)
+    np.testing.assert_array_equal(by_nll, 0)
+
+
+@pytest.mark.parametrize("at_once", [2**16, 2**30])
+def test_logits_are_in_memory_once_and_no_more_than_at_once(at_once, monkeypatch):
+    b, t, d, v = 4, 32, 8, 4_096
+    monkeypatch.setattr(loss, "AT_ONCE", at_once)
+    shapes = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((b, t, d), (v, d))]
+    _, _, *others = drawn(b, t)
+    step = jax.jit(jax.grad(lambda x, w: projected(x, w, *others, 0.1)[0], (0, 1)))
     memory = step.lower(*shapes).compile().memory_analysis()
-    assert memory.temp_size_in_bytes < 0.2 * 4 * 32 * v * 4
+    once = 4 * min(at_once, b * t * v)
+    # Softmax and its gradient: JAX's own keeps three such arrays of them all.
+    assert memory.temp_size_in_bytes < 2.3 * once + 4 * v * d * 4
