@@ -37,7 +37,7 @@ class ModelConfig:
     positions: str = _field("sinusoid", ("sinusoid", "learned"))  # Table 3 (E)
     max_positions: int = _field(1024, low=1)  # rows of the learned table
     norm: str = _field("post", ("post", "pre"))  # LayerNorm after or before
-    attention: str = _field("dense")  # a name in model/attention.py
+    attention: str = _field("fused")  # a name in model/attention.py
     dtype: str = _field("auto", ("auto", "float32", "bfloat16"))  # of activations
     remat: str = _field("none", ("none", "dots", "full"), safe=True)  # made twice
 

@@ -38,7 +38,7 @@ PAPER = {
     "model.dropout": ("5.4, Table 3", 0.1, 0.3),
     "model.positions": ("3.5", "sinusoid", "sinusoid"),
     "model.norm": ("3.1", "post", "post"),
-    "model.attention": ("3.2.1", "dense", "dense"),
+    "model.attention": ("3.2.1", "fused", "fused"),
     "data.batch_tokens": ("5.1", 25_000, 25_000),
     "train.steps": ("5.2", 100_000, 300_000),
     "train.warmup": ("5.3", 4_000, 4_000),

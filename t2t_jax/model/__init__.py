@@ -1,1 +1,2 @@
-"""The Transformer (section 3): layers -> positions -> attention -> transformer."""
+"""The Transformer (section 3), in order: layers, positions, kernels, attention and
+transformer."""

@@ -12,7 +12,8 @@ from jax import Array
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.errors import UserError, nearest
-from t2t_jax.model.layers import weight
+from t2t_jax.model.kernels import kernel_for
+from t2t_jax.model.layers import Key, weight
 from t2t_jax.parallel.mesh import constrain
 
 
@@ -69,7 +70,7 @@ def attention_weights(q_bthk: Array, kv: KV, mask: Mask) -> Array:
     return jax.nn.softmax(scores_bhts.astype(jnp.float32) + mask.bias())
 
 
-def dense(q_bthk: Array, kv: KV, mask: Mask, key: Array | None) -> Array:
+def dense(q_bthk: Array, kv: KV, mask: Mask, key: Key | None) -> Array:
     """Scaled dot-product attention (section 3.2.1, equation 1); softmax in float32.
 
     `key` is the dropout key, for variants that drop attention weights; the paper does
@@ -79,7 +80,16 @@ def dense(q_bthk: Array, kv: KV, mask: Mask, key: Array | None) -> Array:
     return jnp.einsum("bhts,bshk->bthk", weights_bhts, kv.v_bshk)
 
 
-ATTENTION = {"dense": dense}  # Add your variant here: same signature.
+def fused(q_bthk: Array, kv: KV, mask: Mask, key: Key | None) -> Array:
+    """`dense`, in one kernel where the backend has one for these shapes and types."""
+    kernel = kernel_for(q_bthk, kv, mask)
+    if kernel is None:
+        return dense(q_bthk, kv, mask, key)
+    return kernel(q_bthk, kv, mask)
+
+
+# Add your variant here: same signature.
+ATTENTION = {"fused": fused, "dense": dense}
 
 
 class Attention(nnx.Module):

@@ -148,6 +148,11 @@ def batch_parts() -> int:
     return math.prod(mesh.shape[name] for name in _names(RULES["batch"]))
 
 
+def spec(axes: Sequence[str]) -> PartitionSpec:
+    """How an array with these axes is divided, inside of `used`."""
+    return _spec(jax.sharding.get_abstract_mesh().shape, axes, None)
+
+
 def rows_on(mesh: Mesh, rows: int, accumulate: int = 1) -> int:
     """`rows`, or the next number that divides into devices and microbatches."""
     parts = math.prod(mesh.shape[name] for name in _names(RULES["batch"]))
