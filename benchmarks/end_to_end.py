@@ -1,0 +1,210 @@
+"""An epoch of real text: ours against Marian on PyTorch, real tokens a second.
+
+    python -m benchmarks.end_to_end --config.data.dir=multi30k
+    python -m benchmarks.end_to_end --config=configs/small.py --config.data.train=PREFIX
+
+Same text, tokenizer, sizes and token budget; both count the tokens of source and target
+sentences, never padding. Ours: feeder, batches as the config has them, step. Theirs, as
+usual: pairs sorted by length, as many to a batch as the budget allows when padded to
+the longest, batches shuffled, padding masked. Marian is post-norm whatever the config
+says; that costs the same but for two LayerNorms. They take turns, a part of the epoch
+each. Text is tokenised, and shapes are compiled, before the clock starts.
+"""
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Iterable
+
+import numpy as np
+from absl import flags
+
+from benchmarks import measuring, peers
+from benchmarks.train_step import Ours
+from t2t_jax import command
+from t2t_jax.config import Config, from_config_dict
+from t2t_jax.data import prepare
+from t2t_jax.data.batching import fill
+from t2t_jax.data.corpus import open_corpora
+from t2t_jax.data.feeding import feed, plan_for
+from t2t_jax.data.shapes import Shape
+from t2t_jax.model.transformer import build, compute_dtype
+from t2t_jax.screen import say
+from t2t_jax.training.costs import step_flops
+
+SIDES = ("source", "target")
+
+
+def grouped_by_length(
+    source_p: np.ndarray, target_p: np.ndarray, batch_tokens: int, seed: int
+) -> list[np.ndarray]:
+    """Batches of pair numbers, shuffled: the usual recipe of padded batches.
+
+    Sorted by the target's length, then the source's, equals in random order; a batch
+    takes the next pair as long as rows x longest stays within the budget on both sides.
+    """
+    random = np.random.default_rng(seed)
+    order = random.permutation(len(source_p))
+    order = order[np.lexsort((source_p[order], target_p[order]))]
+    batches, batch, longest = [], [], 0
+    for pair in order:
+        grown = max(longest, source_p[pair], target_p[pair])
+        if batch and (len(batch) + 1) * grown > batch_tokens:
+            batches.append(np.array(batch))
+            batch, grown = [], max(source_p[pair], target_p[pair])
+        batch.append(pair)
+        longest = grown
+    batches.append(np.array(batch))
+    return [batches[i] for i in random.permutation(len(batches))]
+
+
+def padded(sentences, pairs: np.ndarray) -> np.ndarray:
+    """int64 [rows, longest], 0 where there is nothing."""
+    rows = [sentences[int(pair)] for pair in pairs]
+    tokens = np.zeros((len(rows), max(map(len, rows))), np.int64)
+    for row, sentence in zip(tokens, rows, strict=True):
+        row[: len(sentence)] = sentence
+    return tokens
+
+
+class OurEpoch:
+    """Trains on parts of an epoch, fed as in training."""
+
+    def __init__(self, config: Config, pairs: prepare.Pairs, vocab_size: int):
+        self.config, self.pairs = config, pairs
+        self.trainer = Ours(config, vocab_size)
+        self.plan = plan_for(pairs, config.data, config.train.seed, epoch=0)
+        first = {int(shape): i for i, shape in enumerate(self.plan.shape_b)}
+        self._train(
+            fill(self.plan[i], pairs.source, pairs.target) for i in first.values()
+        )
+        stream = feed(pairs, config.data, config.train.seed)
+        self.stream = (batch for _, batch in stream)
+
+    def part(self, number: int, parts: int) -> float:
+        """Real tokens a second over one part of `parts`, which come in order."""
+        begin, end = _range(len(self.plan), number, parts)
+        return self._train(itertools.islice(self.stream, end - begin))
+
+    def _train(self, batches: Iterable[dict[str, np.ndarray]]) -> float:
+        began, real = time.perf_counter(), 0
+        for batch in batches:
+            real += sum(np.count_nonzero(batch[f"{side}_segment"]) for side in SIDES)
+            self.trainer.step(batch)
+        self.trainer.finish()
+        return real / (time.perf_counter() - began)
+
+    def flops_of_a_token(self) -> float:
+        """Of the epoch's real tokens, padding's work not counted, on the average.
+
+        A pair counts as a batch of its own; target tokens pay for the logits.
+        """
+        model = build(self.config.model, self.trainer.vocab_size)
+        lengths = zip(self.pairs.source.lengths, self.pairs.target.lengths, strict=True)
+        sample = list(lengths)[:: max(1, len(self.pairs) // 1000)]
+        flops = sum(
+            step_flops(model, self.config, Shape(1, int(s), int(t)))["model"]
+            for s, t in sample
+        )
+        return flops / sum(int(s) + int(t) for s, t in sample)
+
+
+class MarianEpoch:
+    """The same for Marian."""
+
+    def __init__(self, config: Config, pairs: prepare.Pairs, vocab_size: int):
+        self.pairs = pairs
+        bfloat16 = compute_dtype(config.model) == "bfloat16"
+        lengths = pairs.source.lengths, pairs.target.lengths
+        longest = max(512, int(max(side.max() for side in lengths)))
+        self.trainer = peers.MarianTraining(config, vocab_size, bfloat16, longest)
+        budget, seed = config.data.batch_tokens, config.train.seed
+        self.batches = grouped_by_length(*lengths, budget, seed)
+        self._train(self.batches[:3])
+
+    @property
+    def efficiency(self) -> float:
+        """Real tokens / computed tokens."""
+        lengths = self.pairs.source.lengths, self.pairs.target.lengths
+        real = sum(int(side.sum()) for side in lengths)
+        made = sum(
+            len(b) * int(side[b].max()) for b in self.batches for side in lengths
+        )
+        return real / made
+
+    def part(self, number: int, parts: int) -> float:
+        """Real tokens a second over one part of `parts`."""
+        begin, end = _range(len(self.batches), number, parts)
+        return self._train(self.batches[begin:end])
+
+    def _train(self, batches: list[np.ndarray]) -> float:
+        began, real = time.perf_counter(), 0
+        for batch in batches:
+            sides = [padded(getattr(self.pairs, side), batch) for side in SIDES]
+            real += sum(np.count_nonzero(side) for side in sides)
+            self.trainer.step(*sides, padded=True)
+        self.trainer.finish()
+        return real / (time.perf_counter() - began)
+
+
+def _range(count: int, number: int, parts: int) -> tuple[int, int]:
+    """Where one part of some things begins and ends; parts differ by one at most."""
+    return count * number // parts, count * (number + 1) // parts
+
+
+def define_flags():
+    command.define_config_flag()
+    measuring.define_flags(rounds=None)
+    flags.DEFINE_integer("parts", 10, "Of the epoch, in turns.", lower_bound=1)
+    flags.DEFINE_integer(
+        "measured_parts", 0, "Only so many of them; 0 is all: the epoch.", lower_bound=0
+    )
+    flags.DEFINE_list("peers", list(peers.TRAINING), "Empty: ours alone.")
+
+
+def main(_):
+    given = flags.FLAGS
+    measuring.begin(given)
+    names = measuring.chosen(given.peers, peers.TRAINING, "peers")
+    torch = peers.need("torch", "transformers")[0] if names else None
+    config = from_config_dict(given.config)
+    data = dataclasses.replace(config.data, feeder="numpy")
+    config = dataclasses.replace(config, data=data)
+    training = open_corpora(data.train, data.source, data.target, data.dir)
+    vocabulary = prepare.tokenizer(training, data)
+    pairs = prepare.training_pairs(training, vocabulary, data)
+    ours = OurEpoch(config, pairs, len(vocabulary))
+    epochs = {"ours": ours}
+    print(
+        f"{len(pairs):,} pairs, budget {data.batch_tokens:,} tokens a side; ours "
+        f"{len(ours.plan):,} {data.batching} batches, {ours.plan.efficiency:.3f} real"
+    )
+    if "marian" in names:
+        epochs["marian"] = marian = MarianEpoch(config, pairs, len(vocabulary))
+        print(f"marian {len(marian.batches):,} batches, {marian.efficiency:.3f} real")
+    dtype = compute_dtype(config.model).name
+    peak = measuring.matrix_peak(dtype, torch, given.peak_sizes)
+    rates = {name: [] for name in epochs}
+
+    def taking_turns(name: str):
+        def one() -> float:
+            rate = epochs[name].part(len(rates[name]), given.parts)
+            rates[name].append(rate)
+            say(f"part {len(rates[name])}: {name} {rate:,.0f} real tokens/s")
+            return rate
+
+        return one
+
+    turns = given.measured_parts or given.parts
+    medians = measuring.alternate(
+        {name: taking_turns(name) for name in epochs}, min(turns, given.parts)
+    )
+    peak = max(peak, measuring.matrix_peak(dtype, torch, given.peak_sizes))
+    share = measuring.floor_share(medians["ours"], ours.flops_of_a_token(), peak)
+    name = f"{command.config_name(given['config'].config_filename)} epoch"
+    rows = measuring.rows_of(name, "real tokens/s", medians, floor_share=share)
+    measuring.publish(rows, given.json)
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags, config="configs/multi30k.py")

@@ -1,0 +1,234 @@
+"""A training step of ours against Marian's on PyTorch: target tokens a second.
+
+    python -m benchmarks.train_step
+    python -m benchmarks.train_step --work=S --rounds=9 --json=PATH
+    python -m benchmarks.train_step --config=configs/big.py --batch=16x64
+
+T is the paper's base model with 32,000 pieces, 32 rows of 32 + 32 tokens; S a small
+model with 8,000 pieces, 170 rows of 24 + 24 tokens, dropout 0.3. With --config it is
+that one's model, and a batch of the shape that it trains on if --batch is not given.
+No padding; forward, backward and Adam on both sides, from token ids in the host's
+memory. Peak memory is that of a process for each side, above what its imports take; on
+a GPU, of the device.
+"""
+
+import dataclasses
+import sys
+import time
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from absl import flags
+
+from benchmarks import measuring, peers
+from t2t_jax import command
+from t2t_jax.config import Config, changed, from_config_dict
+from t2t_jax.data.shapes import Shape
+from t2t_jax.errors import UserError
+from t2t_jax.model.transformer import build, compute_dtype
+from t2t_jax.parallel.host import prepare_host
+from t2t_jax.parallel.mesh import make_mesh, place_batch
+from t2t_jax.training import costs
+from t2t_jax.training.step import compile_steps
+
+
+class Work(NamedTuple):
+    """A model, its vocabulary and the shape of its batches."""
+
+    name: str
+    config: Config
+    vocab_size: int
+    shape: Shape
+
+    def flops(self) -> float:
+        """Of the matrix products of a step."""
+        model = build(self.config.model, self.vocab_size)
+        return costs.step_flops(model, self.config, self.shape)["model"]
+
+    def batch(self) -> dict[str, np.ndarray]:
+        """Random tokens without padding, as `data/batching.py` has them."""
+        batch = {}
+        for seed, side in enumerate(("source", "target")):
+            shape = self.shape.rows, getattr(self.shape, side)
+            batch[side] = measuring.random_tokens(shape, self.vocab_size, seed)
+            batch[f"{side}_segment"] = np.ones(shape, np.int32)
+            positions = np.arange(shape[1], dtype=np.int32)
+            batch[f"{side}_position"] = np.broadcast_to(positions, shape).copy()
+        return batch
+
+
+def _small() -> Config:
+    sizes = {"layers": 4, "width": 128, "heads": 4, "hidden": 256, "dropout": 0.3}
+    return changed(Config(), "model", **sizes)
+
+
+WORKS = {
+    "T": Work("T", Config(), 32_000, Shape(32, 32, 32)),
+    "S": Work("S", _small(), 8_000, Shape(170, 24, 24)),
+}
+
+
+class Ours:
+    """Our step on one device."""
+
+    def __init__(self, config: Config, vocab_size: int):
+        model = build(config.model, vocab_size)
+        mesh = make_mesh(devices=jax.devices()[:1])
+        self.vocab_size = vocab_size
+        self.steps = compile_steps(model, config, mesh, bos=peers.BOS)
+        self.state = self.steps.init()
+        self.metrics = None
+
+    def step(self, batch: dict[str, np.ndarray]) -> None:
+        """Starts an update with a batch of the host."""
+        placed = place_batch(self.steps.mesh, batch)
+        self.state, self.metrics = self.steps.train(self.state, placed)
+
+    def finish(self) -> None:
+        """Waits for all updates."""
+        jax.block_until_ready((self.state, self.metrics))
+
+
+def contender(name: str, work: Work):
+    """A function that makes some steps and returns target tokens a second."""
+    batch = work.batch()
+    if name == "ours":
+        trainer = Ours(work.config, work.vocab_size)
+        arguments = (batch,)
+    else:
+        bfloat16 = compute_dtype(work.config.model) == "bfloat16"
+        longest = max(512, work.shape.source, work.shape.target)
+        trainer = peers.MarianTraining(work.config, work.vocab_size, bfloat16, longest)
+        arguments = (batch["source"], batch["target"], False)
+
+    def rate(steps: int) -> float:
+        began = time.perf_counter()
+        for _ in range(steps):
+            trainer.step(*arguments)
+        trainer.finish()
+        seconds = time.perf_counter() - began
+        return steps * work.shape.rows * work.shape.target / seconds
+
+    return rate, trainer
+
+
+def memory(name: str, work: Work, steps: int = 3) -> float | None:
+    """Peak megabytes of some steps. For a process of its own."""
+    if name == "ours":
+        prepare_host()
+    else:
+        peers.need("torch", "transformers")
+    before = measuring.megabytes("VmRSS")
+    rate, trainer = contender(name, work)
+    rate(steps)
+    if jax.default_backend() != "cpu":
+        if name != "ours":
+            return trainer.peak_megabytes()
+        return jax.devices()[0].memory_stats()["peak_bytes_in_use"] / 2**20
+    peak = measuring.megabytes("VmHWM")
+    return None if before is None or peak is None else peak - before
+
+
+def measured(work: Work, names: list[str], given) -> list[measuring.Row]:
+    """The rows of one work."""
+    used = {}
+    if given.memory:
+        for name in ("ours", *names):
+            used[name] = measuring.in_own_process(memory, name, work)
+    torch = peers.need("torch")[0] if names else None
+    rates = {name: contender(name, work)[0] for name in ("ours", *names)}
+    for rate in rates.values():
+        rate(2)  # compiles, and touches memory
+    dtype = compute_dtype(work.config.model).name
+    peak = measuring.matrix_peak(dtype, torch, given.peak_sizes)
+    medians = measuring.alternate(
+        {name: lambda rate=rate: rate(given.steps) for name, rate in rates.items()},
+        given.rounds,
+    )
+    peak = max(peak, measuring.matrix_peak(dtype, torch, given.peak_sizes))
+    tokens = work.shape.rows * work.shape.target
+    step = work.flops()
+    share = measuring.floor_share(medians["ours"], step / tokens, peak)
+    print(
+        f"{work.name}: {step / 1e9:,.0f} GFLOP a step of {tokens:,} target tokens, "
+        f"{dtype}; matrix peak {peak / 1e9:,.0f} GFLOP/s, floor "
+        f"{peak / step * tokens:,.0f} tokens/s; ours {tokens / medians['ours']:.3f} s"
+    )
+    rows = measuring.rows_of(
+        work.name,
+        "target tokens/s",
+        medians,
+        floor_share=share,
+        ours_megabytes=used.get("ours"),
+    )
+    told = []
+    for row in rows:
+        beside = {"peer_megabytes": used.get(row.peer_name)}
+        told.append(dataclasses.replace(row, **beside))
+    return told
+
+
+def works(given, argv: list[str]) -> list[Work]:
+    """The works that the flags ask for."""
+    by_config = any(word.lstrip("-").startswith("config") for word in argv)
+    names = given.work or (["config"] if by_config else ["T", "S"])
+    found = []
+    for name in measuring.chosen(names, [*WORKS, "config"], "work"):
+        if name == "config":
+            config = from_config_dict(given.config)
+            shape = costs.assumed_shape(config, make_mesh(devices=jax.devices()[:1]))[0]
+            name = command.config_name(given["config"].config_filename)
+            work = Work(name, config, config.data.vocab_size, shape)
+        else:
+            work = WORKS[name]
+        if given.batch:
+            work = work._replace(shape=parsed_batch(given.batch))
+            work = work._replace(name=f"{work.name} {given.batch}")
+        if given.dtype:
+            config = changed(work.config, "model", dtype=given.dtype)
+            work = work._replace(config=config, name=f"{work.name} {given.dtype}")
+        found.append(work)
+    return found
+
+
+def parsed_batch(text: str) -> Shape:
+    """`32x64`: 32 rows of 64 source and 64 target tokens.
+
+    Raises:
+      UserError: it is not so written.
+    """
+    try:
+        rows, length = map(int, text.split("x"))
+    except ValueError:
+        rows = length = 0
+    if rows < 1 or length < 1:
+        raise UserError(f"--batch={text!r}; want ROWSxLENGTH, such as 32x64")
+    return Shape(rows, length, length)
+
+
+def define_flags():
+    command.define_config_flag()
+    measuring.define_flags()
+    flags.DEFINE_list("work", None, "T, S, or config, with commas.")
+    flags.DEFINE_string("batch", None, "ROWSxLENGTH, of both sides.")
+    flags.DEFINE_enum("dtype", None, ["float32", "bfloat16"], "Of activations.")
+    flags.DEFINE_list("peers", list(peers.TRAINING), "Empty: ours alone.")
+    flags.DEFINE_integer("steps", 2, "Of each in a round.", lower_bound=1)
+    flags.DEFINE_boolean("memory", True, "Measure peak memory, too.")
+
+
+def main(_):
+    given = flags.FLAGS
+    measuring.begin(given)
+    names = measuring.chosen(given.peers, peers.TRAINING, "peers")
+    if names:
+        peers.need("torch", "transformers")
+    rows = []
+    for work in works(given, sys.argv[1:]):
+        rows += measured(work, names, given)
+    measuring.publish(rows, given.json)
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags, config="configs/base.py")

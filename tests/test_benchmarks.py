@@ -1,0 +1,196 @@
+"""The benchmarks: their arithmetic, their rows, and that they run without peers."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import measuring
+from benchmarks.decode import Numbers, random_translator, search_flops
+from benchmarks.end_to_end import _range, grouped_by_length, padded
+from benchmarks.measuring import Row
+from benchmarks.train_step import WORKS, parsed_batch
+from t2t_jax.config import ModelConfig
+from t2t_jax.data.shapes import Shape
+from t2t_jax.errors import UserError
+
+ROOT = Path(__file__).parent.parent
+TINY = ModelConfig(layers=1, width=16, heads=2, hidden=16, dropout=0.0)
+
+
+def run(name, *arguments):
+    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_floors_are_those_of_hand_counts():
+    assert WORKS["T"].flops() == pytest.approx(372e9, rel=0.03)
+    of_d = search_flops(ModelConfig(), 32_000, 4, [(32, 64)] * 32)
+    assert of_d == pytest.approx(680e9, rel=0.03)
+    # 372 GFLOP for 1,024 tokens at 186 GFLOP/s take two seconds: 512 tokens/s
+    assert measuring.floor_share(512, 372e9 / 1024, 186e9) == pytest.approx(1.0)
+
+
+def test_a_search_of_one_sentence_costs_what_its_parts_cost():
+    d, f, v = 16, 32, 100
+    model = ModelConfig(layers=1, width=d, heads=2, hidden=f)
+    source, steps, beam = 3, 2, 5
+    by_hand = source * (4 * d * d + 2 * d * f) + 2 * d * source * source
+    by_hand += source * 2 * d * d
+    for past in range(1, steps + 1):
+        one = 4 * d * d + 2 * d * past  # self-attention
+        one += 2 * d * d + 2 * d * source  # attention to the source
+        by_hand += beam * (one + 2 * d * f + d * v)
+    assert search_flops(model, v, beam, [(source, steps)]) == 2 * by_hand
+
+
+def test_rows_hold_ratio_share_and_the_better_side():
+    rows = measuring.rows_of("T", "tokens/s", {"ours": 6.0, "a": 4.0, "b": 12.0})
+    assert [row.told()["ratio"] for row in rows] == [1.5, 0.5]
+    assert [row.peer_name for row in rows] == ["a", "b"]
+    assert Row("import", "s", 2.0, 3.0, more_is_better=False).ratio == 1.5
+    (alone,) = measuring.rows_of("T", "tokens/s", {"ours": 6.0}, floor_share=0.25)
+    named = {"work", "ours", "peer", "peer_name", "ratio", "floor_share"}
+    assert named < set(alone.told())
+    assert alone.told()["ratio"] is None
+    assert "0.25" in measuring.table([alone])
+    assert "peer" not in measuring.table([alone]).replace("MB", "")
+
+
+def test_contenders_take_turns_and_medians_count():
+    called = []
+
+    def contender(name, values):
+        def one():
+            called.append(name)
+            return values.pop()
+
+        return one
+
+    two = {"a": contender("a", [9.0, 1.0, 2.0]), "b": contender("b", [5.0, 4.0, 6.0])}
+    assert measuring.alternate(two, 3, pause=0) == {"a": 2.0, "b": 5.0}
+    assert called == ["a", "b", "b", "a", "a", "b"]
+
+
+def test_measurements_are_not_overwritten(tmp_path):
+    place = tmp_path / "rows.json"
+    measuring.publish([Row("T", "tokens/s", 3.0)], str(place))
+    before = place.read_bytes()
+    assert json.loads(before)[0]["ours"] == 3.0
+    with pytest.raises(UserError, match="is there already"):
+        measuring.publish([Row("T", "tokens/s", 4.0)], str(place))
+    assert place.read_bytes() == before
+    with pytest.raises(UserError, match="folder does not exist"):
+        measuring.check_new(str(tmp_path / "no" / "rows.json"))
+
+
+def test_names_and_batches_that_are_wrong_are_told():
+    assert measuring.chosen(["", "a"], ["a", "b"], "peers") == ["a"]
+    with pytest.raises(UserError, match="--peers='marien'.*marian"):
+        measuring.chosen(["marien"], ["marian"], "peers")
+    assert parsed_batch("32x64") == Shape(32, 64, 64)
+    for wrong in ("32", "0x4", "ax4", "1x2x3"):
+        with pytest.raises(UserError, match="ROWSxLENGTH"):
+            parsed_batch(wrong)
+
+
+def test_the_peers_batches_hold_every_pair_once_within_the_budget():
+    random = np.random.default_rng(1)
+    source, target = random.integers(1, 40, (2, 500))
+    batches = grouped_by_length(source, target, 200, seed=3)
+    assert sorted(np.concatenate(batches)) == [*range(500)]
+    for batch in batches:
+        assert len(batch) * max(source[batch].max(), target[batch].max()) <= 200
+    computed = sum(len(b) * (source[b].max() + target[b].max()) for b in batches)
+    assert (source.sum() + target.sum()) / computed > 0.7  # unsorted: about 0.5
+    tokens = padded([[5, 6], [7], [8, 9, 4]], np.array([2, 1]))
+    np.testing.assert_array_equal(tokens, [[8, 9, 4], [7, 0, 0]])
+    parts = [_range(10, number, 3) for number in range(3)]
+    assert parts == [(0, 3), (3, 6), (6, 10)]
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_random_model_makes_all_steps(beam):
+    translator = random_translator(TINY, 60, rows=8, source=32, steps=40)
+    tokens = measuring.random_tokens((8, 31), 60)
+    lines = Numbers(60).decode(tokens.tolist())
+    found = translator.translate(lines, beam=beam, warn=False)
+    assert [len(each.best.tokens) for each in found] == [40] * 8
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_the_peers_get_our_model(norm):
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    pytest.importorskip("ctranslate2")
+    import dataclasses
+
+    import jax
+
+    from benchmarks import converted
+
+    config = dataclasses.replace(TINY, norm=norm)
+    plain = random_translator(config, 60, rows=8, source=32, steps=40)
+    keys = iter(jax.random.split(jax.random.key(5), 100))
+    worn = jax.tree.map(  # LayerNorms and biases have values of their own
+        lambda x: 2 * x + 0.3 * jax.random.normal(next(keys), x.shape),
+        plain.parameters,
+    )
+    model = plain.model
+    translator = type(plain)(plain.config, plain.vocabulary, model, worn)
+    tokens = measuring.random_tokens((8, 31), 60)
+    tokens = [list(map(int, row[: 5 + 3 * i])) for i, row in enumerate(tokens)]
+    lines = Numbers(60).decode(tokens)
+    found = translator.translate(lines, beam=1, warn=False)
+    assert len({each.text for each in found}) > 4
+    ours = [converted.until_end(each.best.tokens, Numbers.eos) for each in found]
+    search = converted.Search((0, 1, 2), 1, 0.6, 8, None, 4)
+    sources = Numbers(60).encode(lines, end=True)
+    for peer in (converted.HuggingFace, converted.CTranslate2):
+        theirs = peer(config, worn, search, 100)(sources)
+        for a, b, source in zip(ours, theirs, sources, strict=True):
+            room = len(source) + 8
+            assert a[:room] == b[:room]
+
+
+def test_without_the_peers_it_is_told_what_to_install(monkeypatch):
+    from benchmarks import peers
+
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(UserError, match=r"pip install -e '\.\[peers\]'"):
+        peers.need("torch")
+
+
+def test_a_step_is_measured_without_peers(tmp_path):
+    place = tmp_path / "rows.json"
+    sizes = {"layers": 1, "width": 16, "heads": 2, "hidden": 16}
+    done = run(
+        "train_step",
+        "--config=configs/tiny.py",
+        *(f"--config.model.{name}={size}" for name, size in sizes.items()),
+        "--config.data.vocab_size=300",
+        *(
+            "--batch=4x8",
+            "--peers=",
+            "--rounds=1",
+            "--nomemory",
+            "--peak_sizes=256",
+            f"--json={place}",
+        ),
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    (row,) = json.loads(place.read_text())
+    assert row["work"] == "tiny 4x8"
+    assert row["ours"] > 0
+    assert 0 < row["floor_share"] < 1
+    assert row["peer"] is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["train_step", "decode", "end_to_end", "startup"])
+def test_help_tells_the_flags(name):
+    told = run(name, "--help").stdout
+    assert "--json" in told
