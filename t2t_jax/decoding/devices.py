@@ -54,15 +54,26 @@ def computed(
     Yields:
       NumPy arrays of one block alone.
     """
-    where = sharding(mesh, ("batch",))
-    ours = slice(None)
-    if divided and hosts.several():
-        ours = slice(hosts.number(), None, jax.process_count())
-    for group in groups(lengths, decode, mesh.size)[ours]:
-        outputs = compute(jax.device_put(make(group), where))
+    for group in own_groups(lengths, decode, mesh, divided):
+        outputs = compute(placed(make(group), mesh))
         for block, lines in enumerate(group.parts(group.lines)):
             if lines:
                 yield lines, jax.device_get(_of_block(outputs, block))
+
+
+def own_groups(
+    lengths: Sequence[int], decode: DecodeConfig, mesh: Mesh, divided: bool = True
+) -> list[Group]:
+    """The groups that this process computes; `divided` as for `computed`."""
+    ours = slice(None)
+    if divided and hosts.several():
+        ours = slice(hosts.number(), None, jax.process_count())
+    return groups(lengths, decode, mesh.size)[ours]
+
+
+def placed(arrays: Any, mesh: Mesh) -> Any:
+    """Each block of a group on its device."""
+    return jax.device_put(arrays, sharding(mesh, ("batch",)))
 
 
 def shared(what: str, found: dict[int, hosts.Json]) -> dict[int, hosts.Json]:

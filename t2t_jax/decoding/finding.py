@@ -1,11 +1,11 @@
-"""Sources -> blocks of a fixed shape -> a search -> translations, in order.
+"""Sources -> blocks of a fixed shape -> a search -> hypotheses, in order.
 
 Shape suffixes: b batch rows, s source, t target, n hypotheses.
 """
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,10 +14,11 @@ from jax.sharding import Mesh
 from t2t_jax.config import DecodeConfig
 from t2t_jax.data.vocab import Vocabulary
 from t2t_jax.decoding.blocks import Group, filled
-from t2t_jax.decoding.devices import computed, shared
+from t2t_jax.decoding.devices import shared
 from t2t_jax.decoding.hypotheses import Hypotheses
 from t2t_jax.decoding.phrases import Phrases
 from t2t_jax.decoding.reading import Source
+from t2t_jax.decoding.refilling import Search, searched
 from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.decoding.rules import Rules, joined
 from t2t_jax.decoding.wishes import Wish
@@ -44,9 +45,6 @@ class Block(NamedTuple):
     hash_b2: np.ndarray
 
 
-Search = Callable[[Block], Hypotheses]
-
-
 def find(
     search: Search,
     sources: Sequence[Source],
@@ -65,10 +63,8 @@ def find(
         return _block(group, ids, phrases, wished, decode.extra_length)
 
     lengths = [len(source.ids) for source in sources]
-    for lines, outputs in computed(make, search, lengths, decode, mesh):
-        for line, hypotheses in zip(
-            lines, _readable(outputs, vocabulary), strict=False
-        ):
+    for lines, outputs in searched(make, search, lengths, decode, mesh):
+        for line, hypotheses in zip(lines, _readable(outputs, vocabulary), strict=True):
             found[line] = [dataclasses.astuple(each) for each in hypotheses]
     found = shared("translations", found)
     return [

@@ -5,7 +5,7 @@ not depend on the batch it is in. Shape suffixes: as in `decoding/search.py`.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,18 @@ from t2t_jax.decoding.hypotheses import (
     inverse_penalties,
 )
 from t2t_jax.decoding.rules import Rules, advanced, allowed, start_states
+
+
+class State(NamedTuple):
+    """Drawing on its way. All leaves have leading axis [batch]."""
+
+    cache: Any
+    limit_b: Array
+    key_bn: Array
+    token_bn: Array  # the last ones: the next step's input
+    state_bnc: Array  # how far each phrase of the rules is
+    drawn: Hypotheses
+    stopped_b: Array  # sentences of which all hypotheses are whole
 
 
 def sample(
@@ -63,20 +75,78 @@ def sample(
             f"key_bn has shape {key_bn.shape}; it must be [batch, hypotheses] = "
             f"[{limit_b.size}, ...], one key of `jax.random.key` for each."
         )
-    batch, rows = key_bn.shape
+    rows = key_bn.shape[1]
     check_arguments(cache, limit_b, max_length, rows, alpha, penalty, bos, eos, pad)
     check_sampling(temperature, top_k, top_p)
-    limit_b = jnp.clip(limit_b, 1, max_length)
-    inverse_t = inverse_penalties(max_length, alpha, penalty)
     rules = jax.tree.map(jnp.asarray, rules)
+    special = {"bos": bos, "pad": pad}
+    state = start(cache, limit_b, key_bn, rules, max_length=max_length, **special)
+    options = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    options |= {"alpha": alpha, "penalty": penalty, "eos": eos, **special}
+    return result(advance(step, state, 0, max_length, rules, **options), pad=pad)
+
+
+def start(
+    cache: Any,
+    limit_b: Array,
+    key_bn: Array,
+    rules: Rules | None = None,
+    *,
+    max_length: int,
+    bos: int,
+    pad: int,
+) -> State:
+    """Nothing drawn yet. Arguments as for `sample`, unchecked."""
+    batch, rows = key_bn.shape
+    zeros_bn = jnp.zeros((batch, rows), jnp.float32)
+    return State(
+        cache=cache,
+        limit_b=jnp.clip(limit_b, 1, max_length),
+        key_bn=key_bn,
+        token_bn=jnp.full((batch, rows), bos, jnp.int32),
+        state_bnc=start_states(rules, batch, rows),
+        drawn=Hypotheses(
+            tokens_bnt=jnp.full((batch, rows, max_length), pad, jnp.int32),
+            score_bn=zeros_bn,
+            log_prob_bn=zeros_bn,
+            length_bn=jnp.zeros((batch, rows), jnp.int32),
+            ended_bn=jnp.zeros((batch, rows), bool),
+        ),
+        stopped_b=jnp.zeros(batch, bool),
+    )
+
+
+def advance(
+    step: Step,
+    state: State,
+    position: Array | int,
+    until: Array | int,
+    rules: Rules | None = None,
+    there_b: Array | None = None,
+    *,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    alpha: float,
+    penalty: str,
+    bos: int,
+    eos: int,
+    pad: int,
+) -> State:
+    """Draws on from `position` to `until`; arguments as for `search.advance`."""
+    limit_b, key_bn = state.limit_b, state.key_bn
+    inverse_t = inverse_penalties(state.drawn.tokens_bnt.shape[2], alpha, penalty)
+
+    def over(drawn):
+        return drawn.ended_bn | (drawn.length_bn >= limit_b[:, None])
 
     def running(loop):
-        _, _, _, _, drawn = loop
-        return ~jnp.all(drawn.ended_bn | (drawn.length_bn >= limit_b[:, None]))
+        position, *_, stopped_b = loop
+        return (position < until) & ~jnp.all(stopped_b)
 
-    def advance(loop):
-        position, cache, token_bn, state_bnc, drawn = loop
-        over_bn = drawn.ended_bn | (drawn.length_bn >= limit_b[:, None])
+    def one_step(loop):
+        position, cache, token_bn, state_bnc, drawn, stopped_b = loop
+        over_bn = over(drawn) | stopped_b[:, None]
         logits_bnv, cache = step(cache, token_bn, position)
         check_logits(logits_bnv, token_bn.shape, bos, eos, pad)
         next_bnv = extensions(logits_bnv, drawn.log_prob_bn, banned=(bos, pad))
@@ -109,19 +179,19 @@ def sample(
             drawn,
             after,
         )
-        return position + 1, cache, token_bn, state_bnc, drawn
+        stopped_b |= jnp.all(over(drawn), axis=1)
+        return position + 1, cache, token_bn, state_bnc, drawn, stopped_b
 
-    zeros_bn = jnp.zeros((batch, rows), jnp.float32)
-    start = Hypotheses(
-        tokens_bnt=jnp.full((batch, rows, max_length), pad, jnp.int32),
-        score_bn=zeros_bn,
-        log_prob_bn=zeros_bn,
-        length_bn=jnp.zeros((batch, rows), jnp.int32),
-        ended_bn=jnp.zeros((batch, rows), bool),
-    )
-    token_bn = jnp.full((batch, rows), bos, jnp.int32)
-    loop = (jnp.int32(0), cache, token_bn, start_states(rules, batch, rows), start)
-    drawn = jax.lax.while_loop(running, advance, loop)[-1]
+    stopped_b = state.stopped_b if there_b is None else state.stopped_b | ~there_b
+    changing = state.cache, state.token_bn, state.state_bnc, state.drawn, stopped_b
+    loop = (jnp.int32(position), *changing)
+    _, cache, *after = jax.lax.while_loop(running, one_step, loop)
+    return State(cache, limit_b, key_bn, *after)
+
+
+def result(state: State, *, pad: int) -> Hypotheses:
+    """What was drawn for the sentences that have stopped."""
+    drawn = state.drawn
     nothing_bn = drawn.log_prob_bn == -jnp.inf
     return drawn._replace(
         tokens_bnt=jnp.where(nothing_bn[:, :, None], pad, drawn.tokens_bnt),

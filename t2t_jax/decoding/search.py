@@ -67,6 +67,20 @@ class _Sentences(NamedTuple):
     stopped_b: Array
 
 
+class State(NamedTuple):
+    """A search on its way. All leaves have leading axis [batch]; rows may be mixed with
+    those of another state at the same position.
+    """
+
+    cache: Any
+    limit_b: Array
+    sentences: _Sentences
+
+    @property
+    def stopped_b(self) -> Array:
+        return self.sentences.stopped_b
+
+
 STOPS = ("best", "first")
 
 
@@ -158,15 +172,85 @@ def beam_search(
         )
     if stop not in STOPS:
         raise ValueError(f"stop is {stop!r}; it must be one of {', '.join(STOPS)}.")
-    limit_b = jnp.clip(limit_b, 1, max_length)
-    inverse_t = inverse_penalties(max_length, alpha, penalty)
     rules = jax.tree.map(jnp.asarray, rules)
+    sizes = {"max_length": max_length, "beam": beam, "nbest": nbest}
+    state = start(cache, limit_b, rules, **sizes, bos=bos, pad=pad)
+    scores = {"alpha": alpha, "penalty": penalty}
+    options = {**scores, "stop": stop, "bos": bos, "eos": eos, "pad": pad}
+    state = advance(step, state, 0, max_length, rules, **options)
+    return result(state, rules, **scores, eos=eos)
+
+
+def start(
+    cache: Any,
+    limit_b: Array,
+    rules: Rules | None = None,
+    *,
+    max_length: int,
+    beam: int,
+    nbest: int,
+    bos: int,
+    pad: int,
+) -> State:
+    """A search at position 0. Arguments as for `beam_search`, unchecked.
+
+    One hypothesis, empty, in the first row of every beam; none finished.
+    """
+    batch = limit_b.shape[0]
+    log_prob_n = jnp.where(jnp.arange(beam) == 0, 0.0, -jnp.inf).astype(jnp.float32)
+    nothing_bn = jnp.full((batch, nbest), -jnp.inf, jnp.float32)
+    sentences = _Sentences(
+        tokens_bnt=jnp.full((batch, beam, max_length), pad, jnp.int32),
+        token_bn=jnp.full((batch, beam), bos, jnp.int32),
+        log_prob_bn=jnp.broadcast_to(log_prob_n, (batch, beam)),
+        state_bnc=start_states(rules, batch, beam),
+        finished=Hypotheses(
+            tokens_bnt=jnp.full((batch, nbest, max_length), pad, jnp.int32),
+            score_bn=nothing_bn,
+            log_prob_bn=nothing_bn,
+            length_bn=jnp.zeros((batch, nbest), jnp.int32),
+            ended_bn=jnp.zeros((batch, nbest), bool),
+        ),
+        stopped_b=jnp.zeros(batch, bool),
+    )
+    return State(cache, jnp.clip(limit_b, 1, max_length), sentences)
+
+
+def advance(
+    step: Step,
+    state: State,
+    position: Array | int,
+    until: Array | int,
+    rules: Rules | None = None,
+    there_b: Array | None = None,
+    *,
+    alpha: float,
+    penalty: str,
+    stop: str,
+    bos: int,
+    eos: int,
+    pad: int,
+) -> State:
+    """Searches on from `position` to `until`, or until all sentences have stopped.
+
+    Args:
+      step, rules, alpha, penalty, stop, bos, eos, pad: as for `beam_search`; leaves of
+        `state.cache` have to have room for `until` positions.
+      position, until: int32; of all sentences of the state.
+      there_b: bool; False for a row without a sentence, which nobody waits for.
+    """
+    limit_b, sentences = state.limit_b, state.sentences
+    beam, max_length = sentences.tokens_bnt.shape[1:]
+    inverse_t = inverse_penalties(max_length, alpha, penalty)
+    if there_b is not None:
+        stopped_b = sentences.stopped_b | ~there_b
+        sentences = sentences._replace(stopped_b=stopped_b)
 
     def running(loop):
-        _, _, sentences = loop
-        return ~jnp.all(sentences.stopped_b)
+        position, _, sentences = loop
+        return (position < until) & ~jnp.all(sentences.stopped_b)
 
-    def advance(loop):
+    def one_step(loop):
         position, cache, before = loop
         logits_bnv, cache = step(cache, before.token_bn, position)
         check_logits(logits_bnv, before.token_bn.shape, bos, eos, pad)
@@ -206,9 +290,20 @@ def beam_search(
         )
         return length, cache, _where(before.stopped_b, before, after)
 
-    start = _start(limit_b.shape[0], max_length, beam, nbest, bos, pad, rules)
-    loop = (jnp.int32(0), cache, start)
-    _, _, sentences = jax.lax.while_loop(running, advance, loop)
+    loop = (jnp.int32(position), state.cache, sentences)
+    _, cache, sentences = jax.lax.while_loop(running, one_step, loop)
+    return State(cache, limit_b, sentences)
+
+
+def result(
+    state: State, rules: Rules | None = None, *, alpha: float, penalty: str, eos: int
+) -> Hypotheses:
+    """The hypotheses of sentences that have stopped, as `beam_search` returns them.
+
+    Of sentences that have not it means nothing.
+    """
+    _, limit_b, sentences = state
+    inverse_t = inverse_penalties(sentences.tokens_bnt.shape[2], alpha, penalty)
     lacks_bn = jnp.zeros(sentences.log_prob_bn.shape, bool)
     if rules is not None:  # of what ends, here by the limit
         lacks_bn = jnp.any(rules.refused_sv[sentences.state_bnc, eos], axis=2)
@@ -301,28 +396,6 @@ def _result(
     order_bn = jnp.argsort(rank_bn, axis=1, stable=True)
     best_bn = order_bn[:, : finished.score_bn.shape[1]]
     return jax.tree.map(lambda leaf: rows_of(leaf, best_bn), both)
-
-
-def _start(
-    batch: int, max_length: int, beam: int, nbest: int, bos: int, pad: int, rules
-) -> _Sentences:
-    """One hypothesis, empty, in the first row of every beam; none finished."""
-    log_prob_n = jnp.where(jnp.arange(beam) == 0, 0.0, -jnp.inf).astype(jnp.float32)
-    nothing_bn = jnp.full((batch, nbest), -jnp.inf, jnp.float32)
-    return _Sentences(
-        tokens_bnt=jnp.full((batch, beam, max_length), pad, jnp.int32),
-        token_bn=jnp.full((batch, beam), bos, jnp.int32),
-        log_prob_bn=jnp.broadcast_to(log_prob_n, (batch, beam)),
-        state_bnc=start_states(rules, batch, beam),
-        finished=Hypotheses(
-            tokens_bnt=jnp.full((batch, nbest, max_length), pad, jnp.int32),
-            score_bn=nothing_bn,
-            log_prob_bn=nothing_bn,
-            length_bn=jnp.zeros((batch, nbest), jnp.int32),
-            ended_bn=jnp.zeros((batch, nbest), bool),
-        ),
-        stopped_b=jnp.zeros(batch, bool),
-    )
 
 
 def _where(condition_b: Array, yes: _Sentences, no: _Sentences) -> _Sentences:

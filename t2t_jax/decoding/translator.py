@@ -9,7 +9,7 @@ Shape suffixes: b batch rows, s source, n hypotheses, t target.
 
 import copy
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import jax
 import numpy as np
@@ -21,10 +21,11 @@ from t2t_jax.config import Config
 from t2t_jax.data.vocab import Vocabulary
 from t2t_jax.decoding import passes, teaching
 from t2t_jax.decoding.devices import replicated
-from t2t_jax.decoding.finding import NOTHING, Block, Search, check_room, find
+from t2t_jax.decoding.finding import NOTHING, check_room, find
 from t2t_jax.decoding.hypotheses import PENALTIES
 from t2t_jax.decoding.phrases import Phrases
 from t2t_jax.decoding.reading import Member, Reader, check_lines
+from t2t_jax.decoding.refilling import Search
 from t2t_jax.decoding.results import (
     Alignment,
     AttentionMaps,
@@ -228,19 +229,17 @@ class Translator:
           UserError: an option is out of its range, or wishes contradict each other.
         """
         decode = self.config.decode
-        options = {
-            "beam": decode.beam if beam is None else beam,
-            "nbest": nbest,
-            "stop": decode.stop if stop is None else stop,
-            **self._penalty(alpha, penalty),
-        }
-        _check_search(**options)
-
-        def search(block: Block):
-            return passes.searched(
-                *self._arrays(block), **self._static(block), **options
-            )
-
+        widths = {"beam": decode.beam if beam is None else beam, "nbest": nbest}
+        stop = decode.stop if stop is None else stop
+        _check_search(**widths, stop=stop)
+        options = {"stop": stop, "eos": self.vocabulary.eos}
+        options |= self._penalty(alpha, penalty)
+        common, parameters = self._static(), self._parameters
+        begin = partial(passes.search_begun, **common, **widths)
+        search = Search(
+            lambda block, **sizes: begin(parameters, *block[:4], **sizes),
+            partial(passes.search_advanced, parameters, **common, **options),
+        )
         wishes = prefix, must, must_not
         return self._found(search, lines, wishes, batch_size, first_line, warn)
 
@@ -282,18 +281,18 @@ class Translator:
         except ValueError as e:
             raise UserError(str(e)) from None
         options = {
-            "samples": samples,
             "temperature": float(temperature),
             "top_k": top_k,
             "top_p": float(top_p),
+            "eos": self.vocabulary.eos,
             **self._penalty(alpha, penalty),
         }
-
-        def draw(block: Block):
-            seed_b = np.full(len(block.limit_b), seed, np.uint32)
-            arrays = *self._arrays(block), seed_b, block.hash_b2
-            return passes.sampled(*arrays, **self._static(block), **options)
-
+        common, parameters = self._static(), self._parameters
+        begin = partial(passes.sample_begun, **common, samples=samples)
+        draw = Search(
+            lambda block, **sizes: begin(parameters, np.uint32(seed), *block, **sizes),
+            partial(passes.sample_advanced, parameters, **common, **options),
+        )
         wishes = prefix, (), must_not
         return self._found(draw, lines, wishes, batch_size, first_line, warn)
 
@@ -363,17 +362,15 @@ class Translator:
     def _phrases(self) -> Phrases:
         return Phrases(self.vocabulary)
 
-    def _arrays(self, block: Block) -> tuple:
-        parameters = tuple(member.parameters for member in self.members)
-        return parameters, *block[:4]
+    @property
+    def _parameters(self) -> tuple[Parameters, ...]:
+        return tuple(member.parameters for member in self.members)
 
-    def _static(self, block: Block) -> dict:
+    def _static(self) -> dict:
         return {
             "mesh": self.members[0].mesh,
             "definitions": tuple(member.model.definition for member in self.members),
-            "max_length": block.source_bs.shape[1] + self.config.decode.extra_length,
             "bos": self.vocabulary.bos,
-            "eos": self.vocabulary.eos,
             "pad": self.vocabulary.pad,
         }
 

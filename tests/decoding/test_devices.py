@@ -8,6 +8,7 @@ import pytest
 
 from t2t_jax.decoding import passes
 from t2t_jax.decoding.blocks import groups
+from t2t_jax.decoding.refilling import STRIDE, room_for
 from t2t_jax.decoding.rules import Rules, joined
 from t2t_jax.decoding.translator import Translator
 from tests.decoding import small_translator
@@ -96,23 +97,38 @@ def test_results_do_not_depend_on_the_number_of_devices(way, devices):
 
 
 def test_each_device_has_a_block_of_one_program(monkeypatch):
-    compiled, outputs, devices = passes.searched, [], 3
+    programs = {name: getattr(passes, name) for name in ("search_begun", "grown")}
+    programs["search_advanced"] = passes.search_advanced
+    outputs, devices = {name: [] for name in programs}, 3
 
-    def searched(*arrays, **options):
-        outputs.append(compiled(*arrays, **options))
-        return outputs[-1]
+    def recorded(name):
+        def call(*arrays, **options):
+            outputs[name].append(programs[name](*arrays, **options))
+            # The state is given away; what was found is not.
+            return outputs[name][-1]
 
-    monkeypatch.setattr(passes, "searched", searched)
-    before = compiled._cache_size()
+        return call
+
+    for name in programs:
+        monkeypatch.setattr(passes, name, recorded(name))
+    before = {name: compiled._cache_size() for name, compiled in programs.items()}
     on(devices).translate(LINES, beam=1, alpha=0.3)
     on(devices).translate([LINES[0], LINES[11]], beam=1, alpha=0.3)
-    assert compiled._cache_size() - before == 2, "not one program for each bucket"
+    sizes = {
+        bucket: {room_for(p, bucket + 5) for p in range(STRIDE, bucket + 5 + STRIDE, 8)}
+        for bucket in (32, 64)
+    }
+    for name, compiled in programs.items():
+        made = compiled._cache_size() - before[name]
+        most = 2 if name == "search_begun" else sum(map(len, sizes.values()))
+        assert 0 < made <= most, f"not one program for each shape: {name}"
     # 74 lines are ten blocks, thus four groups; 5 are one; then one and one.
-    assert len(outputs) == 4 + 1 + 1 + 1
-    for leaf in jax.tree.leaves(outputs):
-        assert leaf.sharding.device_set == {*jax.local_devices()[:devices]}
-        assert {shard.data.shape[0] for shard in leaf.addressable_shards} == {8}
-        assert len(leaf) == 8 * devices
+    assert len(outputs["search_begun"]) == 4 + 1 + 1 + 1
+    for advanced in outputs["search_advanced"]:
+        for leaf in jax.tree.leaves([advanced.stopped_b, advanced.found]):
+            assert leaf.sharding.device_set == {*jax.local_devices()[:devices]}
+            assert {shard.data.shape[0] for shard in leaf.addressable_shards} == {8}
+            assert len(leaf) == 8 * devices
 
 
 def test_parameters_are_placed_once():

@@ -8,7 +8,7 @@ import pytest
 
 from t2t_jax.config import Config, DecodeConfig, ModelConfig, TrainConfig
 from t2t_jax.data import vocab
-from t2t_jax.decoding import passes
+from t2t_jax.decoding import search
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.errors import UserError
 from t2t_jax.model.transformer import build
@@ -98,16 +98,16 @@ def test_a_line_too_long_is_cut_with_a_warning_that_names_it(translator, caplog)
 
 
 def test_an_end_that_never_comes_is_told_and_whole(translator, caplog, monkeypatch):
-    never = passes.beam_search
+    ending = search.advance
 
-    def without_end(step, cache, limit_b, **options):
+    def without_end(step, *arguments, **options):
         def endless(cache, token_bn, position):
             logits_bnv, cache = step(cache, token_bn, position)
             return logits_bnv.at[:, :, options["eos"]].set(-1e9), cache
 
-        return never(endless, cache, limit_b, **options)
+        return ending(endless, *arguments, **options)
 
-    monkeypatch.setattr(passes, "beam_search", without_end)
+    monkeypatch.setattr(search, "advance", without_end)
     jax.clear_caches()
     with caplog.at_level(logging.WARNING, logger="t2t_jax"):
         found = translator.translate(["the cat"])[0]

@@ -1,0 +1,257 @@
+"""Places of finished lines go to others, and nobody's translation notices."""
+
+import types
+
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import strategies
+
+from t2t_jax.config import DecodeConfig
+from t2t_jax.decoding import passes, refilling, search
+from t2t_jax.decoding.blocks import bucket_of, filled, groups, rows_of
+from t2t_jax.decoding.refilling import Search, room_for, searched
+from tests.decoding.test_devices import SHORT, on
+from tests.decoding.test_search import (
+    BOS,
+    EOS,
+    MAX_LENGTH,
+    PAD,
+    Options,
+    assert_same,
+    smooth_table,
+    table_cache,
+    table_search,
+    table_step,
+)
+from tests.decoding.test_search import rows_of as rows
+
+DECODE = DecodeConfig(batch_tokens=256, extra_length=5)  # 8 rows of 32 positions
+
+
+# Scheduling, without a model: a line's state is its number and what it was led through.
+
+
+class Counted:
+    """Searches whose lines stop at lengths that are told, and what they cost."""
+
+    def __init__(self, lengths, ends, blocks, ruled=()):
+        self.lengths, self.ends, self.blocks, self.ruled = lengths, ends, blocks, ruled
+        self.steps = self.merges = 0
+
+    def make(self, group):
+        rules = [line for line in group.lines if line in self.ruled]
+        return types.SimpleNamespace(group=group, rules=rules or None)
+
+    def begin(self, block, room, max_length):
+        lines, (count, _) = block.group.lines, block.group.shape
+        line_b = np.full(count, -1)
+        line_b[: len(lines)] = lines
+        device_b = np.arange(count) // (count // self.blocks)
+        assert max_length == block.group.bucket + DECODE.extra_length
+        return types.SimpleNamespace(
+            line_b=line_b, device_b=device_b, done_b=0 * line_b, room=room
+        )
+
+    def advance(self, position, until, state, there_b, rules):
+        assert state.room >= until
+        assert 0 < until - position <= refilling.STRIDE
+        bucket = {bucket_of(self.lengths[n]) for n in state.line_b[there_b]}
+        assert len(bucket) == 1
+        assert len(there_b) == self.blocks * rows_of(bucket.pop(), DECODE)
+        assert (state.done_b[there_b] == position).all(), "a line is at another place"
+        assert rules is None or {*rules} <= {*state.line_b[there_b]} | {*self.over}
+        self.steps += int(until - position)
+        state.done_b[there_b] = until
+        stopped_b = np.array([n < 0 or self.ends[n] <= until for n in state.line_b])
+        self.over += state.line_b[stopped_b & there_b].tolist()
+        return passes.Advanced(
+            state, stopped_b, (state.line_b.copy(), state.device_b.copy())
+        )
+
+    def grown(self, state, room, mesh):
+        assert room > state.room
+        return types.SimpleNamespace(**vars(state) | {"room": room})
+
+    def refilled(self, state, other, from_b, mesh):
+        self.merges += 1
+        assert state.room == other.room
+        (into,) = np.nonzero(from_b >= 0)
+        size = len(from_b) // self.blocks
+        source = into // size * size + from_b[into]
+        mixed = {}
+        for name in ("line_b", "device_b", "done_b"):
+            mixed[name] = getattr(state, name).copy()
+            mixed[name][into] = getattr(other, name)[source]
+        return types.SimpleNamespace(**mixed, room=state.room)
+
+    def run(self):
+        self.over = []
+        mesh = types.SimpleNamespace(size=self.blocks)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(passes, "grown", self.grown)
+            patch.setattr(passes, "refilled", self.refilled)
+            patch.setattr(refilling, "placed", lambda block, mesh: block)
+            both = Search(self.begin, self.advance)
+            return list(searched(self.make, both, self.lengths, DECODE, mesh))
+
+    def in_one_piece(self) -> int:
+        """Steps if every group is searched until its last line has stopped."""
+        made = groups(self.lengths, DECODE, self.blocks)
+        return sum(max(self.ends[n] for n in group.lines) for group in made)
+
+
+@hypothesis.settings(max_examples=60)
+@hypothesis.given(
+    strategies.integers(0, 2**32),
+    strategies.integers(0, 150),
+    strategies.sampled_from([1, 2, 8]),
+    strategies.booleans(),
+)
+def test_every_line_is_found_once_where_it_began(seed, count, blocks, some_ruled):
+    draw = np.random.default_rng(seed)
+    lengths = draw.choice([0, 3, 20, 40, 100], count, p=[0.1, 0.3, 0.3, 0.2, 0.1])
+    ends = draw.integers(1, lengths + 6)
+    ruled = {*draw.choice(count, 3)} if some_ruled and count else {}
+    counted = Counted(lengths.tolist(), ends.tolist(), blocks, ruled)
+    found = [line for lines, _ in counted.run() for line in lines]
+    assert sorted(found) == np.flatnonzero(lengths).tolist()
+    made = groups(lengths.tolist(), DECODE, blocks)
+    home = {
+        line: block
+        for group in made
+        for block, part in enumerate(group.parts(group.lines))
+        for line in part
+    }
+    for lines, (line_b, device_b) in counted.run():
+        assert line_b.tolist() == lines, "what was found is another line's"
+        assert [home[line] for line in lines] == device_b.tolist()
+
+
+@pytest.mark.parametrize("blocks", [1, 4])
+def test_finished_lines_stop_costing(blocks):
+    """One line in eight is long: in one piece all others would wait for it."""
+    lengths = [20] * 800
+    ends = [25 if n % 8 == 0 else 1 + n % 7 for n in range(800)]
+    counted = Counted(lengths, ends, blocks)
+    counted.run()
+    assert counted.merges
+    # Of 100 blocks one stretch each; what is left are the lines of an eighth of them.
+    ideal = 8 * (100 + 3 * 13) / blocks
+    assert counted.in_one_piece() == 25 * 100 / blocks
+    assert counted.steps <= 1.15 * ideal
+    # Where all go the whole way there is nothing to exchange, and nothing is copied.
+    counted = Counted(lengths, [25] * 800, blocks)
+    counted.run()
+    assert not counted.merges
+
+
+def test_few_batches_wait_at_a_time(monkeypatch):
+    most = 0
+    onward = refilling._Refill.go_on
+
+    def watched(self, batch):
+        nonlocal most
+        yield from onward(self, batch)
+        most = max(most, len(self.waiting))
+
+    monkeypatch.setattr(refilling._Refill, "go_on", watched)
+    monkeypatch.setattr(refilling, "WAITING", 3)
+    lengths = [100] * 400
+    counted = Counted(lengths, [1 + 37 * n % 105 for n in range(400)], 1)
+    found = [line for lines, _ in counted.run() for line in lines]
+    assert sorted(found) == [*range(400)]
+    assert most == 4  # the last one has just come
+
+
+def test_rooms():
+    assert [room_for(p, 82) for p in (1, 16, 17, 32, 40, 82)] == [
+        *(16, 16, 32, 32, 82, 82)
+    ]
+    assert room_for(40, 114) == 64
+    assert room_for(8, 5) == 5
+
+
+# A search in pieces is the search in one piece, bit by bit.
+
+OPTIONS = Options(6, 4, 2, 0.6)
+SCORES = {"alpha": OPTIONS.alpha, "penalty": OPTIONS.penalty}
+
+
+@jax.jit
+def onward(table, seed_b, state, there_b, position, until):
+    return search.advance(
+        *(table_step(table, seed_b), state, position, until, None, there_b),
+        **(SCORES | {"stop": OPTIONS.stop, "bos": BOS, "eos": EOS, "pad": PAD}),
+    )
+
+
+def test_rows_of_two_searches_go_on_together():
+    table, draw = smooth_table(3, OPTIONS.vocabulary), np.random.default_rng(4)
+    seed_2b = draw.integers(0, 1000, (2, 6))
+    limit_2b = draw.integers(4, MAX_LENGTH + 1, (2, 6))
+    sizes = {"max_length": MAX_LENGTH, "beam": OPTIONS.beam, "nbest": OPTIONS.nbest}
+    states = []
+    for seed_b, limit_b in zip(seed_2b, limit_2b, strict=True):
+        cache = table_cache(6, OPTIONS.beam)
+        state = search.start(cache, jnp.asarray(limit_b), **sizes, bos=BOS, pad=PAD)
+        for position in (0, 2):  # and a loop that has nothing to do
+            state = onward(table, seed_b, state, np.ones(6, bool), position, 2)
+        states.append(passes.State([jnp.asarray(seed_b)], state))
+    from_b = np.array([-1, 5, -1, 0, 3, -1], np.int32)
+    there_b = np.array([True, True, False, True, True, True])
+    mesh = jax.make_mesh((1,), ("data",), devices=jax.devices()[:1])
+    mixed = passes.refilled(*states, from_b, mesh=mesh)
+    seed_b = np.where(from_b < 0, seed_2b[0], seed_2b[1][from_b])
+    limit_b = np.where(from_b < 0, limit_2b[0], limit_2b[1][from_b])
+    assert mixed.memories[0].tolist() == seed_b.tolist()
+    state = onward(table, seed_b, mixed.search, there_b, 2, MAX_LENGTH)
+    assert state.stopped_b.all()
+    found = search.result(state, **SCORES, eos=EOS)
+    whole = table_search(table, seed_b, limit_b, OPTIONS)
+    assert_same(rows(found, there_b), rows(whole, there_b))
+    # The row without a sentence was left as it was.
+    assert (state.sentences.tokens_bnt[2, :, 2:] == PAD).all()
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_translations_are_those_of_a_search_in_one_piece(devices, monkeypatch):
+    one, calls = on(devices), {"refilled": [], "grown": []}
+    for name, made in calls.items():
+        function = getattr(passes, name)
+
+        def recorded(*arrays, made=made, function=function, **options):
+            made.append(len(arrays[-1]) if len(arrays) > 1 else options["room"])
+            return function(*arrays, **options)
+
+        monkeypatch.setattr(passes, name, recorded)
+    lines = [line for line in SHORT if line.strip()]
+    found = one.translate(lines, beam=2, nbest=2, warn=False)
+    assert calls["refilled"], "no place was given to another line"
+    assert {*calls["refilled"]} == {8 * devices}
+    assert {*calls["grown"]} == {37}
+
+    model, vocabulary = one.model, one.vocabulary
+    ids = [[*line, vocabulary.eos] for line in vocabulary.encode(lines)]
+    source_bs, segment_bs = filled(ids, len(ids), 32)
+    limit_b = np.array([len(line) + 5 for line in ids])
+
+    @jax.jit
+    def in_one_piece(parameters):
+        memories, cache = passes._begun(
+            (model.definition,), (parameters,), source_bs, segment_bs, 2, 37
+        )
+        step = passes._step((model.definition,), (parameters,), memories)
+        special = {"bos": vocabulary.bos, "eos": vocabulary.eos, "pad": vocabulary.pad}
+        sizes = {"max_length": 37, "beam": 2, "nbest": 2}
+        return search.beam_search(step, cache, limit_b, **sizes, **special)
+
+    want = jax.device_get(in_one_piece(jax.device_get(one.parameters)))
+    for row, translation in enumerate(found):
+        for n, one in enumerate(translation.hypotheses):
+            length = want.length_bn[row, n]
+            assert [*one.tokens] == want.tokens_bnt[row, n, :length].tolist()
+            assert one.ended == want.ended_bn[row, n]
+            assert one.score == pytest.approx(want.score_bn[row, n], rel=1e-5)
