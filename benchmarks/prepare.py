@@ -2,36 +2,47 @@
 
     python -m benchmarks.prepare
     python -m benchmarks.prepare --data=PREFIX --vocab_size=37000 --json=PATH
+    python -m benchmarks.prepare --pairs=4500000 --vocab_size=37000 --rounds=1
 
-SentencePiece alone is the floor: it finds all lines in memory and keeps nothing. Ours
-reads them from PREFIX.en and PREFIX.de, cleans them and writes arrays. Every
-measurement has a process of its own; rounds alternate, and medians are printed. On a
-machine that does something else, too, trust the processor time more than the time.
-Without --data the text is made up.
+SentencePiece alone is the floor: it finds its lines in memory and keeps nothing. Ours
+reads them from PREFIX.en and PREFIX.de, cleans them and writes arrays. The tokenizer is
+trained on at most `config.data.tokenizer_lines` lines, of which the floor is given the
+first and ours has to find its sample; encoding alone is measured on the first 400,000
+lines. Every measurement has a process of its own; rounds alternate, and medians are
+printed. On a machine that does something else, too, trust the processor time more than
+the time. Without --data the text is made up.
 """
 
+import itertools
 import json
 import multiprocessing
 import os
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import sentencepiece
 from absl import flags
 
+from benchmarks import wmt
 from t2t_jax.config import DataConfig
 from t2t_jax.data import prepare, vocab
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.vocab import Vocabulary
 
+FLOOR_LINES = 400_000  # are enough to know how fast SentencePiece encodes
+
 
 class Clock:
-    """Seconds, and seconds of all cores together, from its making to `stop`."""
+    """Seconds, and seconds of all cores together, from its making to `stop`.
 
-    def __init__(self):
+    lines: what was done in them.
+    """
+
+    def __init__(self, lines: int = 0):
+        self.lines = lines
         self.seconds, self.processor = -time.perf_counter(), -time.process_time()
 
     def stop(self) -> "Clock":
@@ -42,7 +53,7 @@ class Clock:
 
 def ours_tokenizer(data: DataConfig, model: Path) -> Clock:
     training = open_corpora(data.train, data.source, data.target)
-    clock = Clock()
+    clock = Clock(min(data.tokenizer_lines, sum(1 for _ in _lines(data))))
     vocabulary = prepare.tokenizer(training, data)
     clock.stop()
     model.write_bytes(vocabulary.model)
@@ -50,8 +61,8 @@ def ours_tokenizer(data: DataConfig, model: Path) -> Clock:
 
 
 def floor_tokenizer(data: DataConfig, model: Path) -> Clock:
-    lines = _lines(data)
-    clock = Clock()
+    lines = list(itertools.islice(_lines(data), data.tokenizer_lines))
+    clock = Clock(len(lines))
     vocab.train(lines, data.vocab_size)
     return clock.stop()
 
@@ -60,14 +71,14 @@ def ours_encoding(data: DataConfig, model: Path) -> Clock:
     training = open_corpora(data.train, data.source, data.target)
     vocabulary = Vocabulary.load(model)
     clock = Clock()
-    prepare.training_pairs(training, vocabulary, data)
+    clock.lines = 2 * prepare.training_pairs(training, vocabulary, data).read
     return clock.stop()
 
 
 def floor_encoding(data: DataConfig, model: Path) -> Clock:
-    lines = _lines(data)
+    lines = list(itertools.islice(_lines(data), FLOOR_LINES))
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-    clock = Clock()
+    clock = Clock(len(lines))
     for begin in range(0, len(lines), 10_000):
         processor.encode(lines[begin : begin + 10_000], num_threads=-1)
     return clock.stop()
@@ -79,16 +90,17 @@ PARTS = {
 }
 
 
-def _lines(data: DataConfig) -> list[str]:
+def _lines(data: DataConfig) -> Iterator[str]:
     training = open_corpora(data.train, data.source, data.target)
-    return [line for corpus in training for pair in corpus.pairs() for line in pair]
+    return (line for corpus in training for pair in corpus.pairs() for line in pair)
 
 
 def _child(contender, data: DataConfig, model: Path, results) -> None:
     with tempfile.TemporaryDirectory() as cache:
         os.environ["T2T_JAX_CACHE"] = cache
         clock = contender(data, model)
-        results.put((clock.seconds, clock.processor, _peak_megabytes()))
+        speeds = clock.lines / clock.seconds, clock.lines / clock.processor
+        results.put((*speeds, _peak_megabytes()))
 
 
 def _peak_megabytes() -> float:
@@ -99,7 +111,7 @@ def _peak_megabytes() -> float:
 
 
 def measured(contender, data: DataConfig, model: Path) -> tuple[float, float, float]:
-    """Seconds, processor seconds and peak megabytes, in a process of its own."""
+    """Lines a second and a processor second, peak megabytes; in its own process."""
     context = multiprocessing.get_context("spawn")
     results = context.SimpleQueue()
     child = context.Process(target=_child, args=(contender, data, model, results))
@@ -110,21 +122,46 @@ def measured(contender, data: DataConfig, model: Path) -> tuple[float, float, fl
     return results.get()
 
 
-def write_text(folder: Path, pairs: int = 100_000) -> str:
-    """Made-up text whose words are as frequent as those of a language; its prefix."""
-    rng = np.random.default_rng(0)
-    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
-    words = ["".join(rng.choice(letters, n)) for n in rng.integers(2, 11, 50_000)]
-    for language in ("en", "de"):
-        with open(folder / f"text.{language}", "w", encoding="utf-8") as f:
-            for length in rng.integers(3, 31, pairs):
-                ranks = (len(words) ** rng.random(length)).astype(int) - 1  # Zipf's law
-                f.write(" ".join(words[rank] for rank in ranks) + ".\n")
-    return str(folder / "text")
+def compared(part: str, data: DataConfig, model: Path, rounds: int) -> list[dict]:
+    """Measures ours and the floor in turn, prints medians and returns them as rows."""
+    found = {contender: [] for contender in PARTS[part]}
+    for _ in range(rounds):
+        for contender in found:
+            found[contender].append(measured(contender, data, model))
+    ours, floor = (
+        [statistics.median(column) for column in zip(*rounds_of_one, strict=True)]
+        for rounds_of_one in found.values()
+    )
+    for name, (speed, processor, peak) in (("ours", ours), ("alone", floor)):
+        print(
+            f"{part:9} {name:5} {speed:9,.0f} lines/s {processor:9,.0f} lines a "
+            f"processor second {peak:6,.0f} MB"
+        )
+    print(
+        f"{part:9} ours / SentencePiece alone: lines/s {ours[0] / floor[0]:.2f}, "
+        f"lines a processor second {ours[1] / floor[1]:.2f}"
+    )
+    rows = []
+    for what, mine, alone in zip(
+        ("lines/s", "lines a processor second", "peak MB"), ours, floor, strict=True
+    ):
+        ratio = mine / alone
+        rows.append(
+            {
+                "work": f"{part}, {what}",
+                "ours": mine,
+                "peer": alone,
+                "peer_name": "SentencePiece alone",
+                "ratio": ratio,
+                "floor_share": None if what == "peak MB" else ratio,
+            }
+        )
+    return rows
 
 
 def define_flags():
     flags.DEFINE_string("data", None, "PREFIX of PREFIX.en and PREFIX.de.")
+    flags.DEFINE_integer("pairs", 100_000, "Pairs of made-up text.", lower_bound=1)
     flags.DEFINE_string("json", None, "Also writes the numbers to this file.")
     flags.DEFINE_integer("vocab_size", 16_000, "Pieces.", lower_bound=300)
     flags.DEFINE_integer("rounds", 3, "Rounds; medians are printed.", lower_bound=1)
@@ -133,37 +170,14 @@ def define_flags():
 def main(_):
     given = flags.FLAGS
     with tempfile.TemporaryDirectory() as folder:
-        prefix = given.data or write_text(Path(folder))
+        prefix = given.data or wmt.write_text(Path(folder), given.pairs)
         data = DataConfig(train=str(prefix), vocab_size=given.vocab_size)
         model = Path(folder) / "tokenizer.model"
-        table = {"lines": len(_lines(data)), "cores": os.cpu_count()}
-        for part, contenders in PARTS.items():
-            found = {contender: [] for contender in contenders}
-            for _ in range(given.rounds):
-                for contender in contenders:
-                    found[contender].append(measured(contender, data, model))
-            ours, floor = (
-                [statistics.median(column) for column in zip(*rounds, strict=True)]
-                for rounds in found.values()
-            )
-            names = ("seconds", "processor_seconds", "peak_megabytes")
-            table[part] = {
-                "ours": dict(zip(names, ours, strict=True)),
-                "sentencepiece_alone": dict(zip(names, floor, strict=True)),
-                "time_over_floor": ours[0] / floor[0],
-                "processor_time_over_floor": ours[1] / floor[1],
-            }
-            for name, (seconds, processor, peak) in (("ours", ours), ("alone", floor)):
-                print(
-                    f"{part:9} {name:5} {table['lines'] / seconds:9,.0f} lines/s "
-                    f"{processor:6.1f} s of cores {peak:6,.0f} MB"
-                )
-            print(
-                f"{part:9} ours / SentencePiece alone: time {ours[0] / floor[0]:.2f}, "
-                f"processor time {ours[1] / floor[1]:.2f}"
-            )
+        rows = []
+        for part in PARTS:
+            rows += compared(part, data, model, given.rounds)
     if given.json:
-        Path(given.json).write_text(json.dumps(table, indent=2) + "\n")
+        Path(given.json).write_text(json.dumps(rows, indent=2) + "\n")
 
 
 if __name__ == "__main__":

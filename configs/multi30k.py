@@ -22,7 +22,7 @@ def get_config(recipe="hour"):
         config.train.minutes = 60.0
     elif recipe == "published":
         config.model.update(norm="post", dropout=0.3)
-        config.data.update(vocab_size=10_000, batch_tokens=8_192)
+        config.data.update(vocab_size=10_000, batch_tokens=8_192, row_length=128)
         config.train.update(steps=8_000, warmup=2_000, peak_learning_rate=0.005)
     else:
         raise ValueError(f"{recipe!r}; want 'hour' or 'published'")

@@ -19,6 +19,7 @@ import numpy as np
 from t2t_jax.data.buckets import bucket_lengths, plan_bucketed
 from t2t_jax.data.packing import plan_packed, row_lengths
 from t2t_jax.data.shapes import Shape, rows_within
+from t2t_jax.data.sorting import stable_order
 from t2t_jax.errors import UserError
 
 
@@ -48,7 +49,7 @@ class Ragged:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where the pairs of one batch stand; arrays are [pairs in this batch].
+    """Where the pairs of one batch stand; arrays are int32 [pairs in this batch].
 
     Pair `pair_p` stands in row `row_p`, from token `source_start_p` of the source row
     and `target_start_p` of the target row, as segment `segment_p` (from 1 in each
@@ -74,8 +75,8 @@ class Plan:
     """Every batch of one epoch: `plan[i]` is the Layout of batch i, in O(1).
 
     shapes: the static shapes; batch i has `shapes[shape_b[i]]`.
-    arrays: those of Layout, of all pairs, int32; batch i has the pairs from
-        `offset_b[i]` to `offset_b[i + 1]`.
+    arrays: those of Layout, of all pairs, as narrow integers as will do; batch i has
+        the pairs from `offset_b[i]` to `offset_b[i + 1]`.
     real_source, real_target: tokens of the sentences. computed_source,
         computed_target: tokens of the batches, padding included.
     """
@@ -97,7 +98,8 @@ class Plan:
     def __getitem__(self, i: int) -> Layout:
         i = _index(i, len(self), "batch")
         part = slice(self.offset_b[i], self.offset_b[i + 1])
-        return Layout(self.shape(i), *(array_p[part] for array_p in self.arrays))
+        arrays = (array_p[part].astype(np.int32) for array_p in self.arrays)
+        return Layout(self.shape(i), *arrays)
 
     @property
     def computed_source(self) -> int:
@@ -178,7 +180,7 @@ def plan_epoch(
         shapes,
         shape_b.astype(np.int32),
         offset_b.astype(np.int64),
-        tuple(array_p.astype(np.int32, copy=False) for array_p in arrays),
+        tuple(map(_narrow, arrays)),
         int(source_p.sum(dtype=np.int64)),
         int(target_p.sum(dtype=np.int64)),
     )
@@ -346,7 +348,7 @@ class _Permutations:
         self.bits = np.random.Philox(np.random.SeedSequence(entropy))
 
     def __call__(self, n: int) -> np.ndarray:
-        return np.argsort(self.bits.random_raw(n), kind="stable")
+        return stable_order(self.bits.random_raw(n))
 
 
 def _checked(source_lengths, target_lengths) -> tuple[np.ndarray, np.ndarray]:
@@ -369,6 +371,12 @@ def _checked(source_lengths, target_lengths) -> tuple[np.ndarray, np.ndarray]:
                 f"{length_p[pair]} for pair {pair}"
             )
     return sides[0].astype(np.int32, copy=False), sides[1].astype(np.int32, copy=False)
+
+
+def _narrow(array_p: np.ndarray) -> np.ndarray:
+    """The same integers, >= 0, in 16 bits where they fit, or else in 32."""
+    narrow = np.uint16 if array_p.max(initial=0) < 1 << 16 else np.int32
+    return array_p.astype(narrow, copy=False)
 
 
 def _index(i: int, n: int, what: str) -> int:

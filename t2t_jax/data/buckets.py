@@ -37,7 +37,7 @@ def plan_bucketed(shapes, pair_p, source_p, target_p, permutation):
     row_p = np.arange(len(pair_p)) - np.repeat(offset_b[:-1], pairs_b[order_b])
     pair_p = pair_p[row_p + np.repeat(first_b[order_b], pairs_b[order_b])]
     # One number seen as an array of them: no memory.
-    zero_p, one_p = (np.broadcast_to(np.int32(n), pair_p.shape) for n in (0, 1))
+    zero_p, one_p = (np.broadcast_to(np.uint16(n), pair_p.shape) for n in (0, 1))
     arrays = (pair_p, row_p, zero_p, zero_p, one_p)
     return shape_b[order_b], offset_b, arrays
 

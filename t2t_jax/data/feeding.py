@@ -1,7 +1,8 @@
 """Plan and token arrays -> batches, for as many epochs as are wanted.
 
 Two feeders give the same bytes: one through tf.data, one in NumPy for machines without
-TensorFlow. Both fill batches ahead of time, in threads of their own.
+TensorFlow. Both fill batches ahead of time, in threads of their own, and do not stop
+where an epoch ends: the next one is planned in time.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +25,7 @@ from t2t_jax.errors import UserError
 AHEAD = 8  # batches filled ahead of time
 
 HostBatch = dict[str, np.ndarray]
+Make = Callable[[Layout], HostBatch]
 
 
 class Position(NamedTuple):
@@ -33,6 +36,7 @@ class Position(NamedTuple):
 
 
 START = Position()
+Placed = tuple[Position, Layout]  # the position after a batch, and the batch
 
 
 def plan_for(
@@ -71,17 +75,31 @@ def feed(
       `data/batching.py` describes them.
     """
     batches = FEEDERS[feeder_name(config)]
+
+    def make(layout):
+        return fill(share(layout), pairs.source, pairs.target)
+
+    with ThreadPoolExecutor(1, "planner") as planner:
+        layouts = _layouts(planner, lambda e: plan_for(pairs, config, seed, e), start)
+        with contextlib.closing(batches(make, layouts)) as filled:
+            yield from filled
+
+
+def _layouts(
+    planner: ThreadPoolExecutor, plan_of: Callable[[int], Plan], start: Position
+) -> Iterator[Placed]:
+    """Endless layouts; while half an epoch is left to feed, the next one is planned."""
+    number, coming = start.batch, planner.submit(plan_of, start.epoch)
     for epoch in itertools.count(start.epoch):
-        plan = plan_for(pairs, config, seed, epoch)
-        first = start.batch if epoch == start.epoch else 0
-        numbers = range(first, len(plan))
-
-        def make(number, plan=plan):
-            return fill(share(plan[number]), pairs.source, pairs.target)
-
-        for number, batch in zip(numbers, batches(make, numbers), strict=True):
+        plan, coming = coming.result(), None
+        while number < len(plan):
+            if coming is None and 2 * (number + 1) >= len(plan):
+                coming = planner.submit(plan_of, epoch + 1)
             last = number + 1 == len(plan)
-            yield Position(epoch + 1, 0) if last else Position(epoch, number + 1), batch
+            after = Position(epoch + 1, 0) if last else Position(epoch, number + 1)
+            yield after, plan[number]
+            number += 1
+        number, coming = 0, coming or planner.submit(plan_of, epoch + 1)
 
 
 def feeder_name(config: DataConfig) -> str:
@@ -98,9 +116,9 @@ def feeder_name(config: DataConfig) -> str:
 
 
 def numpy_batches(
-    make: Callable[[int], HostBatch], numbers: range
-) -> Iterator[HostBatch]:
-    """`make(number)` for each number, in order, filled ahead by a thread."""
+    make: Make, layouts: Iterator[Placed]
+) -> Iterator[tuple[Position, HostBatch]]:
+    """The batch of each layout, in order, filled ahead by a thread."""
     filled: queue.Queue = queue.Queue(AHEAD)
     stop = threading.Event()
 
@@ -112,8 +130,8 @@ def numpy_batches(
 
     def work():
         try:
-            for number in numbers:
-                put((make(number), None))
+            for position, layout in layouts:
+                put(((position, make(layout)), None))
                 if stop.is_set():
                     break
         except BaseException as e:  # raised again where the batches are used
@@ -122,7 +140,7 @@ def numpy_batches(
     thread = threading.Thread(target=work, name="feeder", daemon=True)
     thread.start()
     try:
-        for _ in numbers:
+        while True:
             batch, error = filled.get()
             if error is not None:
                 raise error
@@ -133,30 +151,50 @@ def numpy_batches(
 
 
 def tfdata_batches(
-    make: Callable[[int], HostBatch], numbers: range
-) -> Iterator[HostBatch]:
+    make: Make, layouts: Iterator[Placed]
+) -> Iterator[tuple[Position, HostBatch]]:
     """The same through tf.data.
 
     The arrays are reached through a NumPy callback: as constants of the graph they
-    would be copied into memory whole.
+    would be copied into memory whole. It may be asked for several batches at once and
+    in any order, so what is drawn from `layouts` for others waits for them.
     """
     tf = import_tensorflow()
-    names = []
+    lock = threading.Lock()
+    positions: queue.SimpleQueue[Position] = queue.SimpleQueue()
+    names, waiting, drawn, errors = [], {}, itertools.count(), []
+
+    def layout_of(number: int) -> Layout:
+        with lock:
+            while number not in waiting:
+                position, layout = next(layouts)
+                positions.put(position)
+                waiting[next(drawn)] = layout
+            return waiting.pop(number)
 
     def call(number):
-        batch = make(int(number))
+        try:
+            batch = make(layout_of(int(number)))
+        except Exception as e:
+            errors.append(e)
+            raise
         names[:] = batch
         return list(batch.values())
 
     def load(number):
         return tf.numpy_function(call, [number], [tf.int32] * 6, stateful=False)
 
-    dataset = tf.data.Dataset.range(numbers.start, numbers.stop)
+    dataset = tf.data.Dataset.range(np.iinfo(np.int64).max)
     dataset = dataset.map(load, num_parallel_calls=2, deterministic=True).prefetch(
         AHEAD
     )
-    for arrays in dataset.as_numpy_iterator():
-        yield dict(zip(names, arrays, strict=True))
+    try:
+        for arrays in dataset.as_numpy_iterator():
+            yield positions.get(), dict(zip(names, arrays, strict=True))
+    except tf.errors.OpError:
+        if errors:
+            raise errors[0] from None  # not as TensorFlow tells it
+        raise
 
 
 FEEDERS = {"tfdata": tfdata_batches, "numpy": numpy_batches}

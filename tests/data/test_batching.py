@@ -547,6 +547,31 @@ def test_pairs_that_share_no_row_get_one_each():
     assert all((layout.segment_p == 1).all() for layout in plan)
 
 
+def test_packing_equals_its_slow_twin(monkeypatch):
+    monkeypatch.setattr(packing, "WINDOW", 100)
+    monkeypatch.setattr(packing, "OPEN_ROWS", 80)  # two windows side by side
+    source, target = lognormal(300, longest=60)
+    shape = Shape(8, 64, 72)
+    row_p, rows = packing._pack(source, target, shape)
+    wanted_p, taken = np.empty(300, int), 0
+    for window in range(3):  # pairs are dealt to three windows
+        free = []  # [source, target] tokens left in each row
+        largest = sorted(
+            range(window, 300, 3), key=lambda p: -(source[p] * 72 + target[p] * 64)
+        )
+        for p in largest:
+            left = [(s - source[p], t - target[p]) for s, t in free]
+            fits = [row for row, both in enumerate(left) if min(both) >= 0]
+            if not fits:
+                fits, free = [len(free)], [*free, (64, 72)]
+                left.append((64 - source[p], 72 - target[p]))
+            row = min(fits, key=lambda row: max(left[row]))
+            free[row], wanted_p[p] = left[row], taken + row
+        taken += len(free)
+    np.testing.assert_array_equal(row_p, wanted_p)
+    assert rows == taken
+
+
 def test_a_row_longer_than_sixteen_bits_is_packed():
     lengths = np.array([40_000, 30_000, 9_000, 1_000])
     plan = plan_epoch(

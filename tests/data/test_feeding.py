@@ -5,6 +5,7 @@ import dataclasses
 import importlib.util
 import itertools
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -107,8 +108,30 @@ def test_an_error_while_filling_reaches_the_user(pairs, feeder, monkeypatch):
         raise OSError("the disk is gone")
 
     monkeypatch.setattr(feeding, "fill", broken)
-    with pytest.raises(Exception, match="the disk is gone"):
+    with pytest.raises(OSError, match="the disk is gone"):
         take(1, feed(pairs, config(feeder), seed=0))
+
+
+def test_the_next_epoch_is_planned_when_half_of_one_is_left(pairs):
+    planned = []
+
+    def plan_of(epoch):
+        planned.append(epoch)
+        return feeding.plan_for(pairs, config(), 1, epoch)
+
+    with ThreadPoolExecutor(1) as planner:
+        layouts = feeding._layouts(planner, plan_of, Position(0, 0))
+        half = len(feeding.plan_for(pairs, config(), 1, 0)) // 2
+        for number in range(half):
+            next(layouts)
+            planner.submit(int).result()  # what was asked for before has been done
+            assert planned == ([0] if number + 1 < half else [0, 1])
+
+
+@pytest.mark.parametrize("feeder", FEEDERS)
+def test_a_position_past_the_end_is_the_next_epoch(pairs, feeder):
+    past = take(3, feed(pairs, config(feeder), 1, Position(0, 10_000)))
+    assert_same(past, take(3, feed(pairs, config(feeder), 1, Position(1, 0))))
 
 
 def test_a_feeder_that_is_left_early_ends_its_thread(pairs):

@@ -1,0 +1,255 @@
+"""How fast batches are fed and how full they are, against padded length buckets.
+
+    python -m benchmarks.input_pipeline
+    python -m benchmarks.input_pipeline --wmt=1000000
+    python -m benchmarks.input_pipeline --config=configs/multi30k.py \\
+        --config.data.train=PREFIX --json=PATH
+
+Without --config.data.train, or with --wmt, the lengths are made up, as those of 4.5M
+pairs of WMT 2014 English-German (`benchmarks/wmt.py`), and the tokens random.
+
+The peer is the usual recipe in NumPy: pairs in random order, ten length buckets whose
+bounds grow by a constant factor, and a batch for as many pairs of a bucket as the
+budget has room for at its bound, padded to it on both sides. The floor is to copy the
+arrays of a batch that is there. Rates are in real tokens of both sides, planning not
+included; rounds alternate, and medians are printed.
+"""
+
+import dataclasses
+import importlib.util
+import itertools
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from absl import flags
+from ml_collections import config_flags
+
+from benchmarks import wmt
+from t2t_jax import command
+from t2t_jax.config import Config, DataConfig, from_config_dict
+from t2t_jax.data import feeding, prepare
+from t2t_jax.data.batching import Ragged
+from t2t_jax.data.corpus import open_corpora
+from t2t_jax.data.feeding import HostBatch, feed, plan_for
+from t2t_jax.data.prepare import Pairs
+
+PEER = "length buckets, padded (NumPy)"
+BUCKETS = 10
+SHORTEST = 8  # tokens, the bound of the first bucket
+
+
+class Padded:
+    """The peer: batches of one pair to a row, padded to the bound of their bucket.
+
+    pairs: what is batched. batch_tokens: the budget of a side.
+    """
+
+    def __init__(self, pairs: Pairs, batch_tokens: int, seed: int = 0):
+        self.pairs, self.rng = pairs, np.random.default_rng(seed)
+        longer_p = np.maximum(pairs.source.lengths, pairs.target.lengths)
+        growing = np.geomspace(SHORTEST, max(SHORTEST, longer_p.max()), BUCKETS)
+        self.bounds = np.unique(np.rint(growing).astype(int))
+        self.rows = np.maximum(batch_tokens // self.bounds, 1)
+        self.bucket_p = np.searchsorted(self.bounds, longer_p)
+
+    def plan(self) -> list[tuple[int, np.ndarray]]:
+        """The (bucket, pairs) of every batch of an epoch."""
+        pair_p = self.rng.permutation(len(self.bucket_p))
+        batches = []
+        for bucket, rows in enumerate(self.rows):
+            mine_p = pair_p[self.bucket_p[pair_p] == bucket]
+            cuts = range(rows, len(mine_p), rows)
+            batches += [(bucket, part) for part in np.split(mine_p, cuts) if len(part)]
+        return [batches[i] for i in self.rng.permutation(len(batches))]
+
+    def efficiency(self, batches) -> float:
+        """Real tokens / computed tokens, both sides together."""
+        real = self.pairs.source.offsets[-1] + self.pairs.target.offsets[-1]
+        each = self.rows * self.bounds
+        return real / sum(2 * int(each[bucket]) for bucket, _ in batches)
+
+    def feed(self) -> Iterator[HostBatch]:
+        for bucket, pair_p in itertools.cycle(self.plan()):
+            batch = {}
+            for side in ("source", "target"):
+                ragged = getattr(self.pairs, side)
+                tokens = np.zeros((self.rows[bucket], self.bounds[bucket]), np.int32)
+                for row, pair in enumerate(pair_p):
+                    sentence = ragged[pair]
+                    tokens[row, : len(sentence)] = sentence
+                batch[side] = tokens
+            yield batch
+
+
+def copied(batch: HostBatch) -> Iterator[HostBatch]:
+    """The floor: the same batch again and again, copied."""
+    while True:
+        yield {name: array.copy() for name, array in batch.items()}
+
+
+def rate(stream: Iterator[HostBatch], batches: int) -> float:
+    """Real tokens of both sides a second, over some batches.
+
+    What was filled ahead while nobody asked is used up before the clock starts.
+    """
+    for _ in range(2 * feeding.AHEAD):
+        next(stream)
+    real, started = 0, time.perf_counter()
+    for batch in itertools.islice(stream, batches):
+        real += sum(np.count_nonzero(batch[side]) for side in ("source", "target"))
+    seconds = time.perf_counter() - started
+    stream.close()
+    return real / seconds
+
+
+def made_up(pairs: int, pieces: int) -> Pairs:
+    """Random tokens in the lengths of WMT."""
+    rng = np.random.default_rng(0)
+    sides = []
+    for length_p in wmt.lengths(pairs):
+        offsets = np.append(0, np.cumsum(length_p, dtype=np.int64))
+        tokens = rng.integers(3, min(pieces, 1 << 16), offsets[-1], np.uint16)
+        sides.append(Ragged(tokens, offsets))
+    return Pairs(*sides, {})
+
+
+def prepared(config: DataConfig) -> Pairs:
+    training = open_corpora(
+        config.train, config.source, config.target, config.dir, weights=True
+    )
+    return prepare.training_pairs(training, prepare.tokenizer(training, config), config)
+
+
+def timed(make: Callable, rounds: int) -> tuple[float, object]:
+    """Median seconds of some calls, and what the last one returned."""
+    seconds = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        made = make()
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds), made
+
+
+def streams(pairs: Pairs, config: Config, padded: Padded) -> dict[str, Callable]:
+    """What is measured: name -> a function that starts a stream of batches."""
+    seed = config.train.seed
+
+    def fed(feeder):
+        data = dataclasses.replace(config.data, feeder=feeder)
+        return (batch for _, batch in feed(pairs, data, seed))
+
+    found = {"numpy": lambda: fed("numpy")}
+    if importlib.util.find_spec("tensorflow"):
+        found["tfdata"] = lambda: fed("tfdata")
+    one = next(fed("numpy"))
+    return {**found, "peer": padded.feed, "floor": lambda: copied(one)}
+
+
+def row(work, ours, peer, floor_share=None) -> dict:
+    return {
+        "work": work,
+        "ours": ours,
+        "peer": peer,
+        "peer_name": PEER,
+        "ratio": ours / peer,
+        "floor_share": floor_share,
+    }
+
+
+def measure(
+    name: str, pairs: Pairs, config: Config, rounds: int, batches: int
+) -> list[dict]:
+    """Measures everything, prints it, and returns it as rows."""
+    padded = Padded(pairs, config.data.batch_tokens)
+    seconds, plan = timed(
+        lambda: plan_for(pairs, config.data, config.train.seed, 0), rounds
+    )
+    peer_seconds, peer_plan = timed(padded.plan, rounds)
+    peer_efficiency = padded.efficiency(peer_plan)
+    del peer_plan
+    found = {}
+    for _ in range(rounds):
+        for feeder, start in streams(pairs, config, padded).items():
+            found.setdefault(feeder, []).append(rate(start(), batches))
+    rates = {feeder: statistics.median(some) for feeder, some in found.items()}
+    shapes = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in plan.shapes)
+    bounds = ", ".join(map(str, padded.bounds))
+    real = plan.real_source + plan.real_target
+    print(f"text        {name}: {len(pairs):,} pairs, {real:,} real tokens")
+    print(f"ours        {len(plan):,} batches of {shapes}; {plan.efficiency:.4f} real")
+    print(f"peer        ten buckets up to {bounds}; {peer_efficiency:.4f} real")
+    print(
+        f"plan        {seconds:.2f} s of {sum(a.nbytes for a in plan.arrays):,} bytes"
+    )
+    print(f"peer plan   {peer_seconds:.2f} s")
+    for feeder, tokens in rates.items():
+        print(
+            f"{feeder:11} {tokens:13,.0f} real tokens/s   "
+            f"{tokens / rates['peer']:6.2f} x peer   {tokens / rates['floor']:.3f} of "
+            f"the floor   {tokens / flags.FLAGS.appetite:8,.0f} x the step's appetite"
+        )
+    rows = [
+        row(f"{name}, real tokens/s, {f}", r, rates["peer"], r / rates["floor"])
+        for f, r in rates.items()
+        if f in feeding.FEEDERS
+    ]
+    return [
+        *rows,
+        row(
+            f"{name}, real/computed tokens",
+            plan.efficiency,
+            peer_efficiency,
+            plan.efficiency,
+        ),
+        row(f"{name}, seconds to plan an epoch", seconds, peer_seconds),
+    ]
+
+
+class _Pairs(flags.IntegerParser):
+    """A number of pairs; the flag without a value means those of WMT 2014."""
+
+    def parse(self, argument):
+        return wmt.PAIRS if argument in (True, "true") else super().parse(argument)
+
+
+def define_flags():
+    config_flags.DEFINE_config_file("config", None, "A file of configs/.")
+    flags.DEFINE_flag(
+        flags.Flag(
+            _Pairs(lower_bound=1),
+            flags.ArgumentSerializer(),
+            "wmt",
+            None,
+            "Pairs of made-up lengths; 4,500,000 without a number.",
+            boolean=True,
+        )
+    )
+    flags.DEFINE_integer("batches", 300, "Batches a round.", lower_bound=1)
+    flags.DEFINE_integer("rounds", 3, "Rounds; medians are printed.", lower_bound=1)
+    flags.DEFINE_float(
+        "appetite", 20_000, "Real tokens/s, both sides, that a step trains."
+    )
+    flags.DEFINE_string("json", None, "Also writes the numbers to this file.")
+
+
+def main(_):
+    given = flags.FLAGS
+    config = from_config_dict(given.config)
+    text = "--config.data.train" in " ".join(sys.argv)
+    if given.wmt or not text:
+        pairs = made_up(given.wmt or wmt.PAIRS, config.data.vocab_size)
+        name = "simulated WMT"
+    else:
+        pairs, name = prepared(config.data), config.data.train
+    rows = measure(name, pairs, config, given.rounds, given.batches)
+    if given.json:
+        Path(given.json).write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags, config="configs/base.py")
