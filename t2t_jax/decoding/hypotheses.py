@@ -16,6 +16,9 @@ from jax import Array
 # (cache, token_bn int32, position int32 scalar) -> (logits_bnv, cache)
 Step = Callable[[Any, Array, Array], tuple[Array, Any]]
 
+# (cache, parent_bn) -> the cache, the hypotheses of rows parent_bn in rows 0, 1, ...
+Move = Callable[[Any, Array], Any]
+
 
 class Hypotheses(NamedTuple):
     """The best hypotheses of every sentence, best first, ended before unended.
@@ -71,13 +74,40 @@ def extensions(logits_bnv: Array, log_prob_bn: Array, banned: tuple[int, ...]):
     return jnp.where(allowed_bnv, log_prob_bn[:, :, None] + next_bnv, -jnp.inf)
 
 
+def top_k(x_bv: Array, k: int, group: int = 128) -> tuple[Array, Array]:
+    """`jax.lax.top_k`: of equal values the lower indices.
+
+    In two stages where that saves time. A value among the best k is in one of the k
+    groups of the highest maxima, as each of k others would hold a better one; a maximum
+    of neighbours is quick to find, and sorting then is of few.
+    """
+    batch, size = x_bv.shape
+    groups = size // group
+    if groups <= 4 * k:
+        return jax.lax.top_k(x_bv, k)
+    x_bgw = x_bv[:, : groups * group].reshape(batch, groups, group)
+    _, best_bk = jax.lax.top_k(x_bgw.max(2), k)
+    best_bk = jnp.sort(best_bk, axis=1)  # so that the order is still that of indices
+    first_bk = best_bk * group
+    index_bm = (first_bk[:, :, None] + jnp.arange(group)).reshape(batch, -1)
+    rest = jnp.broadcast_to(jnp.arange(groups * group, size), (batch, size % group))
+    index_bm = jnp.concatenate([index_bm, rest], axis=1)
+    best_bk, at_bk = jax.lax.top_k(rows_of(x_bv, index_bm), k)
+    return best_bk, rows_of(index_bm, at_bk)
+
+
 def rows_of(leaf: Array, index_bn: Array) -> Array:
     """Rows `index_bn` of axis 1, each sentence its own."""
     index = index_bn.reshape(index_bn.shape + (1,) * (leaf.ndim - 2))
     return jnp.take_along_axis(leaf, index, axis=1, mode="promise_in_bounds")
 
 
-def check_arguments(cache, limit_b, max_length, beam, alpha, penalty, bos, eos, pad):
+def rows_moved(cache: Any, parent_bn: Array) -> Any:
+    """A cache whose leaves are [batch, beam, ...], after hypotheses changed rows."""
+    return jax.tree.map(lambda leaf: rows_of(leaf, parent_bn), cache)
+
+
+def check_arguments(limit_b, max_length, beam, alpha, penalty, bos, eos, pad):
     """Raises ValueError for what no search takes."""
     if max_length < 1:
         raise ValueError(f"max_length is {max_length}; it must be at least 1 token.")
@@ -102,11 +132,15 @@ def check_arguments(cache, limit_b, max_length, beam, alpha, penalty, bos, eos, 
             f"limit_b has shape {limit_b.shape}; it must be [batch], one limit in "
             "tokens a sentence."
         )
+
+
+def check_cache(cache, batch: int, beam: int):
+    """Raises ValueError for a cache that `rows_moved` cannot move."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(cache):
-        if jnp.shape(leaf)[:2] != (limit_b.shape[0], beam):
+        if jnp.shape(leaf)[:2] != (batch, beam):
             raise ValueError(
                 f"cache{jax.tree_util.keystr(path)} has shape {jnp.shape(leaf)}; every "
-                f"leaf must begin with [batch, beam] = [{limit_b.shape[0]}, {beam}]. "
+                f"leaf must begin with [batch, beam] = [{batch}, {beam}]. "
                 "What does not differ between hypotheses belongs in step's closure."
             )
 

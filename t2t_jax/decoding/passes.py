@@ -25,6 +25,7 @@ from t2t_jax.decoding import sampling, search
 from t2t_jax.decoding.hypotheses import Hypotheses, Step
 from t2t_jax.decoding.rules import Rules
 from t2t_jax.model.attention import Seen
+from t2t_jax.model.transformer import Cache
 
 _SPECIAL = ("bos", "eos", "pad")
 _SCORES = ("alpha", "penalty")
@@ -121,7 +122,7 @@ def search_advanced(
     """`search.advance`, and what it has come to."""
     step = _step(definitions, parameters, state.memories)
     after = search.advance(
-        step, state.search, position, until, rules, there_b, **options
+        step, state.search, position, until, rules, there_b, move=_moved, **options
     )
     scores = {name: options[name] for name in (*_SCORES, "eos")}
     found = search.result(after, rules, **scores)
@@ -189,13 +190,7 @@ def sample_advanced(
 @_compiled("room", common=0)
 def grown(state: State, *, room: int) -> State:
     """The same search with caches for `room` positions, at least as many as before."""
-
-    def pad(leaf: Array) -> Array:
-        more = [(0, 0)] * leaf.ndim
-        more[2] = (0, room - leaf.shape[2])
-        return jnp.pad(leaf, more)
-
-    cache = jax.tree.map(pad, state.search.cache)
+    cache = [model.grown(room) for model in state.search.cache]
     return State(state.memories, state.search._replace(cache=cache))
 
 
@@ -262,3 +257,7 @@ def _step(definitions, parameters, memories) -> Step:
         return combined(list(logits)), list(caches)
 
     return step
+
+
+def _moved(caches: list[Cache], parent_bn: Array) -> list[Cache]:
+    return [cache.moved(parent_bn) for cache in caches]

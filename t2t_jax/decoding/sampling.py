@@ -15,6 +15,7 @@ from t2t_jax.decoding.hypotheses import (
     Hypotheses,
     Step,
     check_arguments,
+    check_cache,
     check_logits,
     extensions,
     inverse_penalties,
@@ -76,7 +77,8 @@ def sample(
             f"[{limit_b.size}, ...], one key of `jax.random.key` for each."
         )
     rows = key_bn.shape[1]
-    check_arguments(cache, limit_b, max_length, rows, alpha, penalty, bos, eos, pad)
+    check_arguments(limit_b, max_length, rows, alpha, penalty, bos, eos, pad)
+    check_cache(cache, len(limit_b), rows)
     check_sampling(temperature, top_k, top_p)
     rules = jax.tree.map(jnp.asarray, rules)
     special = {"bos": bos, "pad": pad}

@@ -43,12 +43,16 @@ from jax import Array
 
 from t2t_jax.decoding.hypotheses import (
     Hypotheses,
+    Move,
     Step,
     check_arguments,
+    check_cache,
     check_logits,
     extensions,
     inverse_penalties,
+    rows_moved,
     rows_of,
+    top_k,
 )
 from t2t_jax.decoding.rules import Rules, advanced, allowed, missing, start_states
 
@@ -126,6 +130,7 @@ def beam_search(
     penalty: str = "gnmt",
     stop: str = "best",
     rules: Rules | None = None,
+    move: Move = rows_moved,
     bos: int,
     eos: int,
     pad: int,
@@ -136,11 +141,11 @@ def beam_search(
       step: `step(cache, token_bn, position) -> (logits_bnv, cache)`, one decoder step
         for every alive hypothesis. `position` is a scalar int32; at 0 the input is BOS.
         Logits may be of any float type; their log-softmax is taken in float32.
-      cache: a pytree whose leaves all have leading axes [batch, beam]; rows of axis 1
-        move with their hypotheses. What is the same for all hypotheses of a sentence
-        (the encoder's output) belongs in `step`'s closure, not here. Rows that hold no
-        hypothesis, and sentences that have stopped, still pass through `step`; what it
-        gives for them is ignored.
+      cache: a pytree whose leaves all have leading axes [batch, beam] (or what `move`
+        takes). What is the same for all hypotheses of a sentence (the encoder's output)
+        belongs in `step`'s closure, not here. Rows that hold no hypothesis, and
+        sentences that have stopped, still pass through `step`; what it gives for them
+        is ignored.
       limit_b: int32 [batch], the longest output of each sentence in tokens, EOS
         included. Values outside 1..max_length are clipped to it.
       max_length: the width of the token arrays, static.
@@ -151,6 +156,7 @@ def beam_search(
       stop: static; `best` searches on while a better hypothesis could be found, `first`
         ends with the `nbest` first ended ones.
       rules: what outputs must begin with, hold and not hold; None for none.
+      move: `move(cache, parent_bn) -> cache`, after hypotheses have changed rows.
       bos: token id of the first input; never generated.
       eos: token id that ends a hypothesis.
       pad: token id that fills the result after the end; never generated.
@@ -164,7 +170,9 @@ def beam_search(
         or the logits do not fit.
     """
     limit_b = jnp.asarray(limit_b, jnp.int32)
-    check_arguments(cache, limit_b, max_length, beam, alpha, penalty, bos, eos, pad)
+    check_arguments(limit_b, max_length, beam, alpha, penalty, bos, eos, pad)
+    if move is rows_moved:
+        check_cache(cache, len(limit_b), beam)
     if not 1 <= nbest <= beam:
         raise ValueError(
             f"nbest is {nbest} and beam is {beam}; nbest must be between 1 and beam: "
@@ -177,7 +185,7 @@ def beam_search(
     state = start(cache, limit_b, rules, **sizes, bos=bos, pad=pad)
     scores = {"alpha": alpha, "penalty": penalty}
     options = {**scores, "stop": stop, "bos": bos, "eos": eos, "pad": pad}
-    state = advance(step, state, 0, max_length, rules, **options)
+    state = advance(step, state, 0, max_length, rules, move=move, **options)
     return result(state, rules, **scores, eos=eos)
 
 
@@ -224,6 +232,7 @@ def advance(
     rules: Rules | None = None,
     there_b: Array | None = None,
     *,
+    move: Move = rows_moved,
     alpha: float,
     penalty: str,
     stop: str,
@@ -234,8 +243,8 @@ def advance(
     """Searches on from `position` to `until`, or until all sentences have stopped.
 
     Args:
-      step, rules, alpha, penalty, stop, bos, eos, pad: as for `beam_search`; leaves of
-        `state.cache` have to have room for `until` positions.
+      step, rules, move, alpha, penalty, stop, bos, eos, pad: as for `beam_search`;
+        `state.cache` has to have room for `until` positions.
       position, until: int32; of all sentences of the state.
       there_b: bool; False for a row without a sentence, which nobody waits for.
     """
@@ -262,7 +271,7 @@ def advance(
             choose = partial(_spread, rules=rules, state_bnc=before.state_bnc)
         parent_bn, token_bn, log_prob_bn = choose(next_bnv)
         if beam > 1:  # The only row of a beam of 1 is its own parent.
-            cache = jax.tree.map(lambda leaf: rows_of(leaf, parent_bn), cache)
+            cache = move(cache, parent_bn)
         tokens_bnt = rows_of(before.tokens_bnt, parent_bn)
         tokens_bnt = tokens_bnt.at[:, :, position].set(token_bn)
         state_bnc = rows_of(before.state_bnc, parent_bn)
@@ -316,8 +325,7 @@ def _best(next_bnv: Array) -> tuple[Array, Array, Array]:
     Best first. Where fewer than [beam] extensions exist, log_prob is -inf.
     """
     batch, beam, vocabulary = next_bnv.shape
-    # top_k prefers the lower index among equals: the earlier row, then the lower id.
-    log_prob_bn, place_bn = jax.lax.top_k(next_bnv.reshape(batch, -1), beam)
+    log_prob_bn, place_bn = top_k(next_bnv.reshape(batch, -1), beam)
     return place_bn // vocabulary, place_bn % vocabulary, log_prob_bn
 
 

@@ -40,11 +40,14 @@ class Mask(NamedTuple):
         padding; a query sees the keys of its own segment (padding sees padding).
       first: None, or for causal masks the index among the keys of the first query:
         query t sees the keys up to `first + t`.
+      only_bts: None, or bool: of those keys, the ones that a query sees. Decoding has
+        the pasts of all hypotheses of a sentence as its keys.
     """
 
     query_segment_bt: Array
     key_segment_bs: Array
     first: Array | int | None = None
+    only_bts: Array | None = None
 
     def allowed(self) -> Array:
         """bool [b, 1, t, s]."""
@@ -53,6 +56,8 @@ class Mask(NamedTuple):
         if self.first is not None:
             t = jnp.arange(query_bt.shape[1])[:, None] + self.first
             allowed_bts &= jnp.arange(key_bs.shape[1]) <= t
+        if self.only_bts is not None:
+            allowed_bts &= self.only_bts
         return allowed_bts[:, None]
 
     def bias(self) -> Array:
@@ -77,7 +82,7 @@ def dense(q_bthk: Array, kv: KV, mask: Mask, key: Key | None) -> Array:
     not (section 5.4).
     """
     weights_bhts = attention_weights(q_bthk, kv, mask).astype(q_bthk.dtype)
-    return jnp.einsum("bhts,bshk->bthk", weights_bhts, kv.v_bshk)
+    return jnp.einsum("bhts,bshk->bhtk", weights_bhts, kv.v_bshk).swapaxes(1, 2)
 
 
 def fused(q_bthk: Array, kv: KV, mask: Mask, key: Key | None) -> Array:

@@ -18,7 +18,7 @@ LANES = 128  # of a TPU: the kernel's blocks of positions
 
 def kernel_for(q_bthk: Array, kv, mask) -> Callable | None:
     """The backend's kernel, if it has one that takes these arrays."""
-    if not (mask.first is None or (isinstance(mask.first, int) and mask.first == 0)):
+    if mask.only_bts is not None or not (mask.first is None or _is_zero(mask.first)):
         return None  # a step of decoding: few queries, for which there is no gain
     backend = jax.default_backend()
     if backend == "gpu" and _cudnn_takes(q_bthk, kv):
@@ -26,6 +26,10 @@ def kernel_for(q_bthk: Array, kv, mask) -> Callable | None:
     if backend == "tpu" and _flash_takes(q_bthk, kv):
         return flash
     return None
+
+
+def _is_zero(first) -> bool:
+    return isinstance(first, int) and first == 0
 
 
 def _cudnn_takes(q_bthk: Array, kv) -> bool:

@@ -116,51 +116,96 @@ class DecoderLayer(nnx.Module):
         key: Key | None = None,
         seen: Seen | None = None,
     ):
-        """Returns the output and the keys and values of self-attention.
+        """Returns the output, and the past with what this step adds to it.
 
         `past`: what earlier steps remembered, with room for this one; None when all
-        target positions are here at once. Batch rows of the target may be a multiple
-        of the source's: beams of one sentence attend to one memory, as if they were
-        more positions of one row.
+        target positions are here at once. With a past, the hypotheses of a sentence
+        take the place of the positions of a row, and `mask` says whose past is whose.
         """
         key = keys(key)
         y_btd = self.attention_sub.enter(x_btd)
-        kv = self.attention.remember(y_btd)
+        kv, kept = self.attention.remember(y_btd), None
         if past is not None:
-            kv = past.with_new(kv)
+            kv, kept = past.with_new(kv)
         y_btd = self.attention(y_btd, kv, mask, next(key), seen and seen.decoder)
         x_btd = self.attention_sub.leave(x_btd, y_btd, next(key))
 
         y_btd = self.cross_sub.enter(x_btd)
-        y_bqd = y_btd.reshape(source_kv.k_bshk.shape[0], -1, y_btd.shape[-1])
         seen_cross = seen and seen.cross
-        y_bqd = self.cross(y_bqd, source_kv, source_mask, next(key), seen_cross)
-        x_btd = self.cross_sub.leave(x_btd, y_bqd.reshape(x_btd.shape), next(key))
+        y_btd = self.cross(y_btd, source_kv, source_mask, next(key), seen_cross)
+        x_btd = self.cross_sub.leave(x_btd, y_btd, next(key))
 
         y_btd = self.ff(self.ff_sub.enter(x_btd))
-        return self.ff_sub.leave(x_btd, y_btd, next(key)), kv
+        return self.ff_sub.leave(x_btd, y_btd, next(key)), kept
+
+
+class Cache(NamedTuple):
+    """What decoding remembers of the hypotheses of each sentence.
+
+    Attributes:
+      kvs: of each decoder layer, [b, h, n, room, k]: in this order they are read as
+        they lie. Keys and values stay in the row that made them;
+      row_bnt: int32, for each hypothesis the row that its past at each position is in.
+        So a hypothesis moves to another row without a copy of its past.
+    """
+
+    kvs: list[KV]
+    row_bnt: Array
+
+    def moved(self, parent_bn: Array) -> "Cache":
+        """With the hypotheses of rows `parent_bn` in the rows 0, 1, ..."""
+        moved_bnt = jnp.take_along_axis(self.row_bnt, parent_bn[:, :, None], axis=1)
+        return self._replace(row_bnt=moved_bnt)
+
+    def grown(self, room: int) -> "Cache":
+        """With room for as many positions, at least those there were."""
+
+        def grow(x: Array, axis: int) -> Array:
+            more = [(0, 0)] * x.ndim
+            more[axis] = (0, room - x.shape[axis])
+            return jnp.pad(x, more)
+
+        kvs = jax.tree.map(lambda x: grow(x, 3), self.kvs)
+        return Cache(kvs, grow(self.row_bnt, 2))
 
 
 class Past(NamedTuple):
-    """The keys and values of earlier steps, and the index where the next ones go."""
+    """A layer's keys and values of earlier steps, and the index where new ones go."""
 
     kv: KV
     at: Array | int
 
-    def with_new(self, new: KV) -> KV:
-        """[b, room, h, k] with the new ones in place."""
-        return jax.tree.map(
-            lambda old, x: jax.lax.dynamic_update_slice_in_dim(old, x, self.at, axis=1),
-            self.kv,
-            new,
-        )
+    def with_new(self, new: KV) -> tuple[KV, KV]:
+        """Those of all steps, [b, n room, h, k] to be attended to, and as they lie."""
+
+        def put(old_bhntk, new_bnhk):
+            new_bhntk = new_bnhk.swapaxes(1, 2)[:, :, :, None]
+            return jax.lax.dynamic_update_slice_in_dim(
+                old_bhntk, new_bhntk, self.at, axis=3
+            )
+
+        lying = jax.tree.map(put, self.kv, new)
+        b, h, n, t, k = lying.k_bshk.shape
+        seen = jax.tree.map(lambda x: x.reshape(b, h, n * t, k).swapaxes(1, 2), lying)
+        return seen, lying
 
 
 class Memory(NamedTuple):
-    """What decoding needs of the source: a KV a decoder layer, and the segments."""
+    """What decoding needs of the source.
 
-    kvs: list[KV]
+    Attributes:
+      lying: of each decoder layer, a KV of [b, h, s, k]: as they are read, again and
+        again.
+      segment_bs: as in the batch.
+    """
+
+    lying: list[KV]
     segment_bs: Array
+
+    @property
+    def kvs(self) -> list[KV]:
+        """[b, s, h, k], as attention takes them: another view of the same memory."""
+        return jax.tree.map(lambda x: x.swapaxes(1, 2), self.lying)
 
 
 # config.model.remat: which activations of a layer are kept for the gradient; the others
@@ -208,9 +253,8 @@ class Transformer(nnx.Module):
     ) -> Memory:
         """Encodes the source and makes every decoder layer's keys and values of it."""
         x_bsd = self.encode(source_bs, segment_bs, position_bs, key, seen)
-        return Memory(
-            [layer.cross.remember(x_bsd) for layer in self.decoder], segment_bs
-        )
+        kvs = [layer.cross.remember(x_bsd) for layer in self.decoder]
+        return Memory(jax.tree.map(lambda x: x.swapaxes(1, 2), kvs), segment_bs)
 
     def __call__(
         self,
@@ -259,15 +303,15 @@ class Transformer(nnx.Module):
             x_btd, _ = layer(x_btd, None, mask, kv, source_mask, layer_key, seen)
         return self.decoder_norm(x_btd) if self.config.norm == "pre" else x_btd
 
-    def empty_cache(self, batch: int, beams: int, length: int) -> list[KV]:
-        """Room for `length` steps: a KV of zeros [b, n, length, h, k] a layer."""
+    def empty_cache(self, batch: int, beams: int, length: int) -> Cache:
+        """Room for `length` steps."""
         heads, width = self.decoder[0].attention.key.shape[1:]
-        zeros = jnp.zeros(
-            (batch, beams, length, heads, width), compute_dtype(self.config)
-        )
-        return [KV(zeros, zeros) for _ in self.decoder]
+        shape = batch, heads, beams, length, width
+        zeros = jnp.zeros(shape, compute_dtype(self.config))
+        row_bnt = jnp.broadcast_to(jnp.arange(beams)[:, None], (batch, beams, length))
+        return Cache([KV(zeros, zeros) for _ in self.decoder], row_bnt)
 
-    def step(self, memory: Memory, cache: list[KV], token_bn: Array, position):
+    def step(self, memory: Memory, cache: Cache, token_bn: Array, position):
         """One decoding step of n hypotheses for each of b sentences.
 
         Args:
@@ -280,22 +324,28 @@ class Transformer(nnx.Module):
           float32 logits [b, n, v] of the token at `position`, and the cache with it.
         """
         b, n = token_bn.shape
-        length = cache[0].k_bshk.shape[2]
-        position_rt = jnp.full((b * n, 1), position)
-        x_rtd = self.embedding(token_bn.reshape(b * n, 1), position_rt, length, None)
-        ones = jnp.ones((b * n, length), jnp.int32)  # one segment, none of it padding
-        mask = Mask(ones[:, :1], ones, first=position)
-        source_mask = Mask(jnp.ones((b, n), jnp.int32), memory.segment_bs)
-        new_cache = []
-        for layer, past, kv in zip(self.decoder, cache, memory.kvs, strict=True):
-            past = jax.tree.map(lambda x: x.reshape(b * n, *x.shape[2:]), past)
-            x_rtd, past = layer(x_rtd, Past(past, position), mask, kv, source_mask)
-            new_cache.append(
-                jax.tree.map(lambda x: x.reshape(b, n, *x.shape[1:]), past)
-            )
+        length = cache.row_bnt.shape[2]
+        position_bn = jnp.full((b, n), position)
+        x_bnd = self.embedding(token_bn, position_bn, length, None)
+        # What a row writes now is of the hypothesis that is there.
+        row_bnt = jax.lax.dynamic_update_slice_in_dim(
+            cache.row_bnt,
+            jnp.broadcast_to(jnp.arange(n)[:, None], (b, n, 1)),
+            position,
+            2,
+        )
+        mine_bnmt = row_bnt[:, :, None] == jnp.arange(n)[:, None]
+        mine_bnmt &= jnp.arange(length) <= position
+        ones_bs = jnp.ones((b, n * length), jnp.int32)
+        mask = Mask(ones_bs[:, :n], ones_bs, only_bts=mine_bnmt.reshape(b, n, -1))
+        source_mask = Mask(ones_bs[:, :n], memory.segment_bs)
+        kvs = []
+        for layer, past, kv in zip(self.decoder, cache.kvs, memory.kvs, strict=True):
+            x_bnd, kept = layer(x_bnd, Past(past, position), mask, kv, source_mask)
+            kvs.append(kept)
         if self.config.norm == "pre":
-            x_rtd = self.decoder_norm(x_rtd)
-        return self.embedding.logits(x_rtd).reshape(b, n, -1), new_cache
+            x_bnd = self.decoder_norm(x_bnd)
+        return self.embedding.logits(x_bnd), Cache(kvs, row_bnt)
 
 
 def compute_dtype(config: ModelConfig) -> jnp.dtype:
