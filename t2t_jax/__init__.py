@@ -11,6 +11,10 @@ Importing this loads neither JAX nor TensorFlow: each name is imported when it i
 import importlib
 from typing import TYPE_CHECKING
 
+from t2t_jax import huge_pages
+
+huge_pages.start_again("t2t_jax")  # only where a command is being started
+
 __version__ = "0.2.0"
 __all__ = ["Translator", "UserError", "load_config", "train"]
 

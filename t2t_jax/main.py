@@ -108,6 +108,7 @@ def _train(config: Config, workdir, training, dev_lines, still_ours) -> None:
         initial=(lambda: _initial(config, model)) if config.train.init_from else None,
         describe=Lookup(config, pairs, vocabulary).lines,
         check=still_ours,
+        shapes=plan.shapes,
     )
     first, last, why = loop.run(
         config, workdir, model, vocabulary.bos, pairs, dev_pairs, given

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # The way the data goes; a module imports from its own stage and those before it.
 STAGES = ["data", "parallel", "model", "training", "decoding", "evaluation"]
-COMMON = {"errors", "config", "files", "workdir", "screen"}
+COMMON = {"errors", "config", "files", "workdir", "screen", "huge_pages"}
 COMMANDS = {"command", "main", "describe", "plan", "translate", "evaluate", "score"}
 COMMANDS |= {"whatwas"}
 

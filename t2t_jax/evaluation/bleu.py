@@ -10,6 +10,8 @@ Three protocols, never to be confused:
 
 TER is slow where much is in another order: of 3,000 lines of news half of which had
 been turned around it took most of a minute; all others together take seconds.
+
+sacreBLEU and sacremoses take a third of a second to import, so that waits for a score.
 """
 
 import contextlib
@@ -19,9 +21,10 @@ import re
 import threading
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
-import sacrebleu
-import sacremoses
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
 
 SAMPLES, SEED = 1_000, 12345  # of every bootstrap; both are sacreBLEU's defaults
 # sacreBLEU holds every sample of all lines in memory: 72 bytes a line and sample.
@@ -74,7 +77,7 @@ def plain_scores(
     return scores
 
 
-def metrics(language: str) -> dict[str, sacrebleu.metrics.base.Metric]:
+def metrics(language: str) -> "dict[str, Metric]":
     """sacreBLEU's metrics for plain text of a language, by the name of their score.
 
     `bleu` is tokenised by 13a, `bleu_intl` by intl. Chinese, Japanese and Korean write
@@ -82,6 +85,8 @@ def metrics(language: str) -> dict[str, sacrebleu.metrics.base.Metric]:
     further packages, and a number that depends on what is installed is none, so they
     are scored by characters. The signature tells.
     """
+    import sacrebleu
+
     language = re.split(r"[-_.]", language.lower())[0]
     tokenizer = {"zh": "zh", "ja": "char", "ko": "char"}.get(language, "13a")
     spaceless = tokenizer != "13a"
@@ -116,6 +121,8 @@ def paper_scores(
     Raises:
       ValueError: as many hypotheses as references are needed.
     """
+    import sacrebleu
+
     _check(hypotheses, references)
     split = (source, language) == ("en", "de")
     sides = (paper_tokenized(s, language, split) for s in (hypotheses, references))
@@ -128,6 +135,8 @@ def paper_scores(
 
 def paper_tokenized(lines: Sequence[str], language: str, split: bool) -> list[str]:
     """Replaces punctuation of Unicode, tokenises as Moses does, may split compounds."""
+    import sacremoses
+
     punctuation = sacremoses.MosesPunctNormalizer(lang=language)
     moses = sacremoses.MosesTokenizer(lang=language)
     tokenized = []
@@ -159,6 +168,8 @@ def tokenized_scores(
     Raises:
       ValueError: as many hypotheses as references are needed.
     """
+    import sacrebleu
+
     _check(hypotheses, references)
     sides = (lower_tokenized(side, language) for side in (hypotheses, references))
     bleu = sacrebleu.BLEU(tokenize="none", force=True)  # force: it is tokenised
@@ -170,6 +181,8 @@ def tokenized_scores(
 
 def lower_tokenized(lines: Sequence[str], language: str) -> list[str]:
     """Lower-cases, then tokenises as Moses does, with its escapes such as `&quot;`."""
+    import sacremoses
+
     moses = sacremoses.MosesTokenizer(lang=language)
     return [
         moses.tokenize(line.lower(), return_str=True, escape=True) for line in lines

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from sacrebleu.significance import PairedTest
-
 from t2t_jax.data.corpus import Corpus, read_lines, split_places
 from t2t_jax.errors import UserError
 from t2t_jax.evaluation.bleu import LONGEST, SAMPLES, fixed_seed, metrics
@@ -42,6 +40,8 @@ def paired(
 
 
 def _compare(metric, hypotheses, baseline, references) -> dict:
+    from sacrebleu.significance import PairedTest  # slow to import
+
     with fixed_seed():
         test = PairedTest(
             [("baseline", baseline), ("system", hypotheses)],

@@ -144,6 +144,39 @@ CHIPS = {
 }
 
 
+# What JAX calls the devices whose peak is above. Their slower sisters on PCIe are not.
+DEVICES = {
+    "TPU v4": "v4",
+    "TPU v5 lite": "v5e",
+    "TPU v5e": "v5e",
+    "TPU v5": "v5p",
+    "TPU v5p": "v5p",
+    "TPU v6 lite": "v6e",
+    "TPU v6e": "v6e",
+    "NVIDIA H100 80GB HBM3": "h100",
+    "NVIDIA H200": "h200",
+    "NVIDIA A100-SXM4-40GB": "a100-40",
+    "NVIDIA A100-SXM4-80GB": "a100-80",
+    "NVIDIA L4": "l4",
+    "NVIDIA A10G": "a10g",
+    "Tesla T4": "t4",
+    "Tesla V100-SXM2-16GB": "v100",
+    "NVIDIA GeForce RTX 4090": "rtx4090",
+}
+
+
+def peak(device_kind: str, dtype: str) -> float | None:
+    """FLOP/s of matrix products on a device, as JAX names it; None if not known.
+
+    Args:
+      dtype: of the activations, `bfloat16` or `float32`.
+    """
+    if device_kind not in DEVICES:
+        return None
+    chip = CHIPS[DEVICES[device_kind]]
+    return chip.bfloat16 if dtype == "bfloat16" else chip.float32
+
+
 @dataclasses.dataclass(frozen=True)
 class Slice:
     """Chips that are rented together: `v5e:4x4`, `h100:8`, `cpu:1`."""

@@ -6,13 +6,15 @@ import sys
 
 import jax
 
+from t2t_jax.parallel import compilation_cache
+
 # glibc's malloc.h: what each parameter of mallopt is called there.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
 
 
 @functools.cache
 def prepare_host() -> None:
-    """Makes steps on a CPU reuse the memory of those before. Call it before JAX starts.
+    """What a process does before JAX starts: keeps what is compiled, and memory.
 
     XLA on a CPU allocates its buffers at every step and frees them after it. Two habits
     make that slow, 459 ms a step where 247 are enough (`docs/performance.md`):
@@ -23,7 +25,10 @@ def prepare_host() -> None:
     - JAX starts a step before those before it have ended, each with its own buffers.
       Here one step ends before the next one starts; other threads fill batches all the
       same. This changes nothing on an accelerator.
+
+    A third, small pages, can only be changed before a process starts: `huge_pages.py`.
     """
+    compilation_cache.use()
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     keep_freed_memory()
 

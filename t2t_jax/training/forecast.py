@@ -246,7 +246,7 @@ def measured_cpu() -> Chip:
     peak = 2 * size**3 / product
     return Chip(
         kind="cpu",
-        memory=_memory_here(),
+        memory=memory_here(),
         bfloat16=peak,
         float32=peak,
         bandwidth=2 * y.nbytes / copy,
@@ -266,7 +266,7 @@ def _fastest(function, x, times: int = 5) -> float:
     return min(spent)
 
 
-def _memory_here() -> float:
+def memory_here() -> float:
     try:
         with open("/proc/meminfo") as file:
             return float(file.readline().split()[1]) * 1024

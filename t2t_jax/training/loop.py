@@ -6,8 +6,8 @@ translation: real translations are scored, and sentences told, by functions hand
 """
 
 import contextlib
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,12 +15,13 @@ from t2t_jax import workdir as workdirs
 from t2t_jax.config import Config
 from t2t_jax.data.feeding import feed
 from t2t_jax.data.prepare import Pairs
-from t2t_jax.model.transformer import Model, Parameters
-from t2t_jax.parallel import hosts
+from t2t_jax.data.shapes import Shape
+from t2t_jax.model.transformer import Model, Parameters, compute_dtype
+from t2t_jax.parallel import chips, hosts
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.machine import machine
 from t2t_jax.screen import say
-from t2t_jax.training import divergence, starts
+from t2t_jax.training import costs, divergence, fitting, starts
 from t2t_jax.training.checkpoint import Checkpoints, Reached
 from t2t_jax.training.divergence import DivergedError, Rollback, Rollbacks, Trouble
 from t2t_jax.training.interruption import Interrupted, Interruption
@@ -50,12 +51,14 @@ class Given(NamedTuple):
       initial: the parameters of another model to start from, not random ones.
       describe: the sentences of a batch.
       check: raises an error when the workdir is no longer this run's.
+      shapes: of the batches; the largest is compiled before training begins.
     """
 
     evaluate: Evaluate | None = None
     initial: Callable[[], Parameters] | None = None
     describe: divergence.Describe | None = None
     check: Callable[[], None] = lambda: None
+    shapes: Sequence[Shape] = ()
 
 
 def run(
@@ -77,15 +80,18 @@ def run(
     Raises:
       Interrupted: a signal came; the run is saved.
       DivergedError: see `divergence.diverged`.
+      UserError: a device has not the memory.
     """
     this = Run(config, workdir, model, bos, pairs, dev, given)
     first = this.step
     try:
         with Interruption() as interruption:
             last, why = this.train(interruption)
-    except BaseException:
+    except BaseException as e:
         with contextlib.suppress(Exception):  # the first error is the one to tell
             this.close()
+        if told := fitting.explained(e, config):
+            raise told from e
         raise
     this.close()
     # The first process may still have been writing.
@@ -100,6 +106,9 @@ class Run:
         self.config, self.workdir, self.dev = config, workdirs.path(workdir), dev
         self.given = given
         self.steps = compile_steps(model, config, meshes.make_mesh(config.mesh), bos)
+        self._flops = cache(
+            lambda *shape: costs.step_flops(model, config, Shape(*shape))["model"]
+        )
         self.rollbacks = Rollbacks(self.workdir)
         keep = config.decode.average, config.train.keep_best
         self.checkpoints = hosts.OfFirst(lambda: Checkpoints(workdir, *keep))
@@ -146,7 +155,10 @@ class Run:
         self.saved = self.step  # the last step that was saved
         self.position = self.rollbacks.position(self.step, reached.position)
         self.seconds = reached.seconds
-        self.meter = Meter(reached.unread)
+        devices = self.steps.mesh.devices
+        dtype = compute_dtype(self.config.model).name
+        peak = chips.peak(devices.flat[0].device_kind, dtype)
+        self.meter = Meter(reached.unread, peak and peak * devices.size)
 
     def train(self, interruption: Interruption) -> tuple[int, str]:
         """Trains to the end; the last step and why it was that."""
@@ -161,6 +173,7 @@ class Run:
             self.checkpoints.tell_room(self.state)
             if first:
                 say(f"continuing after step {first:,}")
+            fitting.compile_largest(self.steps, self.config, self.given.shapes)
         while not why:
             self._step()
             if self.step == first + 1:
@@ -211,7 +224,8 @@ class Run:
         placed = meshes.place_batch(self.steps.mesh, batch)
         self.state, metrics = self.steps.train(self.state, placed)
         self.step += 1
-        self.meter.add(self.step, at, metrics)
+        flops = self._flops(*placed["source"].shape, placed["target"].shape[1])
+        self.meter.add(self.step, at, metrics, flops)
 
     def _save(self) -> None:
         """Saves all that it takes to go on from here."""

@@ -20,12 +20,14 @@ class Meter:
 
     Args:
       unread: rows of steps before this meter, that were not read.
+      peak: FLOP/s of all devices together; None where it is not known.
     """
 
-    def __init__(self, unread: Sequence[Row] = ()):
+    def __init__(self, unread: Sequence[Row] = (), peak: float | None = None):
         self._rows: list[dict] = list(unread)
         self._on_device: list[dict[str, jax.Array]] = []
-        self._timed = 0  # steps on the clock
+        self._peak = peak
+        self._timed, self._flops = 0, 0.0  # steps on the clock, and what they took
         self._started = time.perf_counter()
         self.seconds_a_step = 0.0
 
@@ -34,15 +36,18 @@ class Meter:
         step: int,
         at: Position,
         metrics: dict[str, jax.Array],
+        flops: float = 0.0,
     ) -> None:
         """Takes the metrics of one step, still on the device.
 
         Args:
           at: where the batch stands in the data.
+          flops: that the model needs for a batch of this shape.
         """
         self._rows.append({"step": step, **at._asdict()})
         self._on_device.append(metrics)
         self._timed += 1
+        self._flops += flops
 
     def unread(self) -> list[Row]:
         """The rows of all steps since the last reading; of plain numbers."""
@@ -57,6 +62,8 @@ class Meter:
 
         With `keep` it does not count as a reading, but for the time that it took.
         Steps whose loss is not finite are left out of the means; `nan` if all are.
+        `mfu`, the share of the peak that the model's FLOPs make up (PaLM, appendix B),
+        is there where the peak is known.
         """
         rows = self.unread()
         seconds = time.perf_counter() - self._started
@@ -83,7 +90,10 @@ class Meter:
             "skipped_in_a_row": column["skipped_in_a_row"].max(),
             "tokens_per_second": real_tokens / seconds,
             "seconds": seconds,
+            "seconds_per_step": self.seconds_a_step,
         }
+        if self._peak:
+            values["mfu"] = self._flops / seconds / self._peak
         if not keep:
             self._rows = []
         self.pause()
@@ -98,5 +108,5 @@ class Meter:
 
     def pause(self) -> None:
         """Starts the clock again: what happened since the reading does not count."""
-        self._timed = 0
+        self._timed, self._flops = 0, 0.0
         self._started = time.perf_counter()

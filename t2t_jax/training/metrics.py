@@ -306,7 +306,10 @@ class Watch:
         shown = {
             "loss": f"{values['loss']:.3f}",
             "tokens/s": f"{values['tokens_per_second']:,.0f}",
+            "ms/step": f"{1e3 * values['seconds_per_step']:,.0f}",
         }
+        if "mfu" in values:
+            shown["MFU"] = f"{values['mfu']:.1%}"
         if values["skipped"]:
             shown["skipped"] = f"{values['skipped']:.0f}"
         if not self._bar.disable:

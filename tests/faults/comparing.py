@@ -14,7 +14,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-WALL_CLOCK = {"seconds", "tokens_per_second"}  # no two runs have them in common
+# No two runs have these in common.
+WALL_CLOCK = {"seconds", "seconds_per_step", "tokens_per_second", "mfu"}
 # Too much of what lies deeper is named by chance.
 DEPTH = len(("checkpoints", "state", "STEP", "ITEM"))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from t2t_jax.errors import UserError
-from t2t_jax.parallel.chips import CHIPS, GIB, find
+from t2t_jax.parallel.chips import CHIPS, DEVICES, GIB, find, peak
 
 
 @pytest.mark.parametrize("name", CHIPS)
@@ -62,3 +62,12 @@ def test_links_are_counted_in_the_slice():
     assert find("v5e:2x4").interconnect() == 2.5 * link  # a ladder: 10 links, 8 chips
     assert find("v5e:16x16").interconnect() == 4 * link  # a torus
     assert find("v5p:4x4x4").interconnect() == 6 * CHIPS["v5p"].link
+
+
+def test_the_peak_of_a_device_is_that_of_its_chip():
+    assert peak("NVIDIA H200", "bfloat16") == 989e12
+    assert peak("TPU v5 lite", "bfloat16") == 197e12
+    assert peak("NVIDIA H200", "float32") == CHIPS["h200"].float32
+    assert peak("NVIDIA H100 PCIe", "bfloat16") is None
+    assert peak("cpu", "float32") is None
+    assert set(DEVICES.values()) == set(CHIPS)

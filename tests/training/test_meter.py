@@ -84,3 +84,15 @@ def test_looking_at_the_rows_twice_changes_nothing():
     assert meter.unread() == meter.unread()
     assert meter.read()["loss"] == 2.0
     assert meter.unread() == []
+
+
+def test_the_share_of_the_peak_is_of_the_steps_on_the_clock():
+    meter = Meter(peak=1e6)
+    meter.add(1, Position(), metrics(1.0, 10), flops=7e9)
+    meter.leave_out_compilation()
+    for step in (2, 3):
+        meter.add(step, Position(), metrics(1.0, 10), flops=3e6)
+    values = meter.read()
+    assert values["mfu"] == pytest.approx(6.0 / values["seconds"])
+    assert values["seconds_per_step"] == pytest.approx(values["seconds"] / 2)
+    assert "mfu" not in Meter([{"step": 1, **metrics(1.0, 10)}]).read()

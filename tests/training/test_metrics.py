@@ -42,11 +42,15 @@ def test_half_a_line_left_by_a_crash_is_cut_off(tmp_path):
 def test_outside_a_terminal_progress_is_lines(tmp_path, capsys):
     watch = Watch(tmp_path, 0, 100)
     values = {"loss": 1.5, "tokens_per_second": 1234.0, "skipped": 2.0}
+    values |= {"seconds_per_step": 1.25, "mfu": 0.375}
     watch.record(10, "train", values)
     watch.progress(10, values, seconds_left=90)
     watch.close()
     told = capsys.readouterr().err
-    assert "step 10/100  loss 1.500  tokens/s 1,234  skipped 2  left 01:30" in told
+    assert (
+        "step 10/100  loss 1.500  tokens/s 1,234  ms/step 1,250  MFU 37.5%  skipped 2  "
+        "left 01:30"
+    ) in told
     assert read(tmp_path / "metrics.jsonl")[0]["loss"] == 1.5
     assert list((tmp_path / "tensorboard").iterdir())
 

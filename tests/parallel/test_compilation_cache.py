@@ -1,0 +1,121 @@
+"""What is compiled is kept where the user wants it, within bounds, and only kept."""
+
+import os
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import jax
+import pytest
+
+from t2t_jax.parallel import compilation_cache
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """A cache folder; JAX is configured as it is without a user's wishes."""
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in names}
+    monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path))
+    monkeypatch.delenv(names[1].upper(), raising=False)
+    jax.config.update(names[0], None)
+    yield tmp_path / "xla"
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def configured():
+    return jax.config.jax_compilation_cache_dir
+
+
+def test_it_is_in_the_cache_folder_and_the_users_alone(kept):
+    compilation_cache.use()
+    folder = Path(configured())
+    assert folder.parent == kept
+    assert folder.stat().st_mode & 0o077 == 0
+    assert jax.config.jax_persistent_cache_min_compile_time_secs <= 0.5
+
+
+@pytest.mark.parametrize("theirs", ["", "/their/folder"])
+def test_what_a_user_has_said_stays(kept, theirs):
+    jax.config.update("jax_compilation_cache_dir", theirs)
+    compilation_cache.use()
+    assert configured() == theirs
+    assert not kept.exists()
+
+
+def test_another_processor_or_jaxlib_has_another_folder(kept, monkeypatch):
+    folders = set()
+    for processor, version in (("A", "1"), ("B", "1"), ("A", "2"), ("A", "1")):
+        with monkeypatch.context() as patch:
+            patch.setattr(compilation_cache, "processor", lambda p=processor: p)
+            patch.setattr(compilation_cache.metadata, "version", lambda _, v=version: v)
+            jax.config.update("jax_compilation_cache_dir", None)
+            compilation_cache.use()
+            folders.add(configured())
+    assert len(folders) == 3
+
+
+def test_a_folder_that_cannot_be_used_is_only_told(kept, capsys):
+    kept.write_text("a file")
+    compilation_cache.use()
+    assert configured() is None
+    assert "warning: what is compiled is not kept" in capsys.readouterr().err
+
+
+def test_the_oldest_make_way(kept, monkeypatch):
+    monkeypatch.setattr(compilation_cache, "LIMIT", 250)
+    folder = kept / "of an older jaxlib"
+    folder.mkdir(parents=True)
+    for age, name in enumerate("abcd"):
+        (folder / name).write_bytes(b"x" * 100)
+        os.utime(folder / name, (1e9 - age, 1e9 - age))
+    compilation_cache.use()
+    assert sorted(f.name for f in folder.iterdir()) == ["a", "b"]
+
+
+def test_half_an_entry_is_deleted(kept):
+    compilation_cache.use()
+    folder = Path(configured())
+    whole = zlib.compress(os.urandom(1000))
+    for name, content in (("whole", whole), ("half", whole[:500])):
+        (folder / f"{name}-cache").write_bytes(content)
+    (folder / "another").write_bytes(b"\x78 not JAX's")
+    jax.config.update("jax_compilation_cache_dir", None)
+    compilation_cache.use()
+    assert {f.name for f in folder.iterdir()} == {"whole-cache", "another"}
+
+
+CODE = """
+import jax, jax.numpy as jnp
+from t2t_jax.parallel import host
+host.prepare_host()
+names = []
+jax.monitoring.register_event_listener(lambda name, **_: names.append(name))
+x = jax.jit(lambda x: jnp.sort(jnp.sin(x) @ x))(jnp.ones((7, 7)))
+print(x.tobytes().hex(), "/jax/compilation_cache/cache_hits" in names)
+"""
+
+
+def test_a_second_process_reads_it_and_survives_what_is_damaged(tmp_path):
+    known = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
+    clean = {name: value for name, value in os.environ.items() if name not in known}
+    environment = {
+        **clean,
+        "JAX_PLATFORMS": "cpu",
+        "T2T_JAX_CACHE": str(tmp_path),
+        known[1]: "0",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+
+    def told():
+        command = [sys.executable, "-c", CODE]
+        return subprocess.check_output(command, env=environment, text=True).split()
+
+    first, second = told(), told()
+    assert [first[1], second[1]] == ["False", "True"]
+    for file in (tmp_path / "xla").glob("*/*-cache"):
+        file.write_bytes(zlib.compress(b"not an executable"))
+    assert told() == [first[0], "False"]
+    assert second[0] == first[0]

@@ -1,0 +1,133 @@
+"""A command starts once more for huge pages, once, and nothing else does."""
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from t2t_jax import huge_pages
+from t2t_jax.huge_pages import SWITCH, TUNABLES, wanted
+
+GLIBC, MADVISE = ("glibc", "2.36"), "always [madvise] never\n"
+
+
+def test_what_is_in_the_environment_is_kept():
+    given = {"PATH": "/bin", TUNABLES: "glibc.malloc.arena_max=2"}
+    after = wanted(given, GLIBC, MADVISE)
+    assert after["PATH"] == "/bin"
+    assert after[TUNABLES] == "glibc.malloc.arena_max=2:glibc.malloc.hugetlb=1"
+    assert wanted({}, GLIBC, MADVISE)[TUNABLES] == "glibc.malloc.hugetlb=1"
+
+
+def test_once_is_enough():
+    first = wanted({}, GLIBC, MADVISE)
+    assert wanted(first, GLIBC, MADVISE) is None
+    assert wanted({SWITCH: first[SWITCH]}, GLIBC, MADVISE) is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "libc", "kernel"),
+    [
+        ({TUNABLES: "glibc.malloc.hugetlb=0"}, GLIBC, MADVISE),
+        ({SWITCH: "0"}, GLIBC, MADVISE),
+        ({}, ("glibc", "2.34"), MADVISE),
+        ({}, ("musl", "1.2"), MADVISE),
+        ({}, ("", ""), MADVISE),
+        ({}, GLIBC, "[always] madvise never"),
+        ({}, GLIBC, "always madvise [never]"),
+        ({}, GLIBC, ""),
+    ],
+)
+def test_where_it_would_not_help_nothing_changes(environment, libc, kernel):
+    assert wanted(environment, libc, kernel) is None
+
+
+# A package whose commands begin as ours do; the kernel is one that can be asked.
+PACKAGE = """
+import os
+from pathlib import Path
+from t2t_jax import huge_pages
+huge_pages.KERNEL = Path(__file__).with_name("kernel")
+huge_pages.start_again("commands")
+"""
+COMMAND = """
+import os, sys
+told = {k: os.environ.get(k) for k in ("GLIBC_TUNABLES", "KEPT")}
+print(os.getpid(), sys.argv[1:], told, sys.stdin.read(), sys.flags.optimize)
+sys.exit(3)
+"""
+STARTS = "a -m b", "--c=d"
+
+
+@pytest.fixture
+def commands(tmp_path):
+    """A folder with that package, in which every start of it is counted."""
+    folder = tmp_path / "commands"
+    folder.mkdir()
+    count = "open('starts', 'a').write('x')\n"
+    (folder / "__init__.py").write_text(count + PACKAGE)
+    (folder / "tell.py").write_text(COMMAND)
+    (folder / "kernel").write_text(MADVISE)
+    return tmp_path
+
+
+def run(commands, *how, **environment):
+    path = os.pathsep.join(sys.path)
+    given = {k: v for k, v in os.environ.items() if k not in (TUNABLES, SWITCH)}
+    process = subprocess.Popen(
+        [sys.executable, *how],
+        cwd=commands,
+        env={**given, "PYTHONPATH": path, "KEPT": "yes", **environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    out, _ = process.communicate("a line")
+    return process, out, (commands / "starts").read_text()
+
+
+@pytest.mark.skipif(
+    platform.libc_ver() < ("glibc", "2.35"), reason="needs a glibc that can be asked"
+)
+def test_a_command_starts_once_more_as_it_was_started(commands):
+    process, out, starts = run(commands, "-O", "-m", "commands.tell", *STARTS)
+    told = {TUNABLES: "glibc.malloc.hugetlb=1", "KEPT": "yes"}
+    assert out == f"{process.pid} {[*STARTS]} {told} a line 1\n"
+    assert (process.returncode, starts) == (3, "xx")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        ("-c", "import commands.tell"),
+        ("-c", "import runpy; runpy.run_module('commands.tell', alter_sys=True)"),
+        ("-m", "runpy", "commands.tell"),
+    ],
+)
+def test_what_only_imports_it_is_not_started_again(commands, how):
+    process, out, starts = run(commands, *how)
+    assert (process.returncode, starts) == (3, "x")
+    assert "hugetlb" not in out
+
+
+def test_a_switch_turns_it_off(commands):
+    _, out, starts = run(commands, "-m", "commands.tell", **{SWITCH: "0"})
+    assert starts == "x"
+    assert "hugetlb" not in out
+
+
+def test_an_interpreter_that_cannot_be_started_again_goes_on(monkeypatch):
+    def refuse(*_):
+        raise OSError
+
+    tried = []
+    monkeypatch.setattr(huge_pages, "wanted", lambda *_: tried.append(1) or {})
+    monkeypatch.setattr(sys, "argv", ["-m"])
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "t2t_jax.main"])
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(sys, "gettrace", lambda: None)
+    monkeypatch.setattr(os, "execve", refuse)
+    huge_pages.start_again("t2t_jax")
+    assert tried

@@ -1,0 +1,87 @@
+"""The largest batch is compiled once, first, and tells of memory that is not there."""
+
+import jax
+import numpy as np
+import pytest
+from jax import monitoring
+
+from t2t_jax import config as fields
+from t2t_jax.config import Config
+from t2t_jax.data.shapes import Shape
+from t2t_jax.errors import UserError
+from t2t_jax.model.transformer import build
+from t2t_jax.parallel import mesh as meshes
+from t2t_jax.training import fitting
+from t2t_jax.training.forecast import batch_shapes
+from t2t_jax.training.step import compile_steps
+
+SHAPES = Shape(16, 8, 8), Shape(8, 24, 24), Shape(16, 12, 12)
+
+
+@pytest.fixture(scope="module")
+def config():
+    sizes = {"layers": 1, "width": 16, "heads": 2, "hidden": 16}
+    config = fields.changed(Config(), "model", **sizes)
+    return fields.changed(config, "data", batch_tokens=4_096)
+
+
+@pytest.fixture
+def steps(config):
+    mesh = meshes.make_mesh(config.mesh, jax.devices()[:1])
+    return compile_steps(build(config.model, 40), config, mesh, 1)
+
+
+@pytest.fixture
+def compiled():
+    """The times that each function was compiled, by name."""
+    names = []
+
+    def note(event, _, fun_name="", **more):
+        if event.endswith("backend_compile_duration"):
+            names.append(fun_name)
+
+    monitoring.register_event_duration_secs_listener(note)
+    yield names
+    monitoring.unregister_event_duration_listener(note)
+
+
+def batch_of(steps, shape):
+    given = batch_shapes(steps.mesh, shape)
+    ones = {name: np.ones(x.shape, x.dtype) for name, x in given.items()}
+    return meshes.place_batch(steps.mesh, ones)
+
+
+def test_the_largest_is_not_compiled_again_when_it_comes(steps, config, compiled):
+    state = jax.tree.map(
+        lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.sharding), steps.shapes
+    )
+    fitting.compile_largest(steps, config, SHAPES)
+    assert compiled.count("jit(train)") == 1
+    steps.train(state, batch_of(steps, Shape(8, 24, 24)))
+    assert compiled.count("jit(train)") == 1
+
+
+def test_too_little_memory_is_told_with_what_to_change(steps, config, monkeypatch):
+    class Small:
+        platform = "gpu"
+
+        def memory_stats(self):
+            return {"bytes_limit": 10_000}
+
+    def refused():
+        devices = property(lambda mesh: [Small()])
+        with monkeypatch.context() as patch:
+            patch.setattr(type(steps.mesh), "local_devices", devices)
+            fitting.compile_largest(steps, config, SHAPES)
+
+    with pytest.raises(UserError, match=r"8 rows of 24 \+ 24 .*--config.*accumulate=2"):
+        refused()
+
+
+def test_an_allocation_that_failed_is_explained_and_nothing_else(config):
+    lacking = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nat x.py")
+    told = str(fitting.explained(lacking, config))
+    assert "Out of memory. Try --config.train.accumulate=2" in told
+    other = jax.errors.JaxRuntimeError("INTERNAL: RESOURCES")
+    assert fitting.explained(other, config) is None
+    assert fitting.explained(ValueError("RESOURCE_EXHAUSTED"), config) is None
