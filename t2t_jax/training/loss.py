@@ -18,8 +18,10 @@ from jax import Array
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.mesh import constrain
 
-# What a device holds of logits at a time. Measured: docs/performance.md.
-AT_ONCE = 2**25
+# So many target tokens a device are taken at a time, and at least twice the width: then
+# logits take no more memory than two tables of embeddings, and the gradient of the
+# table is not added up more often than is hidden by making it. docs/performance.md
+AT_ONCE = 512
 
 
 def cross_entropy(logits_btv: Array, target_bt: Array, smoothing: float):
@@ -57,8 +59,8 @@ def projected(
 ):
     """The sums of `cross_entropy` over real tokens, for logits x table^T.
 
-    With their gradient the logits of `AT_ONCE` numbers a device are made at a time,
-    used for both factors' gradients, and forgotten; without it for the sums alone.
+    The logits of some tokens are made at a time, used for the gradients of both factors
+    (without a gradient for the sums alone), and forgotten.
 
     Args:
       x_btd: what the decoder puts out, in the type of the products.
@@ -118,7 +120,7 @@ def _pass(x_btd, table_vd, target_bt, real_bt, smoothing, gradients: bool):
     if gradients:
         nothing_gvd = jnp.zeros((parts, *table_vd.shape), jnp.float32)
         zeros.append(constrain(nothing_gvd, "batch", "vocab", "features"))
-    count = _chunks(x_btd.shape, table_vd.shape[0], parts)
+    count = _chunks(x_btd.shape, parts)
     if count == 1:
         total, by_x_btd = add(zeros, (x_btd, target_bt, real_bt))
     else:
@@ -132,14 +134,12 @@ def _pass(x_btd, table_vd, target_bt, real_bt, smoothing, gradients: bool):
     return (loss, nll), (by_x_btd, by_table_vd.astype(table_vd.dtype))
 
 
-def _chunks(shape: tuple[int, ...], v: int, parts: int) -> int:
+def _chunks(shape: tuple[int, ...], parts: int) -> int:
     """In how many parts of equal length the positions are taken: few, but small."""
-    b, t, _ = shape
-    return min(
-        n
-        for n in range(1, t + 1)
-        if t % n == 0 and (n == t or b * t * v <= AT_ONCE * parts * n)
-    )
+    b, t, d = shape
+    tokens = parts * max(AT_ONCE, 2 * d)
+    counts = (n for n in range(1, t + 1) if t % n == 0)
+    return next((n for n in counts if b * t <= tokens * n), t)
 
 
 def _split(a: Array, count: int) -> Array:
