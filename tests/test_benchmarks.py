@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import measuring
+from benchmarks import measuring, picture
 from benchmarks.decode import Numbers, random_translator, search_flops
 from benchmarks.end_to_end import _range, grouped_by_length, padded
 from benchmarks.measuring import Row
@@ -194,3 +194,25 @@ def test_a_step_is_measured_without_peers(tmp_path):
 def test_help_tells_the_flags(name):
     told = run(name, "--help").stdout
     assert "--json" in told
+
+
+def test_a_picture_has_a_panel_for_each_work_and_its_floor():
+    common = {"work": "T", "floor_share": 0.5}
+    rows = [
+        measuring.Row(unit="tokens/s", ours=20.0, peer=10.0, peer_name="a", **common),
+        measuring.Row(unit="tokens/s", ours=20.0, peer=25.0, peer_name="b", **common),
+        measuring.Row(unit="sentences/s", ours=2.0, peer=1.0, peer_name="a", **common),
+        measuring.Row(work="alone", unit="s", ours=1.0),
+    ]
+    found = picture.panels(rows)
+    assert found == {
+        "T\ntokens/s": {"t2t_jax": 20.0, "a": 10.0, "b": 25.0, "floor": 40.0}
+    }
+    (axis,) = picture.drawn(found).axes
+    assert [bar.get_width() for bar in axis.patches] == [10, 20, 25]  # fastest on top
+
+
+def test_a_picture_of_something_else_is_refused(tmp_path):
+    (tmp_path / "x.json").write_text('{"work": "T"}')
+    with pytest.raises(UserError, match="x.json: not the rows of a benchmark"):
+        picture.read(str(tmp_path / "x.json"))

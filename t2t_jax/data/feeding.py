@@ -11,7 +11,7 @@ import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import NamedTuple
 
 import numpy as np
@@ -79,27 +79,38 @@ def feed(
     def make(layout):
         return fill(share(layout), pairs.source, pairs.target)
 
-    with ThreadPoolExecutor(1, "planner") as planner:
-        layouts = _layouts(planner, lambda e: plan_for(pairs, config, seed, e), start)
-        with contextlib.closing(batches(make, layouts)) as filled:
-            yield from filled
+    layouts = _layouts(lambda e: plan_for(pairs, config, seed, e), start)
+    with contextlib.closing(batches(make, layouts)) as filled:
+        yield from filled
 
 
-def _layouts(
-    planner: ThreadPoolExecutor, plan_of: Callable[[int], Plan], start: Position
-) -> Iterator[Placed]:
+def _layouts(plan_of: Callable[[int], Plan], start: Position) -> Iterator[Placed]:
     """Endless layouts; while half an epoch is left to feed, the next one is planned."""
-    number, coming = start.batch, planner.submit(plan_of, start.epoch)
+    number, coming = start.batch, _begun(plan_of, start.epoch)
     for epoch in itertools.count(start.epoch):
         plan, coming = coming.result(), None
         while number < len(plan):
             if coming is None and 2 * (number + 1) >= len(plan):
-                coming = planner.submit(plan_of, epoch + 1)
+                coming = _begun(plan_of, epoch + 1)
             last = number + 1 == len(plan)
             after = Position(epoch + 1, 0) if last else Position(epoch, number + 1)
             yield after, plan[number]
             number += 1
-        number, coming = 0, coming or planner.submit(plan_of, epoch + 1)
+        number, coming = 0, coming or _begun(plan_of, epoch + 1)
+
+
+def _begun(plan_of: Callable[[int], Plan], epoch: int) -> Future:
+    """A plan that is being made, in a thread that nobody has to wait for."""
+    plan = Future()
+
+    def work():
+        try:
+            plan.set_result(plan_of(epoch))
+        except BaseException as e:  # raised again where the plan is used
+            plan.set_exception(e)
+
+    threading.Thread(target=work, name="planner", daemon=True).start()
+    return plan
 
 
 def feeder_name(config: DataConfig) -> str:

@@ -30,7 +30,12 @@ from t2t_jax.decoding.hypotheses import Hypotheses
 
 STRIDE = 8  # positions from one exchange of lines to the next
 ROOM = 16  # positions of the smallest cache; a multiple of STRIDE
-WAITING = 8  # batches; more would be memory that waits
+
+
+def waiting_batches() -> int:
+    """How many may wait; more would be memory that waits."""
+    return 8 if jax.default_backend() == "cpu" else 2
+
 
 # Numbers of lines, and NumPy arrays with a row for each.
 Found = tuple[list[int], Hypotheses]
@@ -107,7 +112,7 @@ class _Refill:
     def run(self, make: Callable, groups: Iterable[Group]) -> Iterator[Found]:
         for group in groups:
             yield from self.go_on(self.begun(group, make(group)))
-            while len(self.waiting) > WAITING:
+            while len(self.waiting) > waiting_batches():
                 fullest = max(self.waiting, key=lambda p: _count(self.waiting[p]))
                 yield from self.go_on(self.waiting.pop(fullest))
         while self.waiting:

@@ -39,6 +39,7 @@ from t2t_jax.decoding.wishes import wishes_of
 from t2t_jax.errors import UserError, nearest
 from t2t_jax.model.transformer import Model, Parameters, build, compute_dtype
 from t2t_jax.parallel import hosts
+from t2t_jax.parallel.host import prepare_host
 from t2t_jax.training.parameters import average, choose
 
 
@@ -91,6 +92,7 @@ class Translator:
             that is damaged is named, and the one before it takes its place, unless it
             or a number was asked for. Or an ensemble of several vocabularies.
         """
+        prepare_host()
         if isinstance(workdir, list | tuple):
             if not workdir:
                 raise UserError("no workdir is given; want at least one")

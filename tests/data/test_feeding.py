@@ -1,11 +1,11 @@
 """Batches: the same from both feeders, from any position, to the byte."""
 
 import collections
+import functools
 import dataclasses
 import importlib.util
 import itertools
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -112,20 +112,29 @@ def test_an_error_while_filling_reaches_the_user(pairs, feeder, monkeypatch):
         take(1, feed(pairs, config(feeder), seed=0))
 
 
-def test_the_next_epoch_is_planned_when_half_of_one_is_left(pairs):
-    planned = []
+def test_the_next_epoch_is_planned_when_half_of_one_is_left(pairs, monkeypatch):
+    planned, begun = [], feeding._begun
 
-    def plan_of(epoch):
+    def planned_at_once(plan_of, epoch):
         planned.append(epoch)
-        return feeding.plan_for(pairs, config(), 1, epoch)
+        return begun(plan_of, epoch)
 
-    with ThreadPoolExecutor(1) as planner:
-        layouts = feeding._layouts(planner, plan_of, Position(0, 0))
-        half = len(feeding.plan_for(pairs, config(), 1, 0)) // 2
-        for number in range(half):
-            next(layouts)
-            planner.submit(int).result()  # what was asked for before has been done
-            assert planned == ([0] if number + 1 < half else [0, 1])
+    monkeypatch.setattr(feeding, "_begun", planned_at_once)
+    plan_of = functools.partial(feeding.plan_for, pairs, config(), 1)
+    layouts = feeding._layouts(plan_of, Position(0, 0))
+    half = len(plan_of(0)) // 2
+    for number in range(half):
+        next(layouts)
+        assert planned == ([0] if number + 1 < half else [0, 1])
+
+
+def test_an_error_while_planning_reaches_the_user(pairs, monkeypatch):
+    def broken(*_):
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(feeding, "plan_for", broken)
+    with pytest.raises(OSError, match="the disk is gone"):
+        take(1, feed(pairs, config("numpy"), seed=0))
 
 
 @pytest.mark.parametrize("feeder", FEEDERS)
@@ -137,9 +146,12 @@ def test_a_position_past_the_end_is_the_next_epoch(pairs, feeder):
 def test_a_feeder_that_is_left_early_ends_its_thread(pairs):
     import threading
 
-    before = threading.active_count()
+    def feeders():
+        return [t for t in threading.enumerate() if t.name == "feeder"]
+
+    before = feeders()
     take(1, feed(pairs, config("numpy"), seed=0))
-    assert threading.active_count() == before
+    assert feeders() == before
 
 
 def test_without_tensorflow_there_is_numpy(monkeypatch):

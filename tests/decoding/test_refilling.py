@@ -158,7 +158,7 @@ def test_few_batches_wait_at_a_time(monkeypatch):
         most = max(most, len(self.waiting))
 
     monkeypatch.setattr(refilling._Refill, "go_on", watched)
-    monkeypatch.setattr(refilling, "WAITING", 3)
+    monkeypatch.setattr(refilling, "waiting_batches", lambda: 3)
     lengths = [100] * 400
     counted = Counted(lengths, [1 + 37 * n % 105 for n in range(400)], 1)
     found = [line for lines, _ in counted.run() for line in lines]

@@ -1,0 +1,113 @@
+"""A picture of benchmarks: a bar for each system, and the floor.
+
+python -m benchmarks.train_step --json=train.json
+python -m benchmarks.decode --json=decode.json
+python -m benchmarks.picture --json=train.json,decode.json --output=docs/performance.png
+"""
+
+import io
+import json
+from pathlib import Path
+
+from absl import flags
+
+from benchmarks.measuring import Row
+from t2t_jax import command, files
+from t2t_jax.errors import UserError
+from t2t_jax.screen import say
+
+OURS, THEIRS, FLOOR = "#1f5a99", "#b8bec6", "#c0392b"
+
+
+def panels(rows: list[Row]) -> dict[str, dict]:
+    """Of each work that has a peer: the unit, the systems' rates, and the floor's.
+
+    A work in several units is shown in tokens.
+    """
+    found: dict[str, dict] = {}
+    for row in rows:
+        if row.peer is None:
+            continue
+        panel = found.setdefault(f"{row.work}\n{row.unit}", {"t2t_jax": row.ours})
+        panel[row.peer_name] = row.peer
+        if row.floor_share:
+            panel["floor"] = row.ours / row.floor_share
+    in_tokens = {name.split("\n")[0] for name in found if "tokens" in name}
+    return {
+        name: panel
+        for name, panel in found.items()
+        if "tokens" in name or name.split("\n")[0] not in in_tokens
+    }
+
+
+def read(path: str) -> list[Row]:
+    """The rows of a benchmark's JSON.
+
+    Raises:
+      UserError: not one.
+    """
+    try:
+        told = json.loads(Path(path).read_text())
+        for row in told:
+            row.pop("ratio")
+        return [Row(**row) for row in told]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as e:
+        raise UserError(
+            f"{path}: not the rows of a benchmark ({type(e).__name__}: {e}); want what "
+            "python -m benchmarks.X --json=PATH has written"
+        ) from e
+
+
+def drawn(found: dict[str, dict]):
+    """The figure: a panel for each work, the fastest system on top."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    height = sum(len(panel) + 1.2 for panel in found.values()) * 0.27
+    ratios = [len(panel) + 1.2 for panel in found.values()]
+    figure, axes = pyplot.subplots(
+        len(found), figsize=(7.5, height), height_ratios=ratios, squeeze=False
+    )
+    for axis, (name, panel) in zip(axes[:, 0], found.items(), strict=True):
+        rates = dict(panel)
+        floor = rates.pop("floor", None)
+        order = sorted(rates, key=rates.get)
+        colours = [OURS if system == "t2t_jax" else THEIRS for system in order]
+        axis.barh(order, [rates[system] for system in order], color=colours)
+        for at, system in enumerate(order):
+            axis.text(rates[system], at, f" {rates[system]:,.3g}", va="center", size=8)
+        end = max(rates.values()) * 1.18
+        if floor and floor <= 3 * end:
+            end = max(end, floor * 1.05)
+            axis.axvline(floor, color=FLOOR, lw=1)
+            axis.text(
+                floor, len(order) - 0.4, "floor", color=FLOOR, size=8, ha="center"
+            )
+        axis.set_xlim(0, end)
+        axis.set_title(name.replace("\n", ", "), loc="left", size=9)
+        axis.tick_params(labelsize=8)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    return figure
+
+
+def define_flags():
+    flags.DEFINE_list("json", None, "What benchmarks wrote.", required=True)
+    flags.DEFINE_string("output", "performance.png", "Where the picture goes.")
+
+
+def main(_):
+    given = flags.FLAGS
+    found = panels([row for path in given.json for row in read(path)])
+    if not found:
+        raise UserError("no row has a peer; run the benchmarks with theirs")
+    picture = io.BytesIO()
+    drawn(found).savefig(picture, format="png", dpi=130)
+    files.write_atomically(Path(given.output), picture.getvalue())
+    say(f"drew {given.output}")
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags)
