@@ -1,8 +1,8 @@
 """Batches: the same from both feeders, from any position, to the byte."""
 
 import collections
-import functools
 import dataclasses
+import functools
 import importlib.util
 import itertools
 import sys

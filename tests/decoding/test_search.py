@@ -18,7 +18,12 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
-from t2t_jax.decoding.hypotheses import PENALTIES, Hypotheses, length_penalty
+from t2t_jax.decoding.hypotheses import (
+    PENALTIES,
+    Hypotheses,
+    length_penalty,
+    top_k,
+)
 from t2t_jax.decoding.search import beam_search, greedy_search
 
 PAD, BOS, EOS, A, B = 0, 1, 2, 3, 4
@@ -738,3 +743,16 @@ def test_bad_arguments_are_refused(changed, message):
     }
     with pytest.raises(ValueError, match=message):
         beam_search(**arguments | changed)
+
+
+@pytest.mark.parametrize("size", [128 * 40, 128 * 33 + 77, 1_000])
+def test_top_k_in_two_stages_is_top_k(size):
+    rng = np.random.default_rng(size)
+    many_ties = rng.integers(0, 5, (3, size)).astype(np.float32)
+    few_ties = rng.normal(size=(3, size)).astype(np.float32).round(2)
+    hardly_any = np.where(rng.random((3, size)) < 2 / size, few_ties, -np.inf)
+    last = np.sort(few_ties, axis=1)  # the best are in what is left of the groups
+    for x_bv in (many_ties, few_ties, hardly_any, last):
+        for k in (1, 4, 8):
+            got, want = top_k(jnp.asarray(x_bv), k), jax.lax.top_k(x_bv, k)
+            jax.tree.map(np.testing.assert_array_equal, tuple(got), tuple(want))
