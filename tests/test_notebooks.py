@@ -121,14 +121,8 @@ def quick(text, tmp_path_factory):
     }
 
 
-def first_and_slow():
-    """One notebook always runs, the others with `-m slow`."""
-    others = [path for path in NOTEBOOKS if path.stem != "train_and_translate"]
-    always = [path for path in NOTEBOOKS if path not in others]
-    return always + [pytest.param(path, marks=pytest.mark.slow) for path in others]
-
-
-@pytest.mark.parametrize("path", first_and_slow(), ids=pytest_names)
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=pytest_names)
 def test_runs_and_draws(path, quick, tmp_path):
     pictures = tmp_path / "pictures"
     pictures.mkdir()

@@ -185,6 +185,7 @@ def test_dropout_may_be_another_than_that_of_the_start(trained, text, tmp_path):
     assert train(config, tmp_path / "work") == {}
 
 
+@pytest.mark.slow
 def test_a_moving_average_is_trained_saved_and_continued(trained, text, tmp_path):
     for workdir, stops in (("whole", [12]), ("parts", [5, 12])):
         for steps in stops:

@@ -30,13 +30,8 @@ def _wmt14(tmp_path_factory):
 
 
 @pytest.mark.usefixtures("_wmt14")
-@pytest.mark.parametrize(
-    "path",
-    [
-        "configs/base.py",
-        pytest.param("configs/big.py:fr-en", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["configs/base.py", "configs/big.py:fr-en"])
 def test_the_papers_configs_read_their_own_data(path, tmp_path):
     small = {"vocab_size": 400, "batch_tokens": 1_024, "row_length": 64}
     config = load_config(

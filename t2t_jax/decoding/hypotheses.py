@@ -16,9 +16,6 @@ from jax import Array
 # (cache, token_bn int32, position int32 scalar) -> (logits_bnv, cache)
 Step = Callable[[Any, Array, Array], tuple[Array, Any]]
 
-# (cache, parent_bn) -> the cache, the hypotheses of rows parent_bn in rows 0, 1, ...
-Move = Callable[[Any, Array], Any]
-
 
 class Hypotheses(NamedTuple):
     """The best hypotheses of every sentence, best first, ended before unended.
@@ -102,9 +99,23 @@ def rows_of(leaf: Array, index_bn: Array) -> Array:
     return jnp.take_along_axis(leaf, index, axis=1, mode="promise_in_bounds")
 
 
-def rows_moved(cache: Any, parent_bn: Array) -> Any:
-    """A cache whose leaves are [batch, beam, ...], after hypotheses changed rows."""
-    return jax.tree.map(lambda leaf: rows_of(leaf, parent_bn), cache)
+def moved(cache: Any, parent_bn: Array) -> Any:
+    """A cache, the hypotheses of rows `parent_bn` in the rows 0, 1, ...
+
+    Parts that know how to move do it themselves; leaves of others are [batch, beam,
+    ...].
+    """
+
+    def move(part):
+        if _moves_itself(part):
+            return part.moved(parent_bn)
+        return rows_of(part, parent_bn)
+
+    return jax.tree.map(move, cache, is_leaf=_moves_itself)
+
+
+def _moves_itself(part: Any) -> bool:
+    return hasattr(part, "moved")
 
 
 def check_arguments(limit_b, max_length, beam, alpha, penalty, bos, eos, pad):
@@ -135,9 +146,10 @@ def check_arguments(limit_b, max_length, beam, alpha, penalty, bos, eos, pad):
 
 
 def check_cache(cache, batch: int, beam: int):
-    """Raises ValueError for a cache that `rows_moved` cannot move."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(cache):
-        if jnp.shape(leaf)[:2] != (batch, beam):
+    """Raises ValueError for a cache that cannot be `moved`."""
+    leaves = jax.tree_util.tree_leaves_with_path(cache, is_leaf=_moves_itself)
+    for path, leaf in leaves:
+        if not _moves_itself(leaf) and jnp.shape(leaf)[:2] != (batch, beam):
             raise ValueError(
                 f"cache{jax.tree_util.keystr(path)} has shape {jnp.shape(leaf)}; every "
                 f"leaf must begin with [batch, beam] = [{batch}, {beam}]. "

@@ -25,7 +25,6 @@ from t2t_jax.decoding import sampling, search
 from t2t_jax.decoding.hypotheses import Hypotheses, Step
 from t2t_jax.decoding.rules import Rules
 from t2t_jax.model.attention import Seen
-from t2t_jax.model.transformer import Cache
 
 _SPECIAL = ("bos", "eos", "pad")
 _SCORES = ("alpha", "penalty")
@@ -122,7 +121,7 @@ def search_advanced(
     """`search.advance`, and what it has come to."""
     step = _step(definitions, parameters, state.memories)
     after = search.advance(
-        step, state.search, position, until, rules, there_b, move=_moved, **options
+        step, state.search, position, until, rules, there_b, **options
     )
     scores = {name: options[name] for name in (*_SCORES, "eos")}
     found = search.result(after, rules, **scores)
@@ -257,7 +256,3 @@ def _step(definitions, parameters, memories) -> Step:
         return combined(list(logits)), list(caches)
 
     return step
-
-
-def _moved(caches: list[Cache], parent_bn: Array) -> list[Cache]:
-    return [cache.moved(parent_bn) for cache in caches]

@@ -43,14 +43,13 @@ from jax import Array
 
 from t2t_jax.decoding.hypotheses import (
     Hypotheses,
-    Move,
     Step,
     check_arguments,
     check_cache,
     check_logits,
     extensions,
     inverse_penalties,
-    rows_moved,
+    moved,
     rows_of,
     top_k,
 )
@@ -130,7 +129,6 @@ def beam_search(
     penalty: str = "gnmt",
     stop: str = "best",
     rules: Rules | None = None,
-    move: Move = rows_moved,
     bos: int,
     eos: int,
     pad: int,
@@ -141,9 +139,10 @@ def beam_search(
       step: `step(cache, token_bn, position) -> (logits_bnv, cache)`, one decoder step
         for every alive hypothesis. `position` is a scalar int32; at 0 the input is BOS.
         Logits may be of any float type; their log-softmax is taken in float32.
-      cache: a pytree whose leaves all have leading axes [batch, beam] (or what `move`
-        takes). What is the same for all hypotheses of a sentence (the encoder's output)
-        belongs in `step`'s closure, not here. Rows that hold no hypothesis, and
+      cache: a pytree whose leaves all have leading axes [batch, beam]; rows of axis 1
+        move with their hypotheses. Parts with a method `moved(parent_bn)` see to that
+        themselves. What is the same for all hypotheses of a sentence (the encoder's
+        output) belongs in `step`'s closure, not here. Rows that hold no hypothesis, and
         sentences that have stopped, still pass through `step`; what it gives for them
         is ignored.
       limit_b: int32 [batch], the longest output of each sentence in tokens, EOS
@@ -156,7 +155,6 @@ def beam_search(
       stop: static; `best` searches on while a better hypothesis could be found, `first`
         ends with the `nbest` first ended ones.
       rules: what outputs must begin with, hold and not hold; None for none.
-      move: `move(cache, parent_bn) -> cache`, after hypotheses have changed rows.
       bos: token id of the first input; never generated.
       eos: token id that ends a hypothesis.
       pad: token id that fills the result after the end; never generated.
@@ -171,8 +169,7 @@ def beam_search(
     """
     limit_b = jnp.asarray(limit_b, jnp.int32)
     check_arguments(limit_b, max_length, beam, alpha, penalty, bos, eos, pad)
-    if move is rows_moved:
-        check_cache(cache, len(limit_b), beam)
+    check_cache(cache, len(limit_b), beam)
     if not 1 <= nbest <= beam:
         raise ValueError(
             f"nbest is {nbest} and beam is {beam}; nbest must be between 1 and beam: "
@@ -185,7 +182,7 @@ def beam_search(
     state = start(cache, limit_b, rules, **sizes, bos=bos, pad=pad)
     scores = {"alpha": alpha, "penalty": penalty}
     options = {**scores, "stop": stop, "bos": bos, "eos": eos, "pad": pad}
-    state = advance(step, state, 0, max_length, rules, move=move, **options)
+    state = advance(step, state, 0, max_length, rules, **options)
     return result(state, rules, **scores, eos=eos)
 
 
@@ -232,7 +229,6 @@ def advance(
     rules: Rules | None = None,
     there_b: Array | None = None,
     *,
-    move: Move = rows_moved,
     alpha: float,
     penalty: str,
     stop: str,
@@ -243,7 +239,7 @@ def advance(
     """Searches on from `position` to `until`, or until all sentences have stopped.
 
     Args:
-      step, rules, move, alpha, penalty, stop, bos, eos, pad: as for `beam_search`;
+      step, rules, alpha, penalty, stop, bos, eos, pad: as for `beam_search`;
         `state.cache` has to have room for `until` positions.
       position, until: int32; of all sentences of the state.
       there_b: bool; False for a row without a sentence, which nobody waits for.
@@ -271,7 +267,7 @@ def advance(
             choose = partial(_spread, rules=rules, state_bnc=before.state_bnc)
         parent_bn, token_bn, log_prob_bn = choose(next_bnv)
         if beam > 1:  # The only row of a beam of 1 is its own parent.
-            cache = move(cache, parent_bn)
+            cache = moved(cache, parent_bn)
         tokens_bnt = rows_of(before.tokens_bnt, parent_bn)
         tokens_bnt = tokens_bnt.at[:, :, position].set(token_bn)
         state_bnc = rows_of(before.state_bnc, parent_bn)

@@ -216,7 +216,7 @@ def test_rows_of_two_searches_go_on_together():
     assert (state.sentences.tokens_bnt[2, :, 2:] == PAD).all()
 
 
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_translations_are_those_of_a_search_in_one_piece(devices, monkeypatch):
     one, calls = on(devices), {"refilled": [], "grown": []}
     for name, made in calls.items():
@@ -254,4 +254,4 @@ def test_translations_are_those_of_a_search_in_one_piece(devices, monkeypatch):
             length = want.length_bn[row, n]
             assert [*one.tokens] == want.tokens_bnt[row, n, :length].tolist()
             assert one.ended == want.ended_bn[row, n]
-            assert one.score == pytest.approx(want.score_bn[row, n], rel=1e-5)
+            assert one.score == pytest.approx(want.score_bn[row, n], abs=1e-4)

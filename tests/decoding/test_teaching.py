@@ -89,11 +89,11 @@ def test_a_hypothesis_has_the_probability_it_was_found_with(one):
     scores = one.score(pairs, penalty="length", alpha=0.7)
     for (_, hypothesis), score in zip(pairs, scores, strict=True):
         assert len(score.pieces) == len(hypothesis.tokens)
-        assert score.log_prob == pytest.approx(hypothesis.log_prob, rel=1e-5, abs=1e-4)
+        assert score.log_prob == pytest.approx(hypothesis.log_prob, rel=1e-5, abs=3e-4)
         assert score.score == pytest.approx(hypothesis.score, rel=1e-5, abs=1e-4)
     whole = one.score([(t.source, t) for t in found], penalty="length", alpha=0.7)
     assert [s.log_prob for s in whole] == pytest.approx(
-        [t.log_prob for t in found], rel=1e-5, abs=1e-4
+        [t.log_prob for t in found], rel=1e-5, abs=3e-4
     )
 
 

@@ -22,9 +22,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.config import Config, ModelConfig, TrainConfig
-from t2t_jax.decoding.search import beam_search
+from t2t_jax.decoding.search import greedy_search
 from t2t_jax.model.positions import sinusoids
-from t2t_jax.model.transformer import Cache, build
+from t2t_jax.model.transformer import build
 from t2t_jax.training.step import initial_state, loss_sums, teacher_forcing, train_step
 from tests.model import twin
 
@@ -238,13 +238,11 @@ def test_greedy_search_is_the_twins(name, seed):
         module = nnx.merge(model.definition, parameters)
         position_bs = jnp.broadcast_to(jnp.arange(max(lengths)), source_bs.shape)
         memory = module.remember(source_bs, segment_bs, position_bs)
-        return beam_search(
+        return greedy_search(
             partial(module.step, memory),
             module.empty_cache(len(lengths), 1, limit),
             jnp.full(len(lengths), limit),
             max_length=limit,
-            beam=1,
-            move=Cache.moved,
             **{"bos": BOS, "eos": EOS, "pad": PAD},
         )
 
