@@ -64,6 +64,7 @@ WAYS = {
     "attention": lambda n: on(n).attention(LINES[0], "ein Hund"),
 }
 SLOW = [
+    "sample",
     "rules",
     "ensemble",
     "score of an ensemble",
