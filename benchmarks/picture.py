@@ -77,7 +77,9 @@ def drawn(found: dict[str, dict]):
         colours = [OURS if system == "t2t_jax" else THEIRS for system in order]
         axis.barh(order, [rates[system] for system in order], color=colours)
         for at, system in enumerate(order):
-            axis.text(rates[system], at, f" {rates[system]:,.3g}", va="center", size=8)
+            rate = rates[system]
+            told = f" {rate:,.0f}" if rate >= 100 else f" {rate:.3g}"
+            axis.text(rate, at, told, va="center", size=8)
         end = max(rates.values()) * 1.18
         if floor and floor <= 3 * end:
             end = max(end, floor * 1.05)
