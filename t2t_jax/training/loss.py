@@ -82,7 +82,7 @@ def _forward(*arguments):
 
 
 def _backward(smoothing, gradients, of_sums):
-    return *(of_sums[0].astype(x.dtype) * x for x in gradients), None, None
+    return *((of_sums[0] * x).astype(x.dtype) for x in gradients), None, None
 
 
 projected.defvjp(_forward, _backward)
