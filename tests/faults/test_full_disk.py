@@ -95,6 +95,7 @@ def test_a_checkpoint_that_fails_halfway_is_none(undisturbed, short, cache, tmp_
     assert outcome(workdir) == outcome(undisturbed)
 
 
+@pytest.mark.slow
 def test_metrics_that_cannot_grow_end_the_run_and_leave_no_half_line(
     undisturbed, short, cache, tmp_path
 ):

@@ -127,6 +127,7 @@ def test_a_run_goes_back_and_skips_the_data(poisoned, tmp_path, capsys, monkeypa
         assert set(vocabulary.decode(ids)) == spelled, number
 
 
+@pytest.mark.slow
 def test_a_run_that_went_back_is_stopped_and_goes_on_to_the_same_bytes(
     poisoned, tmp_path
 ):

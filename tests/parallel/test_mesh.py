@@ -75,7 +75,7 @@ def slow(*values):
         slow(4, {"mesh": {"tensor": 4}}),
         slow(3, {}),  # 32 rows and one of padding
         slow(1, {"train": {"accumulate": 4}}),
-        (
+        slow(
             8,
             {
                 "mesh": {"fsdp": 2, "tensor": 2},
@@ -99,7 +99,7 @@ def test_dropout_draws_the_same_on_every_mesh_and_in_every_microbatch():
     """Its bits belong to a place in the batch, not to a device."""
     config = changed(model={"dropout": 0.3})
     one, _ = losses(config, 1)
-    parts = {"mesh": {"fsdp": 2, "tensor": 2}, "train": {"accumulate": 2}}
+    parts = {"mesh": {"fsdp": 2, "tensor": 2}, "train": {"accumulate": 3}}
     many, _ = losses(changed(config, **parts), 8)
     np.testing.assert_allclose(one, many, rtol=1e-5)
 
