@@ -14,12 +14,15 @@ from jax.sharding import AxisType
 from t2t_jax.parallel import mesh as meshes
 
 LANES = 128  # of a TPU: the kernel's blocks of positions
+FEW = 16  # queries
 
 
 def kernel_for(q_bthk: Array, kv, mask) -> Callable | None:
     """The backend's kernel, if it has one that takes these arrays."""
     if mask.only_bts is not None or not (mask.first is None or _is_zero(mask.first)):
-        return None  # a step of decoding: few queries, for which there is no gain
+        return None  # what these kernels are not told of
+    if q_bthk.shape[1] < FEW:
+        return None  # a step of decoding: no gain
     backend = jax.default_backend()
     if backend == "gpu" and _cudnn_takes(q_bthk, kv):
         return cudnn

@@ -64,10 +64,10 @@ def dropout(x: Array, rate: float, key: Key | None) -> Array:
 def noise(key: Key, shape: tuple[int, ...]) -> Array:
     """32 random bits for each element of an array [b, *shape].
 
-    A hash of the element's place (the finaliser of MurmurHash3, keyed): a tenth of the
-    work of `jax.random.bits`, which is made for more than dropout needs, and nothing
-    but element-wise integers, so that it is fused into what reads it and each device
-    makes the bits of its own rows.
+    A hash of the element's place (the finaliser of MurmurHash3, keyed): less work than
+    `jax.random.bits`, which is made for more than dropout needs, and nothing but
+    element-wise integers, so that it is fused into what reads it and each device makes
+    the bits of its own rows.
     """
     first, second = jax.random.key_data(key.key)[:2]
     size = math.prod(shape)

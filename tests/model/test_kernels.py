@@ -86,6 +86,7 @@ def test_a_cpu_has_no_kernel_and_gets_the_plain_one():
         ("gpu", "bfloat16", 128, 0, cudnn),
         ("gpu", "bfloat16", 128, None, cudnn),
         ("gpu", "bfloat16", 127, 0, None),
+        ("gpu", "bfloat16", 4, None, None),  # a beam's attention to the source
         ("gpu", "float32", 128, 0, None),
         ("gpu", "bfloat16", 128, jnp.int32(3), None),
         ("tpu", "bfloat16", 128, 0, flash),
