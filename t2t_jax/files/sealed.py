@@ -1,77 +1,20 @@
-"""Files and folders that are there whole or not at all, on disk and in a bucket.
+"""Folders sealed by a manifest, so that damage is found before they are used.
 
-A folder that holds something precious is sealed when it is complete: the size and the
-SHA-256 of every file in it are written last, as `manifest.json`. What was damaged
-later, or never finished, is found before it is used.
-
-A bucket of Google Cloud Storage has objects in place of files: they appear whole, and
-can neither grow nor be renamed.
+When a folder is complete, the size and the SHA-256 of every file in it are written last,
+as `manifest.json`. A folder without a manifest was never finished.
 """
 
-import contextlib
-import fcntl
 import hashlib
-import json
 import os
 import stat
 from collections.abc import Iterator
 
 from etils import epath
 
+from t2t_jax.files.atomic import checked_json, fsync, read_checked_json, write_atomically
+from t2t_jax.files.locations import is_local
+
 MANIFEST = "manifest.json"
-CHECKSUM = "checksum"  # of a JSON object, in it: its SHA-256
-
-
-def on_disk(place: epath.PathLike) -> bool:
-    """False in a bucket."""
-    return "://" not in os.fspath(place)
-
-
-def write_atomically(file: epath.PathLike, content: bytes) -> None:
-    """Writes a file that is there whole or not at all."""
-    file = epath.Path(file)
-    if not on_disk(file):
-        file.write_bytes(content)  # an object appears when it is complete
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.writing")
-    try:
-        with open(temporary, "wb") as f:
-            f.write(content)
-            f.flush()
-            os.fsync(f.fileno())
-        temporary.replace(file)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    _fsync(file.parent)
-
-
-def checked_json(content: dict) -> bytes:
-    """A JSON object with its own SHA-256, as `read_checked_json` wants it."""
-    told = content | {CHECKSUM: _sha256_of(content)}
-    return json.dumps(told, indent=2, ensure_ascii=False).encode() + b"\n"
-
-
-def read_checked_json(file: epath.PathLike) -> dict:
-    """The object of a file that `checked_json` made.
-
-    Raises:
-      ValueError: it is another than what was written, or none; says which.
-    """
-    try:
-        content = dict(json.loads(epath.Path(file).read_bytes()))
-        wanted = content.pop(CHECKSUM)
-    except (ValueError, LookupError, TypeError, RecursionError) as e:
-        raise ValueError(f"{type(e).__name__}: {e}") from None
-    if wanted != _sha256_of(content):
-        raise ValueError("it was changed after it was written: its SHA-256 is another")
-    return content
-
-
-def _sha256_of(content: dict) -> str:
-    canonical = json.dumps(content, sort_keys=True)
-    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def seal(folder: epath.PathLike, **notes: object) -> None:
@@ -84,9 +27,9 @@ def seal(folder: epath.PathLike, **notes: object) -> None:
     """
     folder = epath.Path(folder)
     names = sorted(_below(folder))
-    if on_disk(folder):
+    if is_local(folder):
         for place in {p for n in names for p in (folder / n, (folder / n).parent)}:
-            _fsync(place)
+            fsync(place)
     hashed = {name: _hash(folder / name) for name in names}
     content = checked_json({"files": hashed, "notes": notes})
     write_atomically(folder / MANIFEST, content)
@@ -146,7 +89,7 @@ def set_aside(folder: epath.Path, to: epath.Path) -> epath.Path:
     while place.exists():
         number += 1
         place = to.with_name(f"{to.name}.{number}")
-    if on_disk(folder):
+    if is_local(folder):
         place.parent.mkdir(parents=True, exist_ok=True)
         folder.rename(place)
         return place
@@ -158,7 +101,7 @@ def set_aside(folder: epath.Path, to: epath.Path) -> epath.Path:
 
 def remove(folder: epath.Path) -> None:
     """Deletes a folder; one that is half deleted has another name or no manifest."""
-    if on_disk(folder):
+    if is_local(folder):
         gone = folder.with_name(f"{folder.name}.deleted")
         if gone.exists():  # half deleted before
             gone.rmtree()
@@ -173,44 +116,6 @@ def size(folder: epath.Path) -> int:
     return sum((folder / name).stat().length for name in _below(folder))
 
 
-@contextlib.contextmanager
-def turn(folder: epath.PathLike) -> Iterator[None]:
-    """Lets only one process at a time write in a folder on disk; the others wait."""
-    folder = epath.Path(folder)
-    with contextlib.ExitStack() as stack:
-        if on_disk(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            opened = os.open(folder, os.O_RDONLY)
-            stack.callback(os.close, opened)
-            with contextlib.suppress(OSError):  # no locks here
-                fcntl.flock(opened, fcntl.LOCK_EX)
-        yield
-
-
-def keep_earlier(*files: epath.PathLike) -> None:
-    """Moves files to the next number that is free for all: a.json to a.1.json.
-
-    In a bucket they are copied, all of them, before the first is taken away.
-    """
-
-    def numbered(file: epath.Path, number: int) -> epath.Path:
-        return file.with_name(f"{file.stem}.{number}{file.suffix}")
-
-    files = [epath.Path(file) for file in files]
-    number = 1
-    while any(numbered(file, number).exists() for file in files):
-        number += 1
-    there = [file for file in files if file.exists()]
-    if all(map(on_disk, there)):
-        for file in there:
-            file.rename(numbered(file, number))
-        return
-    for file in there:
-        write_atomically(numbered(file, number), file.read_bytes())
-    for file in there:
-        file.unlink()
-
-
 def _below(folder: epath.Path, prefix: str = "") -> Iterator[str]:
     """The names of all files below a folder, but for its manifest."""
     for entry in folder.iterdir():
@@ -223,7 +128,7 @@ def _below(folder: epath.Path, prefix: str = "") -> Iterator[str]:
 
 def _is_plain(folder: epath.Path, name: str) -> bool:
     """False for what may lie elsewhere or never end: links, pipes, devices."""
-    if not on_disk(folder):
+    if not is_local(folder):
         return True
     real = os.path.join(os.path.realpath(folder), name)
     return os.path.realpath(real) == real and stat.S_ISREG(os.lstat(real).st_mode)
@@ -234,12 +139,3 @@ def _hash(file: epath.Path) -> dict:
         digest = hashlib.file_digest(f, "sha256").hexdigest()
         size = f.tell()
     return {"bytes": size, "sha256": digest}
-
-
-def _fsync(place: epath.Path) -> None:
-    """Makes a file, or the names in a folder, survive the loss of power."""
-    descriptor = os.open(place, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

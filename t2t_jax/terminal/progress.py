@@ -1,4 +1,4 @@
-"""What is told to a person."""
+"""Progress of long jobs: a bar in a terminal, occasional lines elsewhere."""
 
 import contextlib
 import sys
@@ -8,25 +8,10 @@ from collections.abc import Iterator
 
 import tqdm
 
-SOON = 2.0  # seconds: of a job that is over before, no bar is shown
-EVERY = 10.0  # seconds between two lines where there is no terminal
+from t2t_jax.terminal.messages import is_silent, say
 
-
-_silent = False
-
-
-def silence() -> None:
-    """Says nothing more in this process: another one talks."""
-    global _silent
-    _silent = True
-
-
-def say(text: str = "") -> None:
-    """Prints a line on standard error, above any progress bar."""
-    if _silent:
-        return
-    tqdm.tqdm.write(text, file=sys.stderr)
-    sys.stderr.flush()
+DELAY = 2.0  # seconds: a job that ends sooner shows no bar
+INTERVAL = 10.0  # seconds between two lines where there is no terminal
 
 
 class Progress:
@@ -50,11 +35,11 @@ class Progress:
             unit=f" {unit}",
             unit_scale=True,
             bar_format=None if unit else "{desc}: {elapsed}",
-            delay=SOON,
+            delay=DELAY,
             leave=False,
             dynamic_ncols=True,
             file=sys.stderr,
-            disable=_silent or not sys.stderr.isatty(),
+            disable=is_silent() or not sys.stderr.isatty(),
         )
 
     def __enter__(self) -> "Progress":
@@ -68,7 +53,7 @@ class Progress:
         self._count += count
         self._bar.update(count)
         now = time.monotonic()
-        if self._bar.disable and now - self._said >= EVERY:
+        if self._bar.disable and now - self._said >= INTERVAL:
             self._said = now
             say(f"{self._what}: {self._line(now - self._started)}")
 
