@@ -1,5 +1,5 @@
 """Measurements, each `python -m benchmarks.NAME`: medians, and a ratio."""
 
-from t2t_jax import huge_pages
+from t2t_jax.parallel import huge_pages
 
 huge_pages.start_again("benchmarks")

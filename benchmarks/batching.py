@@ -18,12 +18,12 @@ import numpy as np
 from absl import flags
 from ml_collections import config_flags
 
-from t2t_jax import command
+from t2t_jax.commands import runner
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.feeding import feed, plan_for
-from t2t_jax.model.transformer import build
+from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh, place_batch
 from t2t_jax.training.step import compile_steps
 
@@ -75,7 +75,7 @@ def main(_):
     config = from_config_dict(given.config)
     data = dataclasses.replace(config.data, feeder="numpy")
     training = open_corpora(data.train, data.source, data.target, data.dir)
-    vocabulary = prepare.tokenizer(training, data)
+    vocabulary = prepare.make_tokenizer(training, data)
     pairs = prepare.training_pairs(training, vocabulary, data)
     contenders = {}
     for batching in ("packed", "bucketed"):
@@ -97,4 +97,4 @@ def main(_):
 
 
 if __name__ == "__main__":
-    command.run(main, define_flags, config="configs/tiny.py")
+    runner.run(main, define_flags, config="configs/tiny.py")

@@ -10,16 +10,16 @@ import time
 
 from absl import flags
 
-from t2t_jax import command
+from t2t_jax.commands import flags, runner
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.bleu import corpus_scores
-from t2t_jax.screen import say
+from t2t_jax.metrics.plain import corpus_scores
+from t2t_jax.terminal.messages import say
 
 
 def define_flags():
-    command.define_workdir_flags(several=True)
-    command.define_search_flags()
-    command.define_test_flag()
+    flags.define_workdir_flags(several=True)
+    flags.define_search_flags()
+    flags.define_test_flag()
     flags.DEFINE_list("beams", ["1", "4", "10"], "Widths, ascending.")
     flags.DEFINE_integer("lines", 0, "Only the first so many; 0 is all.")
     flags.DEFINE_integer("show", 3, "Lines to show whose score became lower.")
@@ -28,11 +28,11 @@ def define_flags():
 def main(_):
     given = flags.FLAGS
     translator = Translator.load(
-        command.workdirs_of(given), given.checkpoint, given.dtype
+        flags.workdirs_of(given), given.checkpoint, given.dtype
     )
     say(repr(translator))
     data = translator.config.data
-    corpus = command.test_sets(given, data)[0]
+    corpus = flags.test_sets(given, data)[0]
     pairs = list(corpus.pairs())[: given.lines or None]
     sources, references = zip(*pairs, strict=True)
     options = {"alpha": given.alpha, "penalty": given.penalty, "stop": given.stop}
@@ -79,4 +79,4 @@ def main(_):
 
 
 if __name__ == "__main__":
-    command.run(main, define_flags)
+    runner.run(main, define_flags)

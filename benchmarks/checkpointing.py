@@ -24,12 +24,12 @@ from absl import flags
 from etils import epath
 
 from t2t_jax import config as fields
-from t2t_jax import files
-from t2t_jax.command import load_config
-from t2t_jax.model.transformer import build
+from t2t_jax.files import sealed
+from t2t_jax.commands.config_files import load_config
+from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh
-from t2t_jax.training.checkpoint import Checkpoints, Reached
-from t2t_jax.training.folders import folder_of
+from t2t_jax.training.checkpoint import Checkpoints, RunProgress
+from t2t_jax.training.checkpoint_folders import checkpoints_folder
 from t2t_jax.training.step import compile_steps
 
 
@@ -59,18 +59,18 @@ def floor(folder: Path, size: int) -> dict[str, float]:
 def ours(folder: Path, state, shapes) -> dict[str, float]:
     checkpoints = Checkpoints(folder, 1, 1)
     timer = Timer()
-    checkpoints.save(state, Reached(), average=False)
+    checkpoints.save(state, RunProgress(), average=False)
     times = {"blocked": timer()}
     checkpoints.wait()
     times["whole after"] = times["blocked"] + timer()
     checkpoints.restore(shapes)
     times["restored"] = timer()
     checkpoints.close()
-    place = folder_of(folder) / "state" / str(int(state.step))
+    place = checkpoints_folder(folder) / "state" / str(int(state.step))
     timer()
-    assert not files.damage(place)
+    assert not sealed.damage(place)
     times["of that checked"] = timer()
-    times["bytes"] = files.size(place)
+    times["bytes"] = sealed.size(place)
     return times
 
 
@@ -84,7 +84,7 @@ def orbax(folder: Path, state, shapes) -> dict[str, float]:
     manager.restore(1, args=ocp.args.StandardRestore(shapes._asdict()))
     times["restored"] = timer()
     manager.close()
-    times["bytes"] = files.size(epath.Path(folder) / "1")
+    times["bytes"] = sealed.size(epath.Path(folder) / "1")
     return times
 
 
@@ -140,6 +140,6 @@ def main(_):
 
 
 if __name__ == "__main__":
-    from t2t_jax import command
+    from t2t_jax.commands import runner
 
-    command.run(main, define_flags)
+    runner.run(main, define_flags)

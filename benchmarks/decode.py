@@ -28,11 +28,12 @@ from absl import flags
 
 from benchmarks import measuring, peers
 from benchmarks.converted import CTranslate2, HuggingFace, Search, Tokens, until_end
-from t2t_jax import command
+from t2t_jax.commands import flags, runner
 from t2t_jax.config import DecodeConfig, ModelConfig, from_config_dict
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.errors import UserError
-from t2t_jax.model.transformer import build, compute_dtype
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.model.layers import compute_dtype
+from t2t_jax.model.model import build
 
 PEERS = {
     "ctranslate2": lambda *given: CTranslate2(*given, compute="float32"),
@@ -204,7 +205,7 @@ def contest_text(given, names: list[str]) -> tuple[str, Contest]:
         raise UserError("--workdir wants a --test=PREFIX, whose sources are translated")
     translator = Translator.load(given.workdir)
     config, vocabulary = translator.config, translator.vocabulary
-    corpus = command.test_sets(given, config.data)[0]
+    corpus = flags.test_sets(given, config.data)[0]
     lines = [source for source, _ in corpus.pairs() if source.strip()]
     lines = lines[: given.lines or None]
     beam = given.beam or config.decode.beam
@@ -217,7 +218,7 @@ def contest_text(given, names: list[str]) -> tuple[str, Contest]:
 
 
 def define_flags():
-    command.define_config_flag()
+    flags.define_config_flag()
     measuring.define_flags(rounds=3)
     flags.DEFINE_integer("beam", None, "4, or the workdir's; 1 is greedy.")
     flags.DEFINE_integer("vocab", 32_000, "Pieces of a random model.")
@@ -280,4 +281,4 @@ def told(
 
 
 if __name__ == "__main__":
-    command.run(main, define_flags, config="configs/base.py")
+    runner.run(main, define_flags, config="configs/base.py")

@@ -21,16 +21,17 @@ from absl import flags
 
 from benchmarks import measuring, peers
 from benchmarks.train_step import Ours
-from t2t_jax import command
+from t2t_jax.commands import config_files, flags, runner
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data import prepare
 from t2t_jax.data.batching import fill
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.feeding import feed, plan_for
 from t2t_jax.data.shapes import Shape
-from t2t_jax.model.transformer import build, compute_dtype
-from t2t_jax.screen import say
-from t2t_jax.training.costs import step_flops
+from t2t_jax.model.layers import compute_dtype
+from t2t_jax.model.model import build
+from t2t_jax.terminal.messages import say
+from t2t_jax.planning.costs import step_flops
 
 SIDES = ("source", "target")
 
@@ -153,7 +154,7 @@ def _range(count: int, number: int, parts: int) -> tuple[int, int]:
 
 
 def define_flags():
-    command.define_config_flag()
+    flags.define_config_flag()
     measuring.define_flags(rounds=None)
     flags.DEFINE_integer("parts", 10, "Of the epoch, in turns.", lower_bound=1)
     flags.DEFINE_integer(
@@ -171,7 +172,7 @@ def main(_):
     data = dataclasses.replace(config.data, feeder="numpy")
     config = dataclasses.replace(config, data=data)
     training = open_corpora(data.train, data.source, data.target, data.dir)
-    vocabulary = prepare.tokenizer(training, data)
+    vocabulary = prepare.make_tokenizer(training, data)
     pairs = prepare.training_pairs(training, vocabulary, data)
     ours = OurEpoch(config, pairs, len(vocabulary))
     epochs = {"ours": ours}
@@ -201,10 +202,10 @@ def main(_):
     )
     peak = max(peak, measuring.matrix_peak(dtype, torch, given.peak_sizes))
     share = measuring.floor_share(medians["ours"], ours.flops_of_a_token(), peak)
-    name = f"{command.config_name(given['config'].config_filename)} epoch"
+    name = f"{config_files.config_name(given['config'].config_filename)} epoch"
     rows = measuring.rows_of(name, "real tokens/s", medians, floor_share=share)
     measuring.publish(rows, given.json)
 
 
 if __name__ == "__main__":
-    command.run(main, define_flags, config="configs/multi30k.py")
+    runner.run(main, define_flags, config="configs/multi30k.py")

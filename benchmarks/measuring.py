@@ -22,8 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from absl import flags
 
-from t2t_jax import files
-from t2t_jax.errors import UserError, nearest
+from t2t_jax.files import atomic
+from t2t_jax.terminal.errors import UserError, did_you_mean
 
 log = logging.getLogger("t2t_jax")
 
@@ -234,7 +234,7 @@ def chosen(names: Iterable[str], known: Iterable[str], flag: str) -> list[str]:
     known, found = list(known), [name for name in names if name]
     for name in found:
         if name not in known:
-            raise UserError(f"--{flag}={name!r}{nearest(name, known)}")
+            raise UserError(f"--{flag}={name!r}{did_you_mean(name, known)}")
     return found
 
 
@@ -273,7 +273,7 @@ def publish(rows: Sequence[Row], path: str | None) -> None:
         return
     check_new(path)
     content = json.dumps([row.told() for row in rows], indent=2) + "\n"
-    files.write_atomically(path, content.encode())
+    atomic.write_atomically(path, content.encode())
 
 
 def random_tokens(shape: tuple[int, ...], vocab_size: int, seed: int = 0) -> np.ndarray:

@@ -14,15 +14,15 @@ import sys
 import jax
 
 from t2t_jax.config import Config, MeshConfig, ModelConfig, TrainConfig
-from t2t_jax.data import grammar
+from t2t_jax.grammar import corpus
 from t2t_jax.data.batching import fill
 from t2t_jax.data.feeding import plan_for
-from t2t_jax.data.prepare import small_pairs
-from t2t_jax.data.vocab import Vocabulary, train
-from t2t_jax.model.transformer import build
-from t2t_jax.parallel import meeting
+from t2t_jax.data.prepare import tokenize_in_memory
+from t2t_jax.data.tokenizer import Vocabulary, train
+from t2t_jax.model.model import build
+from t2t_jax.parallel import rendezvous
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.parallel.host import prepare_host
+from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.training.step import compile_steps
 
 STEPS = 20
@@ -46,17 +46,17 @@ def losses(devices: int, mesh: dict, accumulate: int = 1, remat: str = "none"):
         train=TrainConfig(accumulate=accumulate),
         mesh=MeshConfig(**mesh),
     )
-    lines = grammar.pairs("train")[:6000]
+    lines = corpus.pairs("train")[:6000]
     text = (line for pair in lines for line in pair)
     vocabulary = Vocabulary(train(text, 1000), "benchmark")
-    pairs = small_pairs(lines, vocabulary)
+    pairs = tokenize_in_memory(lines, vocabulary)
     data = Config().data.__class__(batch_tokens=2048, row_length=64)
     plan = plan_for(pairs, data, seed=0, epoch=0)
     on = meshes.make_mesh(config.mesh, jax.devices()[:devices])
     steps = compile_steps(build(config.model, len(vocabulary)), config, on, 1)
     state, found = steps.init(), []
     for number in range(STEPS):
-        layout = meshes.share(on, plan[number], accumulate)
+        layout = meshes.local_layout(on, plan[number], accumulate)
         batch = meshes.place_batch(on, fill(layout, pairs.source, pairs.target))
         state, metrics = steps.train(state, batch)
         found.append(float(metrics["loss"]))
@@ -87,11 +87,11 @@ def main():
     parser.add_argument("--coordinator", help=argparse.SUPPRESS)
     parser.add_argument("--process", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    prepare_host()
+    set_up_process()
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 4 if given.coordinator else 8)
     if given.coordinator:
-        meeting.initialize(given.coordinator, 2, given.process)
+        rendezvous.initialize(given.coordinator, 2, given.process)
         print(json.dumps(losses(8, json.loads(given.mesh))))
         return
     one = losses(1, {})

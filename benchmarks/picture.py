@@ -12,9 +12,10 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks.measuring import Row
-from t2t_jax import command, files
-from t2t_jax.errors import UserError
-from t2t_jax.screen import say
+from t2t_jax.commands import runner
+from t2t_jax.files import atomic
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.terminal.messages import say
 
 OURS, THEIRS, FLOOR = "#1f5a99", "#b8bec6", "#c0392b"
 
@@ -107,9 +108,9 @@ def main(_):
         raise UserError("no row has a peer; run the benchmarks with theirs")
     picture = io.BytesIO()
     drawn(found).savefig(picture, format="png", dpi=130)
-    files.write_atomically(Path(given.output), picture.getvalue())
+    atomic.write_atomically(Path(given.output), picture.getvalue())
     say(f"drew {given.output}")
 
 
 if __name__ == "__main__":
-    command.run(main, define_flags)
+    runner.run(main, define_flags)

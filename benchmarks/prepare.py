@@ -28,9 +28,9 @@ from absl import flags
 
 from benchmarks import wmt
 from t2t_jax.config import DataConfig
-from t2t_jax.data import prepare, vocab
+from t2t_jax.data import prepare, tokenizer
 from t2t_jax.data.corpus import open_corpora
-from t2t_jax.data.vocab import Vocabulary
+from t2t_jax.data.tokenizer import Vocabulary
 
 FLOOR_LINES = 400_000  # are enough to know how fast SentencePiece encodes
 
@@ -54,7 +54,7 @@ class Clock:
 def ours_tokenizer(data: DataConfig, model: Path) -> Clock:
     training = open_corpora(data.train, data.source, data.target)
     clock = Clock(min(data.tokenizer_lines, sum(1 for _ in _lines(data))))
-    vocabulary = prepare.tokenizer(training, data)
+    vocabulary = prepare.make_tokenizer(training, data)
     clock.stop()
     model.write_bytes(vocabulary.model)
     return clock
@@ -63,7 +63,7 @@ def ours_tokenizer(data: DataConfig, model: Path) -> Clock:
 def floor_tokenizer(data: DataConfig, model: Path) -> Clock:
     lines = list(itertools.islice(_lines(data), data.tokenizer_lines))
     clock = Clock(len(lines))
-    vocab.train(lines, data.vocab_size)
+    tokenizer.train(lines, data.vocab_size)
     return clock.stop()
 
 
@@ -181,6 +181,6 @@ def main(_):
 
 
 if __name__ == "__main__":
-    from t2t_jax import command  # not in the measured processes: it loads JAX
+    from t2t_jax.commands import runner  # not in the measured processes: it loads JAX
 
-    command.run(main, define_flags)
+    runner.run(main, define_flags)

@@ -23,7 +23,7 @@ from absl import flags
 
 from benchmarks import measuring
 from benchmarks.prepare import write_text
-from t2t_jax import command
+from t2t_jax.commands import config_files, flags, runner
 
 COMMANDS = ("main", "translate", "score", "describe")
 SAID = "the first step took"
@@ -132,7 +132,7 @@ def first_steps(config: str, given, folder: Path) -> FirstSteps:
 
 
 def define_flags():
-    command.define_config_flag()
+    flags.define_config_flag()
     measuring.define_flags(rounds=3)
     flags.DEFINE_list("parts", ["import", "help", "step"], "What is measured.")
     flags.DEFINE_integer("pairs", 20_000, "Of the made-up text.", lower_bound=1000)
@@ -171,7 +171,7 @@ def main(_):
             for _ in range(given.rounds):  # a warm one follows its cold one
                 seconds["cold"].append(starts.cold())
                 seconds["warm"].append(starts.warm())
-            name = command.config_name(config)
+            name = config_files.config_name(config)
             rows += [
                 _alone(f"{name} first step, {how}", measuring.median(found))
                 for how, found in seconds.items()
@@ -184,4 +184,4 @@ def _alone(work: str, seconds: float) -> measuring.Row:
 
 
 if __name__ == "__main__":
-    command.run(main, define_flags, config="configs/base.py")
+    runner.run(main, define_flags, config="configs/base.py")

@@ -22,14 +22,15 @@ import numpy as np
 from absl import flags
 
 from benchmarks import measuring, peers
-from t2t_jax import command
+from t2t_jax.commands import config_files, flags, runner
 from t2t_jax.config import Config, changed, from_config_dict
 from t2t_jax.data.shapes import Shape
-from t2t_jax.errors import UserError
-from t2t_jax.model.transformer import build, compute_dtype
-from t2t_jax.parallel.host import prepare_host
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.model.layers import compute_dtype
+from t2t_jax.model.model import build
+from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.parallel.mesh import make_mesh, place_batch
-from t2t_jax.training import costs
+from t2t_jax.planning import costs
 from t2t_jax.training.step import compile_steps
 
 
@@ -116,7 +117,7 @@ def contender(name: str, work: Work):
 def memory(name: str, work: Work, steps: int = 3) -> float | None:
     """Peak megabytes of some steps. For a process of its own."""
     if name == "ours":
-        prepare_host()
+        set_up_process()
     else:
         peers.need("torch", "transformers")
     before = measuring.megabytes("VmRSS")
@@ -178,7 +179,7 @@ def works(given, argv: list[str]) -> list[Work]:
         if name == "config":
             config = from_config_dict(given.config)
             shape = costs.assumed_shape(config, make_mesh(devices=jax.devices()[:1]))[0]
-            name = command.config_name(given["config"].config_filename)
+            name = config_files.config_name(given["config"].config_filename)
             work = Work(name, config, config.data.vocab_size, shape)
         else:
             work = WORKS[name]
@@ -208,7 +209,7 @@ def parsed_batch(text: str) -> Shape:
 
 
 def define_flags():
-    command.define_config_flag()
+    flags.define_config_flag()
     measuring.define_flags()
     flags.DEFINE_list("work", None, "T, S, or config, with commas.")
     flags.DEFINE_string("batch", None, "ROWSxLENGTH, of both sides.")
@@ -231,4 +232,4 @@ def main(_):
 
 
 if __name__ == "__main__":
-    command.run(main, define_flags, config="configs/base.py")
+    runner.run(main, define_flags, config="configs/base.py")

@@ -43,13 +43,14 @@ from flax import nnx
 
 import t2t_jax
 from t2t_jax import load_config, train
-from t2t_jax import workdir as workdirs
-from t2t_jax.data import grammar, prepare
+from t2t_jax.workdir import workdir as workdirs
+from t2t_jax.data import prepare
+from t2t_jax.grammar import corpus
 from t2t_jax.data.batching import fill
 from t2t_jax.data.feeding import plan_for
 from t2t_jax.model.attention import ATTENTION, dense
-from t2t_jax.model.transformer import build
-from t2t_jax.training.parameters import average, choose
+from t2t_jax.model.model import build
+from t2t_jax.training.averaging import average_checkpoints, choose_checkpoints
 from t2t_jax.training.step import teacher_forcing
 
 ROOT = Path(t2t_jax.__file__).parents[1]  # the checkout
@@ -155,7 +156,7 @@ folder = folders["dense"]
 config = workdirs.read_config(folder)
 vocabulary = workdirs.read_vocabulary(folder)
 model = build(config.model, len(vocabulary))
-_, parameters = average(choose(folder, config, "last"), model.shapes)
+_, parameters = average_checkpoints(choose_checkpoints(folder, config, "last"), model.shapes)
 print(f"{model.count():,} parameters in", *parameters)
 
 # %% [markdown]
@@ -175,7 +176,7 @@ for path, array in jax.tree_util.tree_leaves_with_path(parameters):
 # to another.
 
 # %%
-pairs = prepare.small_pairs(grammar.pairs("dev", count=200), vocabulary)
+pairs = prepare.tokenize_in_memory(corpus.pairs("dev", count=200), vocabulary)
 plan = plan_for(pairs, config.data, seed=0, epoch=0)
 batch = teacher_forcing(fill(plan[0], pairs.source, pairs.target), vocabulary.bos)
 for name, array in batch.items():

@@ -44,7 +44,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import t2t_jax
-from t2t_jax import Translator, describe, load_config, train
+from t2t_jax import Translator, load_config, train
+from t2t_jax.planning import describe, describe_page
 
 ROOT = Path(t2t_jax.__file__).parents[1]  # the checkout
 # The environment variables are for tests, which train less.
@@ -60,7 +61,7 @@ config = load_config(CONFIG, train={"steps": STEPS})
 
 # %%
 told = describe.describe(config)
-print(describe.page(told))
+print(describe_page.page(told))
 
 # %% [markdown]
 # The learning rate rises linearly for `config.train.warmup` steps and then falls with

@@ -2,34 +2,30 @@
 
     from t2t_jax import Translator, load_config, train
 
-    train(load_config("configs/tiny.py"), "runs/tiny")
+    train(load_config("tiny"), "runs/tiny")
     Translator.load("runs/tiny").translate(["The man sees the dog."])
 
-Importing this loads neither JAX nor TensorFlow: each name is imported when it is used.
+Importing this loads neither JAX nor TensorFlow: each name is imported when first used.
 """
 
 import importlib
 from typing import TYPE_CHECKING
-
-from t2t_jax import huge_pages
-
-huge_pages.start_again("t2t_jax")  # only where a command is being started
 
 __version__ = "0.2.0"
 __all__ = ["Translator", "UserError", "load_config", "train"]
 
 _HOMES = {
     "Translator": "t2t_jax.decoding.translator",
-    "UserError": "t2t_jax.errors",
-    "load_config": "t2t_jax.command",
-    "train": "t2t_jax.main",
+    "UserError": "t2t_jax.terminal.errors",
+    "load_config": "t2t_jax.commands.config_files",
+    "train": "t2t_jax.pipeline.train",
 }
 
 if TYPE_CHECKING:
-    from t2t_jax.command import load_config
+    from t2t_jax.commands.config_files import load_config
     from t2t_jax.decoding.translator import Translator
-    from t2t_jax.errors import UserError
-    from t2t_jax.main import train
+    from t2t_jax.pipeline.train import train
+    from t2t_jax.terminal.errors import UserError
 
 
 def __getattr__(name: str):

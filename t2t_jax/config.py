@@ -15,7 +15,7 @@ from typing import Any
 
 import ml_collections
 
-from t2t_jax.errors import UserError, nearest
+from t2t_jax.terminal.errors import UserError, did_you_mean
 
 
 def _field(default: Any, choices: tuple = (), low: float | None = None, safe=False):
@@ -40,6 +40,11 @@ class ModelConfig:
     attention: str = _field("fused")  # a name in model/attention.py
     dtype: str = _field("auto", ("auto", "float32", "bfloat16"))  # of activations
     remat: str = _field("none", ("none", "dots", "full"), safe=True)  # made twice
+
+    @property
+    def width_of_head(self) -> int:
+        """d_k = d_v."""
+        return self.head_width or self.width // self.heads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,7 +240,7 @@ def _checked(name: str, field: dataclasses.Field, value: Any) -> Any:
         )
     choices, low = field.metadata["choices"], field.metadata["low"]
     if choices and value not in choices:
-        raise UserError(f"config.{name}={value!r}{nearest(value, choices)}")
+        raise UserError(f"config.{name}={value!r}{did_you_mean(value, choices)}")
     if wanted is float and not math.isfinite(value):
         raise UserError(f"config.{name}={value!r}; want a finite number")
     if low is not None and value < low:
@@ -254,7 +259,7 @@ def from_config_dict(fields: Mapping) -> Config:
     for section, values in dict(fields).items():
         if section not in SECTIONS:
             raise UserError(
-                f"config.{section}: no such section" + nearest(section, SECTIONS)
+                f"config.{section}: no such section" + did_you_mean(section, SECTIONS)
             )
         known = {f.name: f for f in dataclasses.fields(SECTIONS[section])}
         checked = {}
@@ -262,7 +267,7 @@ def from_config_dict(fields: Mapping) -> Config:
             if name not in known:
                 full = f"{section}.{name}"
                 raise UserError(
-                    f"config.{full}: no such field" + nearest(full, field_names())
+                    f"config.{full}: no such field" + did_you_mean(full, field_names())
                 )
             checked[name] = _checked(f"{section}.{name}", known[name], value)
         sections[section] = type(SECTIONS[section])(**checked)

@@ -46,10 +46,10 @@ def _own_cache(tmp_path_factory):
 @pytest.fixture(scope="session")
 def text(tmp_path_factory):
     """Three small sets of text files."""
-    from t2t_jax.data import grammar
+    from t2t_jax.grammar import corpus
 
     folder = tmp_path_factory.mktemp("text")
-    lines = grammar.pairs("dev")
+    lines = corpus.pairs("dev")
     for name, part in (
         ("train", lines[:300]),
         ("dev", lines[300:320]),

@@ -15,7 +15,7 @@ from benchmarks.measuring import Row
 from benchmarks.train_step import WORKS, parsed_batch
 from t2t_jax.config import ModelConfig
 from t2t_jax.data.shapes import Shape
-from t2t_jax.errors import UserError
+from t2t_jax.terminal.errors import UserError
 
 ROOT = Path(__file__).parent.parent
 TINY = ModelConfig(layers=1, width=16, heads=2, hidden=16, dropout=0.0)

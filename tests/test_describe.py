@@ -16,13 +16,16 @@ import pytest
 from flax import nnx
 
 from t2t_jax import load_config
-from t2t_jax import workdir as workdirs
+from t2t_jax.files import locations
+from t2t_jax.workdir import workdir as workdirs
 from t2t_jax.config import Config, from_config_dict
-from t2t_jax.data import grammar, vocab
+from t2t_jax.data import tokenizer
+from t2t_jax.grammar import corpus
 from t2t_jax.data.batching import static_shapes
-from t2t_jax.describe import describe, describe_workdir, page
-from t2t_jax.errors import UserError
-from t2t_jax.model.transformer import build
+from t2t_jax.planning.describe import describe, describe_workdir
+from t2t_jax.planning.describe_page import page
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.model.model import build
 from t2t_jax.training.step import initial_state
 
 ROOT = Path(__file__).parent.parent
@@ -39,11 +42,11 @@ def small(**sections):
 def workdir(tmp_path_factory):
     """A workdir as it is before its first step."""
     folder = tmp_path_factory.mktemp("run") / "work"
-    lines = [line for pair in grammar.pairs("dev")[:200] for line in pair]
-    vocabulary = vocab.Vocabulary(vocab.train(lines, 400))
+    lines = [line for pair in corpus.pairs("dev")[:200] for line in pair]
+    vocabulary = tokenizer.Vocabulary(tokenizer.train(lines, 400))
     train = {"steps": 12, "eval_every": 5, "save_every": 4}
     config = small(train=train, decode={"average": 2})
-    workdirs.store(workdirs.path(folder), config, vocabulary, {})
+    workdirs.store(locations.locate(folder), config, vocabulary, {})
     return folder
 
 

@@ -13,7 +13,8 @@ from etils import epath
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_jax import files
+from t2t_jax.files import atomic
+from t2t_jax.files import sealed
 from tests.faults.damage import contents
 
 NAMES = st.text("abc.", min_size=1, max_size=3).filter(lambda n: n.strip("."))
@@ -29,7 +30,7 @@ def sealed(tmp_path):
     folder = tmp_path / "sealed"
     folder.mkdir()
     (folder / "a").write_bytes(b"content")
-    files.seal(folder)
+    sealed.seal(folder)
     return folder
 
 
@@ -40,10 +41,10 @@ def entry(content):
 def claim(folder, names, content):
     """Lets a manifest name files, wherever they are, of this content."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "_below", lambda folder: names)
-        patch.setattr(files, "_hash", lambda file: entry(content))
-        patch.setattr(files, "_fsync", lambda place: None)
-        files.seal(folder)
+        patch.setattr(atomic, "_below", lambda folder: names)
+        patch.setattr(atomic, "_hash", lambda file: entry(content))
+        patch.setattr(atomic, "_fsync", lambda place: None)
+        sealed.seal(folder)
 
 
 @settings(max_examples=40, deadline=None)
@@ -52,26 +53,26 @@ def test_every_change_of_a_sealed_folder_is_found_and_named(tree, data):
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "sealed"
         for name, content in tree.items():
-            files.write_atomically(folder / name, content)
-        files.seal(folder, bleu=1.5)
-        assert files.damage(folder) == ""
-        assert files.notes(folder) == {"bleu": 1.5}
+            atomic.write_atomically(folder / name, content)
+        sealed.seal(folder, bleu=1.5)
+        assert sealed.damage(folder) == ""
+        assert sealed.notes(folder) == {"bleu": 1.5}
         name = data.draw(st.sampled_from(sorted(tree)), "name")
         content = tree[name]
         at = data.draw(st.integers(0, len(content)), "at")
         bits = data.draw(st.integers(1, 255), "bits")
         changed = bytes([content[at] ^ bits]) if at < len(content) else bytes([bits])
         (folder / name).write_bytes(content[:at] + changed + content[at + 1 :])
-        assert name in files.damage(folder)
+        assert name in sealed.damage(folder)
         (folder / name).write_bytes(content)
-        assert files.damage(folder) == ""
+        assert sealed.damage(folder) == ""
         if at < len(content):
             os.truncate(folder / name, at)
-            assert f"{name} has {at} bytes, not" in files.damage(folder)
+            assert f"{name} has {at} bytes, not" in sealed.damage(folder)
         (folder / name).unlink()
-        assert files.damage(folder) == f"{name} is missing"
+        assert sealed.damage(folder) == f"{name} is missing"
         (folder / name).mkdir()
-        assert f"{name} is no plain file of its own" in files.damage(folder)
+        assert f"{name} is no plain file of its own" in sealed.damage(folder)
 
 
 def with_one_bit_changed(file):
@@ -86,27 +87,27 @@ def with_one_bit_changed(file):
 
 def test_every_bit_of_a_manifest_counts(sealed):
     """But for the names of its two parts, where what they hold is empty or the same."""
-    manifest = sealed / files.MANIFEST
+    manifest = sealed / sealed.MANIFEST
     written = manifest.read_bytes()
     for changed in with_one_bit_changed(manifest):
-        if not files.damage(sealed):
-            assert files.notes(sealed) == {}
+        if not sealed.damage(sealed):
+            assert sealed.notes(sealed) == {}
             assert json.loads(changed)["files"] == json.loads(written)["files"]
 
 
 def test_every_bit_of_what_was_noted_counts(sealed):
-    files.seal(sealed, bleu=27.25)
-    for _ in with_one_bit_changed(sealed / files.MANIFEST):
-        assert files.damage(sealed) or files.notes(sealed) == {"bleu": 27.25}
+    sealed.seal(sealed, bleu=27.25)
+    for _ in with_one_bit_changed(sealed / sealed.MANIFEST):
+        assert sealed.damage(sealed) or sealed.notes(sealed) == {"bleu": 27.25}
 
 
 def test_a_folder_without_a_manifest_was_not_finished(sealed):
-    (sealed / files.MANIFEST).unlink()
-    assert "it has no manifest.json" in files.damage(sealed)
-    assert not files.is_sealed(sealed)
-    assert files.notes(sealed) == {}
+    (sealed / sealed.MANIFEST).unlink()
+    assert "it has no manifest.json" in sealed.damage(sealed)
+    assert not sealed.is_sealed(sealed)
+    assert sealed.notes(sealed) == {}
     for nothing in (sealed / "a", sealed / "nowhere"):
-        assert "it has no manifest.json" in files.damage(nothing)
+        assert "it has no manifest.json" in sealed.damage(nothing)
 
 
 @pytest.mark.parametrize(
@@ -117,9 +118,9 @@ def test_a_folder_without_a_manifest_was_not_finished(sealed):
     ],
 )
 def test_a_manifest_that_makes_no_sense_is_told(sealed, content):
-    (sealed / files.MANIFEST).write_bytes(content.encode("latin-1"))
-    assert "its manifest.json cannot be read" in files.damage(sealed)
-    assert files.notes(sealed) == {}
+    (sealed / sealed.MANIFEST).write_bytes(content.encode("latin-1"))
+    assert "its manifest.json cannot be read" in sealed.damage(sealed)
+    assert sealed.notes(sealed) == {}
 
 
 @pytest.mark.parametrize(
@@ -129,8 +130,8 @@ def test_a_manifest_leads_nowhere_outside_of_its_folder(sealed, name, monkeypatc
     (sealed.parent / "x").write_bytes(b"secret")
     claim(sealed, [name], b"secret")
     read = []
-    monkeypatch.setattr(files, "_hash", lambda file: read.append(file) or entry(b""))
-    assert "it names files outside of its folder" in files.damage(sealed)
+    monkeypatch.setattr(atomic, "_hash", lambda file: read.append(file) or entry(b""))
+    assert "it names files outside of its folder" in sealed.damage(sealed)
     assert read == []
 
 
@@ -145,7 +146,7 @@ def test_a_link_leads_nowhere_outside_of_its_folder(sealed, name):
     else:
         (sealed / "b").symlink_to(outside)
         claim(sealed, [name], b"content")
-    assert files.damage(sealed)
+    assert sealed.damage(sealed)
 
 
 def test_what_is_no_file_is_not_read(sealed, monkeypatch):
@@ -157,8 +158,8 @@ def test_what_is_no_file_is_not_read(sealed, monkeypatch):
         opened.append(file)
         raise OSError
 
-    monkeypatch.setattr(files, "_hash", would_wait)
-    assert files.damage(sealed)
+    monkeypatch.setattr(atomic, "_hash", would_wait)
+    assert sealed.damage(sealed)
     assert opened == []
 
 
@@ -172,13 +173,13 @@ def test_what_is_no_file_is_not_read(sealed, monkeypatch):
     ],
 )
 def test_a_manifest_made_to_harm_is_told_too(sealed, content):
-    (sealed / files.MANIFEST).write_text(content)
-    assert files.damage(sealed)
+    (sealed / sealed.MANIFEST).write_text(content)
+    assert sealed.damage(sealed)
 
 
 def test_a_file_that_cannot_be_written_stays_what_it_was(tmp_path, monkeypatch):
     file = tmp_path / "file"
-    files.write_atomically(file, b"before")
+    atomic.write_atomically(file, b"before")
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -187,9 +188,9 @@ def test_a_file_that_cannot_be_written_stays_what_it_was(tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(os, call, full)
             with pytest.raises(OSError, match="No space left"):
-                files.write_atomically(file, b"after")
+                atomic.write_atomically(file, b"after")
         assert contents(tmp_path) == {"file": b"before"}
-    files.write_atomically(file, b"after")
+    atomic.write_atomically(file, b"after")
     assert contents(tmp_path) == {"file": b"after"}
 
 
@@ -199,7 +200,7 @@ def test_what_is_set_aside_takes_the_place_of_nothing(tmp_path):
     for number, name in enumerate(wanted):
         (tmp_path / "8").mkdir()
         (tmp_path / "8" / "a").write_text(str(number))
-        place = files.set_aside(epath.Path(tmp_path / "8"), epath.Path(kept))
+        place = sealed.set_aside(epath.Path(tmp_path / "8"), epath.Path(kept))
         assert place.name == name
         assert not (tmp_path / "8").exists()
     numbers = {f"kept/{name}/a": b"%d" % n for n, name in enumerate(wanted)}
@@ -210,13 +211,13 @@ def test_what_is_half_removed_is_no_checkpoint(tmp_path, monkeypatch):
     folder = epath.Path(tmp_path / "8")
     (folder / "sub").mkdir(parents=True)
     (folder / "sub" / "a").write_text("a")
-    files.seal(folder)
+    sealed.seal(folder)
     with monkeypatch.context() as patch:  # killed between the two
         patch.setattr(type(folder), "rmtree", lambda self: None)
-        files.remove(folder)
+        sealed.remove(folder)
     assert [p.name for p in tmp_path.iterdir()] == ["8.deleted"]
     assert (tmp_path / "8.deleted" / "sub" / "a").exists()
-    assert not files.is_sealed(folder)
+    assert not sealed.is_sealed(folder)
 
 
 def test_earlier_files_keep_their_order(tmp_path):
@@ -225,10 +226,10 @@ def test_earlier_files_keep_their_order(tmp_path):
         json_file.write_text(f"scores {number}")
         if number != 1:  # they move together, even where one is not there
             lines.write_text(f"lines {number}")
-        files.keep_earlier(json_file, lines)
+        atomic.keep_earlier(json_file, lines)
     assert contents(tmp_path) == {
         **{f"a.{n + 1}.json": f"scores {n}".encode() for n in range(3)},
         **{"a.1.de": b"lines 0", "a.3.de": b"lines 2"},
     }
-    files.keep_earlier(json_file, lines)  # of nothing nothing is kept
+    atomic.keep_earlier(json_file, lines)  # of nothing nothing is kept
     assert len(contents(tmp_path)) == 5

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from t2t_jax import load_config
-from t2t_jax.command import config_name
-from t2t_jax.describe import describe
+from t2t_jax.commands.config_files import config_name
+from t2t_jax.planning.describe import describe
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "tests" / "golden"

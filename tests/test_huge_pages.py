@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from t2t_jax import huge_pages
-from t2t_jax.huge_pages import SWITCH, TUNABLES, wanted
+from t2t_jax.parallel import huge_pages
+from t2t_jax.parallel.huge_pages import SWITCH, TUNABLES, wanted
 
 GLIBC, MADVISE = ("glibc", "2.36"), "always [madvise] never\n"
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_jax import Translator, files
+from t2t_jax import Translator
+from t2t_jax.files import atomic
 from tests.small_run import ROOT
 
 NASTY = {
@@ -36,9 +37,9 @@ NASTY = {
 def workdir(trained, tmp_path_factory):
     """A model that never ends a sentence takes long over long ones: cut at 64."""
     copy = shutil.copytree(trained[0], tmp_path_factory.mktemp("nasty") / "work")
-    config = files.read_checked_json(copy / "config.json")
+    config = atomic.read_checked_json(copy / "config.json")
     config["decode"]["max_source"] = 64
-    (copy / "config.json").write_bytes(files.checked_json(config))
+    (copy / "config.json").write_bytes(atomic.checked_json(config))
     return copy
 
 

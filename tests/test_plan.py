@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from t2t_jax import load_config
-from t2t_jax import plan as plans
-from t2t_jax.errors import UserError
-from t2t_jax.parallel.virtual import has_tpu_compiler
+from t2t_jax.commands import plan
+from t2t_jax.planning import plan as plans, plan_page
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.planning.virtual_devices import has_tpu_compiler
 
 ROOT = Path(__file__).parent.parent
 SMALL = {"layers": 1, "width": 64, "heads": 4, "hidden": 128, "dropout": 0.0}
@@ -36,7 +37,7 @@ def told():
 
 
 def test_a_page_has_the_memory_the_collectives_and_the_time(told):
-    page = plans.page(told)
+    page = plan_page.page(told)
     assert page.endswith("It fits.")
     for word in ("P ", "O ", "T ", "all-gather over fsdp", "all-reduce", "tokens/s"):
         assert word in page
@@ -45,11 +46,11 @@ def test_a_page_has_the_memory_the_collectives_and_the_time(told):
 
 
 def test_the_bar_is_as_long_as_the_memory(told):
-    (bar,) = (line for line in plans.memory_lines(told) if "[" in line)
+    (bar,) = (line for line in plan_page.memory_lines(told) if "[" in line)
     assert len(bar.split("[")[1].split("]")[0]) == 64
     needed = told["memory"]["needed"]
     half = told | {"memory": told["memory"] | {"chip": needed / 2}}
-    (bar,) = (line for line in plans.memory_lines(half) if "[" in line)
+    (bar,) = (line for line in plan_page.memory_lines(half) if "[" in line)
     inside, behind = bar.split("[")[1].split("]")[0].split("|")
     assert len(inside) == len(behind)
     assert "." not in bar.split("[")[1]
@@ -60,14 +61,14 @@ def test_a_refusal_has_the_numbers_and_the_flags(told):
     change = {"train.accumulate": 4, "model.remat": "full"}
     short = told | {"memory": memory, "fits": False}
     proposed = short | {"remedy": {"change": change, "forecast": told}}
-    text = plans.refusal(proposed)
+    text = plan_page.refusal(proposed)
     assert "--config.train.accumulate=4 --config.model.remat=full" in text
-    assert "take more or larger chips" in plans.refusal(short)
+    assert "take more or larger chips" in plan_page.refusal(short)
 
 
 def test_a_picture_is_written(told, tmp_path):
     pytest.importorskip("matplotlib")
-    plans.picture(told, tmp_path / "memory.png")
+    plan_page.picture(told, tmp_path / "memory.png")
     assert (tmp_path / "memory.png").read_bytes()[:4] == b"\x89PNG"
 
 
@@ -76,12 +77,12 @@ def test_a_picture_is_written(told, tmp_path):
 )
 def test_meshes_that_are_none_are_told(text, told):
     with pytest.raises(UserError, match=told):
-        plans.parse_mesh(text)
+        plan.parse_mesh(text)
 
 
 def test_meshes_are_read():
-    assert plans.parse_mesh("data:2,fsdp:4") == {"data": 2, "fsdp": 4, "tensor": 1}
-    assert plans.parse_mesh("fsdp:4")["data"] == -1
+    assert plan.parse_mesh("data:2,fsdp:4") == {"data": 2, "fsdp": 4, "tensor": 1}
+    assert plan.parse_mesh("fsdp:4")["data"] == -1
 
 
 def test_what_is_no_slice_is_told_with_status_2():

@@ -7,10 +7,11 @@ import jax
 import numpy as np
 import pytest
 
-from t2t_jax import Translator, UserError, main, train
-from t2t_jax.data import vocab
-from t2t_jax.training import folders, metrics, stopping
-from t2t_jax.training.parameters import parameter_steps
+from t2t_jax import Translator, UserError, train
+from t2t_jax.evaluation import dev_translations
+from t2t_jax.data import tokenizer
+from t2t_jax.training import checkpoint_folders, reporter, stopping
+from t2t_jax.training.averaging import parameter_steps
 from tests.small_run import (
     assert_same,
     config_for,
@@ -24,7 +25,7 @@ def scripted(monkeypatch):
     """Dev BLEU as a test writes it, in place of translations."""
     scores = iter([1.0, 3.0, 2.0, 3.0, 9.0])
     evaluate = lambda self, parameters, step: {"bleu": next(scores)}  # noqa: E731
-    monkeypatch.setattr(main.DevTranslations, "__call__", evaluate)
+    monkeypatch.setattr(dev_translations.DevTranslations, "__call__", evaluate)
 
 
 def steps_evaluated(workdir):
@@ -71,10 +72,10 @@ def test_patience_goes_by_what_is_trained_not_by_what_a_killed_run_told(
             raise Killed
         return there
 
-    told = metrics.Watch.record
+    told = reporter.Reporter.record
     with monkeypatch.context() as patch:
-        patch.setattr(metrics.Watch, "record", record)
-        patch.setattr(folders, "seal", lambda *a, **k: None)
+        patch.setattr(reporter.Reporter, "record", record)
+        patch.setattr(checkpoint_folders, "seal", lambda *a, **k: None)
         with pytest.raises(Killed):
             train(config, tmp_path / "work")
     train(config, tmp_path / "work")
@@ -106,7 +107,7 @@ def test_a_limit_passed_while_evaluating_stays_passed(
         now[0] += 100.0
         return {"bleu": 1.0}
 
-    monkeypatch.setattr(main.DevTranslations, "__call__", evaluate)
+    monkeypatch.setattr(dev_translations.DevTranslations, "__call__", evaluate)
     fields = {"minutes": 1.0, "eval_every": 4}
     config = config_for(text, train=fields, data={"test": ""})
     train(config, tmp_path / "work")
@@ -168,7 +169,7 @@ def test_a_run_that_started_from_another_needs_it_no_more(trained, text, tmp_pat
 def test_what_cannot_be_started_from_is_told(trained, text, tmp_path, sections, told):
     if "data" in sections:
         lines = (text / "dev.en").read_text(encoding="utf-8").splitlines()
-        (tmp_path / "other.model").write_bytes(vocab.train(lines, 330))
+        (tmp_path / "other.model").write_bytes(tokenizer.train(lines, 330))
         sections = {"data": {"tokenizer": str(tmp_path / "other.model")}}
     sections = {"train": {}} | sections
     sections["train"] = {"init_from": str(trained[0])} | sections["train"]

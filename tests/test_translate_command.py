@@ -11,7 +11,8 @@ import jax
 import numpy as np
 import pytest
 
-from t2t_jax import Translator, UserError, files
+from t2t_jax import Translator, UserError
+from t2t_jax.files import atomic
 from tests.small_run import ROOT, assert_same
 
 LINES = [f"The cat sees {n} dogs." for n in range(40)]
@@ -40,14 +41,14 @@ def test_a_job_killed_in_the_middle_is_continued(trained, tmp_path):
     note = tmp_path / "out.de.partial.json"
     with start("translate", *arguments, "--batch_size=1", "--scores") as process:
         end = time.monotonic() + 120
-        while not note.exists() or files.read_checked_json(note)["lines"] < 3:
+        while not note.exists() or atomic.read_checked_json(note)["lines"] < 3:
             assert process.poll() is None
             assert time.monotonic() < end
             time.sleep(0.001)
         os.kill(process.pid, signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     assert not target.exists()
-    assert files.read_checked_json(note)["lines"] < len(LINES)
+    assert atomic.read_checked_json(note)["lines"] < len(LINES)
     code, _, told = run("translate", *arguments, "--resume", "--scores")
     assert code == 0, told
     assert "lines; going on" in told

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from t2t_jax import Translator, load_config, train
-from t2t_jax.data import grammar
+from t2t_jax.grammar import corpus
 from tests.small_run import FIELDS, ROOT
 
 pytest.importorskip("tensorflow")
@@ -16,7 +16,7 @@ def _wmt14(tmp_path_factory):
     from tests.data.test_tfds import write
 
     folder = tmp_path_factory.mktemp("tfds")
-    lines = [(german, english) for english, german in grammar.pairs("dev")]
+    lines = [(german, english) for english, german in corpus.pairs("dev")]
     splits = {
         "train": lines[:200],
         "validation": lines[200:210],

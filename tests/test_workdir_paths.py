@@ -19,15 +19,18 @@ import pytest
 from etils.epath import backend, gpath
 from orbax.checkpoint._src.path import gcs_utils
 
-from t2t_jax import Translator, UserError, files, train
-from t2t_jax import workdir as workdirs
+from t2t_jax import Translator, UserError, train
+from t2t_jax.files import atomic
+from t2t_jax.files import locations
+from t2t_jax.files import locations
 from t2t_jax.config import Config, ModelConfig
 from t2t_jax.evaluation.scores import score_set
-from t2t_jax.model.transformer import build
+from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh
-from t2t_jax.training.checkpoint import Checkpoints, Reached
-from t2t_jax.training.metrics import JsonLines, Watch
-from t2t_jax.training.parameters import parameter_steps
+from t2t_jax.training.checkpoint import Checkpoints, RunProgress
+from t2t_jax.training.metrics_log import MetricsLog
+from t2t_jax.training.reporter import Reporter
+from t2t_jax.training.averaging import parameter_steps
 from t2t_jax.training.step import compile_steps
 from tests.small_run import assert_same, config_for, parameters_of
 
@@ -153,10 +156,10 @@ def bucket(tmp_path_factory):
             lambda path: {"driver": "file", "path": str(made.file(path))},
         )
         gcs_utils.get_bucket.cache_clear()
-        workdirs._reach.cache_clear()
+        locations._reach.cache_clear()
         yield made
     gcs_utils.get_bucket.cache_clear()
-    workdirs._reach.cache_clear()
+    locations._reach.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -173,9 +176,9 @@ def bucket(tmp_path_factory):
     ],
 )
 def test_a_path_is_what_a_person_means(bucket, given, meant):
-    found = workdirs.path(given)
-    assert str(found) == str(workdirs.path(found)) == meant
-    assert files.on_disk(found) == (not meant.startswith("gs://"))
+    found = locations.locate(given)
+    assert str(found) == str(locations.locate(found)) == meant
+    assert locations.is_local(found) == (not meant.startswith("gs://"))
 
 
 @pytest.mark.parametrize(
@@ -200,23 +203,23 @@ def test_a_place_that_is_no_workdir_is_told(bucket, text, given, told):
 
 
 def test_what_a_bucket_needs_is_told(bucket, monkeypatch):
-    workdirs._reach.cache_clear()
+    locations._reach.cache_clear()
     monkeypatch.setitem(sys.modules, "gcsfs", None)
     with pytest.raises(UserError, match="pip install gcsfs"):
-        workdirs.path("gs://bucket/run")
+        locations.locate("gs://bucket/run")
 
 
 def test_a_bucket_is_asked_for_once_and_again_where_it_was_not_there(bucket):
-    workdirs._reach.cache_clear()
+    locations._reach.cache_clear()
     before = Client.asked
     for _ in range(3):
-        workdirs.path("gs://bucket/run")
+        locations.locate("gs://bucket/run")
     assert Client.asked == before + 1
     # A process that runs for long sees what others write there.
     assert fsspec.config.conf["gcs"]["use_listings_cache"] is False
     for _ in range(2):
         with pytest.raises(UserError):
-            workdirs.path("gs://nobody/run")
+            locations.locate("gs://nobody/run")
     assert Client.asked == before + 3
 
 
@@ -224,10 +227,10 @@ def test_a_bucket_is_asked_for_once_and_again_where_it_was_not_there(bucket):
 def place(request, tmp_path):
     """A new workdir on disk, and one in a bucket."""
     if request.param == "disk":
-        return workdirs.path(tmp_path / "work")
+        return locations.locate(tmp_path / "work")
     bucket = request.getfixturevalue("bucket")
     bucket.lives, bucket.broken = None, False
-    return workdirs.path(f"gs://bucket/{tmp_path.name}")
+    return locations.locate(f"gs://bucket/{tmp_path.name}")
 
 
 def test_metrics_survive_a_resume_wherever_they_are(place):
@@ -235,12 +238,12 @@ def test_metrics_survive_a_resume_wherever_they_are(place):
         return (place / "metrics.jsonl").read_text().splitlines()
 
     place.mkdir(parents=True, exist_ok=True)
-    lines = JsonLines(place / "metrics.jsonl")
+    lines = MetricsLog(place / "metrics.jsonl")
     lines.write(1, "train", {"loss": 3.0})
     lines.write(1, "dev", {"bleu": 4.0})
     first = read()  # not closed: what is written is there
     assert len(first) == 2
-    lines = JsonLines(place / "metrics.jsonl")
+    lines = MetricsLog(place / "metrics.jsonl")
     assert [e["bleu"] for e in lines.entries if e["kind"] == "dev"] == [4.0]
     assert not lines.write(1, "train", {"loss": 9.0})
     lines.write(2, "train", {"loss": 2.0})
@@ -251,8 +254,8 @@ def test_metrics_survive_a_resume_wherever_they_are(place):
 
 def test_tensorboard_that_cannot_be_written_does_not_end_a_run(bucket, capsys):
     values = {"loss": 1.5}
-    workdir = workdirs.path("gs://bucket/board")
-    watch = Watch(workdir, 0, 100)
+    workdir = locations.locate("gs://bucket/board")
+    watch = Reporter(workdir, 0, 100)
     write = watch._lines.write
     watch._lines.write = lambda *_: bucket.broken or write(*_)  # that one has to be
     bucket.broken = True
@@ -273,31 +276,31 @@ def contents(bucket):
 
 @pytest.mark.parametrize("lives", range(5))
 def test_nothing_is_lost_wherever_the_machine_is_gone(bucket, tmp_path, lives):
-    folder = workdirs.path(f"gs://bucket/{tmp_path.name}")
+    folder = locations.locate(f"gs://bucket/{tmp_path.name}")
     both = folder / "scores/a.json", folder / "translations/a.de"
     for number, file in enumerate(both):
-        files.write_atomically(file, f"{tmp_path} {number}".encode())
+        atomic.write_atomically(file, f"{tmp_path} {number}".encode())
     (folder / "scores/a.1.json").write_text("older")
     before = contents(bucket)
     bucket.lives = lives
     try:
-        files.keep_earlier(*both)
+        atomic.keep_earlier(*both)
         assert lives == 4
     except Killed:
         pass
     finally:
         bucket.lives = None
     assert contents(bucket) == before
-    files.keep_earlier(*both)
+    atomic.keep_earlier(*both)
     assert contents(bucket) == before
     assert not any(file.exists() for file in both)
 
 
 def test_earlier_files_move_together_wherever_they_are(place):
     for name in ("a.json", "b.de"):
-        files.write_atomically(place / name, name.encode())
-    files.write_atomically(place / "b.1.de", b"older")
-    files.keep_earlier(place / "a.json", place / "b.de", place / "none.txt")
+        atomic.write_atomically(place / name, name.encode())
+    atomic.write_atomically(place / "b.1.de", b"older")
+    atomic.keep_earlier(place / "a.json", place / "b.de", place / "none.txt")
     there = {file.name: file.read_bytes() for file in place.iterdir()}
     assert there == {"a.2.json": b"a.json", "b.2.de": b"b.de", "b.1.de": b"older"}
 
@@ -312,14 +315,14 @@ def test_a_checkpoint_that_is_not_yet_whole_is_none(place):
         for number in numbers:
             state = steps.init()
             state = state._replace(step=state.step + number)
-            checkpoints.save(state, Reached(), average=True)
+            checkpoints.save(state, RunProgress(), average=True)
         checkpoints.close()
 
     save(1, 2)
     assert parameter_steps(place) == [1, 2]
     for kind in ("parameters", "state"):  # killed before the last thing that is written
         saved = place / "checkpoints" / kind / "2"
-        if files.on_disk(place):
+        if locations.is_local(place):
             saved.rename(saved.with_name("2.orbax-checkpoint-tmp"))
         else:
             (saved / "commit_success.txt").unlink()
@@ -338,7 +341,7 @@ def clouded(bucket, text):
     bucket.lives, bucket.broken = None, False
     for steps in (7, 12):
         scores = train(config_for(text, train={"steps": steps}), "gs://bucket/run")
-    return workdirs.path("gs://bucket/run"), scores
+    return locations.locate("gs://bucket/run"), scores
 
 
 def test_a_run_in_a_bucket_leaves_what_it_leaves_on_disk(bucket, clouded, text):
@@ -406,5 +409,5 @@ def test_a_set_is_scored_into_a_bucket_and_arrays_stay_at_home(bucket, clouded, 
     scores = score_set(
         translator, open_corpus("dev", "en", "de", str(text)), "gs://bucket/run"
     )
-    assert files.read_checked_json(clouded[0] / "scores/dev.json") == scores
+    assert atomic.read_checked_json(clouded[0] / "scores/dev.json") == scores
     assert not [n for n in bucket.names() if n.endswith((".tokens", ".npy"))]

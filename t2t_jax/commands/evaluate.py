@@ -8,18 +8,26 @@ import json
 
 from absl import flags
 
-from t2t_jax import command
+from t2t_jax.commands.flags import (
+    define_search_flags,
+    define_test_flag,
+    define_workdir_flags,
+    test_sets,
+)
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.evaluation.baselines import read_baselines
 from t2t_jax.evaluation.scores import (
     comparisons,
     distinct,
     read_translations,
     score_set,
 )
-from t2t_jax.evaluation.significance import COMPARED, paired, read_baselines
-from t2t_jax.parallel import hosts
-from t2t_jax.screen import say, waiting
+from t2t_jax.metrics.significance import COMPARED, paired_bootstrap
+from t2t_jax.parallel import processes
+from t2t_jax.terminal.messages import say
+from t2t_jax.terminal.progress import waiting
 
+DISTRIBUTED = True
 SEARCH = "beam", "alpha", "penalty", "stop"
 # What is told to people: the name of a score, and what it is.
 TOLD = {
@@ -32,9 +40,9 @@ TOLD = {
 
 
 def define_flags():
-    command.define_workdir_flags()
-    command.define_search_flags()
-    command.define_test_flag()
+    define_workdir_flags()
+    define_search_flags()
+    define_test_flag()
     flags.DEFINE_string(
         "baseline",
         None,
@@ -47,22 +55,20 @@ def define_flags():
 def main(_):
     given = flags.FLAGS
     translator = Translator.load(given.workdir, given.checkpoint, given.dtype)
-    search = {
-        name: getattr(given, name) for name in ("beam", "alpha", "penalty", "stop")
-    }
+    search = {name: getattr(given, name) for name in SEARCH}
     translator = translator.with_options(
         **{name: value for name, value in search.items() if value is not None}
     )
     data = translator.config.data
-    with hosts.together("opening the test sets"):
-        corpora = distinct(command.test_sets(given, data))
+    with processes.fail_together("opening the test sets"):
+        corpora = distinct(test_sets(given, data))
         baselines = [None] * len(corpora)
-        if given.baseline is not None and hosts.is_first():
+        if given.baseline is not None and processes.is_first():
             baselines = read_baselines(given.baseline, corpora)
     told = {}
     for corpus, baseline in zip(corpora, baselines, strict=True):
         told[corpus.name] = scores = score_set(translator, corpus, given.workdir)
-        if not hosts.is_first():
+        if not processes.is_first():
             continue
         _say_scores(corpus.name, scores)
         if baseline is not None:
@@ -79,7 +85,7 @@ def _against(baseline, scores, corpus, workdir, target) -> dict:
     translations = read_translations(scores, corpus, workdir, target)
     references = [reference for _, reference in corpus.pairs()]
     with waiting("comparing with the baseline"):
-        return paired(translations, baseline, references, target)
+        return paired_bootstrap(translations, baseline, references, target)
 
 
 def _say_scores(name: str, scores: dict) -> None:
@@ -99,7 +105,3 @@ def _say_difference(found: dict[str, dict]) -> None:
             f"  {name:11} {it['score']:6.2f} against {it['baseline_score']:.2f}: "
             f"{it['difference']:+.2f}, p = {it['p_value']:.3f}"
         )
-
-
-if __name__ == "__main__":
-    command.run(main, define_flags, several=True)

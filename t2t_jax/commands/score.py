@@ -11,37 +11,43 @@ import sys
 
 from absl import flags
 
-from t2t_jax import command
+from t2t_jax.commands.flags import (
+    define_test_flag,
+    define_workdir_flags,
+    test_sets,
+    workdirs_of,
+)
 from t2t_jax.decoding.jobs import chunks
 from t2t_jax.decoding.results import Score
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.parallel import hosts
-from t2t_jax.screen import Progress, say
+from t2t_jax.metrics.perplexity import perplexity
+from t2t_jax.parallel import processes
+from t2t_jax.terminal.messages import say
+from t2t_jax.terminal.progress import Progress
 
+DISTRIBUTED = True
 CHUNK = 4_096  # pairs sorted and scored together
 
 
 def define_flags():
-    command.define_workdir_flags(several=True)
-    command.define_test_flag()
+    define_workdir_flags(several=True)
+    define_test_flag()
     flags.DEFINE_boolean("tokens", False, "Print each piece with its log-probability.")
 
 
 def main(_):
     given = flags.FLAGS
-    translator = Translator.load(
-        command.workdirs_of(given), given.checkpoint, given.dtype
-    )
-    with hosts.together("opening the test sets"):
-        corpora = command.test_sets(given, translator.config.data)
+    translator = Translator.load(workdirs_of(given), given.checkpoint, given.dtype)
+    with processes.fail_together("opening the test sets"):
+        corpora = test_sets(given, translator.config.data)
     for corpus in corpora:
         pairs = pieces = 0
         log_prob = 0.0
         with Progress(f"scoring {corpus.name}", "pairs") as progress:
             parts = functools.partial(chunks, corpus.pairs(), CHUNK)
-            for chunk in hosts.all_of_first("pairs", parts):
+            for chunk in processes.stream_from_first("pairs", parts):
                 scores = translator.score(chunk, first_line=pairs + 1)
-                if hosts.is_first():
+                if processes.is_first():
                     for number, score in enumerate(scores, pairs + 1):
                         print(_json(number, score) if given.tokens else _row(score))
                     sys.stdout.flush()
@@ -51,7 +57,7 @@ def main(_):
                 progress.add(len(chunk))
         say(
             f"{corpus.name}: {pairs:,} pairs, {pieces:,} pieces, log_prob "
-            f"{log_prob:.2f}, perplexity {math.exp(min(-log_prob / pieces, 700)):.3f} "
+            f"{log_prob:.2f}, perplexity {perplexity(-log_prob / pieces):.3f} "
             "per piece, ends of sentences included"
         )
 
@@ -68,7 +74,3 @@ def _json(number: int, score: Score) -> str:
         "log_probs": score.log_probs,
     }
     return json.dumps(row, ensure_ascii=False)
-
-
-if __name__ == "__main__":
-    command.run(main, define_flags, several=True)

@@ -10,10 +10,10 @@ from t2t_jax.data.batching import Plan
 from t2t_jax.data.corpus import split_places
 from t2t_jax.data.feeding import Position, plan_for
 from t2t_jax.data.prepare import Pairs
-from t2t_jax.data.vocab import Vocabulary
+from t2t_jax.data.tokenizer import Vocabulary
 
 
-class Lookup:
+class BatchLookup:
     """Tells what any batch of a run was, from its plan alone.
 
     Args:

@@ -18,9 +18,9 @@ import numpy as np
 
 from t2t_jax.data.buckets import bucket_lengths, plan_bucketed
 from t2t_jax.data.packing import plan_packed, row_lengths
-from t2t_jax.data.shapes import Shape, rows_within
+from t2t_jax.data.shapes import ROWS_MULTIPLE, Shape, rows_within
 from t2t_jax.data.sorting import stable_order
-from t2t_jax.errors import UserError
+from t2t_jax.terminal.errors import UserError
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +136,7 @@ def plan_epoch(
     epoch: int,
     row_length: int = 128,
     buckets: int = 10,
-    rows_multiple: int = 8,
+    rows_multiple: int = ROWS_MULTIPLE,
     shuffle: bool = True,
     sizes: Sequence[int] = (),
     weights: Sequence[float] = (),
@@ -241,7 +241,7 @@ def static_shapes(
     batching: str,
     row_length: int = 128,
     buckets: int = 10,
-    rows_multiple: int = 8,
+    rows_multiple: int = ROWS_MULTIPLE,
 ) -> tuple[Shape, ...]:
     """The shapes of every batch of every epoch and seed, so that nothing recompiles.
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data.corpus import Corpus, Pair
-from t2t_jax.data.vocab import parse_symbols
+from t2t_jax.data.tokenizer import parse_symbols
 
 FIELDS = {  # rule -> the field of config.data that it depends on
     "empty": "",
@@ -89,7 +89,7 @@ class Cleaner:
 
     def __init__(self, config: DataConfig):
         self._config = config
-        self._seen = Seen()
+        self._seen = HashSet()
         self._empty = _nothing(parse_symbols(config.symbols))
         self.read = 0
         self.dropped = dict.fromkeys(FIELDS, 0)
@@ -144,7 +144,7 @@ def hashes(pairs: Sequence[Pair]) -> np.ndarray:
     return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
 
 
-class Seen:
+class HashSet:
     """A set of 64-bit hashes in an array: open addressing, at most two thirds full.
 
     36 million pairs take 0.5 GB, and 0.8 GB for the moment in which the array grows; a

@@ -3,7 +3,7 @@
 A place is written in one string, everywhere the same (`config.data.train`, `dev`,
 `test`, and `--test` of the commands):
 
-    grammar:unseen     a split of the built-in corpus (`data/grammar.py`)
+    grammar:unseen     a split of the built-in corpus (`grammar/corpus.py`)
     news/train         the files `news/train.en` and `news/train.de`, or the same with
                        `.gz`; a relative prefix of the config starts at
                        `config.data.dir`, one of a command where it is started
@@ -28,9 +28,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from t2t_jax.data import grammar
 from t2t_jax.data.tfds import TfdsCorpus
-from t2t_jax.errors import UserError, nearest
+from t2t_jax.grammar import corpus
+from t2t_jax.terminal.errors import UserError, did_you_mean
 
 Pair = tuple[str, str]
 
@@ -65,9 +65,9 @@ class GrammarCorpus:
                 f"{self.source!r} and config.data.target={self.target!r}; want 'en' "
                 "and 'de', in either order"
             )
-        if self.split not in grammar.SPLITS:
+        if self.split not in corpus.SPLITS:
             raise UserError(
-                f"{self.place}: no such split" + nearest(self.split, grammar.SPLITS)
+                f"{self.place}: no such split" + did_you_mean(self.split, corpus.SPLITS)
             )
 
     @property
@@ -79,12 +79,12 @@ class GrammarCorpus:
         return self.split
 
     def pairs(self) -> Iterator[Pair]:
-        for english, german in grammar.pairs(self.split):
+        for english, german in corpus.pairs(self.split):
             yield (english, german) if self.source == "en" else (german, english)
 
     def fingerprint(self) -> str:
         direction = f"{self.source}-{self.target}"
-        return _hash(grammar.fingerprint(self.split).encode(), direction.encode())
+        return _hash(corpus.fingerprint(self.split).encode(), direction.encode())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ from t2t_jax.config import DataConfig
 from t2t_jax.data.batching import Layout, Plan, fill, plan_epoch
 from t2t_jax.data.prepare import Pairs
 from t2t_jax.data.tensorflow_import import import_tensorflow
-from t2t_jax.errors import UserError
+from t2t_jax.terminal.errors import UserError
 
 AHEAD = 8  # batches filled ahead of time
 

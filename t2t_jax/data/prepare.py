@@ -26,15 +26,16 @@ from typing import TypeVar
 import numpy as np
 from etils import epath
 
-from t2t_jax import files
 from t2t_jax.config import DataConfig
-from t2t_jax.data import vocab
+from t2t_jax.data import tokenizer
 from t2t_jax.data.batching import Ragged
 from t2t_jax.data.cleaning import FIELDS, Chunk, Cleaner, read_chunks
 from t2t_jax.data.corpus import Corpus, Pair
-from t2t_jax.data.vocab import Vocabulary
-from t2t_jax.errors import UserError
-from t2t_jax.screen import Progress, say, waiting
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.files import atomic, sealed
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.terminal.messages import say
+from t2t_jax.terminal.progress import Progress, waiting
 
 FORMAT = 3  # part of every key: raise it when what is written changes
 ROUND_TRIPS = 500  # pairs that a tokenizer brought along is tried on
@@ -98,12 +99,12 @@ def _published(folder: Path, write: Callable[[Path], None]) -> Path:
     temporary = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
     try:
         write(temporary)
-        files.seal(temporary)
+        sealed.seal(temporary)
         if folder.is_file():
             folder.unlink()
-        if folder.is_dir() and files.damage(folder):
+        if folder.is_dir() and sealed.damage(folder):
             with contextlib.suppress(FileNotFoundError):  # another process did
-                files.remove(epath.Path(folder))
+                sealed.remove(epath.Path(folder))
         try:
             temporary.rename(folder)
         except OSError:
@@ -122,9 +123,9 @@ def _made_once(folder: Path, write: Callable[[Path], None]) -> None:
     if _is_whole(folder):
         return
     try:
-        turn = files.turn(cache_folder() / "turns" / folder.name)
+        turn = atomic.exclusive(cache_folder() / "turns" / folder.name)
         with turn:
-            if not folder.is_dir() or files.damage(folder):
+            if not folder.is_dir() or sealed.damage(folder):
                 _publish(folder, write)
     except OSError as e:
         raise UserError(_unwritable(e)) from e
@@ -141,12 +142,12 @@ def _is_whole(folder: Path) -> bool:
     """True if a folder is there as it was written; says so if it is damaged."""
     if not folder.is_dir():
         return False
-    if trouble := files.damage(folder):
+    if trouble := sealed.damage(folder):
         say(f"warning: {folder} is damaged ({trouble}); it is made again")
     return not trouble
 
 
-def tokenizer(corpora: Sequence[Corpus], config: DataConfig) -> Vocabulary:
+def make_tokenizer(corpora: Sequence[Corpus], config: DataConfig) -> Vocabulary:
     """The tokenizer of a training text: an existing one, or trained on both sides.
 
     It is trained on the text that is left by the rules that need no tokenizer, so a
@@ -158,7 +159,7 @@ def tokenizer(corpora: Sequence[Corpus], config: DataConfig) -> Vocabulary:
       UserError: an existing one that does not fit `config.symbols`; a vocabulary size
         that does not fit the text.
     """
-    symbols = vocab.parse_symbols(config.symbols)
+    symbols = tokenizer.parse_symbols(config.symbols)
     if config.tokenizer:
         vocabulary = Vocabulary.load(
             Path(config.dir).expanduser() / Path(config.tokenizer).expanduser()
@@ -176,10 +177,10 @@ def tokenizer(corpora: Sequence[Corpus], config: DataConfig) -> Vocabulary:
     folder = cache_folder() / "tokenizers" / key
 
     def write(temporary: Path):
-        pairs = vocab.sample(clean_pairs(), max(1, config.tokenizer_lines // 2))
-        lines = itertools.chain.from_iterable(vocab.drained(pairs))
+        pairs = tokenizer.sample(clean_pairs(), max(1, config.tokenizer_lines // 2))
+        lines = itertools.chain.from_iterable(tokenizer.drained(pairs))
         with waiting(f"training a tokenizer of {config.vocab_size:,} pieces"):
-            model = vocab.train(lines, config.vocab_size, symbols)
+            model = tokenizer.train(lines, config.vocab_size, symbols)
         (temporary / "tokenizer.model").write_bytes(model)
 
     def clean_pairs() -> Iterator[Pair]:
@@ -271,13 +272,13 @@ def _write_pairs(corpora, vocabulary: Vocabulary, config: DataConfig, folder, to
 
     with contextlib.ExitStack() as stack:
         names = [folder / f"{side}.tokens" for side in ("source", "target")]
-        files = [stack.enter_context(open(name, "wb")) for name in names]
+        atomic = [stack.enter_context(open(name, "wb")) for name in names]
         text = map(cleaner.by_text, _shown("encoding", read_chunks(corpora), total))
         for chunk, sides in in_order(encoded, text):
             kept_p = cleaner.by_length(chunk, *(side.lengths for side in sides))
             sizes[chunk.corpus] += int(kept_p.sum())
             lines.append(chunk.lines[kept_p].astype(np.int32))
-            for side, file, kept in zip(sides, files, lengths, strict=True):
+            for side, file, kept in zip(sides, atomic, lengths, strict=True):
                 tokens = side.tokens[np.repeat(kept_p, side.lengths)]
                 file.write(tokens.astype(dtype).tobytes())
                 kept.append(side.lengths[kept_p].astype(np.int32))
@@ -329,7 +330,7 @@ def _read_pairs(folder: Path) -> Pairs:
     )
 
 
-def summary(pairs: Pairs, dev: Sequence[Pair]) -> dict:
+def text_summary(pairs: Pairs, dev: Sequence[Pair]) -> dict:
     """What became of the training text, and a hash of the dev text, as a workdir keeps
     them."""
     lines = json.dumps(list(dev), ensure_ascii=False)
@@ -345,7 +346,7 @@ def summary(pairs: Pairs, dev: Sequence[Pair]) -> dict:
     }
 
 
-def prepared_before(text: dict) -> Pairs:
+def find_prepared(text: dict) -> Pairs:
     """The training pairs that a workdir's `summary` tells of, from the cache folder.
 
     Raises:
@@ -363,7 +364,7 @@ def prepared_before(text: dict) -> Pairs:
     return dataclasses.replace(_read_pairs(folder), key=key, weights=weights)
 
 
-def report(pairs: Pairs) -> list[str]:
+def report_lines(pairs: Pairs) -> list[str]:
     """What became of the training text, in lines for a person."""
     left_out = ", ".join(f"{n:,} {rule}" for rule, n in pairs.dropped.items() if n)
     lines = [f"{len(pairs):,} training pairs"]
@@ -377,7 +378,7 @@ def report(pairs: Pairs) -> list[str]:
     return lines
 
 
-def small_pairs(pairs: Iterable[Pair], vocabulary: Vocabulary) -> Pairs:
+def tokenize_in_memory(pairs: Iterable[Pair], vocabulary: Vocabulary) -> Pairs:
     """Tokenises a dev or test set in memory; nothing is ever left out of it."""
     return Pairs(*encode_pairs(list(pairs), vocabulary), {})
 

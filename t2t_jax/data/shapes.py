@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from t2t_jax.errors import UserError
+from t2t_jax.terminal.errors import UserError
+
+ROWS_MULTIPLE = 8  # the rows of every training batch are a multiple of this
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from typing import Any
 from etils import epath
 
 from t2t_jax.data.tensorflow_import import import_tensorflow
-from t2t_jax.errors import UserError, nearest
-from t2t_jax.screen import say
+from t2t_jax.terminal.errors import UserError, did_you_mean
+from t2t_jax.terminal.messages import say
 
 NETWORK_SECONDS = 5.0  # in which a host of a data set has to answer
 BATCH = 4_096  # records parsed together: one by one takes 20 times as long
@@ -159,7 +159,7 @@ class TfdsCorpus:
         for part in wanted.split("+"):
             split = part.partition("[")[0].strip()
             if split not in info.splits and split != "all":
-                hint = nearest(split, info.splits)
+                hint = did_you_mean(split, info.splits)
                 raise UserError(f"{self.place}: no such split {split!r}{hint}")
         try:
             shards = info.splits[wanted].file_instructions
@@ -224,7 +224,7 @@ class TfdsCorpus:
             ) from None
         configs = [*code.builder_configs]
         if config and config not in configs:
-            hint = nearest(config, configs) if configs else "; leave it out"
+            hint = did_you_mean(config, configs) if configs else "; leave it out"
             raise UserError(f"{self.place}: {name} has no config {config!r}{hint}")
         given = {"config": config or None, "version": version or None}
         try:
@@ -260,7 +260,7 @@ class TfdsCorpus:
         names = tfds.list_builders(with_community_datasets=False)
         if not difflib.get_close_matches(name, names):  # there are hundreds
             names = [n for n in names if "translate" in n]
-        return f", and TensorFlow Datasets has no {name!r}{nearest(name, names)}"
+        return f", and TensorFlow Datasets has no {name!r}{did_you_mean(name, names)}"
 
     def _prepare(self) -> None:
         _, tfds = import_tfds(self.place)

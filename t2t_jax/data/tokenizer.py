@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 import sentencepiece
 
-from t2t_jax.errors import UserError
+from t2t_jax.terminal.errors import UserError
 
 T = TypeVar("T")
 

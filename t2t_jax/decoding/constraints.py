@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from t2t_jax.data.vocab import Vocabulary
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.decoding.inputs import check_text
 from t2t_jax.decoding.phrases import Phrases
-from t2t_jax.decoding.reading import check_text
-from t2t_jax.errors import UserError
+from t2t_jax.terminal.errors import UserError
 
 
-class Wish(NamedTuple):
+class Constraints(NamedTuple):
     """What the translation of one line must begin with, must hold and must not hold."""
 
     prefix: tuple[int, ...] = ()
@@ -17,7 +17,7 @@ class Wish(NamedTuple):
     must_not: tuple[str, ...] = ()
 
 
-def wishes_of(
+def constraints_for(
     count: int,
     vocabulary: Vocabulary,
     phrases: Phrases,
@@ -25,7 +25,7 @@ def wishes_of(
     must: str | Sequence,
     must_not: str | Sequence,
     first_line: int = 1,
-) -> list[Wish]:
+) -> list[Constraints]:
     """The wish for each of `count` lines.
 
     Args:
@@ -47,9 +47,10 @@ def wishes_of(
         check_text(text or "")
     begun = vocabulary.encode([(text or "").rstrip() for text in prefixes])
     wishes = [
-        Wish(tuple(ids), *both) for ids, *both in zip(begun, *phrases_of, strict=True)
+        Constraints(tuple(ids), *both)
+        for ids, *both in zip(begun, *phrases_of, strict=True)
     ]
-    checked: set[Wish] = set()
+    checked: set[Constraints] = set()
     for number, wish in enumerate(wishes, first_line):
         if wish.must_not and wish not in checked:
             _check(wish, number, vocabulary, phrases)
@@ -57,7 +58,9 @@ def wishes_of(
     return wishes
 
 
-def _check(wish: Wish, number: int, vocabulary: Vocabulary, phrases: Phrases) -> None:
+def _check(
+    wish: Constraints, number: int, vocabulary: Vocabulary, phrases: Phrases
+) -> None:
     """Tells of a wish that says what it forbids."""
     forbidden = phrases.forbidden(wish.must_not)
     if forbidden.finds(wish.prefix):

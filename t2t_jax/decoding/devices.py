@@ -1,7 +1,7 @@
 """Groups of blocks on all devices: each computes one block.
 
 A device computes a block as it would alone: the same program on the same shapes, and
-nothing of the others' (`decoding/passes.py`). So results do not depend on how many
+nothing of the others' (`decoding/programs.py`). So results do not depend on how many
 devices there are. A group always has a block for each of them, though it may be empty:
 one shape is compiled for a bucket, and whoever has nothing to do would only wait.
 
@@ -16,9 +16,9 @@ import jax
 from jax.sharding import Mesh
 
 from t2t_jax.config import DecodeConfig
-from t2t_jax.decoding.blocks import Group, groups
-from t2t_jax.model.transformer import Parameters
-from t2t_jax.parallel import hosts
+from t2t_jax.decoding.shapes import Group, groups
+from t2t_jax.model.layers import Parameters
+from t2t_jax.parallel import processes
 from t2t_jax.parallel.mesh import make_mesh, sharding
 
 
@@ -48,7 +48,7 @@ def computed(
     Args:
       make: a group -> NumPy arrays, whose first axis divides into its blocks.
       compute: these on their devices -> arrays that divide likewise: a function of
-        `decoding/passes.py`.
+        `decoding/programs.py`.
       divided: of several processes each computes its part, and not all of it.
 
     Yields:
@@ -66,8 +66,8 @@ def own_groups(
 ) -> list[Group]:
     """The groups that this process computes; `divided` as for `computed`."""
     ours = slice(None)
-    if divided and hosts.several():
-        ours = slice(hosts.number(), None, jax.process_count())
+    if divided and processes.distributed():
+        ours = slice(processes.index(), None, jax.process_count())
     return groups(lengths, decode, mesh.size)[ours]
 
 
@@ -76,11 +76,11 @@ def placed(arrays: Any, mesh: Mesh) -> Any:
     return jax.device_put(arrays, sharding(mesh, ("batch",)))
 
 
-def shared(what: str, found: dict[int, hosts.Json]) -> dict[int, hosts.Json]:
+def shared(what: str, found: dict[int, processes.Json]) -> dict[int, processes.Json]:
     """What all processes have found, each of its lines, in all of them."""
-    if not hosts.several():
+    if not processes.distributed():
         return found
-    told = hosts.exchange(what, list(found.items()), hosts.LONG)
+    told = processes.exchange(what, list(found.items()), processes.LONG_TIMEOUT)
     return {line: value for of_one in told for line, value in of_one}
 
 

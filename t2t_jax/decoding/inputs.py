@@ -11,11 +11,13 @@ from jax.sharding import Mesh
 
 from t2t_jax.config import Config
 from t2t_jax.data.cleaning import visible
-from t2t_jax.data.vocab import Vocabulary
+from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.devices import mesh_of
 from t2t_jax.decoding.results import Hypothesis, Translation
-from t2t_jax.errors import UserError
-from t2t_jax.model.transformer import Model, Parameters
+from t2t_jax.decoding.shapes import longest_output
+from t2t_jax.model.layers import Parameters
+from t2t_jax.model.model import Model
+from t2t_jax.terminal.errors import UserError
 
 log = logging.getLogger("t2t_jax")
 
@@ -56,7 +58,7 @@ class Source(NamedTuple):
     cut: int
 
 
-class Reader:
+class InputReader:
     """Reads lines for the models of a translator.
 
     Args:
@@ -72,10 +74,12 @@ class Reader:
         warn: bool = True,
     ):
         self._vocabulary = vocabulary
-        self._longest, self._why = min(_longest(member.config) for member in members)
-        self._extra = members[0].config.decode.extra_length
+        self._longest, self._why = min(
+            longest_source(member.config) for member in members
+        )
+        self._decode = members[0].config.decode
         self._first = first_line
-        self.tell = log.warning if warn else log.debug
+        self.warn = log.warning if warn else log.debug
 
     def sources(self, lines: Sequence[str], skipped: int = 0) -> list[Source]:
         """Each line's pieces, cut (with a warning) where they are too many.
@@ -91,7 +95,7 @@ class Reader:
                 continue
             cut = max(0, len(ids) - (self._longest - 1))
             if cut:
-                self.tell(
+                self.warn(
                     "line %d has %d pieces; only the first %d are translated (%s)",
                     *(number, len(ids), self._longest - 1, self._why),
                 )
@@ -119,10 +123,10 @@ class Reader:
             best = target.best if isinstance(target, Translation) else target
             if isinstance(best, Hypothesis) and best.tokens:
                 encoded[row] = [*best.tokens]
-        most = self._longest + self._extra
+        most = longest_output(self._longest, self._decode)
         for number, ids in enumerate(encoded, self._first):
             if len(ids) > most:
-                self.tell(
+                self.warn(
                     "line %d: its target has %d pieces; only %d are read (%s)",
                     *(number, len(ids) - 1, most, self._why),
                 )
@@ -131,8 +135,8 @@ class Reader:
         return list(zip(coded, encoded, strict=True))
 
 
-def _longest(config: Config) -> tuple[int, str]:
-    """How many pieces of a line are read, with its end; and what says so."""
+def longest_source(config: Config) -> tuple[int, str]:
+    """The longest input in pieces, with its end, and the field that limits it."""
     longest = config.decode.max_source
     if config.model.positions == "learned":  # a bucket and what it may grow to
         places = config.model.max_positions

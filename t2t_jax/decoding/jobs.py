@@ -11,13 +11,16 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from t2t_jax import files
-from t2t_jax.data.corpus import read_lines
-from t2t_jax.errors import UserError
-from t2t_jax.screen import say
+from t2t_jax.data.corpus import decode_lines, read_lines
+from t2t_jax.decoding.results import Alignment, Translation
+from t2t_jax.files import atomic
+from t2t_jax.parallel import processes
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.terminal.messages import say
+from t2t_jax.terminal.progress import Progress
 
 
 def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
@@ -154,7 +157,7 @@ class Output:
             self._stream.truncate(0)
             return None
         try:
-            noted = files.read_checked_json(self._record)
+            noted = atomic.read_checked_json(self._record)
         except (OSError, ValueError) as e:
             raise UserError(f"{self._record} is damaged ({e}); {_ANEW}") from None
         then = noted["made_from"]
@@ -216,7 +219,7 @@ class Output:
             "output_sha256": self._written.hexdigest(),
             "made_from": self._made_from,
         }
-        files.write_atomically(self._record, files.checked_json(note))
+        atomic.write_atomically(self._record, atomic.checked_json(note))
 
     def __enter__(self) -> "Output":
         return self
@@ -253,3 +256,70 @@ class Output:
 
 
 _ANEW = "begin anew: remove the output's .partial and .partial.json"
+
+
+def run_job(
+    translate_lines: Callable[[list[str], int], str],
+    text: Input | None,
+    path: Path | None,
+    made_from: dict,
+    resume: bool,
+    batch_size: int,
+) -> None:
+    """Sends lines through a translator, in order and in bounded memory.
+
+    Args:
+      translate_lines: (lines, number of the first, from 1) -> their output.
+      text: the input; None is standard input. Only process 0 has one.
+      path: the output file, None is standard output. Only process 0 has one.
+      made_from, resume: as for `Output`.
+      batch_size: lines read and translated together.
+    """
+    before = text.first if text else 0
+    total = text.count if text else None
+    with contextlib.ExitStack() as stack:
+        progress = stack.enter_context(Progress("translating", "lines", total))
+        output, lines = Printed(), iter(())  # process 0 replaces them
+        with processes.fail_together("beginning the output"):
+            if processes.is_first():
+                lines = text.lines() if text else _standard_input()
+            if path:
+                output = stack.enter_context(Output(path, made_from, resume))
+                lines = output.rest_of(lines)
+        progress.add(output.lines)
+
+        def parts() -> Iterator[tuple[int, list[str]]]:
+            for chunk in chunks(lines, batch_size):
+                yield before + output.lines + 1, chunk
+
+        for number, chunk in processes.stream_from_first("lines", parts):
+            translated = translate_lines(chunk, number)
+            if processes.is_first():
+                output.add(chunk, translated)
+            progress.add(len(chunk))
+    if path:
+        say(f"{output.lines:,} lines are translated: {path}")
+
+
+def _standard_input() -> Iterator[str]:
+    return decode_lines(sys.stdin.buffer, "standard input")
+
+
+def record(
+    translation: Translation,
+    number: int,
+    nbest: bool,
+    scores: bool,
+    alignments: Iterator[Alignment] | None,
+) -> str:
+    """The output lines of a translation: its fields, separated by ` ||| `."""
+    written = ""
+    for hypothesis in translation.hypotheses:
+        parts = [str(number)] if nbest else []
+        parts.append(hypothesis.text)
+        if alignments:
+            parts.append(str(next(alignments)))
+        if nbest or scores:
+            parts.append(f"{hypothesis.score:.6f}")
+        written += " ||| ".join(parts) + "\n"
+    return written

@@ -7,7 +7,7 @@ expression `\\b`: "Hund" is not in "Hunde". Upper and lower case differ.
 Which of a character's bytes make it a letter is not known until the last one. Where
 bytes stand in for a character, a phrase that must not be said counts as said, and one
 that must be said does not, so that either promise holds. (U+2581 is looked for as
-`data/vocab.py` spells it, and is not told from U+F8FE U+F8FD, of private use.)
+`data/tokenizer.py` spells it, and is not told from U+F8FE U+F8FD, of private use.)
 
 Shape suffixes: c phrases, s states, v vocabulary.
 """
@@ -18,9 +18,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from t2t_jax.data.vocab import Vocabulary
-from t2t_jax.decoding.rules import Rules
-from t2t_jax.errors import UserError
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.search.rules import Rules
+from t2t_jax.terminal.errors import UserError
 
 MOST = 1 << 30  # bytes of tables
 

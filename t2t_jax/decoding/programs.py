@@ -1,14 +1,13 @@
-"""What a translator compiles: search, sampling, scoring and attention, for one shape.
+"""The compiled programs of a translator: search, scoring and attention, for one shape.
 
-Each takes one model or several, whose predictions are then averaged: at every step the
-mean of their probabilities (an ensemble). `definitions` and `parameters` are tuples of
-the same length. The first axes of arrays divide into the devices of `mesh`: each
-computes a block of its own. Shape suffixes: b batch, s source, t target, n hypotheses,
-v vocabulary.
+Each takes one model or several; of several (an ensemble) the probabilities are averaged
+at every step. `definitions` and `parameters` are tuples of the same length. The first
+axes of arrays divide into the devices of `mesh`, and each device computes a block of
+its own. Shape suffixes: b batch, s source, t target, n hypotheses, v vocabulary.
 
-A search goes from position to position (`decoding/refilling.py`): one program begins
-it, another goes on for as many positions as it is told. Caches have room for no more
-than is near, so there is one such program for every size of them.
+A search proceeds in stretches of positions (`decoding/continuous_batching.py`): one
+program begins it, another advances it as far as it is told. Caches have room only for
+the positions reached so far, so there is an advancing program for every size of cache.
 """
 
 from collections.abc import Callable
@@ -17,67 +16,135 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax import Array
-from jax.sharding import PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 
-from t2t_jax.decoding import sampling, search
-from t2t_jax.decoding.hypotheses import Hypotheses, Step
-from t2t_jax.decoding.rules import Rules
-from t2t_jax.model.attention import Seen
-
-_SPECIAL = ("bos", "eos", "pad")
-_SCORES = ("alpha", "penalty")
+from t2t_jax.model.attention import AttentionTrace
+from t2t_jax.parallel.mesh import targeting
+from t2t_jax.search.algorithm import Algorithm
+from t2t_jax.search.hypotheses import Hypotheses, Step
+from t2t_jax.search.rules import Rules
 
 
-class State(NamedTuple):
-    """A search of models on its way.
+class Block(NamedTuple):
+    """The input of a search: sentences of one shape, one block for each device.
 
     Attributes:
-      memories: what each model remembers of the sources.
-      search: of `search.py` or `sampling.py`; its cache is a list with each model's.
+      source_bs, segment_bs: int32.
+      limit_b: int32, the longest outputs, in tokens with the end.
+      rules: constraints on the outputs, or None.
+      hash_b2: uint32, of the source alone; tells lines apart.
+    """
+
+    source_bs: Array
+    segment_bs: Array
+    limit_b: Array
+    rules: Rules | None
+    hash_b2: Array
+
+
+class SearchState(NamedTuple):
+    """A search in progress, with the models' view of the sources.
+
+    Attributes:
+      memories: of each model, `Transformer.encode_memory` of the sources.
+      search: the algorithm's state; its cache is a list with each model's.
     """
 
     memories: list[Any]
-    search: search.State | sampling.State
+    search: Any
 
 
 class Advanced(NamedTuple):
-    """What has become of a search.
+    """A search after some more positions.
 
     Attributes:
       state: the search, for the next positions.
-      stopped_b: bool, the sentences of which all is known.
-      found: their hypotheses; those of the others mean nothing.
+      stopped_b: bool, the sentences whose result is final.
+      result: their hypotheses; undefined for the others.
     """
 
-    state: State
+    state: SearchState
     stopped_b: Array
-    found: Hypotheses
+    result: Hypotheses
 
 
-def _compiled(*static: str, common: int = 1, donated: tuple[int, ...] = ()) -> Callable:
-    """A decorator: `jax.jit`, where each device of `mesh` has a block of its own.
+class Search(NamedTuple):
+    """A search algorithm over some models, compiled for a mesh.
+
+    Attributes:
+      parameters, definitions: of each model.
+      seed: of the rngs of sentences.
+    """
+
+    parameters: tuple[Any, ...]
+    definitions: tuple[Any, ...]
+    mesh: Mesh
+    algorithm: Algorithm
+    seed: int = 0
+
+    def begin(self, block: Block, room: int, max_length: int) -> SearchState:
+        """`begin_search`; `block` is on the devices."""
+        return begin_search(
+            self.parameters,
+            np.uint32(self.seed),
+            block,
+            definitions=self.definitions,
+            algorithm=self.algorithm,
+            room=room,
+            max_length=max_length,
+            mesh=self.mesh,
+        )
+
+    def advance(
+        self,
+        state: SearchState,
+        position: int,
+        until: int,
+        present_b: np.ndarray,
+        rules: Rules | None,
+    ) -> Advanced:
+        """`advance_search`; uses up `state`."""
+        return advance_search(
+            self.parameters,
+            np.int32(position),
+            np.int32(until),
+            state,
+            present_b,
+            rules,
+            definitions=self.definitions,
+            algorithm=self.algorithm,
+            mesh=self.mesh,
+        )
+
+
+def _program(*static: str, common: int = 1, donated: tuple[int, ...] = ()) -> Callable:
+    """A decorator: `jax.jit` of a function that each device of `mesh` runs on its
+    block.
 
     Args:
-      common: how many of the first arguments are the same for all of them.
-      donated: the arguments whose memory the result may take.
+      static: names of static keyword arguments, besides `mesh`.
+      common: how many of the first arguments are the same for all devices.
+      donated: positions of arguments whose memory the result may reuse.
     """
 
     def decorate(function: Callable) -> Callable:
         def on_devices(*arrays, mesh, **options):
-            alone = partial(function, **options)
-            if mesh.size == 1:
-                return alone(*arrays)
-            whole, divided = PartitionSpec(), PartitionSpec(mesh.axis_names)
-            # Whatever loops there are end on each device when its own block is done.
-            return jax.shard_map(
-                alone,
-                mesh=mesh,
-                in_specs=(*[whole] * common, *[divided] * (len(arrays) - common)),
-                out_specs=divided,
-                check_vma=False,
-            )(*arrays)
+            on_one = partial(function, **options)
+            with targeting(mesh):
+                if mesh.size == 1:
+                    return on_one(*arrays)
+                whole, divided = PartitionSpec(), PartitionSpec(mesh.axis_names)
+                # A while loop inside ends on each device when its own block is done.
+                return jax.shard_map(
+                    on_one,
+                    mesh=mesh,
+                    in_specs=(*[whole] * common, *[divided] * (len(arrays) - common)),
+                    out_specs=divided,
+                    check_vma=False,
+                )(*arrays)
 
         on_devices.__name__ = function.__name__
         on_devices.__doc__ = function.__doc__
@@ -88,163 +155,115 @@ def _compiled(*static: str, common: int = 1, donated: tuple[int, ...] = ()) -> C
     return decorate
 
 
-@_compiled("definitions", "room", "max_length", "beam", "nbest", "bos", "pad")
-def search_begun(
-    parameters,
-    source_bs: Array,
-    segment_bs: Array,
-    limit_b: Array,
-    rules: Rules | None,
-    *,
-    definitions,
-    room: int,
-    beam: int,
-    **options,
-) -> State:
-    """Encodes and remembers; `search.start`, with caches for `room` positions."""
-    memories, cache = _begun(definitions, parameters, source_bs, segment_bs, beam, room)
-    return State(memories, search.start(cache, limit_b, rules, beam=beam, **options))
-
-
-@_compiled("definitions", *_SCORES, "stop", *_SPECIAL, common=3, donated=(3,))
-def search_advanced(
-    parameters,
-    position: Array,
-    until: Array,
-    state: State,
-    there_b: Array,
-    rules: Rules | None,
-    *,
-    definitions,
-    **options,
-) -> Advanced:
-    """`search.advance`, and what it has come to."""
-    step = _step(definitions, parameters, state.memories)
-    after = search.advance(
-        step, state.search, position, until, rules, there_b, **options
-    )
-    scores = {name: options[name] for name in (*_SCORES, "eos")}
-    found = search.result(after, rules, **scores)
-    return Advanced(State(state.memories, after), after.stopped_b, found)
-
-
-@_compiled("definitions", "room", "max_length", "samples", "bos", "pad", common=2)
-def sample_begun(
+@_program("definitions", "algorithm", "room", "max_length", common=2)
+def begin_search(
     parameters,
     seed: Array,
-    source_bs: Array,
-    segment_bs: Array,
-    limit_b: Array,
-    rules: Rules | None,
-    hash_b2: Array,
+    block: Block,
     *,
     definitions,
+    algorithm: Algorithm,
     room: int,
-    samples: int,
-    **options,
-) -> State:
-    """Encodes and remembers; `sampling.start`, with caches for `room` positions.
+    max_length: int,
+) -> SearchState:
+    """Encodes the sources and starts a search, with caches for `room` positions.
 
-    The key of a hypothesis is made of the seed, a hash of its source and its number.
+    A sentence's rng depends on the seed and on its own tokens, not on its batch.
     """
+    source_bs = block.source_bs
+    models = [nnx.merge(*pair) for pair in zip(definitions, parameters, strict=True)]
+    position_bs = jnp.broadcast_to(jnp.arange(source_bs.shape[1]), source_bs.shape)
+    memories = [
+        model.encode_memory(source_bs, block.segment_bs, position_bs)
+        for model in models
+    ]
+    batch = source_bs.shape[0]
+    cache = [model.empty_cache(batch, algorithm.rows, room) for model in models]
 
-    def keys(hash_2):
-        of_line = jax.random.key(seed)
+    def sentence_rng(hash_2):
+        rng = jax.random.key(seed)
         for part in hash_2:
-            of_line = jax.random.fold_in(of_line, part)
-        return jax.vmap(partial(jax.random.fold_in, of_line))(jnp.arange(samples))
+            rng = jax.random.fold_in(rng, part)
+        return rng
 
-    memories, cache = _begun(
-        definitions, parameters, source_bs, segment_bs, samples, room
+    rng_b = jax.vmap(sentence_rng)(block.hash_b2)
+    state = algorithm.start(
+        cache, block.limit_b, block.rules, rng_b, max_length=max_length
     )
-    key_bn = jax.vmap(keys)(hash_b2)
-    return State(memories, sampling.start(cache, limit_b, key_bn, rules, **options))
+    return SearchState(memories, state)
 
 
-@_compiled(
-    *("definitions", "temperature", "top_k", "top_p", *_SCORES, *_SPECIAL),
-    common=3,
-    donated=(3,),
-)
-def sample_advanced(
+@_program("definitions", "algorithm", common=3, donated=(3,))
+def advance_search(
     parameters,
     position: Array,
     until: Array,
-    state: State,
-    there_b: Array,
+    state: SearchState,
+    present_b: Array,
     rules: Rules | None,
     *,
     definitions,
-    **options,
+    algorithm: Algorithm,
 ) -> Advanced:
-    """`sampling.advance`, and what it has come to."""
+    """Advances a search from `position` to `until`; arguments as for `Algorithm`."""
     step = _step(definitions, parameters, state.memories)
-    after = sampling.advance(
-        step, state.search, position, until, rules, there_b, **options
-    )
-    found = sampling.result(after, pad=options["pad"])
-    return Advanced(State(state.memories, after), after.stopped_b, found)
+    after = algorithm.advance(step, state.search, position, until, rules, present_b)
+    result = algorithm.result(after, rules)
+    return Advanced(SearchState(state.memories, after), after.stopped_b, result)
 
 
-@_compiled("room", common=0)
-def grown(state: State, *, room: int) -> State:
-    """The same search with caches for `room` positions, at least as many as before."""
+@_program("room", common=0)
+def grow_caches(state: SearchState, *, room: int) -> SearchState:
+    """The same search with room for more positions."""
     cache = [model.grown(room) for model in state.search.cache]
-    return State(state.memories, state.search._replace(cache=cache))
+    return SearchState(state.memories, state.search._replace(cache=cache))
 
 
-@_compiled(common=0, donated=(0,))
-def refilled(state: State, other: State, from_b: Array) -> State:
-    """`state` with rows of another at the same position.
+@_program(common=0, donated=(0,))
+def merge_rows(state: SearchState, other: SearchState, from_b: Array) -> SearchState:
+    """Moves rows of another search at the same position into this one.
 
     Args:
-      from_b: int32, the row of `other` (on each device, of its own) that takes the
-        place of this one; -1 where this one stays.
+      from_b: int32, the row of `other` (on each device, of its own block) that replaces
+        this row; -1 keeps this row.
     """
 
-    def filled(mine: Array, others: Array) -> Array:
+    def merge(mine: Array, others: Array) -> Array:
         taken_b = (from_b >= 0).reshape(-1, *[1] * (mine.ndim - 1))
         return jnp.where(taken_b, others[jnp.maximum(from_b, 0)], mine)
 
-    return jax.tree.map(filled, state, other)
+    return jax.tree.map(merge, state, other)
 
 
-@_compiled("definitions")
-def forced(parameters, batch: dict[str, Array], *, definitions) -> Array:
+@_program("definitions")
+def target_log_probs(parameters, batch: dict[str, Array], *, definitions) -> Array:
     """float32 [b, t]: the log-probability of each token of `batch["target"]`."""
     models = map(nnx.merge, definitions, parameters)
-    logits_btv = combined([model(batch) for model in models])
+    logits_btv = ensemble_logits([model(batch) for model in models])
     chosen_bt1 = jnp.take_along_axis(logits_btv, batch["target"][..., None], axis=2)
     return chosen_bt1[..., 0] - jax.nn.logsumexp(logits_btv, axis=2)
 
 
-@_compiled("definition")
-def attended(parameters, batch: dict[str, Array], *, definition) -> Seen:
-    """The weights of one model: arrays [b, layers, heads, queries, keys]."""
-    seen = Seen([], [], [])
-    nnx.merge(definition, parameters)(batch, seen=seen)
-    return Seen(*(jnp.stack(layers, axis=1) for layers in seen))
+@_program("definition")
+def attention_trace(
+    parameters, batch: dict[str, Array], *, definition
+) -> AttentionTrace:
+    """One model's attention weights: arrays [b, layers, heads, queries, keys]."""
+    trace = AttentionTrace([], [], [])
+    nnx.merge(definition, parameters)(batch, trace=trace)
+    return AttentionTrace(*(jnp.stack(layers, axis=1) for layers in trace))
 
 
-def combined(logits: list[Array]) -> Array:
-    """Logits of the mean of several distributions; one is left as it is."""
+def ensemble_logits(logits: list[Array]) -> Array:
+    """Logits of the mean of several distributions; of one, the logits unchanged."""
     if len(logits) == 1:
         return logits[0]
     log_probs = [jax.nn.log_softmax(x.astype(jnp.float32)) for x in logits]
     return jax.nn.logsumexp(jnp.stack(log_probs), axis=0) - jnp.log(len(logits))
 
 
-def _begun(definitions, parameters, source_bs, segment_bs, rows: int, room: int):
-    """What each model remembers of the sources, and its empty cache."""
-    models = [nnx.merge(*pair) for pair in zip(definitions, parameters, strict=True)]
-    position_bs = jnp.broadcast_to(jnp.arange(source_bs.shape[1]), source_bs.shape)
-    memories = [model.remember(source_bs, segment_bs, position_bs) for model in models]
-    batch = source_bs.shape[0]
-    return memories, [model.empty_cache(batch, rows, room) for model in models]
-
-
 def _step(definitions, parameters, memories) -> Step:
-    """The step function of a search."""
+    """One decoding step of all models."""
     models = [nnx.merge(*pair) for pair in zip(definitions, parameters, strict=True)]
 
     def step(caches, token_bn, position):
@@ -253,6 +272,6 @@ def _step(definitions, parameters, memories) -> Step:
             for model, memory, cache in zip(models, memories, caches, strict=True)
         ]
         logits, caches = zip(*results, strict=True)
-        return combined(list(logits)), list(caches)
+        return ensemble_logits(list(logits)), list(caches)
 
     return step

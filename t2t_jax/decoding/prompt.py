@@ -5,7 +5,7 @@ import time
 
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.errors import UserError, nearest
+from t2t_jax.terminal.errors import UserError, did_you_mean
 
 HELP = """\
 Type a sentence. Of the last one:
@@ -86,7 +86,9 @@ class Prompt:
             )
         name, _, rest = line[1:].strip().partition(" ")
         if name not in self._commands:
-            raise UserError(f":{name} is no command{nearest(name, self._commands)}")
+            raise UserError(
+                f":{name} is no command{did_you_mean(name, self._commands)}"
+            )
         if self._last is None and name not in ("beam", "help"):
             raise UserError(f":{name} is of a sentence; type one first")
         return self._commands[name](rest.strip())

@@ -5,6 +5,8 @@ import math
 
 import numpy as np
 
+from t2t_jax.metrics.perplexity import perplexity
+
 
 @dataclasses.dataclass(frozen=True)
 class Hypothesis:
@@ -99,7 +101,7 @@ class Score:
     @property
     def perplexity(self) -> float:
         """Per piece, end of the sentence included."""
-        return math.exp(min(-self.log_prob / len(self.log_probs), 700.0))
+        return perplexity(-self.log_prob / len(self.log_probs))
 
     def __repr__(self) -> str:
         return (

@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from t2t_jax.data.vocab import Vocabulary
-from t2t_jax.decoding import passes
-from t2t_jax.decoding.blocks import Group, filled
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.decoding import programs
 from t2t_jax.decoding.devices import computed, shared
-from t2t_jax.decoding.hypotheses import PENALTIES
-from t2t_jax.decoding.reading import Member
+from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.results import Alignment, AttentionMaps, Score
-from t2t_jax.errors import UserError
-from t2t_jax.model.attention import Seen
+from t2t_jax.decoding.shapes import Group, filled
+from t2t_jax.model.attention import AttentionTrace
+from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.search.length_penalty import PENALTIES
+from t2t_jax.terminal.errors import UserError
 
 Pairs = Sequence[tuple[list[int], list[int]]]  # source ids, target ids; ends included
 
@@ -33,19 +34,19 @@ def score(
     """The log-probability of each token of each target."""
     found: dict[int, list[float]] = {}
     forced = partial(
-        passes.forced,
+        programs.target_log_probs,
         tuple(member.parameters for member in members),
         definitions=tuple(member.model.definition for member in members),
         mesh=members[0].mesh,
     )
-    for rows, log_prob_bt in _computed(forced, vocabulary, members, pairs):
+    for rows, log_prob_bt in _run_batches(forced, vocabulary, members, pairs):
         for row, log_prob_t in zip(rows, log_prob_bt, strict=False):
             found[row] = log_prob_t[: len(pairs[row][1])].tolist()
     found = shared("log-probabilities", found)
     scores = []
     for row, (_, ids) in enumerate(pairs):
         score = sum(found[row]) / PENALTIES[penalty](len(ids), alpha)
-        scores.append(Score(_names(vocabulary, ids), tuple(found[row]), score))
+        scores.append(Score(_piece_names(vocabulary, ids), tuple(found[row]), score))
     return scores
 
 
@@ -54,8 +55,8 @@ def attention(
 ) -> Iterator[AttentionMaps]:
     """All attention weights of each pair, in order."""
     maps: list[AttentionMaps | None] = [None] * len(pairs)
-    for row, seen in _seen(vocabulary, member, pairs, divided=False):
-        names = (_names(vocabulary, ids) for ids in pairs[row])
+    for row, seen in _traces(vocabulary, member, pairs, divided=False):
+        names = (_piece_names(vocabulary, ids) for ids in pairs[row])
         maps[row] = AttentionMaps(*names, *seen)
     yield from maps
 
@@ -86,7 +87,7 @@ def align(
         chosen = alignment_layer(layers) if layer is None else layer
         if not 0 <= chosen < layers:
             raise UserError(f"layer={layer}; want one from 0 to {layers - 1}")
-        for row, seen in _seen(vocabulary, member, pairs):
+        for row, seen in _traces(vocabulary, member, pairs):
             weights_ts = seen.cross[chosen].mean(axis=0) / len(members)
             totals[row] = totals.get(row, 0.0) + weights_ts
     found = {
@@ -132,22 +133,22 @@ def _words(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
     return [*itertools.accumulate(words[::-1], min, initial=last)][:0:-1]
 
 
-def _seen(
+def _traces(
     vocabulary: Vocabulary, member: Member, pairs: Pairs, divided: bool = True
-) -> Iterator[tuple[int, Seen]]:
+) -> Iterator[tuple[int, AttentionTrace]]:
     """The row of each pair, and its weights [l, h, queries, keys] without padding."""
     attended = partial(
-        passes.attended,
+        programs.attention_trace,
         member.parameters,
         definition=member.model.definition,
         mesh=member.mesh,
     )
-    for rows, seen in _computed(attended, vocabulary, [member], pairs, divided):
+    for rows, seen in _run_batches(attended, vocabulary, [member], pairs, divided):
         for place, row in enumerate(rows):
             s, t = map(len, pairs[row])
             yield (
                 row,
-                Seen(
+                AttentionTrace(
                     seen.encoder[place, :, :, :s, :s],
                     seen.decoder[place, :, :, :t, :t],
                     seen.cross[place, :, :, :t, :s],
@@ -155,7 +156,7 @@ def _seen(
             )
 
 
-def _computed(
+def _run_batches(
     compute,
     vocabulary: Vocabulary,
     members: Sequence[Member],
@@ -172,22 +173,20 @@ def _computed(
         shape = rows, min([bucket, *places])
         source, source_segment = filled([pairs[row][0] for row in group.lines], *shape)
         target, target_segment = filled([pairs[row][1] for row in group.lines], *shape)
-        target_input = np.roll(target, 1, axis=1)
-        target_input[:, 0] = vocabulary.bos
         position = np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape)
-        return {
+        batch = {
             "source": source,
             "source_segment": source_segment,
             "source_position": position,
             "target": target,
-            "target_input": target_input,
             "target_segment": target_segment,
             "target_position": position,
         }
+        return teacher_forcing(batch, vocabulary.bos)
 
     lengths = [max(map(len, pair)) for pair in pairs]
     return computed(make, compute, lengths, decode, members[0].mesh)
 
 
-def _names(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
+def _piece_names(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
     return tuple(vocabulary.piece(i) for i in ids)

@@ -32,6 +32,11 @@ def rows_of(bucket: int, decode: DecodeConfig) -> int:
     return max(8, tokens // bucket // 8 * 8)
 
 
+def longest_output(source_length: int, decode: DecodeConfig) -> int:
+    """The longest output in tokens, with the end: input + 50 in section 6.1."""
+    return source_length + decode.extra_length
+
+
 class Group(NamedTuple):
     """Blocks of one bucket: one array, in which they follow each other.
 

@@ -1,7 +1,7 @@
 """Text in, text out: what the commands and notebooks use.
 
 A line's translation does not depend on the lines beside it: every line goes through
-the same shapes whatever is translated with it (`decoding/blocks.py`), on however many
+the same shapes whatever is translated with it (`decoding/shapes.py`), on however many
 devices (`decoding/devices.py`).
 
 Shape suffixes: b batch rows, s source, n hypotheses, t target.
@@ -9,23 +9,21 @@ Shape suffixes: b batch rows, s source, n hypotheses, t target.
 
 import copy
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 
 import jax
-import numpy as np
 from etils import epath
 
 from t2t_jax import config as fields
-from t2t_jax import workdir as workdirs
 from t2t_jax.config import Config
-from t2t_jax.data.vocab import Vocabulary
-from t2t_jax.decoding import passes, teaching
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.decoding import scoring
+from t2t_jax.decoding.batch_decoding import NOTHING, check_room, decode_batch
+from t2t_jax.decoding.constraints import constraints_for
 from t2t_jax.decoding.devices import replicated
-from t2t_jax.decoding.finding import NOTHING, check_room, find
-from t2t_jax.decoding.hypotheses import PENALTIES
+from t2t_jax.decoding.inputs import InputReader, Member, check_lines
 from t2t_jax.decoding.phrases import Phrases
-from t2t_jax.decoding.reading import Member, Reader, check_lines
-from t2t_jax.decoding.refilling import Search
+from t2t_jax.decoding.programs import Search
 from t2t_jax.decoding.results import (
     Alignment,
     AttentionMaps,
@@ -33,14 +31,18 @@ from t2t_jax.decoding.results import (
     Score,
     Translation,
 )
-from t2t_jax.decoding.sampling import check_sampling
-from t2t_jax.decoding.search import STOPS
-from t2t_jax.decoding.wishes import wishes_of
-from t2t_jax.errors import UserError, nearest
-from t2t_jax.model.transformer import Model, Parameters, build, compute_dtype
-from t2t_jax.parallel import hosts
-from t2t_jax.parallel.host import prepare_host
-from t2t_jax.training.parameters import average, choose
+from t2t_jax.decoding.shapes import longest_output
+from t2t_jax.model.layers import Parameters, compute_dtype
+from t2t_jax.model.model import Model, build
+from t2t_jax.parallel import processes
+from t2t_jax.parallel.process_setup import set_up_process
+from t2t_jax.search.algorithm import Algorithm
+from t2t_jax.search.beam import STOPS, BeamSearch
+from t2t_jax.search.length_penalty import PENALTIES
+from t2t_jax.search.sampling import Sampling, check_sampling
+from t2t_jax.terminal.errors import UserError, did_you_mean
+from t2t_jax.training.averaging import average_checkpoints, choose_checkpoints
+from t2t_jax.workdir.workdir import Workdir
 
 
 class Translator:
@@ -71,7 +73,7 @@ class Translator:
     @classmethod
     def load(
         cls,
-        workdir: epath.PathLike | Sequence[epath.PathLike],
+        workdir: Workdir | epath.PathLike | Sequence[epath.PathLike],
         checkpoint: str | int | None = None,
         dtype: str | None = None,
     ) -> "Translator":
@@ -92,20 +94,21 @@ class Translator:
             that is damaged is named, and the one before it takes its place, unless it
             or a number was asked for. Or an ensemble of several vocabularies.
         """
-        prepare_host()
+        set_up_process()
         if isinstance(workdir, list | tuple):
             if not workdir:
                 raise UserError("no workdir is given; want at least one")
             return cls.ensemble([cls.load(w, checkpoint, dtype) for w in workdir])
-        workdir = workdirs.path(workdir)
-        # Of several processes the first one has the workdir.
-        config, vocabulary = workdirs.shared(workdir)
+        workdir = Workdir.open(workdir)
+        config, vocabulary = workdir.config_and_vocabulary()
         if dtype:
             config = fields.changed(config, "model", dtype=dtype)
         model = build(config.model, len(vocabulary))
-        steps, parameters = hosts.arrays_from_first(
+        steps, parameters = processes.arrays_from_first(
             "the parameters",
-            lambda: average(choose(workdir, config, checkpoint), model.shapes),
+            lambda: average_checkpoints(
+                choose_checkpoints(workdir, config, checkpoint), model.shapes
+            ),
             model.shapes,
         )
         return cls(config, vocabulary, model, parameters, steps)
@@ -180,14 +183,17 @@ class Translator:
 
     def made_from(self) -> dict:
         """What translations depend on, but for lines and options that are given."""
-        decode = self.config.decode
-        names = "beam", "alpha", "penalty", "stop", "extra_length", "max_source"
         return {
             "checkpoints": [[*member.steps] for member in self.members],
             "parameters_sha256": [m.parameters_sha256() for m in self.members],
             "dtype": [compute_dtype(m.config.model).name for m in self.members],
-            "decode": {name: getattr(decode, name) for name in names},
+            "decode": self.decode_options(),
         }
+
+    def decode_options(self) -> dict:
+        """The fields of `config.decode` that change translations."""
+        names = "beam", "alpha", "penalty", "stop", "extra_length", "max_source"
+        return {name: getattr(self.config.decode, name) for name in names}
 
     def translate(
         self,
@@ -231,19 +237,17 @@ class Translator:
           UserError: an option is out of its range, or wishes contradict each other.
         """
         decode = self.config.decode
-        widths = {"beam": decode.beam if beam is None else beam, "nbest": nbest}
-        stop = decode.stop if stop is None else stop
-        _check_search(**widths, stop=stop)
-        options = {"stop": stop, "eos": self.vocabulary.eos}
-        options |= self._penalty(alpha, penalty)
-        common, parameters = self._static(), self._parameters
-        begin = partial(passes.search_begun, **common, **widths)
-        search = Search(
-            lambda block, **sizes: begin(parameters, *block[:4], **sizes),
-            partial(passes.search_advanced, parameters, **common, **options),
+        algorithm = BeamSearch(
+            beam=decode.beam if beam is None else beam,
+            nbest=nbest,
+            stop=decode.stop if stop is None else stop,
+            **self._penalty(alpha, penalty),
+            **self._special_tokens(),
         )
-        wishes = prefix, must, must_not
-        return self._found(search, lines, wishes, batch_size, first_line, warn)
+        _check_search(algorithm)
+        search = self._search(algorithm)
+        wanted = prefix, must, must_not
+        return self._decode(search, lines, wanted, batch_size, first_line, warn)
 
     def sample(
         self,
@@ -268,7 +272,7 @@ class Translator:
         lines give equal samples, and those of a line are not its neighbours'.
 
         Args:
-          temperature, top_k, top_p: as `decoding/sampling.py: sample` takes them.
+          temperature, top_k, top_p: as `search/sampling.py: sample` takes them.
           others: as `translate` takes them.
 
         Raises:
@@ -282,21 +286,17 @@ class Translator:
             check_sampling(temperature, top_k, top_p)
         except ValueError as e:
             raise UserError(str(e)) from None
-        options = {
-            "temperature": float(temperature),
-            "top_k": top_k,
-            "top_p": float(top_p),
-            "eos": self.vocabulary.eos,
+        algorithm = Sampling(
+            samples=samples,
+            temperature=float(temperature),
+            top_k=top_k,
+            top_p=float(top_p),
             **self._penalty(alpha, penalty),
-        }
-        common, parameters = self._static(), self._parameters
-        begin = partial(passes.sample_begun, **common, samples=samples)
-        draw = Search(
-            lambda block, **sizes: begin(parameters, np.uint32(seed), *block, **sizes),
-            partial(passes.sample_advanced, parameters, **common, **options),
+            **self._special_tokens(),
         )
-        wishes = prefix, (), must_not
-        return self._found(draw, lines, wishes, batch_size, first_line, warn)
+        search = self._search(algorithm, seed)
+        wanted = prefix, (), must_not
+        return self._decode(search, lines, wanted, batch_size, first_line, warn)
 
     def score(
         self,
@@ -319,7 +319,7 @@ class Translator:
         """
         pairs = self._reader(first_line, warn).pairs(pairs)
         penalties = self._penalty(alpha, penalty)
-        return teaching.score(self.vocabulary, self.members, pairs, **penalties)
+        return scoring.score(self.vocabulary, self.members, pairs, **penalties)
 
     def attention(self, source: str, target=None) -> AttentionMaps:
         """All attention weights of a pair, for pictures; section 3.2.
@@ -338,7 +338,7 @@ class Translator:
             )
         target = self.translate([source])[0] if target is None else target
         pairs = self._reader(1, warn=True).pairs([(source, target)])
-        return next(teaching.attention(self.vocabulary, self.members[0], pairs))
+        return next(scoring.attention(self.vocabulary, self.members[0], pairs))
 
     def align(
         self,
@@ -358,61 +358,73 @@ class Translator:
           layer: from 0; `teaching.alignment_layer` of each model if None.
         """
         pairs = self._reader(first_line, warn).pairs(pairs)
-        return teaching.align(self.vocabulary, self.members, pairs, layer)
+        return scoring.align(self.vocabulary, self.members, pairs, layer)
 
     @cached_property
     def _phrases(self) -> Phrases:
         return Phrases(self.vocabulary)
 
-    @property
-    def _parameters(self) -> tuple[Parameters, ...]:
-        return tuple(member.parameters for member in self.members)
+    def _search(self, algorithm: Algorithm, seed: int = 0) -> Search:
+        """The programs of an algorithm for these models."""
+        return Search(
+            parameters=tuple(member.parameters for member in self.members),
+            definitions=tuple(member.model.definition for member in self.members),
+            mesh=self.members[0].mesh,
+            algorithm=algorithm,
+            seed=seed,
+        )
 
-    def _static(self) -> dict:
-        return {
-            "mesh": self.members[0].mesh,
-            "definitions": tuple(member.model.definition for member in self.members),
-            "bos": self.vocabulary.bos,
-            "pad": self.vocabulary.pad,
-        }
+    def _special_tokens(self) -> dict[str, int]:
+        vocabulary = self.vocabulary
+        return {"bos": vocabulary.bos, "eos": vocabulary.eos, "pad": vocabulary.pad}
 
     def _penalty(self, alpha: float | None, penalty: str | None) -> dict:
         decode = self.config.decode
         alpha = decode.alpha if alpha is None else float(alpha)
         penalty = decode.penalty if penalty is None else penalty
         if penalty not in PENALTIES:
-            raise UserError(f"penalty={penalty!r}{nearest(penalty, PENALTIES)}")
+            raise UserError(f"penalty={penalty!r}{did_you_mean(penalty, PENALTIES)}")
         if not 0 <= alpha < float("inf"):
             raise UserError(f"alpha={alpha}; want at least 0 (0 is no length penalty)")
         return {"alpha": alpha, "penalty": penalty}
 
-    def _found(
+    def _decode(
         self,
         search: Search,
         lines: Sequence[str],
-        wishes: tuple,
+        wanted: tuple,
         batch_size: int | None,
         first_line: int,
         warn: bool,
     ) -> list[Translation]:
-        """What a search finds for each line, `batch_size` lines at a time."""
+        """Decodes the lines, `batch_size` at a time.
+
+        Args:
+          wanted: `prefix`, `must` and `must_not` of `translate`.
+        """
         check_lines(lines)
         if batch_size is not None and batch_size < 1:
             raise UserError(f"batch_size={batch_size}; want at least 1 line")
         decode, reader = self.config.decode, self._reader(first_line, warn)
-        wishes = wishes_of(
-            len(lines), self.vocabulary, self._phrases, *wishes, first_line
+        constraints = constraints_for(
+            len(lines), self.vocabulary, self._phrases, *wanted, first_line
         )
         results: list[Translation] = []
         for start in range(0, len(lines), batch_size or max(1, len(lines))):
             part = slice(start, start + (batch_size or len(lines)))
             sources = reader.sources(lines[part], start)
             for number, pair in enumerate(
-                zip(sources, wishes[part], strict=True), first_line + start
+                zip(sources, constraints[part], strict=True), first_line + start
             ):
                 check_room(*pair, number, decode)
-            context = self.vocabulary, self._phrases, decode, self.members[0].mesh
-            found = find(search, sources, wishes[part], *context)
+            found = decode_batch(
+                search,
+                sources,
+                constraints[part],
+                self.vocabulary,
+                self._phrases,
+                decode,
+            )
             results += [
                 Translation(line, hypotheses, source.cut)
                 for line, hypotheses, source in zip(
@@ -422,22 +434,23 @@ class Translator:
             for number, (source, hypotheses) in enumerate(
                 zip(sources, found, strict=True), first_line + start
             ):
-                room = len(source.ids) + decode.extra_length
-                _tell_unended(reader.tell, number, hypotheses[0], room)
+                room = longest_output(len(source.ids), decode)
+                _warn_if_unended(reader.warn, number, hypotheses[0], room)
         return results
 
-    def _reader(self, first_line: int, warn: bool) -> Reader:
-        return Reader(self.vocabulary, self.members, first_line, warn)
+    def _reader(self, first_line: int, warn: bool) -> InputReader:
+        return InputReader(self.vocabulary, self.members, first_line, warn)
 
 
-def _tell_unended(tell, number: int, best: Hypothesis, room: int) -> None:
+def _warn_if_unended(warn, number: int, best: Hypothesis, room: int) -> None:
     if best is NOTHING:
-        tell("line %d: nothing was found that it may be translated by", number)
+        warn("line %d: no translation meets its constraints", number)
     elif not best.ended:
-        tell("line %d: its translation did not end within %d pieces", number, room)
+        warn("line %d: its translation did not end within %d pieces", number, room)
 
 
-def _check_search(beam: int, nbest: int, stop: str, **_) -> None:
+def _check_search(search: BeamSearch) -> None:
+    beam, nbest, stop = search.beam, search.nbest, search.stop
     if beam < 1:
         raise UserError(f"beam={beam}; want at least 1 (1 is greedy search)")
     if not 1 <= nbest <= beam:
@@ -446,4 +459,4 @@ def _check_search(beam: int, nbest: int, stop: str, **_) -> None:
             f"{max(nbest, 1)} or more finds that many"
         )
     if stop not in STOPS:
-        raise UserError(f"stop={stop!r}{nearest(stop, STOPS)}")
+        raise UserError(f"stop={stop!r}{did_you_mean(stop, STOPS)}")

@@ -6,12 +6,13 @@ import numpy as np
 
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import Pair
-from t2t_jax.data.vocab import Vocabulary
+from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.bleu import corpus_scores
-from t2t_jax.model.transformer import Model, Parameters
-from t2t_jax.parallel import hosts
-from t2t_jax.screen import say
+from t2t_jax.metrics.plain import corpus_scores
+from t2t_jax.model.layers import Parameters
+from t2t_jax.model.model import Model
+from t2t_jax.parallel import processes
+from t2t_jax.terminal.messages import say
 
 
 class DevTranslations:
@@ -36,7 +37,7 @@ class DevTranslations:
         sources, references = zip(*self._lines, strict=True)
         found = self._make(parameters, step).translate(sources, warn=False)
         translations = [translation.text for translation in found]
-        scores = hosts.from_first(
+        scores = processes.from_first(
             "dev BLEU", lambda: corpus_scores(translations, references, self._target)
         )
         for row in np.random.default_rng(step).choice(

@@ -18,9 +18,9 @@ import jax
 from t2t_jax import __version__
 from t2t_jax.data.corpus import Corpus
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.bleu import LONGEST, SAMPLES, SEED
-from t2t_jax.evaluation.known_sets import Text, compare_with
-from t2t_jax.parallel.machine import machine
+from t2t_jax.evaluation.published_sets import ScoredText, compare_with
+from t2t_jax.metrics.bootstrap import LONGEST, SAMPLES, SEED
+from t2t_jax.parallel.machine import describe_machine
 
 PACKAGES = (
     *("jax", "jaxlib", "flax", "optax", "numpy"),
@@ -28,7 +28,7 @@ PACKAGES = (
 )
 
 
-def passport(
+def score_provenance(
     translator: Translator,
     corpus: Corpus,
     sources: Sequence[str],
@@ -42,7 +42,7 @@ def passport(
       `code`, `versions`, `machine`.
     """
     data = translator.config.data
-    text = Text(
+    text = ScoredText(
         corpus.name,
         *(data.source, data.target),
         len(sources),
@@ -51,7 +51,9 @@ def passport(
         synthetic=corpus.place.startswith("grammar:"),
     )
     resampled = len(sources) <= LONGEST
-    here = {k: v for k, v in machine().items() if k not in ("t2t_jax", *PACKAGES)}
+    here = {
+        k: v for k, v in describe_machine().items() if k not in ("t2t_jax", *PACKAGES)
+    }
     return {
         "compare_with": compare_with(text, len(translator.steps)),
         "name": corpus.name,
@@ -60,7 +62,7 @@ def passport(
         "reference_sha256": text.reference_sha256,
         "bootstrap": {"samples": SAMPLES, "seed": SEED} if resampled else None,
         "config": dataclasses.asdict(translator.config),
-        "code": code(),
+        "code": code_version(),
         "versions": {
             "t2t_jax": __version__,
             **{name: metadata.version(name) for name in PACKAGES},
@@ -80,7 +82,7 @@ def hashed(lines: Sequence[str]) -> str:
     return hashlib.sha256(text_bytes(lines)).hexdigest()
 
 
-def code(folder: Path = Path(__file__).parent) -> dict[str, str | bool | None]:
+def code_version(folder: Path = Path(__file__).parent) -> dict[str, str | bool | None]:
     """The git commit that a folder with a file of code belongs to.
 
     Args:

@@ -8,7 +8,7 @@ import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
-class Text:
+class ScoredText:
     """A test set as it was scored.
 
     Attributes:
@@ -32,7 +32,7 @@ class Text:
 
 
 @dataclasses.dataclass(frozen=True)
-class KnownSet:
+class PublishedSet:
     """A published test set.
 
     Attributes:
@@ -49,16 +49,16 @@ class KnownSet:
     first: dict[str, str]
     whole: dict[str, str]
 
-    def among(self, text: Text) -> bool:
+    def among(self, text: ScoredText) -> bool:
         """True if the set has the languages of a text."""
         return {text.source, text.target} <= self.first.keys()
 
-    def begins(self, text: Text) -> bool:
+    def begins(self, text: ScoredText) -> bool:
         """True if a text has its number of lines and its first lines."""
         wanted = self.lines, self.first[text.source], self.first[text.target]
         return wanted == (text.lines, text.source_first, text.reference_first)
 
-    def is_whole(self, text: Text) -> bool:
+    def is_whole(self, text: ScoredText) -> bool:
         """True if a text is this set to the byte, as far as can be known here."""
         if not self.whole:
             return True
@@ -66,8 +66,8 @@ class KnownSet:
         return wanted == (text.source_sha256, text.reference_sha256)
 
 
-FULL_DE, FULL_FR, CLEANED, DEV, CAPTIONS = KNOWN = (
-    KnownSet(
+FULL_DE, FULL_FR, CLEANED, DEV, CAPTIONS = PUBLISHED = (
+    PublishedSet(
         name="newstest2014",
         label="wmt14/full",
         lines=3_003,
@@ -77,7 +77,7 @@ FULL_DE, FULL_FR, CLEANED, DEV, CAPTIONS = KNOWN = (
         },
         whole={},
     ),
-    KnownSet(
+    PublishedSet(
         name="newstest2014",
         label="wmt14/full",
         lines=3_003,
@@ -87,7 +87,7 @@ FULL_DE, FULL_FR, CLEANED, DEV, CAPTIONS = KNOWN = (
         },
         whole={},
     ),
-    KnownSet(
+    PublishedSet(
         name="newstest2014",
         label="wmt14",
         lines=2_737,
@@ -97,7 +97,7 @@ FULL_DE, FULL_FR, CLEANED, DEV, CAPTIONS = KNOWN = (
         },
         whole={},
     ),
-    KnownSet(
+    PublishedSet(
         name="newstest2013",
         label="wmt13",
         lines=3_000,
@@ -112,7 +112,7 @@ FULL_DE, FULL_FR, CLEANED, DEV, CAPTIONS = KNOWN = (
             "fr": "909b63be5df3eb8c13e1d5967bf3f0adfdb9f6ed5e638c5bffff563ee2ff7f41",
         },
     ),
-    KnownSet(
+    PublishedSet(
         name="test_2016_flickr",
         label="",
         lines=1_000,
@@ -128,7 +128,7 @@ FULL_DE, FULL_FR, CLEANED, DEV, CAPTIONS = KNOWN = (
 )
 
 
-def compare_with(text: Text, averaged: int) -> str:
+def compare_with(text: ScoredText, averaged: int) -> str:
     """One line for people: what these scores may stand beside, what not, and why.
 
     Args:
@@ -141,7 +141,7 @@ def compare_with(text: Text, averaged: int) -> str:
             "synthetic text of the built-in grammar, without published numbers; "
             "compare only runs of the same split and version, same signature"
         )
-    sets = [known for known in KNOWN if known.among(text)]
+    sets = [known for known in PUBLISHED if known.among(text)]
     for known in sets:
         if known.begins(text) and known.is_whole(text):
             how = "text" if known.whole else "number of lines and first lines"
@@ -161,11 +161,11 @@ def compare_with(text: Text, averaged: int) -> str:
     return f"not {named[0].name}, whatever its name: {wrong}; {among}"
 
 
-def _these(text: Text) -> str:
+def _these(text: ScoredText) -> str:
     return f"these {text.lines:,} lines (reference sha256 {text.reference_sha256[:12]})"
 
 
-def _published(known: KnownSet, text: Text, averaged: int) -> str:
+def _published(known: PublishedSet, text: ScoredText, averaged: int) -> str:
     """What is published for a set, in the direction of a text."""
     direction = text.source, text.target
     title = f"{known.name} {text.source}-{text.target}, {text.lines:,} lines"

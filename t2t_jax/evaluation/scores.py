@@ -5,16 +5,19 @@ import math
 
 from etils import epath
 
-from t2t_jax import __version__, files
-from t2t_jax import workdir as workdirs
+from t2t_jax import __version__
 from t2t_jax.data.corpus import Corpus
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.errors import UserError
-from t2t_jax.evaluation.bleu import paper_scores, plain_scores, tokenized_scores
-from t2t_jax.evaluation.passport import passport, text_bytes
-from t2t_jax.model.transformer import compute_dtype
-from t2t_jax.parallel import hosts
-from t2t_jax.screen import waiting
+from t2t_jax.evaluation.provenance import score_provenance, text_bytes
+from t2t_jax.files import atomic
+from t2t_jax.metrics.perplexity import perplexity
+from t2t_jax.metrics.plain import plain_scores
+from t2t_jax.metrics.tokenized import paper_scores, tokenized_scores
+from t2t_jax.model.layers import compute_dtype
+from t2t_jax.parallel import processes
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.terminal.progress import waiting
+from t2t_jax.workdir.workdir import Workdir
 
 SCORES, TRANSLATIONS = "scores", "translations"
 LAYOUT = 2  # of scores/SET.json: one of another layout is made anew
@@ -32,7 +35,9 @@ def distinct(corpora: list[Corpus]) -> list[Corpus]:
     return corpora
 
 
-def score_set(translator: Translator, corpus: Corpus, workdir: epath.PathLike) -> dict:
+def score_set(
+    translator: Translator, corpus: Corpus, workdir: Workdir | epath.PathLike
+) -> dict:
     """Translates and scores one set; earlier results of it are kept beside.
 
     Writes `scores/SET.json` and `translations/SET.TARGET`, one line for each line of
@@ -44,10 +49,10 @@ def score_set(translator: Translator, corpus: Corpus, workdir: epath.PathLike) -
       `perplexity` (per subword, end of sentence included), what they were made from,
       and their passport (`passport.py`).
     """
-    pairs = hosts.from_first(f"{corpus.name}", lambda: list(corpus.pairs()))
+    pairs = processes.from_first(f"{corpus.name}", lambda: list(corpus.pairs()))
     sources, references = zip(*pairs, strict=True)
     made_from = _made_from(translator, corpus, sources, references)
-    data, workdir = translator.config.data, workdirs.path(workdir)
+    data, workdir = translator.config.data, Workdir.open(workdir)
     path = workdir / SCORES / f"{corpus.name}.json"
     lines = _translations_file(corpus, workdir, data.target)
 
@@ -55,13 +60,13 @@ def score_set(translator: Translator, corpus: Corpus, workdir: epath.PathLike) -
         there = _read(path, lines)
         if made_from.items() <= there.items():
             return there
-        workdirs.check_writable(workdir)
+        workdir.check_writable()
         return {}
 
-    if there := hosts.from_first("scores", before):
+    if there := processes.from_first("scores", before):
         return there
     translations = [str(line) for line in translator.translate(sources)]
-    per_subword = perplexity(translator, pairs)
+    per_subword = subword_perplexity(translator, pairs)
 
     def scored() -> dict:
         sides = translations, references, data.target
@@ -71,21 +76,19 @@ def score_set(translator: Translator, corpus: Corpus, workdir: epath.PathLike) -
             scores |= tokenized_scores(*sides)
         scores["perplexity"] = per_subword
         output = text_bytes(translations)
-        scores |= passport(translator, corpus, sources, references) | made_from
+        scores |= score_provenance(translator, corpus, sources, references) | made_from
         scores["translations_sha256"] = hashlib.sha256(output).hexdigest()
-        with files.turn(workdir / SCORES):
-            files.keep_earlier(path, lines)
-            files.write_atomically(lines, output)
-            files.write_atomically(path, files.checked_json(scores))
+        with atomic.exclusive(workdir / SCORES):
+            atomic.keep_earlier(path, lines)
+            atomic.write_atomically(lines, output)
+            atomic.write_atomically(path, atomic.checked_json(scores))
         return scores
 
-    return hosts.from_first("comparing", scored, hosts.LONG)
+    return processes.from_first("comparing", scored, processes.LONG_TIMEOUT)
 
 
 def _made_from(translator: Translator, corpus: Corpus, sources, references) -> dict:
     """What scores depend on: where it is the same they are not made again."""
-    names = "beam", "alpha", "penalty", "stop", "extra_length", "max_source"
-    decode = translator.config.decode
     return {
         "set": corpus.place,
         "lines": len(sources),
@@ -95,7 +98,7 @@ def _made_from(translator: Translator, corpus: Corpus, sources, references) -> d
         "dtype": compute_dtype(translator.config.model).name,
         "t2t_jax": __version__,
         "layout": LAYOUT,
-        "decode": {name: getattr(decode, name) for name in names},
+        "decode": translator.decode_options(),
     }
 
 
@@ -108,14 +111,14 @@ def comparisons(scores: dict[str, dict]) -> list[str]:
 
 
 def read_translations(
-    scores: dict, corpus: Corpus, workdir: epath.PathLike, target: str
+    scores: dict, corpus: Corpus, workdir: Workdir | epath.PathLike, target: str
 ) -> list[str]:
     """The translations that `score_set` has just scored, one for each line.
 
     Raises:
       UserError: they are not the ones of `scores` any more.
     """
-    file = _translations_file(corpus, workdirs.path(workdir), target)
+    file = _translations_file(corpus, Workdir.open(workdir), target)
     try:
         content = file.read_bytes()
     except FileNotFoundError:
@@ -128,25 +131,25 @@ def read_translations(
     return content.decode().split("\n")[:-1]
 
 
-def _translations_file(corpus: Corpus, workdir: epath.Path, target: str) -> epath.Path:
+def _translations_file(corpus: Corpus, workdir: Workdir, target: str) -> epath.Path:
     return workdir / TRANSLATIONS / f"{corpus.name}.{target}"
 
 
 def _read(path: epath.Path, lines: epath.Path) -> dict:
     """Scores that are there whole, with their translations; empty without."""
     try:
-        there = files.read_checked_json(path)
+        there = atomic.read_checked_json(path)
         translations = hashlib.sha256(lines.read_bytes()).hexdigest()
     except (OSError, ValueError):  # another process may just be moving them
         return {}
     return there if there.get("translations_sha256") == translations else {}
 
 
-def perplexity(translator: Translator, pairs: list[tuple[str, str]]) -> float:
+def subword_perplexity(translator: Translator, pairs: list[tuple[str, str]]) -> float:
     """exp of the mean -log p(subword), end of sentence included."""
     scores = translator.score(pairs)
     log_prob = math.fsum(score.log_prob for score in scores)
-    return math.exp(min(-log_prob / sum(len(s.pieces) for s in scores), 700.0))
+    return perplexity(-log_prob / sum(len(s.pieces) for s in scores))
 
 
 def _hash(*sides: tuple[str, ...]) -> str:

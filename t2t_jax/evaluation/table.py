@@ -2,19 +2,18 @@
 
 from collections.abc import Sequence
 
-from etils import epath
-
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, GrammarCorpus
-from t2t_jax.data.grammar import word_for_word
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.bleu import corpus_scores
 from t2t_jax.evaluation.scores import comparisons, score_set
-from t2t_jax.screen import say
+from t2t_jax.grammar.corpus import word_for_word
+from t2t_jax.metrics.plain import corpus_scores
+from t2t_jax.terminal.messages import say
+from t2t_jax.workdir.workdir import Workdir
 
 
 def score_all(
-    workdir: epath.PathLike, config: Config, tests: Sequence[Corpus]
+    workdir: Workdir, config: Config, tests: Sequence[Corpus]
 ) -> dict[str, dict]:
     """Scores test sets as `config.decode` says, and prints a table."""
     if not tests:

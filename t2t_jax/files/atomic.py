@@ -1,7 +1,7 @@
 """Files that are complete or absent, on disk and in a bucket.
 
-A bucket of Google Cloud Storage has objects in place of files: they appear complete, and
-can neither grow nor be renamed.
+A bucket of Google Cloud Storage has objects in place of files: they appear complete,
+and can neither grow nor be renamed.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Folders sealed by a manifest, so that damage is found before they are used.
 
-When a folder is complete, the size and the SHA-256 of every file in it are written last,
-as `manifest.json`. A folder without a manifest was never finished.
+When a folder is complete, the size and the SHA-256 of every file in it are written
+last, as `manifest.json`. A folder without a manifest was never finished.
 """
 
 import hashlib
@@ -11,7 +11,12 @@ from collections.abc import Iterator
 
 from etils import epath
 
-from t2t_jax.files.atomic import checked_json, fsync, read_checked_json, write_atomically
+from t2t_jax.files.atomic import (
+    checked_json,
+    fsync,
+    read_checked_json,
+    write_atomically,
+)
 from t2t_jax.files.locations import is_local
 
 MANIFEST = "manifest.json"

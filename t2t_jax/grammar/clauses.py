@@ -11,7 +11,16 @@ import functools
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from t2t_jax.data.lexicon import CITIES, Adjective, Modal, Noun, Verb, be, haben, werden
+from t2t_jax.grammar.lexicon import (
+    CITIES,
+    Adjective,
+    Modal,
+    Noun,
+    Verb,
+    be,
+    haben,
+    werden,
+)
 
 CASES = ("nominative", "accusative", "dative", "genitive")
 

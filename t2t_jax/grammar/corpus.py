@@ -24,9 +24,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from t2t_jax.data import lexicon
-from t2t_jax.data.clauses import DETERMINERS, ENDINGS, PRONOUNS
-from t2t_jax.data.sentences import CONJUNCTIONS, Dice, Sentence, Writer, digest
+from t2t_jax.grammar import lexicon
+from t2t_jax.grammar.clauses import DETERMINERS, ENDINGS, PRONOUNS
+from t2t_jax.grammar.sentences import CONJUNCTIONS, Dice, Sentence, Writer, digest
 
 SIZES = {
     "train": 30_000,

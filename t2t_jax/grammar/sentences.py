@@ -10,8 +10,8 @@ import hashlib
 import random
 from typing import NamedTuple
 
-from t2t_jax.data import clauses, lexicon
-from t2t_jax.data.clauses import (
+from t2t_jax.grammar import clauses, lexicon
+from t2t_jax.grammar.clauses import (
     PRONOUNS,
     Adjunct,
     Clause,
@@ -20,7 +20,7 @@ from t2t_jax.data.clauses import (
     german,
     german_verb,
 )
-from t2t_jax.data.lexicon import Adjective, Noun, Verb, be
+from t2t_jax.grammar.lexicon import Adjective, Noun, Verb, be
 
 
 def digest(text: str) -> int:

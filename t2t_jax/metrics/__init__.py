@@ -1,0 +1,1 @@
+"""Metrics of text: pure functions, each score with a signature."""

@@ -1,2 +1,1 @@
-"""The Transformer (section 3), in order: layers, positions, kernels, attention and
-transformer."""
+"""The Transformer (section 3): layers, positions, kernels, attention, transformer."""

@@ -3,6 +3,7 @@
 Shape suffixes: b batch, t queries, s keys, d model width, h heads, k head width.
 """
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -11,59 +12,63 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.errors import UserError, nearest
 from t2t_jax.model.kernels import kernel_for
-from t2t_jax.model.layers import Key, weight
+from t2t_jax.model.layers import DropoutRng, weight
 from t2t_jax.parallel.mesh import constrain
+from t2t_jax.terminal.errors import UserError, did_you_mean
 
 
 class KV(NamedTuple):
-    """What attention remembers: keys and values, [batch, source, heads, head width]."""
+    """Keys and values, [batch, source, heads, head width]."""
 
     k_bshk: Array
     v_bshk: Array
 
 
-class Seen(NamedTuple):
-    """Where attention leaves its weights: an array [b, h, t, s] a layer."""
+class AttentionTrace(NamedTuple):
+    """Lists that collect attention weights, an array [b, h, t, s] for each layer."""
 
     encoder: list[Array]
     decoder: list[Array]
     cross: list[Array]
 
 
-class Mask(NamedTuple):
-    """Which key a query may see, said by structure and not by a [t, s] array.
+# `causal` is static metadata: as an array leaf it would be traced by jax.checkpoint,
+# and `kernel_for` could not see it.
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Mask:
+    """Which keys a query may attend to, described by structure and not by an array.
 
     Attributes:
-      query_segment_bt, key_segment_bs: int, a sentence's number in its row, 0 for
-        padding; a query sees the keys of its own segment (padding sees padding).
-      first: None, or for causal masks the index among the keys of the first query:
-        query t sees the keys up to `first + t`.
-      only_bts: None, or bool: of those keys, the ones that a query sees. Decoding has
-        the pasts of all hypotheses of a sentence as its keys.
+      query_segment_bt, key_segment_bs: int, the number of a token's sentence in its
+        row, 0 for padding. A query attends to the keys of its own segment (padding attends
+        to padding).
+      only_bts: None, or bool: of those keys, the ones allowed. In decoding, the keys of
+        all hypotheses of a sentence are in one row.
+      causal: query t attends to keys 0 to t only.
     """
 
     query_segment_bt: Array
     key_segment_bs: Array
-    first: Array | int | None = None
     only_bts: Array | None = None
+    causal: bool = dataclasses.field(default=False, metadata={"static": True})
 
     def allowed(self) -> Array:
         """bool [b, 1, t, s]."""
         query_bt, key_bs = self.query_segment_bt, self.key_segment_bs
         allowed_bts = query_bt[:, :, None] == key_bs[:, None, :]
-        if self.first is not None:
-            t = jnp.arange(query_bt.shape[1])[:, None] + self.first
+        if self.causal:
+            t = jnp.arange(query_bt.shape[1])[:, None]
             allowed_bts &= jnp.arange(key_bs.shape[1]) <= t
         if self.only_bts is not None:
             allowed_bts &= self.only_bts
         return allowed_bts[:, None]
 
     def bias(self) -> Array:
-        """float32 [b, 1, t, s]: what is added to the scores, 0 or -1e9.
+        """float32 [b, 1, t, s], added to the scores: 0 or -1e9.
 
-        Finite, so that a query that may see nothing stays a number.
+        Finite, so that a query without any allowed key does not become NaN.
         """
         return jnp.where(self.allowed(), jnp.float32(0), jnp.float32(-1e9))
 
@@ -75,21 +80,20 @@ def attention_weights(q_bthk: Array, kv: KV, mask: Mask) -> Array:
     return jax.nn.softmax(scores_bhts.astype(jnp.float32) + mask.bias())
 
 
-def dense(q_bthk: Array, kv: KV, mask: Mask, key: Key | None) -> Array:
+def dense(q_bthk: Array, kv: KV, mask: Mask, rng: DropoutRng | None) -> Array:
     """Scaled dot-product attention (section 3.2.1, equation 1); softmax in float32.
 
-    `key` is the dropout key, for variants that drop attention weights; the paper does
-    not (section 5.4).
+    `rng` is for variants that drop attention weights; the paper does not (section 5.4).
     """
     weights_bhts = attention_weights(q_bthk, kv, mask).astype(q_bthk.dtype)
     return jnp.einsum("bhts,bshk->bhtk", weights_bhts, kv.v_bshk).swapaxes(1, 2)
 
 
-def fused(q_bthk: Array, kv: KV, mask: Mask, key: Key | None) -> Array:
-    """`dense`, in one kernel where the backend has one for these shapes and types."""
+def fused(q_bthk: Array, kv: KV, mask: Mask, rng: DropoutRng | None) -> Array:
+    """`dense` in one kernel, if the hardware has one for these shapes and types."""
     kernel = kernel_for(q_bthk, kv, mask)
     if kernel is None:
-        return dense(q_bthk, kv, mask, key)
+        return dense(q_bthk, kv, mask, rng)
     return kernel(q_bthk, kv, mask)
 
 
@@ -100,29 +104,29 @@ ATTENTION = {"fused": fused, "dense": dense}
 class Attention(nnx.Module):
     """Multi-head attention (section 3.2.2), without biases."""
 
-    def __init__(self, config: ModelConfig, key: Array):
+    def __init__(self, config: ModelConfig, rng: Array):
         if config.attention not in ATTENTION:
             raise UserError(
                 f"config.model.attention={config.attention!r}"
-                + nearest(config.attention, ATTENTION)
+                + did_you_mean(config.attention, ATTENTION)
             )
         self.variant = config.attention
         width = {"width": config.width}
-        head_width = config.head_width or config.width // config.heads
-        heads = {"heads": config.heads, "head": head_width}
-        q, k, v, o = jax.random.split(key, 4)
-        self.query = weight(q, width, heads)
-        self.key = weight(k, width, heads)
-        self.value = weight(v, width, heads)
-        self.out = weight(o, heads, width)
+        heads = {"heads": config.heads, "head": config.width_of_head}
+        q_rng, k_rng, v_rng, o_rng = jax.random.split(rng, 4)
+        # These names are part of the checkpoint format.
+        self.query = weight(q_rng, width, heads)
+        self.key = weight(k_rng, width, heads)
+        self.value = weight(v_rng, width, heads)
+        self.out = weight(o_rng, heads, width)
 
-    def ask(self, x_btd: Array) -> Array:
-        """The queries, [b, t, h, k]."""
+    def queries(self, x_btd: Array) -> Array:
+        """[b, t, h, k]."""
         q_bthk = jnp.einsum("btd,dhk->bthk", x_btd, self.query[...].astype(x_btd.dtype))
         return constrain(q_bthk, "batch", "length", "heads", "head")
 
-    def remember(self, x_bsd: Array) -> KV:
-        """The keys and values of what may be attended to."""
+    def keys_values(self, x_bsd: Array) -> KV:
+        """The keys and values of tokens that may be attended to."""
         dtype = x_bsd.dtype
         k_bshk = jnp.einsum("bsd,dhk->bshk", x_bsd, self.key[...].astype(dtype))
         v_bshk = jnp.einsum("bsd,dhk->bshk", x_bsd, self.value[...].astype(dtype))
@@ -132,12 +136,12 @@ class Attention(nnx.Module):
         )
 
     def __call__(
-        self, x_btd: Array, kv: KV, mask: Mask, key=None, seen: list | None = None
+        self, x_btd: Array, kv: KV, mask: Mask, rng=None, trace: list | None = None
     ) -> Array:
-        """Attends; leaves its weights in `seen`."""
-        q_bthk = self.ask(x_btd)
-        if seen is not None:
-            seen.append(attention_weights(q_bthk, kv, mask))
-        y_bthk = ATTENTION[self.variant](q_bthk, kv, mask, key)
+        """Attends from `x_btd` to `kv`; appends the weights to `trace`."""
+        q_bthk = self.queries(x_btd)
+        if trace is not None:
+            trace.append(attention_weights(q_bthk, kv, mask))
+        y_bthk = ATTENTION[self.variant](q_bthk, kv, mask, rng)
         y_btd = jnp.einsum("bthk,hkd->btd", y_bthk, self.out[...].astype(x_btd.dtype))
         return constrain(y_btd, "batch", "length", "features")

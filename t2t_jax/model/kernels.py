@@ -1,6 +1,7 @@
-"""Attention in one kernel, whose weights never lie in memory: what libraries ship.
+"""Fused attention kernels that libraries ship: the weights are never in memory.
 
-Each function is `attention.dense` (equation 1, softmax in float32) for what it `takes`.
+Each kernel computes `attention.dense` (equation 1, softmax in float32) for the arrays
+that its `_supports` function accepts.
 Shape suffixes: b batch, t queries, s keys, h heads, k head width.
 """
 
@@ -13,38 +14,34 @@ from jax.sharding import AxisType
 
 from t2t_jax.parallel import mesh as meshes
 
-LANES = 128  # of a TPU: the kernel's blocks of positions
-FEW = 16  # queries
+LANES = 128  # of a TPU: the kernel works on blocks of this many positions
+MIN_QUERIES = 16  # a decoding step has fewer, and gains nothing from a kernel
 
 
 def kernel_for(q_bthk: Array, kv, mask) -> Callable | None:
-    """The backend's kernel, if it has one that takes these arrays."""
-    if mask.only_bts is not None or not (mask.first is None or _is_zero(mask.first)):
-        return None  # what these kernels are not told of
-    if q_bthk.shape[1] < FEW:
-        return None  # a step of decoding: no gain
-    backend = jax.default_backend()
-    if backend == "gpu" and _cudnn_takes(q_bthk, kv):
+    """The kernel of the device compiled for, if it supports these arrays."""
+    if mask.only_bts is not None:
+        return None  # the kernels know segments and causality only
+    if q_bthk.shape[1] < MIN_QUERIES:
+        return None
+    device = meshes.target_device()
+    if device.platform in ("gpu", "cuda") and _cudnn_supports(device, q_bthk, kv):
         return cudnn
-    if backend == "tpu" and _flash_takes(q_bthk, kv):
+    if device.platform == "tpu" and _flash_supports(q_bthk, kv):
         return flash
     return None
 
 
-def _is_zero(first) -> bool:
-    return isinstance(first, int) and first == 0
-
-
-def _cudnn_takes(q_bthk: Array, kv) -> bool:
-    """What the library says it takes; on cards of other makers nothing."""
+def _cudnn_supports(device: jax.Device, q_bthk: Array, kv) -> bool:
+    """The library's own limits; False on GPUs of other makers."""
     try:
-        capable = float(jax.devices()[0].compute_capability) >= 8
+        capable = float(device.compute_capability) >= 8
     except (AttributeError, ValueError):
         return False
     t, _, k = q_bthk.shape[1:]
     even = t % 2 == 0 and kv.k_bshk.shape[1] % 2 == 0
-    short = q_bthk.dtype in (jnp.bfloat16, jnp.float16)
-    return capable and short and even and k % 8 == 0 and k <= 128
+    half_precision = q_bthk.dtype in (jnp.bfloat16, jnp.float16)
+    return capable and half_precision and even and k % 8 == 0 and k <= 128
 
 
 def cudnn(q_bthk: Array, kv, mask, implementation: str = "cudnn") -> Array:
@@ -54,21 +51,21 @@ def cudnn(q_bthk: Array, kv, mask, implementation: str = "cudnn") -> Array:
     )
 
 
-def _flash_takes(q_bthk: Array, kv) -> bool:
+def _flash_supports(q_bthk: Array, kv) -> bool:
     t, _, k = q_bthk.shape[1:]
     return t % LANES == 0 and kv.k_bshk.shape[1] % LANES == 0 and k <= LANES
 
 
 def flash(q_bthk: Array, kv, mask) -> Array:
-    """The flash attention for TPUs that JAX ships (Dao et al. 2022), in Pallas."""
+    """Flash attention for TPUs (Dao et al. 2022), the Pallas kernel that JAX ships."""
     from jax.experimental.pallas.ops.tpu import flash_attention as tpu
 
-    def alone(q_bthk, k_bshk, v_bshk, query_segment_bt, key_segment_bs):
+    def on_one_device(q_bthk, k_bshk, v_bshk, query_segment_bt, key_segment_bs):
         segments = tpu.SegmentIds(query_segment_bt, key_segment_bs)
         y_bhtk = tpu.flash_attention(
             *(x.swapaxes(1, 2) for x in (q_bthk, k_bshk, v_bshk)),
             segment_ids=segments,
-            causal=mask.first is not None,
+            causal=mask.causal,
             sm_scale=q_bthk.shape[-1] ** -0.5,
         )
         return y_bhtk.swapaxes(1, 2)
@@ -76,16 +73,16 @@ def flash(q_bthk: Array, kv, mask) -> Array:
     arrays = q_bthk, *kv, mask.query_segment_bt, mask.key_segment_bs
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.size == 1 or AxisType.Manual in mesh.axis_types:
-        return alone(*arrays)
-    # XLA cannot divide a kernel: each device is told what it has, its rows and heads.
+        return on_one_device(*arrays)
+    # XLA cannot partition a kernel, so each device is given its own rows and heads.
     heads, rows = (
         meshes.spec(axes)
         for axes in (("batch", "length", "heads", "head"), ("batch", "length"))
     )
-    divided = jax.shard_map(
-        alone,
+    sharded = jax.shard_map(
+        on_one_device,
         in_specs=(heads, heads, heads, rows, rows),
         out_specs=heads,
         check_vma=False,
     )
-    return divided(*arrays)
+    return sharded(*arrays)

@@ -1,4 +1,4 @@
-"""The small parts: weights with named axes, dropout, LayerNorm, feed-forward.
+"""Parts of every layer: weights with named axes, dropout, LayerNorm, feed-forward.
 
 Shape suffixes: b batch, t length, d model width, f feed-forward width.
 """
@@ -6,7 +6,7 @@ Shape suffixes: b batch, t length, d model width, f feed-forward width.
 import itertools
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +16,17 @@ from jax import Array
 from t2t_jax.config import ModelConfig
 from t2t_jax.parallel.mesh import constrain
 
+Parameters = dict[str, Any]  # nested; the leaves are float32 arrays
 
-def weight(key: Array, inputs: dict[str, int], outputs: dict[str, int]) -> nnx.Param:
+EPSILON = 1e-6  # of LayerNorm; the paper does not say, this is tensor2tensor's
+
+
+def weight(rng: Array, inputs: dict[str, int], outputs: dict[str, int]) -> nnx.Param:
     """A Glorot-uniform weight whose dicts give both its shape and its axis names."""
     names, shape = zip(*inputs.items(), *outputs.items(), strict=True)
     n = len(inputs)
     init = jax.nn.initializers.glorot_uniform(range(n), range(n, len(shape)))
-    return nnx.Param(init(key, shape, jnp.float32), axes=names)
+    return nnx.Param(init(rng, shape, jnp.float32), axes=names)
 
 
 def constant(value: float, axes: dict[str, int]) -> nnx.Param:
@@ -31,47 +35,48 @@ def constant(value: float, axes: dict[str, int]) -> nnx.Param:
     return nnx.Param(jnp.full(shape, value, jnp.float32), axes=tuple(axes))
 
 
-class Key(NamedTuple):
-    """What dropout draws from: a `jax.random` key, and which rows these are.
+class DropoutRng(NamedTuple):
+    """The randomness of dropout: a `jax.random` key, and the numbers of the rows.
 
-    `row_b` numbers the rows in the whole batch, int32 [b], so that a row is dropped out
-    alike in whatever part of the batch, and on whatever device, it is computed.
+    `row_b` numbers the rows in the global batch, int32 [b], so that a row gets the same
+    dropout in any microbatch and on any device.
     """
 
     key: Array
     row_b: Array
 
 
-def keys(key: Key | None) -> Iterator[Key | None]:
-    """As many dropout keys as are asked for; no key gives no keys."""
+def dropout_rngs(rng: DropoutRng | None) -> Iterator[DropoutRng | None]:
+    """An endless stream of different rngs; of None, None again and again."""
     for i in itertools.count():
-        yield key and key._replace(key=jax.random.fold_in(key.key, i))
+        yield rng and rng._replace(key=jax.random.fold_in(rng.key, i))
 
 
-def dropout(x: Array, rate: float, key: Key | None) -> Array:
-    """Zeroes a fraction of `x`, [b, ...], and rescales the rest; no key, no dropout.
+def dropout(x: Array, rate: float, rng: DropoutRng | None) -> Array:
+    """Zeroes a fraction of `x`, [b, ...], and rescales the rest; None: does nothing.
 
-    `rate` is rounded to 2^-32, and the rescaling uses the rounded rate, so the mean
-    stays exactly `x`.
+    `rate` is rounded to a multiple of 2^-32 and the rescaling uses the rounded rate, so
+    the expected value is exactly `x`.
     """
-    if key is None or rate == 0:
+    if rng is None or rate == 0:
         return x
     threshold = min(round(rate * 2**32), 2**32 - 1)
-    kept = noise(key, x.shape[1:]) >= jnp.uint32(threshold)
+    kept = random_bits(rng, x.shape[1:]) >= jnp.uint32(threshold)
     return jnp.where(kept, x * (2**32 / (2**32 - threshold)), 0).astype(x.dtype)
 
 
-def noise(key: Key, shape: tuple[int, ...]) -> Array:
+def random_bits(rng: DropoutRng, shape: tuple[int, ...]) -> Array:
     """32 random bits for each element of an array [b, *shape].
 
-    A hash of the element's place (the finaliser of MurmurHash3, keyed): less work than
-    `jax.random.bits`, which is made for more than dropout needs, and nothing but
-    element-wise integers, so that it is fused into what reads it and each device makes
-    the bits of its own rows.
+    A hash of the element's index (the finaliser of MurmurHash3, keyed). It costs less
+    than `jax.random.bits`, which is stronger than dropout needs. It is element-wise, so
+    XLA fuses it into whatever reads it, and each device computes the bits of its own
+    rows only.
     """
-    first, second = jax.random.key_data(key.key)[:2]
+    first, second = jax.random.key_data(rng.key)[:2]
     size = math.prod(shape)
-    rows = key.row_b.astype(jnp.uint32).reshape(-1, *[1] * len(shape))
+    rows = rng.row_b.astype(jnp.uint32).reshape(-1, *[1] * len(shape))
+    # The index of each element in the global batch, modulo 2^32.
     x = jax.lax.iota(jnp.uint32, size).reshape(shape) + rows * jnp.uint32(size)
     x = (x + first) * jnp.uint32(0x9E3779B9)
     x = (x ^ (x >> 16) ^ second) * jnp.uint32(0x85EBCA6B)
@@ -80,7 +85,7 @@ def noise(key: Key, shape: tuple[int, ...]) -> Array:
 
 
 class LayerNorm(nnx.Module):
-    """Normalises the last axis (Ba et al. 2016), in float32; epsilon 1e-6."""
+    """Normalises the last axis (Ba et al. 2016), in float32."""
 
     def __init__(self, width: int):
         self.scale = constant(1.0, {"norm": width})
@@ -89,19 +94,19 @@ class LayerNorm(nnx.Module):
     def __call__(self, x_btd: Array) -> Array:
         x = x_btd.astype(jnp.float32)
         x = x - x.mean(-1, keepdims=True)
-        x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + 1e-6)
+        x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + EPSILON)
         return (x * self.scale[...] + self.bias[...]).astype(x_btd.dtype)
 
 
 class FeedForward(nnx.Module):
     """max(0, xW1 + b1)W2 + b2 (section 3.3, equation 2)."""
 
-    def __init__(self, config: ModelConfig, key: Array):
+    def __init__(self, config: ModelConfig, rng: Array):
         width, hidden = {"width": config.width}, {"hidden": config.hidden}
-        first, second = jax.random.split(key)
-        self.inner = weight(first, width, hidden)
+        inner_rng, outer_rng = jax.random.split(rng)
+        self.inner = weight(inner_rng, width, hidden)
         self.inner_bias = constant(0.0, hidden)
-        self.outer = weight(second, hidden, width)
+        self.outer = weight(outer_rng, hidden, width)
         self.outer_bias = constant(0.0, width)
 
     def __call__(self, x_btd: Array) -> Array:
@@ -115,11 +120,11 @@ class FeedForward(nnx.Module):
 
 
 class SubLayer(nnx.Module):
-    """The residual connection around attention or feed-forward (section 3.1, 5.4).
+    """The residual connection around attention or feed-forward (sections 3.1, 5.4).
 
-    The paper: LayerNorm(x + Dropout(Sublayer(x))), called `post`. Pre-norm:
-    x + Dropout(Sublayer(LayerNorm(x))). A layer calls `enter` for the sub-layer's
-    input and `leave` with its output.
+    The paper's `post`: LayerNorm(x + Dropout(Sublayer(x))). Pre-norm:
+    x + Dropout(Sublayer(LayerNorm(x))). A layer calls `before` for the sub-layer's
+    input and `after` with its output.
     """
 
     def __init__(self, config: ModelConfig):
@@ -127,9 +132,21 @@ class SubLayer(nnx.Module):
         self.pre_norm = config.norm == "pre"
         self.rate = config.dropout
 
-    def enter(self, x_btd: Array) -> Array:
+    def before(self, x_btd: Array) -> Array:
         return self.norm(x_btd) if self.pre_norm else x_btd
 
-    def leave(self, x_btd: Array, y_btd: Array, key: Key | None) -> Array:
-        x_btd = x_btd + dropout(y_btd, self.rate, key)
+    def after(self, x_btd: Array, y_btd: Array, rng: DropoutRng | None) -> Array:
+        x_btd = x_btd + dropout(y_btd, self.rate, rng)
         return x_btd if self.pre_norm else self.norm(x_btd)
+
+
+def compute_dtype(config: ModelConfig) -> jnp.dtype:
+    """The dtype of activations; `auto` is bfloat16 where the hardware has it."""
+    if config.dtype != "auto":
+        return jnp.dtype(config.dtype)
+    device = jax.devices()[0]
+    native = device.platform == "tpu" or (
+        device.platform == "gpu"
+        and float(getattr(device, "compute_capability", 0)) >= 8
+    )
+    return jnp.dtype(jnp.bfloat16 if native else jnp.float32)

@@ -1,4 +1,4 @@
-"""What a model is told of the order of words (section 3.5): added to the embeddings."""
+"""Position encodings, added to the embeddings (section 3.5)."""
 
 import numpy as np
 

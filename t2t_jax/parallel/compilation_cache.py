@@ -10,9 +10,9 @@ from pathlib import Path
 
 import jax
 
-from t2t_jax.data.prepare import cache_folder
-from t2t_jax.parallel.machine import processor
-from t2t_jax.screen import say
+from t2t_jax.files.cache import cache_folder
+from t2t_jax.parallel.machine import processor_name
+from t2t_jax.terminal.messages import say
 
 FOLDER = "xla"
 LIMIT = 2**30  # bytes of all that is kept
@@ -59,7 +59,7 @@ def _kind_of_machine() -> str:
     if cpuinfo.is_file():
         lines = cpuinfo.read_text(errors="replace").splitlines()
         can = next((x for x in lines if x.startswith(("flags", "Features"))), "")
-    told = hashlib.sha256(f"{processor()} {can}".encode()).hexdigest()[:12]
+    told = hashlib.sha256(f"{processor_name()} {can}".encode()).hexdigest()[:12]
     return f"jaxlib-{metadata.version('jaxlib')}-{told}"
 
 

@@ -1,76 +1,64 @@
-"""Huge pages for the commands on Linux, which a process has to ask for as it starts.
+"""Huge pages on Linux, which a process has to request before it starts.
 
-XLA on a CPU takes large blocks of memory at every step. In pages of 4 KiB the kernel
-hands them out, and the processor finds them, slowly; glibc asks for pages of 2 MiB only
-where a variable of the environment says so from the start. So a command that was
-started without it starts itself once more, before anything is imported: the same
-process, with the same arguments and files.
+XLA on a CPU allocates large buffers at every step. In pages of 4 KiB they are slow to
+hand out and slow to address; glibc uses pages of 2 MiB only if an environment variable
+says so when the process starts. A command started without it therefore re-executes
+itself once, before anything heavy is imported: same process id, arguments and files.
 
-This knows nothing but the standard library: it runs before all else.
+This imports only the standard library, since it runs before everything else.
 """
 
 import os
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 SWITCH = "T2T_JAX_HUGE_PAGES"  # 0 turns this off
 TUNABLES = "GLIBC_TUNABLES"
-WISH = "glibc.malloc.hugetlb"
-SINCE = (2, 35)  # the first glibc that knows the wish
+REQUEST = "glibc.malloc.hugetlb"
+SINCE = (2, 35)  # the first glibc that knows the request
 KERNEL = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
-def start_again(package: str) -> None:
-    """Where `python -m package.X` is finding X: once more, with huge pages if it helps.
-
-    Python calls itself `-m` until it has found the module, so neither a notebook nor a
-    program that imports the package is ever started again.
-    """
+def restart_if_useful() -> None:
+    """Re-executes this command with huge pages where they help and are not yet on."""
     command = [*getattr(sys, "orig_argv", ())]
-    if getattr(sys, "argv", [""])[:1] != ["-m"] or not _starts(command, package):
+    if not command or sys.platform != "linux" or sys.gettrace() or sys.getprofile():
         return
-    if sys.platform != "linux" or sys.gettrace() or sys.getprofile():
-        return
-    environment = wanted(os.environ, platform.libc_ver(), _kernel())
+    environment = needed_environment(os.environ, platform.libc_ver(), _kernel())
     if environment is None:
         return
     try:
         os.execve(sys.executable, [sys.executable, *command[1:]], environment)
     except OSError:
-        return  # slower, and otherwise the same
+        return  # slower, but otherwise the same
 
 
-def wanted(
+def needed_environment(
     environment: Mapping[str, str], libc: tuple[str, str], kernel: str
 ) -> dict[str, str] | None:
-    """The environment to start with; None where it is as it should be.
+    """The environment to restart with; None if a restart changes nothing.
 
     Args:
-      libc: its name and version, as `platform.libc_ver` says them.
-      kernel: what Linux gives huge pages to, such as `always [madvise] never`.
+      libc: name and version, as `platform.libc_ver` returns them.
+      kernel: Linux's setting for huge pages, such as `always [madvise] never`.
     """
     name, version = libc
     numbers = tuple(int(n) for n in version.split(".")[:2] if n.isdecimal())
     if name != "glibc" or numbers < SINCE or "[madvise]" not in kernel:
         return None
     given = environment.get(TUNABLES, "")
-    if WISH in given or environment.get(SWITCH) == "0":
+    if REQUEST in given or environment.get(SWITCH) == "0":
         return None
-    both = f"{given}:{WISH}=1" if given else f"{WISH}=1"
-    # Off in what is started: it happens once, even if glibc were to drop the wish.
+    both = f"{given}:{REQUEST}=1" if given else f"{REQUEST}=1"
+    # The switch is off in the new process: one restart, even if glibc drops the
+    # request.
     return {**environment, TUNABLES: both, SWITCH: "0"}
-
-
-def _starts(command: Sequence[str], package: str) -> bool:
-    """Whether a command line is of a module of the package."""
-    following = command[command.index("-m") + 1 :] if "-m" in command else []
-    return bool(following) and following[0].startswith(f"{package}.")
 
 
 def _kernel() -> str:
     try:
         return KERNEL.read_text()
-    except OSError:  # a kernel without them
+    except OSError:  # a kernel without huge pages
         return ""

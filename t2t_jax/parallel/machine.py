@@ -10,7 +10,7 @@ import jax
 from t2t_jax import __version__
 
 
-def machine() -> dict[str, str | int]:
+def describe_machine() -> dict[str, str | int]:
     """The machine and the libraries, as far as they shape a result to the last bit.
 
     The same here, config and text the same: the same bytes, on a CPU. A sum in float32
@@ -24,15 +24,15 @@ def machine() -> dict[str, str | int]:
         "devices": len(devices),
         "device": devices[0].device_kind,
         "processes": jax.process_count(),
-        "processor": processor(),
-        "cores": cores(),
+        "processor": processor_name(),
+        "cores": core_count(),
         "XLA_FLAGS": " ".join(sorted(os.environ.get("XLA_FLAGS", "").split())),
         "matmul_precision": jax.config.jax_default_matmul_precision or "default",
         "prng": jax.config.jax_default_prng_impl,
     }
 
 
-def processor() -> str:
+def processor_name() -> str:
     """The kind of this machine's processor."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
@@ -43,7 +43,7 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def cores() -> int:
+def core_count() -> int:
     """How many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -54,7 +54,7 @@ def cores() -> int:
 GPU_FLAGS = "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"
 
 
-def not_exact() -> str:
+def nondeterminism() -> str:
     """Why a run here would not end in the same bytes twice; empty where it would."""
     if jax.default_backend() != "gpu":
         return ""

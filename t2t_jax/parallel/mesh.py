@@ -7,9 +7,10 @@ divided, and puts in the collectives that this takes (GSPMD).
 """
 
 import contextlib
+import contextvars
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from t2t_jax.config import MeshConfig
 from t2t_jax.data.batching import Layout
 from t2t_jax.data.shapes import round_up
-from t2t_jax.errors import UserError, nearest
+from t2t_jax.terminal.errors import UserError, did_you_mean
 
 # data: each device has its rows of the batch. fsdp: that, and its part of every weight
 # and of Adam's moments. tensor: its heads, hidden units and pieces of the vocabulary.
@@ -44,7 +45,7 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
 
 # What lies whole on every device where it does not divide; anything else is refused.
 # The size of a vocabulary may be a matter of the text.
-WHOLE_IF_UNEVEN = {"vocab"}
+REPLICATED_IF_UNEVEN = {"vocab"}
 
 
 def make_mesh(
@@ -93,12 +94,12 @@ def _spec(sizes, axes: Sequence[str], shape: Sequence[int] | None) -> PartitionS
     for axis, size in zip(axes, shape or [None] * len(axes), strict=True):
         if axis not in RULES:
             raise UserError(
-                f"no sharding rule for the axis {axis!r}" + nearest(axis, RULES)
+                f"no sharding rule for the axis {axis!r}" + did_you_mean(axis, RULES)
             )
         rule = RULES[axis]
         parts = math.prod(sizes[name] for name in _names(rule))
         if size is not None and size % parts:
-            if axis not in WHOLE_IF_UNEVEN:
+            if axis not in REPLICATED_IF_UNEVEN:
                 named = " x ".join(f"{n} {sizes[n]}" for n in _names(rule))
                 raise UserError(
                     f"the axis {axis!r} of {size} does not divide into {parts} devices "
@@ -123,25 +124,47 @@ def shardings(mesh: Mesh, axes: Any, shapes: Any) -> Any:
     )
 
 
-def used(mesh: Mesh) -> contextlib.AbstractContextManager:
-    """While a function is traced here, `constrain` divides its activations."""
-    return jax.sharding.use_abstract_mesh(mesh.abstract_mesh)
+_target: contextvars.ContextVar[jax.Device | None] = contextvars.ContextVar(
+    "target", default=None
+)
+
+
+@contextlib.contextmanager
+def targeting(mesh: Mesh) -> Iterator[None]:
+    """While a function is traced in here, `target_device` is a device of `mesh`."""
+    token = _target.set(mesh.devices.flat[0])
+    try:
+        yield
+    finally:
+        _target.reset(token)
+
+
+def target_device() -> jax.Device:
+    """A device that the traced function is compiled for; it need not be attached."""
+    return _target.get() or jax.devices()[0]
+
+
+@contextlib.contextmanager
+def compiling_for(mesh: Mesh) -> Iterator[None]:
+    """While a function is traced in here, `constrain` shards its activations."""
+    with targeting(mesh), jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+        yield
 
 
 def constrain(x: jax.Array, *axes: str) -> jax.Array:
-    """Says along which axes an activation is divided; outside of `used` it is not.
+    """Shards an activation along logical axes; does nothing outside `compiling_for`.
 
-    Without it XLA would have to guess, and could as well divide activations as weights
-    are, and add up partial sums of them at every layer.
+    Without it XLA has to guess, and may shard activations as weights are, at the price
+    of a sum across devices in every layer.
     """
     mesh = jax.sharding.get_abstract_mesh()
-    if mesh.empty or AxisType.Manual in mesh.axis_types:  # decoding/devices.py
+    if mesh.empty or AxisType.Manual in mesh.axis_types:  # Manual: decoding/programs.py
         return x
     return jax.lax.with_sharding_constraint(x, _spec(mesh.shape, axes, x.shape))
 
 
-def batch_parts() -> int:
-    """How many devices, inside of `used`, have a part of the batch; outside 1."""
+def batch_shards() -> int:
+    """The number of devices that share the batch, inside `compiling_for`; else 1."""
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or AxisType.Manual in mesh.axis_types:
         return 1
@@ -149,23 +172,23 @@ def batch_parts() -> int:
 
 
 def spec(axes: Sequence[str]) -> PartitionSpec:
-    """How an array with these axes is divided, inside of `used`."""
+    """The partition of an array with these axes, inside `compiling_for`."""
     return _spec(jax.sharding.get_abstract_mesh().shape, axes, None)
 
 
-def rows_on(mesh: Mesh, rows: int, accumulate: int = 1) -> int:
+def padded_rows(mesh: Mesh, rows: int, accumulate: int = 1) -> int:
     """`rows`, or the next number that divides into devices and microbatches."""
     parts = math.prod(mesh.shape[name] for name in _names(RULES["batch"]))
     return round_up(rows, parts * accumulate)
 
 
-def share(mesh: Mesh, layout: Layout, accumulate: int = 1) -> Layout:
+def local_layout(mesh: Mesh, layout: Layout, accumulate: int = 1) -> Layout:
     """A batch as this process feeds it: with the pairs of the rows on its devices.
 
     Rows without a pair are added until they divide into the devices; they are padding,
     which changes no number.
     """
-    rows = rows_on(mesh, layout.shape.rows, accumulate)
+    rows = padded_rows(mesh, layout.shape.rows, accumulate)
     shape = dataclasses.replace(layout.shape, rows=rows)
     layout = dataclasses.replace(layout, shape=shape)
     if jax.process_count() == 1:

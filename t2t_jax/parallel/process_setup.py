@@ -13,7 +13,7 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
 
 
 @functools.cache
-def prepare_host() -> None:
+def set_up_process() -> None:
     """What a process does before JAX starts: keeps what is compiled, and memory.
 
     XLA on a CPU allocates its buffers at every step and frees them after it. Two habits

@@ -23,10 +23,10 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from t2t_jax.errors import UserError
+from t2t_jax.terminal.errors import UserError
 
-WAIT = 600.0  # seconds that a process waits for the others
-LONG = 24 * 3600.0  # the same, where the others may be preparing a large text
+TIMEOUT = 600.0  # seconds that a process waits for the others
+LONG_TIMEOUT = 24 * 3600.0  # the same, where the others may be preparing a large text
 PART = 1 << 20  # bytes of a value that are sent at once
 
 T = TypeVar("T")
@@ -35,22 +35,22 @@ Json = Any  # what JSON can say
 _rounds: collections.Counter[str] = collections.Counter()  # name -> exchanges so far
 
 
-def several() -> bool:
+def distributed() -> bool:
     """True if there are other processes."""
     return jax.distributed.is_initialized() and jax.process_count() > 1
 
 
-def number() -> int:
+def index() -> int:
     """Of this process, from 0."""
-    return jax.process_index() if several() else 0
+    return jax.process_index() if distributed() else 0
 
 
 def is_first() -> bool:
     """True in the process that has the workdir and talks; in a process alone, too."""
-    return number() == 0
+    return index() == 0
 
 
-def exchange(name: str, value: Json, timeout: float = WAIT) -> list[Json]:
+def exchange(name: str, value: Json, timeout: float = TIMEOUT) -> list[Json]:
     """The values of all processes, by their number; a barrier, too.
 
     Args:
@@ -59,18 +59,18 @@ def exchange(name: str, value: Json, timeout: float = WAIT) -> list[Json]:
     Raises:
       UserError: one of them did not come.
     """
-    if not several():
+    if not distributed():
         return [value]
     _rounds[name] += 1
     mine = f"t2t_jax/{name}/{_rounds[name]}"
-    _send(f"{mine}/{number()}", json.dumps(value))
+    _send(f"{mine}/{index()}", json.dumps(value))
     end = time.monotonic() + timeout
     values = [
-        value if other == number() else json.loads(_receive(mine, other, name, end))
+        value if other == index() else json.loads(_receive(mine, other, name, end))
         for other in range(jax.process_count())
     ]
     if _rounds[name] > 1:  # all are here, and so have read what was before
-        _client().key_value_delete(f"t2t_jax/{name}/{_rounds[name] - 1}/{number()}/")
+        _client().key_value_delete(f"t2t_jax/{name}/{_rounds[name] - 1}/{index()}/")
     return values
 
 
@@ -91,7 +91,7 @@ def _receive(round_: str, other: int, name: str, end: float) -> str:
         if "DEADLINE_EXCEEDED" not in str(e):
             raise
         raise UserError(
-            f"process {number()} waited in vain for process {other} at {name!r}; the "
+            f"process {index()} waited in vain for process {other} at {name!r}; the "
             "log of that one may tell why"
         ) from None
     fetch = _client().blocking_key_value_get_bytes
@@ -106,7 +106,7 @@ def _client():
 
 
 @contextlib.contextmanager
-def together(what: str, timeout: float = WAIT) -> Iterator[None]:
+def fail_together(what: str, timeout: float = TIMEOUT) -> Iterator[None]:
     """What is done in here succeeds in all processes, or fails in all.
 
     Raises:
@@ -119,7 +119,7 @@ def together(what: str, timeout: float = WAIT) -> Iterator[None]:
     except UserError as e:
         error = e
     failed = [] if error is None else [str(error)]
-    if not several():
+    if not distributed():
         if error:
             raise error
         return
@@ -127,7 +127,7 @@ def together(what: str, timeout: float = WAIT) -> Iterator[None]:
     for other, its in enumerate(exchange(what, told, timeout)):
         if its["error"]:
             text = its["error"][0]
-            if other and other != number():
+            if other and other != index():
                 text = f"process {other} on {its['host']}: {text}"
             raise _everywhere(error or UserError(text))
 
@@ -137,17 +137,17 @@ def _everywhere(error: UserError) -> UserError:
     return error
 
 
-def from_first(what: str, make: Callable[[], Json], timeout: float = WAIT) -> Json:
+def from_first(what: str, make: Callable[[], Json], timeout: float = TIMEOUT) -> Json:
     """What `make` returns in the first process, where alone it is called, in all.
 
     Raises:
       UserError: it was raised there.
     """
     made = None
-    with together(what, timeout):
+    with fail_together(what, timeout):
         if is_first():
             made = make()
-    if not several():
+    if not distributed():
         return made
     return exchange(f"{what}, told", made if is_first() else None, timeout)[0]
 
@@ -179,13 +179,13 @@ def arrays_from_first(
         made.append(make())
         return None if made[0] is None else [made[0][0]]
 
-    found = from_first(what, told, LONG)
+    found = from_first(what, told, LONG_TIMEOUT)
     if found is None:
         return None
-    return found[0], spread(made[0][1] if made else None, shapes)
+    return found[0], distribute(made[0][1] if made else None, shapes)
 
 
-def all_of_first(what: str, items: Callable[[], Iterable[T]]) -> Iterator[T]:
+def stream_from_first(what: str, items: Callable[[], Iterable[T]]) -> Iterator[T]:
     """The items that the first process goes through, one by one, in all processes.
 
     They are what JSON can say; tuples become lists.
@@ -195,7 +195,7 @@ def all_of_first(what: str, items: Callable[[], Iterable[T]]) -> Iterator[T]:
     def ask() -> list:
         return [item for item in [next(source, None)] if item is not None]
 
-    while found := from_first(what, ask, LONG):
+    while found := from_first(what, ask, LONG_TIMEOUT):
         yield found[0]
 
 
@@ -220,13 +220,13 @@ def check_same(what: str, value: Json, hint: str) -> None:
         )
 
 
-def gathered(tree: Any) -> Any:
+def gather(tree: Any) -> Any:
     """Arrays that lie on the devices of several processes, whole in each, as NumPy's.
 
     One array after the other, so that no device has to hold more than one whole. Of a
     process alone they stay where they are.
     """
-    if not several():
+    if not distributed():
         return tree
 
     def fetch(x):
@@ -237,7 +237,7 @@ def gathered(tree: Any) -> Any:
     return jax.tree.map(fetch, tree)
 
 
-def spread(tree: Any, shapes: Any) -> Any:
+def distribute(tree: Any, shapes: Any) -> Any:
     """Arrays of the first process, on the devices of all.
 
     Args:
@@ -249,14 +249,14 @@ def spread(tree: Any, shapes: Any) -> Any:
     given = structure.flatten_up_to(tree) if is_first() else [None] * len(wanted)
 
     def place(x, shape):
-        if several():
+        if distributed():
             bits = _bits(shape.dtype)
             x = np.asarray(x, shape.dtype) if is_first() else np.empty(*_of(shape))
             x = multihost_utils.broadcast_one_to_all(np.ascontiguousarray(x).view(bits))
             x = np.asarray(x).view(shape.dtype).reshape(shape.shape)
         if shape.sharding is None:
             return np.asarray(x)
-        if not several():
+        if not distributed():
             return jax.device_put(x, shape.sharding)
         return jax.make_array_from_callback(x.shape, shape.sharding, x.__getitem__)
 
@@ -272,13 +272,22 @@ def _bits(dtype: np.dtype) -> np.dtype:
     return np.dtype(f"u{np.dtype(dtype).itemsize}")
 
 
-class OfFirst:
-    """An object that only the first process has; elsewhere its methods do nothing."""
+class OnFirstProcess:
+    """An object of process 0; on the others its methods exist but do nothing.
 
-    def __init__(self, make: Callable[[], Any]):
-        self._object = make() if is_first() else None
+    Args:
+      kind: the class of the object; a name that it lacks is an AttributeError on every
+        process.
+      arguments: for its constructor.
+    """
+
+    def __init__(self, kind: type, *arguments: Any):
+        self._kind = kind
+        self._object = kind(*arguments) if is_first() else None
 
     def __getattr__(self, name: str) -> Any:
-        if self._object is None:
-            return lambda *_, **__: None
-        return getattr(self._object, name)
+        if self._object is not None:
+            return getattr(self._object, name)
+        if not callable(getattr(self._kind, name)):
+            raise AttributeError(f"{self._kind.__name__}.{name} is only on process 0")
+        return lambda *_, **__: None

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import jax
 
-from t2t_jax.errors import UserError
+from t2t_jax.terminal.errors import UserError
 
 HEARTBEAT = 30  # seconds of silence after which a process counts as dead
 MEET = 300  # seconds in which all processes have to come up
@@ -92,7 +92,7 @@ def _meeting(late: str) -> Iterator[None]:
 
     def give_up() -> None:
         print(late, file=sys.stderr, flush=True)
-        leave(2)
+        exit_now(2)
 
     timer = threading.Timer(MEET, give_up)
     timer.daemon = True
@@ -116,7 +116,7 @@ _notifier = ctypes.create_string_buffer(1024)  # JAX's struct sigaction; smaller
 
 
 @contextlib.contextmanager
-def sigterm_noted() -> Iterator[None]:
+def jax_sigterm_handler() -> Iterator[None]:
     """In here JAX takes note of SIGTERM, for all processes to stop after one step;
     elsewhere it ends this process, as a program alone."""
     handler = signal.getsignal(signal.SIGTERM)
@@ -141,7 +141,7 @@ def _check(coordinator: str, processes: int, process: int) -> None:
         )
 
 
-def leave(status: int) -> None:
+def exit_now(status: int) -> None:
     """Ends this process at once because of something that the others do not know.
 
     An ordinary end would wait for them, and they may be waiting for this one.

@@ -1,0 +1,1 @@
+"""The whole experiment: config -> text -> training -> scores."""

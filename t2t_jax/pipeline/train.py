@@ -1,173 +1,161 @@
-"""Trains, then scores: `python -m t2t_jax.main --config=configs/tiny.py`.
-
-`train` is the same from Python.
-"""
+"""`train`: a config to a trained, scored workdir."""
 
 import collections
 import contextlib
 import dataclasses
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import jax
-from absl import flags
 from ml_collections import ConfigDict
 
-from t2t_jax import command, files
 from t2t_jax import config as fields
-from t2t_jax import workdir as workdirs
 from t2t_jax.config import Config
 from t2t_jax.data import prepare
-from t2t_jax.data.batching import Plan
-from t2t_jax.data.corpus import Corpus, open_corpora
+from t2t_jax.data.batch_lookup import BatchLookup
+from t2t_jax.data.corpus import Corpus, Pair, open_corpora
 from t2t_jax.data.feeding import feeder_name, plan_for
-from t2t_jax.data.lookup import Lookup
-from t2t_jax.data.vocab import Vocabulary, parse_symbols
-from t2t_jax.errors import UserError
-from t2t_jax.evaluation.dev import DevTranslations
+from t2t_jax.data.shapes import Shape
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.evaluation.dev_translations import DevTranslations
 from t2t_jax.evaluation.scores import distinct
 from t2t_jax.evaluation.table import score_all
-from t2t_jax.model.transformer import Model, Parameters, build, told_dtype
-from t2t_jax.parallel import hosts
-from t2t_jax.parallel.host import prepare_host
-from t2t_jax.parallel.machine import machine, not_exact
-from t2t_jax.parallel.mesh import make_mesh, rows_on
-from t2t_jax.screen import say, silence
+from t2t_jax.files import sealed
+from t2t_jax.model.layers import compute_dtype
+from t2t_jax.model.model import build
+from t2t_jax.parallel import processes
+from t2t_jax.parallel.mesh import make_mesh
+from t2t_jax.parallel.process_setup import set_up_process
+from t2t_jax.pipeline import initialization
+from t2t_jax.pipeline.startup_report import report_start
+from t2t_jax.planning import chips, costs, memory_check
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.terminal.messages import say, silence
 from t2t_jax.training import loop
-from t2t_jax.training.optimizer import schedule
-from t2t_jax.training.parameters import average, choose
 from t2t_jax.training.step import state_shardings
+from t2t_jax.training.validation import dev_plan
+from t2t_jax.workdir.workdir import Workdir
+
+_SAME_TEXT = (
+    "all processes read and prepare the same text: put the same files on each machine, "
+    "or point T2T_JAX_CACHE to a folder that all of them see"
+)
 
 
 def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
     """Trains a config in a workdir, or continues, then scores its test sets.
 
     In a program of several processes (`jax.distributed.initialize`) all of them call
-    it; the workdir is that of the first.
+    it; process 0 owns the workdir.
 
     Args:
       config: of `load_config`, or a `Config`.
-      workdir: a new folder, or that of an earlier run of the same config, which is
-        then continued; gs://BUCKET/FOLDER is one in a bucket.
+      workdir: a new folder, or that of an earlier run of the same config, which then
+        continues; gs://BUCKET/FOLDER is a folder in a bucket.
 
     Returns:
       Scores by test set, as in `DIR/scores/`.
 
     Raises:
-      UserError: anything in the config, the data or the workdir that a person can mend.
-      KeyboardInterrupt: Ctrl-C or SIGTERM; what was trained is saved.
+      UserError: a mistake in the config, the data or the workdir.
+      KeyboardInterrupt: Ctrl-C or SIGTERM; everything trained is saved.
     """
-    prepare_host()
-    if not hosts.is_first():
+    set_up_process()
+    if not processes.is_first():
         silence()
     if not isinstance(config, Config):
         config = fields.from_config_dict(config)
-    anywhere = fields.changed(config, "data", dir="")  # text may lie where it likes
-    hosts.check_same("the config", dataclasses.asdict(anywhere), "give all the same")
+    # The text may be in different folders on different machines.
+    same_everywhere = fields.changed(config, "data", dir="")
+    processes.check_same(
+        "the config",
+        dataclasses.asdict(same_everywhere),
+        "give all processes the same",
+    )
     with contextlib.ExitStack() as until_the_end:
-        with hosts.together("opening the text and the workdir"):
-            workdir = workdirs.path(workdir)
-            training, dev, tests = _open(config)
+        with processes.fail_together("opening the text and the workdir"):
+            workdir = Workdir.open(workdir)
+            training, dev, tests = _open_text(config)
             _check_mesh(config)
-            if hosts.is_first():
+            if processes.is_first():
                 _check_start(workdir, config)
-            # A mistake in these is told now, not after an hour of training.
+            # Mistakes in these are reported now, not after an hour of training.
             dev_lines = [pair for corpus in dev for pair in corpus.pairs()]
             for corpus in tests:
                 collections.deque(corpus.pairs(), maxlen=0)
             feeder_name(config.data)
-            still_ours = _not_mine
-            if hosts.is_first():
-                still_ours = until_the_end.enter_context(workdirs.hold(workdir))
-        _train(config, workdir, training, dev_lines, still_ours)
+            check_owner = _owned_by_process_0
+            if processes.is_first():
+                check_owner = until_the_end.enter_context(workdir.hold())
+        _train(config, workdir, training, dev_lines, check_owner)
         return score_all(workdir, config, tests)
 
 
-def _not_mine() -> None:
-    """Whose the workdir is, is the first process's matter."""
+def _owned_by_process_0() -> None:
+    """Only process 0 checks ownership."""
 
 
-def _train(config: Config, workdir, training, dev_lines, still_ours) -> None:
-    """Prepares the text and trains, or finds both done."""
-    with hosts.together("preparing the training text", hosts.LONG):
+def _train(
+    config: Config,
+    workdir: Workdir,
+    training: list[Corpus],
+    dev_lines: list[Pair],
+    check_owner: Callable[[], None],
+) -> None:
+    """Prepares the text and trains, or finds both already done."""
+    with processes.fail_together("preparing the training text", processes.LONG_TIMEOUT):
         vocabulary = _vocabulary(workdir, training, config)
         pairs = prepare.training_pairs(training, vocabulary, config.data)
-        dev_pairs = prepare.small_pairs(dev_lines, vocabulary) if dev_lines else None
+        dev_pairs = None
+        if dev_lines:
+            dev_pairs = prepare.tokenize_in_memory(dev_lines, vocabulary)
         model = build(config.model, len(vocabulary))
         plan = plan_for(pairs, config.data, config.train.seed, epoch=0)
-        _check_shapes(config, plan)
-        text = prepare.summary(pairs, dev_lines)
-    prepared = text | {"manifest": files.fingerprint(pairs.folder)}
-    hosts.check_same("the prepared text", prepared, _SAME_TEXT)
-    with hosts.together("writing the workdir"):
-        if hosts.is_first():
-            workdirs.store(workdir, config, vocabulary, text)  # now it is a run
-    _introduce(config, workdir, model, vocabulary, pairs, plan, dev_lines)
-
-    given = loop.Given(
+        _check_lengths(config, plan.shapes, "training rows")
+        if dev_pairs:
+            dev_shapes = dev_plan(dev_pairs, config).shapes
+            _check_lengths(config, dev_shapes, "rows of the dev set")
+        text = prepare.text_summary(pairs, dev_lines)
+    prepared = text | {"manifest": sealed.fingerprint(pairs.folder)}
+    processes.check_same("the prepared text", prepared, _SAME_TEXT)
+    with processes.fail_together("writing the workdir"):
+        if processes.is_first():
+            workdir.store(config, vocabulary, text)  # from here on it is a run
+    report_start(config, workdir, model, vocabulary, pairs, plan, len(dev_lines))
+    hooks = loop.Hooks(
         evaluate=DevTranslations(config, vocabulary, model, dev_lines),
-        initial=(lambda: _initial(config, model)) if config.train.init_from else None,
-        describe=Lookup(config, pairs, vocabulary).lines,
-        check=still_ours,
-        shapes=plan.shapes,
+        initial=initialization.hook(config, model),
+        describe=BatchLookup(config, pairs, vocabulary).lines,
+        check_owner=check_owner,
+        before_training=lambda steps: memory_check.compile_largest_batch(
+            steps, config, plan.shapes
+        ),
+        step_flops=lambda shape: costs.step_flops(model, config, shape)["model"],
+        peak_flops=_peak_flops(config),
     )
-    first, last, why = loop.run(
-        config, workdir, model, vocabulary.bos, pairs, dev_pairs, given
-    )
-    say(f"{workdir} is finished: {why}" if first == last else f"finished: {why}")
-
-
-_SAME_TEXT = (
-    "every process reads and prepares the same text: put the same files there, or let "
-    "T2T_JAX_CACHE name a folder that all of them see"
-)
-
-
-def _check_mesh(config: Config) -> None:
-    """Tells, before anything is prepared, of sizes that do not divide into devices."""
-    model = build(config.model, config.data.vocab_size)
-    state_shardings(model, config, make_mesh(config.mesh))
-
-
-def _check_start(workdir: Path, config: Config) -> None:
-    """Tells, before anything is prepared, that a run cannot begin, or go on, so."""
-    for name, (old, new, _) in workdirs.changes(workdir, config).items():
-        say(f"changed since this workdir was made: {name} {old!r} -> {new!r}")
-    source = config.train.init_from
-    if not source or (workdir / "config.json").exists():
-        return  # a run that has begun does not look there again
-    theirs = workdirs.read_config(source)
-    choose(source, theirs, config.train.init_checkpoint)
-    # make no other weights
-    free = {f"model.{name}" for name in ("dropout", "dtype", "attention", "remat")}
-    if config.model.positions != "learned":
-        free.add("model.max_positions")
-    ways = [f"{data.source}-{data.target}" for data in (theirs.data, config.data)]
-    if ways[0] != ways[1]:
-        say(f"{source} translates {ways[0]}, this run will {ways[1]}")
-    changed = fields.differences(Config(model=theirs.model), Config(model=config.model))
-    told = "".join(
-        f"\n  --config.{name}={old!r} there, {new!r} here"
-        for name, (old, new, _) in changed.items()
-        if name not in free
-    )
-    if told:
-        raise UserError(
-            f"config.train.init_from={source} has a model of another shape:{told}\n"
-            "Give this run theirs"
+    try:
+        outcome = loop.run(
+            config, workdir, model, vocabulary.bos, pairs, dev_pairs, hooks
         )
+    except Exception as e:
+        if explanation := memory_check.explain_out_of_memory(e, config):
+            raise explanation from e
+        raise
+    if outcome.first == outcome.last:
+        say(f"{workdir} is finished: {outcome.why}")
+    else:
+        say(f"finished: {outcome.why}")
 
 
-def _initial(config: Config, model: Model) -> Parameters:
-    """The parameters of `config.train.init_from`, as it translates with them."""
-    source = config.train.init_from
-    theirs = workdirs.read_config(source)
-    choice = choose(source, theirs, config.train.init_checkpoint)
-    steps, parameters = average(choice, model.shapes)
-    say(f"starting from {source}, steps {', '.join(f'{s:,}' for s in steps)}")
-    return parameters
+def _peak_flops(config: Config) -> float | None:
+    """FLOP/s of all devices together; None if unknown."""
+    devices = make_mesh(config.mesh).devices
+    dtype = compute_dtype(config.model).name
+    peak = chips.peak(devices.flat[0].device_kind, dtype)
+    return peak and peak * devices.size
 
 
-def _open(config: Config) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
+def _open_text(config: Config) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
+    """The training, dev and test sets."""
     data = config.data
     if not data.train:
         raise UserError(
@@ -180,102 +168,37 @@ def _open(config: Config) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
     return training, dev, distinct(tests)
 
 
-def _check_shapes(config: Config, plan: Plan) -> None:
-    """Tells before the first step of batches that could not be trained."""
-    for shape in plan.shapes:
-        longest = max(shape.source, shape.target)
-        if config.model.positions == "learned" and longest > config.model.max_positions:
-            raise UserError(
-                f"rows of {longest} tokens, but config.model.max_positions="
-                f"{config.model.max_positions}; raise it, or lower "
-                "config.data.row_length and config.data.max_length"
-            )
+def _check_mesh(config: Config) -> None:
+    """Refuses sizes that do not divide into the devices, before text is prepared."""
+    model = build(config.model, config.data.vocab_size)
+    state_shardings(model, config, make_mesh(config.mesh))
 
 
-def _vocabulary(workdir: Path, training: list[Corpus], config: Config) -> Vocabulary:
-    """The workdir's tokenizer; before there is a run, one for the training text.
-
-    A run that starts from another workdir has the tokenizer of that.
-    """
-    begun = hosts.from_first("the run", (workdir / "config.json").exists)
-    source = workdir if begun else config.train.init_from
-    if not source:
-        say("making the tokenizer")
-        return prepare.tokenizer(training, config.data)
-    _, vocabulary = workdirs.shared(source)
-    if begun:
-        return vocabulary
-    if config.data.tokenizer:
-        if prepare.tokenizer(training, config.data).model != vocabulary.model:
-            raise UserError(
-                f"config.data.tokenizer={config.data.tokenizer} is not that of "
-                f"config.train.init_from={config.train.init_from}, whose embeddings "
-                "mean nothing for other pieces; leave config.data.tokenizer out"
-            )
-    vocabulary.check_symbols(
-        parse_symbols(config.data.symbols),
-        "leave it out, or start from a run that was trained with it",
-    )
-    say(f"the tokenizer is that of {config.train.init_from}")
-    return vocabulary
+def _check_start(workdir: Workdir, config: Config) -> None:
+    """Refuses a run that cannot begin or continue, before text is prepared."""
+    for name, (old, new, _) in workdir.changes(config).items():
+        say(f"changed since this workdir was made: {name} {old!r} -> {new!r}")
+    if config.train.init_from and not workdir.has_run():
+        initialization.check_source(config)
 
 
-def _introduce(config, workdir, model, vocabulary, pairs, plan: Plan, dev_lines):
-    """Says what is about to be trained."""
-    data = config.data
-    shapes = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in plan.shapes)
-    peak_step = min(config.train.steps, config.train.warmup)
-    peak = float(schedule(config)(peak_step - 1))
-    mesh, devices = make_mesh(config.mesh), jax.devices()
-    say(f"workdir     {workdir}")
-    say(
-        f"model       {model.count():,} parameters, vocabulary {len(vocabulary):,}, "
-        f"{told_dtype(config.model)} on {len(devices)} {devices[0].device_kind}"
-    )
-    here = machine()
-    cores = f"{here['processor']}, {here['cores']} cores"
-    say(f"machine     {cores}, jax {here['jax']}, jaxlib {here['jaxlib']}")
-    if len(devices) > 1:
-        axes = " x ".join(f"{name} {size}" for name, size in mesh.shape.items())
-        rows = [rows_on(mesh, s.rows, config.train.accumulate) for s in plan.shapes]
-        more = 1 - sum(s.rows for s in plan.shapes) / sum(rows)
-        padding = f"; {more:.0%} of the rows are added to divide into them"
-        say(f"mesh        {axes}{padding if more else ''}")
-    if not_exact():
-        say(f"            {not_exact()}")
-    text, *more = prepare.report(pairs)
-    dev = f"{len(dev_lines):,} dev pairs"
-    say(f"data        {text}, {dev}, fed by {feeder_name(data)}")
-    for line in more:
-        say(f"            {line}")
-    say(
-        f"batches     {len(plan):,} an epoch, {plan.efficiency:.1%} real tokens, "
-        f"{shapes}"
-    )
-    say(
-        f"training    {config.train.steps:,} steps, "
-        f"{config.train.steps / len(plan):.1f} epochs, peak learning rate {peak:.2e} "
-        f"at step {peak_step:,}"
-    )
+def _check_lengths(config: Config, shapes: Sequence[Shape], what: str) -> None:
+    """Refuses rows longer than a table of learned positions, before the first step."""
+    longest = max(max(shape.source, shape.target) for shape in shapes)
+    limit = config.model.max_positions
+    if config.model.positions == "learned" and longest > limit:
+        raise UserError(
+            f"{what} have up to {longest} tokens, but config.model.max_positions="
+            f"{limit}; raise it, or lower config.data.row_length and "
+            "config.data.max_length, or shorten the longest lines"
+        )
 
 
-def define_flags():
-    command.define_config_flag()
-    flags.DEFINE_string(
-        "workdir",
-        None,
-        "Where the run is kept: a folder or gs://BUCKET/FOLDER; runs/NAME of the "
-        "config if not given.",
-    )
-
-
-def main(_):
-    name = command.config_name(flags.FLAGS["config"].config_filename)
-    workdir = flags.FLAGS.workdir
-    if workdir == "":
-        raise UserError("--workdir is empty; name a folder, or leave the flag out")
-    train(flags.FLAGS.config, workdir or Path("runs") / name)
-
-
-if __name__ == "__main__":
-    command.run(main, define_flags, config="configs/tiny.py", several=True)
+def _vocabulary(workdir: Workdir, training: list[Corpus], config: Config) -> Vocabulary:
+    """The tokenizer of the workdir, of `init_from`, or a new one for the text."""
+    if processes.from_first("the run", workdir.has_run):
+        return workdir.config_and_vocabulary()[1]
+    if config.train.init_from:
+        return initialization.vocabulary(training, config)
+    say("making the tokenizer")
+    return prepare.make_tokenizer(training, config.data)

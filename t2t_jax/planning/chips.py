@@ -10,7 +10,7 @@ import dataclasses
 import math
 import re
 
-from t2t_jax.errors import UserError, nearest
+from t2t_jax.terminal.errors import UserError, did_you_mean
 
 GIB, TERA, GIGA = 2**30, 1e12, 1e9
 
@@ -221,7 +221,7 @@ def find(name: str, measured: Chip | None = None) -> Slice:
     chips = CHIPS | ({"cpu": measured} if measured else {})
     kind, colon, size = name.lower().partition(":")
     if kind not in chips:
-        raise UserError(f"--slice={name}: no chip {kind!r}" + nearest(kind, chips))
+        raise UserError(f"--slice={name}: no chip {kind!r}" + did_you_mean(kind, chips))
     chip = chips[kind]
     example = "2x4" if "2x4" in chip.sizes else "2x2x1" if chip.sizes else "8"
     if not colon or not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", size):

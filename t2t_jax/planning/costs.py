@@ -7,12 +7,10 @@ import numpy as np
 from jax.sharding import Mesh
 
 from t2t_jax.config import Config
-from t2t_jax.data.shapes import Shape, round_up, rows_within
-from t2t_jax.model.transformer import Model
+from t2t_jax.data.shapes import ROWS_MULTIPLE, Shape, round_up, rows_within
+from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.training.step import TrainState
-
-ROWS_MULTIPLE = 8  # of `data/batching.py`, which training does not change
 
 
 def assumed_shape(config: Config, mesh: Mesh) -> tuple[Shape, str]:
@@ -29,7 +27,7 @@ def assumed_shape(config: Config, mesh: Mesh) -> tuple[Shape, str]:
         length = round_up(data.max_length, 8)
         told = f"the bucket of the longest pairs ({length} + {length} tokens a row)"
     rows = real_rows(config)
-    on_devices = meshes.rows_on(mesh, rows, config.train.accumulate)
+    on_devices = meshes.padded_rows(mesh, rows, config.train.accumulate)
     if on_devices > rows:
         told += (
             f"; {rows} rows do not divide into the devices, {on_devices - rows} of the "
@@ -69,8 +67,7 @@ def step_flops(model: Model, config: Config, shape: Shape) -> dict[str, float]:
         each = 2 * math.prod(leaf.shape) * rows * (s if of_source else t)
         weights += each
         weighted += each * (name != "embedding.tokens" and "cross.key" not in name)
-    heads = config.model.heads
-    head_width = config.model.head_width or config.model.width // heads
+    heads, head_width = config.model.heads, config.model.width_of_head
     pairs = config.model.layers * (s * s + t * t + t * s)
     attention = 4 * rows * heads * head_width * pairs
     forward = weights + attention

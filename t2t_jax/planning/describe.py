@@ -1,31 +1,28 @@
-"""Tells what a config is, beside the paper: `python -m t2t_jax.describe --config=FILE`.
+"""A config beside the paper: sizes, rates, FLOPs.
 
-Reads no text and makes no parameters. `describe` is the same from Python.
+Reads no text and allocates no parameters.
 """
 
+import collections
 import dataclasses
-import json
-import os
-import sys
 from pathlib import Path
 
 import jax
 import numpy as np
-from absl import flags
 from ml_collections import ConfigDict
 
-from t2t_jax import command
 from t2t_jax import config as fields
-from t2t_jax import workdir as workdirs
 from t2t_jax.config import Config
 from t2t_jax.data.packing import STRETCH
-from t2t_jax.data.shapes import round_up, rows_within
-from t2t_jax.data.vocab import Vocabulary
-from t2t_jax.errors import UserError
-from t2t_jax.model.transformer import Model, build, compute_dtype
+from t2t_jax.data.shapes import ROWS_MULTIPLE, round_up, rows_within
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.decoding.inputs import longest_source
+from t2t_jax.decoding.shapes import longest_output
+from t2t_jax.model.layers import compute_dtype
+from t2t_jax.model.model import Model, build
 from t2t_jax.training.optimizer import schedule
+from t2t_jax.workdir.workdir import Workdir
 
-ROWS_MULTIPLE = 8  # of `data/batching.py`, which training does not change
 FLOAT32 = 4  # bytes
 
 # Field -> the paper's section, its base model, its big model.
@@ -90,20 +87,15 @@ def describe_workdir(workdir: str | Path) -> dict:
     Raises:
       UserError: it is not a workdir, or not a whole one.
     """
-    vocabulary = workdirs.read_vocabulary(workdir)
-    config = workdirs.read_config(workdir)
+    workdir = Workdir.open(workdir)
+    vocabulary, config = workdir.vocabulary(), workdir.config()
     return _describe(config, len(vocabulary), vocabulary.name)
 
 
 def _describe(config: Config, pieces: int, source: str) -> dict:
     model = build(config.model, pieces)
     train, decode = config.train, config.decode
-    longest = decode.max_source
-    if config.model.positions == "learned":
-        room = config.model.max_positions - decode.extra_length
-        longest = min(
-            longest, 1 << max(3, room.bit_length() - 1)
-        )  # as translating does
+    longest, _ = longest_source(config)
     return {
         "config": dataclasses.asdict(config),
         "paper": beside_paper(config),
@@ -125,7 +117,7 @@ def _describe(config: Config, pieces: int, source: str) -> dict:
             "beam": decode.beam,
             "alpha": decode.alpha,
             "longest_input": longest,
-            "longest_output": longest + decode.extra_length,
+            "longest_output": longest_output(longest, decode),
         },
     }
 
@@ -141,7 +133,7 @@ def beside_paper(config: Config) -> dict[str, dict]:
         part, field = name.split(".")
         value = getattr(getattr(config, part), field)
         if name == "model.head_width":  # 0 stands for the paper's way to choose it
-            value = value or config.model.width // config.model.heads
+            value = config.model.width_of_head
         values = {"base": base, "big": big}
         same = [which for which in values if values[which] == value]
         told[name] = {"section": section, "value": value, **values, "same": same}
@@ -150,7 +142,8 @@ def beside_paper(config: Config) -> dict[str, dict]:
 
 def _parameters(model: Model) -> dict:
     """Counts, and every weight once; `*` stands for the number of a layer."""
-    parts = {"embedding": 0, "encoder": 0, "decoder": 0, "norms": 0}
+    # A new module of the model becomes a part of its own.
+    parts = collections.Counter(embedding=0, encoder=0, decoder=0, norms=0)
     weights: dict[str, dict] = {}
     for name, shape, axes in _weights(model):
         part = "norms" if axes == ("norm",) else name.split(".")[0]
@@ -161,7 +154,7 @@ def _parameters(model: Model) -> dict:
         if (first["shape"], first["axes"]) != (weight["shape"], weight["axes"]):
             first = weights.setdefault(name, weight)
         first["layers"] += 1
-    return {"total": model.count(), "parts": parts, "weights": weights}
+    return {"total": model.count(), "parts": dict(parts), "weights": weights}
 
 
 def _weights(model: Model):
@@ -240,142 +233,3 @@ def _batches(config: Config) -> dict:
         "shortest": shortest,
         "longest": [most or None, longest],
     }
-
-
-def page(told: dict) -> str:
-    """A `describe` for a person."""
-    lines = []
-    for section, values in told["config"].items():
-        lines.append(section)
-        for field, value in values.items():
-            fact = told["paper"].get(f"{section}.{field}")
-            if fact and fact["value"] != value:
-                value = f"{value} ({fact['value']})"
-            lines.append(f"  {field:20} {value!s:20} {_remark(fact)}".rstrip())
-    parameters, size = told["parameters"], told["bytes"]
-    vocabulary = told["vocabulary"]
-    lines += [
-        f"parameters  {parameters['total']:,}, with a vocabulary of "
-        f"{vocabulary['pieces']:,} pieces ({vocabulary['from']})"
-    ]
-    lines += [f"  {part:20} {n:13,}" for part, n in parameters["parts"].items()]
-    for name, weight in parameters["weights"].items():
-        times = f" x {weight['layers']}" if "*" in name else ""
-        axes = ", ".join(weight["axes"])
-        lines.append(f"  {name + times:38} {weight['shape']!s:18} {axes}")
-    lines += [
-        f"float32     parameters {_mib(size['parameters'])}; with the optimizer's "
-        f"state, as a checkpoint to continue from, {_mib(size['state'])}",
-        *_compute_lines(told["compute"]),
-        *_rate_lines(told["learning_rate"]),
-        *_run_lines(told),
-    ]
-    return "\n".join(lines)
-
-
-def _remark(fact: dict | None) -> str:
-    if fact is None:
-        return ""
-    base, big, same = fact["base"], fact["big"], fact["same"]
-    if len(same) == 2:
-        told = "the paper's"
-    elif same:
-        (other,) = {"base", "big"} - set(same)
-        told = f"the paper's {same[0]}; {other}: {fact[other]}"
-    else:
-        told = f"paper: {base}" + (f" (base), {big} (big)" if big != base else "")
-    return f"{told}, section {fact['section']}"
-
-
-def _mib(size: int) -> str:
-    return f"{size:,} bytes ({size / 2**20:,.1f} MiB)"
-
-
-def _compute_lines(compute: dict) -> list[str]:
-    source, target = compute["flops_source_token"], compute["flops_target_token"]
-    return [
-        f"compute     activations in {compute['dtype']} on this machine",
-        f"  forward and backward: {source:.3g} FLOPs a source token, {target:.3g} a "
-        "target token,",
-        "  6 for each weight of a matrix that the token meets, the output projection "
-        "included;",
-        "  not counted: attention scores (they grow with the row), biases, norms, "
-        "softmax, Adam",
-    ]
-
-
-def _rate_lines(rate: dict) -> list[str]:
-    rates = rate["rates"]
-    peak = rate["peak"]
-    top = peak["rate"]
-    return [
-        f"learning rate  {rate['formula']}",
-        f"  highest at step {peak['step']:,}: {top:.3e}",
-        *(
-            f"  step {int(step):9,}  {value:.3e}  "
-            + "#" * max(1, round(40 * value / top))
-            for step, value in rates.items()
-        ),
-    ]
-
-
-def _run_lines(told: dict) -> list[str]:
-    batches, run, decoding = told["batches"], told["run"], told["decoding"]
-    most, longest = batches["longest"]
-    bounds = f"{most or 'no room for'} x {longest}"
-    if batches["shortest"]:
-        rows, least = batches["shortest"]
-        bounds = f"from {rows} x {least} to {bounds}, by the text"
-    else:
-        bounds = f"{bounds} for the longest text that is not left out"
-    minutes = f"{run['minutes']:g}" if run["minutes"] else "no limit"
-    return [
-        f"batches     {batches['tokens_a_side']:,} tokens a side at most; shapes: "
-        f"{'1' if batches['shapes'] == 1 else 'at most ' + str(batches['shapes'])}",
-        f"  rows x tokens of the longer side: {bounds}",
-        f"run         {run['steps']:,} steps, minutes: {minutes}; "
-        f"{run['evaluations']:,} evaluations, {run['saves']:,} saves",
-        f"  kept: the parameters of the last {run['kept']['last']} and of the best "
-        f"{run['kept']['best']}, {run['kept']['state']} to continue from",
-        f"  for scoring, the last {run['averaged']} are averaged",
-        f"decoding    beam {decoding['beam']}, alpha {decoding['alpha']}; inputs are "
-        f"cut to {decoding['longest_input']:,} pieces",
-        f"  outputs end at {decoding['longest_output'] - decoding['longest_input']} "
-        "more than the input",
-    ]
-
-
-def define_flags():
-    command.define_config_flag()
-    flags.DEFINE_string("workdir", None, "A workdir of t2t_jax.main, not a config.")
-    flags.DEFINE_boolean("json", False, "Prints a JSON object, for programs.")
-
-
-def _sources() -> tuple[bool, list[str]]:
-    """Whether the command line names a workdir, and its flags of a config."""
-    given = [a for a in sys.argv[1:] if a.startswith("-")]
-    names = [argument.lstrip("-").partition("=")[0] for argument in given]
-    of_config = [n for n in names if n.partition(".")[0] in ("config", "noconfig")]
-    return "workdir" in names, of_config
-
-
-def main(_):
-    given = flags.FLAGS
-    workdir, of_config = _sources()
-    if workdir and of_config:
-        raise UserError(
-            f"both --workdir and --{of_config[0]} are given, but a workdir has its own "
-            "config; leave out one of them"
-        )
-    if given.workdir == "":
-        raise UserError("--workdir is empty; name a folder, or leave the flag out")
-    told = describe_workdir(given.workdir) if workdir else describe(given.config)
-    print(json.dumps(told, indent=1, ensure_ascii=False) if given.json else page(told))
-
-
-if __name__ == "__main__":
-    # A run may have the GPU at the same time, and this takes next to nothing of it.
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    workdir_alone = _sources()[0] and not _sources()[1]
-    default = None if workdir_alone else "configs/tiny.py"
-    command.run(main, define_flags, config=default)

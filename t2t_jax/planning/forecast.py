@@ -17,13 +17,12 @@ from jax.sharding import Mesh
 from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.data.shapes import Shape
-from t2t_jax.errors import UserError
-from t2t_jax.model.transformer import build
-from t2t_jax.parallel import chips as chips_table
-from t2t_jax.parallel import collectives
+from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.parallel.chips import Chip, Slice
-from t2t_jax.training import costs
+from t2t_jax.planning import chips as chips_table
+from t2t_jax.planning import collectives, costs
+from t2t_jax.planning.chips import Chip, Slice
+from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.step import Steps, compile_steps
 
 BOS = 1  # any piece: it changes no cost

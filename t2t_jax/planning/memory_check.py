@@ -1,6 +1,7 @@
-"""The largest batch is compiled before training begins: what does not fit fails now.
+"""Compiles the largest batch before training, so that running out of memory fails
+early.
 
-Not after an hour, when a batch of that shape first comes.
+Otherwise it would fail after an hour, when the first batch of that shape arrives.
 """
 
 from collections.abc import Sequence
@@ -10,17 +11,19 @@ import jax
 
 from t2t_jax.config import Config
 from t2t_jax.data.shapes import Shape
-from t2t_jax.errors import UserError
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.screen import say
-from t2t_jax.training import costs, remedies
-from t2t_jax.training.forecast import batch_shapes, memory_here
+from t2t_jax.planning import costs, suggestions
+from t2t_jax.planning.forecast import batch_shapes, memory_here
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.terminal.messages import say
 from t2t_jax.training.step import Steps
 
 GIB = 2**30
 
 
-def compile_largest(steps: Steps, config: Config, shapes: Sequence[Shape]) -> None:
+def compile_largest_batch(
+    steps: Steps, config: Config, shapes: Sequence[Shape]
+) -> None:
     """Compiles the train step for the largest of a plan's batches, and keeps it.
 
     Where the step first meets such a batch, it is there already. Of several shapes with
@@ -32,7 +35,7 @@ def compile_largest(steps: Steps, config: Config, shapes: Sequence[Shape]) -> No
     if not shapes:
         return
     on_devices = [
-        replace(s, rows=meshes.rows_on(steps.mesh, s.rows, config.train.accumulate))
+        replace(s, rows=meshes.padded_rows(steps.mesh, s.rows, config.train.accumulate))
         for s in shapes
     ]
     largest = max(
@@ -63,7 +66,7 @@ def compile_largest(steps: Steps, config: Config, shapes: Sequence[Shape]) -> No
         )
 
 
-def explained(error: BaseException, config: Config) -> UserError | None:
+def explain_out_of_memory(error: BaseException, config: Config) -> UserError | None:
     """What to change, if it is for lack of memory that a step failed."""
     lacking = "RESOURCE_EXHAUSTED" in str(error)
     if not (lacking and isinstance(error, jax.errors.JaxRuntimeError)):
@@ -83,18 +86,18 @@ def _change(steps, config, batch, temporary: float, limit: float) -> dict | None
         "remat": config.model.remat,
         "batch_tokens": config.data.batch_tokens,
     }
-    for change in remedies.changes(config, steps.mesh.size):
-        if remedies.estimate(told, change) <= 0.95 * limit:
+    for change in suggestions.changes(config, steps.mesh.size):
+        if suggestions.estimate(told, change) <= 0.95 * limit:
             return change
     return None
 
 
 def _advice(config: Config, change: dict | None) -> str:
     """In words; without a change that is known to help, the mildest one."""
-    change = change or next(remedies.changes(config, 1), None)
+    change = change or next(suggestions.changes(config, 1), None)
     if not change:
         return "Take a smaller model, or more memory"
     return (
-        f"Try {remedies.flags(change)}; python -m t2t_jax.plan tells before a run what "
+        f"Try {suggestions.as_flags(change)}; python -m t2t_jax.plan forecasts what "
         "fits"
     )

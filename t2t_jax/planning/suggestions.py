@@ -39,7 +39,7 @@ def changes(config: Config, count: int) -> Iterator[dict[str, object]]:
         yield {"data.batch_tokens": config.data.batch_tokens // share}
 
 
-def applied(config: Config, change: dict[str, object]) -> Config:
+def apply_change(config: Config, change: dict[str, object]) -> Config:
     for name, value in change.items():
         section, field = name.split(".")
         config = fields.changed(config, section, **{field: value})
@@ -70,7 +70,7 @@ def estimate(told: dict, change: dict[str, object]) -> float:
     return (state + gradients) / divided + activations + whole + other
 
 
-def find(
+def find_suggestion(
     config: Config,
     told: dict,
     forecast: Callable[[Config], dict],
@@ -90,8 +90,8 @@ def find(
         expected = estimate(told, change)
         if expected > margin * told["memory"]["chip"]:
             continue
-        tell(f"trying {flags(change)}: about {expected / 2**30:.2f} GiB expected")
-        found = forecast(applied(config, change))
+        tell(f"trying {as_flags(change)}: about {expected / 2**30:.2f} GiB expected")
+        found = forecast(apply_change(config, change))
         if found["fits"]:
             return change, found
         tried += 1
@@ -102,6 +102,6 @@ def find(
     return None
 
 
-def flags(change: dict[str, object]) -> str:
+def as_flags(change: dict[str, object]) -> str:
     """As they are written on the command line."""
     return " ".join(f"--config.{name}={value}" for name, value in change.items())

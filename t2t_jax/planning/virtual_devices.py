@@ -5,11 +5,11 @@ import os
 
 import jax
 
-from t2t_jax.errors import UserError
-from t2t_jax.parallel.chips import Slice
+from t2t_jax.planning.chips import Slice
+from t2t_jax.terminal.errors import UserError
 
 
-def devices(chips: Slice) -> list:
+def make_devices(chips: Slice) -> list:
     """As many devices to compile for as the slice has chips. Call before JAX starts.
 
     For TPUs those of their compiler, which is in the package `libtpu` and needs no TPU.

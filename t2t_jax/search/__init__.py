@@ -1,0 +1,1 @@
+"""Search algorithms: pure functions over any step function; they know no model."""

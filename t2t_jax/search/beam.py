@@ -1,38 +1,37 @@
-"""Greedy and beam search over any step function: pure, and knows no model.
+"""Beam search; greedy search is a beam of 1.
 
-Section 6.1 of "Attention Is All You Need" decodes with beam 4 and length penalty
-alpha 0.6, the penalty of Wu et al. 2016 (GNMT), equation 14. Shape suffixes: b batch,
-n beam rows or hypotheses, c phrases, t target, v vocabulary.
+Section 6.1 of "Attention Is All You Need" decodes with beam 4 and length penalty alpha
+0.6, the penalty of Wu et al. 2016 (GNMT), equation 14. Shape suffixes: b batch, n beam
+rows or hypotheses, c phrases, t target, v vocabulary.
 
-The rules, which the tests' slow twin follows line by line:
+The algorithm, which the tests' slow twin follows line by line:
 
 1. Of all one-token extensions of a sentence's alive hypotheses, the best `beam` by
-   log-probability survive. Equal ones rank by beam row, then by token id.
+   log-probability survive. Ties rank by beam row, then by token id.
 2. Survivors that end in EOS have used a place in this step's beam and move to the
-   finished list, which keeps the best `nbest` by log_prob / length_penalty; of equal
-   ones the earlier found stays. The others stay alive, and the next step again picks
-   `beam` extensions of them: the width recovers. So beam 1 is greedy search.
-3. A sentence stops when nothing of it is alive; or when it has `nbest` finished
-   hypotheses and even its best alive one, were it to reach the limit at no further
-   cost, could not beat the worst of them (sound, as log-probabilities only fall and the
-   penalty only grows; with `stop="first"` it does not look for better ones); or at its
-   limit. Nothing of it changes after that, however long the rest of the batch runs.
-4. At the limit what is still alive counts as unended hypotheses: they fill the places
-   of the result that no ended hypothesis takes.
+   finished list, which keeps the best `nbest` by log_prob / length penalty; of equal
+   ones the earlier stays. The others stay alive, and the next step again picks `beam`
+   extensions of them, so the width recovers. Beam 1 is therefore greedy search.
+3. A sentence stops when none of its hypotheses is alive; or when `nbest` are finished
+   and even the best alive one, if it reached the limit at no further cost, could not
+   beat the worst of them (sound: log-probabilities only fall and the penalty only
+   grows; `stop="first"` does not look for better ones); or at its limit. Nothing of it
+   changes after that, however long the rest of the batch runs.
+4. At the limit, hypotheses still alive count as unended: they fill the places of the
+   result that no ended hypothesis takes.
+5. Rules (`search/rules.py`) remove extensions and leave the log-probabilities of the
+   others unchanged. If phrases are required, the beam is divided (as by Post and Vilar
+   2018) into groups of hypotheses that lack equally many phrases and are equally far
+   from the nearest one: the best extension of each group first, groups that lack least
+   first, then the second best of each, and so on. Candidates are the best `beam`
+   extensions, the best of each row, and in each row the best that comes closer to each
+   phrase. At the limit, complete hypotheses come before those that lack a phrase.
 
-5. Rules (`decoding/rules.py`) take extensions away and leave the log-probabilities of
-   the others as they are. Where phrases are required, the beam is dealt out over the
-   hypotheses (as by Post and Vilar 2018) by how many phrases they lack, and by how many
-   tokens are missing to the nearest of them: the best extension of each such group
-   first, those that lack least first, then the second best of each, and so on.
-   Candidates are the best `beam` extensions, the best of each row, and in each row the
-   best that comes closer to each phrase. At the limit, hypotheses that lack no phrase
-   come before those that do.
-
-Which hypotheses are alive does not depend on `nbest` (only how long we look does), so
-with `stop="best"` the best of `nbest` = 4 is the result of `nbest` = 1.
+Which hypotheses are alive does not depend on `nbest` (only how long the search runs
+does), so with `stop="best"` the best of `nbest` = 4 is the result of `nbest` = 1.
 """
 
+import dataclasses
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -41,38 +40,48 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from t2t_jax.decoding.hypotheses import (
+from t2t_jax.search.hypotheses import (
     Hypotheses,
     Step,
     check_arguments,
     check_cache,
     check_logits,
     extensions,
-    inverse_penalties,
     moved,
     rows_of,
     top_k,
 )
-from t2t_jax.decoding.rules import Rules, advanced, allowed, missing, start_states
+from t2t_jax.search.length_penalty import inverse_penalties
+from t2t_jax.search.rules import (
+    Rules,
+    advance_states,
+    allowed,
+    missing,
+    start_states,
+)
+
+STOPS = ("best", "first")
 
 
 class _Sentences(NamedTuple):
-    """What search knows of each sentence; frozen once the sentence has stopped.
+    """The search's knowledge of each sentence; frozen once the sentence has stopped.
 
-    A beam row whose log_prob is -inf holds no hypothesis; its tokens mean nothing.
+    A beam row whose log_prob is -inf holds no hypothesis; its tokens are meaningless.
     """
 
     tokens_bnt: Array  # the alive hypotheses; PAD where nothing is written yet
     token_bn: Array  # their last tokens: the next step's input
     log_prob_bn: Array
-    state_bnc: Array  # how far each phrase of the rules is; no column without rules
+    state_bnc: Array  # progress of each phrase of the rules; no column without rules
     finished: Hypotheses
     stopped_b: Array
 
 
 class State(NamedTuple):
-    """A search on its way. All leaves have leading axis [batch]; rows may be mixed with
-    those of another state at the same position.
+    """A search in progress.
+
+    All leaves have leading axis [batch]; rows may be mixed with those of another state
+    at the same position.
     """
 
     cache: Any
@@ -81,40 +90,167 @@ class State(NamedTuple):
 
     @property
     def stopped_b(self) -> Array:
+        """Sentences whose result is final."""
         return self.sentences.stopped_b
 
 
-STOPS = ("best", "first")
+@dataclasses.dataclass(frozen=True)
+class BeamSearch:
+    """The `Algorithm` of beam search; arguments as for `beam_search`, unchecked."""
 
+    beam: int
+    nbest: int
+    alpha: float
+    penalty: str
+    stop: str
+    bos: int
+    eos: int
+    pad: int
 
-def greedy_search(
-    step: Step,
-    cache: Any,
-    limit_b: Array,
-    *,
-    max_length: int,
-    bos: int,
-    eos: int,
-    pad: int,
-    alpha: float = 0.6,
-) -> Hypotheses:
-    """The most probable next token, again and again: `beam_search` with beam 1.
+    @property
+    def rows(self) -> int:
+        """Hypotheses of each sentence that a step extends."""
+        return self.beam
 
-    Leaves of `cache` are [batch, 1, ...]; the result has nbest 1. `alpha` changes only
-    the reported score. Arguments and errors are otherwise those of `beam_search`.
-    """
-    return beam_search(
-        step,
-        cache,
-        limit_b,
-        max_length=max_length,
-        beam=1,
-        nbest=1,
-        alpha=alpha,
-        bos=bos,
-        eos=eos,
-        pad=pad,
-    )
+    def start(
+        self,
+        cache: Any,
+        limit_b: Array,
+        rules: Rules | None = None,
+        rng_b: Array | None = None,
+        *,
+        max_length: int,
+    ) -> State:
+        """One empty hypothesis in the first row of every beam; none finished."""
+        batch, beam, nbest = limit_b.shape[0], self.beam, self.nbest
+        log_prob_n = jnp.where(jnp.arange(beam) == 0, 0.0, -jnp.inf)
+        log_prob_n = log_prob_n.astype(jnp.float32)
+        nothing_bn = jnp.full((batch, nbest), -jnp.inf, jnp.float32)
+        sentences = _Sentences(
+            tokens_bnt=jnp.full((batch, beam, max_length), self.pad, jnp.int32),
+            token_bn=jnp.full((batch, beam), self.bos, jnp.int32),
+            log_prob_bn=jnp.broadcast_to(log_prob_n, (batch, beam)),
+            state_bnc=start_states(rules, batch, beam),
+            finished=Hypotheses(
+                tokens_bnt=jnp.full((batch, nbest, max_length), self.pad, jnp.int32),
+                score_bn=nothing_bn,
+                log_prob_bn=nothing_bn,
+                length_bn=jnp.zeros((batch, nbest), jnp.int32),
+                ended_bn=jnp.zeros((batch, nbest), bool),
+            ),
+            stopped_b=jnp.zeros(batch, bool),
+        )
+        return State(cache, jnp.clip(limit_b, 1, max_length), sentences)
+
+    def advance(
+        self,
+        step: Step,
+        state: State,
+        position: Array | int,
+        until: Array | int,
+        rules: Rules | None = None,
+        present_b: Array | None = None,
+    ) -> State:
+        """Searches from `position` to `until`, or until all sentences have stopped."""
+        limit_b, sentences = state.limit_b, state.sentences
+        if present_b is not None:
+            stopped_b = sentences.stopped_b | ~present_b
+            sentences = sentences._replace(stopped_b=stopped_b)
+
+        def running(loop):
+            position, _, sentences = loop
+            return (position < until) & ~jnp.all(sentences.stopped_b)
+
+        def one_step(loop):
+            position, cache, before = loop
+            cache, after = self._step(step, cache, before, position, limit_b, rules)
+            return position + 1, cache, _where(before.stopped_b, before, after)
+
+        loop = (jnp.int32(position), state.cache, sentences)
+        _, cache, sentences = jax.lax.while_loop(running, one_step, loop)
+        return State(cache, limit_b, sentences)
+
+    def _step(
+        self,
+        step: Step,
+        cache: Any,
+        before: _Sentences,
+        position: Array,
+        limit_b: Array,
+        rules: Rules | None,
+    ) -> tuple[Any, _Sentences]:
+        """One more token for every alive hypothesis."""
+        max_length = before.tokens_bnt.shape[2]
+        inverse_t = inverse_penalties(max_length, self.alpha, self.penalty)
+        logits_bnv, cache = step(cache, before.token_bn, position)
+        check_logits(logits_bnv, before.token_bn.shape, self.bos, self.eos, self.pad)
+        never = self.bos, self.pad
+        next_bnv = extensions(logits_bnv, before.log_prob_bn, banned=never)
+        choose = _best
+        if rules is not None:
+            allowed_bnv = allowed(rules, before.state_bnc, position, limit_b, self.eos)
+            next_bnv = jnp.where(allowed_bnv, next_bnv, -jnp.inf)
+            choose = partial(_spread, rules=rules, state_bnc=before.state_bnc)
+        parent_bn, token_bn, log_prob_bn = choose(next_bnv)
+        if self.beam > 1:  # the only row of a beam of 1 is its own parent
+            cache = moved(cache, parent_bn)
+        tokens_bnt = rows_of(before.tokens_bnt, parent_bn)
+        tokens_bnt = tokens_bnt.at[:, :, position].set(token_bn)
+        state_bnc = rows_of(before.state_bnc, parent_bn)
+        if rules is not None:
+            state_bnc = advance_states(rules, state_bnc, token_bn)
+        length = position + 1
+
+        ended_bn = (token_bn == self.eos) & (log_prob_bn != -jnp.inf)
+        ended = Hypotheses(
+            tokens_bnt=tokens_bnt,
+            score_bn=jnp.where(ended_bn, log_prob_bn * inverse_t[length], -jnp.inf),
+            log_prob_bn=log_prob_bn,
+            length_bn=jnp.full_like(token_bn, length),
+            ended_bn=ended_bn,
+        )
+        finished = _best_finished(before.finished, ended)
+        log_prob_bn = jnp.where(ended_bn, -jnp.inf, log_prob_bn)
+        # With nothing alive the bound is -inf; with fewer than nbest finished, so is
+        # the score that it is compared with.
+        bound_b = jnp.max(log_prob_bn, axis=1) * inverse_t[limit_b]
+        stopped_b = (bound_b <= finished.score_bn[:, -1]) | (length >= limit_b)
+        if self.stop == "first":
+            stopped_b |= finished.ended_bn[:, -1]
+        return cache, _Sentences(
+            tokens_bnt, token_bn, log_prob_bn, state_bnc, finished, stopped_b
+        )
+
+    def result(self, state: State, rules: Rules | None = None) -> Hypotheses:
+        """The finished hypotheses, and unended ones in the places left free.
+
+        Undefined for sentences that have not stopped.
+        """
+        _, limit_b, sentences = state
+        finished, log_prob_bn = sentences.finished, sentences.log_prob_bn
+        max_length = sentences.tokens_bnt.shape[2]
+        inverse_t = inverse_penalties(max_length, self.alpha, self.penalty)
+        lacks_bn = jnp.zeros(log_prob_bn.shape, bool)
+        if rules is not None:  # refused to end: a required phrase is missing
+            lacks_bn = jnp.any(rules.refused_sv[sentences.state_bnc, self.eos], axis=2)
+        # A sentence that stopped before its limit may have alive hypotheses too, but
+        # then ended ones take all its places. Both lists are already sorted.
+        unended = Hypotheses(
+            tokens_bnt=sentences.tokens_bnt,
+            score_bn=log_prob_bn * inverse_t[limit_b][:, None],
+            log_prob_bn=log_prob_bn,
+            length_bn=jnp.broadcast_to(limit_b[:, None], log_prob_bn.shape),
+            ended_bn=jnp.zeros(log_prob_bn.shape, bool),
+        )
+        both = jax.tree.map(
+            lambda *leaves: jnp.concatenate(leaves, axis=1), finished, unended
+        )
+        unended_rank_bn = jnp.where(log_prob_bn != -jnp.inf, 1 + lacks_bn, 3)
+        finished_rank_bn = jnp.where(finished.ended_bn, 0, 3)
+        rank_bn = jnp.concatenate([finished_rank_bn, unended_rank_bn], axis=1)
+        order_bn = jnp.argsort(rank_bn, axis=1, stable=True)
+        best_bn = order_bn[:, : finished.score_bn.shape[1]]
+        return jax.tree.map(lambda leaf: rows_of(leaf, best_bn), both)
 
 
 def beam_search(
@@ -133,18 +269,17 @@ def beam_search(
     eos: int,
     pad: int,
 ) -> Hypotheses:
-    """The `nbest` best outputs of every sentence (section 6.1; rules: module's top).
+    """Finds the `nbest` best outputs of every sentence (section 6.1).
 
     Args:
       step: `step(cache, token_bn, position) -> (logits_bnv, cache)`, one decoder step
         for every alive hypothesis. `position` is a scalar int32; at 0 the input is BOS.
         Logits may be of any float type; their log-softmax is taken in float32.
       cache: a pytree whose leaves all have leading axes [batch, beam]; rows of axis 1
-        move with their hypotheses. Parts with a method `moved(parent_bn)` see to that
-        themselves. What is the same for all hypotheses of a sentence (the encoder's
-        output) belongs in `step`'s closure, not here. Rows that hold no hypothesis, and
-        sentences that have stopped, still pass through `step`; what it gives for them
-        is ignored.
+        move with their hypotheses. Parts with a method `moved(parent_bn)` move
+        themselves. Whatever all hypotheses of a sentence share (the encoder's output)
+        belongs in `step`'s closure, not here. Rows without a hypothesis, and sentences
+        that have stopped, still pass through `step`; the outcome is ignored.
       limit_b: int32 [batch], the longest output of each sentence in tokens, EOS
         included. Values outside 1..max_length are clipped to it.
       max_length: the width of the token arrays, static.
@@ -152,16 +287,16 @@ def beam_search(
       nbest: hypotheses to return, static, at most `beam`.
       alpha: exponent of the length penalty, static, at least 0.
       penalty: a name in `PENALTIES`, static.
-      stop: static; `best` searches on while a better hypothesis could be found, `first`
-        ends with the `nbest` first ended ones.
-      rules: what outputs must begin with, hold and not hold; None for none.
+      stop: static; `best` searches while a better hypothesis is possible, `first` ends
+        with the first `nbest` ended ones.
+      rules: constraints on the outputs; None for none.
       bos: token id of the first input; never generated.
       eos: token id that ends a hypothesis.
       pad: token id that fills the result after the end; never generated.
 
     Returns:
-      Hypotheses of [batch, nbest]. The probability of BOS and PAD is not given to the
-      other tokens, so that log_prob is what scoring the same output would give.
+      Hypotheses of [batch, nbest]. The probability of BOS and PAD is not redistributed
+      to the other tokens, so log_prob equals the score of forcing the same output.
 
     Raises:
       ValueError: an argument is out of its range, or the shapes of `cache`, `limit_b`
@@ -178,147 +313,16 @@ def beam_search(
     if stop not in STOPS:
         raise ValueError(f"stop is {stop!r}; it must be one of {', '.join(STOPS)}.")
     rules = jax.tree.map(jnp.asarray, rules)
-    sizes = {"max_length": max_length, "beam": beam, "nbest": nbest}
-    state = start(cache, limit_b, rules, **sizes, bos=bos, pad=pad)
-    scores = {"alpha": alpha, "penalty": penalty}
-    options = {**scores, "stop": stop, "bos": bos, "eos": eos, "pad": pad}
-    state = advance(step, state, 0, max_length, rules, **options)
-    return result(state, rules, **scores, eos=eos)
-
-
-def start(
-    cache: Any,
-    limit_b: Array,
-    rules: Rules | None = None,
-    *,
-    max_length: int,
-    beam: int,
-    nbest: int,
-    bos: int,
-    pad: int,
-) -> State:
-    """A search at position 0. Arguments as for `beam_search`, unchecked.
-
-    One hypothesis, empty, in the first row of every beam; none finished.
-    """
-    batch = limit_b.shape[0]
-    log_prob_n = jnp.where(jnp.arange(beam) == 0, 0.0, -jnp.inf).astype(jnp.float32)
-    nothing_bn = jnp.full((batch, nbest), -jnp.inf, jnp.float32)
-    sentences = _Sentences(
-        tokens_bnt=jnp.full((batch, beam, max_length), pad, jnp.int32),
-        token_bn=jnp.full((batch, beam), bos, jnp.int32),
-        log_prob_bn=jnp.broadcast_to(log_prob_n, (batch, beam)),
-        state_bnc=start_states(rules, batch, beam),
-        finished=Hypotheses(
-            tokens_bnt=jnp.full((batch, nbest, max_length), pad, jnp.int32),
-            score_bn=nothing_bn,
-            log_prob_bn=nothing_bn,
-            length_bn=jnp.zeros((batch, nbest), jnp.int32),
-            ended_bn=jnp.zeros((batch, nbest), bool),
-        ),
-        stopped_b=jnp.zeros(batch, bool),
-    )
-    return State(cache, jnp.clip(limit_b, 1, max_length), sentences)
-
-
-def advance(
-    step: Step,
-    state: State,
-    position: Array | int,
-    until: Array | int,
-    rules: Rules | None = None,
-    there_b: Array | None = None,
-    *,
-    alpha: float,
-    penalty: str,
-    stop: str,
-    bos: int,
-    eos: int,
-    pad: int,
-) -> State:
-    """Searches on from `position` to `until`, or until all sentences have stopped.
-
-    Args:
-      step, rules, alpha, penalty, stop, bos, eos, pad: as for `beam_search`;
-        `state.cache` has to have room for `until` positions.
-      position, until: int32; of all sentences of the state.
-      there_b: bool; False for a row without a sentence, which nobody waits for.
-    """
-    limit_b, sentences = state.limit_b, state.sentences
-    beam, max_length = sentences.tokens_bnt.shape[1:]
-    inverse_t = inverse_penalties(max_length, alpha, penalty)
-    if there_b is not None:
-        stopped_b = sentences.stopped_b | ~there_b
-        sentences = sentences._replace(stopped_b=stopped_b)
-
-    def running(loop):
-        position, _, sentences = loop
-        return (position < until) & ~jnp.all(sentences.stopped_b)
-
-    def one_step(loop):
-        position, cache, before = loop
-        logits_bnv, cache = step(cache, before.token_bn, position)
-        check_logits(logits_bnv, before.token_bn.shape, bos, eos, pad)
-        next_bnv = extensions(logits_bnv, before.log_prob_bn, banned=(bos, pad))
-        choose = _best
-        if rules is not None:
-            allowed_bnv = allowed(rules, before.state_bnc, position, limit_b, eos)
-            next_bnv = jnp.where(allowed_bnv, next_bnv, -jnp.inf)
-            choose = partial(_spread, rules=rules, state_bnc=before.state_bnc)
-        parent_bn, token_bn, log_prob_bn = choose(next_bnv)
-        if beam > 1:  # The only row of a beam of 1 is its own parent.
-            cache = moved(cache, parent_bn)
-        tokens_bnt = rows_of(before.tokens_bnt, parent_bn)
-        tokens_bnt = tokens_bnt.at[:, :, position].set(token_bn)
-        state_bnc = rows_of(before.state_bnc, parent_bn)
-        if rules is not None:
-            state_bnc = advanced(rules, state_bnc, token_bn)
-        length = position + 1
-
-        ended_bn = (token_bn == eos) & (log_prob_bn != -jnp.inf)
-        found = Hypotheses(
-            tokens_bnt=tokens_bnt,
-            score_bn=jnp.where(ended_bn, log_prob_bn * inverse_t[length], -jnp.inf),
-            log_prob_bn=log_prob_bn,
-            length_bn=jnp.full_like(token_bn, length),
-            ended_bn=ended_bn,
-        )
-        finished = _best_finished(before.finished, found)
-        log_prob_bn = jnp.where(ended_bn, -jnp.inf, log_prob_bn)
-        # Nothing alive is -inf here, and fewer than nbest finished leaves -inf there.
-        bound_b = jnp.max(log_prob_bn, axis=1) * inverse_t[limit_b]
-        stopped_b = (bound_b <= finished.score_bn[:, -1]) | (length >= limit_b)
-        if stop == "first":
-            stopped_b |= finished.ended_bn[:, -1]
-        after = _Sentences(
-            tokens_bnt, token_bn, log_prob_bn, state_bnc, finished, stopped_b
-        )
-        return length, cache, _where(before.stopped_b, before, after)
-
-    loop = (jnp.int32(position), state.cache, sentences)
-    _, cache, sentences = jax.lax.while_loop(running, one_step, loop)
-    return State(cache, limit_b, sentences)
-
-
-def result(
-    state: State, rules: Rules | None = None, *, alpha: float, penalty: str, eos: int
-) -> Hypotheses:
-    """The hypotheses of sentences that have stopped, as `beam_search` returns them.
-
-    Of sentences that have not it means nothing.
-    """
-    _, limit_b, sentences = state
-    inverse_t = inverse_penalties(sentences.tokens_bnt.shape[2], alpha, penalty)
-    lacks_bn = jnp.zeros(sentences.log_prob_bn.shape, bool)
-    if rules is not None:  # of what ends, here by the limit
-        lacks_bn = jnp.any(rules.refused_sv[sentences.state_bnc, eos], axis=2)
-    return _result(sentences, lacks_bn, limit_b, inverse_t)
+    algorithm = BeamSearch(beam, nbest, alpha, penalty, stop, bos, eos, pad)
+    state = algorithm.start(cache, limit_b, rules, max_length=max_length)
+    state = algorithm.advance(step, state, 0, max_length, rules)
+    return algorithm.result(state, rules)
 
 
 def _best(next_bnv: Array) -> tuple[Array, Array, Array]:
-    """The best extensions: their parents' rows, tokens and log-probabilities.
+    """The best extensions, best first: parent rows, tokens and log-probabilities.
 
-    Best first. Where fewer than [beam] extensions exist, log_prob is -inf.
+    Where fewer than [beam] extensions exist, log_prob is -inf.
     """
     batch, beam, vocabulary = next_bnv.shape
     log_prob_bn, place_bn = top_k(next_bnv.reshape(batch, -1), beam)
@@ -326,9 +330,9 @@ def _best(next_bnv: Array) -> tuple[Array, Array, Array]:
 
 
 def _spread(next_bnv: Array, rules: Rules, state_bnc: Array):
-    """As `_best`, dealt out over how much of the required phrases is missing (rule 5).
+    """`_best`, but divided among hypotheses by their missing phrases (item 5).
 
-    Where nothing is required of a sentence it is `_best`. Candidates: suffix m.
+    Equals `_best` for sentences without required phrases. Suffix m: candidates.
     """
     batch, beam, vocabulary = next_bnv.shape
     parent_bn, token_bn, log_prob_bn = _best(next_bnv)
@@ -355,14 +359,14 @@ def _spread(next_bnv: Array, rules: Rules, state_bnc: Array):
     there_bmm = earlier_mm & ~dead_bm[:, None, :]
     twice_bm = jnp.any(pairs(jnp.equal, place_bm) & there_bmm, axis=2)
     log_prob_bm = jnp.where(twice_bm, -jnp.inf, log_prob_bm)
-    after_bmc = advanced(rules, rows_of(state_bnc, parent_bm), token_bm)
+    after_bmc = advance_states(rules, rows_of(state_bnc, parent_bm), token_bm)
     missing_bm = missing(rules, after_bmc)
     before_bmm = pairs(jnp.less, log_prob_bm) | (
         pairs(jnp.equal, log_prob_bm) & earlier_mm
     )
     rank_bm = jnp.sum(before_bmm & pairs(jnp.equal, missing_bm), axis=2)
     dead_bm = log_prob_bm == -jnp.inf
-    # Lexicographic, the last key first; then, of those chosen, the best first.
+    # Lexicographic, the last key first. The chosen are then sorted, best first.
     order_bm = jnp.lexsort((missing_bm, rank_bm, dead_bm), axis=1)
     chosen_bn = order_bm[:, :beam]
     better_bn = jnp.argsort(-rows_of(log_prob_bm, chosen_bn), axis=1, stable=True)
@@ -374,31 +378,6 @@ def _best_finished(kept: Hypotheses, found: Hypotheses) -> Hypotheses:
     """The best of both lists by score, as many as were kept; of equals kept first."""
     both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), kept, found)
     _, best_bn = jax.lax.top_k(both.score_bn, kept.score_bn.shape[1])
-    return jax.tree.map(lambda leaf: rows_of(leaf, best_bn), both)
-
-
-def _result(
-    sentences: _Sentences, lacks_bn: Array, limit_b: Array, inverse_t: Array
-) -> Hypotheses:
-    """The finished hypotheses, and in the places they leave the unended ones."""
-    finished, log_prob_bn = sentences.finished, sentences.log_prob_bn
-    # Of a sentence that stopped before its limit something may be alive too, but then
-    # ended hypotheses take all its places. Both lists are sorted already.
-    unended = Hypotheses(
-        tokens_bnt=sentences.tokens_bnt,
-        score_bn=log_prob_bn * inverse_t[limit_b][:, None],
-        log_prob_bn=log_prob_bn,
-        length_bn=jnp.broadcast_to(limit_b[:, None], log_prob_bn.shape),
-        ended_bn=jnp.zeros(log_prob_bn.shape, bool),
-    )
-    both = jax.tree.map(
-        lambda *leaves: jnp.concatenate(leaves, axis=1), finished, unended
-    )
-    unended_rank_bn = jnp.where(log_prob_bn != -jnp.inf, 1 + lacks_bn, 3)
-    finished_rank_bn = jnp.where(finished.ended_bn, 0, 3)
-    rank_bn = jnp.concatenate([finished_rank_bn, unended_rank_bn], axis=1)
-    order_bn = jnp.argsort(rank_bn, axis=1, stable=True)
-    best_bn = order_bn[:, : finished.score_bn.shape[1]]
     return jax.tree.map(lambda leaf: rows_of(leaf, best_bn), both)
 
 

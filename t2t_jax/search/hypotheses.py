@@ -1,6 +1,6 @@
-"""What every search deals in: hypotheses, their scores, and what may come next.
+"""Hypotheses, and operations on them that all searches share.
 
-Pure, and knows no model. Shape suffixes: b batch, n beam rows or hypotheses, t target,
+Shape suffixes: b batch, n beam rows or hypotheses, t target,
 v vocabulary.
 """
 
@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+
+from t2t_jax.search.length_penalty import PENALTIES
 
 # (cache, token_bn int32, position int32 scalar) -> (logits_bnv, cache)
 Step = Callable[[Any, Array, Array], tuple[Array, Any]]
@@ -30,35 +32,6 @@ class Hypotheses(NamedTuple):
     log_prob_bn: Array  # float32: sum over the hypothesis's tokens, EOS included
     length_bn: Array  # int32: in tokens, EOS included
     ended_bn: Array  # bool; False: reached its limit without EOS
-
-
-def length_penalty(length, alpha: float):
-    """((5 + length) / 6) ** alpha, Wu et al. 2016, equation 14; alpha 0 is none.
-
-    `length` is a number or an array (NumPy or JAX), in tokens, EOS included.
-    """
-    return ((5 + length) / 6) ** alpha
-
-
-# What a log-probability is divided by to be a score, of the length in tokens, EOS
-# included, and of `alpha`. Each grows with length or stays: stopping relies on it.
-PENALTIES = {
-    "gnmt": length_penalty,
-    "length": lambda length, alpha: length**alpha,  # alpha 1: the mean per token
-    "none": lambda length, alpha: length**0,
-}
-
-
-def inverse_penalties(max_length: int, alpha: float, penalty: str) -> Array:
-    """float32 [max_length + 1]: what the log-probability of each length is times.
-
-    A table made once in float64. A power or a division on the device may round
-    differently from place to place (XLA turns some divisions into products), and
-    stopping is sound only if no score can rise above its bound.
-    """
-    length_t = np.arange(max_length + 1, dtype=np.float64)
-    length_t[0] = 1  # nothing has length 0
-    return jnp.asarray(1 / PENALTIES[penalty](length_t, alpha), jnp.float32)
 
 
 def extensions(logits_bnv: Array, log_prob_bn: Array, banned: tuple[int, ...]):

@@ -37,7 +37,7 @@ class Rules(NamedTuple):
     distance_s: Array
 
 
-def joined(batches: Sequence[Rules | None]) -> Rules | None:
+def concatenate_rules(batches: Sequence[Rules | None]) -> Rules | None:
     """The rules of batches, one after the other on first axes of one size each.
 
     So each device can have those of its own batch. Zeros change nothing: state 0 is
@@ -93,6 +93,6 @@ def missing(rules: Rules, state_bnc: Array) -> Array:
     return jnp.sum(distance_bnc > 0, axis=2) * far + nearest_bn
 
 
-def advanced(rules: Rules, state_bnc: Array, token_bn: Array) -> Array:
+def advance_states(rules: Rules, state_bnc: Array, token_bn: Array) -> Array:
     """The states after one more token of each hypothesis."""
     return rules.next_sv[state_bnc, token_bn[:, :, None]]

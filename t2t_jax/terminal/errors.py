@@ -12,7 +12,7 @@ class UserError(ValueError):
     """
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """A hint such as `; did you mean 'layers'?`, or all names where none is near."""
     names = [str(n) for n in names]
     close = difflib.get_close_matches(name, names, n=1)

@@ -9,20 +9,20 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from t2t_jax.config import Config
-from t2t_jax.errors import UserError
-from t2t_jax.model.transformer import Parameters
-from t2t_jax.screen import say
-from t2t_jax.training.folders import (
-    ALONE,
+from t2t_jax.model.layers import Parameters
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.terminal.messages import say
+from t2t_jax.training.checkpoint_folders import (
+    SINGLE_PROCESS,
     best_steps,
     damage,
-    folder_of,
     incomplete_steps,
     sealed_steps,
 )
+from t2t_jax.workdir.workdir import Workdir
 
 
-class Choice(NamedTuple):
+class CheckpointChoice(NamedTuple):
     """Checkpoints to read: the first `wanted` of some that are intact.
 
     Attributes:
@@ -41,14 +41,18 @@ class Choice(NamedTuple):
         return sorted(int(folder.name) for folder in self.folders[: self.wanted])
 
 
-def parameter_steps(workdir: epath.PathLike, kind: str = "parameters") -> list[int]:
+def parameter_steps(
+    workdir: Workdir | epath.PathLike, kind: str = "parameters"
+) -> list[int]:
     """The steps whose parameters are kept, ascending; `kind` may be `best`."""
-    return sealed_steps(folder_of(workdir) / kind)
+    return sealed_steps(Workdir.open(workdir).checkpoints / kind)
 
 
-def choose(
-    workdir: epath.PathLike, config: Config, checkpoint: str | int | None = None
-) -> Choice:
+def choose_checkpoints(
+    workdir: Workdir | epath.PathLike,
+    config: Config,
+    checkpoint: str | int | None = None,
+) -> CheckpointChoice:
     """What a choice of checkpoint means in a workdir.
 
     Args:
@@ -59,9 +63,10 @@ def choose(
       UserError: there is no checkpoint yet, or not what is asked for.
     """
     checkpoint = config.decode.checkpoint if checkpoint is None else checkpoint
+    workdir = Workdir.open(workdir)
     for kind in ("parameters", "best"):
-        for step in incomplete_steps(folder_of(workdir) / kind):
-            path = folder_of(workdir) / kind / str(step)
+        for step in incomplete_steps(workdir.checkpoints / kind):
+            path = workdir.checkpoints / kind / str(step)
             say(f"warning: {path} is not complete (it has no manifest.json); not used")
     steps = parameter_steps(workdir)
     if not steps:
@@ -70,10 +75,10 @@ def choose(
         )
     # The last of a run that ended between two saves is not one of the series.
     series = [s for s in steps if s % config.train.save_every == 0] or steps
-    best = best_steps(folder_of(workdir) / "best")
+    best = best_steps(workdir.checkpoints / "best")
 
     def folders(kind, steps):
-        return [folder_of(workdir) / kind / str(step) for step in steps]
+        return [workdir.checkpoints / kind / str(step) for step in steps]
 
     numbers = str(checkpoint).split(",")
     if all(number.strip().isdecimal() for number in numbers):
@@ -88,11 +93,11 @@ def choose(
             for step in asked
         ]
         if len(asked) == 1:  # what is kept twice is tried twice
-            return Choice(there[0], 1, exact=True)
-        return Choice([places[0] for places in there], len(asked), exact=True)
+            return CheckpointChoice(there[0], 1, exact=True)
+        return CheckpointChoice([places[0] for places in there], len(asked), exact=True)
     name, _, number = checkpoint.partition(":")
     if name == "last" and not number:
-        return Choice(folders("parameters", steps[::-1]), 1, exact=False)
+        return CheckpointChoice(folders("parameters", steps[::-1]), 1, exact=False)
     counted = not number or (number.isdecimal() and int(number) > 0)
     if name not in ("average", "best") or not counted:
         raise UserError(
@@ -113,10 +118,12 @@ def choose(
             f"checkpoint={checkpoint!r}, but {workdir} keeps {len(order)}: "
             f"{sorted(order)}"
         )
-    return Choice(folders(kind, order), wanted, exact=bool(number))
+    return CheckpointChoice(folders(kind, order), wanted, exact=bool(number))
 
 
-def average(choice: Choice, shapes: Parameters) -> tuple[list[int], Parameters]:
+def average_checkpoints(
+    choice: CheckpointChoice, shapes: Parameters
+) -> tuple[list[int], Parameters]:
     """The steps that were chosen and are intact, and the mean of their parameters.
 
     Read one at a time and summed in float64, so that their order does not matter
@@ -160,8 +167,10 @@ def read_parameters(folder: epath.Path, shapes: Parameters) -> Parameters:
         raise DamagedError(f"{folder} is damaged ({trouble})")
     restore = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), shapes)
     try:
-        handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=ALONE)
-        with ocp.Checkpointer(handler, multiprocessing_options=ALONE) as reader:
+        handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=SINGLE_PROCESS)
+        with ocp.Checkpointer(
+            handler, multiprocessing_options=SINGLE_PROCESS
+        ) as reader:
             tree = reader.restore(
                 folder / "parameters",
                 ocp.args.PyTreeRestore(item=shapes, restore_args=restore),

@@ -22,69 +22,67 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from t2t_jax import files
 from t2t_jax.data.feeding import Position
-from t2t_jax.errors import UserError
-from t2t_jax.model.transformer import Parameters
-from t2t_jax.screen import say
-from t2t_jax.training import folders
+from t2t_jax.files import locations, sealed
+from t2t_jax.model.layers import Parameters
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.terminal.messages import say
+from t2t_jax.training import checkpoint_folders
+from t2t_jax.training.retention import KINDS, Retention
 from t2t_jax.training.step import TrainState
+from t2t_jax.workdir.workdir import Workdir
 
-KEEP_STATES = 2
 MARGIN = 1 << 20  # bytes on disk that checkpoints take beside their arrays
-KINDS = ("parameters", "state", "best")
 
 
 def handler() -> ocp.CompositeCheckpointHandler:
     """Orbax's, of one process."""
-    options = ocp.CompositeOptions(multiprocessing_options=folders.ALONE)
+    options = ocp.CompositeOptions(
+        multiprocessing_options=checkpoint_folders.SINGLE_PROCESS
+    )
     return ocp.CompositeCheckpointHandler(composite_options=options)
 
 
-class Reached(NamedTuple):
+class RunProgress(NamedTuple):
     """How far a run is, beside its TrainState."""
 
     position: Position = Position()  # the next batch
     seconds: float = 0.0  # trained so far, over all restarts
     unread: Sequence[dict[str, float]] = ()  # metrics of steps that are not told yet
 
-    def told(self) -> dict:
+    def to_json(self) -> dict:
         """As JSON has it."""
         return self._asdict() | {"position": self.position._asdict()}
 
     @classmethod
-    def of(cls, told: dict) -> "Reached":
-        """What was `told`."""
-        return cls(**told | {"position": Position(**told["position"])})
+    def from_json(cls, data: dict) -> "RunProgress":
+        """The inverse of `to_json`."""
+        return cls(**data | {"position": Position(**data["position"])})
 
 
 class Checkpoints:
     """The checkpoints of a run, for the run that writes them.
 
-    There may be only one at a time (`workdir.hold`): what a killed run left half
+    There may be only one at a time (`Workdir.hold`): what a killed run left half
     written is cleared away. Of several processes the first one has them; arrays come to
-    it from all devices, and go to them, by way of its memory (`parallel/hosts.py`).
+    it from all devices, and go to them, by way of its memory (`parallel/processes.py`).
     """
 
-    def __init__(self, workdir: epath.PathLike, keep_parameters: int, keep_best: int):
-        self._folder = folders.folder_of(workdir)
-        self._keep = {
-            "parameters": keep_parameters,
-            "state": KEEP_STATES,
-            "best": keep_best,
-        }
+    def __init__(self, workdir: Workdir, keep_parameters: int, keep_best: int):
+        self._folder = workdir.checkpoints
+        self._retention = Retention(parameters=keep_parameters, best=keep_best)
         self._writers = {
             kind: ocp.AsyncCheckpointer(
-                handler(), multiprocessing_options=folders.ALONE
+                handler(), multiprocessing_options=checkpoint_folders.SINGLE_PROCESS
             )
             for kind in KINDS
         }
         self._finishing: threading.Thread | None = None
         self._failure: Exception | None = None
         for kind in KINDS:
-            folders.clear_away(self._folder / kind)
+            checkpoint_folders.clear_away(self._folder / kind)
 
-    def save(self, state: TrainState, reached: Reached, average: bool) -> None:
+    def save(self, state: TrainState, progress: RunProgress, average: bool) -> None:
         """Saves the state, and the parameters alone where they are to be averaged.
 
         Returns when the arrays are copied; the writing goes on behind. What goes wrong
@@ -96,7 +94,7 @@ class Checkpoints:
         items = {}
         if average:
             items["parameters"] = {"parameters": state.best_parameters()}
-        items["state"] = {"state": state._asdict(), "reached": reached.told()}
+        items["state"] = {"state": state._asdict(), "reached": progress.to_json()}
         with self._explained(step):
             self._check_room(items)
             for kind, item in items.items():
@@ -110,17 +108,19 @@ class Checkpoints:
         """Saves parameters if they are among the best by dev BLEU, of equals the
         earlier, and then removes those that are no longer."""
         self.wait()
-        order = folders.ranked(folders.best_steps(self._folder / "best") | {step: bleu})
-        if step in [*order][: self._keep["best"]]:
+        order = checkpoint_folders.ranked(
+            checkpoint_folders.best_steps(self._folder / "best") | {step: bleu}
+        )
+        if step in [*order][: self._retention.best]:
             with self._explained(step):
                 self._start_writing("best", step, {"parameters": parameters})
                 self._writers["best"].wait_until_finished()
-                folders.seal(self._path("best", step), bleu=bleu)
+                checkpoint_folders.seal(self._path("best", step), bleu=bleu)
         self._remove_old("best")
 
     def restore(
         self, shapes: TrainState, save_every: int
-    ) -> tuple[TrainState, Reached] | None:
+    ) -> tuple[TrainState, RunProgress] | None:
         """The newest state that is whole, as NumPy arrays; None before the first. Newer
         ones that are damaged are named and set aside.
 
@@ -130,14 +130,16 @@ class Checkpoints:
         """
         self.wait()
         damaged, found = {}, None
-        for step in reversed(folders.steps_in(self._folder / "state")):
+        for step in reversed(checkpoint_folders.steps_in(self._folder / "state")):
             path = self._path("state", step)
-            if trouble := folders.damage(path):
+            if trouble := checkpoint_folders.damage(path):
                 damaged[path] = trouble
                 continue
             found = step, self._read(path, shapes)
             break
-        if not found and (any(map(files.is_sealed, damaged)) or self._lost(save_every)):
+        if not found and (
+            any(map(sealed.is_sealed, damaged)) or self._lost(save_every)
+        ):
             told = "".join(f"\n  {path}: {why}" for path, why in damaged.items())
             raise UserError(
                 "every checkpoint that the run could go on from is damaged or lost:"
@@ -146,11 +148,11 @@ class Checkpoints:
                 "--workdir. Nothing was changed here"
             )
         for path, trouble in damaged.items():
-            folders.set_aside(path, f"is not whole ({trouble})")
-        for step in folders.steps_in(self._folder / "best"):
+            checkpoint_folders.set_aside(path, f"is not whole ({trouble})")
+        for step in checkpoint_folders.steps_in(self._folder / "best"):
             path = self._path("best", step)
-            if trouble := folders.damage(path):
-                folders.set_aside(path, f"is not whole ({trouble})")
+            if trouble := checkpoint_folders.damage(path):
+                checkpoint_folders.set_aside(path, f"is not whole ({trouble})")
         for kind in KINDS:  # a run that was killed may not have come to that
             self._remove_old(kind)
         if damaged:
@@ -159,29 +161,33 @@ class Checkpoints:
 
     def _lost(self, save_every: int) -> bool:
         """True if parameters are from after the first save: a state was whole then."""
-        steps = folders.sealed_steps(self._folder / "parameters")
+        steps = checkpoint_folders.sealed_steps(self._folder / "parameters")
         return len(steps) > 1 or any(step > save_every for step in steps)
 
-    def _read(self, path: epath.Path, shapes: TrainState) -> tuple[TrainState, Reached]:
+    def _read(
+        self, path: epath.Path, shapes: TrainState
+    ) -> tuple[TrainState, RunProgress]:
         arrays = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), shapes)
         args = ocp.args.Composite(
             state=ocp.args.StandardRestore(arrays._asdict()),
             reached=ocp.args.JsonRestore(),
         )
         with ocp.Checkpointer(
-            handler(), multiprocessing_options=folders.ALONE
+            handler(), multiprocessing_options=checkpoint_folders.SINGLE_PROCESS
         ) as reader:
             restored = reader.restore(path, args=args)
-        return TrainState(**restored.state), Reached.of(restored.reached)
+        return TrainState(**restored.state), RunProgress.from_json(restored.reached)
 
     def mend(self, state: TrainState) -> None:
         """Saves the parameters of a restored state again where theirs are damaged."""
         step = int(state.step)
         path = self._path("parameters", step)
-        if not (trouble := folders.damage(path)):
+        if not (trouble := checkpoint_folders.damage(path)):
             return
         if path.exists():
-            folders.set_aside(path, f"is not whole ({trouble}), and is made again")
+            checkpoint_folders.set_aside(
+                path, f"is not whole ({trouble}), and is made again"
+            )
         with self._explained(step):
             self._start_writing(
                 "parameters", step, {"parameters": state.best_parameters()}
@@ -192,38 +198,39 @@ class Checkpoints:
     def saved_before(self, step: int) -> bool:
         """True if there is a state of an earlier step."""
         self.wait()
-        return any(s < step for s in folders.sealed_steps(self._folder / "state"))
+        return any(
+            s < step for s in checkpoint_folders.sealed_steps(self._folder / "state")
+        )
 
     def go_back(
         self, before: int, shapes: TrainState, save_every: int
-    ) -> tuple[TrainState, Reached]:
+    ) -> tuple[TrainState, RunProgress]:
         """The newest whole state of before a step; what is later than that state is
         set aside."""
         self.wait()
         self._give_up("state", before - 1)
-        state, reached = self.restore(shapes, save_every)
+        state, progress = self.restore(shapes, save_every)
         for kind in KINDS:
             self._give_up(kind, int(state.step))
-        return state, reached
+        return state, progress
 
     def _give_up(self, kind: str, after: int) -> None:
-        for step in folders.steps_in(self._folder / kind):
+        for step in checkpoint_folders.steps_in(self._folder / kind):
             if step > after:
-                folders.set_aside(self._path(kind, step), "is given up")
+                checkpoint_folders.set_aside(self._path(kind, step), "is given up")
 
     def none_to_translate_with(self) -> bool:
         """True before the first parameters are saved alone."""
-        return not folders.sealed_steps(self._folder / "parameters")
+        return not checkpoint_folders.sealed_steps(self._folder / "parameters")
 
     def tell_room(self, state: TrainState) -> None:
         """Says how much disk a run takes at most, and warns where it will not do."""
-        if not files.on_disk(self._folder):
+        if not locations.is_local(self._folder):
             return
-        one, states = _size(state.best_parameters()), KEEP_STATES + 1
-        alone = self._keep["parameters"] + 1 + self._keep["best"] + 1
-        wanted = states * _size(state) + alone * one
+        sizes = _size(state), _size(state.best_parameters())
+        wanted = self._retention.most_bytes(*sizes)
         self._folder.mkdir(parents=True, exist_ok=True)
-        there = files.size(self._folder)
+        there = sealed.size(self._folder)
         free = shutil.disk_usage(self._folder).free
         if free < wanted - there:
             gb = [f"{size / 1e9:,.2f} GB" for size in (wanted, there, free)]
@@ -262,7 +269,7 @@ class Checkpoints:
         path = self._path(kind, step)
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            files.remove(path)
+            sealed.remove(path)
         args = {
             name: ocp.args.JsonSave(value)
             if name == "reached"
@@ -273,7 +280,7 @@ class Checkpoints:
 
     def _check_room(self, items: dict[str, Any]) -> None:
         """Tells of a full disk before anything is half written."""
-        if not files.on_disk(self._folder):
+        if not locations.is_local(self._folder):
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         arrays = _size(items)
@@ -288,7 +295,7 @@ class Checkpoints:
             with self._explained(step):
                 for kind in kinds:
                     self._writers[kind].wait_until_finished()
-                    folders.seal(self._path(kind, step))
+                    checkpoint_folders.seal(self._path(kind, step))
                 for kind in kinds:
                     self._remove_old(kind)
         except Exception as e:  # raised again where it is seen
@@ -296,12 +303,8 @@ class Checkpoints:
 
     def _remove_old(self, kind: str) -> None:
         """Removes what is no longer kept."""
-        folder = self._folder / kind
-        steps = folders.sealed_steps(folder)[::-1]
-        if kind == "best":
-            steps = folders.best_steps(folder)
-        for step in [*steps][self._keep[kind] :]:
-            files.remove(self._path(kind, step))
+        for step in self._retention.steps_to_remove(kind, self._folder / kind):
+            sealed.remove(self._path(kind, step))
 
     @contextlib.contextmanager
     def _explained(self, step: int) -> Iterator[None]:
@@ -310,7 +313,7 @@ class Checkpoints:
             yield
         except Exception as e:  # of Orbax, TensorStore, the file system
             self._make_room()
-            there = folders.sealed_steps(self._folder / "state")
+            there = checkpoint_folders.sealed_steps(self._folder / "state")
             safe = "Nothing was saved before"
             if there:
                 safe = f"What was saved before is whole, step {there[-1]:,} the last"
@@ -327,7 +330,7 @@ class Checkpoints:
                 writer.wait_until_finished()
         for kind in KINDS:
             with contextlib.suppress(OSError):
-                folders.clear_away(self._folder / kind)
+                checkpoint_folders.clear_away(self._folder / kind)
 
 
 def _shortened(error: Exception) -> str:

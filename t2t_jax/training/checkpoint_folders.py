@@ -5,21 +5,14 @@ import re
 import orbax.checkpoint as ocp
 from etils import epath
 
-from t2t_jax import files
-from t2t_jax import workdir as workdirs
-from t2t_jax.errors import UserError
-from t2t_jax.screen import say
+from t2t_jax.files import locations, sealed
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.terminal.messages import say
 
 # Orbax may not wait for other processes, which know of no checkpoint.
-ALONE = ocp.options.MultiprocessingOptions(
+SINGLE_PROCESS = ocp.options.MultiprocessingOptions(
     primary_host=0, active_processes={0}, barrier_sync_key_prefix="first"
 )
-
-
-def folder_of(workdir: epath.PathLike) -> epath.Path:
-    """Where the checkpoints of a workdir are; on disk absolute, as Orbax wants it."""
-    folder = workdirs.path(workdir) / "checkpoints"
-    return folder.absolute() if files.on_disk(folder) else folder
 
 
 def steps_in(folder: epath.Path) -> list[int]:
@@ -34,7 +27,7 @@ def steps_in(folder: epath.Path) -> list[int]:
 
 def sealed_steps(folder: epath.Path) -> list[int]:
     """The steps of the checkpoints in a folder that count, ascending."""
-    return [step for step in steps_in(folder) if files.is_sealed(folder / str(step))]
+    return [step for step in steps_in(folder) if sealed.is_sealed(folder / str(step))]
 
 
 def incomplete_steps(folder: epath.Path) -> list[int]:
@@ -44,14 +37,14 @@ def incomplete_steps(folder: epath.Path) -> list[int]:
 
 def seal(path: epath.Path, **notes: float) -> None:
     """Seals a checkpoint, with its kind and step, which its folder's names tell."""
-    files.seal(path, kind=path.parent.name, step=int(path.name), **notes)
+    sealed.seal(path, kind=path.parent.name, step=int(path.name), **notes)
 
 
 def damage(path: epath.Path) -> str:
     """What is wrong with a checkpoint, for a person to read; empty if nothing is."""
-    if trouble := files.damage(path):
+    if trouble := sealed.damage(path):
         return trouble
-    notes = files.notes(path)
+    notes = sealed.notes(path)
     was, here = f"{notes.get('kind')}/{notes.get('step')}", "/".join(path.parts[-2:])
     return "" if was == here else f"it was written as {was}"
 
@@ -60,7 +53,7 @@ def best_steps(folder: epath.Path) -> dict[int, float]:
     """The dev BLEU of each checkpoint in a folder that is kept for it, best first."""
     return ranked(
         {
-            step: float(files.notes(folder / str(step)).get("bleu", 0.0))
+            step: float(sealed.notes(folder / str(step)).get("bleu", 0.0))
             for step in sealed_steps(folder)
         }
     )
@@ -87,7 +80,7 @@ def clear_away(folder: epath.Path) -> None:
     steps = {str(step) for step in steps_in(folder)}
     for entry in folder.iterdir():
         half = re.fullmatch(r"\d+\.(orbax-checkpoint-tmp.*|deleted)", entry.name)
-        uploading = not files.on_disk(entry) and entry.name.isdecimal()
+        uploading = not locations.is_local(entry) and entry.name.isdecimal()
         if half or (uploading and entry.name not in steps):
             entry.rmtree()
         elif entry.name.isdecimal() and not entry.is_dir():
@@ -97,5 +90,5 @@ def clear_away(folder: epath.Path) -> None:
 def set_aside(path: epath.Path, why: str) -> None:
     """Moves a checkpoint out of the way, and says why."""
     name = f"{path.parent.name}-{path.name}"
-    place = files.set_aside(path, path.parent.parent / "set_aside" / name)
+    place = sealed.set_aside(path, path.parent.parent / "set_aside" / name)
     say(f"warning: {path} {why}; it is now {place}")

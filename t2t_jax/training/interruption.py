@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import jax
 from jax.experimental import multihost_utils
 
-from t2t_jax.parallel import meeting
+from t2t_jax.parallel import rendezvous
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -46,7 +46,7 @@ class Interruption:
     def __enter__(self) -> "Interruption":
         main = threading.current_thread() is threading.main_thread()
         if main and jax.distributed.is_initialized():
-            self._stack.enter_context(meeting.sigterm_noted())
+            self._stack.enter_context(rendezvous.jax_sigterm_handler())
         if main and not jax.distributed.is_initialized():
             for signum in SIGNALS:
                 # What a parent process wants ignored (nohup, a shell's &) stays so.

@@ -90,7 +90,7 @@ projected.defvjp(_forward, _backward)
 
 def _pass(x_btd, table_vd, target_bt, real_bt, smoothing, gradients: bool):
     """The sums, and their gradients by x and the table if asked for."""
-    parts = meshes.batch_parts()
+    parts = meshes.batch_shards()
     table_vd = constrain(table_vd, "vocab", "features")
     rounded_vd = table_vd.astype(x_btd.dtype)
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from t2t_jax.data.feeding import Position
-from t2t_jax.training.validation import perplexity
+from t2t_jax.metrics.perplexity import perplexity
 
 Row = dict[
     str, float

@@ -3,19 +3,18 @@
 import json
 import time
 
-from etils import epath
+from t2t_jax.files import atomic
+from t2t_jax.terminal.messages import say
+from t2t_jax.workdir.workdir import Workdir
 
-from t2t_jax import files
-from t2t_jax.screen import say
 
-
-def record(workdir: epath.PathLike, step: int, machine: dict[str, str | int]) -> None:
+def record_start(workdir: Workdir, step: int, machine: dict[str, str | int]) -> None:
     """Adds a start after a step, and says what is another machine than the last's.
 
     The same machine and libraries, the same bytes: where they differ the run goes on,
     but not to the bytes of one that was left alone.
     """
-    file = epath.Path(workdir) / "starts.jsonl"
+    file = workdir / "starts.jsonl"
     content = file.read_bytes() if file.exists() else b""
     if step and (last := _last(content)) is None:
         say(
@@ -30,7 +29,7 @@ def record(workdir: epath.PathLike, step: int, machine: dict[str, str | int]) ->
     start = {"step": step, "time": int(time.time()), "machine": machine}
     if content and not content.endswith(b"\n"):
         content += b"\n"
-    files.write_atomically(file, content + json.dumps(start).encode() + b"\n")
+    atomic.write_atomically(file, content + json.dumps(start).encode() + b"\n")
 
 
 def _last(content: bytes) -> dict | None:

@@ -13,8 +13,9 @@ from jax import Array
 from jax.sharding import Mesh
 
 from t2t_jax.config import Config
-from t2t_jax.model.layers import Key
-from t2t_jax.model.transformer import Model, Parameters
+from t2t_jax.model.layers import DropoutRng, Parameters
+from t2t_jax.model.model import Model
+from t2t_jax.model.teacher_forcing import teacher_forcing
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.training.loss import projected
 from t2t_jax.training.optimizer import adam, schedule
@@ -48,13 +49,6 @@ def initial_state(parameters: Parameters, config: Config) -> TrainState:
     ema = jax.tree.map(jnp.copy, parameters) if config.train.ema_decay else {}
     zeros = [jnp.zeros((), jnp.int32) for _ in range(3)]
     return TrainState(parameters, ema, adam(config).init(parameters), *zeros)
-
-
-def teacher_forcing(batch: Batch, bos: int) -> Batch:
-    """Adds the decoder's input: targets moved right by one, behind BOS (figure 1)."""
-    moved_bt = jnp.roll(batch["target"], 1, axis=1)
-    input_bt = jnp.where(batch["target_position"] == 0, bos, moved_bt)
-    return batch | {"target_input": input_bt}
 
 
 def microbatches(batch: Batch, count: int) -> Batch:
@@ -102,7 +96,7 @@ def train_step(
 
     def mean_loss(parameters, batch):
         module = nnx.merge(definition, parameters)
-        drawn = Key(key, batch["row"])
+        drawn = DropoutRng(key, batch["row"])
         loss, nll, _ = loss_sums(module, batch, train.label_smoothing, bos, drawn)
         return loss / tokens, nll / tokens
 
@@ -227,12 +221,12 @@ def compile_steps(model: Model, config: Config, mesh: Mesh, bos: int) -> Steps:
 
     def train(state, batch):
         options = {"definition": model.definition, "config": config, "bos": bos}
-        with meshes.used(mesh):
+        with meshes.compiling_for(mesh):
             return train_step(state, batch, **options)
 
     def evaluate(parameters, batch):
         module = nnx.merge(model.definition, parameters)
-        with meshes.used(mesh):
+        with meshes.compiling_for(mesh):
             return loss_sums(module, batch, 0.0, bos)[1:]
 
     def start(parameters):

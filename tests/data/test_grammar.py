@@ -7,15 +7,8 @@ import re
 import pytest
 import sacrebleu
 
-from t2t_jax.data import grammar, lexicon, sentences
-from t2t_jax.data.clauses import (
-    Adjunct,
-    Clause,
-    Phrase,
-    english,
-    german,
-    written,
-)
+from t2t_jax.grammar import corpus, lexicon, sentences
+from t2t_jax.grammar.clauses import Adjunct, Clause, Phrase, english, german, written
 
 NOUNS = {noun.english: noun for noun in lexicon.nouns}
 ADJECTIVES = {adjective.english: adjective for adjective in lexicon.adjectives}
@@ -297,15 +290,15 @@ def test_a_teacher_would_write_the_same(clause, en, de):
 
 @pytest.fixture(scope="module")
 def splits():
-    return {split: grammar.pairs(split) for split in grammar.SPLITS}
+    return {split: corpus.pairs(split) for split in corpus.SPLITS}
 
 
 def test_the_sizes_are_the_defaults(splits):
-    assert {name: len(lines) for name, lines in splits.items()} == grammar.SIZES
+    assert {name: len(lines) for name, lines in splits.items()} == corpus.SIZES
 
 
 def test_the_corpus_is_the_same_everywhere():
-    sample = repr([grammar.pairs(split, 0, 20) for split in ("train", "dev", "test")])
+    sample = repr([corpus.pairs(split, 0, 20) for split in ("train", "dev", "test")])
     digest = hashlib.sha256(sample.encode()).hexdigest()
     assert digest.startswith("301d16b3e6ca20aa"), (
         "the grammar changed: pin its new digest here"
@@ -313,20 +306,20 @@ def test_the_corpus_is_the_same_everywhere():
 
 
 def test_fewer_are_the_first_of_more(splits):
-    assert grammar.pairs("train", 0, 50) == splits["train"][:50]
+    assert corpus.pairs("train", 0, 50) == splits["train"][:50]
 
 
 def test_another_seed_draws_other_sentences(splits):
-    assert grammar.pairs("test", 1, 50) != splits["test"][:50]
+    assert corpus.pairs("test", 1, 50) != splits["test"][:50]
 
 
 def test_the_fingerprint_knows_its_arguments():
     prints = {
-        grammar.fingerprint(split, seed, count)
+        corpus.fingerprint(split, seed, count)
         for split, seed, count in itertools.product(("dev", "test"), (0, 1), (5, None))
     }
     assert len(prints) == 8
-    assert grammar.fingerprint("dev") == grammar.fingerprint("dev", 0, 500)
+    assert corpus.fingerprint("dev") == corpus.fingerprint("dev", 0, 500)
 
 
 def test_no_sentence_stands_in_two_splits_or_twice(splits):
@@ -336,12 +329,12 @@ def test_no_sentence_stands_in_two_splits_or_twice(splits):
 
 def test_splits_of_different_seeds_are_disjoint(splits):
     trained = {en for en, _ in splits["train"]}
-    assert not trained & {en for en, _ in grammar.pairs("test", 7, 200)}
+    assert not trained & {en for en, _ in corpus.pairs("test", 7, 200)}
 
 
 def test_german_is_a_function_of_english(splits):
     german_of = {}
-    others = grammar.pairs("train", 1, 5000)
+    others = corpus.pairs("train", 1, 5000)
     for en, de in itertools.chain(*splits.values(), others):
         assert german_of.setdefault(en, de) == de
 
@@ -355,19 +348,19 @@ def test_lines_are_written_as_sentences(splits):
 
 
 def drawn(split, count=60):
-    return list(itertools.islice(grammar._draw(split, 0), count))
+    return list(itertools.islice(corpus._draw(split, 0), count))
 
 
 def test_unseen_is_new_pairs_of_known_words(splits):
-    known = grammar.words(" ".join(f"{en} {de}" for en, de in splits["train"]))
+    known = corpus.words(" ".join(f"{en} {de}" for en, de in splits["train"]))
     for en, de in splits["unseen"]:
-        assert grammar.words(f"{en} {de}") <= known
+        assert corpus.words(f"{en} {de}") <= known
     forms = {}
     for one in lexicon.verbs:
         forms.setdefault(sentences.verb_name(one), set()).update(one.english.values())
     for sentence in drawn("unseen", 500):
-        held = [pair for pair in sentence.pairs if grammar.held_out(*pair)]
-        said = grammar.words(sentence.english)
+        held = [pair for pair in sentence.pairs if corpus.held_out(*pair)]
+        said = corpus.words(sentence.english)
         assert held
         for word, name in held:  # both words of the pair are really there
             noun = NOUNS[name]
@@ -378,14 +371,14 @@ def test_unseen_is_new_pairs_of_known_words(splits):
 def test_the_other_splits_have_no_held_out_pair(splits):
     for split in ("train", "dev", "test", "long", "agreement"):
         for sentence in drawn(split, 30):
-            assert not any(grammar.held_out(*pair) for pair in sentence.pairs)
+            assert not any(corpus.held_out(*pair) for pair in sentence.pairs)
     held = re.compile(
         "|".join(
             rf"\b{adjective.english} (?:{noun.english}|{noun.english_plural})\b"
             for adjective in lexicon.adjectives
             for noun in lexicon.nouns
             if adjective.groups & noun.groups
-            and grammar.held_out(adjective.english, noun.english)
+            and corpus.held_out(adjective.english, noun.english)
         )
     )
     for en, _ in splits["test"] + splits["train"][:3000]:
@@ -394,12 +387,12 @@ def test_the_other_splits_have_no_held_out_pair(splits):
 
 def test_long_is_longer_than_train(splits):
     longest = max(len(en.split()) for en, _ in splits["train"])
-    assert longest <= grammar.LONGEST
+    assert longest <= corpus.LONGEST
     assert min(len(en.split()) for en, _ in splits["long"]) > longest
 
 
 def test_agreement_parts_what_must_agree(splits):
-    assert max(len(en.split()) for en, _ in splits["agreement"]) <= grammar.LONGEST
+    assert max(len(en.split()) for en, _ in splits["agreement"]) <= corpus.LONGEST
     assert all(sentence.apart for sentence in drawn("agreement"))
     assert sum(sentence.apart for sentence in drawn("train", 600)) >= 10
 
@@ -414,18 +407,18 @@ def test_apart_is_another_number_or_a_fronted_bracket():
 
 
 def test_word_for_word_knows_words_but_no_grammar(splits):
-    assert grammar.word_for_word("The dog sleeps.").startswith("D")
+    assert corpus.word_for_word("The dog sleeps.").startswith("D")
     for split in ("test", "agreement"):
         lines = splits[split][:200]
-        guesses = [grammar.word_for_word(en) for en, _ in lines]
+        guesses = [corpus.word_for_word(en) for en, _ in lines]
         score = sacrebleu.corpus_bleu(guesses, [[de for _, de in lines]]).score
         assert 3 < score < 30
 
 
 def test_word_for_word_translates_every_word(splits):
-    english_only = grammar.words(" ".join(grammar._dictionary()))
+    english_only = corpus.words(" ".join(corpus._dictionary()))
     for en, _ in splits["test"]:
-        assert grammar.words(en) <= english_only
+        assert corpus.words(en) <= english_only
 
 
 def test_every_group_that_is_asked_for_has_a_noun():
@@ -440,4 +433,4 @@ def test_every_group_that_is_asked_for_has_a_noun():
 
 def test_an_unknown_split_is_told_the_nearest():
     with pytest.raises(ValueError, match="did you mean 'train'"):
-        grammar.pairs("trian")
+        corpus.pairs("trian")

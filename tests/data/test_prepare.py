@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from t2t_jax import screen
+from t2t_jax.terminal import messages, progress
 from t2t_jax.config import DataConfig
 from t2t_jax.data import cleaning, prepare
 from t2t_jax.data.corpus import open_corpora
-from t2t_jax.data.vocab import Vocabulary
-from t2t_jax.errors import UserError
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.terminal.errors import UserError
 
 CONFIG = DataConfig(vocab_size=320, max_length=30)
 LINES = [
@@ -50,7 +50,7 @@ def everything(folder):
 
 def test_every_pair_is_kept_in_order_with_its_end(tmp_path):
     training = corpora(tmp_path)
-    vocabulary = prepare.tokenizer(training, CONFIG)
+    vocabulary = prepare.make_tokenizer(training, CONFIG)
     pairs = prepare.training_pairs(training, vocabulary, CONFIG)
     assert len(pairs) == 50
     for side, ragged in enumerate((pairs.source, pairs.target)):
@@ -62,27 +62,27 @@ def test_every_pair_is_kept_in_order_with_its_end(tmp_path):
 def test_what_is_left_out_is_counted_and_shown(tmp_path):
     left_out = [("", "leer"), ("long " * 40, "lang " * 40), ("a", "b " * 12), ("a", "")]
     training = corpora(tmp_path, [*LINES, *left_out, LINES[3]])
-    vocabulary = prepare.tokenizer(training, CONFIG)
+    vocabulary = prepare.make_tokenizer(training, CONFIG)
     pairs = prepare.training_pairs(training, vocabulary, CONFIG)
     assert (len(pairs), pairs.read) == (50, 55)
     assert pairs.dropped == {
         "empty": 2, "duplicate": 1, "too long": 1, "length ratio": 1
     }  # fmt: skip
-    counts, told = prepare.report(pairs)
+    counts, told = prepare.report_lines(pairs)
     assert counts == "50 training pairs of 55"
     assert "2 empty, 1 duplicate, 1 too long, 1 length ratio" in told
     examples = Path(told.split("see ")[1]).read_text(encoding="utf-8")
     assert f"{tmp_path}/x, line 54\n  a\n" in examples
-    held_out = prepare.small_pairs(training[0].pairs(), vocabulary)
+    held_out = prepare.tokenize_in_memory(training[0].pairs(), vocabulary)
     assert len(held_out) == 55  # nothing is ever left out of a dev or test set
 
 
 def test_of_a_clean_text_there_is_little_to_report(tmp_path):
     training = corpora(tmp_path)
     pairs = prepare.training_pairs(
-        training, prepare.tokenizer(training, CONFIG), CONFIG
+        training, prepare.make_tokenizer(training, CONFIG), CONFIG
     )
-    assert prepare.report(pairs) == ["50 training pairs"]
+    assert prepare.report_lines(pairs) == ["50 training pairs"]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_of_a_clean_text_there_is_little_to_report(tmp_path):
     ],
 )  # fmt: skip
 def test_a_text_of_nothing_usable_is_told(tmp_path, pairs, changes, told):
-    vocabulary = prepare.tokenizer(corpora(tmp_path), CONFIG)
+    vocabulary = prepare.make_tokenizer(corpora(tmp_path), CONFIG)
     config = dataclasses.replace(CONFIG, **changes)
     with pytest.raises(UserError, match=f"no training pair is left of .*x: .*{told}"):
         prepare.training_pairs(corpora(tmp_path, pairs), vocabulary, config)
@@ -105,13 +105,13 @@ def test_a_text_of_nothing_usable_is_told(tmp_path, pairs, changes, told):
 
 def test_the_second_time_nothing_is_made(tmp_path, monkeypatch):
     training = corpora(tmp_path)
-    vocabulary = prepare.tokenizer(training, CONFIG)
+    vocabulary = prepare.make_tokenizer(training, CONFIG)
     first = prepare.training_pairs(training, vocabulary, CONFIG)
     before = everything(tmp_path)
     monkeypatch.setattr(prepare, "read_chunks", None)
     monkeypatch.setattr(prepare.vocab, "train", None)
     again = prepare.training_pairs(
-        training, prepare.tokenizer(training, CONFIG), CONFIG
+        training, prepare.make_tokenizer(training, CONFIG), CONFIG
     )
     assert everything(tmp_path) == before
     for field in ("key", "read", "dropped", "sizes", "weights", "folder"):
@@ -133,7 +133,7 @@ def test_a_changed_input_is_never_reused(tmp_path, change):
     training, config = corpora(tmp_path), CONFIG
 
     def made():
-        vocabulary = prepare.tokenizer(training, config)
+        vocabulary = prepare.make_tokenizer(training, config)
         return prepare.training_pairs(training, vocabulary, config)
 
     before = made()
@@ -153,7 +153,7 @@ def test_a_changed_input_is_never_reused(tmp_path, change):
 
 def test_a_line_of_symbols_alone_is_empty(tmp_path):
     training = corpora(tmp_path, [*LINES, ("<bt>", "leer")])
-    vocabulary = prepare.tokenizer(training, CONFIG)
+    vocabulary = prepare.make_tokenizer(training, CONFIG)
     counts = [
         prepare.training_pairs(
             training, vocabulary, dataclasses.replace(CONFIG, symbols=symbols)
@@ -167,7 +167,7 @@ def test_tokenizers_depend_on_their_options(tmp_path):
     training = corpora(tmp_path)
     changes = {"vocab_size": 330, "tokenizer_lines": 40, "symbols": "<bt>"}
     for count, change in enumerate([{}, *({k: v} for k, v in changes.items())], 1):
-        prepare.tokenizer(training, dataclasses.replace(CONFIG, **change))
+        prepare.make_tokenizer(training, dataclasses.replace(CONFIG, **change))
         assert len(list((tmp_path / "cache" / "tokenizers").iterdir())) == count
 
 
@@ -175,7 +175,7 @@ def test_weights_are_part_of_what_is_trained_on_but_not_of_the_arrays(tmp_path):
     corpora(tmp_path)
     (tmp_path / "y.en").write_text("the dog barks\n\nthe dog barks\n")
     (tmp_path / "y.de").write_text("der Hund bellt\n\nder Hund bellt\n")
-    vocabulary = prepare.tokenizer(corpora(tmp_path), CONFIG)
+    vocabulary = prepare.make_tokenizer(corpora(tmp_path), CONFIG)
 
     def made(first, second):
         both = open_corpora("x,y", "en", "de", str(tmp_path))
@@ -189,15 +189,15 @@ def test_weights_are_part_of_what_is_trained_on_but_not_of_the_arrays(tmp_path):
     assert once.sizes == more.sizes == (50, 1)
     assert (once.weights, more.weights) == ((1.0, 1.0), (1.0, 2.5))
     assert once.folder == more.folder
-    texts = [prepare.summary(p, [])["prepared"] for p in (once, more, made(1, 2.5))]
+    texts = [prepare.text_summary(p, [])["prepared"] for p in (once, more, made(1, 2.5))]
     assert texts[0] != texts[1] == texts[2]
-    assert prepare.report(more)[-1] == "an epoch draws 50 x 1 + 1 x 2.5"
-    assert prepare.report(once)[-1] == "an epoch draws 50 x 1 + 1 x 1"
+    assert prepare.report_lines(more)[-1] == "an epoch draws 50 x 1 + 1 x 2.5"
+    assert prepare.report_lines(once)[-1] == "an epoch draws 50 x 1 + 1 x 1"
 
 
 def test_a_crash_leaves_nothing_that_would_be_reused(tmp_path, monkeypatch):
     training = corpora(tmp_path)
-    vocabulary = prepare.tokenizer(training, CONFIG)
+    vocabulary = prepare.make_tokenizer(training, CONFIG)
     monkeypatch.setattr(cleaning, "CHUNK", 5)
     calls = itertools.count()
 
@@ -217,14 +217,14 @@ def test_a_crash_leaves_nothing_that_would_be_reused(tmp_path, monkeypatch):
 
 def test_a_mistake_in_the_text_is_told_from_the_midst_of_it(tmp_path, monkeypatch):
     training = corpora(tmp_path)
-    vocabulary = prepare.tokenizer(training, CONFIG)
+    vocabulary = prepare.make_tokenizer(training, CONFIG)
     monkeypatch.setattr(cleaning, "CHUNK", 5)
     with open(tmp_path / "x.de", "ab") as f:
         f.write(b"\xff\n")
     with pytest.raises(UserError, match="x.de, line 51: byte 1"):
         prepare.training_pairs(training, vocabulary, CONFIG)
     with pytest.raises(UserError, match="x.de, line 51: byte 1"):
-        prepare.tokenizer(training, CONFIG)
+        prepare.make_tokenizer(training, CONFIG)
 
 
 @pytest.mark.parametrize(("chunk", "cores"), [(1, 1), (7, 3), (50, 8), (2000, 2)])
@@ -232,7 +232,7 @@ def test_neither_chunks_nor_cores_show(tmp_path, monkeypatch, chunk, cores):
     pairs = [*LINES, ("", "leer"), ("long " * 40, "lang"), *LINES[:9]]
     pairs += [(f"{target} <", source) for source, target in LINES]
     training = corpora(tmp_path, pairs)
-    vocabulary = prepare.tokenizer(training, CONFIG)
+    vocabulary = prepare.make_tokenizer(training, CONFIG)
 
     def files():
         made = prepare.training_pairs(training, vocabulary, CONFIG)
@@ -268,14 +268,14 @@ def test_threads_keep_the_order_and_are_not_far_ahead(monkeypatch):
 
 
 def test_both_sides_end_and_chunks_without_pairs_are_none(tmp_path):
-    vocabulary = prepare.tokenizer(corpora(tmp_path), CONFIG)
+    vocabulary = prepare.make_tokenizer(corpora(tmp_path), CONFIG)
     source, target = prepare.encode_pairs(LINES[:2], vocabulary)
     assert [row[-1] for row in [*source, *target]] == [vocabulary.eos] * 4
     assert [len(side) for side in prepare.encode_pairs([], vocabulary)] == [0, 0]
 
 
 def test_large_vocabularies_do_not_wrap(tmp_path, monkeypatch):
-    vocabulary = prepare.tokenizer(corpora(tmp_path), CONFIG)
+    vocabulary = prepare.make_tokenizer(corpora(tmp_path), CONFIG)
     training = corpora(tmp_path, [("a", "b")])
     monkeypatch.setattr(type(vocabulary), "__len__", lambda _: 70_000)
     high = [prepare.ragged([row]) for row in ([69_999, 2], [65_536, 2])]
@@ -296,12 +296,12 @@ def test_a_tokenizer_sees_the_clean_text(tmp_path, monkeypatch):
 
     monkeypatch.setattr(prepare.vocab, "train", watched)
     dirty = corpora(tmp_path, [*LINES, *[("zyx", "wvu")] * 1000, ("", "leer")])
-    prepare.tokenizer(dirty, CONFIG)
+    prepare.make_tokenizer(dirty, CONFIG)
     assert seen == [line for pair in [*LINES, ("zyx", "wvu")] for line in pair]
-    prepare.tokenizer(dirty, dataclasses.replace(CONFIG, deduplicate=False))
+    prepare.make_tokenizer(dirty, dataclasses.replace(CONFIG, deduplicate=False))
     assert seen.count("zyx") == 1000
     assert "leer" not in seen
-    prepare.tokenizer(dirty, dataclasses.replace(CONFIG, tokenizer_lines=60))
+    prepare.make_tokenizer(dirty, dataclasses.replace(CONFIG, tokenizer_lines=60))
     assert len(seen) == 60
     both = set(zip(seen[::2], seen[1::2], strict=True))
     assert both <= {*LINES, ("zyx", "wvu")}
@@ -338,12 +338,12 @@ def test_symbols_are_kept_whole_from_the_text_to_the_arrays(tmp_path):
     pairs = [(f"<bt><2de>{source}", target) for source, target in LINES]
     training = corpora(tmp_path, pairs)
     config = dataclasses.replace(CONFIG, symbols="<bt>,<2de>")
-    vocabulary = prepare.tokenizer(training, config)
+    vocabulary = prepare.make_tokenizer(training, config)
     made = prepare.training_pairs(training, vocabulary, config)
     assert vocabulary.pieces(pairs[0][0])[:3] == ["▁", "<bt>", "<2de>"]
     assert vocabulary.decode([made.source[0]]) == [pairs[0][0]]
     with pytest.raises(UserError, match="config.data.symbols='<bt>,' has an empty"):
-        prepare.tokenizer(training, dataclasses.replace(CONFIG, symbols="<bt>,"))
+        prepare.make_tokenizer(training, dataclasses.replace(CONFIG, symbols="<bt>,"))
 
 
 def brought_along(folder, **options):
@@ -361,10 +361,10 @@ def brought_along(folder, **options):
 
 def test_a_lossy_tokenizer_is_told(tmp_path, capsys):
     config = brought_along(tmp_path)
-    prepare.tokenizer(corpora(tmp_path), config)
+    prepare.make_tokenizer(corpora(tmp_path), config)
     assert capsys.readouterr().err == ""
     lossy = corpora(tmp_path, [*LINES, ("the  cat", "Katze"), ("cat", "日本")])
-    prepare.tokenizer(lossy, config)
+    prepare.make_tokenizer(lossy, config)
     told = capsys.readouterr().err
     assert "theirs.model changes 2 of the first 104 lines" in told
     assert "'the  cat' into 'the cat'" in told
@@ -373,10 +373,10 @@ def test_a_lossy_tokenizer_is_told(tmp_path, capsys):
 def test_a_tokenizer_that_splits_symbols_is_told(tmp_path):
     config = dataclasses.replace(brought_along(tmp_path), symbols="<bt>")
     with pytest.raises(UserError, match="'<bt>', which .*theirs.model splits"):
-        prepare.tokenizer(corpora(tmp_path), config)
+        prepare.make_tokenizer(corpora(tmp_path), config)
     config = brought_along(tmp_path, user_defined_symbols="<bt>")
     config = dataclasses.replace(config, symbols="<bt>")
-    assert isinstance(prepare.tokenizer(corpora(tmp_path), config), Vocabulary)
+    assert isinstance(prepare.make_tokenizer(corpora(tmp_path), config), Vocabulary)
 
 
 class Terminal(io.StringIO):
@@ -387,7 +387,7 @@ class Terminal(io.StringIO):
 def prepare_anew(tmp_path, name):
     training = corpora(tmp_path)
     os.environ["T2T_JAX_CACHE"] = str(tmp_path / name)
-    vocabulary = prepare.tokenizer(training, CONFIG)
+    vocabulary = prepare.make_tokenizer(training, CONFIG)
     prepare.training_pairs(training, vocabulary, CONFIG)
 
 
@@ -402,7 +402,7 @@ def test_quick_jobs_show_no_progress(tmp_path, monkeypatch, capsys):
 def test_where_there_is_no_terminal_lines_tell_of_long_jobs(
     tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(screen, "EVERY", 0)
+    monkeypatch.setattr(messages, "EVERY", 0)
     monkeypatch.setattr(cleaning, "CHUNK", 20)
     prepare_anew(tmp_path, "a")
     told = capsys.readouterr().err
@@ -412,7 +412,7 @@ def test_where_there_is_no_terminal_lines_tell_of_long_jobs(
 
 
 def test_in_a_terminal_a_bar_comes_and_goes(tmp_path, monkeypatch):
-    monkeypatch.setattr(screen, "SOON", 0)
+    monkeypatch.setattr(messages, "SOON", 0)
     monkeypatch.setattr(sys, "stderr", Terminal())
     prepare_anew(tmp_path, "a")
     told = sys.stderr.getvalue()
@@ -425,9 +425,9 @@ def test_in_a_terminal_a_bar_comes_and_goes(tmp_path, monkeypatch):
 
 
 def test_a_call_that_says_nothing_is_seen_to_go_on(monkeypatch, capsys):
-    monkeypatch.setattr(screen, "EVERY", 0.1)
+    monkeypatch.setattr(messages, "EVERY", 0.1)
     before = threading.active_count()
-    with screen.waiting("thinking"):
+    with progress.waiting("thinking"):
         time.sleep(0.7)
     assert re.findall("^thinking: 00:00 so far$", capsys.readouterr().err, re.M)
     assert threading.active_count() == before

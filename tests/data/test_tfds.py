@@ -12,7 +12,7 @@ import pytest
 from t2t_jax.data import tfds as module
 from t2t_jax.data.corpus import open_corpora, open_corpus
 from t2t_jax.data.tfds import unreachable
-from t2t_jax.errors import UserError
+from t2t_jax.terminal.errors import UserError
 
 pytest.importorskip("tensorflow")
 tfds = pytest.importorskip("tensorflow_datasets")

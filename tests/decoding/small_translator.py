@@ -6,9 +6,9 @@ import functools
 import jax
 
 from t2t_jax.config import Config, DecodeConfig, ModelConfig
-from t2t_jax.data import vocab
+from t2t_jax.data import tokenizer
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.model.transformer import build
+from t2t_jax.model.model import build
 
 TEXT = ["the cat sees the dog", "a dog sleeps", "die Katze sieht den Hund", "ein Hund"]
 CONFIG = Config(
@@ -18,8 +18,8 @@ CONFIG = Config(
 
 
 @functools.cache
-def vocabulary(size: int = 290) -> vocab.Vocabulary:
-    return vocab.Vocabulary(vocab.train(TEXT * 20, size))
+def vocabulary(size: int = 290) -> tokenizer.Vocabulary:
+    return tokenizer.Vocabulary(tokenizer.train(TEXT * 20, size))
 
 
 @functools.cache

@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from t2t_jax.decoding import passes
-from t2t_jax.decoding.blocks import groups
-from t2t_jax.decoding.refilling import STRIDE, room_for
-from t2t_jax.decoding.rules import Rules, joined
+from t2t_jax.decoding import programs
+from t2t_jax.decoding.shapes import groups
+from t2t_jax.decoding.continuous_batching import STRIDE, room_for
+from t2t_jax.search.rules import Rules, joined
 from t2t_jax.decoding.translator import Translator
 from tests.decoding import small_translator
 
@@ -98,8 +98,8 @@ def test_results_do_not_depend_on_the_number_of_devices(way, devices):
 
 
 def test_each_device_has_a_block_of_one_program(monkeypatch):
-    programs = {name: getattr(passes, name) for name in ("search_begun", "grown")}
-    programs["search_advanced"] = passes.search_advanced
+    programs = {name: getattr(programs, name) for name in ("search_begun", "grown")}
+    programs["search_advanced"] = programs.search_advanced
     outputs, devices = {name: [] for name in programs}, 3
 
     def recorded(name):
@@ -111,7 +111,7 @@ def test_each_device_has_a_block_of_one_program(monkeypatch):
         return call
 
     for name in programs:
-        monkeypatch.setattr(passes, name, recorded(name))
+        monkeypatch.setattr(programs, name, recorded(name))
     before = {name: compiled._cache_size() for name, compiled in programs.items()}
     on(devices).translate(LINES, beam=1, alpha=0.3)
     on(devices).translate([LINES[0], LINES[11]], beam=1, alpha=0.3)

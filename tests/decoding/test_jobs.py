@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.decoding.jobs import Input, Output, chunks, parse_shard, shard_of
-from t2t_jax.errors import UserError
+from t2t_jax.terminal.errors import UserError
 
 LINES = ["one", "", "three", "vier ü", "\u2028", "six", "seven"]
 MADE_FROM = {"beam": None, "must": (), "fields": [False, True], "alpha": 0.6}

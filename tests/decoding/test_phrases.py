@@ -15,10 +15,10 @@ import pytest
 import sentencepiece
 from hypothesis import strategies as st
 
-from t2t_jax.data import vocab
+from t2t_jax.data import tokenizer
 from t2t_jax.decoding import phrases as phrases_module
 from t2t_jax.decoding.phrases import Phrases
-from t2t_jax.errors import UserError
+from t2t_jax.terminal.errors import UserError
 
 TEXT = [
     f"Der {a} {b} sieht den {b}, und „die {b}“ geht (2 km) nach Köln."
@@ -76,11 +76,11 @@ pairs = st.tuples(phrases, texts) | around
 @functools.cache
 def vocabulary(name):
     train = {
-        "words": lambda: vocab.train(TEXT * 5, 380),
-        "symbols": lambda: vocab.train([*TEXT * 5, "<x> a"], 360, ["<x>", "Hun", "ü"]),
-        "few": lambda: vocab.train(PLAIN * 10, 310),
+        "words": lambda: tokenizer.train(TEXT * 5, 380),
+        "symbols": lambda: tokenizer.train([*TEXT * 5, "<x> a"], 360, ["<x>", "Hun", "ü"]),
+        "few": lambda: tokenizer.train(PLAIN * 10, 310),
     }
-    return vocab.Vocabulary(train[name]())
+    return tokenizer.Vocabulary(train[name]())
 
 
 @functools.cache
@@ -334,7 +334,7 @@ def without_bytes():
         unk_id=3,
         minloglevel=2,
     )
-    return vocab.Vocabulary(model.getvalue(), "plain.model")
+    return tokenizer.Vocabulary(model.getvalue(), "plain.model")
 
 
 def test_what_cannot_be_spelled_cannot_be_required():

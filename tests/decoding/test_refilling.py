@@ -10,9 +10,10 @@ import pytest
 from hypothesis import strategies
 
 from t2t_jax.config import DecodeConfig
-from t2t_jax.decoding import passes, refilling, search
-from t2t_jax.decoding.blocks import bucket_of, filled, groups, rows_of
-from t2t_jax.decoding.refilling import Search, room_for, searched
+from t2t_jax.decoding import continuous_batching, programs
+from t2t_jax.search import beam
+from t2t_jax.decoding.shapes import bucket_of, filled, groups, rows_of
+from t2t_jax.decoding.continuous_batching import Search, room_for, search_lines
 from tests.decoding.test_devices import SHORT, on
 from tests.decoding.test_search import (
     BOS,
@@ -57,7 +58,7 @@ class Counted:
 
     def advance(self, position, until, state, there_b, rules):
         assert state.room >= until
-        assert 0 < until - position <= refilling.STRIDE
+        assert 0 < until - position <= continuous_batching.STRIDE
         bucket = {bucket_of(self.lengths[n]) for n in state.line_b[there_b]}
         assert len(bucket) == 1
         assert len(there_b) == self.blocks * rows_of(bucket.pop(), DECODE)
@@ -67,7 +68,7 @@ class Counted:
         state.done_b[there_b] = until
         stopped_b = np.array([n < 0 or self.ends[n] <= until for n in state.line_b])
         self.over += state.line_b[stopped_b & there_b].tolist()
-        return passes.Advanced(
+        return programs.Advanced(
             state, stopped_b, (state.line_b.copy(), state.device_b.copy())
         )
 
@@ -91,11 +92,11 @@ class Counted:
         self.over = []
         mesh = types.SimpleNamespace(size=self.blocks)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(passes, "grown", self.grown)
-            patch.setattr(passes, "refilled", self.refilled)
-            patch.setattr(refilling, "placed", lambda block, mesh: block)
+            patch.setattr(programs, "grown", self.grown)
+            patch.setattr(programs, "refilled", self.refilled)
+            patch.setattr(continuous_batching, "placed", lambda block, mesh: block)
             both = Search(self.begin, self.advance)
-            return list(searched(self.make, both, self.lengths, DECODE, mesh))
+            return list(search_lines(self.make, both, self.lengths, DECODE, mesh))
 
     def in_one_piece(self) -> int:
         """Steps if every group is searched until its last line has stopped."""
@@ -150,15 +151,15 @@ def test_finished_lines_stop_costing(blocks):
 
 def test_few_batches_wait_at_a_time(monkeypatch):
     most = 0
-    onward = refilling._Refill.go_on
+    onward = continuous_batching._Refill.go_on
 
     def watched(self, batch):
         nonlocal most
         yield from onward(self, batch)
         most = max(most, len(self.waiting))
 
-    monkeypatch.setattr(refilling._Refill, "go_on", watched)
-    monkeypatch.setattr(refilling, "waiting_batches", lambda: 3)
+    monkeypatch.setattr(continuous_batching._Refill, "go_on", watched)
+    monkeypatch.setattr(continuous_batching, "waiting_batches", lambda: 3)
     lengths = [100] * 400
     counted = Counted(lengths, [1 + 37 * n % 105 for n in range(400)], 1)
     found = [line for lines, _ in counted.run() for line in lines]
@@ -182,7 +183,7 @@ SCORES = {"alpha": OPTIONS.alpha, "penalty": OPTIONS.penalty}
 
 @jax.jit
 def onward(table, seed_b, state, there_b, position, until):
-    return search.advance(
+    return beam.advance(
         *(table_step(table, seed_b), state, position, until, None, there_b),
         **(SCORES | {"stop": OPTIONS.stop, "bos": BOS, "eos": EOS, "pad": PAD}),
     )
@@ -196,20 +197,20 @@ def test_rows_of_two_searches_go_on_together():
     states = []
     for seed_b, limit_b in zip(seed_2b, limit_2b, strict=True):
         cache = table_cache(6, OPTIONS.beam)
-        state = search.start(cache, jnp.asarray(limit_b), **sizes, bos=BOS, pad=PAD)
+        state = beam.start(cache, jnp.asarray(limit_b), **sizes, bos=BOS, pad=PAD)
         for position in (0, 2):  # and a loop that has nothing to do
             state = onward(table, seed_b, state, np.ones(6, bool), position, 2)
-        states.append(passes.State([jnp.asarray(seed_b)], state))
+        states.append(programs.State([jnp.asarray(seed_b)], state))
     from_b = np.array([-1, 5, -1, 0, 3, -1], np.int32)
     there_b = np.array([True, True, False, True, True, True])
     mesh = jax.make_mesh((1,), ("data",), devices=jax.devices()[:1])
-    mixed = passes.refilled(*states, from_b, mesh=mesh)
+    mixed = programs.refilled(*states, from_b, mesh=mesh)
     seed_b = np.where(from_b < 0, seed_2b[0], seed_2b[1][from_b])
     limit_b = np.where(from_b < 0, limit_2b[0], limit_2b[1][from_b])
     assert mixed.memories[0].tolist() == seed_b.tolist()
     state = onward(table, seed_b, mixed.search, there_b, 2, MAX_LENGTH)
     assert state.stopped_b.all()
-    found = search.result(state, **SCORES, eos=EOS)
+    found = beam.result(state, **SCORES, eos=EOS)
     whole = table_search(table, seed_b, limit_b, OPTIONS)
     assert_same(rows(found, there_b), rows(whole, there_b))
     # The row without a sentence was left as it was.
@@ -220,13 +221,13 @@ def test_rows_of_two_searches_go_on_together():
 def test_translations_are_those_of_a_search_in_one_piece(devices, monkeypatch):
     one, calls = on(devices), {"refilled": [], "grown": []}
     for name, made in calls.items():
-        function = getattr(passes, name)
+        function = getattr(programs, name)
 
         def recorded(*arrays, made=made, function=function, **options):
             made.append(len(arrays[-1]) if len(arrays) > 1 else options["room"])
             return function(*arrays, **options)
 
-        monkeypatch.setattr(passes, name, recorded)
+        monkeypatch.setattr(programs, name, recorded)
     lines = [line for line in SHORT if line.strip()]
     found = one.translate(lines, beam=2, nbest=2, warn=False)
     assert calls["refilled"], "no place was given to another line"
@@ -240,13 +241,13 @@ def test_translations_are_those_of_a_search_in_one_piece(devices, monkeypatch):
 
     @jax.jit
     def in_one_piece(parameters):
-        memories, cache = passes._begun(
+        memories, cache = programs._begun(
             (model.definition,), (parameters,), source_bs, segment_bs, 2, 37
         )
-        step = passes._step((model.definition,), (parameters,), memories)
+        step = programs._step((model.definition,), (parameters,), memories)
         special = {"bos": vocabulary.bos, "eos": vocabulary.eos, "pad": vocabulary.pad}
         sizes = {"max_length": 37, "beam": 2, "nbest": 2}
-        return search.beam_search(step, cache, limit_b, **sizes, **special)
+        return beam.beam_search(step, cache, limit_b, **sizes, **special)
 
     want = jax.device_get(in_one_piece(jax.device_get(one.parameters)))
     for row, translation in enumerate(found):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
-from t2t_jax.decoding import sampling
+from t2t_jax.search import sampling
 from tests.decoding.test_rules import (
     VOCABULARY,
     C,

@@ -18,13 +18,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
-from t2t_jax.decoding.hypotheses import (
-    PENALTIES,
-    Hypotheses,
-    length_penalty,
-    top_k,
-)
-from t2t_jax.decoding.search import beam_search, greedy_search
+from t2t_jax.search.hypotheses import Hypotheses, top_k
+from t2t_jax.search.length_penalty import PENALTIES, gnmt_penalty
+from t2t_jax.search.beam import beam_search, greedy_search
 
 PAD, BOS, EOS, A, B = 0, 1, 2, 3, 4
 SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD}
@@ -616,7 +612,7 @@ def test_a_hypothesis_that_never_ends_is_whole():
         log_prob = jax.nn.log_softmax(jnp.array([0.0, 0, -np.inf, 1, 0]))[A]
         length_bn = np.array([[5], [3]])
         np.testing.assert_allclose(found.log_prob_bn, log_prob * length_bn, rtol=1e-6)
-        penalty_bn = length_penalty(length_bn, 0.6)
+        penalty_bn = gnmt_penalty(length_bn, 0.6)
         np.testing.assert_allclose(
             found.score_bn, found.log_prob_bn / penalty_bn, rtol=1e-6
         )
@@ -698,15 +694,15 @@ def test_a_model_that_says_nan_is_not_hidden():
 
 
 def test_length_penalty():
-    assert length_penalty(1, 0.6) == 1
-    assert length_penalty(7, 1.0) == 2
+    assert gnmt_penalty(1, 0.6) == 1
+    assert gnmt_penalty(7, 1.0) == 2
     np.testing.assert_allclose(
-        length_penalty(np.array([1, 7, 19]), 0.5), [1, 2**0.5, 2]
+        gnmt_penalty(np.array([1, 7, 19]), 0.5), [1, 2**0.5, 2]
     )
-    found = length_penalty(jnp.array([1, 7, 19]), 0.5)
+    found = gnmt_penalty(jnp.array([1, 7, 19]), 0.5)
     assert isinstance(found, jax.Array)
     np.testing.assert_allclose(found, [1, 2**0.5, 2], rtol=1e-6)
-    np.testing.assert_array_equal(length_penalty(np.arange(9), 0.0), 1)
+    np.testing.assert_array_equal(gnmt_penalty(np.arange(9), 0.0), 1)
 
 
 @pytest.mark.parametrize(

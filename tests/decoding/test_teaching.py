@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.data.cleaning import visible
-from t2t_jax.decoding import teaching
+from t2t_jax.decoding import scoring
 from t2t_jax.decoding.results import Alignment, Score
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.errors import UserError
-from t2t_jax.model.attention import Seen
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.model.attention import AttentionTrace
 from tests.decoding.small_translator import TEXT, translator
 from tests.model import twin
 
@@ -183,9 +183,9 @@ def looking(monkeypatch, weights):
     def seen(vocabulary, member, pairs):
         for row, (source, target) in enumerate(pairs):
             weights_ts = np.array(weights(len(target), len(source)), np.float32)
-            yield row, Seen(None, None, np.stack([[weights_ts]] * 2))
+            yield row, AttentionTrace(None, None, np.stack([[weights_ts]] * 2))
 
-    monkeypatch.setattr(teaching, "_seen", seen)
+    monkeypatch.setattr(scoring, "_seen", seen)
 
 
 def test_alignments_of_words_in_pieces(one, monkeypatch):
@@ -220,7 +220,7 @@ def test_alignments_cross(one, monkeypatch):
 
 
 def test_which_layer_aligns(one):
-    assert [teaching.alignment_layer(n) for n in (1, 2, 3, 6)] == [0, 1, 1, 4]
+    assert [scoring.alignment_layer(n) for n in (1, 2, 3, 6)] == [0, 1, 1, 4]
     pair = [("the cat", "die Katze")]
     assert one.align(pair, layer=0) == one.align(pair)
     for layer in (-1, 1):

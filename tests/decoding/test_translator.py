@@ -7,13 +7,13 @@ import jax
 import pytest
 
 from t2t_jax.config import Config, DecodeConfig, ModelConfig, TrainConfig
-from t2t_jax.data import vocab
-from t2t_jax.decoding import search
+from t2t_jax.data import tokenizer
+from t2t_jax.search import beam
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.errors import UserError
-from t2t_jax.model.transformer import build
-from t2t_jax.training import folders
-from t2t_jax.training.parameters import choose
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.model.model import build
+from t2t_jax.training import checkpoint_folders
+from t2t_jax.training.averaging import choose_checkpoints
 
 TEXT = ["the cat sees the dog", "a dog sleeps", "die Katze sieht den Hund", "ein Hund"]
 CONFIG = Config(
@@ -24,7 +24,7 @@ CONFIG = Config(
 
 @pytest.fixture(scope="module")
 def translator():
-    vocabulary = vocab.Vocabulary(vocab.train(TEXT * 20, 290))
+    vocabulary = tokenizer.Vocabulary(tokenizer.train(TEXT * 20, 290))
     model = build(CONFIG.model, len(vocabulary))
     parameters = jax.tree.map(lambda x: 4 * x, model.init(jax.random.key(1)))
     return Translator(CONFIG, vocabulary, model, parameters, [7])
@@ -98,7 +98,7 @@ def test_a_line_too_long_is_cut_with_a_warning_that_names_it(translator, caplog)
 
 
 def test_an_end_that_never_comes_is_told_and_whole(translator, caplog, monkeypatch):
-    ending = search.advance
+    ending = beam.advance
 
     def without_end(step, *arguments, **options):
         def endless(cache, token_bn, position):
@@ -107,7 +107,7 @@ def test_an_end_that_never_comes_is_told_and_whole(translator, caplog, monkeypat
 
         return ending(endless, *arguments, **options)
 
-    monkeypatch.setattr(search, "advance", without_end)
+    monkeypatch.setattr(beam, "advance", without_end)
     jax.clear_caches()
     with caplog.at_level(logging.WARNING, logger="t2t_jax"):
         found = translator.translate(["the cat"])[0]
@@ -136,14 +136,14 @@ def test_which_checkpoints_a_choice_means(tmp_path):
     def chosen(checkpoint, average=5, every=100):
         decode = DecodeConfig(average=average)
         config = Config(train=TrainConfig(save_every=every), decode=decode)
-        return choose(tmp_path, config, checkpoint).steps
+        return choose_checkpoints(tmp_path, config, checkpoint).steps
 
     folder = tmp_path / "checkpoints" / "parameters"
     with pytest.raises(UserError, match="no checkpoint yet"):
         chosen("average")
     for step in (100, 200, 300):
         (folder / str(step)).mkdir(parents=True)
-        folders.seal(folder / str(step))
+        checkpoint_folders.seal(folder / str(step))
     (folder / "350").mkdir()  # not sealed: it does not count
     (folder / "400.orbax-checkpoint-tmp").mkdir()
     assert chosen("average", 2) == chosen(None, 2) == [200, 300]
@@ -162,7 +162,7 @@ def test_which_checkpoints_a_choice_means(tmp_path):
     best = tmp_path / "checkpoints" / "best"
     for step, bleu in ((150, 20.0), (200, 30.0), (250, 10.0), (300, 20.0)):
         (best / str(step)).mkdir(parents=True)
-        folders.seal(best / str(step), bleu=bleu)
+        checkpoint_folders.seal(best / str(step), bleu=bleu)
     assert chosen(150) == [150]
     assert chosen("best") == [200]
     assert chosen("best:3") == [150, 200, 300]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.errors import UserError
+from t2t_jax.terminal.errors import UserError
 from tests.decoding.small_translator import CONFIG, TEXT, translator
 
 NASTY = [  # but for one of them, of one shape: compiling is what takes long here

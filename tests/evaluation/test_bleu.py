@@ -9,17 +9,9 @@ import sacrebleu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_jax.evaluation import bleu
-from t2t_jax.evaluation.bleu import (
-    corpus_scores,
-    lower_tokenized,
-    metrics,
-    paper_scores,
-    paper_tokenized,
-    plain_scores,
-    split_compounds,
-    tokenized_scores,
-)
+from t2t_jax.metrics import bleu
+from t2t_jax.metrics.plain import corpus_scores, plain_scores, sacrebleu_metrics
+from t2t_jax.metrics.tokenized import lower_tokenized, paper_scores, paper_tokenized, split_compounds, tokenized_scores
 
 HYPOTHESES = ["Der Hund sieht die Katze.", 'Ein Mann (alt) sagt: "Nein".']
 REFERENCES = ["Der Hund sieht eine Katze.", "Ein alter Mann sagt: „Nein“!"]
@@ -236,7 +228,7 @@ def test_a_line_too_few_is_an_error(score, more):
 
 def test_every_score_of_plain_text_has_a_signature():
     scores = plain_scores(HYPOTHESES, REFERENCES, "de")
-    for name in metrics("de"):
+    for name in sacrebleu_metrics("de"):
         assert scores["signature" if name == "bleu" else f"{name}_signature"]
 
 

@@ -6,9 +6,11 @@ import types
 
 import pytest
 
-from t2t_jax import UserError, evaluate
+from t2t_jax import UserError
+from t2t_jax.commands import evaluate
 from t2t_jax.data.corpus import open_corpus
-from t2t_jax.evaluation import bleu, table
+from t2t_jax.evaluation import table
+from t2t_jax.metrics import plain
 from tests.small_run import contents
 
 
@@ -87,4 +89,4 @@ def test_a_row_of_the_table_names_every_protocol(text):
 
 def test_what_people_are_told_is_scored(trained):
     assert set(evaluate.TOLD) <= set(trained[1]["test"])
-    assert set(bleu.metrics("de")) <= set(trained[1]["test"])
+    assert set(plain.sacrebleu_metrics("de")) <= set(trained[1]["test"])

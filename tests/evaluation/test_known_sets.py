@@ -5,15 +5,15 @@ import hashlib
 
 import pytest
 
-from t2t_jax.evaluation.known_sets import KNOWN, Text, compare_with
+from t2t_jax.evaluation.published_sets import PUBLISHED, ScoredText, compare_with
 
-FULL_DE, FULL_FR, CLEANED, DEV, CAPTIONS = KNOWN
+FULL_DE, FULL_FR, CLEANED, DEV, CAPTIONS = PUBLISHED
 
 
 def text_of(known, source="en", target="de", **changed):
     """The published set, as far as its hashes tell."""
     unknown = "0" * 64
-    text = Text(
+    text = ScoredText(
         known.name,
         *(source, target, known.lines),
         *(known.whole.get(side, unknown) for side in (source, target)),
@@ -31,7 +31,7 @@ def said(text, averaged=1):
 def test_hashes_are_of_a_line_with_its_end():
     line = "Gutach: Increased safety for pedestrians\n"
     assert FULL_DE.first["en"] == hashlib.sha256(line.encode()).hexdigest()
-    for known in KNOWN:
+    for known in PUBLISHED:
         for digest in [*known.first.values(), *known.whole.values()]:
             assert len(bytes.fromhex(digest)) == 32
 
@@ -69,7 +69,7 @@ def test_captions_go_with_lower_cased_bleu():
     assert line.endswith("[set known by its text]")
 
 
-@pytest.mark.parametrize("known", KNOWN)
+@pytest.mark.parametrize("known", PUBLISHED)
 def test_the_other_direction_has_no_number(known):
     target = "fr" if known is FULL_FR else "de"
     line = said(text_of(known, source=target, target="en"))
@@ -77,7 +77,7 @@ def test_the_other_direction_has_no_number(known):
     assert "may stand" not in line
 
 
-@pytest.mark.parametrize("known", KNOWN)
+@pytest.mark.parametrize("known", PUBLISHED)
 def test_a_set_that_was_changed_is_not_that_set(known):
     target = "fr" if known is FULL_FR else "de"
     other = "1" * 64

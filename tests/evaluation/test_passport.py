@@ -11,11 +11,11 @@ import pytest
 
 from t2t_jax import Translator
 from t2t_jax.data.corpus import open_corpus
-from t2t_jax.errors import UserError
-from t2t_jax.evaluation import passport, scores
-from t2t_jax.evaluation.passport import code, hashed
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.evaluation import provenance, scores
+from t2t_jax.evaluation.provenance import code_version, hashed
 from t2t_jax.evaluation.scores import comparisons, read_translations, score_set
-from t2t_jax.files import read_checked_json
+from t2t_jax.files.atomic import read_checked_json
 
 
 def test_a_score_has_its_passport(trained, text):
@@ -34,7 +34,7 @@ def test_a_score_has_its_passport(trained, text):
     assert stored["config"] == json.loads(json.dumps(stored["config"]))
     assert stored["config"]["model"]["width"] == 32
     assert stored["bootstrap"] == {"samples": 1_000, "seed": 12345}
-    assert set(stored["versions"]) == {"t2t_jax", *passport.PACKAGES}
+    assert set(stored["versions"]) == {"t2t_jax", *provenance.PACKAGES}
     assert sum(stored["machine"]["device_kinds"].values()) == 8
     assert stored["compare_with"].startswith("no published number is known")
 
@@ -43,8 +43,8 @@ def test_another_commit_or_machine_scores_nothing_anew(
     trained, text, tmp_path, monkeypatch
 ):
     workdir = shutil.copytree(trained[0], tmp_path / "work")
-    monkeypatch.setattr(passport, "code", lambda: {"commit": "another"})
-    monkeypatch.setattr(passport, "machine", lambda: {"processor": "another"})
+    monkeypatch.setattr(provenance, "code", lambda: {"commit": "another"})
+    monkeypatch.setattr(provenance, "machine", lambda: {"processor": "another"})
     corpus = open_corpus("test", "en", "de", str(text))
     translator = Translator.load(workdir)
     assert score_set(translator, corpus, workdir) == trained[1]["test"]
@@ -113,27 +113,27 @@ def test_the_commit_is_that_of_the_folder_not_of_where_one_is(checkout, monkeypa
     commit = git(checkout, "rev-parse", "HEAD")
     monkeypatch.chdir("/")
     clean = {"commit": commit, "uncommitted_changes": False}
-    assert code(checkout / "package") == clean
+    assert code_version(checkout / "package") == clean
     (checkout / "package/note.txt").write_text("not of the code")
-    assert code(checkout / "package") == clean
+    assert code_version(checkout / "package") == clean
     (checkout / "package/file.py").write_text("x = 2\n")
-    assert code(checkout / "package") == clean | {"uncommitted_changes": True}
+    assert code_version(checkout / "package") == clean | {"uncommitted_changes": True}
 
 
 @NEEDS_GIT
 def test_what_is_installed_has_no_commit(checkout, tmp_path, monkeypatch):
     installed = checkout / "venv/site-packages/package"
     shutil.copytree(checkout / "package", installed)
-    assert code(installed) == UNKNOWN
+    assert code_version(installed) == UNKNOWN
     monkeypatch.chdir(checkout)
     monkeypatch.setenv("GIT_DIR", str(checkout / ".git"))  # as inside a hook
     (tmp_path / "elsewhere").mkdir()
-    assert code(tmp_path / "elsewhere") == UNKNOWN
-    assert code(checkout / "package")["commit"]
+    assert code_version(tmp_path / "elsewhere") == UNKNOWN
+    assert code_version(checkout / "package")["commit"]
 
 
 @NEEDS_GIT
 def test_without_git_nothing_is_told(checkout, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    assert code(checkout / "package") == UNKNOWN
-    assert code(Path("/nowhere")) == UNKNOWN
+    assert code_version(checkout / "package") == UNKNOWN
+    assert code_version(Path("/nowhere")) == UNKNOWN

@@ -7,8 +7,9 @@ import pytest
 import sacrebleu
 
 from t2t_jax.data.corpus import open_corpora
-from t2t_jax.errors import UserError
-from t2t_jax.evaluation.significance import paired, read_baselines
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.evaluation.baselines import read_baselines
+from t2t_jax.metrics.significance import paired_bootstrap
 
 WORDS = ["der", "die", "Hund", "Katze", "sieht", "geht", "rot", "blau", "heute", "nie"]
 
@@ -33,7 +34,7 @@ def systems():
 
 def test_a_system_much_worse_is_told_from_one(systems):
     references, good, bad = systems
-    found = paired(good, bad, references, "de")
+    found = paired_bootstrap(good, bad, references, "de")
     assert set(found) == {"bleu", "chrf", "ter"}
     for name, sign in (("bleu", 1), ("chrf", 1), ("ter", -1)):
         it = found[name]
@@ -44,7 +45,7 @@ def test_a_system_much_worse_is_told_from_one(systems):
     assert found["bleu"]["score"] == sacrebleu.corpus_bleu(good, [references]).score
     theirs = sacrebleu.corpus_bleu(bad, [references]).score
     assert found["bleu"]["baseline_score"] == theirs
-    back = paired(bad, good, references, "de")["bleu"]
+    back = paired_bootstrap(bad, good, references, "de")["bleu"]
     assert back["difference"] == -found["bleu"]["difference"]
     assert back["interval"] == found["bleu"]["baseline_interval"]
 
@@ -52,8 +53,8 @@ def test_a_system_much_worse_is_told_from_one(systems):
 def test_a_difference_by_chance_is_called_one(systems):
     references, good, bad = systems
     both = (good[:60] + bad[60:], bad[:60] + good[60:])
-    assert paired(*both, references, "de")["bleu"]["p_value"] > 0.1
-    same = paired(good, list(good), references, "de")["bleu"]
+    assert paired_bootstrap(*both, references, "de")["bleu"]["p_value"] > 0.1
+    same = paired_bootstrap(good, list(good), references, "de")["bleu"]
     assert (same["difference"], same["p_value"]) == (0, 1)
 
 
@@ -75,7 +76,7 @@ def test_p_is_that_of_a_bootstrap_written_out(systems):
     difference_d = np.abs(ter_sd[0] - ter_sd[1])
     observed = 100 * abs(sum(edits_sl[0]) - sum(edits_sl[1])) / length
     chance = np.mean(difference_d - difference_d.mean() > observed)
-    found = paired(*both, references, "de")["ter"]
+    found = paired_bootstrap(*both, references, "de")["ter"]
     assert abs(found["difference"]) == pytest.approx(observed)
     assert found["p_value"] == pytest.approx(chance, abs=0.04)
     assert 0.02 < chance < 0.98
@@ -83,11 +84,11 @@ def test_p_is_that_of_a_bootstrap_written_out(systems):
 
 def test_environments_and_lines_that_do_not_fit(systems, monkeypatch):
     references, good, bad = systems
-    wanted = paired(good, bad, references, "de")
+    wanted = paired_bootstrap(good, bad, references, "de")
     monkeypatch.setenv("SACREBLEU_SEED", "4")
-    assert paired(good, bad, references, "de") == wanted
+    assert paired_bootstrap(good, bad, references, "de") == wanted
     with pytest.raises(ValueError, match="120 hypotheses, 119 of the baseline"):
-        paired(good, bad[1:], references, "de")
+        paired_bootstrap(good, bad[1:], references, "de")
 
 
 @pytest.fixture

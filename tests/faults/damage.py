@@ -163,9 +163,9 @@ class Trial:
     LINES = ("The cat sleeps.", "A dog sees the man.")
 
     def __init__(self, folder: Path):
-        from t2t_jax.data import grammar
+        from t2t_jax.grammar import corpus
 
-        self.folder, lines = folder, grammar.pairs("dev")
+        self.folder, lines = folder, corpus.pairs("dev")
         for name, part in (("train", lines[:300]), ("dev", lines[300:302])):
             for side, language in enumerate(("en", "de")):
                 text = "".join(f"{pair[side]}\n" for pair in part)
@@ -186,11 +186,11 @@ class Trial:
 
     def newest(self, workdir: Path, kind: str) -> Path:
         """The checkpoint that would be used."""
-        from t2t_jax.training.parameters import choose
-        from t2t_jax.workdir import read_config
+        from t2t_jax.training.averaging import choose_checkpoints
+        from t2t_jax.workdir.workdir import read_config
 
         if kind == "best":
-            return Path(choose(workdir, read_config(workdir), "best").folders[0])
+            return Path(choose_checkpoints(workdir, read_config(workdir), "best").folders[0])
         return workdir / "checkpoints" / kind / "8"
 
     def _end(self, workdir: Path) -> tuple[dict, dict[str, list[int]]]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from t2t_jax.data import grammar
+from t2t_jax.grammar import corpus
 from tests.faults.moments import EVAL_EVERY, STEPS, Moment, states
 from tests.small_run import ROOT, config_for
 
@@ -86,7 +86,7 @@ def _write_text(folder: Path) -> None:
     """Short lines, which are quick to translate. Those of dev are trained on, so that
     their BLEU rises within the few steps, and a best checkpoint is replaced."""
     folder.mkdir()
-    lines = [*grammar.pairs("dev"), *grammar.pairs("test")]
+    lines = [*corpus.pairs("dev"), *corpus.pairs("test")]
     short = sorted(
         (pair for pair in lines if max(map(len, pair)) <= 34),
         key=lambda pair: max(map(len, pair)),

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_jax import Translator, UserError, files
-from t2t_jax.main import DevTranslations
+from t2t_jax import Translator, UserError
+from t2t_jax.files import sealed
+from t2t_jax.evaluation.dev_translations import DevTranslations
 from tests.faults.damage import (
     become_a_file,
     become_a_folder,
@@ -165,11 +166,11 @@ def test_not_one_bit_of_a_checkpoint_may_be_another(stopped, data):
     written = file.read_bytes()
     try:
         flip(file, data.draw(st.randoms(use_true_random=False), "random"))
-        found = files.damage(folder)
-        assert found or (file.name, files.notes(folder)) == (files.MANIFEST, {})
+        found = sealed.damage(folder)
+        assert found or (file.name, sealed.notes(folder)) == (sealed.MANIFEST, {})
     finally:
         file.write_bytes(written)
-    assert files.damage(folder) == ""
+    assert sealed.damage(folder) == ""
 
 
 @pytest.mark.parametrize("kind", ["state", "parameters"])

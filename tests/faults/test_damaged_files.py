@@ -9,11 +9,11 @@ from random import Random
 import pytest
 
 from t2t_jax import Translator, UserError
-from t2t_jax import workdir as workdirs
-from t2t_jax.data import vocab
+from t2t_jax.workdir import workdir as workdirs
+from t2t_jax.data import tokenizer
 from t2t_jax.data.feeding import Position
 from t2t_jax.training.divergence import Rollback, Rollbacks
-from t2t_jax.training.metrics import JsonLines
+from t2t_jax.training.metrics_log import MetricsLog
 from tests.faults.damage import (
     EVERY,
     contents,
@@ -46,7 +46,7 @@ def test_a_damaged_line_is_told_and_left_as_it_is(
     file = tmp_path / "metrics.jsonl"
     damaged = damage((stopped / file.name).read_bytes().splitlines(keepends=True))
     file.write_bytes(b"".join(damaged))
-    lines = JsonLines(file)
+    lines = MetricsLog(file)
     lines.write(10, "train", {"loss": 1.0})
     lines.close()
     told = f"warning: {file}, line {number} is damaged; left as it is, unused\n"
@@ -202,7 +202,7 @@ def test_files_of_another_run_are_refused(workdir, text, tmp_path):
     workdirs.store(
         other,
         dataclasses.replace(config, train=dataclasses.replace(config.train, seed=1)),
-        vocab.Vocabulary(vocab.train(lines, 330), "tokenizer.model"),
+        tokenizer.Vocabulary(tokenizer.train(lines, 330), "tokenizer.model"),
         workdirs.read_text(workdir) | {"read": 1},
     )
     for name, told in (

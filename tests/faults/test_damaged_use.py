@@ -7,7 +7,8 @@ from random import Random
 import jax
 import pytest
 
-from t2t_jax import Translator, UserError, files
+from t2t_jax import Translator, UserError
+from t2t_jax.files import sealed
 from t2t_jax.config import from_config_dict
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_corpora
@@ -157,7 +158,7 @@ def prepared(text, tmp_path, monkeypatch):
     corpora = open_corpora("train", "en", "de", str(text), weights=True)
 
     def make():
-        vocabulary = prepare.tokenizer(corpora, config)
+        vocabulary = prepare.make_tokenizer(corpora, config)
         return prepare.training_pairs(corpora, vocabulary, config)
 
     make()
@@ -170,9 +171,9 @@ def test_damaged_text_is_told_and_made_again(prepared, capsys, kind):
     before = contents(cache)
     folder = next((cache / kind).iterdir())
     names = sorted(name for name, content in contents(folder).items() if content)
-    names.remove(files.MANIFEST)
+    names.remove(sealed.MANIFEST)
     damages = [(damage, names[0]) for damage in EVERY]
-    damages += [(delete, files.MANIFEST), *((flip, name) for name in names[1:])]
+    damages += [(delete, sealed.MANIFEST), *((flip, name) for name in names[1:])]
     for damage, name in damages:
         damage(folder / name, Random(6))
         make()
@@ -211,12 +212,12 @@ def test_what_is_in_the_way_of_prepared_text_gives_way(prepared, how):
 
 def test_whatwas_does_not_read_damaged_text(prepared, workdir, capsys):
     cache, make = prepared
-    told = prepare.summary(make(), [])
-    assert len(prepare.prepared_before(told)) == told["kept"]
+    told = prepare.text_summary(make(), [])
+    assert len(prepare.find_prepared(told)) == told["kept"]
     folder = next((cache / "pairs").iterdir())
     flip(largest(folder), Random(10))
     before = contents(cache)
     with pytest.raises(UserError, match="prepares it again"):
-        prepare.prepared_before(told)
+        prepare.find_prepared(told)
     assert f"warning: {folder} is damaged" in capsys.readouterr().err
     assert contents(cache) == before

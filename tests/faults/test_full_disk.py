@@ -5,8 +5,8 @@ import resource
 
 import pytest
 
-from t2t_jax import files
-from t2t_jax.training.folders import folder_of, sealed_steps
+from t2t_jax.files import sealed
+from t2t_jax.training.checkpoint_folders import checkpoints_folder, sealed_steps
 from tests.faults.disks import small_disk
 from tests.faults.processes import RUN, Process, flags, outcome
 
@@ -44,9 +44,9 @@ pytestmark = pytest.mark.skipif(
 
 def whole(workdir, kind="state"):
     """The checkpoints that count, all of which are as they were written."""
-    folder = folder_of(workdir) / kind
+    folder = checkpoints_folder(workdir) / kind
     steps = sealed_steps(folder)
-    assert not any(files.damage(folder / str(step)) for step in steps)
+    assert not any(sealed.damage(folder / str(step)) for step in steps)
     return steps
 
 

@@ -5,12 +5,14 @@ import json
 import jax.numpy as jnp
 import pytest
 
-from t2t_jax import UserError, main, train, whatwas
-from t2t_jax import workdir as workdirs
+from t2t_jax import UserError, train
+from t2t_jax.pipeline import train
+from t2t_jax.training import step_lookup
+from t2t_jax.workdir import workdir as workdirs
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.training import loop, step
 from t2t_jax.training.divergence import DivergedError, Rollbacks
-from t2t_jax.training.parameters import parameter_steps
+from t2t_jax.training.averaging import parameter_steps
 from tests.small_run import assert_same, config_for, final_parameters
 
 POISON = "Gift"
@@ -39,8 +41,8 @@ def poisoned(text, tmp_path, monkeypatch):
         infinite.piece = next(i for i in ids if i not in set(others))
         return made
 
-    find_vocabulary = main._vocabulary
-    monkeypatch.setattr(main, "_vocabulary", vocabulary)
+    find_vocabulary = train._vocabulary
+    monkeypatch.setattr(train, "_vocabulary", vocabulary)
     monkeypatch.setattr(step, "projected", infinite)
     return folder
 
@@ -51,7 +53,7 @@ def metrics(workdir, kind):
 
 
 def pairs_of(workdir, number):
-    return [json.loads(line) for line in whatwas.batch(workdir, number)[1]]
+    return [json.loads(line) for line in step_lookup.batch_of_step(workdir, number)[1]]
 
 
 def has_poison(pairs):
@@ -178,7 +180,7 @@ def test_a_batch_of_any_step_is_what_the_corpus_has(trained, text):
 @pytest.mark.parametrize("number", [0, 13])
 def test_a_step_that_the_run_does_not_have_is_told(trained, number):
     with pytest.raises(UserError, match="want a step of the run, from 1 to 12"):
-        whatwas.batch(trained[0], number)
+        step_lookup.batch_of_step(trained[0], number)
 
 
 def test_text_that_is_not_prepared_any_more_is_told(trained, tmp_path, monkeypatch):

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from t2t_jax import Translator, UserError, main, train
+from t2t_jax import Translator, UserError, train
+from t2t_jax.evaluation import dev_translations
 from t2t_jax.config import from_config_dict
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_corpora, open_corpus
@@ -52,7 +53,7 @@ def test_a_workdir_that_may_only_be_read_translates_and_no_more(
 def prepared(text):
     config = from_config_dict(config_for(text)).data
     corpora = open_corpora(config.train, "en", "de", config.dir)
-    return prepare.training_pairs(corpora, prepare.tokenizer(corpora, config), config)
+    return prepare.training_pairs(corpora, prepare.make_tokenizer(corpora, config), config)
 
 
 @pytest.mark.parametrize("kind", ["no folder", "read-only"])
@@ -114,7 +115,7 @@ def test_another_machine_is_told_and_the_same_is_not(
     text, finished, monkeypatch, capsys
 ):
     evaluate = lambda self, parameters, step: {"bleu": 1.0}  # noqa: E731
-    monkeypatch.setattr(main.DevTranslations, "__call__", evaluate)
+    monkeypatch.setattr(dev_translations.DevTranslations, "__call__", evaluate)
 
     def told(steps):
         train(config_for(text, data={"test": ""}, train={"steps": steps}), finished)

@@ -9,10 +9,11 @@ import threading
 
 import pytest
 
-from t2t_jax import main, train
+from t2t_jax import train
+from t2t_jax.evaluation import dev_translations
 from t2t_jax.training import loop
-from t2t_jax.training.folders import folder_of, sealed_steps
-from t2t_jax.training.interruption import SIGNALS, Interrupted
+from t2t_jax.training.checkpoint_folders import checkpoints_folder, sealed_steps
+from t2t_jax.training.interruption import Interrupted, SIGNALS
 from tests.faults.processes import RUN, Process, flags, metrics, outcome
 from tests.small_run import ROOT, config_for
 
@@ -48,7 +49,7 @@ def _signals_as_ever():
 
 
 def states(workdir):
-    return sealed_steps(folder_of(workdir) / "state")
+    return sealed_steps(checkpoints_folder(workdir) / "state")
 
 
 def test_a_run_that_is_interrupted_everywhere_is_one_run(
@@ -114,7 +115,7 @@ def test_a_signal_is_a_keyboard_interrupt_in_python(
 ):
     """In an evaluation it ends the run there and then, in a step after it."""
     workdir, handlers = tmp_path / "work", [signal.getsignal(s) for s in SIGNALS]
-    step = loop.Run._step
+    step = loop.TrainingRun._step
 
     def raised_in_evaluation(self, parameters, step):
         signal.raise_signal(TERM)
@@ -126,8 +127,8 @@ def test_a_signal_is_a_keyboard_interrupt_in_python(
         step(self)
 
     for owner, name, other, signum, at in (
-        (main.DevTranslations, "__call__", raised_in_evaluation, TERM, 6),
-        (loop.Run, "_step", raised_in_a_step, INT, 10),
+        (dev_translations.DevTranslations, "__call__", raised_in_evaluation, TERM, 6),
+        (loop.TrainingRun, "_step", raised_in_a_step, INT, 10),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, other)
@@ -149,7 +150,7 @@ def test_in_another_thread_nothing_is_installed(text, tmp_path, monkeypatch):
         seen.append([signal.getsignal(s) for s in SIGNALS])
         return {"bleu": 1.0}
 
-    monkeypatch.setattr(main.DevTranslations, "__call__", evaluate)
+    monkeypatch.setattr(dev_translations.DevTranslations, "__call__", evaluate)
     config = config_for(text, data={"test": ""}, train={"steps": 2, "eval_every": 2})
     thread = threading.Thread(target=train, args=(config, tmp_path / "work"))
     thread.start()

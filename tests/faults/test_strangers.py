@@ -11,7 +11,8 @@ import sys
 
 import pytest
 
-from t2t_jax import Translator, UserError, files
+from t2t_jax import Translator, UserError
+from t2t_jax.files import atomic
 from t2t_jax.config import Config, from_config_dict
 from tests.small_run import ROOT
 
@@ -78,10 +79,10 @@ def test_the_compilation_cache_is_not_in_the_workdir(trained):
 def rewritten(folder, **sections):
     """Changes a config as somebody does who also mends its hash."""
     file = folder / "config.json"
-    content = files.read_checked_json(file)
+    content = atomic.read_checked_json(file)
     for name, values in sections.items():
         content[name] |= values
-    file.write_bytes(files.checked_json(content))
+    file.write_bytes(atomic.checked_json(content))
 
 
 @pytest.mark.parametrize(
@@ -135,11 +136,11 @@ def test_a_config_that_was_changed_by_hand_is_told(theirs):
 
 
 def test_prepared_text_of_another_folder_cannot_be_asked_for(theirs, tmp_path):
-    from t2t_jax.data.prepare import prepared_before
+    from t2t_jax.data.prepare import find_prepared
 
     for key in ("../../x", "/etc", "", "A" * 24, "0" * 23):
         with pytest.raises(UserError, match="is not in"):
-            prepared_before({"arrays": key, "weights": [1.0]})
+            find_prepared({"arrays": key, "weights": [1.0]})
 
 
 def test_the_defaults_are_languages():

@@ -14,8 +14,8 @@ import time
 import pytest
 
 from t2t_jax import Translator, UserError, train
-from t2t_jax import files as product_files
-from t2t_jax import workdir as workdirs
+from t2t_jax.files import atomic as product_files
+from t2t_jax.workdir import workdir as workdirs
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.evaluation import scores
 from t2t_jax.training import loop
@@ -45,7 +45,7 @@ def without_tensorboard(workdir):
 @pytest.fixture
 def before_step(monkeypatch):
     """Calls a function before one step of a run, when all before it is written."""
-    true_step = loop.Run._step
+    true_step = loop.TrainingRun._step
 
     def install(at, function):
         def step(self):
@@ -54,7 +54,7 @@ def before_step(monkeypatch):
                 function()
             true_step(self)
 
-        monkeypatch.setattr(loop.Run, "_step", step)
+        monkeypatch.setattr(loop.TrainingRun, "_step", step)
 
     return install
 

@@ -22,9 +22,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.config import Config, ModelConfig, TrainConfig
-from t2t_jax.decoding.search import greedy_search
+from t2t_jax.search.beam import greedy_search
 from t2t_jax.model.positions import sinusoids
-from t2t_jax.model.transformer import build
+from t2t_jax.model.model import build
 from t2t_jax.training.step import initial_state, loss_sums, teacher_forcing, train_step
 from tests.model import twin
 

@@ -9,10 +9,10 @@ from flax import nnx
 from t2t_jax.config import ModelConfig
 from t2t_jax.data.batching import Ragged, fill, plan_epoch
 from t2t_jax.data.prepare import ragged
-from t2t_jax.errors import UserError
-from t2t_jax.model.layers import Key, dropout, noise
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.model.layers import DropoutRng, dropout, random_bits
 from t2t_jax.model.positions import sinusoids
-from t2t_jax.model.transformer import build
+from t2t_jax.model.model import build
 from t2t_jax.training.step import teacher_forcing
 
 V = 23
@@ -125,7 +125,7 @@ def test_sinusoids_are_the_printed_formula():
 
 
 def test_dropout_keeps_the_mean_and_drops_its_share():
-    x, key = jnp.ones((400, 500)), Key(jax.random.key(0), jnp.arange(400))
+    x, key = jnp.ones((400, 500)), DropoutRng(jax.random.key(0), jnp.arange(400))
     y = np.asarray(dropout(x, 0.3, key))
     assert np.unique(y).size == 2
     assert (y == 0).mean() == pytest.approx(0.3, abs=5e-3)
@@ -137,7 +137,7 @@ def test_dropout_keeps_the_mean_and_drops_its_share():
 def test_dropout_bits_are_as_good_as_random():
     """Every bit is even, and independent of its neighbours, of other keys and rows."""
     bits = {
-        seed: np.asarray(noise(Key(jax.random.key(seed), jnp.arange(64)), (50, 80)))
+        seed: np.asarray(random_bits(DropoutRng(jax.random.key(seed), jnp.arange(64)), (50, 80)))
         for seed in (0, 1)
     }
     ones = {seed: np.unpackbits(x.view(np.uint8)) for seed, x in bits.items()}
@@ -159,8 +159,8 @@ def test_dropout_bits_are_as_good_as_random():
 
 def test_a_row_drops_out_alike_wherever_it_is_computed():
     x, key = jnp.ones((6, 5, 7)), jax.random.key(3)
-    whole = dropout(x, 0.4, Key(key, jnp.arange(6)))
-    part = dropout(x[:2], 0.4, Key(key, jnp.array([4, 1])))
+    whole = dropout(x, 0.4, DropoutRng(key, jnp.arange(6)))
+    part = dropout(x[:2], 0.4, DropoutRng(key, jnp.array([4, 1])))
     np.testing.assert_array_equal(part, whole[jnp.array([4, 1])])
     assert (whole[0] != whole[1]).any()
 
@@ -171,7 +171,7 @@ def test_a_key_means_training(sentences):
     still = model(batch)
     np.testing.assert_array_equal(still, model(batch))
     rows = jnp.arange(len(batch["source"]))
-    one, two = (model(batch, Key(jax.random.key(i), rows)) for i in (1, 2))
+    one, two = (model(batch, DropoutRng(jax.random.key(i), rows)) for i in (1, 2))
     assert not np.array_equal(one, still)
     assert not np.array_equal(one, two)
 

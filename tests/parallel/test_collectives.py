@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import pytest
 
 from t2t_jax.config import Config, DataConfig, MeshConfig, ModelConfig, TrainConfig
-from t2t_jax.model.transformer import build
-from t2t_jax.parallel import collectives
+from t2t_jax.model.model import build
+from t2t_jax.planning import collectives
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.training import costs
-from t2t_jax.training.forecast import batch_shapes
+from t2t_jax.planning import costs
+from t2t_jax.planning.forecast import batch_shapes
 from t2t_jax.training.step import compile_steps
 
 MESH = {"data": 2, "fsdp": 2, "tensor": 2}

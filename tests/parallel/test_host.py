@@ -9,7 +9,7 @@ import pytest
 CODE = """
 import resource
 import numpy as np
-from t2t_jax.parallel.host import keep_freed_memory
+from t2t_jax.parallel.process_setup import keep_freed_memory
 if {keep}:
     assert keep_freed_memory()
 def faults():

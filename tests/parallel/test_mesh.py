@@ -11,8 +11,8 @@ from jax.sharding import PartitionSpec
 from t2t_jax.config import Config, MeshConfig, ModelConfig, TrainConfig
 from t2t_jax.data.batching import fill, plan_epoch
 from t2t_jax.data.prepare import ragged
-from t2t_jax.errors import UserError
-from t2t_jax.model.transformer import build
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.training.step import compile_steps, microbatches, state_shardings
 
@@ -53,7 +53,7 @@ def losses(config, devices, vocab=VOCAB, steps=20):
     compiled = compile_steps(build(config.model, vocab), config, mesh, bos=1)
     state, found = compiled.init(), []
     for i in range(steps):
-        layout = meshes.share(mesh, plan[i % len(plan)], config.train.accumulate)
+        layout = meshes.local_layout(mesh, plan[i % len(plan)], config.train.accumulate)
         batch = meshes.place_batch(mesh, fill(layout, *sides))
         assert len(batch["source"].sharding.device_set) == devices
         state, metrics = compiled.train(state, batch)

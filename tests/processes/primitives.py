@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from t2t_jax.errors import UserError
-from t2t_jax.parallel import hosts, meeting
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.parallel import processes, rendezvous
 
 KINDS = ("float32", "bfloat16", "float16", "bool", "int8", "int32", "uint32")
 
@@ -57,44 +57,44 @@ def error(function: Callable) -> str:
 
 def whole(text: str, numbers: list[int]) -> list[bool]:
     """If what each of the others sent of a large text has come, whole."""
-    there = hosts.exchange("large", text + str(hosts.number()))
+    there = processes.exchange("large", text + str(processes.index()))
     return [it == text + str(i) for i, it in zip(numbers, there, strict=True)]
 
 
 def found() -> dict:
     """What this process learns from the others, step by step as they do."""
-    me, seen = hosts.number(), {"host": socket.gethostname()}
-    seen["numbers"] = hosts.exchange("numbers", me)
-    seen["again"] = [hosts.exchange("again", [me, turn]) for turn in range(3)]
-    seen["large"] = whole("ä\u2028" * hosts.PART, seen["numbers"])
-    seen["small"] = hosts.exchange("small", None if me else "")
+    me, seen = processes.index(), {"host": socket.gethostname()}
+    seen["numbers"] = processes.exchange("numbers", me)
+    seen["again"] = [processes.exchange("again", [me, turn]) for turn in range(3)]
+    seen["large"] = whole("ä\u2028" * processes.PART, seen["numbers"])
+    seen["small"] = processes.exchange("small", None if me else "")
 
-    seen["first"] = hosts.from_first("first", lambda: {"made": me})
-    seen["bytes"] = hosts.bytes_from_first("bytes", lambda: bytes([me, 255])).hex()
-    seen["no bytes"] = hosts.bytes_from_first("no bytes", lambda: None)
-    seen["none"] = hosts.arrays_from_first("none", lambda: None, ())
+    seen["first"] = processes.from_first("first", lambda: {"made": me})
+    seen["bytes"] = processes.bytes_from_first("bytes", lambda: bytes([me, 255])).hex()
+    seen["no bytes"] = processes.bytes_from_first("no bytes", lambda: None)
+    seen["none"] = processes.arrays_from_first("none", lambda: None, ())
     items = [(1, "a"), (0, ""), [], (me, "b")]
-    seen["items"] = [*hosts.all_of_first("items", lambda: items)]
-    seen["no items"] = [*hosts.all_of_first("no items", lambda: [])]
+    seen["items"] = [*processes.stream_from_first("items", lambda: items)]
+    seen["no items"] = [*processes.stream_from_first("no items", lambda: [])]
 
     def bad_items(good: int = 0):
         yield from range(good)
         raise UserError(f"after {good} items")
 
     def only_one(number: int):
-        with hosts.together("only one"):
+        with processes.fail_together("only one"):
             if me == number:
                 raise UserError(f"of {number} alone")
 
-    hosts.check_same("the same", {"a": [1, 0.1]}, "")
+    processes.check_same("the same", {"a": [1, 0.1]}, "")
     seen["errors"] = {
         "first": error(lambda: only_one(0)),
         "another": error(lambda: only_one(1)),
-        "made": error(lambda: hosts.from_first("bad", lambda: next(bad_items()))),
-        "item": error(lambda: [*hosts.all_of_first("bad items", lambda: bad_items(2))]),
-        "not the same": error(lambda: hosts.check_same("it", me, "mend it")),
+        "made": error(lambda: processes.from_first("bad", lambda: next(bad_items()))),
+        "item": error(lambda: [*processes.stream_from_first("bad items", lambda: bad_items(2))]),
+        "not the same": error(lambda: processes.check_same("it", me, "mend it")),
     }
-    seen["after them"] = hosts.exchange("numbers", me)
+    seen["after them"] = processes.exchange("numbers", me)
     seen["arrays"] = {
         f"{name}, {where}": [bits(x), bits(placed(x, where))]
         for name, x in arrays().items()
@@ -110,13 +110,13 @@ def placed(x: np.ndarray, where: str) -> np.ndarray:
     spec = PartitionSpec("all") if where == "divided" else PartitionSpec()
     sharding = None if where == "NumPy's" else NamedSharding(mesh, spec)
     shape = jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
-    there = hosts.spread(x if hosts.is_first() else None, shape)
+    there = processes.distribute(x if processes.is_first() else None, shape)
     if sharding:
         assert there.sharding.is_equivalent_to(sharding, there.ndim)
-    return hosts.gathered(there)
+    return processes.gather(there)
 
 
 if __name__ == "__main__":
     coordinator, processes, process = (a.partition("=")[2] for a in sys.argv[1:])
-    meeting.initialize(coordinator, int(processes), int(process))
+    rendezvous.initialize(coordinator, int(processes), int(process))
     print(json.dumps(found()))

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from t2t_jax import files
-from t2t_jax.training.folders import folder_of, sealed_steps
+from t2t_jax.files import sealed
+from t2t_jax.training.checkpoint_folders import checkpoints_folder, sealed_steps
 from tests.faults.processes import flags
 from tests.processes.group import PLAIN
 from tests.small_run import ROOT
@@ -78,10 +78,10 @@ def test_a_process_that_is_killed_ends_all(text, processes_cache, tmp_path, numb
     if number == 0:  # what the runtime tells of a survivor is long
         assert "local: process 1 ends, too; what it says of that is in " in told
         assert "[1]   File" not in told
-    folder = folder_of(workdir) / "state"
+    folder = checkpoints_folder(workdir) / "state"
     steps = sealed_steps(folder)
     assert steps[-1] >= 20 - PLAIN["train"]["save_every"]
-    assert not any(files.damage(folder / str(step)) for step in steps)
+    assert not any(sealed.damage(folder / str(step)) for step in steps)
 
     short = PLAIN | {"train": PLAIN["train"] | {"steps": steps[-1] + 1}}
     assert shutil.copytree(workdir, tmp_path / "copy")

@@ -10,13 +10,13 @@ import pytest
 
 from t2t_jax import train
 from t2t_jax.config import from_config_dict
-from t2t_jax.data.vocab import Vocabulary
-from t2t_jax.model.transformer import build
-from t2t_jax.parallel import hosts
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.model.model import build
+from t2t_jax.parallel import processes
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.training import loop
 from t2t_jax.training.checkpoint import Checkpoints
-from t2t_jax.training.folders import folder_of, sealed_steps
+from t2t_jax.training.checkpoint_folders import checkpoints_folder, sealed_steps
 from t2t_jax.training.step import compile_steps
 from tests.faults.processes import flags, outcome
 from tests.processes.group import PLAIN, SLOWLY, Group, ours
@@ -37,7 +37,7 @@ def assert_near(found, wanted):
 
 
 def states(workdir):
-    return sealed_steps(folder_of(workdir) / "state")
+    return sealed_steps(checkpoints_folder(workdir) / "state")
 
 
 @pytest.fixture(scope="session")
@@ -145,7 +145,7 @@ def test_a_run_goes_on_with_another_number_of_devices(
     checkpoints = Checkpoints(workdir, 2, 0)
     saved, _ = checkpoints.restore(steps.shapes, typed.train.save_every)
     checkpoints.close()
-    placed = hosts.spread(saved, steps.shapes)
+    placed = processes.distribute(saved, steps.shapes)
     for x, y in zip(*map(jax.tree.leaves, (saved, placed)), strict=True):
         assert len(y.sharding.device_set) == devices
         assert (x.dtype, x.shape) == (y.dtype, y.shape)

@@ -9,13 +9,13 @@ import pytest
 
 from t2t_jax.config import Config, ModelConfig, TrainConfig
 from t2t_jax.data.feeding import Position
-from t2t_jax.errors import UserError
-from t2t_jax.model.transformer import build
-from t2t_jax.parallel import hosts
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.model.model import build
+from t2t_jax.parallel import processes
 from t2t_jax.parallel.mesh import make_mesh
-from t2t_jax.training.checkpoint import Checkpoints, Reached
-from t2t_jax.training.folders import folder_of
-from t2t_jax.training.parameters import Choice, average, choose, parameter_steps
+from t2t_jax.training.checkpoint import Checkpoints, RunProgress
+from t2t_jax.training.checkpoint_folders import checkpoints_folder
+from t2t_jax.training.averaging import CheckpointChoice, average_checkpoints, choose_checkpoints, parameter_steps
 from t2t_jax.training.step import compile_steps
 from tests.small_run import parameters_of
 
@@ -36,7 +36,7 @@ def state_at(steps, step):
 
 def progress_at(step):
     rows = [{"step": float(step), "loss": 1 / 3, "gradient_norm": float("inf")}]
-    return Reached(Position(step, 2 * step), seconds=step / 3, unread=rows)
+    return RunProgress(Position(step, 2 * step), seconds=step / 3, unread=rows)
 
 
 def assert_same(a, b):
@@ -46,7 +46,7 @@ def assert_same(a, b):
 def save(workdir, steps, numbers, keep=3, average=True):
     checkpoints = Checkpoints(workdir, keep, 1)
     for n in numbers:
-        checkpoints.save(state_at(steps, n), progress_at(n), average)
+        checkpoints.save(state_at(steps, n), progress_at(n), average_checkpoints)
     checkpoints.close()
 
 
@@ -57,7 +57,7 @@ def test_a_state_comes_back_to_the_bit_where_it_lay(tmp_path, steps):
     checkpoints.close()
     assert progress == progress_at(5)
     assert_same(state, state_at(steps, 5))
-    placed = hosts.spread(state, steps.shapes)  # what a run does with it
+    placed = processes.distribute(state, steps.shapes)  # what a run does with it
     assert_same(placed, state)
     where = jax.tree.map(lambda x: x.sharding, (placed, steps.shapes))
     assert where[0] == where[1]
@@ -106,11 +106,11 @@ def test_the_best_few_are_kept_of_equals_the_earlier(tmp_path, steps):
         checkpoints.close()
         assert parameter_steps(tmp_path, "best") == kept.get(step, [20, 30])
     save(tmp_path, steps, [80])
-    found, mean = average(choose(tmp_path, CONFIG, "best:2"), MODEL.shapes)
+    found, mean = average_checkpoints(choose_checkpoints(tmp_path, CONFIG, "best:2"), MODEL.shapes)
     assert found == [20, 70]
     wanted = state_at(steps, 45).parameters
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), mean, wanted)
-    assert choose(tmp_path, CONFIG, "best").steps == [70]
+    assert choose_checkpoints(tmp_path, CONFIG, "best").steps == [70]
     checkpoints = Checkpoints(tmp_path, 1, 1)  # fewer are wanted now
     checkpoints.save_best(state_at(steps, 90).parameters, 90, 2.0)
     checkpoints.close()
@@ -157,20 +157,20 @@ def test_the_average_is_the_mean(tmp_path, steps):
     save(tmp_path, steps, [1, 2, 6])
 
     def choice(*numbers):
-        folder = folder_of(tmp_path) / "parameters"
-        return Choice([folder / str(n) for n in numbers], 3, exact=True)
+        folder = checkpoints_folder(tmp_path) / "parameters"
+        return CheckpointChoice([folder / str(n) for n in numbers], 3, exact=True)
 
-    found, mean = average(choice(1, 2, 6), MODEL.shapes)
+    found, mean = average_checkpoints(choice(1, 2, 6), MODEL.shapes)
     assert found == [1, 2, 6]
     wanted = jax.tree.map(lambda x: x + 3, steps.init().parameters)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), mean, wanted)
     assert all(x.dtype == np.float32 for x in jax.tree.leaves(mean))
-    assert_same(average(choice(6, 1, 2), MODEL.shapes)[1], mean)
+    assert_same(average_checkpoints(choice(6, 1, 2), MODEL.shapes)[1], mean)
 
 
 def test_a_checkpoint_that_is_not_there_or_does_not_fit_is_told(tmp_path, steps):
     save(tmp_path, steps, [1])
     with pytest.raises(UserError, match=r"has no step 7; it keeps \[1\]"):
-        choose(tmp_path, CONFIG, "7")
+        choose_checkpoints(tmp_path, CONFIG, "7")
     with pytest.raises(UserError, match="has shape"):
         parameters_of(tmp_path, 1, build(CONFIG.model, 12).shapes)

@@ -7,7 +7,7 @@ import pytest
 from t2t_jax import UserError
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data.feeding import Position
-from t2t_jax.training.divergence import Rollback, Rollbacks, alarms, diverged
+from t2t_jax.training.divergence import Rollback, Rollbacks, alarms, find_divergence
 
 
 def row(step, norm=1.0, loss=2.0, in_a_row=0):
@@ -38,21 +38,21 @@ def test_a_norm_is_alarming_beside_what_is_usual():
 def test_a_run_has_diverged_by_skipped_steps_in_a_row():
     config = from_config_dict({"train": {"max_skipped": 3}})
     rows = [row(5, in_a_row=1), row(6, in_a_row=2), row(7, in_a_row=3), row(8)]
-    assert diverged(config, rows, 2.0, math.inf).step == 5
-    assert diverged(config, [*rows[:2], row(7)], 2.0, math.inf) is None
+    assert find_divergence(config, rows, 2.0, math.inf).step == 5
+    assert find_divergence(config, [*rows[:2], row(7)], 2.0, math.inf) is None
     before = [row(7, in_a_row=5), row(8, in_a_row=6)]  # it began before the reading
-    assert diverged(config, before, math.nan, 1.0).step == 3
+    assert find_divergence(config, before, math.nan, 1.0).step == 3
 
 
 def test_a_run_has_diverged_by_a_risen_loss_where_that_is_asked_for():
     config = from_config_dict({"train": {"max_rise": 1.5}})
     rows = [row(5), row(6)]
-    assert diverged(config, rows, 4.4, 3.0) is None
-    trouble = diverged(config, rows, 4.6, 3.0)
+    assert find_divergence(config, rows, 4.4, 3.0) is None
+    trouble = find_divergence(config, rows, 4.6, 3.0)
     assert trouble.step == 5
     assert "the loss rose to 4.600, from 3.000" in trouble.why
-    assert diverged(config, rows, 4.6, math.inf) is None  # nothing was lower yet
-    assert diverged(Config(), rows, 99.0, 3.0) is None
+    assert find_divergence(config, rows, 4.6, math.inf) is None  # nothing was lower yet
+    assert find_divergence(Config(), rows, 99.0, 3.0) is None
 
 
 def rollback(step, to):

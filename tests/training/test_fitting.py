@@ -8,11 +8,11 @@ from jax import monitoring
 from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.data.shapes import Shape
-from t2t_jax.errors import UserError
-from t2t_jax.model.transformer import build
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.training import fitting
-from t2t_jax.training.forecast import batch_shapes
+from t2t_jax.planning import memory_check
+from t2t_jax.planning.forecast import batch_shapes
 from t2t_jax.training.step import compile_steps
 
 SHAPES = Shape(16, 8, 8), Shape(8, 24, 24), Shape(16, 12, 12)
@@ -55,7 +55,7 @@ def test_the_largest_is_not_compiled_again_when_it_comes(steps, config, compiled
     state = jax.tree.map(
         lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.sharding), steps.shapes
     )
-    fitting.compile_largest(steps, config, SHAPES)
+    memory_check.compile_largest_batch(steps, config, SHAPES)
     assert compiled.count("jit(train)") == 1
     steps.train(state, batch_of(steps, Shape(8, 24, 24)))
     assert compiled.count("jit(train)") == 1
@@ -72,7 +72,7 @@ def test_too_little_memory_is_told_with_what_to_change(steps, config, monkeypatc
         devices = property(lambda mesh: [Small()])
         with monkeypatch.context() as patch:
             patch.setattr(type(steps.mesh), "local_devices", devices)
-            fitting.compile_largest(steps, config, SHAPES)
+            memory_check.compile_largest_batch(steps, config, SHAPES)
 
     with pytest.raises(UserError, match=r"8 rows of 24 \+ 24 .*--config.*accumulate=2"):
         refused()
@@ -80,8 +80,8 @@ def test_too_little_memory_is_told_with_what_to_change(steps, config, monkeypatc
 
 def test_an_allocation_that_failed_is_explained_and_nothing_else(config):
     lacking = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nat x.py")
-    told = str(fitting.explained(lacking, config))
+    told = str(memory_check.explain_out_of_memory(lacking, config))
     assert "Out of memory. Try --config.train.accumulate=2" in told
     other = jax.errors.JaxRuntimeError("INTERNAL: RESOURCES")
-    assert fitting.explained(other, config) is None
-    assert fitting.explained(ValueError("RESOURCE_EXHAUSTED"), config) is None
+    assert memory_check.explain_out_of_memory(other, config) is None
+    assert memory_check.explain_out_of_memory(ValueError("RESOURCE_EXHAUSTED"), config) is None

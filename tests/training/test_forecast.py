@@ -6,11 +6,12 @@ import jax
 import pytest
 
 from t2t_jax.config import Config, DataConfig, MeshConfig, ModelConfig, TrainConfig
-from t2t_jax.errors import UserError
-from t2t_jax.model.transformer import build
-from t2t_jax.parallel import chips
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.model.model import build
+from t2t_jax.planning import chips
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.training import costs, forecast, loss, remedies
+from t2t_jax.planning import costs, forecast, suggestions
+from t2t_jax.training import loss
 from t2t_jax.training.step import compile_steps
 
 VOCAB = 512
@@ -130,12 +131,12 @@ def test_a_forecast_adds_up(told):
 
 
 def test_remedies_are_mild_first_and_all_are_configs():
-    found = list(remedies.changes(changed(data={"batch_tokens": 25_000}), 8))
+    found = list(suggestions.changes(changed(data={"batch_tokens": 25_000}), 8))
     assert found[:3] == [{"train.accumulate": k} for k in (2, 4, 8)]
     assert found[3:5] == [{"model.remat": how} for how in ("dots", "full")]
     assert found[-1] == {"data.batch_tokens": 3125}
     for change in found:
-        config = remedies.applied(changed(data={"batch_tokens": 25_000}), change)
+        config = suggestions.apply_change(changed(data={"batch_tokens": 25_000}), change)
         assert config != CONFIG
 
 
@@ -152,14 +153,14 @@ def test_what_fits_by_the_estimate_is_compiled_and_told(told):
         return {"fits": len(compiled) == 2, "memory": {"needed": 0.9 * needed}}
 
     config = changed(data={"batch_tokens": 8192})
-    change, found = remedies.find(config, short, one)
+    change, found = suggestions.find_suggestion(config, short, one)
     assert found["fits"]
     assert len(compiled) == 2
-    assert remedies.applied(config, change) == compiled[-1]
+    assert suggestions.apply_change(config, change) == compiled[-1]
     nothing = told | {"memory": told["memory"] | {"chip": small.memory}}
-    assert remedies.find(config, nothing, one) is None
+    assert suggestions.find_suggestion(config, nothing, one) is None
     assert len(compiled) == 2  # nothing that cannot fit is compiled
-    assert remedies.flags({"train.accumulate": 2}) == "--config.train.accumulate=2"
+    assert suggestions.as_flags({"train.accumulate": 2}) == "--config.train.accumulate=2"
 
 
 def test_a_mesh_that_does_not_divide_is_refused():

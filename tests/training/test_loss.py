@@ -111,7 +111,7 @@ def test_divided_among_devices_it_is_the_plain_loss(at_once, monkeypatch):
     monkeypatch.setattr(loss, "AT_ONCE", at_once)
     mesh = meshes.make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))
     arguments = drawn(8, 4, v=14)
-    with meshes.used(mesh):
+    with meshes.compiling_for(mesh):
         assert_equal_to_plain(arguments, 0.1)
 
 

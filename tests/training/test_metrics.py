@@ -2,7 +2,8 @@
 
 import json
 
-from t2t_jax.training.metrics import JsonLines, Watch
+from t2t_jax.training.metrics_log import MetricsLog
+from t2t_jax.training.reporter import Reporter
 
 
 def read(path):
@@ -11,12 +12,12 @@ def read(path):
 
 def test_steps_made_again_are_not_written_twice(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    lines = JsonLines(path)
+    lines = MetricsLog(path)
     assert lines.write(10, "train", {"loss": 2.0})
     assert lines.write(10, "dev", {"loss": 2.5})
     assert lines.write(20, "train", {"loss": 1.0})
     lines.close()
-    lines = JsonLines(path)
+    lines = MetricsLog(path)
     assert not lines.write(20, "train", {"loss": 9.0})
     assert lines.write(20, "dev", {"loss": 1.5})
     assert lines.write(30, "train", {"loss": 0.5})
@@ -33,14 +34,14 @@ def test_steps_made_again_are_not_written_twice(tmp_path):
 def test_half_a_line_left_by_a_crash_is_cut_off(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1, "kind": "train", "loss": 3.0}\n{"step": 2, "ki')
-    lines = JsonLines(path)
+    lines = MetricsLog(path)
     lines.write(2, "train", {"loss": 2.0})
     lines.close()
     assert [entry["step"] for entry in read(path)] == [1, 2]
 
 
 def test_outside_a_terminal_progress_is_lines(tmp_path, capsys):
-    watch = Watch(tmp_path, 0, 100)
+    watch = Reporter(tmp_path, 0, 100)
     values = {"loss": 1.5, "tokens_per_second": 1234.0, "skipped": 2.0}
     values |= {"seconds_per_step": 1.25, "mfu": 0.375}
     watch.record(10, "train", values)
@@ -56,12 +57,12 @@ def test_outside_a_terminal_progress_is_lines(tmp_path, capsys):
 
 
 def test_without_a_metric_no_tensorboard_file_is_added(tmp_path):
-    Watch(tmp_path, 100, 100).close()
+    Reporter(tmp_path, 100, 100).close()
     assert not (tmp_path / "tensorboard").exists()
 
 
 def test_what_is_not_a_number_is_null(tmp_path):
-    lines = JsonLines(tmp_path / "metrics.jsonl")
+    lines = MetricsLog(tmp_path / "metrics.jsonl")
     lines.write(1, "train", {"loss": float("nan"), "gradient_norm": float("inf")})
     lines.close()
     entry = read(tmp_path / "metrics.jsonl")[0]

@@ -1,0 +1,144 @@
+"""Config files: presets by name, files by path, and what they may import."""
+
+import re
+import sys
+import types
+from collections.abc import Mapping
+from pathlib import Path
+
+import ml_collections
+from absl import flags
+from ml_collections import config_flags
+
+import t2t_jax
+from t2t_jax import config as fields
+from t2t_jax.terminal.errors import UserError, did_you_mean
+
+
+def load_config(path: str | Path, **sections: dict) -> ml_collections.ConfigDict:
+    """Loads a config and changes some of its fields, for Python and notebooks.
+
+    Args:
+      path: the name of a preset (`tiny`), a config file (`configs/mine.py`), or either
+        with an argument for its `get_config` (`big:en-fr`).
+      sections: changed fields by section, such as `train={"steps": 100}`.
+
+    Raises:
+      UserError: no such preset, file, field or type.
+    """
+    changed = _load(str(resolve(str(path)))).to_dict()
+    for section, values in sections.items():
+        if not isinstance(values, Mapping):
+            raise UserError(
+                f"{section}={values!r}: fields come by section, such as "
+                "train={'steps': 100}"
+            )
+        changed[section] = {**changed.get(section, {}), **values}
+    return fields.to_config_dict(fields.from_config_dict(changed))
+
+
+def config_name(path: str) -> str:
+    """`configs/big.py:en-fr` -> `big-en-fr`, the default name of the workdir."""
+    file, _, argument = path.partition(":")
+    return "-".join([Path(file).stem, *([argument] if argument else [])])
+
+
+def presets_folder() -> Path:
+    """The folder of the presets, in an installed package as in a clone."""
+    package = Path(t2t_jax.__file__).parent
+    installed = package / "configs"
+    return installed if installed.is_dir() else package.parent / "configs"
+
+
+def preset_names() -> list[str]:
+    """`['base', 'big', ...]`."""
+    return sorted(f.stem for f in presets_folder().glob("*.py") if f.stem[0] != "_")
+
+
+def resolve(given: str) -> str:
+    """The file of a config, with its argument; makes `configs` importable for it.
+
+    A relative `configs/NAME.py` that does not exist here is the preset NAME, so the
+    commands of the README work from any folder.
+
+    Raises:
+      UserError: there is no such preset or file.
+    """
+    place, colon, argument = given.partition(":")
+    file = Path(place)
+    if not file.is_file() and (file.name == place or file.parent == Path("configs")):
+        file = presets_folder() / f"{file.stem}.py"
+    if not file.is_file():
+        raise UserError(f"--config={given}: {_missing(Path(place))}")
+    _make_configs_importable(file)
+    return f"{file}{colon}{argument}"
+
+
+def _missing(file: Path) -> str:
+    """Explains that a file does not exist, and names the nearest that does."""
+    if file.suffix != ".py" and file.name == str(file):
+        names = preset_names()
+        return (
+            f"no such preset{did_you_mean(file.name, names)} (presets: "
+            f"{', '.join(names)}; a file ends in .py)"
+        )
+    nearby = sorted(str(f) for f in file.parent.glob("*.py"))
+    hint = did_you_mean(str(file), nearby) if nearby else ""
+    return f"{file} does not exist{hint or f'; {file.parent} has no configs'}"
+
+
+def _make_configs_importable(file: Path) -> None:
+    """Lets a config file say `from configs import base`, wherever the program starts.
+
+    `configs` stands for the folder of the file, if that is its name, and the presets.
+    """
+    sys.modules.pop("config_config", None)  # ml_collections' name for the last config
+    folder = file.resolve().parent
+    presets = presets_folder().resolve()
+    package = types.ModuleType("configs")
+    package.__path__ = [str(presets)]
+    if folder.name == "configs" and folder != presets:
+        package.__path__.insert(0, str(folder))
+    for name in [n for n in sys.modules if re.match(r"configs(\.|$)", n)]:
+        del sys.modules[name]  # of an earlier config, maybe in another folder
+    sys.modules["configs"] = package
+    if folder != presets and str(folder.parent) not in sys.path:
+        sys.path.append(str(folder.parent))
+
+
+def _load(path: str) -> ml_collections.ConfigDict:
+    """Loads a file as the --config flag does, so that both accept the same files."""
+    holder = flags.FlagValues()
+    flag = config_flags.DEFINE_config_file("config", flag_values=holder)
+    try:
+        holder(["", f"--config={path}"])
+        return flag.value
+    except AttributeError as e:
+        raise UserError(no_get_config(e, path)) from None
+    except flags.Error as e:
+        raise UserError(explain(e)) from None
+
+
+def no_get_config(error: AttributeError, path: str = "--config") -> str:
+    """The message for a file without a `get_config`."""
+    return f"{path} is not a config: {error}; want a get_config()"
+
+
+def explain(error: flags.Error) -> str:
+    """absl's message about a flag; for a field of the config also the type it takes.
+
+    An error inside a config file arrives as a traceback within the message. If the
+    config refused its argument (`big:en-es`), only its own words are shown; any other
+    error is a mistake in the file, whose author wants the whole traceback.
+    """
+    text = str(error).strip()
+    refused = re.search(r"^ValueError: (.+)\Z", text, re.DOTALL | re.M)
+    if "Traceback" in text and refused:
+        return f"--config: {refused[1]}"
+    if re.search(r"^TypeError: get_config\(\) takes .* given\Z", text, re.M):
+        return "--config: this config takes no argument after a colon"
+    field = re.match(r"flag --config\.(\w+)\.(\w+)=", text)
+    if not field:
+        return str(error)
+    default = getattr(fields.SECTIONS[field[1]], field[2])
+    return f"{error}; want {type(default).__name__}, such as {default!r}"

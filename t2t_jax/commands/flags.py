@@ -1,0 +1,126 @@
+"""The flags that several commands share, and the text of --help."""
+
+import dataclasses
+import textwrap
+
+from absl import flags
+from ml_collections import config_flags
+
+from t2t_jax import config as fields
+from t2t_jax.commands.config_files import preset_names
+from t2t_jax.data.corpus import Corpus, open_corpora
+from t2t_jax.terminal.errors import UserError
+
+
+def define_config_flag() -> None:
+    """Defines --config and --config.SECTION.FIELD."""
+    config_flags.DEFINE_config_file(
+        "config",
+        None,
+        f"A preset ({', '.join(preset_names())}) or the path of a config file; "
+        "--config.SECTION.FIELD=VALUE changes a field.",
+    )
+
+
+def define_workdir_flags(several: bool = False) -> None:
+    """Defines --workdir, --checkpoint and --dtype; `several` workdirs: an ensemble."""
+    more = " Several, separated by commas, form an ensemble." if several else ""
+    flags.DEFINE_string("workdir", None, f"A trained workdir.{more}", required=True)
+    flags.DEFINE_enum(
+        "dtype",
+        None,
+        ["float32", "bfloat16"],
+        "Type of activations; by default that of training.",
+    )
+    flags.DEFINE_string(
+        "checkpoint",
+        None,
+        "'average', 'average:N' (of the last N), 'last', 'best', 'best:N', a step, or "
+        "steps to average, separated by commas; by default the workdir's "
+        "config.decode.checkpoint.",
+    )
+
+
+def define_test_flag() -> None:
+    """Defines --test."""
+    flags.DEFINE_string(
+        "test",
+        None,
+        "PREFIX of two text files, relative to the current folder, such as news for "
+        "news.en and news.de (or .gz); or tfds:NAME:SPLIT; or grammar:SPLIT; several "
+        "are separated by commas.",
+        required=True,
+    )
+
+
+def define_search_flags() -> None:
+    """Defines the options of a search; their defaults are the config's."""
+    flags.DEFINE_integer("beam", None, "Beam width; 1 is greedy search.")
+    flags.DEFINE_float("alpha", None, "Exponent of the length penalty.")
+    penalties = "gnmt: ((5 + n) / 6)^alpha, length: n^alpha, or none."
+    flags.DEFINE_string("penalty", None, f"Length penalty. {penalties}")
+    flags.DEFINE_string(
+        "stop",
+        None,
+        "best: search while a better hypothesis is possible; first: until there are "
+        "enough.",
+    )
+
+
+def define_process_flags() -> None:
+    """Defines how processes find each other where JAX cannot detect it."""
+    flags.DEFINE_string(
+        "coordinator_address", None, "HOST:PORT of process 0, for several processes."
+    )
+    flags.DEFINE_integer("num_processes", None, "The number of processes.")
+    flags.DEFINE_integer("process_id", None, "The number of this process, from 0.")
+
+
+def test_sets(given: flags.FlagValues, data: fields.DataConfig) -> list[Corpus]:
+    """Opens the test sets of --test, in the languages of a workdir."""
+    corpora = open_corpora(given.test, data.source, data.target)
+    if not corpora:
+        raise UserError(f"--test={given.test!r} names no test set; want a PREFIX")
+    return corpora
+
+
+def workdirs_of(given: flags.FlagValues) -> str | list[str]:
+    """The workdir of --workdir, or the workdirs of an ensemble."""
+    names = [name for name in map(str.strip, given.workdir.split(",")) if name]
+    if not names:
+        raise UserError(f"--workdir={given.workdir!r} names no workdir")
+    return names[0] if len(names) == 1 else names
+
+
+def help_text(name: str, module_doc: str, defined: list[str]) -> str:
+    """The answer to --help.
+
+    Args:
+      name: of the command.
+      module_doc: its docstring.
+      defined: the names of its flags.
+    """
+    lines = [module_doc.strip(), "", f"Flags of {name}:"]
+    for flag_name in defined:
+        flag = flags.FLAGS[flag_name]
+        default = "" if flag.default in (None, False) else f" [{flag.default}]"
+        lines.append(f"  --{flag_name}{default}")
+        lines += _indented(flag.help or "", 6)
+    if "config" in defined:
+        lines += [
+            "",
+            "Fields of the config, with the defaults of the paper's base model:",
+        ]
+        for section, values in fields.SECTIONS.items():
+            listed = ", ".join(
+                f"{field.name}={getattr(values, field.name)!r}"
+                for field in dataclasses.fields(values)
+            )
+            lines += [f"  --config.{section}.FIELD=VALUE", *_indented(listed, 6)]
+    lines += ["", "--helpfull lists the flags of all libraries."]
+    return "\n".join(lines)
+
+
+def _indented(text: str, indent: int) -> list[str]:
+    margin = " " * indent
+    return textwrap.wrap(text, 80, initial_indent=margin, subsequent_indent=margin)

@@ -1,0 +1,66 @@
+"""Starts a command by its name: `python -m t2t_jax COMMAND`.
+
+This file imports nothing heavy: a command may restart its process first, to get huge
+pages (`parallel/huge_pages.py`).
+"""
+
+import importlib
+import sys
+
+from t2t_jax.parallel import huge_pages
+
+# Group -> command -> what it does. A command is the module of that name in commands/.
+COMMANDS = {
+    "train": {
+        "main": "train a config, or continue, then score its test sets",
+    },
+    "use": {
+        "translate": "translate a file, standard input, or what is typed",
+        "score": "log-probability of given translations",
+        "evaluate": "translate and score a test set: BLEU, chrF, TER, perplexity",
+    },
+    "look": {
+        "describe": "a config beside the paper: sizes, rates, FLOPs",
+    },
+    "check": {
+        "plan": "does a run fit on chips that are not here, and how long does it take",
+        "whatwas": "the sentences of a training step's batch",
+    },
+}
+
+
+def launch(name: str) -> None:
+    """Runs a command with the flags of the command line."""
+    huge_pages.restart_if_useful()
+    from t2t_jax.commands import runner
+
+    runner.run(name, importlib.import_module(f"t2t_jax.commands.{name}"))
+
+
+def main() -> None:
+    """The console script: its first argument is the command."""
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    names = [name for group in COMMANDS.values() for name in group]
+    if name in ("--help", "-h", "help"):
+        print(overview())
+        return
+    if name not in names:
+        from t2t_jax.terminal.errors import did_you_mean
+
+        print(f"error: no command {name!r}{did_you_mean(name, names)}", file=sys.stderr)
+        sys.exit(2)
+    del sys.argv[1]
+    sys.argv[0] = f"{sys.argv[0]} {name}"
+    launch(name)
+
+
+def overview() -> str:
+    """The commands by group."""
+    lines = ["python -m t2t_jax COMMAND [--help]"]
+    for group, commands in COMMANDS.items():
+        lines += [
+            "",
+            group,
+            *(f"  {name:10} {does}" for name, does in commands.items()),
+        ]
+    return "\n".join(lines)

@@ -1,0 +1,37 @@
+"""Trains, then scores: `python -m t2t_jax.main --config=tiny [--workdir=DIR]`.
+
+The same command again continues where training stopped, or was killed.
+"""
+
+from pathlib import Path
+
+from absl import flags
+
+from t2t_jax.commands.config_files import config_name
+from t2t_jax.commands.flags import define_config_flag
+from t2t_jax.pipeline.train import train
+from t2t_jax.terminal.errors import UserError
+
+DISTRIBUTED = True
+
+
+def default_config() -> str:
+    return "tiny"
+
+
+def define_flags():
+    define_config_flag()
+    flags.DEFINE_string(
+        "workdir",
+        None,
+        "Where the run is kept: a folder or gs://BUCKET/FOLDER; by default runs/NAME, "
+        "after the config.",
+    )
+
+
+def main(_):
+    name = config_name(flags.FLAGS["config"].config_filename)
+    workdir = flags.FLAGS.workdir
+    if workdir == "":
+        raise UserError("--workdir is empty; name a folder, or leave the flag out")
+    train(flags.FLAGS.config, workdir or Path("runs") / name)

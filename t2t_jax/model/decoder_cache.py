@@ -1,0 +1,86 @@
+"""What decoding keeps between steps: the cache of each hypothesis, and the source.
+
+Shape suffixes: b batch, n beams, s source, t target, h heads, k head width.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from t2t_jax.model.attention import KV
+
+
+class Cache(NamedTuple):
+    """Keys and values of the tokens of all hypotheses of each sentence.
+
+    Attributes:
+      kvs: of each decoder layer, [b, h, n, room, k], the order in which attention reads
+        them. Keys and values stay in the beam row that computed them;
+      row_bnt: int32, the beam row that holds each position of each hypothesis. So a
+        hypothesis changes its row without a copy of its keys and values.
+    """
+
+    kvs: list[KV]
+    row_bnt: Array
+
+    def moved(self, parent_bn: Array) -> "Cache":
+        """The cache after hypotheses `parent_bn` have moved to rows 0, 1, ..."""
+        moved_bnt = jnp.take_along_axis(self.row_bnt, parent_bn[:, :, None], axis=1)
+        return self._replace(row_bnt=moved_bnt)
+
+    def grown(self, room: int) -> "Cache":
+        """The cache with room for more positions."""
+
+        def grow(x: Array, axis: int) -> Array:
+            more = [(0, 0)] * x.ndim
+            more[axis] = (0, room - x.shape[axis])
+            return jnp.pad(x, more)
+
+        kvs = jax.tree.map(lambda x: grow(x, 3), self.kvs)
+        return Cache(kvs, grow(self.row_bnt, 2))
+
+
+class LayerCache(NamedTuple):
+    """One layer's keys and values, and the position where the next ones go."""
+
+    kv: KV
+    position: Array | int
+
+    def append(self, new: KV) -> tuple[KV, KV]:
+        """Adds one step.
+
+        Returns:
+          Keys and values of all steps: as attention takes them, [b, n room, h, k], and
+          as the cache stores them, [b, h, n, room, k].
+        """
+
+        def put(old_bhntk, new_bnhk):
+            new_bhntk = new_bnhk.swapaxes(1, 2)[:, :, :, None]
+            return jax.lax.dynamic_update_slice_in_dim(
+                old_bhntk, new_bhntk, self.position, axis=3
+            )
+
+        stored = jax.tree.map(put, self.kv, new)
+        b, h, n, t, k = stored.k_bshk.shape
+        kv = jax.tree.map(lambda x: x.reshape(b, h, n * t, k).swapaxes(1, 2), stored)
+        return kv, stored
+
+
+class Memory(NamedTuple):
+    """Everything decoding needs of the source.
+
+    Attributes:
+      stored: of each decoder layer, a KV of [b, h, s, k], the order in which every step
+        reads them.
+      segment_bs: as in the batch.
+    """
+
+    stored: list[KV]
+    segment_bs: Array
+
+    @property
+    def kvs(self) -> list[KV]:
+        """[b, s, h, k], as attention takes them: a view, not a copy."""
+        return jax.tree.map(lambda x: x.swapaxes(1, 2), self.stored)

@@ -1,0 +1,69 @@
+"""Building a model: its definition, its parameters' shapes and axes, its dtype.
+
+A model is a pair: a definition (the module without arrays) and parameters (a plain dict
+of arrays). Inside `jax.jit`, `nnx.merge(definition, parameters)` gives the module back
+at no cost.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+
+from t2t_jax.config import ModelConfig
+from t2t_jax.model.layers import Parameters, compute_dtype
+from t2t_jax.model.transformer import Transformer
+
+
+class Model(NamedTuple):
+    """A model without its numbers.
+
+    Attributes:
+      definition: for `nnx.merge(definition, parameters)`.
+      init: random key -> parameters, a plain nested dict of float32 arrays.
+      shapes: the parameters as `jax.ShapeDtypeStruct`s.
+      axes: the logical axis names of each parameter, in the same dict.
+    """
+
+    definition: nnx.GraphDef
+    init: Callable[[Array], Parameters]
+    shapes: Parameters
+    axes: Parameters
+
+    def count(self) -> int:
+        """The number of parameters."""
+        return sum(x.size for x in jax.tree.leaves(self.shapes))
+
+
+def build(config: ModelConfig, vocab_size: int) -> Model:
+    """The model of a config, without allocating anything."""
+
+    def make(key):
+        return Transformer(config, vocab_size, key)
+
+    def init(key):
+        return nnx.to_pure_dict(nnx.split(make(key))[1])
+
+    abstract = nnx.eval_shape(make, jax.random.key(0))
+    definition, state = nnx.split(abstract)
+    axes = jax.tree.map(
+        lambda variable: variable.get_metadata()["axes"],
+        state,
+        is_leaf=lambda x: isinstance(x, nnx.Variable),
+    )
+    return Model(definition, init, nnx.to_pure_dict(state), nnx.to_pure_dict(axes))
+
+
+def describe_dtype(config: ModelConfig) -> str:
+    """`compute_dtype`, with the reason where it may surprise."""
+    dtype, device = compute_dtype(config).name, jax.devices()[0].device_kind
+    native = compute_dtype(dataclasses.replace(config, dtype="auto")) == jnp.bfloat16
+    if native or config.dtype == "float32":
+        return dtype
+    if dtype == "bfloat16":
+        return f"bfloat16 (emulated: this {device} has no native bfloat16)"
+    return f"float32 (this {device} has no native bfloat16)"

@@ -1,0 +1,17 @@
+"""Teacher forcing: the decoder reads the target instead of its own output."""
+
+from typing import Any
+
+
+def teacher_forcing(batch: dict[str, Any], bos: int) -> dict[str, Any]:
+    """Adds `target_input`: targets shifted right by one, after BOS (figure 1).
+
+    Args:
+      batch: arrays of NumPy or JAX, with `target` and `target_position` [b, t]. Every
+        sentence of a packed row begins with its own BOS, at position 0.
+    """
+    target_bt, position_bt = batch["target"], batch["target_position"]
+    xp = target_bt.__array_namespace__()
+    shifted_bt = xp.roll(target_bt, 1, axis=1)
+    input_bt = xp.where(position_bt == 0, bos, shifted_bt).astype(target_bt.dtype)
+    return batch | {"target_input": input_bt}

@@ -1,0 +1,73 @@
+"""The lines that a run prints before its first step."""
+
+import jax
+
+from t2t_jax.config import Config
+from t2t_jax.data.batching import Plan
+from t2t_jax.data.feeding import feeder_name
+from t2t_jax.data.prepare import Pairs, report_lines
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.model.model import Model, describe_dtype
+from t2t_jax.parallel.machine import describe_machine, nondeterminism
+from t2t_jax.parallel.mesh import make_mesh, padded_rows
+from t2t_jax.terminal.messages import say
+from t2t_jax.training.optimizer import schedule
+from t2t_jax.workdir.workdir import Workdir
+
+
+def report_start(
+    config: Config,
+    workdir: Workdir,
+    model: Model,
+    vocabulary: Vocabulary,
+    pairs: Pairs,
+    plan: Plan,
+    dev_pairs: int,
+) -> None:
+    """Prints what is about to be trained, on what and with which text."""
+    devices = jax.devices()
+    machine = describe_machine()
+    say(f"workdir     {workdir}")
+    say(
+        f"model       {model.count():,} parameters, vocabulary {len(vocabulary):,}, "
+        f"{describe_dtype(config.model)} on {len(devices)} {devices[0].device_kind}"
+    )
+    say(
+        f"machine     {machine['processor']}, {machine['cores']} cores, jax "
+        f"{machine['jax']}, jaxlib {machine['jaxlib']}"
+    )
+    if len(devices) > 1:
+        say(f"mesh        {_mesh(config, plan)}")
+    if nondeterminism():
+        say(f"            {nondeterminism()}")
+    text, *more = report_lines(pairs)
+    feeder = feeder_name(config.data)
+    say(f"data        {text}, {dev_pairs:,} dev pairs, fed by {feeder}")
+    for line in more:
+        say(f"            {line}")
+    shapes = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in plan.shapes)
+    say(
+        f"batches     {len(plan):,} an epoch, {plan.efficiency:.1%} real tokens, "
+        f"{shapes}"
+    )
+    peak_step = min(config.train.steps, config.train.warmup)
+    peak = float(schedule(config)(peak_step - 1))
+    say(
+        f"training    {config.train.steps:,} steps, "
+        f"{config.train.steps / len(plan):.1f} epochs, peak learning rate {peak:.2e} "
+        f"at step {peak_step:,}"
+    )
+
+
+def _mesh(config: Config, plan: Plan) -> str:
+    """The mesh's axes, and the rows added so that batches divide into them."""
+    mesh = make_mesh(config.mesh)
+    axes = " x ".join(f"{name} {size}" for name, size in mesh.shape.items())
+    rows = sum(s.rows for s in plan.shapes)
+    padded = sum(
+        padded_rows(mesh, s.rows, config.train.accumulate) for s in plan.shapes
+    )
+    added = 1 - rows / padded
+    return axes + (
+        f"; {added:.0%} of the rows are added to divide into them" if added else ""
+    )

@@ -1,0 +1,6 @@
+"""`python -m t2t_jax.score`: the command of `commands/score.py`."""
+
+from t2t_jax.commands.launch import launch
+
+if __name__ == "__main__":
+    launch("score")

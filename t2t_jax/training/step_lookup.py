@@ -1,0 +1,31 @@
+"""A step of a run -> the sentences of its batch."""
+
+from etils import epath
+
+from t2t_jax.data.batch_lookup import BatchLookup
+from t2t_jax.data.feeding import Position
+from t2t_jax.data.prepare import find_prepared
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.training.rollbacks import Rollbacks
+from t2t_jax.workdir.workdir import Workdir
+
+
+def batch_of_step(
+    workdir: Workdir | epath.PathLike, step: int
+) -> tuple[Position, list[str]]:
+    """The data position of a step's batch, and its pairs, each as a line of JSON.
+
+    Raises:
+      UserError: no such step; the prepared text of the run is not on this machine.
+    """
+    workdir = Workdir.open(workdir)
+    config = workdir.config()
+    if not 1 <= step <= config.train.steps:
+        raise UserError(
+            f"--step={step}; want a step of the run, from 1 to {config.train.steps:,}"
+        )
+    pairs = find_prepared(workdir.text())
+    lookup = BatchLookup(config, pairs, workdir.vocabulary())
+    before, start = Rollbacks(workdir).last_before(step)
+    position = lookup.position(start, step - 1 - before)
+    return position, lookup.lines(position)

@@ -1,0 +1,6 @@
+"""`python -m t2t_jax.whatwas`: the command of `commands/whatwas.py`."""
+
+from t2t_jax.commands.launch import launch
+
+if __name__ == "__main__":
+    launch("whatwas")
