@@ -1,5 +1,21 @@
 """Measurements, each `python -m benchmarks.NAME`: medians, and a ratio."""
 
-from t2t_jax.parallel import huge_pages
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
 
-huge_pages.start_again("benchmarks")
+
+def run(main: Callable, define_flags: Callable, config: str | None = None) -> None:
+    """Runs a benchmark as the commands run, with huge pages; `config` is the default."""
+    from t2t_jax.parallel import huge_pages
+
+    huge_pages.restart_if_useful()
+    from t2t_jax.commands import runner
+
+    command = SimpleNamespace(
+        main=main,
+        define_flags=define_flags,
+        default_config=lambda: config,
+        __doc__=sys.modules["__main__"].__doc__,
+    )
+    runner.run("this benchmark", command)

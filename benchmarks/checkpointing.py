@@ -24,13 +24,13 @@ from absl import flags
 from etils import epath
 
 from t2t_jax import config as fields
-from t2t_jax.files import sealed
 from t2t_jax.commands.config_files import load_config
+from t2t_jax.files import sealed
 from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.training.checkpoint import Checkpoints, RunProgress
-from t2t_jax.training.checkpoint_folders import checkpoints_folder
 from t2t_jax.training.step import compile_steps
+from t2t_jax.workdir.workdir import Workdir
 
 
 class Timer:
@@ -57,7 +57,7 @@ def floor(folder: Path, size: int) -> dict[str, float]:
 
 
 def ours(folder: Path, state, shapes) -> dict[str, float]:
-    checkpoints = Checkpoints(folder, 1, 1)
+    checkpoints = Checkpoints(Workdir(folder), 1, 1)
     timer = Timer()
     checkpoints.save(state, RunProgress(), average=False)
     times = {"blocked": timer()}
@@ -66,7 +66,7 @@ def ours(folder: Path, state, shapes) -> dict[str, float]:
     checkpoints.restore(shapes)
     times["restored"] = timer()
     checkpoints.close()
-    place = checkpoints_folder(folder) / "state" / str(int(state.step))
+    place = Workdir(folder).checkpoints / "state" / str(int(state.step))
     timer()
     assert not sealed.damage(place)
     times["of that checked"] = timer()

@@ -16,9 +16,9 @@ import numpy as np
 from benchmarks import measuring
 from benchmarks.peers import device, marian, need, sizes
 from t2t_jax.config import ModelConfig
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.model.positions import sinusoids
 from t2t_jax.model.layers import Parameters
+from t2t_jax.model.positions import sinusoids
+from t2t_jax.terminal.errors import UserError
 
 EPSILON = 1e-6  # of our LayerNorm
 Tokens = list[list[int]]

@@ -31,9 +31,9 @@ from benchmarks.converted import CTranslate2, HuggingFace, Search, Tokens, until
 from t2t_jax.commands import flags, runner
 from t2t_jax.config import DecodeConfig, ModelConfig, from_config_dict
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.terminal.errors import UserError
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import build
+from t2t_jax.terminal.errors import UserError
 
 PEERS = {
     "ctranslate2": lambda *given: CTranslate2(*given, compute="float32"),

@@ -30,8 +30,8 @@ from t2t_jax.data.feeding import feed, plan_for
 from t2t_jax.data.shapes import Shape
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import build
-from t2t_jax.terminal.messages import say
 from t2t_jax.planning.costs import step_flops
+from t2t_jax.terminal.messages import say
 
 SIDES = ("source", "target")
 

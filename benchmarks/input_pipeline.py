@@ -29,8 +29,7 @@ import numpy as np
 from absl import flags
 from ml_collections import config_flags
 
-from benchmarks import wmt
-from t2t_jax.commands import runner
+from benchmarks import run, wmt
 from t2t_jax.config import Config, DataConfig, from_config_dict
 from t2t_jax.data import feeding, prepare
 from t2t_jax.data.batching import Ragged
@@ -122,7 +121,9 @@ def prepared(config: DataConfig) -> Pairs:
     training = open_corpora(
         config.train, config.source, config.target, config.dir, weights=True
     )
-    return prepare.training_pairs(training, prepare.make_tokenizer(training, config), config)
+    return prepare.training_pairs(
+        training, prepare.make_tokenizer(training, config), config
+    )
 
 
 def timed(make: Callable, rounds: int) -> tuple[float, object]:
@@ -252,4 +253,4 @@ def main(_):
 
 
 if __name__ == "__main__":
-    runner.run(main, define_flags, config="configs/base.py")
+    run(main, define_flags, config="base")

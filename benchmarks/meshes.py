@@ -14,14 +14,14 @@ import sys
 import jax
 
 from t2t_jax.config import Config, MeshConfig, ModelConfig, TrainConfig
-from t2t_jax.grammar import corpus
 from t2t_jax.data.batching import fill
 from t2t_jax.data.feeding import plan_for
 from t2t_jax.data.prepare import tokenize_in_memory
 from t2t_jax.data.tokenizer import Vocabulary, train
+from t2t_jax.grammar import corpus
 from t2t_jax.model.model import build
-from t2t_jax.parallel import rendezvous
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel import rendezvous
 from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.training.step import compile_steps
 

@@ -25,12 +25,12 @@ from benchmarks import measuring, peers
 from t2t_jax.commands import config_files, flags, runner
 from t2t_jax.config import Config, changed, from_config_dict
 from t2t_jax.data.shapes import Shape
-from t2t_jax.terminal.errors import UserError
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import build
-from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.parallel.mesh import make_mesh, place_batch
+from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.planning import costs
+from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.step import compile_steps
 
 

@@ -43,15 +43,15 @@ from flax import nnx
 
 import t2t_jax
 from t2t_jax import load_config, train
-from t2t_jax.workdir import workdir as workdirs
 from t2t_jax.data import prepare
-from t2t_jax.grammar import corpus
 from t2t_jax.data.batching import fill
 from t2t_jax.data.feeding import plan_for
+from t2t_jax.grammar import corpus
 from t2t_jax.model.attention import ATTENTION, dense
 from t2t_jax.model.model import build
+from t2t_jax.model.teacher_forcing import teacher_forcing
 from t2t_jax.training.averaging import average_checkpoints, choose_checkpoints
-from t2t_jax.training.step import teacher_forcing
+from t2t_jax.workdir.workdir import Workdir
 
 ROOT = Path(t2t_jax.__file__).parents[1]  # the checkout
 # The environment variables are for tests, which train less.
@@ -153,10 +153,12 @@ for ax in axes:
 
 # %%
 folder = folders["dense"]
-config = workdirs.read_config(folder)
-vocabulary = workdirs.read_vocabulary(folder)
+config = Workdir(folder).config()
+vocabulary = Workdir(folder).vocabulary()
 model = build(config.model, len(vocabulary))
-_, parameters = average_checkpoints(choose_checkpoints(folder, config, "last"), model.shapes)
+_, parameters = average_checkpoints(
+    choose_checkpoints(folder, config, "last"), model.shapes
+)
 print(f"{model.count():,} parameters in", *parameters)
 
 # %% [markdown]

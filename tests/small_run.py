@@ -9,8 +9,8 @@ from t2t_jax import load_config
 from t2t_jax.config import from_config_dict
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.model.model import build
-from t2t_jax.training.checkpoint_folders import checkpoints_folder
 from t2t_jax.training.averaging import parameter_steps, read_parameters
+from t2t_jax.workdir.workdir import Workdir
 
 ROOT = Path(__file__).parent.parent
 FIELDS = {
@@ -66,7 +66,7 @@ def final_parameters(workdir, text):
 
 
 def parameters_of(workdir, step, shapes, kind="parameters"):
-    return read_parameters(checkpoints_folder(workdir) / kind / str(step), shapes)
+    return read_parameters(Workdir(workdir).checkpoints / kind / str(step), shapes)
 
 
 def assert_same(a, b):

@@ -9,9 +9,16 @@ import pytest
 
 from t2t_jax import config as fields
 from t2t_jax.commands.config_files import load_config
-from t2t_jax.config import Config, DataConfig, DecodeConfig, ModelConfig, TrainConfig, from_config_dict
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.config import (
+    Config,
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    TrainConfig,
+    from_config_dict,
+)
 from t2t_jax.model.model import build
+from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.optimizer import schedule
 
 PRESETS = ["tiny", "small", "multi30k", "base", "big"]

@@ -16,17 +16,17 @@ import pytest
 from flax import nnx
 
 from t2t_jax import load_config
-from t2t_jax.files import locations
-from t2t_jax.workdir import workdir as workdirs
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data import tokenizer
-from t2t_jax.grammar import corpus
 from t2t_jax.data.batching import static_shapes
+from t2t_jax.files import locations
+from t2t_jax.grammar import corpus
+from t2t_jax.model.model import build
 from t2t_jax.planning.describe import describe, describe_workdir
 from t2t_jax.planning.describe_page import page
 from t2t_jax.terminal.errors import UserError
-from t2t_jax.model.model import build
 from t2t_jax.training.step import initial_state
+from t2t_jax.workdir import workdir as workdirs
 
 ROOT = Path(__file__).parent.parent
 SMALL = {"layers": 2, "width": 16, "heads": 2, "head_width": 4, "hidden": 24}

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from t2t_jax import Translator, UserError, train
-from t2t_jax.training import step_lookup
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.evaluation.scores import score_set
 from t2t_jax.files.atomic import read_checked_json
-from t2t_jax.training import loop, step
+from t2t_jax.training import loop, step, step_lookup
 from t2t_jax.training.averaging import parameter_steps
 from tests.small_run import ROOT, assert_same, config_for, files, final_parameters
 
@@ -184,7 +183,9 @@ def test_translate_gives_a_line_for_a_line(trained):
 def test_whatwas_prints_a_pair_a_line(trained):
     done = run("whatwas", f"--workdir={trained[0]}", "--step=3")
     assert b"step 3 is trained on batch 2 of epoch 0" in done.stderr
-    assert done.stdout.decode().splitlines() == step_lookup.batch_of_step(trained[0], 3)[1]
+    assert (
+        done.stdout.decode().splitlines() == step_lookup.batch_of_step(trained[0], 3)[1]
+    )
 
 
 def test_translate_prints_what_is_asked_for(trained):

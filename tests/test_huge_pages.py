@@ -8,23 +8,23 @@ import sys
 import pytest
 
 from t2t_jax.parallel import huge_pages
-from t2t_jax.parallel.huge_pages import SWITCH, TUNABLES, wanted
+from t2t_jax.parallel.huge_pages import SWITCH, TUNABLES, needed_environment
 
 GLIBC, MADVISE = ("glibc", "2.36"), "always [madvise] never\n"
 
 
 def test_what_is_in_the_environment_is_kept():
     given = {"PATH": "/bin", TUNABLES: "glibc.malloc.arena_max=2"}
-    after = wanted(given, GLIBC, MADVISE)
+    after = needed_environment(given, GLIBC, MADVISE)
     assert after["PATH"] == "/bin"
     assert after[TUNABLES] == "glibc.malloc.arena_max=2:glibc.malloc.hugetlb=1"
-    assert wanted({}, GLIBC, MADVISE)[TUNABLES] == "glibc.malloc.hugetlb=1"
+    assert needed_environment({}, GLIBC, MADVISE)[TUNABLES] == "glibc.malloc.hugetlb=1"
 
 
 def test_once_is_enough():
-    first = wanted({}, GLIBC, MADVISE)
-    assert wanted(first, GLIBC, MADVISE) is None
-    assert wanted({SWITCH: first[SWITCH]}, GLIBC, MADVISE) is None
+    first = needed_environment({}, GLIBC, MADVISE)
+    assert needed_environment(first, GLIBC, MADVISE) is None
+    assert needed_environment({SWITCH: first[SWITCH]}, GLIBC, MADVISE) is None
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_once_is_enough():
     ],
 )
 def test_where_it_would_not_help_nothing_changes(environment, libc, kernel):
-    assert wanted(environment, libc, kernel) is None
+    assert needed_environment(environment, libc, kernel) is None
 
 
 # A package whose commands begin as ours do; the kernel is one that can be asked.
@@ -129,5 +129,5 @@ def test_an_interpreter_that_cannot_be_started_again_goes_on(monkeypatch):
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(sys, "gettrace", lambda: None)
     monkeypatch.setattr(os, "execve", refuse)
-    huge_pages.start_again("t2t_jax")
+    huge_pages.restart_if_useful("t2t_jax")
     assert tried

@@ -9,9 +9,10 @@ import pytest
 
 from t2t_jax import load_config
 from t2t_jax.commands import plan
-from t2t_jax.planning import plan as plans, plan_page
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.planning import plan as plans
+from t2t_jax.planning import plan_page
 from t2t_jax.planning.virtual_devices import has_tpu_compiler
+from t2t_jax.terminal.errors import UserError
 
 ROOT = Path(__file__).parent.parent
 SMALL = {"layers": 1, "width": 64, "heads": 4, "hidden": 128, "dropout": 0.0}

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from t2t_jax import Translator, UserError, train
-from t2t_jax.evaluation import dev_translations
 from t2t_jax.data import tokenizer
+from t2t_jax.evaluation import dev_translations
 from t2t_jax.training import checkpoint_folders, reporter, stopping
 from t2t_jax.training.averaging import parameter_steps
 from tests.small_run import (

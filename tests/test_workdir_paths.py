@@ -20,18 +20,17 @@ from etils.epath import backend, gpath
 from orbax.checkpoint._src.path import gcs_utils
 
 from t2t_jax import Translator, UserError, train
-from t2t_jax.files import atomic
-from t2t_jax.files import locations
-from t2t_jax.files import locations
 from t2t_jax.config import Config, ModelConfig
 from t2t_jax.evaluation.scores import score_set
+from t2t_jax.files import atomic, locations
 from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh
+from t2t_jax.training.averaging import parameter_steps
 from t2t_jax.training.checkpoint import Checkpoints, RunProgress
 from t2t_jax.training.metrics_log import MetricsLog
 from t2t_jax.training.reporter import Reporter
-from t2t_jax.training.averaging import parameter_steps
 from t2t_jax.training.step import compile_steps
+from t2t_jax.workdir.workdir import Workdir
 from tests.small_run import assert_same, config_for, parameters_of
 
 
@@ -255,7 +254,7 @@ def test_metrics_survive_a_resume_wherever_they_are(place):
 def test_tensorboard_that_cannot_be_written_does_not_end_a_run(bucket, capsys):
     values = {"loss": 1.5}
     workdir = locations.locate("gs://bucket/board")
-    watch = Reporter(workdir, 0, 100)
+    watch = Reporter(Workdir(workdir), 0, 100)
     write = watch._lines.write
     watch._lines.write = lambda *_: bucket.broken or write(*_)  # that one has to be
     bucket.broken = True
@@ -311,7 +310,7 @@ def test_a_checkpoint_that_is_not_yet_whole_is_none(place):
     steps = compile_steps(model, config, make_mesh(), bos=1)
 
     def save(*numbers):
-        checkpoints = Checkpoints(place, 3, 1)
+        checkpoints = Checkpoints(Workdir(place), 3, 1)
         for number in numbers:
             state = steps.init()
             state = state._replace(step=state.step + number)
@@ -327,7 +326,7 @@ def test_a_checkpoint_that_is_not_yet_whole_is_none(place):
         else:
             (saved / "commit_success.txt").unlink()
     assert parameter_steps(place) == [1]
-    checkpoints = Checkpoints(place, 3, 1)
+    checkpoints = Checkpoints(Workdir(place), 3, 1)
     assert int(checkpoints.restore(steps.shapes, 1)[0].step) == 1
     checkpoints.close()
     save(2)

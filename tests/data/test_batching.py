@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.data import packing
-from t2t_jax.data.batching import Layout, Ragged, Shape, draw, fill, plan_epoch, static_shapes
+from t2t_jax.data.batching import (
+    Layout,
+    Ragged,
+    Shape,
+    draw,
+    fill,
+    plan_epoch,
+    static_shapes,
+)
 from t2t_jax.data.buckets import _cut
 
 LENGTHS = st.lists(

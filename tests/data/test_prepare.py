@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from t2t_jax.terminal import messages, progress
 from t2t_jax.config import DataConfig
 from t2t_jax.data import cleaning, prepare
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.terminal import messages, progress
 from t2t_jax.terminal.errors import UserError
 
 CONFIG = DataConfig(vocab_size=320, max_length=30)
@@ -189,7 +189,9 @@ def test_weights_are_part_of_what_is_trained_on_but_not_of_the_arrays(tmp_path):
     assert once.sizes == more.sizes == (50, 1)
     assert (once.weights, more.weights) == ((1.0, 1.0), (1.0, 2.5))
     assert once.folder == more.folder
-    texts = [prepare.text_summary(p, [])["prepared"] for p in (once, more, made(1, 2.5))]
+    texts = [
+        prepare.text_summary(p, [])["prepared"] for p in (once, more, made(1, 2.5))
+    ]
     assert texts[0] != texts[1] == texts[2]
     assert prepare.report_lines(more)[-1] == "an epoch draws 50 x 1 + 1 x 2.5"
     assert prepare.report_lines(once)[-1] == "an epoch draws 50 x 1 + 1 x 1"

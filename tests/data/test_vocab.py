@@ -205,7 +205,9 @@ def test_a_sample_is_in_order_and_as_large_as_it_may_be(count, most):
 
 
 def test_a_sample_is_even():
-    sampled = tokenizer.sample(iter(range(100_000)), 10_000)  # cut many times on the way
+    sampled = tokenizer.sample(
+        iter(range(100_000)), 10_000
+    )  # cut many times on the way
     assert len(sampled) == 10_000
     tenths = np.histogram(sampled, 10, (0, 100_000))[0]
     assert np.abs(tenths - 1000).max() < 5 * np.sqrt(1000 * 0.9)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from t2t_jax.decoding import programs
-from t2t_jax.decoding.shapes import groups
 from t2t_jax.decoding.continuous_batching import STRIDE, room_for
-from t2t_jax.search.rules import Rules, joined
+from t2t_jax.decoding.shapes import groups
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.search.rules import Rules, joined
 from tests.decoding import small_translator
 
 TEXT = "the cat sees a dog sleeps die Katze sieht den Hund ein"

@@ -77,7 +77,9 @@ pairs = st.tuples(phrases, texts) | around
 def vocabulary(name):
     train = {
         "words": lambda: tokenizer.train(TEXT * 5, 380),
-        "symbols": lambda: tokenizer.train([*TEXT * 5, "<x> a"], 360, ["<x>", "Hun", "ü"]),
+        "symbols": lambda: tokenizer.train(
+            [*TEXT * 5, "<x> a"], 360, ["<x>", "Hun", "ü"]
+        ),
         "few": lambda: tokenizer.train(PLAIN * 10, 310),
     }
     return tokenizer.Vocabulary(train[name]())

@@ -11,9 +11,9 @@ from hypothesis import strategies
 
 from t2t_jax.config import DecodeConfig
 from t2t_jax.decoding import continuous_batching, programs
-from t2t_jax.search import beam
-from t2t_jax.decoding.shapes import bucket_of, filled, groups, rows_of
 from t2t_jax.decoding.continuous_batching import Search, room_for, search_lines
+from t2t_jax.decoding.shapes import bucket_of, filled, groups, rows_of
+from t2t_jax.search import beam
 from tests.decoding.test_devices import SHORT, on
 from tests.decoding.test_search import (
     BOS,

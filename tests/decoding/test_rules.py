@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
-from t2t_jax.search.rules import Rules
 from t2t_jax.search.beam import beam_search
+from t2t_jax.search.rules import Rules
 from tests.decoding.test_search import (
     BATCH,
     BOS,

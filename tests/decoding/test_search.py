@@ -18,9 +18,11 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
+from t2t_jax.search.beam import beam_search
 from t2t_jax.search.hypotheses import Hypotheses, top_k
 from t2t_jax.search.length_penalty import PENALTIES, gnmt_penalty
-from t2t_jax.search.beam import beam_search, greedy_search
+
+GREEDY = functools.partial(beam_search, beam=1)
 
 PAD, BOS, EOS, A, B = 0, 1, 2, 3, 4
 SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD}
@@ -372,7 +374,7 @@ def test_beam_1_is_greedy():
     @jax.jit
     def table_greedy(table, seed_b, limit_b):
         step, cache = table_step(table, seed_b), table_cache(BATCH, 1)
-        return greedy_search(step, cache, limit_b, max_length=MAX_LENGTH, **SPECIAL)
+        return GREEDY(step, cache, limit_b, max_length=MAX_LENGTH, **SPECIAL)
 
     options = Options(vocabulary=6, beam=1)
     for seed in range(8):
@@ -646,9 +648,7 @@ def test_limits_are_clipped_to_what_fits():
 
 def test_bos_may_be_pad():
     step = constant_step([9.0, -np.inf, 0, 1])
-    found = greedy_search(
-        step, None, jnp.array([2]), max_length=2, bos=PAD, eos=EOS, pad=PAD
-    )
+    found = GREEDY(step, None, jnp.array([2]), max_length=2, bos=PAD, eos=EOS, pad=PAD)
     assert outputs(rows_of(found, 0)) == [[A, A]]
 
 
@@ -696,9 +696,7 @@ def test_a_model_that_says_nan_is_not_hidden():
 def test_length_penalty():
     assert gnmt_penalty(1, 0.6) == 1
     assert gnmt_penalty(7, 1.0) == 2
-    np.testing.assert_allclose(
-        gnmt_penalty(np.array([1, 7, 19]), 0.5), [1, 2**0.5, 2]
-    )
+    np.testing.assert_allclose(gnmt_penalty(np.array([1, 7, 19]), 0.5), [1, 2**0.5, 2])
     found = gnmt_penalty(jnp.array([1, 7, 19]), 0.5)
     assert isinstance(found, jax.Array)
     np.testing.assert_allclose(found, [1, 2**0.5, 2], rtol=1e-6)

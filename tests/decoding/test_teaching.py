@@ -12,8 +12,8 @@ from t2t_jax.data.cleaning import visible
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.results import Alignment, Score
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.terminal.errors import UserError
 from t2t_jax.model.attention import AttentionTrace
+from t2t_jax.terminal.errors import UserError
 from tests.decoding.small_translator import TEXT, translator
 from tests.model import twin
 

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from t2t_jax.metrics import bleu
 from t2t_jax.metrics.plain import corpus_scores, plain_scores, sacrebleu_metrics
-from t2t_jax.metrics.tokenized import lower_tokenized, paper_scores, paper_tokenized, split_compounds, tokenized_scores
+from t2t_jax.metrics.tokenized import (
+    lower_tokenized,
+    paper_scores,
+    paper_tokenized,
+    split_compounds,
+    tokenized_scores,
+)
 
 HYPOTHESES = ["Der Hund sieht die Katze.", 'Ein Mann (alt) sagt: "Nein".']
 REFERENCES = ["Der Hund sieht eine Katze.", "Ein alter Mann sagt: „Nein“!"]

@@ -11,11 +11,11 @@ import pytest
 
 from t2t_jax import Translator
 from t2t_jax.data.corpus import open_corpus
-from t2t_jax.terminal.errors import UserError
 from t2t_jax.evaluation import provenance, scores
 from t2t_jax.evaluation.provenance import code_version, hashed
 from t2t_jax.evaluation.scores import comparisons, read_translations, score_set
 from t2t_jax.files.atomic import read_checked_json
+from t2t_jax.terminal.errors import UserError
 
 
 def test_a_score_has_its_passport(trained, text):

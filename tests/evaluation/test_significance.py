@@ -7,9 +7,9 @@ import pytest
 import sacrebleu
 
 from t2t_jax.data.corpus import open_corpora
-from t2t_jax.terminal.errors import UserError
 from t2t_jax.evaluation.baselines import read_baselines
 from t2t_jax.metrics.significance import paired_bootstrap
+from t2t_jax.terminal.errors import UserError
 
 WORDS = ["der", "die", "Hund", "Katze", "sieht", "geht", "rot", "blau", "heute", "nie"]
 

@@ -190,7 +190,9 @@ class Trial:
         from t2t_jax.workdir.workdir import read_config
 
         if kind == "best":
-            return Path(choose_checkpoints(workdir, read_config(workdir), "best").folders[0])
+            return Path(
+                choose_checkpoints(workdir, read_config(workdir), "best").folders[0]
+            )
         return workdir / "checkpoints" / kind / "8"
 
     def _end(self, workdir: Path) -> tuple[dict, dict[str, list[int]]]:

@@ -12,7 +12,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from t2t_jax.training.checkpoint import KINDS
-from t2t_jax.training.checkpoint_folders import checkpoints_folder, sealed_steps
+from t2t_jax.training.checkpoint_folders import sealed_steps
+from t2t_jax.workdir.workdir import Workdir
 from tests.small_run import ROOT, config_for
 
 RUN = {"train": {"steps": 40, "log_every": 4, "eval_every": 20, "dev_lines": 200}}
@@ -98,10 +99,12 @@ def checkpoints(workdir):
     found = {}
     for kind in KINDS:
         item = "state" if kind == "state" else "parameters"
-        steps = sealed_steps(checkpoints_folder(workdir) / kind)
+        steps = sealed_steps(Workdir(workdir).checkpoints / kind)
         for step in steps[-1:] if kind == "state" else steps:
             with ocp.PyTreeCheckpointer() as reader:
-                tree = reader.restore(checkpoints_folder(workdir) / kind / str(step) / item)
+                tree = reader.restore(
+                    Workdir(workdir).checkpoints / kind / str(step) / item
+                )
             digest = hashlib.sha256()
             for leaf in jax.tree.leaves(tree):
                 digest.update(np.asarray(leaf).tobytes())

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax import Translator, UserError
-from t2t_jax.files import sealed
 from t2t_jax.evaluation.dev_translations import DevTranslations
+from t2t_jax.files import sealed
 from tests.faults.damage import (
     become_a_file,
     become_a_folder,

@@ -9,11 +9,12 @@ from random import Random
 import pytest
 
 from t2t_jax import Translator, UserError
-from t2t_jax.workdir import workdir as workdirs
 from t2t_jax.data import tokenizer
 from t2t_jax.data.feeding import Position
-from t2t_jax.training.divergence import Rollback, Rollbacks
 from t2t_jax.training.metrics_log import MetricsLog
+from t2t_jax.training.rollbacks import Rollback, Rollbacks
+from t2t_jax.workdir import workdir as workdirs
+from t2t_jax.workdir.workdir import Workdir
 from tests.faults.damage import (
     EVERY,
     contents,
@@ -94,7 +95,7 @@ def test_damaged_starts_are_told_and_kept(workdir, whole, text, capsys):
 def rolled_back(workdir):
     """Writes a rollback, as if the run had gone back to step 8."""
     rollback = Rollback(8, Position(0, 9), Position(0, 11), "it had diverged")
-    Rollbacks(workdir).add(rollback)
+    Rollbacks(Workdir(workdir)).add(rollback)
     return workdir / "rollbacks.json"
 
 
@@ -111,13 +112,13 @@ def test_damaged_rollbacks_are_refused(workdir, text, damage):
 def test_not_one_bit_of_the_rollbacks_may_be_another(tmp_path):
     """Or the run would go on with other data."""
     file = rolled_back(tmp_path)
-    written, wanted = file.read_bytes(), Rollbacks(tmp_path).all
+    written, wanted = file.read_bytes(), Rollbacks(Workdir(tmp_path)).all
     for at in range(8 * len(written)):
         changed = bytearray(written)
         changed[at // 8] ^= 1 << at % 8
         file.write_bytes(changed)
         with contextlib.suppress(UserError):
-            assert Rollbacks(tmp_path).all == wanted
+            assert Rollbacks(Workdir(tmp_path)).all == wanted
 
 
 def test_lost_rollbacks_are_missed(workdir, text):
@@ -198,12 +199,12 @@ def test_a_workdir_that_lost_its_config_is_no_new_one(workdir, text):
 def test_files_of_another_run_are_refused(workdir, text, tmp_path):
     """Each is whole, but they do not belong together."""
     other, lines = tmp_path / "other", (text / "dev.en").read_text().splitlines()
-    config = workdirs.read_config(workdir)
+    config = Workdir(workdir).config()
     workdirs.store(
         other,
         dataclasses.replace(config, train=dataclasses.replace(config.train, seed=1)),
         tokenizer.Vocabulary(tokenizer.train(lines, 330), "tokenizer.model"),
-        workdirs.read_text(workdir) | {"read": 1},
+        Workdir(workdir).text() | {"read": 1},
     )
     for name, told in (
         ("config.json", "train.seed: 1 there, 0 now"),

@@ -6,7 +6,8 @@ import resource
 import pytest
 
 from t2t_jax.files import sealed
-from t2t_jax.training.checkpoint_folders import checkpoints_folder, sealed_steps
+from t2t_jax.training.checkpoint_folders import sealed_steps
+from t2t_jax.workdir.workdir import Workdir
 from tests.faults.disks import small_disk
 from tests.faults.processes import RUN, Process, flags, outcome
 
@@ -44,7 +45,7 @@ pytestmark = pytest.mark.skipif(
 
 def whole(workdir, kind="state"):
     """The checkpoints that count, all of which are as they were written."""
-    folder = checkpoints_folder(workdir) / kind
+    folder = Workdir(workdir).checkpoints / kind
     steps = sealed_steps(folder)
     assert not any(sealed.damage(folder / str(step)) for step in steps)
     return steps

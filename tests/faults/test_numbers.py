@@ -6,13 +6,13 @@ import jax.numpy as jnp
 import pytest
 
 from t2t_jax import UserError, train
-from t2t_jax.pipeline import train
-from t2t_jax.training import step_lookup
-from t2t_jax.workdir import workdir as workdirs
 from t2t_jax.data.corpus import open_corpora
-from t2t_jax.training import loop, step
-from t2t_jax.training.divergence import DivergedError, Rollbacks
+from t2t_jax.pipeline import train
+from t2t_jax.training import loop, step, step_lookup
 from t2t_jax.training.averaging import parameter_steps
+from t2t_jax.training.divergence import DivergedError
+from t2t_jax.training.rollbacks import Rollbacks
+from t2t_jax.workdir.workdir import Workdir
 from tests.small_run import assert_same, config_for, final_parameters
 
 POISON = "Gift"
@@ -96,7 +96,7 @@ def test_a_run_goes_back_and_skips_the_data(poisoned, tmp_path, capsys, monkeypa
     workdir = tmp_path / "work"
     train(config, workdir)
     told = capsys.readouterr().err
-    gone_back = Rollbacks(workdir).all
+    gone_back = Rollbacks(Workdir(workdir)).all
     assert gone_back
     for rollback in gone_back:
         assert f"back to step {rollback.step}, and on with the data" in told
@@ -117,7 +117,7 @@ def test_a_run_goes_back_and_skips_the_data(poisoned, tmp_path, capsys, monkeypa
             trained_on[number] = next(sequence)
         at = end if rollback is None else rollback.step
     assert next(sequence, None) is None
-    vocabulary = workdirs.read_vocabulary(workdir)
+    vocabulary = Workdir(workdir).vocabulary()
     for number, batch in trained_on.items():
         spelled = {pair["source"] for pair in pairs_of(workdir, number)}
         rows = zip(batch["source"], batch["source_segment"], strict=True)
@@ -140,7 +140,7 @@ def test_a_run_that_went_back_is_stopped_and_goes_on_to_the_same_bytes(
             config = config_for(poisoned, data={"test": ""}, train=changed)
             train(config, tmp_path / name)
     whole, parts = (tmp_path / name for name in ("whole", "parts"))
-    assert Rollbacks(whole).all
+    assert Rollbacks(Workdir(whole)).all
     assert_same(*(final_parameters(w, poisoned) for w in (whole, parts)))
     assert parameter_steps(whole) == parameter_steps(parts)
 
@@ -155,7 +155,7 @@ def test_without_leave_to_go_back_the_run_ends_and_what_was_saved_stays(
             train(config, tmp_path / "work")
     config.train.rollbacks = 9  # which is safe to change
     train(config, tmp_path / "work")
-    assert Rollbacks(tmp_path / "work").all
+    assert Rollbacks(Workdir(tmp_path / "work")).all
 
 
 def test_there_has_to_be_something_to_go_back_to(poisoned, tmp_path):

@@ -12,8 +12,9 @@ import pytest
 from t2t_jax import train
 from t2t_jax.evaluation import dev_translations
 from t2t_jax.training import loop
-from t2t_jax.training.checkpoint_folders import checkpoints_folder, sealed_steps
-from t2t_jax.training.interruption import Interrupted, SIGNALS
+from t2t_jax.training.checkpoint_folders import sealed_steps
+from t2t_jax.training.interruption import SIGNALS, Interrupted
+from t2t_jax.workdir.workdir import Workdir
 from tests.faults.processes import RUN, Process, flags, metrics, outcome
 from tests.small_run import ROOT, config_for
 
@@ -49,7 +50,7 @@ def _signals_as_ever():
 
 
 def states(workdir):
-    return sealed_steps(checkpoints_folder(workdir) / "state")
+    return sealed_steps(Workdir(workdir).checkpoints / "state")
 
 
 def test_a_run_that_is_interrupted_everywhere_is_one_run(

@@ -14,11 +14,11 @@ import time
 import pytest
 
 from t2t_jax import Translator, UserError, train
-from t2t_jax.files import atomic as product_files
-from t2t_jax.workdir import workdir as workdirs
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.evaluation import scores
+from t2t_jax.files import atomic as product_files
 from t2t_jax.training import loop
+from t2t_jax.workdir.workdir import Workdir
 from tests.faults.processes import checkpoints
 from tests.small_run import ROOT, config_for, files
 
@@ -87,12 +87,12 @@ def test_the_lock_of_a_process_that_was_killed_is_none(tmp_path):
     with process.stdout:
         assert process.stdout.readline() == "held\n"
         refused = pytest.raises(UserError, match=f"in use by process {process.pid} on")
-        with refused, workdirs.hold(tmp_path / "work"):
+        with refused, Workdir(tmp_path / "work").hold():
             pass
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert (tmp_path / "work/.lock").exists()
-    with workdirs.hold(tmp_path / "work") as check:
+    with Workdir(tmp_path / "work").hold() as check:
         check()
     assert not (tmp_path / "work/.lock").exists()
 

@@ -9,6 +9,7 @@ Numbers of order 1 to 10 in float32 are compared. Rounding changed them by 5e-6 
 none for a mistake.
 """
 
+import functools
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,11 +23,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.config import Config, ModelConfig, TrainConfig
-from t2t_jax.search.beam import greedy_search
-from t2t_jax.model.positions import sinusoids
 from t2t_jax.model.model import build
-from t2t_jax.training.step import initial_state, loss_sums, teacher_forcing, train_step
+from t2t_jax.model.positions import sinusoids
+from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.search.beam import beam_search
+from t2t_jax.training.step import initial_state, loss_sums, train_step
 from tests.model import twin
+
+GREEDY = functools.partial(beam_search, beam=1)
 
 PAD, BOS, EOS, VOCABULARY, SMOOTHING = 0, 1, 2, 17, 0.1
 # Compiling is what takes the time here; unoptimised machine code takes half of it.
@@ -238,7 +242,7 @@ def test_greedy_search_is_the_twins(name, seed):
         module = nnx.merge(model.definition, parameters)
         position_bs = jnp.broadcast_to(jnp.arange(max(lengths)), source_bs.shape)
         memory = module.remember(source_bs, segment_bs, position_bs)
-        return greedy_search(
+        return GREEDY(
             partial(module.step, memory),
             module.empty_cache(len(lengths), 1, limit),
             jnp.full(len(lengths), limit),

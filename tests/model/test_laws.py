@@ -9,11 +9,11 @@ from flax import nnx
 from t2t_jax.config import ModelConfig
 from t2t_jax.data.batching import Ragged, fill, plan_epoch
 from t2t_jax.data.prepare import ragged
-from t2t_jax.terminal.errors import UserError
 from t2t_jax.model.layers import DropoutRng, dropout, random_bits
-from t2t_jax.model.positions import sinusoids
 from t2t_jax.model.model import build
-from t2t_jax.training.step import teacher_forcing
+from t2t_jax.model.positions import sinusoids
+from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.terminal.errors import UserError
 
 V = 23
 KINDS = [("post", "sinusoid"), ("pre", "learned")]
@@ -137,7 +137,9 @@ def test_dropout_keeps_the_mean_and_drops_its_share():
 def test_dropout_bits_are_as_good_as_random():
     """Every bit is even, and independent of its neighbours, of other keys and rows."""
     bits = {
-        seed: np.asarray(random_bits(DropoutRng(jax.random.key(seed), jnp.arange(64)), (50, 80)))
+        seed: np.asarray(
+            random_bits(DropoutRng(jax.random.key(seed), jnp.arange(64)), (50, 80))
+        )
         for seed in (0, 1)
     }
     ones = {seed: np.unpackbits(x.view(np.uint8)) for seed, x in bits.items()}

@@ -8,9 +8,8 @@ import pytest
 
 from t2t_jax.config import Config, DataConfig, MeshConfig, ModelConfig, TrainConfig
 from t2t_jax.model.model import build
-from t2t_jax.planning import collectives
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.planning import costs
+from t2t_jax.planning import collectives, costs
 from t2t_jax.planning.forecast import batch_shapes
 from t2t_jax.training.step import compile_steps
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from t2t_jax.terminal.errors import UserError
 from t2t_jax.parallel import processes, rendezvous
+from t2t_jax.terminal.errors import UserError
 
 KINDS = ("float32", "bfloat16", "float16", "bool", "int8", "int32", "uint32")
 
@@ -91,7 +91,9 @@ def found() -> dict:
         "first": error(lambda: only_one(0)),
         "another": error(lambda: only_one(1)),
         "made": error(lambda: processes.from_first("bad", lambda: next(bad_items()))),
-        "item": error(lambda: [*processes.stream_from_first("bad items", lambda: bad_items(2))]),
+        "item": error(
+            lambda: [*processes.stream_from_first("bad items", lambda: bad_items(2))]
+        ),
         "not the same": error(lambda: processes.check_same("it", me, "mend it")),
     }
     seen["after them"] = processes.exchange("numbers", me)

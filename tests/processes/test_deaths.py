@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from t2t_jax.files import sealed
-from t2t_jax.training.checkpoint_folders import checkpoints_folder, sealed_steps
+from t2t_jax.training.checkpoint_folders import sealed_steps
+from t2t_jax.workdir.workdir import Workdir
 from tests.faults.processes import flags
 from tests.processes.group import PLAIN
 from tests.small_run import ROOT
@@ -78,7 +79,7 @@ def test_a_process_that_is_killed_ends_all(text, processes_cache, tmp_path, numb
     if number == 0:  # what the runtime tells of a survivor is long
         assert "local: process 1 ends, too; what it says of that is in " in told
         assert "[1]   File" not in told
-    folder = checkpoints_folder(workdir) / "state"
+    folder = Workdir(workdir).checkpoints / "state"
     steps = sealed_steps(folder)
     assert steps[-1] >= 20 - PLAIN["train"]["save_every"]
     assert not any(sealed.damage(folder / str(step)) for step in steps)

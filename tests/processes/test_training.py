@@ -16,8 +16,9 @@ from t2t_jax.parallel import processes
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.training import loop
 from t2t_jax.training.checkpoint import Checkpoints
-from t2t_jax.training.checkpoint_folders import checkpoints_folder, sealed_steps
+from t2t_jax.training.checkpoint_folders import sealed_steps
 from t2t_jax.training.step import compile_steps
+from t2t_jax.workdir.workdir import Workdir
 from tests.faults.processes import flags, outcome
 from tests.processes.group import PLAIN, SLOWLY, Group, ours
 from tests.small_run import config_for, final_parameters
@@ -37,7 +38,7 @@ def assert_near(found, wanted):
 
 
 def states(workdir):
-    return sealed_steps(checkpoints_folder(workdir) / "state")
+    return sealed_steps(Workdir(workdir).checkpoints / "state")
 
 
 @pytest.fixture(scope="session")
@@ -142,7 +143,7 @@ def test_a_run_goes_on_with_another_number_of_devices(
     model = build(config.model, len(vocabulary))
     typed = from_config_dict(config)
     steps = compile_steps(model, typed, mesh(typed.mesh), vocabulary.bos)
-    checkpoints = Checkpoints(workdir, 2, 0)
+    checkpoints = Checkpoints(Workdir(workdir), 2, 0)
     saved, _ = checkpoints.restore(steps.shapes, typed.train.save_every)
     checkpoints.close()
     placed = processes.distribute(saved, steps.shapes)

@@ -9,14 +9,19 @@ import pytest
 
 from t2t_jax.config import Config, ModelConfig, TrainConfig
 from t2t_jax.data.feeding import Position
-from t2t_jax.terminal.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.mesh import make_mesh
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.training.averaging import (
+    CheckpointChoice,
+    average_checkpoints,
+    choose_checkpoints,
+    parameter_steps,
+)
 from t2t_jax.training.checkpoint import Checkpoints, RunProgress
-from t2t_jax.training.checkpoint_folders import checkpoints_folder
-from t2t_jax.training.averaging import CheckpointChoice, average_checkpoints, choose_checkpoints, parameter_steps
 from t2t_jax.training.step import compile_steps
+from t2t_jax.workdir.workdir import Workdir
 from tests.small_run import parameters_of
 
 CONFIG = Config(model=ModelConfig(layers=1, width=8, heads=2, hidden=8))
@@ -44,7 +49,7 @@ def assert_same(a, b):
 
 
 def save(workdir, steps, numbers, keep=3, average=True):
-    checkpoints = Checkpoints(workdir, keep, 1)
+    checkpoints = Checkpoints(Workdir(workdir), keep, 1)
     for n in numbers:
         checkpoints.save(state_at(steps, n), progress_at(n), average_checkpoints)
     checkpoints.close()
@@ -52,7 +57,7 @@ def save(workdir, steps, numbers, keep=3, average=True):
 
 def test_a_state_comes_back_to_the_bit_where_it_lay(tmp_path, steps):
     save(tmp_path, steps, [5])
-    checkpoints = Checkpoints(tmp_path, 3, 1)
+    checkpoints = Checkpoints(Workdir(tmp_path), 3, 1)
     state, progress = checkpoints.restore(steps.shapes, 1)
     checkpoints.close()
     assert progress == progress_at(5)
@@ -64,7 +69,7 @@ def test_a_state_comes_back_to_the_bit_where_it_lay(tmp_path, steps):
 
 
 def test_before_the_first_there_is_none(tmp_path, steps):
-    checkpoints = Checkpoints(tmp_path, 3, 1)
+    checkpoints = Checkpoints(Workdir(tmp_path), 3, 1)
     assert checkpoints.restore(steps.shapes, 1) is None
     checkpoints.close()
     assert parameter_steps(tmp_path) == []
@@ -85,7 +90,7 @@ def test_what_is_not_to_be_averaged_leaves_no_parameters(tmp_path, steps):
 
 def test_the_best_is_kept_however_many_follow(tmp_path, steps):
     save(tmp_path, steps, [1, 2])
-    checkpoints = Checkpoints(tmp_path, 1, 1)
+    checkpoints = Checkpoints(Workdir(tmp_path), 1, 1)
     for step in (1, 2):  # the second takes the place of the first
         checkpoints.save_best(state_at(steps, step).parameters, step, 10.0 * step)
     checkpoints.close()
@@ -101,24 +106,28 @@ def test_the_best_few_are_kept_of_equals_the_earlier(tmp_path, steps):
     scores = {10: 3.0, 20: 5.0, 30: 5.0, 40: 1.0, 50: 5.0, 60: 4.0, 70: 9.0}
     kept = {10: [10], 20: [10, 20], 30: [20, 30], 60: [20, 30], 70: [20, 70]}
     for step, bleu in scores.items():
-        checkpoints = Checkpoints(tmp_path, 1, 2)  # as if started anew each time
+        checkpoints = Checkpoints(
+            Workdir(tmp_path), 1, 2
+        )  # as if started anew each time
         checkpoints.save_best(state_at(steps, step).parameters, step, bleu)
         checkpoints.close()
         assert parameter_steps(tmp_path, "best") == kept.get(step, [20, 30])
     save(tmp_path, steps, [80])
-    found, mean = average_checkpoints(choose_checkpoints(tmp_path, CONFIG, "best:2"), MODEL.shapes)
+    found, mean = average_checkpoints(
+        choose_checkpoints(tmp_path, CONFIG, "best:2"), MODEL.shapes
+    )
     assert found == [20, 70]
     wanted = state_at(steps, 45).parameters
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), mean, wanted)
     assert choose_checkpoints(tmp_path, CONFIG, "best").steps == [70]
-    checkpoints = Checkpoints(tmp_path, 1, 1)  # fewer are wanted now
+    checkpoints = Checkpoints(Workdir(tmp_path), 1, 1)  # fewer are wanted now
     checkpoints.save_best(state_at(steps, 90).parameters, 90, 2.0)
     checkpoints.close()
     assert parameter_steps(tmp_path, "best") == [70]
 
 
 def test_going_back_sets_aside_all_that_came_later(tmp_path, steps):
-    checkpoints = Checkpoints(tmp_path, 5, 5)
+    checkpoints = Checkpoints(Workdir(tmp_path), 5, 5)
     for step in (2, 4, 6):
         checkpoints.save(state_at(steps, step), progress_at(step), average=True)
         checkpoints.save_best(state_at(steps, step).parameters, step + 1, step)
@@ -136,11 +145,11 @@ def test_with_a_moving_average_it_is_what_is_kept_to_translate_with(tmp_path):
     steps = compile_steps(MODEL, config, make_mesh(), bos=1)
     state = steps.init()._replace(step=jnp.int32(1))
     state = state._replace(ema=jax.tree.map(lambda x: x + 1, state.parameters))
-    checkpoints = Checkpoints(tmp_path, 1, 1)
+    checkpoints = Checkpoints(Workdir(tmp_path), 1, 1)
     checkpoints.save(state, progress_at(1), average=True)
     checkpoints.close()
     assert_same(parameters_of(tmp_path, 1, MODEL.shapes), state.ema)
-    checkpoints = Checkpoints(tmp_path, 1, 1)
+    checkpoints = Checkpoints(Workdir(tmp_path), 1, 1)
     restored, _ = checkpoints.restore(steps.shapes, 1)
     checkpoints.close()
     assert_same(restored, state)
@@ -157,7 +166,7 @@ def test_the_average_is_the_mean(tmp_path, steps):
     save(tmp_path, steps, [1, 2, 6])
 
     def choice(*numbers):
-        folder = checkpoints_folder(tmp_path) / "parameters"
+        folder = Workdir(tmp_path).checkpoints / "parameters"
         return CheckpointChoice([folder / str(n) for n in numbers], 3, exact=True)
 
     found, mean = average_checkpoints(choice(1, 2, 6), MODEL.shapes)

@@ -7,7 +7,9 @@ import pytest
 from t2t_jax import UserError
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data.feeding import Position
-from t2t_jax.training.divergence import Rollback, Rollbacks, alarms, find_divergence
+from t2t_jax.training.divergence import alarms, find_divergence
+from t2t_jax.training.rollbacks import Rollback, Rollbacks
+from t2t_jax.workdir.workdir import Workdir
 
 
 def row(step, norm=1.0, loss=2.0, in_a_row=0):
@@ -60,15 +62,15 @@ def rollback(step, to):
 
 
 def test_rollbacks_come_back_as_they_were_written(tmp_path):
-    rollbacks = Rollbacks(tmp_path)
+    rollbacks = Rollbacks(Workdir(tmp_path))
     assert rollbacks.all == []
     rollbacks.add(rollback(4, (0, 9)))
     rollbacks.add(rollback(8, (1, 2)))
-    assert Rollbacks(tmp_path).all == rollbacks.all
+    assert Rollbacks(Workdir(tmp_path)).all == rollbacks.all
 
 
 def test_data_goes_on_where_the_last_rollback_put_it(tmp_path):
-    rollbacks = Rollbacks(tmp_path)
+    rollbacks = Rollbacks(Workdir(tmp_path))
     own = Position(7, 7)
     assert rollbacks.last_before(5) == (0, Position())
     rollbacks.add(rollback(4, (0, 9)))
@@ -88,4 +90,4 @@ def test_data_goes_on_where_the_last_rollback_put_it(tmp_path):
 def test_a_damaged_file_of_rollbacks_is_told(tmp_path, content):
     (tmp_path / "rollbacks.json").write_bytes(content)
     with pytest.raises(UserError, match=r"rollbacks.json is damaged"):
-        Rollbacks(tmp_path)
+        Rollbacks(Workdir(tmp_path))

@@ -8,11 +8,11 @@ from jax import monitoring
 from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.data.shapes import Shape
-from t2t_jax.terminal.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.planning import memory_check
 from t2t_jax.planning.forecast import batch_shapes
+from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.step import compile_steps
 
 SHAPES = Shape(16, 8, 8), Shape(8, 24, 24), Shape(16, 12, 12)
@@ -84,4 +84,7 @@ def test_an_allocation_that_failed_is_explained_and_nothing_else(config):
     assert "Out of memory. Try --config.train.accumulate=2" in told
     other = jax.errors.JaxRuntimeError("INTERNAL: RESOURCES")
     assert memory_check.explain_out_of_memory(other, config) is None
-    assert memory_check.explain_out_of_memory(ValueError("RESOURCE_EXHAUSTED"), config) is None
+    assert (
+        memory_check.explain_out_of_memory(ValueError("RESOURCE_EXHAUSTED"), config)
+        is None
+    )

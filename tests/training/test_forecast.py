@@ -6,11 +6,10 @@ import jax
 import pytest
 
 from t2t_jax.config import Config, DataConfig, MeshConfig, ModelConfig, TrainConfig
-from t2t_jax.terminal.errors import UserError
 from t2t_jax.model.model import build
-from t2t_jax.planning import chips
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.planning import costs, forecast, suggestions
+from t2t_jax.planning import chips, costs, forecast, suggestions
+from t2t_jax.terminal.errors import UserError
 from t2t_jax.training import loss
 from t2t_jax.training.step import compile_steps
 
@@ -136,7 +135,9 @@ def test_remedies_are_mild_first_and_all_are_configs():
     assert found[3:5] == [{"model.remat": how} for how in ("dots", "full")]
     assert found[-1] == {"data.batch_tokens": 3125}
     for change in found:
-        config = suggestions.apply_change(changed(data={"batch_tokens": 25_000}), change)
+        config = suggestions.apply_change(
+            changed(data={"batch_tokens": 25_000}), change
+        )
         assert config != CONFIG
 
 
@@ -160,7 +161,9 @@ def test_what_fits_by_the_estimate_is_compiled_and_told(told):
     nothing = told | {"memory": told["memory"] | {"chip": small.memory}}
     assert suggestions.find_suggestion(config, nothing, one) is None
     assert len(compiled) == 2  # nothing that cannot fit is compiled
-    assert suggestions.as_flags({"train.accumulate": 2}) == "--config.train.accumulate=2"
+    assert (
+        suggestions.as_flags({"train.accumulate": 2}) == "--config.train.accumulate=2"
+    )
 
 
 def test_a_mesh_that_does_not_divide_is_refused():

@@ -4,6 +4,7 @@ import json
 
 from t2t_jax.training.metrics_log import MetricsLog
 from t2t_jax.training.reporter import Reporter
+from t2t_jax.workdir.workdir import Workdir
 
 
 def read(path):
@@ -41,7 +42,7 @@ def test_half_a_line_left_by_a_crash_is_cut_off(tmp_path):
 
 
 def test_outside_a_terminal_progress_is_lines(tmp_path, capsys):
-    watch = Reporter(tmp_path, 0, 100)
+    watch = Reporter(Workdir(tmp_path), 0, 100)
     values = {"loss": 1.5, "tokens_per_second": 1234.0, "skipped": 2.0}
     values |= {"seconds_per_step": 1.25, "mfu": 0.375}
     watch.record(10, "train", values)
@@ -57,7 +58,7 @@ def test_outside_a_terminal_progress_is_lines(tmp_path, capsys):
 
 
 def test_without_a_metric_no_tensorboard_file_is_added(tmp_path):
-    Reporter(tmp_path, 100, 100).close()
+    Reporter(Workdir(tmp_path), 100, 100).close()
     assert not (tmp_path / "tensorboard").exists()
 
 

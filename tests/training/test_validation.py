@@ -8,10 +8,11 @@ import pytest
 
 from t2t_jax.config import Config, DataConfig, ModelConfig
 from t2t_jax.data.prepare import Pairs, ragged
+from t2t_jax.metrics.perplexity import perplexity
 from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.training.step import compile_steps
-from t2t_jax.training.validation import cross_entropy_of, perplexity
+from t2t_jax.training.validation import cross_entropy_of
 
 CONFIG = Config(
     model=ModelConfig(layers=1, width=16, heads=2, hidden=16),
