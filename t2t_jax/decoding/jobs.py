@@ -93,7 +93,7 @@ def check_output(file: Path) -> None:
         )
     if not file.parent.is_dir():
         raise UserError(
-            f"--output={file}: the folder {file.parent} does not exist; create it first"
+            f"--output={file}: {file.parent} is not an existing folder; create it first"
         )
     if file.exists():
         raise UserError(

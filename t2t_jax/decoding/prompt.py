@@ -156,7 +156,7 @@ class Prompt:
 
 
 def _reraise_signals(error: KeyboardInterrupt) -> None:
-    """Re-raises everything but Ctrl-C: SIGTERM (`commands/runner.py`) ends the prompt."""
+    """Re-raises everything but Ctrl-C, such as SIGTERM (`commands/runner.py`)."""
     if hasattr(error, "signum"):
         raise error
 

@@ -93,11 +93,11 @@ def allowed(
 
 
 def missing(rules: Rules, state_bnc: Array) -> Array:
-    """Returns a distance to complete outputs, int32 [b, n]; 0 if no phrase is missing.
+    """Ranks hypotheses by the phrases they lack, int32 [b, n]; lowest if none.
 
-    It orders hypotheses by the number of missing phrases, then by the distance to the
-    nearest one. Some token always reduces it. The sum of all distances has no such
-    token: one that comes closer to a phrase may lose the beginning of another.
+    The order is that of the number of missing phrases, then of the distance to the
+    nearest one. Some token always lowers the rank. The sum of all distances lacks this
+    property: a token that comes closer to one phrase may lose the beginning of another.
     """
     distance_bnc = rules.distance_s[state_bnc]
     far = jnp.max(rules.distance_s) + 1
