@@ -21,6 +21,8 @@ from t2t_jax.terminal.errors import UserError
 
 log = logging.getLogger("t2t_jax")
 
+NAMED = 5  # line numbers that a warning about several lines lists
+
 
 class Member(NamedTuple):
     """One trained model of a translator; an ensemble has several.
@@ -82,28 +84,43 @@ class InputReader:
         )
         self._decode = members[0].config.decode
         self._first = first_line
-        self.warn = log.warning if warn else log.debug
+        self._log = log.warning if warn else log.debug
 
-    def sources(self, lines: Sequence[str], skipped: int = 0) -> list[Source]:
-        """Encodes lines; cuts those with too many pieces, with a warning.
+    def warn(self, rows: Sequence[int], total: int, one: str, several: str) -> None:
+        """Logs one warning about some of `total` lines, however many they are.
 
         Args:
-          skipped: the number of lines before these, for line numbers in warnings.
+          rows: the lines, from 0; without any there is no warning.
+          one: the text about a single line, after its number.
+          several: the text about more, after their count; the first are listed.
         """
+        numbers = [self._first + row for row in rows]
+        if len(numbers) == 1:
+            self._log("line %d%s", numbers[0], one)
+        elif numbers:
+            listed = ", ".join(map(str, numbers[:NAMED]))
+            listed += ", ..." if len(numbers) > NAMED else ""
+            self._log("%d of %d %s: lines %s", len(numbers), total, several, listed)
+
+    def sources(self, lines: Sequence[str]) -> list[Source]:
+        """Encodes each line; cuts those that are too long, with a warning."""
         check_lines(lines)
-        eos, sources = self._vocabulary.eos, []
-        encoded = zip(lines, self._vocabulary.encode(lines), strict=True)
-        for number, (line, ids) in enumerate(encoded, self._first + skipped):
-            if not visible(line):
+        eos, most, sources = self._vocabulary.eos, self._longest - 1, []
+        for line, ids in zip(lines, self._vocabulary.encode(lines), strict=True):
+            if visible(line):
+                cut = max(0, len(ids) - most)
+                sources.append(Source([*ids[:most], eos], cut))
+            else:
                 sources.append(Source([], 0))
-                continue
-            cut = max(0, len(ids) - (self._longest - 1))  # 1 for EOS
-            if cut:
-                self.warn(
-                    "line %d has %d pieces; only the first %d are translated (%s)",
-                    *(number, len(ids), self._longest - 1, self._why),
-                )
-            sources.append(Source([*ids[: len(ids) - cut], eos], cut))
+        cut = [row for row, source in enumerate(sources) if source.cut]
+        pieces = sources[cut[0]].cut + most if cut else 0
+        only = f"only the first {most} are translated ({self._why})"
+        self.warn(
+            cut,
+            len(lines),
+            f" has {pieces} pieces; {only}",
+            f"lines have more than {most} pieces; {only}",
+        )
         return sources
 
     def pairs(self, pairs: Sequence[tuple]) -> list[tuple[list[int], list[int]]]:
@@ -133,13 +150,17 @@ class InputReader:
             if isinstance(best, Hypothesis) and best.tokens:
                 encoded[row] = [*best.tokens]
         most = longest_output(self._longest, self._decode)
-        for number, ids in enumerate(encoded, self._first):
-            if len(ids) > most:
-                self.warn(
-                    "line %d: its target has %d pieces; only %d are read (%s)",
-                    *(number, len(ids) - 1, most, self._why),
-                )
-                del ids[most:]
+        cut = [row for row, ids in enumerate(encoded) if len(ids) > most]
+        pieces = len(encoded[cut[0]]) - 1 if cut else 0
+        only = f"only {most} are read ({self._why})"
+        self.warn(
+            cut,
+            len(encoded),
+            f": its target has {pieces} pieces; {only}",
+            f"targets have more than {most} pieces; {only}",
+        )
+        for row in cut:
+            del encoded[row][most:]
         # An empty source is EOS alone, so that there is a token to attend to.
         source_ids = [source.ids or [eos] for source in sources]
         return list(zip(source_ids, encoded, strict=True))

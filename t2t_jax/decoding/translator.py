@@ -15,13 +15,13 @@ import jax
 from etils import epath
 
 from t2t_jax import config as fields
-from t2t_jax.config import Config
+from t2t_jax.config import Config, DecodeConfig
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.batch_decoding import NOTHING, check_room, decode_batch
 from t2t_jax.decoding.constraints import constraints_for
 from t2t_jax.decoding.devices import replicated
-from t2t_jax.decoding.inputs import InputReader, Member, check_lines
+from t2t_jax.decoding.inputs import InputReader, Member, Source, check_lines
 from t2t_jax.decoding.phrases import Phrases
 from t2t_jax.decoding.programs import Search
 from t2t_jax.decoding.results import (
@@ -235,8 +235,8 @@ class Translator:
           batch_size: lines that are sorted by length and searched together; all if
             None. Results do not depend on it.
           first_line: the number of the first line in warnings and errors.
-          warn: warn, through the logger `t2t_jax`, of every line that is too long and
-            is cut, and of every translation that reached its length limit.
+          warn: log one warning about lines that are cut because they are too long, and
+            one about translations that reached their length limit, to `t2t_jax`.
 
         Raises:
           UserError: an option is out of its range, or constraints contradict each
@@ -418,45 +418,58 @@ class Translator:
         constraints = constraints_for(
             len(lines), self.vocabulary, self._phrases, *wanted, first_line
         )
-        results: list[Translation] = []
+        sources = reader.sources(lines)
+        for number, pair in enumerate(
+            zip(sources, constraints, strict=True), first_line
+        ):
+            check_room(*pair, number, decode)
+        nbest_lists: list[tuple[Hypothesis, ...]] = []
         # `range` refuses a step of 0, so an empty list counts as a batch of one line.
         for start in range(0, len(lines), batch_size or max(1, len(lines))):
             part = slice(start, start + (batch_size or len(lines)))
-            sources = reader.sources(lines[part], start)
-            for number, pair in enumerate(
-                zip(sources, constraints[part], strict=True), first_line + start
-            ):
-                check_room(*pair, number, decode)
-            nbest_lists = decode_batch(
+            nbest_lists += decode_batch(
                 search,
-                sources,
+                sources[part],
                 constraints[part],
                 self.vocabulary,
                 self._phrases,
                 decode,
             )
-            results += [
-                Translation(line, nbest, source.cut)
-                for line, nbest, source in zip(
-                    lines[part], nbest_lists, sources, strict=True
-                )
-            ]
-            for number, (source, nbest) in enumerate(
-                zip(sources, nbest_lists, strict=True), first_line + start
-            ):
-                room = longest_output(len(source.ids), decode)
-                _warn_if_unended(reader.warn, number, nbest[0], room)
-        return results
+        _warn_if_unended(reader, sources, nbest_lists, decode)
+        return [
+            Translation(line, nbest, source.cut)
+            for line, nbest, source in zip(lines, nbest_lists, sources, strict=True)
+        ]
 
     def _reader(self, first_line: int, warn: bool) -> InputReader:
         return InputReader(self.vocabulary, self.members, first_line, warn)
 
 
-def _warn_if_unended(warn, number: int, best: Hypothesis, room: int) -> None:
-    if best is NOTHING:
-        warn("line %d: no translation meets its constraints", number)
-    elif not best.ended:
-        warn("line %d: its translation did not end within %d pieces", number, room)
+def _warn_if_unended(
+    reader: InputReader,
+    sources: Sequence[Source],
+    found: Sequence[tuple[Hypothesis, ...]],
+    decode: DecodeConfig,
+) -> None:
+    """Warns of lines without a translation, and of translations at their limit."""
+    best = [hypotheses[0] for hypotheses in found]
+    without = [row for row, each in enumerate(best) if each == NOTHING]
+    reader.warn(
+        without,
+        len(best),
+        ": no translation meets its constraints",
+        "lines have no translation that meets their constraints",
+    )
+    unended = [
+        row for row, each in enumerate(best) if not each.ended and each != NOTHING
+    ]
+    room = longest_output(len(sources[unended[0]].ids), decode) if unended else 0
+    reader.warn(
+        unended,
+        len(best),
+        f": its translation did not end within {room} pieces",
+        "translations reached their longest length",
+    )
 
 
 def _check_search(search: BeamSearch) -> None:

@@ -5,10 +5,12 @@ so that nobody drinks a hat; then the time, and whether it is denied, asked, or 
 to another clause by a conjunction.
 """
 
+import bisect
 import functools
 import hashlib
 import random
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import cached_property, partial
 
 from t2t_jax.grammar import clauses, lexicon
 from t2t_jax.grammar.clauses import (
@@ -44,7 +46,7 @@ class Dice:
         """One of "name weight name weight ..."."""
         names, ends = _weights(choices)
         point = self.random() * ends[-1]
-        return next(name for name, end in zip(names, ends, strict=True) if point < end)
+        return names[bisect.bisect_right(ends, point)]
 
 
 @functools.cache
@@ -207,7 +209,9 @@ RELATED = (
 STATE_TENSES = "present 6 past 3 future 1"
 KINDS = "simple 46 complex 20 reported 10 coordinated 8 purpose 6 question 10"
 
-Pair = tuple[list[str], list[str]]  # English and German words
+# English and German words, when they are asked for: most of what is drawn is left out.
+Words = Callable[[], list[str]]
+Pair = tuple[Words, Words]
 
 
 def verb_name(verb: Verb) -> str:
@@ -574,7 +578,7 @@ class Writer:
 
     def statement(self, clause: Clause) -> Pair:
         self.apart |= stands_apart(clause)
-        return english(clause), german(clause, "second")
+        return partial(english, clause), partial(german, clause, "second")
 
     def complex(self) -> Pair:
         """Two clauses, one of which hangs on a conjunction and may come first."""
@@ -608,11 +612,18 @@ class Writer:
         if first and pronoun:  # the noun comes first, the pronoun after
             inner.subject, main.subject = main.subject, inner.subject
         self.apart |= stands_apart(main)
-        outer = english(main), german(main, "first" if first else "second")
-        hung = [joint, *english(inner)], [verbindung, *german(inner, "last")]
-        if first:
-            return [*hung[0], ",", *outer[0]], [*hung[1], ",", *outer[1]]
-        return [*outer[0], *hung[0]], [*outer[1], ",", *hung[1], ","]
+
+        def in_english() -> list[str]:
+            outer, hung = english(main), [joint, *english(inner)]
+            return [*hung, ",", *outer] if first else [*outer, *hung]
+
+        def in_german() -> list[str]:
+            hung = [verbindung, *german(inner, "last")]
+            if first:
+                return [*hung, ",", *german(main, "first")]
+            return [*german(main, "second"), ",", *hung, ","]
+
+        return in_english, in_german
 
     def pronoun_for(self, phrase: Phrase) -> Phrase | None:
         """He, she or they, where English and German choose alike."""
@@ -673,7 +684,7 @@ class Writer:
             clause = self.state()
             clause.negated = False
             clause.question = ("", "")
-            return english(clause), german(clause, "first")
+            return partial(english, clause), partial(german, clause, "first")
         clause = self.clause(plain=True)
         while clause.verb.lasting or vague(clause.subject):
             clause = self.again(lambda: self.clause(plain=True))
@@ -688,7 +699,7 @@ class Writer:
         if opener is None:
             return self.who(clause)
         clause.question = opener
-        return english(clause), german(clause, "first")
+        return partial(english, clause), partial(german, clause, "first")
 
     def again(self, draw):
         """Draws anew, forgetting what the last draw used."""
@@ -705,7 +716,10 @@ class Writer:
             asked = Phrase("who" if person else "what")
             clause.subject, clause.question, clause.gap = asked, ("", ""), "subject"
             wer = PRONOUNS[asked.head][1].split()[0]
-            return [asked.head, *english(clause)], [wer, *german(clause, "first")]
+            return (
+                lambda: [asked.head, *english(clause)],
+                lambda: [wer, *german(clause, "first")],
+            )
         role = roles[-1]
         phrase = getattr(clause, role)
         human = isinstance(phrase.head, str) or "person" in phrase.head.groups
@@ -717,7 +731,7 @@ class Writer:
             PRONOUNS[name][1].split()[case],
         )
         clause.gap, clause.question = role, (subject, objective)
-        return english(clause), german(clause, "first")
+        return partial(english, clause), partial(german, clause, "first")
 
     def forget(self, phrase: Phrase) -> None:
         """Drops the pairs of a phrase that is left out after all."""
@@ -729,21 +743,13 @@ class Writer:
         tense = self.dice.weigh("present 5 past 4 perfect 2 future 1")
         left, right = self.main(tense), self.main(tense)
         joint = self.dice.pick((("and", "und"), ("but", "aber")))
-        first, second = self.statement(left), self.statement(right)
-        return (
-            [*first[0], ",", joint[0], *second[0]],
-            [*first[1], ",", joint[1], *second[1]],
-        )
+        return joined(self.statement(left), joint, self.statement(right))
 
     def chain(self) -> Pair:
         """Several sentences made one: what "long" is made of."""
         kinds = (self.complex, self.reported, self.coordinated)
         left, right = self.dice.pick(kinds)(), self.dice.pick(kinds)()
-        joint = self.dice.pick((("and", "und"), ("but", "aber")))
-        return (
-            [*left[0], ",", joint[0], *right[0]],
-            [*left[1], ",", joint[1], *right[1]],
-        )
+        return joined(left, self.dice.pick((("and", "und"), ("but", "aber"))), right)
 
     def draw(self) -> "Sentence":
         """One sentence of the distribution that "train" is drawn from."""
@@ -754,19 +760,37 @@ class Writer:
         self.again(lambda: None)
         en, de = getattr(self, kind)()
         end = "?" if kind == "question" else "."
-        return Sentence(
-            clauses.written(en, end),
-            clauses.written(de, end),
-            tuple(self.pairs_used),
-            self.apart,
-        )
+        return Sentence(en, de, end, tuple(self.pairs_used), self.apart)
 
 
-class Sentence(NamedTuple):
-    english: str
-    german: str
-    pairs: tuple[tuple[str, str], ...]  # adjective and noun, verb and object
-    apart: bool  # words that must agree stand on both sides of a relative clause
+def joined(left: Pair, joint: tuple[str, str], right: Pair) -> Pair:
+    """Two sentences with an English or a German word between them."""
+    return (
+        lambda: [*left[0](), ",", joint[0], *right[0]()],
+        lambda: [*left[1](), ",", joint[1], *right[1]()],
+    )
+
+
+class Sentence:
+    """What was drawn, put into words when it is asked for.
+
+    Attributes:
+      pairs: adjective and noun, verb and object.
+      apart: words that must agree stand on both sides of a relative clause.
+    """
+
+    def __init__(self, english: Words, german: Words, end: str, pairs, apart: bool):
+        self._english, self._german, self._end = english, german, end
+        self.pairs: tuple[tuple[str, str], ...] = pairs
+        self.apart = apart
+
+    @cached_property
+    def english(self) -> str:
+        return clauses.written(self._english(), self._end)
+
+    @cached_property
+    def german(self) -> str:
+        return clauses.written(self._german(), self._end)
 
 
 def vague(phrase: Phrase) -> bool:
