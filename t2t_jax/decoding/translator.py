@@ -31,16 +31,18 @@ from t2t_jax.decoding.results import (
     Score,
     Translation,
 )
+from t2t_jax.decoding.search_options import (
+    beam_search_algorithm,
+    length_penalty,
+    sampling_algorithm,
+)
 from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.model.layers import Parameters, compute_dtype
 from t2t_jax.model.model import Model, build
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.search.algorithm import Algorithm
-from t2t_jax.search.beam import STOPS, BeamSearch
-from t2t_jax.search.length_penalty import PENALTIES
-from t2t_jax.search.sampling import Sampling, check_sampling
-from t2t_jax.terminal.errors import UserError, did_you_mean
+from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.averaging import average_checkpoints, choose_checkpoints
 from t2t_jax.workdir.workdir import Workdir
 
@@ -242,15 +244,15 @@ class Translator:
           UserError: an option is out of its range, or constraints contradict each
             other.
         """
-        decode = self.config.decode
-        algorithm = BeamSearch(
-            beam=decode.beam if beam is None else beam,
+        algorithm = beam_search_algorithm(
+            self.config.decode,
+            self.vocabulary,
+            beam=beam,
             nbest=nbest,
-            stop=decode.stop if stop is None else stop,
-            **self._penalty(alpha, penalty),
-            **self._special_tokens(),
+            stop=stop,
+            alpha=alpha,
+            penalty=penalty,
         )
-        _check_search(algorithm)
         search = self._search(algorithm)
         wanted = prefix, must, must_not
         return self._decode(search, lines, wanted, batch_size, first_line, warn)
@@ -286,21 +288,17 @@ class Translator:
         Raises:
           UserError: an option is out of its range.
         """
-        if samples < 1:
-            raise UserError(f"samples={samples}; want at least 1")
         if not 0 <= seed < 1 << 32:
             raise UserError(f"seed={seed}; want 0 <= seed < 2^32")
-        try:
-            check_sampling(temperature, top_k, top_p)
-        except ValueError as e:
-            raise UserError(str(e)) from None
-        algorithm = Sampling(
+        algorithm = sampling_algorithm(
+            self.config.decode,
+            self.vocabulary,
             samples=samples,
-            temperature=float(temperature),
+            temperature=temperature,
             top_k=top_k,
-            top_p=float(top_p),
-            **self._penalty(alpha, penalty),
-            **self._special_tokens(),
+            top_p=top_p,
+            alpha=alpha,
+            penalty=penalty,
         )
         search = self._search(algorithm, seed)
         wanted = prefix, (), must_not
@@ -326,7 +324,7 @@ class Translator:
           alpha, penalty, first_line, warn: as for `translate`.
         """
         pairs = self._reader(first_line, warn).pairs(pairs)
-        penalties = self._penalty(alpha, penalty)
+        penalties = length_penalty(self.config.decode, alpha, penalty)
         return scoring.score(self.vocabulary, self.members, pairs, **penalties)
 
     def attention(self, source: str, target=None) -> AttentionMaps:
@@ -382,20 +380,6 @@ class Translator:
             algorithm=algorithm,
             seed=seed,
         )
-
-    def _special_tokens(self) -> dict[str, int]:
-        vocabulary = self.vocabulary
-        return {"bos": vocabulary.bos, "eos": vocabulary.eos, "pad": vocabulary.pad}
-
-    def _penalty(self, alpha: float | None, penalty: str | None) -> dict:
-        decode = self.config.decode
-        alpha = decode.alpha if alpha is None else float(alpha)
-        penalty = decode.penalty if penalty is None else penalty
-        if penalty not in PENALTIES:
-            raise UserError(f"penalty={penalty!r}{did_you_mean(penalty, PENALTIES)}")
-        if not 0 <= alpha < float("inf"):
-            raise UserError(f"alpha={alpha}; want at least 0 (0 is no length penalty)")
-        return {"alpha": alpha, "penalty": penalty}
 
     def _decode(
         self,
@@ -470,17 +454,3 @@ def _warn_if_unended(
         f": its translation did not end within {room} pieces",
         "translations reached their longest length",
     )
-
-
-def _check_search(search: BeamSearch) -> None:
-    """Raises UserError for options out of range, which `BeamSearch` does not check."""
-    beam, nbest, stop = search.beam, search.nbest, search.stop
-    if beam < 1:
-        raise UserError(f"beam={beam}; want at least 1 (1 is greedy search)")
-    if not 1 <= nbest <= beam:
-        raise UserError(
-            f"nbest={nbest} with beam={beam}; want 1 <= nbest <= beam: set beam="
-            f"{max(nbest, 1)} or more, or a smaller nbest"
-        )
-    if stop not in STOPS:
-        raise UserError(f"stop={stop!r}{did_you_mean(stop, STOPS)}")
