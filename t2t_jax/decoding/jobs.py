@@ -62,7 +62,7 @@ class Input:
         self.count = total * number // count - self.first
 
     def lines(self) -> Iterator[str]:
-        """Yields the lines, without line ends."""
+        """Yields the lines of the part, without line ends."""
         yield from itertools.islice(
             read_lines(self._file), self.first, self.first + self.count
         )

@@ -26,7 +26,7 @@ class KV(NamedTuple):
 
 
 class AttentionTrace(NamedTuple):
-    """Lists that collect attention weights, an array [b, h, t, s] for each layer."""
+    """Lists that collect attention weights: an array [b, h, t, s] of each layer."""
 
     encoder: list[Array]
     decoder: list[Array]
@@ -91,7 +91,7 @@ def dense(q_bthk: Array, kv: KV, mask: Mask, rng: DropoutRng | None) -> Array:
 
 
 def fused(q_bthk: Array, kv: KV, mask: Mask, rng: DropoutRng | None) -> Array:
-    """`dense` in one kernel, if the hardware has one for these shapes and types."""
+    """Computes `dense` in one kernel, if the device has one for these arrays."""
     kernel = kernel_for(q_bthk, kv, mask)
     if kernel is None:
         return dense(q_bthk, kv, mask, rng)

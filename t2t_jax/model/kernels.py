@@ -72,6 +72,7 @@ def flash(q_bthk: Array, kv, mask) -> Array:
         return y_bhtk.swapaxes(1, 2)
 
     arrays = q_bthk, *kv, mask.query_segment_bt, mask.key_segment_bs
+    # Manual axes: this is already inside a `shard_map`.
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.size == 1 or AxisType.Manual in mesh.axis_types:
         return on_one_device(*arrays)

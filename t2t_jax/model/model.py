@@ -48,6 +48,7 @@ def build(config: ModelConfig, vocab_size: int) -> Model:
     def init(key):
         return nnx.to_pure_dict(nnx.split(make(key))[1])
 
+    # Traces the constructor: all shapes and axis names, and no arrays.
     abstract = nnx.eval_shape(make, jax.random.key(0))
     definition, state = nnx.split(abstract)
     axes = jax.tree.map(

@@ -226,7 +226,7 @@ class BeamSearch:
         )
 
     def result(self, state: State, rules: Rules | None = None) -> Hypotheses:
-        """The finished hypotheses, and unended ones in the places left free.
+        """Returns the finished hypotheses, and unended ones in the places left.
 
         Undefined for sentences that have not stopped.
         """
@@ -332,6 +332,7 @@ def _best(next_bnv: Array) -> tuple[Array, Array, Array]:
     If fewer than `beam` extensions exist, the log_prob of the others is -inf.
     """
     batch, beam, vocabulary = next_bnv.shape
+    # Flat places rank rows before tokens, so `top_k` breaks ties by row, then by token.
     log_prob_bn, place_bn = top_k(next_bnv.reshape(batch, -1), beam)
     return place_bn // vocabulary, place_bn % vocabulary, log_prob_bn
 
@@ -343,7 +344,7 @@ def _spread(next_bnv: Array, rules: Rules, state_bnc: Array):
     """
     batch, beam, vocabulary = next_bnv.shape
     parent_bn, token_bn, log_prob_bn = _best(next_bnv)
-    if not rules.closer_sv.shape[0]:  # nothing is required of any sentence
+    if not rules.closer_sv.shape[0]:  # no sentence has a required phrase
         return parent_bn, token_bn, log_prob_bn
     # Candidates besides the best: for each row, its best extension, and the best of
     # those that come closer to each phrase.

@@ -173,7 +173,9 @@ class Sampling:
         return cache, token_bn, state_bnc, extended
 
     def result(self, state: State, rules: Rules | None = None) -> Hypotheses:
-        """The drawn hypotheses; undefined for sentences that have not stopped."""
+        """Returns the drawn hypotheses; undefined for sentences still running."""
+        # If the rules allow no token, every token has probability 0 and one is drawn
+        # anyway, with log-probability -inf. This becomes a place without a hypothesis.
         drawn = state.drawn
         nothing_bn = drawn.log_prob_bn == -jnp.inf
         return drawn._replace(
@@ -207,7 +209,7 @@ def sample(
     Args:
       step, cache, limit_b, max_length, alpha, penalty, rules, bos, eos, pad: as for
         `beam_search`, with n hypotheses in place of the beam. Score and log_prob are of
-        the model's whole distribution, not of the truncated one.
+        the model's complete distribution, not of the truncated one.
       rng_bn: a `jax.random` key for each hypothesis.
       temperature: logits are divided by it; above 0, static.
       top_k: draw from the k most probable tokens, ties to the lower ids; 0 means all
