@@ -17,7 +17,7 @@ from t2t_jax.workdir.workdir import Workdir
 
 
 class _Events(BucketFile):
-    """A TensorBoard file in a bucket, as tensorboardX asks for it."""
+    """A TensorBoard file in a bucket, with the methods that tensorboardX calls."""
 
     @classmethod
     def open(cls, path: str) -> "_Events":
@@ -25,17 +25,18 @@ class _Events(BucketFile):
 
     @staticmethod
     def directory_check(path: str) -> None:
-        """A bucket has no folders to make."""
+        """Does nothing: a bucket has no folders to create."""
 
 
 class _EventsOnDisk:
-    """A TensorBoard file on disk that waits where there is no room.
+    """A TensorBoard file on disk that keeps what it cannot write and tries again.
 
-    Its path begins with `disk:`.
+    A full disk then ends neither TensorBoard's file nor the run. Its path begins with
+    `disk:`, since tensorboardX picks the class of a file by the prefix of its path.
     """
 
     def __init__(self, path: str):
-        self._path, self._waiting = path.removeprefix("disk:"), b""
+        self._path, self._pending = path.removeprefix("disk:"), b""
 
     @classmethod
     def open(cls, path: str) -> "_EventsOnDisk":
@@ -46,27 +47,31 @@ class _EventsOnDisk:
         os.makedirs(path.removeprefix("disk:"), exist_ok=True)
 
     def write(self, more: bytes) -> None:
-        self._waiting += more
+        self._pending += more
 
     def flush(self) -> None:
-        if not self._waiting:
+        if not self._pending:
             return
         try:
             with open(self._path, "ab", buffering=0) as file:
-                append(file, self._waiting)
-            self._waiting = b""
+                append(file, self._pending)
+            self._pending = b""
         except OSError as e:  # the next flush tries again
-            say(f"warning: TensorBoard's {self._path} could not be written: {e}")
+            say(f"warning: cannot write the TensorBoard file {self._path}: {e}")
 
     def close(self) -> None:
         self.flush()
 
 
 class TensorBoard:
-    """What TensorBoard draws.
+    """Writes the scalars that TensorBoard plots.
 
-    Written here and not by tensorboardX's SummaryWriter, whose thread ends at the first
-    write that fails or when the clock jumps; a run then waits for it without end.
+    Uses tensorboardX's EventsWriter, not its SummaryWriter: that one writes in a thread
+    that ends at the first failed write or when the clock jumps, and a run then waits
+    for it forever.
+
+    Args:
+      first_step: the step that training continues from.
     """
 
     EVERY = 30.0  # seconds between two writes
@@ -81,11 +86,12 @@ class TensorBoard:
         self._writer = EventsWriter(f"{folder}/events")
         self._written = -math.inf
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        # What a run before this one drew of later steps is not drawn any more.
+        # TensorBoard hides the points of earlier files from this step on: a run that
+        # was killed may have written steps that are repeated now.
         self._add(first_step + 1, session_log=start)
 
     def add(self, step: int, kind: str, values: dict[str, float]) -> None:
-        """Draws some values of a step."""
+        """Adds scalars of a step, as `KIND/NAME`; writes them every `EVERY` seconds."""
         for name, value in values.items():
             self._add(step, summary=scalar(f"{kind}/{name}", value))
         if time.monotonic() - self._written >= self.EVERY:
