@@ -232,8 +232,8 @@ def check_same(what: str, value: Json, hint: str) -> None:
     if others:
         raise _everywhere(
             UserError(
-                f"{what} of process {', '.join(others)} differs from that of process 0 "
-                f"on {values[0][0]}; {hint}"
+                f"{what} of process {', '.join(others)} is not that of process 0 on "
+                f"{values[0][0]}; {hint}"
             )
         )
 

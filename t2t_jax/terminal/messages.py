@@ -8,7 +8,7 @@ _silent = False
 
 
 def silence() -> None:
-    """Stops all messages of this process, for all processes but process 0."""
+    """Stops all messages of this process; process 0 prints those of all processes."""
     global _silent
     _silent = True
 

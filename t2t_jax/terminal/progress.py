@@ -15,7 +15,7 @@ INTERVAL = 10.0  # seconds between two lines where there is no terminal
 
 
 class Progress:
-    """Progress of a job: a bar in a terminal, otherwise a line every `INTERVAL` seconds.
+    """Progress of a job: a bar in a terminal, or else a line every `INTERVAL` seconds.
 
     Shows nothing for a job shorter than `DELAY`, and removes the bar at the end.
 

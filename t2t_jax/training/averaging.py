@@ -113,7 +113,7 @@ def _warn_of_incomplete(workdir: Workdir) -> None:
     for kind in ("parameters", "best"):
         for step in incomplete_steps(workdir.checkpoints / kind):
             path = workdir.checkpoints / kind / str(step)
-            say(f"warning: ignoring {path}: incomplete, it has no manifest.json")
+            say(f"warning: {path} is incomplete (it has no manifest.json); ignored")
 
 
 def _folders(workdir: Workdir, kind: str, steps: Sequence[int]) -> list[epath.Path]:
@@ -174,7 +174,7 @@ def average_checkpoints(
             total = jax.tree.map(np.add, total, read_parameters(folder, shapes))
             steps.append(int(folder.name))
         except DamagedError as e:
-            say(f"warning: ignoring a checkpoint: {e}")
+            say(f"warning: {e}; ignored")
     if not steps or (choice.exact and len(steps) < choice.wanted):
         raise UserError(
             f"only {len(steps)} of the {choice.wanted} requested checkpoints are "

@@ -208,7 +208,7 @@ class Checkpoints:
             return
         if path.exists():
             checkpoint_folders.set_aside(
-                path, f"is damaged ({trouble}) and is saved again"
+                path, f"is damaged ({trouble}), and is saved again"
             )
         with self._explained(step):
             self._start_writing(
