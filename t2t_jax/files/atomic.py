@@ -84,6 +84,7 @@ def keep_earlier(*files: epath.PathLike) -> None:
 
     files = [epath.Path(file) for file in files]
     number = 1
+    # One number for all, so that files of the same number belong together.
     while any(numbered(file, number).exists() for file in files):
         number += 1
     existing = [file for file in files if file.exists()]
@@ -108,6 +109,8 @@ def exclusive(folder: epath.PathLike) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if is_local(folder):
             folder.mkdir(parents=True, exist_ok=True)
+            # The folder itself is locked, so no lock file is left behind. Closing it,
+            # or the end of the process, releases the lock.
             opened = os.open(folder, os.O_RDONLY)
             stack.callback(os.close, opened)
             with contextlib.suppress(OSError):  # a file system without locks

@@ -41,9 +41,11 @@ class BucketFile:
         self._uploaded = len(content)  # bytes
 
     def write(self, more: bytes) -> None:
+        """Appends in memory, until the next `flush`."""
         self._content += more
 
     def flush(self) -> None:
+        """Writes the file, if it grew; warns if that fails."""
         if self._uploaded == len(self._content):
             return
         try:
@@ -55,4 +57,5 @@ class BucketFile:
             say(f"warning: {self._path} could not be written: {e}")
 
     def close(self) -> None:
+        """Flushes; there is nothing to close."""
         self.flush()

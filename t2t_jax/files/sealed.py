@@ -31,7 +31,7 @@ def seal(folder: epath.PathLike, **notes: object) -> None:
       notes: JSON values to store in the manifest; `notes` returns them.
     """
     folder = epath.Path(folder)
-    names = sorted(_below(folder))
+    names = sorted(_below(folder))  # sorted: the manifest's own hash is a fingerprint
     if is_local(folder):
         # Files and their folders: a new file's name belongs to the folder.
         for place in {p for n in names for p in (folder / n, (folder / n).parent)}:
@@ -113,6 +113,7 @@ def set_aside(folder: epath.Path, to: epath.Path) -> epath.Path:
 def remove(folder: epath.Path) -> None:
     """Deletes a folder; after a crash in between, it does not count as complete."""
     if is_local(folder):
+        # A rename is atomic; `checkpoint_folders.clear_away` deletes leftovers.
         doomed = folder.with_name(f"{folder.name}.deleted")
         if doomed.exists():  # half deleted by an earlier crash
             doomed.rmtree()
@@ -145,6 +146,7 @@ def _is_regular(folder: epath.Path, name: str) -> bool:
     """
     if not is_local(folder):
         return True
+    # `realpath` resolves every link: a path that it changes has one.
     real = os.path.join(os.path.realpath(folder), name)
     return os.path.realpath(real) == real and stat.S_ISREG(os.lstat(real).st_mode)
 

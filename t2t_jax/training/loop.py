@@ -135,6 +135,7 @@ class TrainingRun:
         self.clock = Clock(self.seconds)
         self.reporter = Reporter(workdir, self.step, config.train.steps)
         self.reporter.roll_back(self.rollbacks.all)
+        # Each process fills only the rows on its own devices.
         local = partial(
             meshes.local_layout, self.steps.mesh, accumulate=config.train.accumulate
         )
@@ -165,6 +166,7 @@ class TrainingRun:
             return self.steps.init()
         shapes = self.steps.shapes.parameters
         read = self.hooks.initial
+        # Only process 0 reads the other model; all of them get its parameters.
         return self.steps.start(
             processes.arrays_from_first("init_from", lambda: ((), read()), shapes)[1]
         )
@@ -203,12 +205,13 @@ class TrainingRun:
             if self.step % train.log_every == 0:
                 if diverged := self._log():
                     self._roll_back(diverged)
-                    why = ""
+                    why = ""  # training continues from an earlier step
                     continue
             elif why:
                 # The end, between two logging intervals. Rows are kept, so that a run
                 # that continues with more steps logs the same intervals.
                 self._log(keep=True)
+            # Every step, in all processes: with several this is a collective.
             interrupted = interruption.came(self.step)
             # Save first: an evaluation can take long, and may be interrupted.
             if self.step % train.save_every == 0 or why or interrupted:
@@ -252,6 +255,7 @@ class TrainingRun:
         placed = meshes.place_batch(self.steps.mesh, batch)
         self.state, metrics = self.steps.train(self.state, placed)
         self.step += 1
+        # The shapes as trained, with the rows that pad the batch to the mesh.
         rows, source = placed["source"].shape
         flops = self._step_flops(rows, source, placed["target"].shape[1])
         self.meter.add(self.step, at, metrics, flops)
@@ -259,9 +263,11 @@ class TrainingRun:
     def _save(self) -> None:
         """Saves everything that a restart needs to continue from this step."""
         self.hooks.check_owner()
+        # Only multiples of `save_every` are averaged, so that a stop changes no score.
         average = self.step % self.config.train.save_every == 0
         # The first save always stores parameters, so that a short run can translate.
         average = average or self.checkpoints.none_to_translate_with()
+        # Also the steps that are not logged yet: see `RunProgress`.
         unread = self.meter.unread()
         progress = RunProgress(self.position, self.clock.seconds(), unread)
         self.checkpoints.save(processes.gather(self.state), progress, average)
@@ -281,6 +287,7 @@ class TrainingRun:
             first = int(rows[0]["step"])
             return list(self.reporter.column("train", name, first).values())
 
+        # A restarted run repeats steps: each alarm is reported once.
         for alarm in divergence.alarms(self.config, rows, before("gradient_norm")):
             if not self.reporter.has(int(alarm["step"]), "alarm"):
                 if processes.is_first():
@@ -321,7 +328,7 @@ class TrainingRun:
             self.reporter.record(self.step, "dev", values)
             listed = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
             say(f"step {self.step:,}  dev  {listed}")
-        self.meter.pause()
+        self.meter.pause()  # saving and evaluating are not part of the step rate
 
     def _interrupted(self, interruption: Interruption) -> Interrupted:
         """Creates the exception that ends the run, once the state is on disk."""
@@ -362,11 +369,13 @@ class TrainingRun:
         rollback = Rollback(
             int(state.step), progress.position, self.position, diverged.why
         )
+        # On disk before it takes effect, so that a killed run skips the same data.
+        # `self.batches` stays as it is: it continues from the current position.
         self.rollbacks.add(rollback)
         self.reporter.roll_back(self.rollbacks.all)
         say(
             f"warning: {what}: back to step {rollback.step:,}, continuing with the "
-            f"data after batch {rollback.to.batch:,} of epoch {rollback.to.epoch:,}"
+            f"data from batch {rollback.to.batch:,} of epoch {rollback.to.epoch:,}"
         )
         self._continue_from(state, progress)
 

@@ -21,6 +21,7 @@ class _Events(BucketFile):
 
     @classmethod
     def open(cls, path: str) -> "_Events":
+        """Creates the writer; tensorboardX calls this for every file."""
         return cls(epath.Path(path))
 
     @staticmethod
@@ -32,7 +33,7 @@ class _EventsOnDisk:
     """A TensorBoard file on disk that keeps what it cannot write and tries again.
 
     A full disk then ends neither TensorBoard's file nor the run. Its path begins with
-    `disk:`, since tensorboardX picks the class of a file by the prefix of its path.
+    `disk:`, by which tensorboardX picks this class.
     """
 
     def __init__(self, path: str):
@@ -40,16 +41,20 @@ class _EventsOnDisk:
 
     @classmethod
     def open(cls, path: str) -> "_EventsOnDisk":
+        """Creates the writer; tensorboardX calls this for every file."""
         return cls(path)
 
     @staticmethod
     def directory_check(path: str) -> None:
+        """Creates the folder."""
         os.makedirs(path.removeprefix("disk:"), exist_ok=True)
 
     def write(self, more: bytes) -> None:
+        """Appends in memory, until the next `flush`."""
         self._pending += more
 
     def flush(self) -> None:
+        """Appends to the file; warns if that fails, and keeps the content."""
         if not self._pending:
             return
         try:
@@ -60,6 +65,7 @@ class _EventsOnDisk:
             say(f"warning: cannot write the TensorBoard file {self._path}: {e}")
 
     def close(self) -> None:
+        """Flushes; the file is open only while it is written."""
         self.flush()
 
 
@@ -77,6 +83,7 @@ class TensorBoard:
     EVERY = 30.0  # seconds between two writes
 
     def __init__(self, workdir: Workdir, first_step: int):
+        # tensorboardX picks the class of a file by what its path has before a colon.
         register_writer_factory("gs", _Events)
         register_writer_factory("disk", _EventsOnDisk)
         folder = str(workdir / "tensorboard")
@@ -103,4 +110,5 @@ class TensorBoard:
         self._writer.write_event(event)
 
     def close(self) -> None:
+        """Writes what is pending, and closes the file."""
         self._writer.close()
