@@ -84,8 +84,10 @@ def _tidy(root: Path) -> None:
     files = {}
     for file in root.rglob("*"):
         with contextlib.suppress(OSError):  # another process may delete it first
-            stat = file.stat()  # before `_is_truncated` reads it: that sets the atime
-            if file.is_file() and not _is_truncated(file):
+            stat = (
+                file.stat()
+            )  # before `_delete_if_truncated` reads it: that sets the atime
+            if file.is_file() and not _delete_if_truncated(file):
                 files[file] = stat
     (root / CHECKED).touch()
     size = sum(stat.st_size for stat in files.values())
@@ -99,8 +101,11 @@ def _tidy(root: Path) -> None:
         size -= files[file].st_size
 
 
-def _is_truncated(file: Path) -> bool:
-    """Deletes an entry that was cut off while it was written; JAX never replaces it."""
+def _delete_if_truncated(file: Path) -> bool:
+    """Deletes an entry that was cut off while it was written; True if it did.
+
+    JAX would never replace it.
+    """
     checked = file.parent.parent / CHECKED
     if not file.name.endswith("-cache"):
         return False

@@ -26,6 +26,7 @@ def describe_machine() -> dict[str, str | int]:
         "processes": jax.process_count(),
         "processor": processor_name(),
         "cores": core_count(),
+        # Sorted, so that the same flags in another order are not a change.
         "XLA_FLAGS": " ".join(sorted(os.environ.get("XLA_FLAGS", "").split())),
         "matmul_precision": jax.config.jax_default_matmul_precision or "default",
         "prng": jax.config.jax_default_prng_impl,

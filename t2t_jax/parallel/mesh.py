@@ -60,6 +60,7 @@ def make_mesh(
     """
     devices = jax.devices() if devices is None else devices
     sizes = dataclasses.asdict(config)
+    # An axis of -1 gets the devices that remain.
     given = math.prod(size for size in sizes.values() if size > 0)
     rest, remainder = divmod(len(devices), given)
     if remainder or (rest != 1 and -1 not in sizes.values()):
@@ -110,7 +111,7 @@ def _spec(sizes, axes: Sequence[str], shape: Sequence[int] | None) -> PartitionS
                     f"devices (config.mesh: {named}); change its size or the mesh"
                 )
             rule = None
-        spec.append(rule)
+        spec.append(rule)  # None replicates
     return PartitionSpec(*spec)
 
 
@@ -160,6 +161,8 @@ def target_device() -> jax.Device:
 @contextlib.contextmanager
 def compiling_for(mesh: Mesh) -> Iterator[None]:
     """Lets `constrain` shard the activations of a function that is traced inside."""
+    # An abstract mesh has names and sizes but no devices: the same code also compiles
+    # for devices that are not attached.
     with targeting(mesh), jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
         yield
 

@@ -190,12 +190,12 @@ def arrays_from_first(
     """
     pairs = []  # the result of `make`, on process 0
 
-    def first_half() -> list | None:
+    def json_part() -> list | None:
         pairs.append(make())
         # In a list, to distinguish a pair whose JSON value is None from no pair.
         return None if pairs[0] is None else [pairs[0][0]]
 
-    received = from_first(what, first_half, LONG_TIMEOUT)
+    received = from_first(what, json_part, LONG_TIMEOUT)
     if received is None:
         return None
     return received[0], distribute(pairs[0][1] if pairs else None, shapes)

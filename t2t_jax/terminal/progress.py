@@ -32,8 +32,9 @@ class Progress:
         self._bar = tqdm.tqdm(
             desc=what,
             total=total,
-            unit=f" {unit}",
+            unit=f" {unit}",  # tqdm puts no space before the unit
             unit_scale=True,
+            # None: tqdm's own format.
             bar_format=None if unit else "{desc}: {elapsed}",
             delay=DELAY,
             leave=False,
@@ -80,6 +81,7 @@ def waiting(what: str) -> Iterator[None]:
             while not over.wait(0.5):
                 progress.add(0)  # refreshes the time
 
+        # A daemon does not keep a process alive that ends in between.
         thread = threading.Thread(target=tick, name="progress", daemon=True)
         thread.start()
         try:

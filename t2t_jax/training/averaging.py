@@ -71,6 +71,7 @@ def choose_checkpoints(
             f"{workdir} has no checkpoint yet; train it first, or for longer"
         )
     best = best_steps(workdir.checkpoints / "best")
+    # One or more steps, such as 3000 or "1000,2000".
     numbers = str(checkpoint).split(",")
     if all(number.strip().isdecimal() for number in numbers):
         requested = sorted({int(number) for number in numbers})
@@ -81,9 +82,11 @@ def choose_checkpoints(
     series = [s for s in steps if s % config.train.save_every == 0] or steps
     name, _, number = checkpoint.partition(":")
     if name == "last" and not number:
+        # Off the grid, too; if the last is damaged, the one before.
         return CheckpointChoice(
             _folders(workdir, "parameters", steps[::-1]), 1, exact=False
         )
+    # "average", "best", "average:N" or "best:N", with N of at least 1.
     counted = not number or (number.isdecimal() and int(number) > 0)
     if name not in ("average", "best") or not counted:
         raise UserError(
@@ -181,6 +184,7 @@ def average_checkpoints(
             "intact: choose others with --checkpoint, restore them from a copy, or "
             "continue the run that wrote them"
         )
+    # Without `exact`, the mean is over as many as are intact.
     mean = jax.tree.map(lambda x: (x / len(steps)).astype(np.float32), total)
     return sorted(steps), mean
 

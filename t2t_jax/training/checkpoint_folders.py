@@ -23,7 +23,7 @@ def steps_in(folder: epath.Path) -> list[int]:
     bucket they lack a file that is written last.
     """
     names = ocp.path.step.standard_name_format()
-    return sorted(found.step for found in names.find_all(folder))
+    return sorted(entry.step for entry in names.find_all(folder))
 
 
 def sealed_steps(folder: epath.Path) -> list[int]:

@@ -211,7 +211,7 @@ class TrainingRun:
                 # The end, between two logging intervals. Rows are kept, so that a run
                 # that continues with more steps logs the same intervals.
                 self._log(keep=True)
-            # Every step, in all processes: with several this is a collective.
+            # After every step and in all processes, as JAX's synchronisation needs.
             interrupted = interruption.came(self.step)
             # Save first: an evaluation can take long, and may be interrupted.
             if self.step % train.save_every == 0 or why or interrupted:

@@ -42,6 +42,7 @@ class Reporter:
 
     def record(self, step: int, kind: str, values: dict[str, float]) -> None:
         """Records metrics of a step, once; `kind` is `train`, `dev` or `alarm`."""
+        # `write` comes first: all processes keep the entries.
         if self._lines.write(step, kind, values) and processes.is_first():
             self._board = self._board or TensorBoard(self._workdir, self._first)
             self._board.add(step, kind, values)
@@ -61,6 +62,7 @@ class Reporter:
                 f"rollbacks.json only {len(rollbacks)}: it was lost. It records which "
                 "data the run skipped; restore it from a copy"
             )
+        # A run that was killed may have stored a rollback without logging it.
         for rollback in rollbacks[self._lines.rollbacks :]:
             entry = {"why": rollback.why, "data": [rollback.skipped, rollback.to]}
             self._lines.write(rollback.step, "rollback", entry)

@@ -100,6 +100,7 @@ def train_step(
       `source_tokens`, `gradient_norm`, `learning_rate`, `skipped`, `skipped_in_a_row`.
     """
     train = config.train
+    # The first half of the split draws the initial parameters.
     _, dropout_rng = jax.random.split(jax.random.key(train.seed))
     rng = jax.random.fold_in(dropout_rng, state.step)
     rows = len(batch["target"])
@@ -112,6 +113,7 @@ def train_step(
     tokens = jnp.maximum(jnp.sum(batch["target_segment"] > 0), 1)
 
     def mean_loss(parameters, batch):
+        # Only dicts of arrays cross `jit` and `grad`; modules are rebuilt inside.
         module = nnx.merge(definition, parameters)
         rngs = DropoutRng(rng, batch["row"])
         loss, nll, _ = loss_sums(module, batch, train.label_smoothing, bos, rngs)
@@ -121,7 +123,7 @@ def train_step(
     (loss, nll), gradients = accumulated(
         gradient, state.parameters, batch, train.accumulate
     )
-    norm = optax.tree.norm(gradients)
+    norm = optax.tree.norm(gradients)  # not finite if any gradient is not
     finite = jnp.isfinite(norm) & jnp.isfinite(loss)
 
     def updated(old):
@@ -142,7 +144,7 @@ def train_step(
         "source_tokens": jnp.sum(batch["source_segment"] > 0),
         "gradient_norm": norm,
         "learning_rate": schedule(config)(_updates_made(state)),
-        "skipped": state.skipped + ~finite,
+        "skipped": state.skipped + ~finite,  # ~finite counts as 1 or 0
         "skipped_in_a_row": jnp.where(finite, 0, state.skipped_in_a_row + 1),
     }
     new = TrainState(
@@ -170,6 +172,7 @@ def accumulated(gradient, parameters: Parameters, batch: Batch, count: int):
         return jax.tree.map(jnp.add, total, result), None
 
     parts = microbatches(batch, count)
+    # The initial value of the sum; the shapes do not depend on the number of rows.
     shapes = jax.eval_shape(gradient, parameters, batch)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     return jax.lax.scan(add, zeros, parts)[0]
@@ -189,7 +192,7 @@ def moving_average(
     return jax.tree.map(
         lambda old, new: old + (1 - decay) * (new - old),
         ema,
-        parameters if ema else {},
+        parameters if ema else {},  # two trees of one structure
     )
 
 
@@ -242,6 +245,7 @@ def compile_steps(model: Model, config: Config, mesh: Mesh, bos: int) -> Steps:
     replicated = meshes.sharding(mesh, ())
 
     def train(state, batch):
+        # Closed over, hence static: the config and the model's structure.
         options = {"definition": model.definition, "config": config, "bos": bos}
         with meshes.compiling_for(mesh):
             return train_step(state, batch, **options)

@@ -101,6 +101,7 @@ class TensorBoard:
         """Adds scalars of a step, as `KIND/NAME`; writes them every `EVERY` seconds."""
         for name, value in values.items():
             self._add(step, summary=scalar(f"{kind}/{name}", value))
+        # In a bucket every flush uploads the complete file.
         if time.monotonic() - self._written >= self.EVERY:
             self._written = time.monotonic()
             self._writer.flush()

@@ -45,8 +45,10 @@ def cross_entropy_of(
     plan = dev_plan(pairs, config)
     sums = []  # stays on the device until all batches are queued
     for number in range(len(plan)):
+        # Each process fills the rows on its own devices.
         layout = local_layout(steps.mesh, plan[number])
         batch = fill(layout, pairs.source, pairs.target)
         sums.append(steps.evaluate(parameters, place_batch(steps.mesh, batch)))
+    # float64, since float32 would lose digits in the sum over many batches.
     nll, tokens = np.sum(jax.device_get(sums), axis=0, dtype=np.float64)
     return {"loss": float(nll / tokens), "perplexity": perplexity(nll / tokens)}

@@ -106,6 +106,7 @@ class Workdir:
 
     def config_and_vocabulary(self) -> tuple[Config, Vocabulary]:
         """`config` and `vocabulary`, read by process 0 and sent to all processes."""
+        # As JSON and bytes, from process 0: the others may not see the workdir's disk.
         config = processes.from_first(
             "the config", lambda: dataclasses.asdict(self.config())
         )
@@ -161,6 +162,7 @@ class Workdir:
             TEXT: json.dumps(text, indent=2).encode() + b"\n",
             TOKENIZER: vocabulary.model,
         }
+        # A continued run keeps the hashes from its start.
         if begun:
             check = self._read_config()[1]
         else:
@@ -179,7 +181,7 @@ class Workdir:
 
     def check_writable(self) -> None:
         """Raises a UserError if the folder is not writable, before hours of work."""
-        # A write, since permission bits do not tell of read-only or full disks.
+        # A write, since permission bits do not show a read-only or full disk.
         trial = self / f".trial-{uuid.uuid4().hex}"
         try:
             write_atomically(trial, b"")
@@ -216,6 +218,7 @@ class Workdir:
         try:
             check = dict(content.pop(CHECK))
             return fields.from_config_dict(content), check
+        # Intact JSON, but with unknown fields or values: written by another version.
         except (ValueError, TypeError, LookupError) as e:
             raise UserError(
                 f"{file} does not fit this version of t2t_jax: {e}"
