@@ -84,9 +84,7 @@ def _tidy(root: Path) -> None:
     files = {}
     for file in root.rglob("*"):
         with contextlib.suppress(OSError):  # another process may delete it first
-            stat = (
-                file.stat()
-            )  # before `_delete_if_truncated` reads it: that sets the atime
+            stat = file.stat()  # before the file is read, which sets its access time
             if file.is_file() and not _delete_if_truncated(file):
                 files[file] = stat
     (root / CHECKED).touch()

@@ -42,9 +42,15 @@ class TrainState(NamedTuple):
 
 def initial_parameters(model: Model, seed: int) -> Parameters:
     """Draws random parameters, which depend on the seed alone."""
-    # The other half of the split is for dropout; see `train_step`.
+    # The other half of the split is for dropout.
     init_rng, _ = jax.random.split(jax.random.key(seed))
     return model.init(init_rng)
+
+
+def _dropout_rng(seed: int, step: Array) -> Array:
+    """The random key for the dropout of one step."""
+    _, dropout_rng = jax.random.split(jax.random.key(seed))
+    return jax.random.fold_in(dropout_rng, step)
 
 
 def initial_state(parameters: Parameters, config: Config) -> TrainState:
@@ -100,9 +106,7 @@ def train_step(
       `source_tokens`, `gradient_norm`, `learning_rate`, `skipped`, `skipped_in_a_row`.
     """
     train = config.train
-    # The first half of the split draws the initial parameters.
-    _, dropout_rng = jax.random.split(jax.random.key(train.seed))
-    rng = jax.random.fold_in(dropout_rng, state.step)
+    rng = _dropout_rng(train.seed, state.step)
     rows = len(batch["target"])
     # Dropout bits depend on the row's number in the global batch, so that every mesh
     # draws the same.
