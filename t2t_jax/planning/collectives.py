@@ -1,4 +1,8 @@
-"""What devices send each other in a step: the collectives of compiled HLO."""
+"""Collectives of a compiled step: parses HLO text for what devices send each other.
+
+`read` lists the operations, `why` explains one, `table` summarises them all. XLA has
+no stable interface for this, so the text of the program is parsed.
+"""
 
 import collections
 import dataclasses
@@ -14,12 +18,15 @@ KINDS = (
     *("all-reduce", "all-gather", "reduce-scatter", "all-to-all"),
     "collective-permute",
 )
+# HLO types that do not end in their number of bits.
 _BITS = {"pred": 8, "bf16": 16}
+# `%x = f32[8,16]{1,0} all-reduce-start(...)`: (result type, kind, "-start").
 _OP = re.compile(rf" = (.*?) ({'|'.join(KINDS)})(-start)?\(")
-_ARRAY = re.compile(r"([a-z]+[0-9]*)\[([\d,]*)\]")
+_ARRAY = re.compile(r"([a-z]+[0-9]*)\[([\d,]*)\]")  # f32[8,16]
+# Other computations that a line runs: fusions, loop bodies, reductions, calls.
 _CALLS = re.compile(r"(?:calls|body|to_apply|computation)=%?([\w.-]+)")
-_BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
-_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
+_BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")  # of a conditional
+_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')  # from metadata={...}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,11 +36,11 @@ class Collective:
     Attributes:
       kind: one of KINDS.
       axes: the mesh axes along which devices take part.
-      devices: how many take part together.
-      arrays: (type, shape) of what is combined, whole: all that an all-gather makes
-        and a reduce-scatter takes, on one device.
-      times: how often in a step; more than once in a loop.
-      name: the operation of the program that it is for, as JAX names it.
+      devices: number of devices in one group.
+      arrays: (type, shape) of the unsharded arrays: the result of an all-gather, the
+        operand of a reduce-scatter, on one device.
+      times: executions per step; more than one inside a loop.
+      name: JAX's name for the operation of the program that needs it.
     """
 
     kind: str
@@ -45,12 +52,14 @@ class Collective:
 
     @property
     def bytes(self) -> int:
-        """Of `arrays`, once."""
+        """Size of `arrays`, for one execution."""
         return sum(_size(kind, shape) for kind, shape in self.arrays)
 
     @property
     def sent(self) -> float:
-        """Bytes that a device sends in a step if they are passed round a ring."""
+        """Bytes that a device sends in a step, with ring algorithms."""
+        # In a ring of n, each of n parts travels n - 1 hops: once for an all-gather or
+        # a reduce-scatter. An all-reduce is one of each.
         share = (self.devices - 1) / self.devices
         factor = {"all-reduce": 2 * share, "collective-permute": 1.0}
         return self.times * self.bytes * factor.get(self.kind, share)
@@ -62,33 +71,36 @@ class Collective:
 
 
 def _size(kind: str, shape: tuple[int, ...]) -> int:
+    """Bytes of an array; `kind` is an HLO type such as `f32` or `f8e4m3fn`."""
+    # The bits are the digits before an `e`: f8e4m3fn has 8.
     bits = _BITS.get(kind) or int(re.sub(r"\D", "", kind.partition("e")[0]) or 8)
     return math.prod(shape) * bits // 8
 
 
 def read(hlo: str, mesh: Mapping[str, int]) -> list[Collective]:
-    """The collectives of a step.
+    """Lists the collectives of a step.
 
     Args:
-      hlo: `compiled.as_text()`, of a CPU, GPU or TPU.
-      mesh: sizes of the mesh's axes, by name, in their order.
+      hlo: `compiled.as_text()`, for a CPU, GPU or TPU.
+      mesh: sizes of the mesh's axes by name, in the mesh's order.
     """
     entry, bodies = _computations(hlo)
-    found = []
+    collectives = []
     for line, times, inside, caller in _lines(entry, bodies):
         op = _OP.search(line)
         if not op:
             continue
         kind = op[2]
         group = _group(line, mesh)
-        if len(group) < 2:
+        if len(group) < 2:  # nothing leaves the device
             continue
         arrays = _arrays(op[1], kind, bool(op[3]), len(group))
-        # A TPU's reduce-scatter is an all-reduce in a computation of this name.
+        # The TPU compiler writes a reduce-scatter as an all-reduce inside a
+        # computation of this name.
         if kind == "all-reduce" and inside.startswith("all-reduce-scatter"):
             kind = "reduce-scatter"
         name = _NAME.search(line) or _NAME.search(caller)
-        found.append(
+        collectives.append(
             Collective(
                 kind,
                 _axes(group, mesh),
@@ -98,12 +110,14 @@ def read(hlo: str, mesh: Mapping[str, int]) -> list[Collective]:
                 name[1] if name else "",
             )
         )
-    return found
+    return collectives
 
 
 def _computations(hlo: str) -> tuple[str, dict[str, list[str]]]:
+    """Splits HLO into computations: (name of the entry, lines by computation)."""
     entry, bodies, current = "", {}, []
     for line in hlo.splitlines():
+        # A computation starts in column 0 with `[ENTRY] %name (...) -> ... {`.
         if line and not line[0].isspace() and line.rstrip().endswith("{"):
             words = line.split()
             name = words[words[0] == "ENTRY"].lstrip("%")
@@ -118,28 +132,30 @@ def _computations(hlo: str) -> tuple[str, dict[str, list[str]]]:
 def _lines(
     name: str, bodies: dict, times: int = 1, caller: str = ""
 ) -> Iterator[tuple[str, int, str, str]]:
-    """Yields (line, how often it runs, its computation, the line that called it)."""
+    """Yields (line, executions, its computation, the calling line), recursively."""
     for line in bodies.get(name, ()):
         yield line, times, name, caller
-        # A TPU carries a collective through computations between its start and its
-        # end, each of which names it again.
+        # The TPU compiler splits an asynchronous collective into start, fused work and
+        # done, each of which calls a computation that names the collective again.
+        # Only one of them may count.
         if line.lstrip().startswith("%async-collective-done"):
             continue
-        often = times * (_trips(line, bodies) if " while(" in line else 1)
+        executions = times * (_trips(line, bodies) if " while(" in line else 1)
         called = _CALLS.findall(line)
-        for several in _BRANCHES.findall(line):
-            called += [branch.strip().lstrip("%") for branch in several.split(",")]
+        for branches in _BRANCHES.findall(line):
+            called += [branch.strip().lstrip("%") for branch in branches.split(",")]
         for body in called:
             if not body.startswith("async_collective_fusion"):
-                yield from _lines(body, bodies, often, line)
+                yield from _lines(body, bodies, executions, line)
 
 
 def _trips(line: str, bodies: dict) -> int:
-    """How often a loop runs: as XLA says, or the bound in its condition."""
+    """Number of iterations of a loop: XLA's own count, or the condition's bound."""
     known = re.search(r"known_trip_count\W+n\W+(\d+)", line)
     if known:
         return int(known[1])
     condition = re.search(r"condition=%?([\w.-]+)", line)
+    # `i < N` compares with a constant; the largest one in the condition is the bound.
     bounds = [
         int(n)
         for body in bodies.get(condition[1] if condition else "", ())
@@ -149,21 +165,26 @@ def _trips(line: str, bodies: dict) -> int:
 
 
 def _arrays(text: str, kind: str, start: bool, devices: int):
-    """The arrays of a result type, made whole."""
+    """Parses a result type into (type, shape) pairs of unsharded arrays."""
     arrays = [
         (name, tuple(int(n) for n in sizes.split(",") if n))
         for name, sizes in _ARRAY.findall(text)
     ]
-    if start and kind in ("all-gather", "collective-permute"):  # (from, to, counters)
+    # The start of an asynchronous one returns (operands, results, u32[] counters).
+    if start and kind in ("all-gather", "collective-permute"):
         arrays = [a for a in arrays if a[0] != "u32" or a[1]]
         arrays = arrays[len(arrays) // 2 :]
-    if kind == "reduce-scatter":  # the result is a part
+    if kind == "reduce-scatter":  # the result is one device's shard
         arrays = [(name, (devices, *shape)) for name, shape in arrays]
     return tuple(arrays)
 
 
 def _group(line: str, mesh: Mapping[str, int]) -> list[int]:
-    """The devices of one group, as indices into the mesh, row by row."""
+    """The devices of one group, as row-major indices into the mesh.
+
+    HLO writes groups in three forms: by mesh axes, as a reshaped iota, or as lists.
+    Without groups, all devices take part.
+    """
     if named := re.search(
         r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(([^{]*)\))? \{([^}]*)\}",
         line,
@@ -179,7 +200,7 @@ def _group(line: str, mesh: Mapping[str, int]) -> list[int]:
 
 
 def _iota(text: str) -> np.ndarray:
-    """`[2,4]T(1,0)`: the numbers of a 2 x 4 array, transposed."""
+    """Device numbers of an iota: `[2,4]T(1,0)` is `arange(8)` as 2 x 4, transposed."""
     sizes = [int(n) for n in re.search(r"\[([\d,]+)\]", text)[1].split(",")]
     devices = np.arange(math.prod(sizes)).reshape(sizes)
     if order := re.search(r"T\(([\d,]+)\)", text):
@@ -188,17 +209,19 @@ def _iota(text: str) -> np.ndarray:
 
 
 def _mesh_group(axes: str, ids: str | None, taken: str) -> list[int]:
-    """`mesh['a'=4,'b'=2], device_ids=([2,4]T(1,0)) {'a','b':(1)2}`: the first group.
+    """The first group of `mesh['a'=4,'b'=2], device_ids=([2,4]T(1,0)) {'a','b':(1)2}`.
 
-    `'b':(1)2` is the part of size 2 of the axis that has 1 before it.
+    `'b':(1)2` is a factor of axis `b`: of size 2, with factors of product 1 before it.
     """
     sizes = {name: int(n) for name, n in re.findall(r"'(\w+)'=(\d+)", axes)}
     devices = _iota(ids) if ids else np.arange(math.prod(sizes.values()))
     parts = re.findall(r"'(\w+)'(?::\((\d+)\)(\d+))?", taken)
+    # Split every axis into its factors. The first group keeps the factors it is taken
+    # along, and has index 0 in all others.
     shape, index = [], []
     for name, n in sizes.items():
         cuts = [(int(a or 1), int(b or n)) for part, a, b in parts if part == name]
-        at = 1
+        at = 1  # product of the factors so far
         for before, size in sorted(cuts):
             shape += [before // at, size]
             index += [0, slice(None)]
@@ -209,31 +232,34 @@ def _mesh_group(axes: str, ids: str | None, taken: str) -> list[int]:
 
 
 def _axes(group: list[int], mesh: Mapping[str, int]) -> tuple[str, ...]:
-    """The axes along which the devices of a group differ."""
-    places = np.unravel_index(group, tuple(mesh.values()))
+    """The mesh axes along which the devices of a group differ."""
+    coordinates = np.unravel_index(group, tuple(mesh.values()))
     return tuple(
-        name for name, at in zip(mesh, places, strict=True) if len(set(at)) > 1
+        name for name, at in zip(mesh, coordinates, strict=True) if len(set(at)) > 1
     )
 
 
-SMALL = 4096  # elements: counts and sums, not arrays
-SCALARS = "counts of tokens, sums of the loss, the gradient's norm"
+SMALL = 4096  # elements; activations of a batch have more
+# The reasons that `why` gives.
+SCALARS = "token counts, sums of the loss, the gradient norm"
 GRADIENTS = "gradients, summed over the rows of the batch"
-PARTS = "gradients, summed; each device keeps its part"
-WEIGHTS = "weights, made whole before they are used"
-PARTIAL = "partial sums of products whose weights are divided"
-SOFTMAX = "softmax over a vocabulary that is divided"
+PARTS = "gradients, summed; each device keeps its shard"
+WEIGHTS = "weights, gathered before use"
+PARTIAL = "partial sums of products with sharded weights"
+SOFTMAX = "softmax over a sharded vocabulary"
 ACTIVATIONS = "activations"
-OTHER = "edges of arrays that do not divide evenly, and other moves"
+OTHER = "edges of arrays that do not divide evenly, and other transfers"
 
 
 def why(found: Collective, length: int, weights: Shapes = ()) -> str:
-    """What a collective is for, by kind, mesh axes and shapes.
+    """Explains a collective, by rules on its kind, mesh axes and shapes.
 
     Args:
-      length: of the rows of a batch: arrays of three axes with this second one are
-        activations.
-      weights: shapes of parameters; no array that could be part of one is.
+      found: the collective.
+      length: tokens in a row of the batch. An array with at least three axes, the
+        second of this length, counts as activations.
+      weights: shapes of parameters. An array that could be a shard of one does not
+        count as activations.
     """
     shapes = [shape for _, shape in found.arrays]
     activations = any(
@@ -245,6 +271,7 @@ def why(found: Collective, length: int, weights: Shapes = ()) -> str:
     if all(not shape for shape in shapes):
         return SCALARS
     if found.axes == ("tensor",) and found.kind == "all-reduce":
+        # One number per token, [rows, length]: the softmax's maxima and sums.
         rows = all(len(shape) == 2 and shape[1] == length for shape in shapes if shape)
         return SOFTMAX if rows else PARTIAL
     if found.kind == "all-gather":
@@ -257,19 +284,24 @@ def why(found: Collective, length: int, weights: Shapes = ()) -> str:
 
 
 def _part_of(shape: tuple[int, ...], weights: Shapes) -> bool:
+    """True if an array of this shape could be a shard of a weight."""
     return any(
-        len(whole) == len(shape)
-        and all(n % part == 0 for n, part in zip(whole, shape, strict=True))
-        for whole in weights
+        len(weight) == len(shape)
+        and all(n % part == 0 for n, part in zip(weight, shape, strict=True))
+        for weight in weights
     )
 
 
 def table(found: list[Collective], length: int, weights: Shapes = ()) -> list[dict]:
-    """Collectives of one kind, along the same axes, for the same reason, as one row.
+    """Groups collectives by kind, mesh axes and reason; one row for each group.
+
+    Args:
+      found: of `read`.
+      length, weights: as for `why`.
 
     Returns:
-      Rows with `kind`, `axes`, `devices`, `types`, `count` (operations that run in a
-      step), `bytes` (of what is combined, a device), `sent`, `why`, `largest` (the
+      Rows with `kind`, `axes`, `devices`, `types`, `count` (executions in a step),
+      `bytes` (of the unsharded arrays, per device), `sent`, `why`, `largest` (the
       largest array); most bytes first.
     """
     rows: dict[tuple, dict] = collections.OrderedDict()
@@ -288,7 +320,7 @@ def table(found: list[Collective], length: int, weights: Shapes = ()) -> list[di
                 "sent": 0.0,
                 "why": reason,
                 "largest": "",
-                "_size": -1,
+                "_size": -1,  # elements of `largest`; removed below
             },
         )
         row["count"] += one.times
