@@ -14,7 +14,7 @@ KINDS = (
     *("all-reduce", "all-gather", "reduce-scatter", "all-to-all"),
     "collective-permute",
 )
-# HLO types that do not end in their number of bits.
+# Bits of an element; other types name theirs, as f32 does.
 _BITS = {"pred": 8, "bf16": 16}
 # `%x = f32[8,16]{1,0} all-reduce-start(...)`: (result type, kind, "-start").
 _OP = re.compile(rf" = (.*?) ({'|'.join(KINDS)})(-start)?\(")
