@@ -12,7 +12,8 @@ from t2t_jax.config import Config
 from t2t_jax.data.shapes import Shape
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.planning import costs, suggestions
-from t2t_jax.planning.forecast import batch_shapes, memory_here
+from t2t_jax.planning.forecast import batch_shapes
+from t2t_jax.planning.this_machine import memory_here
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.messages import say
 from t2t_jax.training.step import Steps

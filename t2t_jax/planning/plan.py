@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
-from t2t_jax.planning import chips, suggestions, virtual_devices
+from t2t_jax.planning import chips, suggestions, this_machine, virtual_devices
 from t2t_jax.planning import forecast as forecasts
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.messages import say
@@ -43,7 +43,7 @@ def plan(
         if chips.find(slice, chips.CHIPS["h100"]).count > 1:
             raise UserError(f"--slice={slice}: want cpu:1; this machine is one chip")
         virtual_devices.use_cpu(1)
-        rented = chips.find(slice, forecasts.measured_cpu())
+        rented = chips.find(slice, this_machine.measured_cpu())
     else:
         rented = chips.find(slice)
     devices = virtual_devices.make_devices(rented)
