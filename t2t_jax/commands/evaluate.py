@@ -68,7 +68,7 @@ def main(_):
     all_scores = {}
     for corpus, baseline in zip(corpora, baselines, strict=True):
         all_scores[corpus.name] = scores = score_set(translator, corpus, given.workdir)
-        if not processes.is_first():
+        if not processes.is_first():  # score_set needs all processes, printing only one
             continue
         _say_scores(corpus.name, scores)
         if baseline is not None:

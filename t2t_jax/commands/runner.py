@@ -49,10 +49,11 @@ def run(name: str, command: ModuleType) -> None:
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminate)
     log = logging.getLogger("t2t_jax")
-    log.propagate = False
+    log.propagate = False  # absl's handler of the root logger would print it again
     log.addHandler(_Warnings())
     argv = [*sys.argv]
     default = command.default_config() if hasattr(command, "default_config") else None
+    # --help prints our own text instead of absl's.
     wants_help = any(a in ("--help", "-help", "-h", "--h") for a in argv[1:])
     if default and not wants_help:
         if not any(re.match("--?config(=|$)", argument) for argument in argv):
@@ -60,7 +61,7 @@ def run(name: str, command: ModuleType) -> None:
         argv = _catch_errors(_resolve_config, argv)
     # Flags are defined here, not on import: a program that imports `train` has its own
     # flags, and names would clash.
-    before = {*flags.FLAGS}
+    before = {*flags.FLAGS}  # flags of libraries, which --help leaves out
     command.define_flags()
     distributed = getattr(command, "DISTRIBUTED", False)
     if distributed:
@@ -71,6 +72,7 @@ def run(name: str, command: ModuleType) -> None:
         return
 
     def main(argv: Sequence[str]):
+        # --verbosity keeps the log lines of libraries.
         if not any(a.startswith(("-v", "--v")) for a in sys.argv[1:]):
             _silence_libraries()
         if distributed:
@@ -179,7 +181,7 @@ def _resolve_config(argv: Sequence[str]) -> list[str]:
             continue
         if name == "config" and equals:
             argv[i] = f"--config={config_files.resolve(value)}"
-        elif name == "config" and i + 1 < len(argv):
+        elif name == "config" and i + 1 < len(argv):  # `--config NAME`, two words
             argv[i + 1] = config_files.resolve(argv[i + 1])
         elif name.startswith(("config.", "noconfig.")):
             field = name.partition(".")[2]

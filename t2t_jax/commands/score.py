@@ -46,6 +46,7 @@ def main(_):
         pairs = pieces = 0
         log_prob = 0.0
         with Progress(f"scoring {corpus.name}", "pairs") as progress:
+            # Process 0 reads the pairs and sends them to the others chunk by chunk.
             parts = functools.partial(chunks, corpus.pairs(), CHUNK)
             for chunk in processes.stream_from_first("pairs", parts):
                 scores = translator.score(chunk, first_line=pairs + 1)

@@ -108,6 +108,7 @@ def main(_):
             check_output(path := shard_of(Path(given.output), shard))
         if processes.is_first() and given.input is not None:
             text = Input(Path(given.input), shard)
+    # Files are checked above, before loading, so that mistakes are reported at once.
     translator = Translator.load(workdirs_of(given), given.checkpoint, given.dtype)
     piped = text or path or processes.distributed()
     if not piped and sys.stdin.isatty() and sys.stdout.isatty():

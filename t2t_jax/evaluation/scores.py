@@ -56,6 +56,8 @@ def score_set(
       `perplexity` (per subword, end of sentence included), the inputs they depend on,
       and their provenance (`provenance.py`).
     """
+    # Process 0 reads the set and sends it to the others, so that all translate the
+    # same lines.
     pairs = processes.from_first(f"{corpus.name}", lambda: list(corpus.pairs()))
     sources, references = zip(*pairs, strict=True)
     inputs = _inputs(translator, corpus, sources, references)

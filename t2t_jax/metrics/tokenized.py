@@ -45,6 +45,7 @@ def paper_scores(
     # `force` stops sacreBLEU's warning that its input looks tokenised.
     bleu = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True)
     scores = scored("bleu_paper", with_plain_floats(bleu), *sides, interval=True)
+    # sacreBLEU's signature does not know of these steps, so they are added to it.
     steps = f"punctuation+moses-{language}-escaped{'+compounds-split' * split}"
     scores["bleu_paper_signature"] += f"|{steps}:sacremoses-{version('sacremoses')}"
     return scores

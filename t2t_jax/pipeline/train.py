@@ -61,7 +61,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
     """
     set_up_process()
     if not processes.is_first():
-        silence()
+        silence()  # only process 0 prints messages
     if not isinstance(config, Config):
         config = fields.from_config_dict(config)
     # Compared without data.dir: machines may keep the text in different folders.
@@ -72,6 +72,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
         "give all processes the same",
     )
     with contextlib.ExitStack() as until_the_end:
+        # A mistake seen by one process, such as a missing file, ends all of them.
         with processes.fail_together("opening the text and the workdir"):
             workdir = Workdir.open(workdir)
             training, dev, tests = _open_text(config)
@@ -83,7 +84,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
             dev_lines = [pair for corpus in dev for pair in corpus.pairs()]
             for corpus in tests:
                 collections.deque(corpus.pairs(), maxlen=0)
-            feeder_name(config.data)
+            feeder_name(config.data)  # raises if TensorFlow is needed but missing
             check_owner = _owned_by_process_0
             if processes.is_first():
                 check_owner = until_the_end.enter_context(workdir.hold())
@@ -92,7 +93,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
 
 
 def _owned_by_process_0() -> None:
-    """Does nothing: in other processes than 0, only process 0 checks ownership."""
+    """Does nothing: only process 0 checks ownership."""
 
 
 def _train(
@@ -102,7 +103,7 @@ def _train(
     dev_lines: list[Pair],
     check_owner: Callable[[], None],
 ) -> None:
-    """Prepares the text and trains, or finds both already done."""
+    """Prepares the text and trains; skips what an earlier run has already done."""
     with processes.fail_together("preparing the training text", processes.LONG_TIMEOUT):
         vocabulary = _vocabulary(workdir, training, config)
         pairs = prepare.training_pairs(training, vocabulary, config.data)
@@ -116,11 +117,12 @@ def _train(
             dev_shapes = dev_plan(dev_pairs, config).shapes
             _check_lengths(config, dev_shapes, "rows of the dev set")
         text = prepare.text_summary(pairs, dev_lines)
+    # The manifest holds hashes of the arrays, so this compares the tokens themselves.
     prepared = text | {"manifest": sealed.fingerprint(pairs.folder)}
     processes.check_same("the prepared text", prepared, _SAME_TEXT)
     with processes.fail_together("writing the workdir"):
         if processes.is_first():
-            workdir.store(config, vocabulary, text)  # from here on it is a run
+            workdir.store(config, vocabulary, text)  # from here on it can be continued
     report_start(config, workdir, model, vocabulary, pairs, plan, len(dev_lines))
     hooks = loop.Hooks(
         evaluate=DevTranslations(config, vocabulary, model, dev_lines),
@@ -141,7 +143,7 @@ def _train(
         if explanation := memory_check.explain_out_of_memory(e, config):
             raise explanation from e
         raise
-    if outcome.first == outcome.last:
+    if outcome.first == outcome.last:  # no step was left to train
         say(f"{workdir} is finished: {outcome.why}")
     else:
         say(f"finished: {outcome.why}")
@@ -177,6 +179,7 @@ def _open_text(config: Config) -> tuple[list[Corpus], list[Corpus], list[Corpus]
 def _check_mesh(config: Config) -> None:
     """Refuses sizes that the mesh does not divide, before text is prepared."""
     model = build(config.model, config.data.vocab_size)
+    # Works on shapes only, and raises the error that training would raise later.
     state_shardings(model, config, make_mesh(config.mesh))
 
 
