@@ -25,34 +25,34 @@ ACTIVATIONS = "activations"
 OTHER = "edges of arrays that do not divide evenly, and other transfers"
 
 
-def why(found: Collective, length: int, weights: Shapes = ()) -> str:
+def why(collective: Collective, length: int, weights: Shapes = ()) -> str:
     """Explains a collective, by rules on its kind, mesh axes and shapes.
 
     Args:
-      found: the collective.
+      collective: the collective.
       length: tokens in a row of the batch. An array with at least three axes, the
         second of this length, counts as activations.
       weights: shapes of parameters. An array that could be a shard of one does not
         count as activations.
     """
-    shapes = [shape for _, shape in found.arrays]
+    shapes = [shape for _, shape in collective.arrays]
     activations = any(
         len(shape) > 2 and shape[1] == length and not _part_of(shape, weights)
         for shape in shapes
     )
-    if found.kind == "collective-permute":
+    if collective.kind == "collective-permute":
         return OTHER
     if all(not shape for shape in shapes):
         return SCALARS
-    if found.axes == ("tensor",) and found.kind == "all-reduce":
+    if collective.axes == ("tensor",) and collective.kind == "all-reduce":
         # One number per token, [rows, length]: the softmax's maxima and sums.
         rows = all(len(shape) == 2 and shape[1] == length for shape in shapes if shape)
         return SOFTMAX if rows else PARTIAL
-    if found.kind == "all-gather":
-        return WEIGHTS if "fsdp" in found.axes else ACTIVATIONS
-    if found.kind == "reduce-scatter":
+    if collective.kind == "all-gather":
+        return WEIGHTS if "fsdp" in collective.axes else ACTIVATIONS
+    if collective.kind == "reduce-scatter":
         return PARTS
-    if found.kind == "all-to-all" or (activations and found.largest > SMALL):
+    if collective.kind == "all-to-all" or (activations and collective.largest > SMALL):
         return ACTIVATIONS
     return GRADIENTS
 
@@ -66,11 +66,13 @@ def _part_of(shape: tuple[int, ...], weights: Shapes) -> bool:
     )
 
 
-def table(found: list[Collective], length: int, weights: Shapes = ()) -> list[dict]:
+def table(
+    operations: list[Collective], length: int, weights: Shapes = ()
+) -> list[dict]:
     """Groups collectives by kind, mesh axes and reason; one row for each group.
 
     Args:
-      found: of `read`.
+      operations: of `read`.
       length, weights: as for `why`.
 
     Returns:
@@ -79,7 +81,7 @@ def table(found: list[Collective], length: int, weights: Shapes = ()) -> list[di
       largest array); most bytes first.
     """
     rows: dict[tuple, dict] = collections.OrderedDict()
-    for one in found:
+    for one in operations:
         reason = why(one, length, weights)
         key = (one.kind, one.axes, reason)
         row = rows.setdefault(

@@ -1,22 +1,22 @@
 """Formats the result of `describe` as text."""
 
 
-def page(told: dict) -> str:
+def page(description: dict) -> str:
     """Formats a description of a config: one fact per line.
 
     Args:
-      told: the result of `describe` or `describe_workdir`.
+      description: the result of `describe` or `describe_workdir`.
     """
     lines = []
-    for section, values in told["config"].items():
+    for section, values in description["config"].items():
         lines.append(section)
         for field, value in values.items():
-            fact = told["paper"].get(f"{section}.{field}")
+            fact = description["paper"].get(f"{section}.{field}")
             if fact and fact["value"] != value:  # head_width 0: add the actual width
                 value = f"{value} ({fact['value']})"
             lines.append(f"  {field:20} {value!s:20} {_remark(fact)}".rstrip())
-    parameters, size = told["parameters"], told["bytes"]
-    vocabulary = told["vocabulary"]
+    parameters, size = description["parameters"], description["bytes"]
+    vocabulary = description["vocabulary"]
     lines += [
         f"parameters  {parameters['total']:,}, with a vocabulary of "
         f"{vocabulary['pieces']:,} pieces ({vocabulary['from']})"
@@ -29,9 +29,9 @@ def page(told: dict) -> str:
     lines += [
         f"float32     parameters {_mib(size['parameters'])}; a checkpoint to continue "
         f"from, with the optimizer's state, {_mib(size['state'])}",
-        *_compute_lines(told["compute"]),
-        *_rate_lines(told["learning_rate"]),
-        *_run_lines(told),
+        *_compute_lines(description["compute"]),
+        *_rate_lines(description["learning_rate"]),
+        *_run_lines(description),
     ]
     return "\n".join(lines)
 

@@ -25,27 +25,27 @@ MEANING = {
 }
 
 
-def page(told: dict) -> str:
+def page(plan: dict) -> str:
     """Formats a plan: model, batch, memory, communication and time.
 
     Args:
-      told: the result of `plan`.
+      plan: the result of `plan`.
     """
-    mesh = " x ".join(f"{axis} {n}" for axis, n in told["mesh"].items())
-    batch = told["batch"]
+    mesh = " x ".join(f"{axis} {n}" for axis, n in plan["mesh"].items())
+    batch = plan["batch"]
     lines = [
-        f"{told['slice']}   {told['chips']} chips, mesh {mesh}",
-        f"model     {told['parameters']:,} parameters, {told['vocabulary']:,} pieces; "
-        f"activations in {told['dtype']}, remat {told['remat']}",
-        f"batch     {batch['rows']} rows; microbatches: {told['accumulate']}; shape "
+        f"{plan['slice']}   {plan['chips']} chips, mesh {mesh}",
+        f"model     {plan['parameters']:,} parameters, {plan['vocabulary']:,} pieces; "
+        f"activations in {plan['dtype']}, remat {plan['remat']}",
+        f"batch     {batch['rows']} rows; microbatches: {plan['accumulate']}; shape "
         "assumed, since no text is read:",
         f"          {batch['assumed']}",
-        *memory_lines(told),
-        *_collective_lines(told["collectives"]),
-        *_time_lines(told),
-        f"chip      {told['chip']['source']}",
+        *memory_lines(plan),
+        *_collective_lines(plan["collectives"]),
+        *_time_lines(plan),
+        f"chip      {plan['chip']['source']}",
     ]
-    if told["fits"]:
+    if plan["fits"]:
         lines.append("It fits.")
     return "\n".join(lines)
 
@@ -54,15 +54,15 @@ def _size(n: float) -> str:
     return f"{n / GIB:,.2f} GiB" if n >= GIB / 100 else f"{n / 2**20:,.2f} MiB"
 
 
-def memory_lines(told: dict, width: int = 64) -> list[str]:
+def memory_lines(plan: dict, width: int = 64) -> list[str]:
     """Draws the memory of a chip as a bar of letters, with a legend.
 
     Args:
-      told: the result of `plan`.
+      plan: the result of `plan`.
       width: characters of the bar, where the memory needed is at most four times the
         chip's; beyond that the bar is longer.
     """
-    memory = told["memory"]
+    memory = plan["memory"]
     scale = width / max(memory["chip"], min(memory["needed"], 4 * memory["chip"]))
     # Round the end of every part, not its length, so that the bar's length is right.
     bar, at = "", 0.0
@@ -75,7 +75,7 @@ def memory_lines(told: dict, width: int = 64) -> list[str]:
         bar = f"{bar[:end]}|{bar[end:]}"
     share = memory["needed"] / memory["chip"]
     compiler = memory["by"]
-    guess = "" if told["chip"]["kind"] != "gpu" else " (an upper estimate for a GPU)"
+    guess = "" if plan["chip"]["kind"] != "gpu" else " (an upper estimate for a GPU)"
     lines = [
         f"memory    {_size(memory['needed'])} of {_size(memory['chip'])} a chip "
         f"({share:.0%}), by {compiler}{guess}",
@@ -86,9 +86,9 @@ def memory_lines(told: dict, width: int = 64) -> list[str]:
             lines.append(
                 f"          {COLORS[name][0]} {_size(size):>12}  {MEANING[name]}"
             )
-    if told["chip"]["kind"] == "gpu":
+    if plan["chip"]["kind"] == "gpu":
         installed = memory["chip"] / chips.GPU_USABLE
-        if memory["needed"] > chips.JAX_TAKES * installed and told["fits"]:
+        if memory["needed"] > chips.JAX_TAKES * installed and plan["fits"]:
             lines.append(
                 "          set XLA_PYTHON_CLIENT_MEM_FRACTION="
                 f"{chips.GPU_USABLE}: JAX's default is {chips.JAX_TAKES}"
@@ -147,11 +147,11 @@ def _time_lines(plan: dict) -> list[str]:
     return lines
 
 
-def picture(told: dict, path: str | Path) -> None:
+def picture(plan: dict, path: str | Path) -> None:
     """Draws the memory of a chip as a stacked bar and writes it as a PNG.
 
     Args:
-      told: the result of `plan`.
+      plan: the result of `plan`.
       path: of the file.
 
     Raises:
@@ -168,38 +168,38 @@ def picture(told: dict, path: str | Path) -> None:
 
     figure, axes = pyplot.subplots(figsize=(9, 2.4))
     left = 0.0
-    for name, size in told["memory"]["parts"].items():
+    for name, size in plan["memory"]["parts"].items():
         if size:
             label = f"{MEANING[name]}: {_size(size)}"
             axes.barh(0, size / GIB, left=left, color=COLORS[name][1], label=label)
             left += size / GIB
-    limit = told["memory"]["chip"] / GIB
+    limit = plan["memory"]["chip"] / GIB
     if left < limit:
         label = f"free: {limit - left:.2f} GiB"
         axes.barh(0, limit - left, left=left, color="#eeeeee", label=label)
     axes.axvline(limit, color="black")
     axes.set_yticks([])
-    axes.set_xlabel(f"GiB of a chip of {told['slice']}")
+    axes.set_xlabel(f"GiB of a chip of {plan['slice']}")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.35), ncol=2, frameon=False)
     figure.savefig(path, dpi=120, bbox_inches="tight")
     pyplot.close(figure)
 
 
-def refusal(told: dict) -> str:
+def refusal(plan: dict) -> str:
     """The error message for a run that does not fit, with a change that does, if any.
 
     Args:
-      told: the result of `plan`.
+      plan: the result of `plan`.
     """
-    memory = told["memory"]
+    memory = plan["memory"]
     text = (
         f"does not fit: needs {_size(memory['needed'])} on each chip of "
-        f"{told['slice']}, which has {_size(memory['chip'])}"
+        f"{plan['slice']}, which has {_size(memory['chip'])}"
     )
-    if not told["remedy"]:
+    if not plan["remedy"]:
         return text + "; no change that was tried fits: take more or larger chips"
-    changed = told["remedy"]["forecast"]["memory"]
+    changed = plan["remedy"]["forecast"]["memory"]
     return (
-        f"{text}. With {suggestions.as_flags(told['remedy']['change'])} it fits, in "
+        f"{text}. With {suggestions.as_flags(plan['remedy']['change'])} it fits, in "
         f"{_size(changed['needed'])}"
     )

@@ -63,26 +63,28 @@ def apply_change(config: Config, change: dict[str, object]) -> Config:
     return config
 
 
-def estimate(told: dict, change: dict[str, object]) -> float:
+def estimate(forecast: dict, change: dict[str, object]) -> float:
     """Estimates the bytes on a chip after a change.
 
     Activations are the temporaries without the gradients. They shrink with more
     microbatches, with remat and with fewer tokens; the state is sharded over fsdp.
 
     Args:
-      told: the forecast of the run that does not fit, with its `batch_tokens`.
+      forecast: the forecast of the run that does not fit, with its `batch_tokens`.
       change: of `changes`.
     """
-    parts, mesh = told["memory"]["parts"], told["mesh"]
+    parts, mesh = forecast["memory"]["parts"], forecast["mesh"]
     state = parts["parameters"] + parts["average"] + parts["optimizer"]
-    gradients = told["memory"]["gradients"]
+    gradients = forecast["memory"]["gradients"]
     activations = max(0.0, parts["temporary"] - gradients)
     fsdp = change.get("mesh.fsdp", mesh["fsdp"]) * change.get("mesh.tensor", 1)
     divided = fsdp / (mesh["fsdp"] * mesh["tensor"])
-    more = change.get("train.accumulate", told["accumulate"]) / told["accumulate"]
-    kept = KEPT[change.get("model.remat", told["remat"])] / KEPT[told["remat"]]
-    tokens = change.get("data.batch_tokens", 0) or told["batch_tokens"]
-    activations *= kept / more * tokens / told["batch_tokens"]
+    more = (
+        change.get("train.accumulate", forecast["accumulate"]) / forecast["accumulate"]
+    )
+    kept = KEPT[change.get("model.remat", forecast["remat"])] / KEPT[forecast["remat"]]
+    tokens = change.get("data.batch_tokens", 0) or forecast["batch_tokens"]
+    activations *= kept / more * tokens / forecast["batch_tokens"]
     if more > 1:  # the running sum, and the gradients of one microbatch
         gradients *= 2
     # With fsdp, the gathered weights of a few layers are in memory too: a rough 10%.
@@ -93,29 +95,29 @@ def estimate(told: dict, change: dict[str, object]) -> float:
 
 def find_suggestion(
     config: Config,
-    told: dict,
+    current: dict,
     forecast: Callable[[Config], dict],
-    tell: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> tuple[dict[str, object], dict] | None:
     """Finds the first change whose compiled forecast fits.
 
     Args:
       config: of the run that does not fit.
-      told: its forecast.
+      current: its forecast.
       forecast: compiles a config and returns its forecast.
-      tell: called with a message about each attempt.
+      report: called with a message about each attempt.
 
     Returns:
       The change and its forecast; None if no attempt fits.
     """
-    told = told | {"batch_tokens": config.data.batch_tokens}
+    current = current | {"batch_tokens": config.data.batch_tokens}
     tried = 0
     margin = 0.95
-    for change in changes(config, told["chips"]):
-        expected = estimate(told, change)
-        if expected > margin * told["memory"]["chip"]:
+    for change in changes(config, current["chips"]):
+        expected = estimate(current, change)
+        if expected > margin * current["memory"]["chip"]:
             continue
-        tell(f"trying {as_flags(change)}: about {expected / 2**30:.2f} GiB expected")
+        report(f"trying {as_flags(change)}: about {expected / 2**30:.2f} GiB expected")
         result = forecast(apply_change(config, change))
         if result["fits"]:
             return change, result
