@@ -1,4 +1,4 @@
-"""Our parameters in other programs: Hugging Face on PyTorch, and CTranslate2.
+"""Converts our parameters to Hugging Face (PyTorch) and to CTranslate2.
 
 A post-norm model becomes a MarianMTModel, a pre-norm one a
 PegasusForConditionalGeneration. Ours is a special case of both: its attention has no
@@ -25,12 +25,14 @@ Tokens = list[list[int]]
 
 
 class Search(NamedTuple):
-    """What a peer is asked for.
+    """Options of a peer's search.
 
     Attributes:
-      special: the ids of padding, begin and end.
-      extra: the longest output is the longest source of a batch and this many more.
-      exactly: makes outputs of so many tokens; None: until they end.
+      special: token ids of padding, beginning and end.
+      beam: beam width.
+      alpha: exponent of the length penalty.
+      extra: an output may have this many tokens more than the batch's longest source.
+      exactly: forces outputs of this many tokens; None lets them end by themselves.
       rows: sentences in a batch.
     """
 
@@ -43,12 +45,13 @@ class Search(NamedTuple):
 
 
 def matrices(parameters: Parameters) -> dict[str, np.ndarray]:
-    """Parameters by name, float32; weights of products as [outputs, inputs]."""
+    """Parameters by name, float32; weights as matrices [outputs, inputs]."""
     found = {}
     for path, leaf in jax.tree.leaves_with_path(parameters):
         name = ".".join(str(part.key) for part in path)
         x = np.asarray(leaf, np.float32)
         last = name.rpartition(".")[2]
+        # Our weights are [inputs, outputs] and keep heads apart: [d, h, k], [h, k, d].
         if last in ("query", "key", "value"):
             x = x.reshape(len(x), -1).T
         elif last == "out":
@@ -82,7 +85,7 @@ def sines_first(config: ModelConfig, parameters: Parameters) -> Parameters:
 def hugging_face(
     config: ModelConfig, parameters: Parameters, search: Search, longest: int
 ):
-    """A Hugging Face model with our parameters, on the CPU, in float32.
+    """Builds a Hugging Face model with our parameters, on the CPU, in float32.
 
     `save_pretrained` stores it. Only the epsilon of LayerNorm is lost, because the
     configs have no field for it: `from_pretrained` gives PyTorch's 1e-5, ours is 1e-6,
@@ -92,7 +95,7 @@ def hugging_face(
     rounding alone is off by 3e-3, it is 2.5e-2. The best tokens were always the same.
 
     Raises:
-      UserError: positions are learned.
+      UserError: the model's positions are learned.
     """
     _check_positions(config)
     (torch,) = need("torch")
@@ -104,6 +107,7 @@ def hugging_face(
         model = marian(config, vocab_size, longest, search.special)
     named = dict(model.named_parameters())
 
+    # Removes what it sets, so that what is left in the end has no counterpart in ours.
     def put(name: str, value: np.ndarray):
         assert named[name].shape == value.shape, name
         named.pop(name).data = torch.from_numpy(value.copy())
@@ -185,7 +189,7 @@ def _check_positions(config: ModelConfig) -> None:
 
 
 class HuggingFace:
-    """Its `generate`, batches sorted by length; on a GPU in bfloat16."""
+    """Hugging Face's `generate` on batches sorted by length; on a GPU in bfloat16."""
 
     def __init__(
         self, config: ModelConfig, parameters: Parameters, search: Search, longest: int
@@ -198,7 +202,7 @@ class HuggingFace:
         self.model, self.search = model, search
 
     def __call__(self, sources: Tokens) -> Tokens:
-        """The best output of each source (with its end), without begin and end."""
+        """Translates sources (with an end) to outputs without beginning and end."""
         search, found = self.search, {}
         pad, bos, eos = search.special
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
@@ -233,7 +237,7 @@ class HuggingFace:
 
 
 def until_end(tokens: Sequence[int], eos: int) -> list[int]:
-    """What stands before the end, if there is one."""
+    """The tokens before the first end-of-sentence; all of them if it has none."""
     tokens = list(tokens)
     return tokens[: tokens.index(eos)] if eos in tokens else tokens
 
@@ -241,7 +245,7 @@ def until_end(tokens: Sequence[int], eos: int) -> list[int]:
 def ctranslate2_spec(
     config: ModelConfig, parameters: Parameters, special: Sequence[int], longest: int
 ):
-    """A CTranslate2 model of our parameters; a piece is named by its number."""
+    """Builds a CTranslate2 model with our parameters; pieces are named by their ids."""
     _check_positions(config)
     (specs,) = need("ctranslate2.specs")
     weights = matrices(parameters)
@@ -271,6 +275,7 @@ def ctranslate2_spec(
         stack.position_encodings.encodings = sinusoids(longest, config.width)
         for number, layer in enumerate(stack.layer):
             name = f"{side}.{number}"
+            # CTranslate2 fuses the projections of one input into one matrix.
             together = ("query", "key", "value"), ("out",)
             attention(layer.self_attention, f"{name}.attention", together)
             if side == "decoder":
@@ -297,13 +302,13 @@ def ctranslate2_spec(
     spec.config.layer_norm_epsilon = EPSILON
     spec.config.bos_token = spec.config.decoder_start_token = str(bos)
     spec.config.eos_token = str(eos)
-    spec.config.unk_token = str(bos)  # ours makes no difference: never asked for
+    spec.config.unk_token = str(bos)  # required, but no input is unknown
     spec.config.add_source_bos = spec.config.add_source_eos = False
     return spec
 
 
 class CTranslate2:
-    """Its `translate_batch` on the CPU, which sorts by length; float32 or int8."""
+    """CTranslate2's `translate_batch` on the CPU, sorted by length; float32 or int8."""
 
     def __init__(
         self,
@@ -328,10 +333,10 @@ class CTranslate2:
         self.search = search
 
     def __call__(self, sources: Tokens) -> Tokens:
-        """As `HuggingFace`."""
+        """Translates; arguments and result as for `HuggingFace`."""
         search = self.search
         longest = max(map(len, sources)) + search.extra
-        found = self.translator.translate_batch(
+        results = self.translator.translate_batch(
             [[str(token) for token in source] for source in sources],
             beam_size=search.beam,
             length_penalty=search.alpha,
@@ -339,4 +344,4 @@ class CTranslate2:
             max_decoding_length=search.exactly or longest,
             min_decoding_length=search.exactly or 1,
         )
-        return [[int(token) for token in each.hypotheses[0]] for each in found]
+        return [[int(token) for token in each.hypotheses[0]] for each in results]
