@@ -11,7 +11,7 @@ sentence has a zero embedding, so that no search finds it and stops early.
 
 With a workdir and a test set: text in, text out. All contenders have the workdir's
 weights and tokenizer, and batch sentences of similar length in their own default way. A
-post-norm model becomes a Marian, a pre-norm one an M2M100, which is Marian with the
+post-norm model becomes a Marian, a pre-norm one a Pegasus, which is Marian with the
 LayerNorms moved. All use the same beam and alpha, but CTranslate2 and Hugging Face rank
 by score / length^alpha, ours by the config's penalty, so lengths may differ a little:
 compare sentences per second. Each ends a search by its own default rule. On a GPU

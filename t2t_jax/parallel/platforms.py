@@ -12,8 +12,8 @@ def skip_absent_tpu() -> None:
 
     `libtpu` is also installed to compile for TPUs on other machines (`pip install
     '.[plan]'`). JAX would then try to start a TPU in every command, and libtpu prints
-    pages of warnings. Does nothing if the user chose the platforms, or if this cannot be
-    decided.
+    pages of warnings. Does nothing if the user chose the platforms, or if this cannot
+    be decided.
     """
     if os.environ.get("JAX_PLATFORMS") or jax.config.jax_platforms:
         return
