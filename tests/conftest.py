@@ -1,76 +1,214 @@
-"""Set-up of all tests: eight virtual devices, and a cache folder of their own."""
+"""Set-up of all tests: their devices, their compiler, and the folders they share."""
 
+import contextlib
+import gc
 import os
+import pickle
+import shutil
 import sys
+from pathlib import Path
 
 import hypothesis
 import jax
 import pytest
 
-hypothesis.settings.register_profile(
-    "no clock", deadline=None
-)  # no test asserts a time
-hypothesis.settings.load_profile("no clock")
+# No test asserts a time, and none writes into the repository.
+hypothesis.settings.register_profile("ours", deadline=None, database=None)
+hypothesis.settings.load_profile("ours")
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
+DEVICES = jax.devices()
+HERE = Path(__file__).parent
 
 
-# Files of few tests that take long: begun first, or a worker would end alone with them.
-LONG = {
-    *("test_kills.py", "test_training.py", "test_notebooks.py", "test_damage.py"),
-    *("test_wmt_through_tfds.py", "test_mesh.py", "test_signals.py"),
-    *("test_starts_and_stops.py", "test_main_job.py"),
-}
+# Files that take longest, begun first: or a worker would end alone with one of them.
+LONG = [
+    *("faults/test_kills.py", "test_end_to_end.py", "faults/test_signals.py"),
+    *("processes/test_training.py", "decoding/test_bits.py", "faults/test_damage.py"),
+    *("test_translate_command.py", "test_starts_and_stops.py", "test_workdir_paths.py"),
+    *("decoding/test_devices.py", "faults/test_full_disk.py", "faults/test_numbers.py"),
+    *("test_benchmarks.py", "training/test_checkpoint.py", "faults/test_two_runs.py"),
+    *("decoding/test_translator_options.py", "decoding/test_prompt.py"),
+    *("decoding/test_search.py", "decoding/test_rules.py", "decoding/test_sampling.py"),
+    # These have slow tests only, or hardly any others.
+    *("test_notebooks.py", "test_wmt_through_tfds.py", "test_main_job.py"),
+    *("parallel/test_mesh.py",),
+]
 
 
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: item.path.name not in LONG)
+    def place(item):
+        name = item.path.relative_to(HERE).as_posix()
+        return LONG.index(name) if name in LONG else len(LONG)
+
+    items.sort(key=place)
+
+
+def pytest_collection_finish():
+    gc.freeze()  # what is imported by now stays, and is not looked through again
+
+
+# ----------------------------------------------------------------------------- devices
+
+
+@contextlib.contextmanager
+def only(devices):
+    """Whoever asks JAX for its devices is told of these."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("devices", "local_devices"):
+            patch.setattr(jax, name, lambda *_, **__: devices)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _own_cache(tmp_path_factory):
-    compiled = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:  # shared by the workers
-        compiled = compiled.parent
-    jax.config.update("jax_compilation_cache_dir", str(compiled / "xla"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
-    before = os.environ.get("T2T_JAX_CACHE")
-    os.environ["T2T_JAX_CACHE"] = str(tmp_path_factory.mktemp("cache"))
-    yield
-    if before is None:
-        del os.environ["T2T_JAX_CACHE"]
-    else:
-        os.environ["T2T_JAX_CACHE"] = before
+def _one_device():
+    """As a user of a CPU has it; and so as the commands that tests start have it."""
+    with only(DEVICES[:1]):
+        yield
 
 
 @pytest.fixture(scope="session")
-def text(tmp_path_factory):
-    """Three small sets of text files."""
+def all_devices():
+    """For a test that says which of them it means."""
+    return DEVICES
+
+
+@pytest.fixture(scope="module")
+def eight_devices(_one_device):
+    """The tests of a file see all virtual devices."""
+    with only(DEVICES):
+        yield
+
+
+# ---------------------------------------------------------------------------- compiler
+
+# Programs that are slower and may round otherwise, made in a third of the time.
+QUICK = {
+    "xla_backend_optimization_level": 0,
+    "xla_cpu_parallel_codegen_split_count": 1,
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_llvm_disable_expensive_passes": True,
+}
+
+
+COMPILED_AS = jax._src.compiler.get_compile_options  # as users have it
+
+
+@contextlib.contextmanager
+def compiled_as(options):
+    """Programs are made with these options, and none is used that was made before."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax._src.compiler, "get_compile_options", options)
+        jax.clear_caches()
+        yield
+    jax.clear_caches()
+
+
+@pytest.fixture(scope="module")
+def quick_compiler():
+    """XLA spends little time on the programs of a file's tests.
+
+    For laws that hold whoever compiles, within a tolerance. A law about bits is one
+    about the programs that users have, and is tested with those.
+    """
+
+    def quickly(*arguments, **options):
+        given = dict(options.pop("env_options_overrides", None) or {})
+        return COMPILED_AS(*arguments, **options, env_options_overrides=QUICK | given)
+
+    with compiled_as(quickly):
+        yield
+
+
+# ------------------------------------------------------------- what the workers share
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory):
+    """A folder of all workers of this run of the tests."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(shared):
+    """What is compiled and prepared is kept for all tests, and for no others.
+
+    Commands that tests start find it by their environment.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("T2T_JAX_CACHE", str(shared / "cache"))
+        for name, value in (
+            ("jax_compilation_cache_dir", str(shared / "xla")),
+            ("jax_persistent_cache_min_compile_time_secs", 0),
+        ):
+            jax.config.update(name, value)
+            patch.setenv(name.upper(), str(value))
+        yield
+
+
+@pytest.fixture(scope="session")
+def text(shared):
+    """Three small sets of text files; what is translated is short.
+
+    Its lines go to blocks of one length, for which search is compiled but once.
+    """
     from t2t_jax.grammar import corpus
+    from tests.small_run import made_once
 
-    folder = tmp_path_factory.mktemp("text")
-    lines = corpus.pairs("dev")
-    for name, part in (
-        ("train", lines[:300]),
-        ("dev", lines[300:320]),
-        ("test", lines[320:330]),
-    ):
-        for side, language in enumerate(("en", "de")):
-            content = "".join(pair[side] + "\n" for pair in part)
-            (folder / f"{name}.{language}").write_text(content, encoding="utf-8")
-    return folder
+    def write(folder):
+        lines = corpus.pairs("dev")
+        short = [pair for pair in lines[300:] if max(map(len, pair)) <= 40]
+        for name, part in (
+            ("train", lines[:300]),
+            ("dev", short[:20]),
+            ("test", short[20:30]),
+        ):
+            for side, language in enumerate(("en", "de")):
+                content = "".join(pair[side] + "\n" for pair in part)
+                (folder / f"{name}.{language}").write_text(content, encoding="utf-8")
+
+    return made_once(shared / "text", write)
 
 
 @pytest.fixture(scope="session")
-def trained(text, _own_cache, tmp_path_factory):
+def trained(text, shared, _own_cache, tmp_path_factory):
     """A workdir, trained as if TensorFlow were not installed, that no test changes."""
     from t2t_jax import train
-    from tests.small_run import config_for, contents
+    from tests.small_run import config_for, contents, made_once
 
-    workdir = tmp_path_factory.mktemp("run") / "work"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "tensorflow", None)
-        scores = train(config_for(text), workdir)
+    def run(folder):
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            only(DEVICES[:1]),
+            compiled_as(COMPILED_AS),
+        ):
+            patch.setitem(sys.modules, "tensorflow", None)
+            scores = train(config_for(text), folder / "work")
+        (folder / "scores").write_bytes(pickle.dumps(scores))
+
+    made = made_once(shared / "run", run)
+    workdir = tmp_path_factory.mktemp("run") / "work"  # of this worker alone
+    shutil.copytree(made / "work", workdir)
     before = contents(workdir)
-    yield workdir, scores
+    yield workdir, pickle.loads((made / "scores").read_bytes())
     assert contents(workdir) == before, "a test changed the workdir of all tests"
+
+
+@pytest.fixture(scope="module")
+def compiled_once(_own_cache):
+    """Runs in this process share what is compiled of their steps; see `damage.py`."""
+    from tests.faults import damage
+
+    with damage.compiled_once():
+        yield
+
+
+@pytest.fixture(scope="session")
+def commands():
+    """Runs commands of the package; see `tests/commands.py`."""
+    from tests.commands import Commands
+
+    made = Commands()
+    yield made
+    made.close()

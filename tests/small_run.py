@@ -1,5 +1,7 @@
 """A run that takes seconds, for the tests of whole runs."""
 
+import fcntl
+import shutil
 from pathlib import Path
 
 import jax
@@ -8,6 +10,7 @@ import numpy as np
 from t2t_jax import load_config
 from t2t_jax.config import from_config_dict
 from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.files.atomic import checked_json, read_checked_json
 from t2t_jax.model.model import build
 from t2t_jax.training.averaging import parameter_steps, read_parameters
 from t2t_jax.workdir.workdir import Workdir
@@ -43,6 +46,28 @@ def config_for(text, **sections):
     for name, values in sections.items():
         fields[name].update(values)
     return load_config(ROOT / "configs/tiny.py", **fields)
+
+
+def made_once(folder, make):
+    """A folder that the first worker fills who wants it, while the others wait."""
+    with open(folder.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            half = folder.with_suffix(".half")
+            shutil.rmtree(half, ignore_errors=True)
+            half.mkdir()
+            make(half)
+            half.rename(folder)
+    return folder
+
+
+def copy_with(workdir, folder, **decode):
+    """A copy of a workdir whose `config.decode` has other fields."""
+    shutil.copytree(workdir, folder)
+    config = read_checked_json(folder / "config.json")
+    config["decode"].update(decode)
+    (folder / "config.json").write_bytes(checked_json(config))
+    return folder
 
 
 def contents(folder):

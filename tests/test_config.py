@@ -85,7 +85,7 @@ def test_the_papers_run_is_pinned():
 @pytest.mark.parametrize(
     ("path", "told"),
     [
-        ("configs/base.py:en-es", "'en-es' is no direction of the paper"),
+        ("configs/base.py:en-es", "'en-es' is not a direction of the paper"),
         ("configs/multi30k.py:houre", "want 'hour' or 'published'"),
         ("configs/tiny.py:what", "takes no argument"),
     ],
@@ -177,5 +177,5 @@ def test_a_file_that_is_no_config_is_told(tmp_path):
     load_config("configs/tiny.py")
     with pytest.raises(UserError, match="want a get_config"):
         load_config(tmp_path / "nothing.py")
-    with pytest.raises(UserError, match="fields come by section"):
+    with pytest.raises(UserError, match="want a dict of the section's fields"):
         load_config("configs/tiny.py", steps=5)

@@ -233,17 +233,9 @@ def test_learned_positions_limit_what_is_decoded():
     assert told["longest_input"] >= 64
 
 
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "t2t_jax.describe", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-
-
-def test_the_command_prints_what_python_gives():
-    done = run("--config=configs/tiny.py", "--config.model.layers=1", "--json")
+def test_the_command_prints_what_python_gives(commands):
+    changes = ("--config=configs/tiny.py", "--config.model.layers=1")
+    done = commands("describe", *changes, "--json")
     assert done.returncode == 0, done.stderr
     config = load_config(ROOT / "configs/tiny.py", model={"layers": 1})
     here, there = describe(config), json.loads(done.stdout)
@@ -262,8 +254,8 @@ def test_the_command_prints_what_python_gives():
         (["--workdir="], "--workdir is empty"),
     ],
 )
-def test_mistakes_are_told_without_a_traceback(arguments, told):
-    done = run(*arguments)
+def test_mistakes_are_told_without_a_traceback(commands, arguments, told):
+    done = commands("describe", *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert told in done.stderr

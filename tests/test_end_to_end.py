@@ -1,5 +1,6 @@
 """The whole way of the data: text files to scores, stopped, continued, done again."""
 
+import functools
 import json
 import os
 import shutil
@@ -17,6 +18,8 @@ from t2t_jax.files.atomic import read_checked_json
 from t2t_jax.training import loop, step, step_lookup
 from t2t_jax.training.averaging import parameter_steps
 from tests.small_run import ROOT, assert_same, config_for, files, final_parameters
+
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
 def test_a_workdir_is_all_there(trained):
@@ -90,11 +93,27 @@ def test_a_start_that_failed_is_not_yet_a_run(text, tmp_path):
 
 
 def test_a_run_continued_twice_is_one_run(trained, text, tmp_path):
-    """Dropout on; 8 virtual devices; to the bit."""
+    """Dropout on; to the bit."""
     for steps in (4, 7, 12):
         train(config_for(text, train={"steps": steps}), tmp_path / "work")
     whole, parts = (final_parameters(w, text) for w in (trained[0], tmp_path / "work"))
     assert_same(whole, parts)
+
+
+def test_a_run_on_eight_devices_that_is_continued_is_one_run(
+    text, tmp_path, all_devices, monkeypatch
+):
+    """Dropout on; to the bit."""
+    mesh = functools.partial(loop.meshes.make_mesh, devices=all_devices)
+    monkeypatch.setattr(loop.meshes, "make_mesh", mesh)
+    data = {"dev": "", "test": ""}
+    for name, stops in (("whole", [12]), ("parts", [4, 7, 12])):
+        for steps in stops:
+            config = config_for(text, data=data, train={"steps": steps})
+            train(config, tmp_path / name)
+    whole, parts = (final_parameters(tmp_path / w, text) for w in ("whole", "parts"))
+    assert_same(whole, parts)
+    assert len(all_devices) == 8
 
 
 def test_the_average_does_not_know_where_a_run_was_stopped(trained, text, tmp_path):
@@ -232,12 +251,11 @@ def test_translate_prints_what_is_asked_for(trained):
     ],
 )
 def test_mistakes_are_told_without_a_traceback(
-    trained, module, arguments, source, told
+    trained, commands, module, arguments, source, told
 ):
     arguments = [a.replace("WORK", str(trained[0])) for a in arguments]
-    done = run(module, *arguments, input=source)
-    error = done.stderr.decode()
-    assert (done.returncode, "Traceback" in error) == (2, False), error
+    status, _, error = commands(module, *arguments, source=source)
+    assert (status, "Traceback" in error) == (2, False), error
     assert told in error
     assert len(error.strip().splitlines()) == 1
 

@@ -71,7 +71,7 @@ def test_every_change_of_a_sealed_folder_is_found_and_named(tree, data):
         (folder / name).unlink()
         assert sealed.damage(folder) == f"{name} is missing"
         (folder / name).mkdir()
-        assert f"{name} is no plain file of its own" in sealed.damage(folder)
+        assert f"{name} is not a regular file" in sealed.damage(folder)
 
 
 def with_one_bit_changed(file):

@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
-SETUP = "# Where t2t_jax is missing, this cell installs it."
+SETUP = "# Installs t2t_jax if it is missing."
 # A script draws without a screen; that every figure holds something, and that no letter
 # lacks a glyph (a warning), is looked at when it has ended.
 RUNNER = """

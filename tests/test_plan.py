@@ -14,6 +14,8 @@ from t2t_jax.planning import plan_page
 from t2t_jax.planning.virtual_devices import has_tpu_compiler
 from t2t_jax.terminal.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
+
 ROOT = Path(__file__).parent.parent
 SMALL = {"layers": 1, "width": 64, "heads": 4, "hidden": 128, "dropout": 0.0}
 
@@ -86,8 +88,8 @@ def test_meshes_are_read():
     assert plan.parse_mesh("fsdp:4")["data"] == -1
 
 
-def test_what_is_no_slice_is_told_with_status_2():
-    done = command("--slice=v5e:3x5")
+def test_what_is_no_slice_is_told_with_status_2(commands):
+    done = commands("plan", "--slice=v5e:3x5")
     assert done.returncode == 2
     assert "the nearest are v5e:4x4" in done.stderr
     assert "Traceback" not in done.stderr

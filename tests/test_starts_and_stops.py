@@ -19,6 +19,8 @@ from tests.small_run import (
     parameters_of,
 )
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 
 @pytest.fixture
 def scripted(monkeypatch):
@@ -41,7 +43,7 @@ def test_patience_ends_a_run_and_the_best_is_kept(text, tmp_path, scripted, caps
     }
     scores = train(config_for(text, **sections), workdir)
     told = capsys.readouterr().err
-    assert "dev BLEU has not risen above 3.00, of step 6, in 2 evaluations" in told
+    assert "dev BLEU did not rise above 3.00, reached at step 6, in 2" in told
     assert steps_evaluated(workdir) == [3, 6, 9, 12]
     assert parameter_steps(workdir, "best") == [6]
     assert scores["test"]["checkpoints"] == [6]
@@ -86,11 +88,11 @@ def test_patience_goes_by_what_is_trained_not_by_what_a_killed_run_told(
 def test_a_time_limit_counts_all_restarts_and_ends_as_steps_do(text, tmp_path, capsys):
     workdir, limit = tmp_path / "work", {"steps": 12, "minutes": 1e-6}
     train(config_for(text, train=limit), workdir)
-    assert "minutes=1e-06 are over, after 1 of 12 steps" in capsys.readouterr().err
+    assert "minutes=1e-06 was reached after 1 of 12 steps" in capsys.readouterr().err
     assert steps_evaluated(workdir) == [1]  # evaluated, saved and scored as ever
     assert (workdir / "scores" / "test.json").exists()
     train(config_for(text, train=limit), workdir)
-    assert "is finished: config.train.minutes" in capsys.readouterr().err
+    assert "is finished: the limit config.train.minutes" in capsys.readouterr().err
     train(config_for(text, train=limit | {"minutes": 0.0}), workdir)
     assert "continuing after step 1" in capsys.readouterr().err
     assert Translator.load(workdir).steps == (8, 12)
@@ -114,7 +116,7 @@ def test_a_limit_passed_while_evaluating_stays_passed(
     assert steps_evaluated(tmp_path / "work") == [4, 5]
     capsys.readouterr()
     train(config, tmp_path / "work")
-    assert "is finished: config.train.minutes=1" in capsys.readouterr().err
+    assert "is finished: the limit config.train.minutes=1" in capsys.readouterr().err
     assert steps_evaluated(tmp_path / "work") == [4, 5]
 
 
@@ -132,7 +134,7 @@ def test_a_run_starts_from_another(trained, text, tmp_path, capsys):
     mine = config_for(text, data={"train": "dev", "test": ""}, train=start)
     train(mine, tmp_path / "work")
     told = capsys.readouterr().err
-    assert f"the tokenizer is that of {there}" in told
+    assert f"using the tokenizer of {there}" in told
     assert f"starting from {there}, steps 8, 12" in told
     tokenizers = [w / "tokenizer.model" for w in (there, tmp_path / "work")]
     assert tokenizers[0].read_bytes() == tokenizers[1].read_bytes()
@@ -162,8 +164,8 @@ def test_a_run_that_started_from_another_needs_it_no_more(trained, text, tmp_pat
         ({"train": {"init_from": "nowhere"}}, "nowhere is not a workdir"),
         ({"model": {"width": 64}}, r"config.model.width=32 there, 64 here"),
         ({"train": {"init_checkpoint": "avrage"}}, "want 'average', 'average:N'"),
-        ({"train": {"init_checkpoint": "999"}}, "has no step 999; it keeps"),
-        ({"data": {"tokenizer": "other.model"}}, "is not that of"),
+        ({"train": {"init_checkpoint": "999"}}, "has no checkpoint of step 999"),
+        ({"data": {"tokenizer": "other.model"}}, "differs from that of"),
     ],
 )
 def test_what_cannot_be_started_from_is_told(trained, text, tmp_path, sections, told):

@@ -13,7 +13,7 @@ import pytest
 
 from t2t_jax import Translator, UserError
 from t2t_jax.files import atomic
-from tests.small_run import ROOT, assert_same
+from tests.small_run import ROOT, assert_same, copy_with
 
 LINES = [f"The cat sees {n} dogs." for n in range(40)]
 
@@ -51,7 +51,7 @@ def test_a_job_killed_in_the_middle_is_continued(trained, tmp_path):
     assert atomic.read_checked_json(note)["lines"] < len(LINES)
     code, _, told = run("translate", *arguments, "--resume", "--scores")
     assert code == 0, told
-    assert "lines; going on" in told
+    assert "lines; resuming" in told
     found = Translator.load(trained[0]).translate(LINES, warn=False)
     rows = [line.split(" ||| ") for line in target.read_text().split("\n")[:-1]]
     assert [text for text, _ in rows] == [t.text for t in found]
@@ -61,11 +61,12 @@ def test_a_job_killed_in_the_middle_is_continued(trained, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.en", "out.de"]
 
 
-def test_lines_go_through_one_by_one(trained):
+def test_lines_go_through_one_by_one(trained, tmp_path):
     """The first are answered before the last are asked; whatever they are."""
+    workdir = copy_with(trained[0], tmp_path / "work", max_source=64)
     nasty = ["a\x00b", "one\u2028two", "👩‍👩‍👧", "x " * 50_000, "", "\ufeff", "last"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    arguments = (f"--workdir={trained[0]}", "--batch_size=2", "--beam=1")
+    arguments = (f"--workdir={workdir}", "--batch_size=2", "--beam=1")
     with start("translate", *arguments, **pipes) as process:
         process.stdin.write("The cat.\r\nA dog.\n".encode("utf-8-sig"))
         process.stdin.flush()
@@ -75,7 +76,7 @@ def test_lines_go_through_one_by_one(trained):
     assert process.returncode == 0, told
     output = b"".join([*first, output]).decode().split("\n")
     assert output.pop() == ""
-    found = Translator.load(trained[0]).translate(
+    found = Translator.load(workdir).translate(
         ["The cat.", "A dog.", *nasty], beam=1, warn=False
     )
     assert output == [t.text for t in found]
@@ -129,16 +130,16 @@ WRONG = {
     "--resume": "--resume goes with --output; name a file",
     "--shard=3/2 --input=README.md": "--shard='3/2'; want I/N",
     "--input=/nowhere": "--input=/nowhere does not exist",
-    "--input=docs": "--input=docs is no plain file",
+    "--input=docs": "--input=docs is not a regular file",
     "--workdir=,": "--workdir=',' names no workdir",
     "--workdir=/nowhere": "/nowhere is not a workdir",
-    "--checkpoint=3,12": "has no step 3; it keeps [6, 8, 12]",
+    "--checkpoint=3,12": "has no checkpoint of step 3; it has steps [6, 8, 12]",
     "--checkpoint=8,x": "checkpoint='8,x'; want 'average'",
     "--nbest=5 --input=README.md": "nbest=5 with beam=2; want 1 <= nbest <= beam",
     "--must= --input=README.md": "must has ''; want phrases",
-    "--input=README.md --output=README.md": "README.md is there already",
-    "--input=README.md --output=docs": "docs is there already",
-    "--input=README.md --output=/nowhere/x": "there is no folder /nowhere",
+    "--input=README.md --output=README.md": "README.md already exists",
+    "--input=README.md --output=docs": "docs already exists",
+    "--input=README.md --output=/nowhere/x": "/nowhere is not an existing folder",
 }
 
 
@@ -206,5 +207,5 @@ def test_steps_to_average(trained):
     )
     assert_same(jax.device_get(both.parameters), mean)
     assert Translator.load(workdir, "12,8,8").steps == (8, 12)
-    with pytest.raises(UserError, match=r"has no step 3; it keeps \[6, 8, 12\]"):
+    with pytest.raises(UserError, match=r"of step 3; it has steps \[6, 8, 12\]"):
         Translator.load(workdir, "3,12")

@@ -1,5 +1,6 @@
 """`configs/base.py` and `big.py` as written, on a tiny data set in TFDS's format."""
 
+import importlib.util
 import json
 
 import pytest
@@ -8,7 +9,9 @@ from t2t_jax import Translator, load_config, train
 from t2t_jax.grammar import corpus
 from tests.small_run import FIELDS, ROOT
 
-pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.skipif(
+    not importlib.util.find_spec("tensorflow"), reason="TensorFlow is missing"
+)
 
 
 @pytest.fixture(scope="module")

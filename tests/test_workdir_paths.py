@@ -33,6 +33,8 @@ from t2t_jax.training.step import compile_steps
 from t2t_jax.workdir.workdir import Workdir
 from tests.small_run import assert_same, config_for, parameters_of
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 
 class Killed(BaseException):
     """The machine is gone."""
@@ -186,7 +188,7 @@ def test_a_path_is_what_a_person_means(bucket, given, meant):
         ("hdfs://name/run", "want a folder or gs://BUCKET/FOLDER"),
         ("s3://bucket/run", "want a folder or gs://BUCKET/FOLDER"),
         ("gs:///run", "want a folder or gs://BUCKET/FOLDER"),
-        (Path("gs://bucket/run"), "give a bucket as text, 'gs://bucket/run'"),
+        (Path("gs://bucket/run"), "give a bucket as a string, 'gs://bucket/run'"),
         ("gs://nobody/run", "gs://nobody cannot be used from here: 404 nobody"),
         ("gs://bucket/nothing", "gs://bucket/nothing is not a workdir"),
     ],

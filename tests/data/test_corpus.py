@@ -73,7 +73,7 @@ def test_half_a_gzip_file_is_told(tmp_path):
     write(tmp_path, de=None)
     whole = gzip.compress(b"c\nd\n" * 1000)
     (tmp_path / "x.de.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match="not a whole gzip file"):
+    with pytest.raises(UserError, match="not a complete gzip file"):
         list(open_corpus(f"{tmp_path}/x", "en", "de").pairs())
 
 
@@ -82,7 +82,7 @@ def test_a_damaged_gzip_file_is_told(tmp_path):
     damaged = bytearray(gzip.compress(b"c\nd\n" * 1000))
     damaged[12:18] = b"\xff" * 6
     (tmp_path / "x.de.gz").write_bytes(damaged)
-    with pytest.raises(UserError, match="not a whole gzip file"):
+    with pytest.raises(UserError, match="not a complete gzip file"):
         list(open_corpus(f"{tmp_path}/x", "en", "de").pairs())
 
 
@@ -143,7 +143,7 @@ def test_a_weight_is_a_number_above_zero(tmp_path, written):
     write(tmp_path)
     with pytest.raises(UserError) as error:
         open_corpora(written, "en", "de", str(tmp_path), weights=True)
-    assert str(error.value).startswith(f"{written} is no place with a weight; want")
+    assert str(error.value).startswith(f"{written} is not a place with a weight; want")
     assert "x@2 or x@0.5" in str(error.value)
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import json
 import re
 
 import pytest
@@ -9,6 +10,7 @@ import sacrebleu
 
 from t2t_jax.grammar import corpus, lexicon, sentences
 from t2t_jax.grammar.clauses import Adjunct, Clause, Phrase, english, german, written
+from tests.small_run import ROOT
 
 NOUNS = {noun.english: noun for noun in lexicon.nouns}
 ADJECTIVES = {adjective.english: adjective for adjective in lexicon.adjectives}
@@ -320,6 +322,14 @@ def test_the_fingerprint_knows_its_arguments():
     }
     assert len(prints) == 8
     assert corpus.fingerprint("dev") == corpus.fingerprint("dev", 0, 500)
+
+
+def test_the_text_is_pinned(splits):
+    """The fingerprints are constants, so the text must not change under them."""
+    wanted = json.loads((ROOT / "tests/golden/grammar.json").read_text())
+    for split, digest in wanted.items():
+        lines = "".join(f"{en}\t{de}\n" for en, de in splits[split])
+        assert hashlib.sha256(lines.encode()).hexdigest() == digest, split
 
 
 def test_no_sentence_stands_in_two_splits_or_twice(splits):

@@ -235,7 +235,7 @@ def test_a_sample_takes_little_memory_for_what_it_leaves_out():
 
 def test_drained_gives_all_in_order_and_forgets():
     items = list("abc")
-    stream = tokenizer.drained(items)
+    stream = tokenizer.consume(items)
     assert next(stream) == "a"
     assert len(items) == 2
     assert list(stream) == ["b", "c"]

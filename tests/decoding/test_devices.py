@@ -13,6 +13,8 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.search.rules import Rules, concatenate_rules
 from tests.decoding import small_translator
 
+pytestmark = pytest.mark.usefixtures("eight_devices")
+
 TEXT = "the cat sees a dog sleeps die Katze sieht den Hund ein"
 
 
@@ -38,7 +40,6 @@ WISHES = {
 @functools.cache
 def on(devices: int, seed: int = 1) -> Translator:
     made = small_translator.translator(seed)
-    assert made.members[0].mesh.size == 8
     return Translator(
         *(made.config, made.vocabulary, made.model, made.parameters, made.steps),
         devices=jax.local_devices()[:devices],

@@ -84,7 +84,7 @@ def test_a_job_killed_at_its_end_is_whole(tmp_path):
     assert out.read_bytes() == WHOLE
     partial.write_bytes(WHOLE)
     note.write_bytes(kept)
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         job(out, resume=True)
     assert out.read_bytes() == WHOLE
 
@@ -96,7 +96,7 @@ def test_a_job_stopped_again_and_again_is_one_job(tmp_path, capsys):
     stopped(out, 6, resume=True)
     capsys.readouterr()
     job(out, resume=True)
-    assert f"{out}.partial has the first 6 lines; going on" in capsys.readouterr().err
+    assert f"{out}.partial has the first 6 lines; resuming" in capsys.readouterr().err
     assert out.read_bytes() == WHOLE
 
 
@@ -136,11 +136,11 @@ def test_damage_is_found_and_not_made_worse(tmp_path):
     ]
     for damaged in short + changed:
         partial.write_bytes(damaged)
-        with pytest.raises(UserError, match=r"is not what was written; begin anew"):
+        with pytest.raises(UserError, match=r"has changed since .* begin anew"):
             job(out, resume=True)
         assert partial.read_bytes() == damaged
     partial.unlink()
-    with pytest.raises(UserError, match="is not what was written; begin anew"):
+    with pytest.raises(UserError, match="has changed since .* begin anew"):
         job(out, resume=True)
     partial.write_bytes(kept)
     noted = note.read_bytes()
@@ -159,7 +159,7 @@ def test_another_input_is_refused_and_a_longer_one_is_not(tmp_path):
     out = tmp_path / "out"
     stopped(out)
     for lines in (["ONE", *LINES[1:]], [*LINES[:3], "vier"], LINES[:3], []):
-        with pytest.raises(UserError, match="first 4 lines of the input are not those"):
+        with pytest.raises(UserError, match="first 4 lines of the input differ"):
             job(out, resume=True, lines=lines)
     job(out, resume=True, lines=[*LINES[:4], "neu", "neu"])
     assert out.read_bytes() == WHOLE[: WHOLE.index(b"<\xe2")] + b"<neu>\n<neu>\n"
@@ -175,7 +175,7 @@ def test_other_options_are_refused_and_named(tmp_path):
         "parameters_sha256": ["abc"],
     }.items():
         made_from = {**MADE_FROM, name: value}
-        with pytest.raises(UserError, match=rf"was begun otherwise:\n  {name}: ") as e:
+        with pytest.raises(UserError, match=rf"with other settings:\n  {name}: ") as e:
             job(tmp_path / "out", resume=True, made_from=made_from)
         assert str(e.value).count("then,") == 1
     job(tmp_path / "out", resume=True, made_from={**MADE_FROM, "must": []})
@@ -199,7 +199,7 @@ def test_what_is_removed_while_it_is_written_is_told(tmp_path):
     output = Output(out, MADE_FROM, resume=False)
     output.add(LINES, WHOLE.decode())
     (tmp_path / "out.partial").unlink()
-    with pytest.raises(UserError, match="was removed while it was written"):
+    with pytest.raises(UserError, match="was removed while it was being written"):
         output.__exit__(None)
     assert not out.exists()
 
@@ -209,16 +209,16 @@ def test_what_is_there_is_not_written_over(tmp_path):
     output = Output(out, MADE_FROM, resume=False)
     output.add(LINES, WHOLE.decode())
     out.write_text("mine")
-    with pytest.raises(UserError, match="was made by someone else meanwhile"):
+    with pytest.raises(UserError, match="was created by another process meanwhile"):
         output.__exit__(None, None, None)
     assert out.read_text() == "mine"
     assert (tmp_path / "out.partial").read_bytes() == WHOLE
     for place in (out, tmp_path):
-        with pytest.raises(UserError, match="is there already and is not written over"):
+        with pytest.raises(UserError, match="already exists and is not overwritten"):
             Output(place, MADE_FROM, resume=False)
-    with pytest.raises(UserError, match="there is no folder"):
+    with pytest.raises(UserError, match="is not an existing folder"):
         Output(tmp_path / "no" / "out", MADE_FROM, resume=False)
-    with pytest.raises(UserError, match="there is no folder"):
+    with pytest.raises(UserError, match="is not an existing folder"):
         Output(out / "out", MADE_FROM, resume=False)
 
 
@@ -304,7 +304,7 @@ def test_lines_are_read_as_they_are(tmp_path):
 def test_a_wrong_input_is_told_before_any_work(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
         Input(tmp_path / "nix")
-    with pytest.raises(UserError, match="is no plain file"):
+    with pytest.raises(UserError, match="is not a regular file"):
         Input(tmp_path)
     (tmp_path / "latin").write_bytes(b"a\n" * 5_000 + b"\xfc\n")
     for shard in ((1, 1), (1, 9)):  # though the mistake is in another part
@@ -312,5 +312,5 @@ def test_a_wrong_input_is_told_before_any_work(tmp_path):
             Input(tmp_path / "latin", shard)
     for content in (b"a\n", gzip.compress(b"a\n" * 99)[:-5]):
         (tmp_path / "in.gz").write_bytes(content)
-        with pytest.raises(UserError, match="is not a whole gzip file"):
+        with pytest.raises(UserError, match="is not a complete gzip file"):
             Input(tmp_path / "in.gz")

@@ -16,6 +16,8 @@ from t2t_jax.terminal.errors import UserError
 from tests.decoding.small_translator import translator
 from tests.small_run import ROOT
 
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+
 
 @pytest.fixture(scope="module")
 def one():
@@ -79,15 +81,15 @@ def test_help_and_silence(typed):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        (":nbset 2", "^:nbset is no command; did you mean 'nbest'\\?"),
-        (":", "^: is no command; there are: nbest, sample"),
-        (":-)", "is no command"),
-        (":nbest 0", "'0' is no number of translations; want 1 to 1,000"),
-        (":nbest -1", "'-1' is no number"),
-        (":nbest two", "'two' is no number"),
+        (":nbset 2", "^:nbset is not a command; did you mean 'nbest'\\?"),
+        (":", "^: is not a command; there are: nbest, sample"),
+        (":-)", "is not a command"),
+        (":nbest 0", "'0' is not a valid number; want 1 to 1,000"),
+        (":nbest -1", "'-1' is not a valid number"),
+        (":nbest two", "'two' is not a valid number"),
         (":nbest 1001", "want 1 to 1,000"),
         (":sample 1000000000", "want 1 to 1,000"),
-        (":beam 0", "'0' is no number"),
+        (":beam 0", "'0' is not a valid number"),
         (":score", "write the translation after :score"),
         (":prefix", "write how the translation begins after :prefix"),
         (":prefix " + "x " * 99, "shorten the prefix"),
@@ -101,7 +103,7 @@ def test_mistakes_are_told(typed, line, told):
 
 @pytest.mark.parametrize("name", ["nbest", "sample", "align", "score x", "prefix x"])
 def test_there_is_a_sentence_first(typed, name):
-    with pytest.raises(UserError, match="is of a sentence; type one first"):
+    with pytest.raises(UserError, match="needs a sentence; type one first"):
         typed(f":{name}")
 
 
@@ -142,10 +144,10 @@ def test_nothing_that_is_typed_ends_it_but_quit(one, monkeypatch, capsys):
         *(one, monkeypatch, capsys, ":nbest", KeyboardInterrupt(), "the \ud800"),
         *(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), ":nix", LINE, " :quit "),
     )
-    assert told.startswith("en -> de. Beam 3. :help tells more.\n")
-    assert "error: :nbest is of a sentence" in told
+    assert told.startswith("en -> de. Beam 3. :help lists the commands.\n")
+    assert "error: :nbest needs a sentence" in told
     assert "lone surrogate" in told
-    assert "error: what was typed is not utf-8; type it again" in told
+    assert "error: the input is not utf-8; type it again" in told
     assert "    score " in told
     assert session(one, monkeypatch, capsys, EOFError()).endswith("\n\n")
     assert session(one, monkeypatch, capsys, ":q")

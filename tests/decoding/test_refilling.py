@@ -31,6 +31,8 @@ from tests.decoding.test_search import (
 )
 from tests.decoding.test_search import rows_of as rows
 
+pytestmark = pytest.mark.usefixtures("eight_devices")
+
 DECODE = DecodeConfig(batch_tokens=256, extra_length=5)  # 8 rows of 32 positions
 
 

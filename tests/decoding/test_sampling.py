@@ -43,14 +43,20 @@ from tests.decoding.test_search import (
     table_log_probs,
     table_search,
     table_step,
+    whole,
 )
+
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+
+
+sample = whole(sampling.sample)
 
 
 @functools.partial(
     jax.jit, static_argnames=("temperature", "top_k", "top_p", "alpha", "penalty")
 )
 def table_sample(table, seed_b, limit_b, key_bn, rules=None, **options):
-    return sampling.sample(
+    return sample(
         table_step(table, seed_b),
         table_cache(*key_bn.shape),
         limit_b,
@@ -68,7 +74,7 @@ def keys(seed, *shape):
 
 def sample_one(step, seed, draws, limit, rules=None, **options):
     """Many draws for one sentence, of a step that needs no cache."""
-    found = sampling.sample(
+    found = sample(
         step,
         None,
         np.array([limit]),
@@ -279,7 +285,7 @@ def test_what_was_drawn_is_scored_by_the_whole_model(seed, how):
 
 def test_limits_are_clipped_to_what_fits():
     step = constant_step([0.0, 0, -np.inf, 1])
-    found = sampling.sample(
+    found = sample(
         step, None, jnp.array([0, -3, 99]), keys(0, 3, 2), max_length=3, **SPECIAL
     )
     assert found.length_bn.tolist() == [[1, 1], [1, 1], [3, 3]]
@@ -368,7 +374,7 @@ def test_rows_that_are_over_cannot_harm():
         return jnp.where(over_bn[:, :, None], jnp.nan, logits_bnv), cache
 
     key_bn = keys(0, BATCH, 4)
-    poisoned = sampling.sample(
+    poisoned = sample(
         step,
         table_cache(BATCH, 4),
         limit_b,
@@ -417,7 +423,7 @@ def test_bad_arguments_are_refused(changed, message):
         **SPECIAL,
     }
     with pytest.raises(ValueError, match=message):
-        sampling.sample(**arguments | changed)
+        sample(**arguments | changed)
 
 
 def test_every_output_of_a_small_model_can_be_drawn():

@@ -18,11 +18,13 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
-from t2t_jax.search.beam import beam_search
+from t2t_jax.search.beam import beam_search as search_by_beam
 from t2t_jax.search.hypotheses import Hypotheses, top_k
 from t2t_jax.search.length_penalty import PENALTIES, gnmt_penalty
 
-GREEDY = functools.partial(beam_search, beam=1)
+search_greedily = functools.partial(search_by_beam, beam=1)
+
+pytestmark = pytest.mark.usefixtures("quick_compiler")
 
 PAD, BOS, EOS, A, B = 0, 1, 2, 3, 4
 SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD}
@@ -56,6 +58,18 @@ OPTIONS = [
     Options(6, 4, 1, 0.6, "gnmt", "first"),
     Options(6, 4, 3, 1.0, "length", "first"),
 ]
+
+
+def whole(search):
+    """A search as one program; called as it is, each of its operations is one."""
+
+    def call(step, *arrays, **options):
+        return jax.jit(lambda *arrays: search(step, *arrays, **options))(*arrays)
+
+    return call
+
+
+beam_search, greedy_search = whole(search_by_beam), whole(search_greedily)
 
 
 # The models
@@ -253,6 +267,10 @@ def examples(count):
 @examples(100)
 @hypothesis.given(seeds, grids, strategies.sampled_from(OPTIONS))
 def test_search_is_its_twin_bit_by_bit_where_ties_abound(seed, grid, options):
+    check_against_the_twin(seed, grid, options)
+
+
+def check_against_the_twin(seed, grid, options):
     # The twin never stops early here, so this also says that stopping early is sound.
     table = exact_table(seed, options.vocabulary, grid)
     np.testing.assert_array_equal(jax.nn.log_softmax(table), table)
@@ -374,7 +392,7 @@ def test_beam_1_is_greedy():
     @jax.jit
     def table_greedy(table, seed_b, limit_b):
         step, cache = table_step(table, seed_b), table_cache(BATCH, 1)
-        return GREEDY(step, cache, limit_b, max_length=MAX_LENGTH, **SPECIAL)
+        return greedy_search(step, cache, limit_b, max_length=MAX_LENGTH, **SPECIAL)
 
     options = Options(vocabulary=6, beam=1)
     for seed in range(8):
@@ -648,7 +666,9 @@ def test_limits_are_clipped_to_what_fits():
 
 def test_bos_may_be_pad():
     step = constant_step([9.0, -np.inf, 0, 1])
-    found = GREEDY(step, None, jnp.array([2]), max_length=2, bos=PAD, eos=EOS, pad=PAD)
+    found = greedy_search(
+        step, None, jnp.array([2]), max_length=2, bos=PAD, eos=EOS, pad=PAD
+    )
     assert outputs(rows_of(found, 0)) == [[A, A]]
 
 

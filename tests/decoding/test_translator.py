@@ -15,6 +15,8 @@ from t2t_jax.terminal.errors import UserError
 from t2t_jax.training import checkpoint_folders
 from t2t_jax.training.averaging import choose_checkpoints
 
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+
 TEXT = ["the cat sees the dog", "a dog sleeps", "die Katze sieht den Hund", "ein Hund"]
 CONFIG = Config(
     model=ModelConfig(layers=1, width=16, heads=2, hidden=16),
@@ -95,6 +97,13 @@ def test_a_line_too_long_is_cut_with_a_warning_that_names_it(translator, caplog)
     caplog.clear()
     translator.translate(lines, warn=False)
     assert not caplog.records
+    with caplog.at_level(logging.WARNING, logger="t2t_jax"):
+        translator.translate(lines * 7, first_line=11, batch_size=2)
+    cut = [r.getMessage() for r in caplog.records if "only the first" in r.getMessage()]
+    assert cut == [
+        "7 of 21 lines have more than 63 pieces; only the first 63 are translated "
+        "(config.decode.max_source=64): lines 12, 15, 18, 21, 24, ..."
+    ]
 
 
 def test_an_end_that_never_comes_is_told_and_whole(translator, caplog, monkeypatch):
@@ -111,12 +120,17 @@ def test_an_end_that_never_comes_is_told_and_whole(translator, caplog, monkeypat
     jax.clear_caches()
     with caplog.at_level(logging.WARNING, logger="t2t_jax"):
         found = translator.translate(["the cat"])[0]
+        several = translator.translate(["", "the cat", "a dog"], batch_size=1)
     jax.clear_caches()
     assert not found.ended
     assert found.text
+    assert [t.ended for t in several] == [True, False, False]
     length = len(translator.vocabulary.encode(["the cat"])[0]) + 1 + 5
     told = f"line 1: its translation did not end within {length} pieces"
-    assert told in caplog.text
+    assert [r.getMessage() for r in caplog.records] == [
+        told,
+        "2 of 3 translations reached their longest length: lines 2, 3",
+    ]
 
 
 def test_misuse_is_told(translator):
@@ -152,12 +166,12 @@ def test_which_checkpoints_a_choice_means(tmp_path):
     assert chosen("average:3", 1) == [100, 200, 300]
     assert chosen("last") == [300]
     assert chosen("200") == chosen(200) == [200]
-    with pytest.raises(UserError, match=r"no step 150; it keeps \[100, 200, 300\]"):
+    with pytest.raises(UserError, match=r"of step 150; it has steps \[100, 200, 300\]"):
         chosen("150")
     for wrong in ("average:4", "average:0", "bets", "best:0", "last:2"):
         with pytest.raises(UserError, match="checkpoint="):
             chosen(wrong)
-    with pytest.raises(UserError, match="dev BLEU was measured"):
+    with pytest.raises(UserError, match="dev BLEU was never measured"):
         chosen("best")
     best = tmp_path / "checkpoints" / "best"
     for step, bleu in ((150, 20.0), (200, 30.0), (250, 10.0), (300, 20.0)):

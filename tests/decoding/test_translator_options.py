@@ -10,54 +10,12 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.terminal.errors import UserError
 from tests.decoding.small_translator import CONFIG, TEXT, translator
 
-NASTY = [  # but for one of them, of one shape: compiling is what takes long here
-    "the cat",
-    "",
-    "   ",
-    "a dog sleeps",
-    "\u2028\u2029\x85",
-    "😀" * 5,
-    "\x00\x01\r",
-    "the cat",
-    "x" * 300,
-    "\ufeffthe \u2581 cat\u3000",
-]
-WISHES = {
-    "prefix": ["ein", "die", None, "", None, "a\nb", None, None, None, None],
-    "must": [(), "Hund", "Hund", ["Hund"], [], (), (), None, (), ()],
-    "must_not": [(), (), ["Katze"], None, (), ["x"], "x", (), (), ()],
-}
+pytestmark = pytest.mark.usefixtures("quick_compiler")
 
 
 @pytest.fixture(scope="module")
 def one():
     return translator(1)
-
-
-def test_batches_neighbours_and_their_wishes_change_nothing(one):
-    """One at a time, some at a time, in another order; to the bit."""
-    short = [n for n, line in enumerate(NASTY) if len(line) < 99]
-    for call, options, wishes, rows in (
-        (one.translate, {}, {}, range(len(NASTY))),
-        (one.translate, {}, WISHES, range(len(NASTY))),
-        (one.sample, {"samples": 2, "seed": 3}, {}, short),
-    ):
-
-        def found(order, wishes=wishes, call=call, **more):
-            wishes = {
-                name: [values[n] for n in order] for name, values in wishes.items()
-            }
-            return call([NASTY[n] for n in order], **wishes, **more, warn=False)
-
-        whole = dict(zip(rows, found(rows, **options), strict=True))
-        plain = dict(zip(rows, found(rows, {}, **options), strict=True))
-        for n in rows:
-            if not any(values[n] for values in wishes.values()):
-                assert whole[n] == plain[n]
-        for size in (1, 64) if wishes else (1, 7, 64):
-            order = np.random.default_rng(size).permutation(rows).tolist()
-            several = found(order, batch_size=size, **options)
-            assert several == [whole[n] for n in order]
 
 
 def test_wishes_hold(one):
@@ -92,23 +50,23 @@ def test_wishes_hold(one):
         ({"must_not": [[" \t"], ["a"]]}, "must_not has ' "),
         ({"must": "a\nb"}, "must has 'a"),
         ({"must": ["a", ""]}, "must has ''"),
-        ({"must": "cat", "must_not": "cat"}, "line 5: must='cat' holds what must_not"),
+        ({"must": "cat", "must_not": "cat"}, "line 5: must='cat' contains a phrase"),
         (
             {"must": [["the cat"], []], "must_not": [["dog"], ["cat"]]},
             None,  # of two lines each by itself: no contradiction
         ),
         (
             {"prefix": [None, "a cat sees"], "must_not": "cat"},
-            "line 6: prefix='a cat sees' holds what must_not",
+            "line 6: prefix='a cat sees' contains a phrase of must_not",
         ),
         ({"prefix": [None, "a cat"], "must_not": "cat"}, None),  # "a cats"
         (
             {"prefix": "die Katze " * 9},
-            "line 5: its prefix has 63 pieces, its translation at most 11 ",
+            "line 5: the prefix has 63 pieces, .* may have at most 11 ",
         ),
         (
             {"prefix": [None, "Katze " * 9]},
-            "line 6: its prefix has 45 pieces, its translation at most 9 ",
+            "line 6: the prefix has 45 pieces, .* may have at most 9 ",
         ),
         ({"prefix": "\ud800"}, "character 1 is a lone surrogate"),
         ({"must": "a\udcff"}, "character 2 is a lone surrogate"),
@@ -136,7 +94,7 @@ def test_half_a_character_is_told_not_sent_to_the_tokenizer(one):
     for call in (one.translate, one.sample):
         with pytest.raises(UserError, match=r"'a\\ud800': character 2 is a lone surr"):
             call(["a", "a\ud800"])
-    with pytest.raises(UserError, match="no line of text"):
+    with pytest.raises(UserError, match="is not a line of text"):
         one.translate([b"a"])
 
 
@@ -151,21 +109,6 @@ def test_a_prefix_needs_room_for_a_piece_more(one):
     assert one.translate(["", " "], prefix=prefix + "xx")[1].text == ""
     with pytest.raises(UserError, match=f"line 2: .* at most {room} "):
         one.translate(["", line], prefix=prefix + "x")
-
-
-def test_samples_are_of_the_seed_and_the_line_alone(one):
-    drawn = one.sample(TEXT, samples=2, seed=1)
-    assert drawn == one.sample(TEXT, samples=2, seed=1)
-    texts = [[h.text for h in t.hypotheses] for t in drawn]
-    other = one.sample(TEXT, samples=2, seed=2)
-    assert texts != [[h.text for h in t.hypotheses] for t in other]
-    assert any(len({*of_line}) > 1 for of_line in texts)
-    doubled = one.sample([TEXT[2], *TEXT, "", TEXT[0]], samples=2, seed=1)
-    assert doubled[1:5] == drawn
-    assert (doubled[0], doubled[6]) == (drawn[2], drawn[0])
-    few = one.sample(TEXT, samples=1, seed=1)  # another program: rounding may differ
-    assert [t.text for t in few] == [of_line[0] for of_line in texts]
-    assert [t.score for t in few] == pytest.approx([t.score for t in drawn], abs=1e-4)
 
 
 def test_greedy_is_what_samples_come_to(one):
@@ -222,7 +165,7 @@ def test_an_ensemble_predicts_the_mean_of_probabilities(one):
 
 
 def test_an_ensemble_has_one_vocabulary(one):
-    with pytest.raises(UserError, match="share one vocabulary: train them with one"):
+    with pytest.raises(UserError, match="share one vocabulary: train them with the"):
         Translator.ensemble([one, translator(1, pieces=289)])
     with pytest.raises(UserError, match="no workdir is given"):
         Translator.load([])

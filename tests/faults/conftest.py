@@ -2,21 +2,19 @@
 
 import shutil
 
-import jax
 import pytest
 
-from tests.faults.damage import compiled_once
 from tests.faults.processes import RUN, Process, flags
 from tests.faults.stopped_run import go_on
+from tests.small_run import made_once
 
 
 @pytest.fixture(scope="module")
-def stopped(text, _own_cache, tmp_path_factory):
+def stopped(text, compiled_once, tmp_path_factory):
     """A run that was stopped after 8 of 12 steps, saved after 4 and 8."""
     workdir = tmp_path_factory.mktemp("stopped") / "work"
-    with compiled_once():
-        go_on(workdir, text, steps=8)
-        yield workdir
+    go_on(workdir, text, steps=8)
+    return workdir
 
 
 @pytest.fixture(scope="module")
@@ -35,38 +33,26 @@ def workdir(stopped, tmp_path):
     return tmp_path / "work"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _compiled_once():
-    """Runs in this process share all that is compiled, not only what takes long."""
-    name = "jax_persistent_cache_min_compile_time_secs"
-    before = getattr(jax.config, name)
-    jax.config.update(name, 0)
-    yield
-    jax.config.update(name, before)
+@pytest.fixture(scope="session")
+def short(text, shared):
+    """Few training texts and lengths; a dev set that takes a while."""
+
+    def write(folder):
+        for file in text.iterdir():
+            lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+            if file.stem != "train":
+                lines = lines[:2] * (100 if file.stem == "dev" else 2)
+            (folder / file.name).write_text("".join(lines), encoding="utf-8")
+
+    return made_once(shared / "short", write)
 
 
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory):
-    """What processes keep of one another: compiled code and prepared text."""
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="session")
-def short(text, tmp_path_factory):
-    """Few lengths, quick to compile for; a dev set that takes a while."""
-    folder = tmp_path_factory.mktemp("short")
-    for file in text.iterdir():
-        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-        if file.stem != "train":
-            lines = lines[:2] * (100 if file.stem == "dev" else 2)
-        (folder / file.name).write_text("".join(lines), encoding="utf-8")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def undisturbed(short, cache, tmp_path_factory):
+def undisturbed(short, shared):
     """A run, as a process, that nothing happened to."""
-    workdir = tmp_path_factory.mktemp("undisturbed") / "work"
-    process = Process(cache, *flags(short, workdir, **RUN))
-    assert process.end() == 0, process.told
-    return workdir
+
+    def run(folder):
+        process = Process(*flags(short, folder / "work", **RUN))
+        assert process.end() == 0, process.told
+
+    return made_once(shared / "undisturbed", run) / "work"

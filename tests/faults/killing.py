@@ -56,14 +56,16 @@ class Trial:
         return deaths.count(moment.name) if moment else len(deaths)
 
 
-def undisturbed(place: Place) -> tuple[Run, Trial]:
+def undisturbed(place: Place, twice: bool = True) -> tuple[Run, Trial | None]:
     """A run that nobody disturbs, and another, which finds everything compiled.
 
     It is told apart from the first as killed runs are: what two undisturbed runs do not
-    have in common, no kill has changed.
+    have in common, no kill has changed. Where few are killed, there may be none.
     """
     whole, again = (Run(place, name) for name in ("whole", "again"))
     whole.live()
+    if not twice:
+        return whole, None
     place.usual_seconds = again.live().seconds
     return whole, Trial(again, differences(whole.workdir, again.workdir))
 

@@ -40,20 +40,14 @@ def flags(text, workdir, **sections):
 class Process:
     """A command, and what it has said on standard error as far as that was read."""
 
-    def __init__(self, cache, *arguments, module="main", patch="", before=(), **env):
+    def __init__(self, *arguments, module="main", patch="", before=(), **env):
         start = ["-m", f"t2t_jax.{module}"]
         if patch:
             start = ["-c", PATCHED.format(patch=patch, module=module)]
-        environment = {
-            "JAX_PLATFORMS": "cpu",
-            "JAX_COMPILATION_CACHE_DIR": str(cache / "xla"),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-            "T2T_JAX_CACHE": str(cache / "prepared"),
-        }
         self.popen = subprocess.Popen(
             [*before, sys.executable, *start, *arguments],
             cwd=ROOT,
-            env=os.environ | environment | env,
+            env=os.environ | {"JAX_PLATFORMS": "cpu"} | env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -35,9 +35,9 @@ def test_a_run_that_is_left_alone_ends_as_one_that_never_stopped(whole, trained,
 @pytest.mark.parametrize(
     ("damage", "name", "why"),
     [
-        (flip, "", "is not what was written: its SHA-256 is another"),
+        (flip, "", "was changed after it was written: its SHA-256 differs"),
         (truncate, "state/_METADATA", "as when written"),
-        (delete, "manifest.json", "it has no manifest.json: writing it did not come"),
+        (delete, "manifest.json", "it has no manifest.json: it was not completely"),
         (become_a_folder, ".", "it has no manifest.json"),
     ],
 )
@@ -50,9 +50,9 @@ def test_a_damaged_state_gives_way_to_the_one_before(
     go_on(workdir, text)
     told = capsys.readouterr().err
     aside = workdir / "checkpoints" / "set_aside"
-    assert f"warning: {state} is not whole (" in told
+    assert f"warning: {state} is damaged (" in told
     assert why in told
-    assert f"; it is now {aside / 'state-8'}\ngoing on from step 4\n" in told
+    assert f"; moved to {aside / 'state-8'}\ncontinuing from step 4\n" in told
     assert [p.name for p in aside.iterdir()] == ["state-8"]
     assert contents(aside / "state-8") == damaged
     assert_same_end(workdir, whole)
@@ -86,8 +86,8 @@ def test_damaged_parameters_are_made_again_from_the_state(workdir, whole, text, 
     go_on(workdir, text)
     told = capsys.readouterr().err
     aside = workdir / "checkpoints" / "set_aside" / "parameters-8"
-    assert f"warning: {place} is not whole (parameters/" in told
-    assert f"and is made again; it is now {aside}\n" in told
+    assert f"warning: {place} is damaged (parameters/" in told
+    assert f"and is saved again; moved to {aside}\n" in told
     assert "continuing after step 8" in told
     assert contents(aside) == damaged
     assert_same_end(workdir, whole)
@@ -99,7 +99,7 @@ def test_a_state_and_its_parameters_may_be_damaged_at_once(
     for kind in ("state", "parameters"):
         garbage(largest(workdir / "checkpoints" / kind / "8"), Random(3))
     go_on(workdir, text)
-    assert "going on from step 4\n" in capsys.readouterr().err
+    assert "continuing from step 4\n" in capsys.readouterr().err
     assert_same_end(workdir, whole)
 
 
@@ -118,7 +118,7 @@ def test_where_every_state_is_damaged_nothing_is_touched(workdir, whole, text, c
     for name, content in kept.items():  # from a copy, as it says
         (states / "4" / name).write_bytes(content)
     go_on(workdir, text)
-    assert "going on from step 4\n" in capsys.readouterr().err
+    assert "continuing from step 4\n" in capsys.readouterr().err
     assert_same_end(workdir, whole)
 
 
@@ -238,10 +238,10 @@ def test_a_damaged_best_is_named_and_the_next_is_used(
     damage(largest(best), Random(6))
     assert Translator.load(workdir, "best").steps == (4,)
     assert f"warning: {best} is damaged (" in capsys.readouterr().err
-    with pytest.raises(UserError, match="of the 2 checkpoints asked for 1 are intact"):
+    with pytest.raises(UserError, match="only 1 of the 2 requested checkpoints"):
         Translator.load(workdir, "best:2")
     damage(largest(workdir / "checkpoints" / "best" / "4"), Random(6))
-    with pytest.raises(UserError, match="of the 1 checkpoints asked for 0 are intact"):
+    with pytest.raises(UserError, match="only 0 of the 1 requested checkpoints"):
         Translator.load(workdir, "best")
     with mock.patch.object(DevTranslations, "__call__", rising):
         go_on(workdir, text, **MEASURED)

@@ -50,7 +50,7 @@ def test_a_damaged_line_is_told_and_left_as_it_is(
     lines = MetricsLog(file)
     lines.write(10, "train", {"loss": 1.0})
     lines.close()
-    told = f"warning: {file}, line {number} is damaged; left as it is, unused\n"
+    told = f"warning: {file}, line {number} is damaged; ignored, not removed\n"
     assert capsys.readouterr().err == (told if number else "")
     kept = b"".join(line for line in damaged if line.endswith(b"\n"))
     added = b'{"step": 10, "kind": "train", "loss": 1.0}\n'
@@ -63,7 +63,7 @@ def test_damaged_metrics_do_not_change_what_is_trained(workdir, whole, text, cap
     file.write_bytes(damaged)
     go_on(workdir, text)
     told = capsys.readouterr().err
-    assert all(f"{file}, line {n} is damaged; left as it is" in told for n in (1, 2))
+    assert all(f"{file}, line {n} is damaged; ignored" in told for n in (1, 2))
     assert file.read_bytes().startswith(damaged)
     for place in ("checkpoints/state/12", "checkpoints/parameters/12"):
         assert same_arrays(workdir / place, whole / place)
@@ -85,7 +85,7 @@ def test_damaged_starts_are_told_and_kept(workdir, whole, text, capsys):
     damaged = file.read_bytes()
     go_on(workdir, text)
     told = capsys.readouterr().err
-    assert "starts.jsonl is damaged or gone: where the run was" in told
+    assert "starts.jsonl is damaged or missing, so the machine" in told
     kept, _, added = file.read_bytes().removesuffix(b"\n").rpartition(b"\n")
     assert kept == damaged.removesuffix(b"\n")
     assert json.loads(added)["step"] == 8
@@ -104,7 +104,7 @@ def test_damaged_rollbacks_are_refused(workdir, text, damage):
     file = rolled_back(workdir)
     damage(file, Random(3))
     before = contents(workdir / "checkpoints"), file.read_bytes()
-    with pytest.raises(UserError, match=f"{file} is damaged .* put it back"):
+    with pytest.raises(UserError, match=f"{file} is damaged .* restore it"):
         go_on(workdir, text)
     assert (contents(workdir / "checkpoints"), file.read_bytes()) == before
 

@@ -56,53 +56,53 @@ def last_lines(process):
 
 
 def test_a_full_disk_is_told_before_anything_is_half_written(
-    undisturbed, short, cache, tmp_path
+    undisturbed, short, tmp_path
 ):
     workdir = tmp_path / "disk" / "work"
     command = flags(short, workdir, **RUN)
     with small_disk(tmp_path / "disk", "2m") as resize:
-        full = Process(cache, *command)
+        full = Process(*command)
         assert full.end() == 2
         error, safe = last_lines(full)
         assert error.startswith(
             f"error: the checkpoint of step 8 could not be written to {workdir}/"
-            "checkpoints: [Errno 28] it takes 1.5 MB, and "
+            "checkpoints: [Errno 28] it needs 1.5 MB, and "
         )
         assert safe == (
-            "What was saved before is whole, step 4 the last; once that is mended the "
-            "same command goes on from there"
+            "Earlier checkpoints are intact, the last of step 4. Fix the cause, and "
+            "run the same command again to continue"
         )
         assert whole(workdir) == whole(workdir, "parameters") == [4]
 
         resize("64m")
-        mended = Process(cache, *command)
+        mended = Process(*command)
         assert mended.end() == 0
         assert "continuing after step 4" in mended.told
         assert outcome(workdir) == outcome(undisturbed)
 
 
-def test_a_checkpoint_that_fails_halfway_is_none(undisturbed, short, cache, tmp_path):
+def test_a_checkpoint_that_fails_halfway_is_none(undisturbed, short, tmp_path):
     workdir = tmp_path / "work"
     command = flags(short, workdir, **RUN)
-    failed = Process(cache, *command, patch=LIMITED + STATE)
+    failed = Process(*command, patch=LIMITED + STATE)
     assert failed.end() == 2
     error, safe = last_lines(failed)
     assert error.startswith("error: the checkpoint of step 8 could not be written to ")
     assert "File too large" in error or "..." in error  # what is long is cut
-    assert safe.startswith("What was saved before is whole, step 4 the last; once")
+    assert safe.startswith("Earlier checkpoints are intact, the last of step 4. Fix")
     assert whole(workdir) == [4]
 
-    assert Process(cache, *command).end() == 0
+    assert Process(*command).end() == 0
     assert outcome(workdir) == outcome(undisturbed)
 
 
 @pytest.mark.slow
 def test_metrics_that_cannot_grow_end_the_run_and_leave_no_half_line(
-    undisturbed, short, cache, tmp_path
+    undisturbed, short, tmp_path
 ):
     workdir = tmp_path / "work"
     command = flags(short, workdir, **RUN)
-    failed = Process(cache, *command, patch=LIMITED + METRICS)
+    failed = Process(*command, patch=LIMITED + METRICS)
     assert failed.end() == 2
     assert failed.told.endswith(
         f"\nerror: [Errno 27] File too large: '{workdir}/metrics.jsonl'. What was "
@@ -112,5 +112,5 @@ def test_metrics_that_cannot_grow_end_the_run_and_leave_no_half_line(
     assert [json.loads(line)["kind"] for line in written] == ["train"] * 5
     assert whole(workdir)[-1] == 20
 
-    assert Process(cache, *command).end() == 0
+    assert Process(*command).end() == 0
     assert outcome(workdir) == outcome(undisturbed)

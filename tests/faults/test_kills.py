@@ -25,8 +25,8 @@ CHIEF = (
 def survives(folder, moments, kills, seed):
     """Kills runs and compares all that they leave with an undisturbed run's."""
     place = killing.Place(folder)
-    whole, again = killing.undisturbed(place)
-    assert again.is_equal(), again
+    whole, again = killing.undisturbed(place, twice=kills > 2)
+    assert again is None or again.is_equal(), again
     chance = random.Random(seed)
     trials = [*killing.killed(whole, moments, kills, [signal.SIGKILL], chance)]
     assert sum(trial.kills() for trial in trials) == kills

@@ -15,6 +15,8 @@ from t2t_jax.training.rollbacks import Rollbacks
 from t2t_jax.workdir.workdir import Workdir
 from tests.small_run import assert_same, config_for, final_parameters
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 POISON = "Gift"
 
 
@@ -99,7 +101,7 @@ def test_a_run_goes_back_and_skips_the_data(poisoned, tmp_path, capsys, monkeypa
     gone_back = Rollbacks(Workdir(workdir)).all
     assert gone_back
     for rollback in gone_back:
-        assert f"back to step {rollback.step}, and on with the data" in told
+        assert f"back to step {rollback.step}, continuing with the data" in told
     assert not any(has_poison(pairs_of(workdir, n)) for n in range(1, 15))
     assert metrics(workdir, "train")[-1]["skipped"] == 0
     assert [e["step"] for e in metrics(workdir, "rollback")] == [

@@ -18,6 +18,8 @@ from tests.faults.disks import read_only
 from tests.faults.processes import outcome
 from tests.small_run import config_for, files
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 MINUTE = 60  # seconds
 
 
@@ -127,8 +129,8 @@ def test_another_machine_is_told_and_the_same_is_not(
     here = loop.machine()
     monkeypatch.setattr(loop, "describe_machine", lambda: here | {"cores": 4_096})
     assert (
-        f"warning: this is not where the run was before (cores {here['cores']} -> "
-        "4096); it goes on, but not to the same bytes\n"
+        f"warning: the machine is not that of the last start (cores {here['cores']} -> "
+        "4096); the run continues, but not to identical bytes\n"
     ) in told(14)
     assert "warning" not in told(15)
     starts = map(json.loads, (finished / "starts.jsonl").open())

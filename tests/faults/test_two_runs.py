@@ -22,6 +22,8 @@ from t2t_jax.workdir.workdir import Workdir
 from tests.faults.processes import checkpoints
 from tests.small_run import ROOT, config_for, files
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 PLAIN = {"data": {"dev": "", "test": ""}}  # trains as ever, and that is all
 HOLDING = """
 import sys, time

@@ -114,7 +114,7 @@ def test_the_first_death_is_named_the_others_are_ended_and_what_to_do_is_told(
         f"process 1 (pid {pid}) was killed by SIGKILL; the others have 0.5 s" in first
     )
     assert f"the run failed: process 1 (pid {pid}) was killed by SIGKILL; after" in last
-    assert "the same command goes on from the last checkpoint" in advice
+    assert "the same command continues from the last checkpoint" in advice
     assert len(pids(tmp_path)) == 3
     assert_gone(pids(tmp_path))
 
@@ -123,8 +123,8 @@ def test_a_mistake_of_the_person_ends_with_2_and_asks_for_mending(start, tmp_pat
     code, _, err = finish(start("2", "--now=exit2"))
     assert code == 2
     assert re.search(r"process [01] \(pid \d+\) exited with status 2", err)
-    assert "mend what is said above" in err
-    assert "goes on from the last checkpoint" not in err
+    assert "fix the error above" in err
+    assert "continues from the last checkpoint" not in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -138,7 +138,7 @@ def test_a_signal_reaches_all_as_one_sigterm_and_the_status_is_143(
     process.send_signal(number)  # told, not passed on
     code, _, err = finish(process)
     assert code == 143
-    assert "stopped; the same command goes on from there" in err
+    assert "stopped; the same command continues from there" in err
     for i in range(2):
         assert (tmp_path / f"saved-{i}").read_text() == "saved\n"
     assert_gone(pids(tmp_path))
@@ -222,9 +222,9 @@ def test_a_dry_run_prints_the_commands_and_starts_nothing(start, tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--config=x"], "'--config=x' is no number of processes; wanted 1, 2"),
-        (["0"], "'0' is no number"),
-        (["two"], "'two' is no number"),
+        (["--config=x"], "'--config=x' is not a number of processes; wanted 1, 2"),
+        (["0"], "'0' is not a number"),
+        (["two"], "'two' is not a number"),
         (["2", "--wait=long"], "--wait=long: wanted seconds"),
         (["2", "--module="], "--module is empty"),
     ],

@@ -77,13 +77,13 @@ def test_the_task_that_was_killed_is_named_before_those_that_followed(
     named = re.findall(r"srun: error: localhost: tasks? ([0-9-]+): (\w+)", told)
     assert named[0] == ("1", "Killed"), told
     assert "the first line 'srun: error: NODE: task N: ...' above names" in told
-    assert "the same command goes on from the last checkpoint" in told
+    assert "the same command continues from the last checkpoint" in told
 
 
 def test_what_a_person_must_mend_is_not_requeued(environment, meeting):
     status, told = submit(environment, meeting, [], "--exit2")
     assert status == 2, told
-    assert "mend what is said above" in told
+    assert "fix the error above" in told
     assert "back into the queue" not in told
 
 
@@ -120,7 +120,7 @@ def test_asked_by_a_person_to_stop_it_saves_and_is_not_requeued(environment, mee
     time.sleep(1)  # until its handler stands
     stop = ["scancel", "--signal=TERM", job]
     subprocess.run(stop, env=environment, check=True)
-    told = wait_for(log, "slurm: stopped; the same command goes on from there")
+    told = wait_for(log, "slurm: stopped; the same command continues from there")
     assert "process 0 saved" in told
     assert "back into the queue" not in told
 

@@ -241,7 +241,7 @@ def test_greedy_search_is_the_twins(name, seed):
     def search(parameters, source_bs, segment_bs):
         module = nnx.merge(model.definition, parameters)
         position_bs = jnp.broadcast_to(jnp.arange(max(lengths)), source_bs.shape)
-        memory = module.remember(source_bs, segment_bs, position_bs)
+        memory = module.encode_memory(source_bs, segment_bs, position_bs)
         return GREEDY(
             partial(module.step, memory),
             module.empty_cache(len(lengths), 1, limit),

@@ -12,6 +12,8 @@ from t2t_jax.model.attention import KV, Mask, dense, fused
 from t2t_jax.model.kernels import cudnn, flash, kernel_for
 from t2t_jax.parallel import mesh as meshes
 
+pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
+
 
 def drawn(t, s, first, b=2, h=2, k=8, seed=0):
     """Packed rows: two sentences and padding on both sides."""

@@ -1,5 +1,7 @@
 """Laws of the model that hold for any weights."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +17,8 @@ from t2t_jax.model.positions import sinusoids
 from t2t_jax.model.teacher_forcing import teacher_forcing
 from t2t_jax.terminal.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+
 V = 23
 KINDS = [("post", "sinusoid"), ("pre", "learned")]
 
@@ -24,9 +28,27 @@ def small(norm="post", positions="sinusoid", **changes):
     return ModelConfig(**fields | changes, norm=norm, positions=positions)
 
 
-def module(config, seed=0):
-    model = build(config, V)
-    return nnx.merge(model.definition, model.init(jax.random.key(seed)))
+class Module:
+    """A model with weights; whatever it does is compiled as one program."""
+
+    def __init__(self, config, seed=0):
+        model = build(config, V)
+        parameters = model.init(jax.random.key(seed))
+
+        def compiled(name):
+            def does(parameters, *arguments):
+                module = nnx.merge(model.definition, parameters)
+                return getattr(module, name)(*arguments)
+
+            return partial(jax.jit(does), parameters)
+
+        self.logits, self.remember, self.step = map(
+            compiled, ("__call__", "remember", "step")
+        )
+        self.empty_cache = nnx.merge(model.definition, parameters).empty_cache
+
+    def __call__(self, batch, *key):
+        return self.logits(batch, *key)
 
 
 def batch_of(sources, targets, **options):
@@ -50,7 +72,7 @@ def sentences():
 
 @pytest.mark.parametrize(("norm", "positions"), KINDS)
 def test_the_future_does_not_change_the_past(sentences, norm, positions):
-    model = module(small(norm, positions))
+    model = Module(small(norm, positions))
     batch, _ = batch_of(*sentences, batching="bucketed", buckets=1)
     before = model(batch)
     for t in range(1, 6):
@@ -62,7 +84,7 @@ def test_the_future_does_not_change_the_past(sentences, norm, positions):
 
 @pytest.mark.parametrize(("norm", "positions"), KINDS)
 def test_packing_and_padding_are_inert(sentences, norm, positions):
-    model = module(small(norm, positions))
+    model = Module(small(norm, positions))
     packed, layout = batch_of(*sentences)
     assert layout.segment_p.max() > 1
     logits = np.asarray(model(packed))
@@ -76,7 +98,7 @@ def test_packing_and_padding_are_inert(sentences, norm, positions):
 
 
 def test_what_stands_in_padding_does_not_matter(sentences):
-    model = module(small())
+    model = Module(small())
     batch, _ = batch_of(*sentences)
     noisy = dict(batch)
     for name in ("source", "target_input"):
@@ -88,11 +110,11 @@ def test_what_stands_in_padding_does_not_matter(sentences):
 
 @pytest.mark.parametrize(("norm", "positions"), KINDS)
 def test_cached_decoding_is_teacher_forcing(sentences, norm, positions):
-    model = module(small(norm, positions))
+    model = Module(small(norm, positions))
     batch, _ = batch_of(*sentences, batching="bucketed", buckets=1)
     forced = model(batch)
     names = ("source", "source_segment", "source_position")
-    memory = model.remember(*(jnp.asarray(batch[name]) for name in names))
+    memory = model.encode_memory(*(jnp.asarray(batch[name]) for name in names))
     rows, length = batch["target_input"].shape
     cache = model.empty_cache(rows, 2, length + 3)
     real = np.asarray(batch["target_segment"]) > 0
@@ -161,14 +183,15 @@ def test_dropout_bits_are_as_good_as_random():
 
 def test_a_row_drops_out_alike_wherever_it_is_computed():
     x, key = jnp.ones((6, 5, 7)), jax.random.key(3)
-    whole = dropout(x, 0.4, DropoutRng(key, jnp.arange(6)))
-    part = dropout(x[:2], 0.4, DropoutRng(key, jnp.array([4, 1])))
+    dropped = jax.jit(partial(dropout, rate=0.4))
+    whole = dropped(x, key=DropoutRng(key, jnp.arange(6)))
+    part = dropped(x[:2], key=DropoutRng(key, jnp.array([4, 1])))
     np.testing.assert_array_equal(part, whole[jnp.array([4, 1])])
     assert (whole[0] != whole[1]).any()
 
 
 def test_a_key_means_training(sentences):
-    model = module(small(dropout=0.5))
+    model = Module(small(dropout=0.5))
     batch, _ = batch_of(*sentences)
     still = model(batch)
     np.testing.assert_array_equal(still, model(batch))
@@ -180,7 +203,7 @@ def test_a_key_means_training(sentences):
 
 def test_bfloat16_is_near_float32_and_its_logits_are_float32(sentences):
     batch, _ = batch_of(*sentences)
-    exact, rounded = (module(small(dtype=d))(batch) for d in ("float32", "bfloat16"))
+    exact, rounded = (Module(small(dtype=d))(batch) for d in ("float32", "bfloat16"))
     assert rounded.dtype == jnp.float32
     np.testing.assert_allclose(rounded, exact, atol=0.1)
     assert not np.array_equal(rounded, exact)
@@ -188,7 +211,7 @@ def test_bfloat16_is_near_float32_and_its_logits_are_float32(sentences):
 
 def test_learned_positions_end_where_they_end(sentences):
     with pytest.raises(UserError, match="a row of 16 tokens, but .*max_positions=8"):
-        module(small(positions="learned", max_positions=8))(batch_of(*sentences)[0])
+        Module(small(positions="learned", max_positions=8))(batch_of(*sentences)[0])
 
 
 def test_an_unknown_attention_is_told():

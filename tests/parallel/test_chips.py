@@ -47,7 +47,7 @@ def test_slices_have_their_chips(name, count, topology):
         ("v5e:2x2x2", "no such slice"),
         ("v5e", "such as v5e:2x4"),
         ("v5e:two", "such as v5e:2x4"),
-        ("h100:2x4", "want a number, such as h100:8"),
+        ("h100:2x4", "want a number of chips, such as h100:8"),
     ],
 )
 def test_slices_that_do_not_exist_are_told_with_the_nearest(name, told):

@@ -13,6 +13,8 @@ from t2t_jax.planning import collectives, costs
 from t2t_jax.planning.forecast import batch_shapes
 from t2t_jax.training.step import compile_steps
 
+pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
+
 MESH = {"data": 2, "fsdp": 2, "tensor": 2}
 
 

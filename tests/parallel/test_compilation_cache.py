@@ -61,7 +61,7 @@ def test_a_folder_that_cannot_be_used_is_only_told(kept, capsys):
     kept.write_text("a file")
     compilation_cache.use()
     assert configured() is None
-    assert "warning: what is compiled is not kept" in capsys.readouterr().err
+    assert "warning: cannot use the compilation cache" in capsys.readouterr().err
 
 
 def test_the_oldest_make_way(kept, monkeypatch):

@@ -16,6 +16,8 @@ from t2t_jax.parallel import mesh as meshes
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.step import compile_steps, microbatches, state_shardings
 
+pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
+
 CONFIG = Config(
     model=ModelConfig(layers=1, width=16, heads=4, hidden=32, dropout=0.0),
     train=TrainConfig(warmup=400, seed=3),
@@ -176,9 +178,9 @@ def test_a_mesh_takes_all_devices_or_is_refused():
     }
     with pytest.raises(UserError, match="data 3 x fsdp 2 x tensor 1 = 6 devices, but"):
         meshes.make_mesh(MeshConfig(data=3, fsdp=2))
-    with pytest.raises(UserError, match="fsdp 3 x tensor 1 = 3 devices, but.* are 8"):
+    with pytest.raises(UserError, match="fsdp 3 x tensor 1 = 3 devices, but 8 are"):
         meshes.make_mesh(MeshConfig(fsdp=3))
-    with pytest.raises(UserError, match="data 4 x .* = 4 devices, but there are 8"):
+    with pytest.raises(UserError, match="data 4 x .* = 4 devices, but 8 are"):
         meshes.make_mesh(MeshConfig(data=4))
 
 
@@ -192,6 +194,6 @@ def test_a_mesh_that_means_nothing_is_refused(mesh):
 
 def test_sizes_that_do_not_divide_are_told_with_the_numbers():
     mesh = meshes.make_mesh(MeshConfig(data=1, tensor=8))
-    told = "'heads' of 4 does not divide into 8 devices .config.mesh: tensor 8"
+    told = "'heads' of size 4 is not divisible by 8 devices .config.mesh: tensor 8"
     with pytest.raises(UserError, match=told):
         state_shardings(build(CONFIG.model, VOCAB), CONFIG, mesh)

@@ -75,7 +75,7 @@ def test_a_process_that_is_killed_ends_all(text, processes_cache, tmp_path, numb
     killed = f"process {number} (pid {pid}) was killed by SIGKILL"
     assert f"local: {killed}; the others have 60 s to end" in told
     assert f"local: the run failed: {killed}" in told
-    assert told.endswith("local: the same command goes on from the last checkpoint\n")
+    assert told.endswith("local: the same command continues from the last checkpoint\n")
     if number == 0:  # what the runtime tells of a survivor is long
         assert "local: process 1 ends, too; what it says of that is in " in told
         assert "[1]   File" not in told

@@ -23,6 +23,8 @@ from tests.faults.processes import flags, outcome
 from tests.processes.group import PLAIN, SLOWLY, Group, ours
 from tests.small_run import config_for, final_parameters
 
+pytestmark = pytest.mark.usefixtures("eight_devices")
+
 
 def losses(workdir):
     """Of every step that is told."""
@@ -109,8 +111,8 @@ def test_sigterm_to_one_stops_all_after_the_same_step(
     step = states(workdir)[-1]
     assert 3 <= step < 20
     assert two.err().endswith(
-        f"SIGTERM: stopped after step {step}, which is saved; the same command goes on "
-        "from there\n"
+        f"SIGTERM: stopped after step {step}, which is saved; run the same "
+        "command again to continue\n"
     )
     others = [line for line in two.err(1).splitlines() if "preemption" not in line]
     assert others == []

@@ -24,6 +24,8 @@ from t2t_jax.training.step import compile_steps
 from t2t_jax.workdir.workdir import Workdir
 from tests.small_run import parameters_of
 
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+
 CONFIG = Config(model=ModelConfig(layers=1, width=8, heads=2, hidden=8))
 MODEL = build(CONFIG.model, 11)
 
@@ -51,11 +53,14 @@ def assert_same(a, b):
 def save(workdir, steps, numbers, keep=3, average=True):
     checkpoints = Checkpoints(Workdir(workdir), keep, 1)
     for n in numbers:
-        checkpoints.save(state_at(steps, n), progress_at(n), average_checkpoints)
+        checkpoints.save(state_at(steps, n), progress_at(n), average)
     checkpoints.close()
 
 
-def test_a_state_comes_back_to_the_bit_where_it_lay(tmp_path, steps):
+@pytest.mark.parametrize("devices", [1, 8])
+def test_a_state_comes_back_to_the_bit_where_it_lay(tmp_path, all_devices, devices):
+    mesh = make_mesh(devices=all_devices[:devices])
+    steps = compile_steps(MODEL, CONFIG, mesh, bos=1)
     save(tmp_path, steps, [5])
     checkpoints = Checkpoints(Workdir(tmp_path), 3, 1)
     state, progress = checkpoints.restore(steps.shapes, 1)
@@ -179,7 +184,7 @@ def test_the_average_is_the_mean(tmp_path, steps):
 
 def test_a_checkpoint_that_is_not_there_or_does_not_fit_is_told(tmp_path, steps):
     save(tmp_path, steps, [1])
-    with pytest.raises(UserError, match=r"has no step 7; it keeps \[1\]"):
+    with pytest.raises(UserError, match=r"no checkpoint of step 7; it has steps \[1\]"):
         choose_checkpoints(tmp_path, CONFIG, "7")
     with pytest.raises(UserError, match="has shape"):
         parameters_of(tmp_path, 1, build(CONFIG.model, 12).shapes)

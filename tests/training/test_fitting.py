@@ -15,6 +15,8 @@ from t2t_jax.planning.forecast import batch_shapes
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.step import compile_steps
 
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+
 SHAPES = Shape(16, 8, 8), Shape(8, 24, 24), Shape(16, 12, 12)
 
 

@@ -13,6 +13,8 @@ from t2t_jax.terminal.errors import UserError
 from t2t_jax.training import loss
 from t2t_jax.training.step import compile_steps
 
+pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
+
 VOCAB = 512
 CONFIG = Config(
     model=ModelConfig(layers=1, width=128, heads=4, hidden=512, dropout=0.0),

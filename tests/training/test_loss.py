@@ -10,6 +10,8 @@ from t2t_jax.parallel import mesh as meshes
 from t2t_jax.training import loss
 from t2t_jax.training.loss import cross_entropy, cross_entropy_gradient, projected
 
+pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
+
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(2, 5, 11)).astype(np.float32) * 3
 TARGET = RNG.integers(0, 11, (2, 5))

@@ -15,6 +15,8 @@ from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.training.optimizer import inverse_sqrt_schedule
 from t2t_jax.training.step import compile_steps
 
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+
 CONFIG = Config(
     model=ModelConfig(layers=1, width=16, heads=2, hidden=32),
     train=TrainConfig(warmup=5),

@@ -26,14 +26,14 @@ def test_training_goes_on_while_there_is_no_reason():
 def test_steps_and_minutes_end_it():
     assert reason(step=100) == "100 of 100 steps are trained"
     assert reason(minutes=2.0, seconds=119.9) == ""
-    assert "minutes=2 are over, after 5 of 100" in reason(minutes=2.0, seconds=120.0)
+    assert "minutes=2 was reached after 5 of 100" in reason(minutes=2.0, seconds=120.0)
 
 
 def test_patience_counts_evaluations_since_the_best():
     bleu = {10: 20.0, 20: 30.0, 30: 29.0, 40: 30.0}
     assert reason(bleu=bleu, patience=3) == ""
     told = reason(bleu=bleu, patience=2)  # an equal BLEU is not a better one
-    assert "not risen above 30.00, of step 20, in 2 evaluations" in told
+    assert "did not rise above 30.00, reached at step 20, in 2" in told
     assert reason(bleu=bleu | {50: 30.1}, patience=2) == ""
     stops = {33: 1.0, 37: 1.0}  # evaluations where the run was stopped do not count
     assert reason(bleu=bleu | stops, patience=3, eval_every=10) == ""

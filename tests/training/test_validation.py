@@ -14,6 +14,8 @@ from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.training.step import compile_steps
 from t2t_jax.training.validation import cross_entropy_of
 
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+
 CONFIG = Config(
     model=ModelConfig(layers=1, width=16, heads=2, hidden=16),
     data=DataConfig(batch_tokens=128, row_length=16),

@@ -1,0 +1,73 @@
+"""Commands of the package, many of them by one process that has imported them all.
+
+A process of its own takes seconds for its imports. Here one imports everything and
+forks for each command that is asked for, before JAX has made any thread or device; what
+the command does, prints and returns is what it does when a user starts it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from typing import NamedTuple
+
+from tests.small_run import ROOT
+
+FORKING = """
+import json, os, runpy, sys, tempfile
+from t2t_jax import describe, evaluate, main, plan, translate, whatwas
+
+for line in sys.stdin:
+    module, arguments, source = json.loads(line)
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as printed, \\
+            tempfile.TemporaryFile() as told:
+        given.write(bytes.fromhex(source))
+        given.seek(0)
+        child = os.fork()
+        if not child:
+            for number, file in enumerate((given, printed, told)):
+                os.dup2(file.fileno(), number)
+            sys.stdin = open(0)
+            del sys.modules[f"t2t_jax.{module}"]
+            sys.argv = [module, *arguments]
+            runpy.run_module(f"t2t_jax.{module}", run_name="__main__", alter_sys=True)
+            sys.exit()
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        answer = [status]
+        for file in (printed, told):
+            file.seek(0)
+            answer.append(file.read().decode())
+        print(json.dumps(answer), flush=True)
+"""
+
+
+class Ended(NamedTuple):
+    """A command: its exit status, and what it has printed and told."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Commands:
+    """Runs a command: `commands("translate", "--workdir=...", source=b"a line")`."""
+
+    def __init__(self):
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", FORKING],
+            cwd=ROOT,
+            env=os.environ | {"JAX_PLATFORMS": "cpu"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def __call__(self, module, *arguments, source=b""):
+        asked = json.dumps([module, [*map(str, arguments)], source.hex()])
+        self._process.stdin.write(f"{asked}\n")
+        self._process.stdin.flush()
+        return Ended(*json.loads(self._process.stdout.readline()))
+
+    def close(self):
+        self._process.communicate()

@@ -1,0 +1,110 @@
+"""Laws about bits, with the programs that users have.
+
+Other files of this folder let XLA spend little time on a program. What is the same to
+the bit may depend on how it rounds, so here it compiles as it does for a user. The
+searches are those of the other files, of fewer kinds.
+"""
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies
+
+from tests.decoding.small_translator import TEXT, translator
+from tests.decoding.test_rules import check_rules_against_the_twin
+from tests.decoding.test_search import (
+    Options,
+    check_against_the_twin,
+    examples,
+    grids,
+    seeds,
+)
+from tests.decoding.test_teaching import PAIRS
+
+NASTY = [  # but for one of them, of one shape: compiling is what takes long here
+    "the cat",
+    "",
+    "   ",
+    "a dog sleeps the cat sees",
+    "\u2028\u2029\x85",
+    "😀" * 5,
+    "\x00\x01\r",
+    "the cat",
+    "x" * 300,
+    "\ufeffthe \u2581 cat\u3000",
+]
+WISHES = {
+    "prefix": ["ein", "die", None, "", None, "a\nb", None, None, None, None],
+    "must": [(), "Hund", "Hund", ["Hund"], [], (), (), None, (), ()],
+    "must_not": [(), (), ["Katze"], None, (), ["x"], "x", (), (), ()],
+}
+
+
+@pytest.fixture(scope="module")
+def one():
+    return translator(1)
+
+
+@examples(40)
+@hypothesis.given(
+    seeds,
+    grids,
+    strategies.sampled_from([Options(6, 3, 3, 0.6), Options(5, 4, 1, 1.0, "length")]),
+)
+def test_search_is_its_twin_bit_by_bit_where_ties_abound(seed, grid, options):
+    check_against_the_twin(seed, grid, options)
+
+
+@examples(20)
+@hypothesis.given(seeds, grids)
+def test_search_by_rules_is_its_twin_bit_by_bit(seed, grid):
+    check_rules_against_the_twin(seed, grid, (4, 2), "best")
+
+
+def test_batches_neighbours_and_their_wishes_change_nothing(one):
+    """One at a time, some at a time, in another order; to the bit."""
+    short = [n for n, line in enumerate(NASTY) if len(line) < 99]
+    for call, options, wishes, rows in (
+        (one.translate, {}, {}, range(len(NASTY))),
+        (one.translate, {}, WISHES, short),
+        (one.sample, {"samples": 2, "seed": 3}, {}, short),
+    ):
+
+        def found(order, wishes=wishes, call=call, **more):
+            wishes = {
+                name: [values[n] for n in order] for name, values in wishes.items()
+            }
+            return call([NASTY[n] for n in order], **wishes, **more, warn=False)
+
+        whole = dict(zip(rows, found(rows, **options), strict=True))
+        if wishes:
+            plain = dict(zip(rows, found(rows, {}, **options), strict=True))
+            for n in rows:
+                if not any(values[n] for values in wishes.values()):
+                    assert whole[n] == plain[n]
+        for size in (1, 64) if wishes else (1, 7, 64):
+            order = np.random.default_rng(size).permutation(rows).tolist()
+            several = found(order, batch_size=size, **options)
+            assert several == [whole[n] for n in order]
+
+
+def test_samples_are_of_the_seed_and_the_line_alone(one):
+    drawn = one.sample(TEXT, samples=2, seed=1)
+    assert drawn == one.sample(TEXT, samples=2, seed=1)
+    texts = [[h.text for h in t.hypotheses] for t in drawn]
+    other = one.sample(TEXT, samples=2, seed=2)
+    assert texts != [[h.text for h in t.hypotheses] for t in other]
+    assert any(len({*of_line}) > 1 for of_line in texts)
+    doubled = one.sample([TEXT[2], *TEXT, "", TEXT[0]], samples=2, seed=1)
+    assert doubled[1:5] == drawn
+    assert (doubled[0], doubled[6]) == (drawn[2], drawn[0])
+    few = one.sample(TEXT, samples=1, seed=1)  # another program: rounding may differ
+    assert [t.text for t in few] == [of_line[0] for of_line in texts]
+    assert [t.score for t in few] == pytest.approx([t.score for t in drawn], abs=1e-4)
+
+
+def test_a_pair_does_not_see_its_neighbours(one):
+    whole = one.score(PAIRS)
+    assert [one.score([pair])[0] for pair in PAIRS] == whole
+    assert one.score(PAIRS[::-1] * 5)[: len(PAIRS)] == whole[::-1]
+    assert one.score([]) == []
