@@ -1,14 +1,12 @@
-"""A built-in English-German corpus: sentences drawn from a small grammar.
+"""The built-in English-German corpus: splits of sentences drawn from a small grammar.
 
-It stands in for a download where a tiny Transformer is to be trained in minutes. What
-it asks of a model is what the two languages ask: agreement in gender, case and number,
-the verb second or last, separable verbs, relative clauses. `lexicon` has the words,
-`clauses` puts meanings into words, `sentences` draws meanings; here they are dealt out
-to splits that each ask one question:
+It replaces a download, to train a tiny Transformer in minutes. The model has to learn
+what the two languages demand: agreement in gender, case and number, the verb in second
+or last place, separable verbs, relative clauses. Each split asks one question:
 
     train, dev, test  the same distribution
-    unseen            known words in pairs (adjective and noun, verb and object) that
-                      `held_out` keeps from all other splits
+    unseen            known words in new pairs (adjective and noun, verb and object),
+                      which `held_out` keeps out of all other splits
     long              sentences longer than any in train
     agreement         words that must agree stand on both sides of a relative clause
 
@@ -25,8 +23,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from t2t_jax.grammar import lexicon
+from t2t_jax.grammar.choices import CONJUNCTIONS
 from t2t_jax.grammar.clauses import DETERMINERS, ENDINGS, PRONOUNS
-from t2t_jax.grammar.sentences import CONJUNCTIONS, Dice, Sentence, Writer, digest
+from t2t_jax.grammar.dice import Dice, digest
+from t2t_jax.grammar.sentences import Sentence, Writer
 
 SIZES = {
     "train": 30_000,
@@ -37,21 +37,24 @@ SIZES = {
     "agreement": 500,
 }
 SPLITS = tuple(SIZES)
-RELATIVES = {"train": 0.2, "agreement": 0.8, "long": 0.35}  # the chance of a clause
-LONGEST = 22  # English words of a sentence, in all splits but "long"
+# The modules that decide what is drawn, for `fingerprint`.
+SOURCES = ("corpus", "sentences", "phrases", "choices", "dice", "clauses", "lexicon")
+# The probability that a phrase gets a relative clause; other splits are as "train".
+RELATIVES = {"train": 0.2, "agreement": 0.8, "long": 0.35}
+LONGEST = 22  # the most English words of a sentence, in all splits but "long"
 
 
 @functools.cache
 def held_out(word: str, noun: str) -> bool:
-    """Whether the pair of an adjective or verb and its noun is kept for "unseen"."""
+    """True if a pair (adjective or verb, noun) is kept for "unseen"; 1 in 12 is."""
     return digest(f"{word} {noun}") % 12 == 0
 
 
 def _belongs(split: str, sentence: Sentence) -> bool:
-    """Whether a sentence may stand in a split; no sentence may stand in two.
+    """True if a sentence belongs to a split; it belongs to at most one.
 
-    A digest of the English deals sentences out, so the splits stay disjoint whatever
-    their seeds and sizes.
+    A hash of the English deals sentences out, so splits of any seed and size are
+    disjoint.
     """
     length = len(sentence.english.split())
     if split == "long":
@@ -61,15 +64,18 @@ def _belongs(split: str, sentence: Sentence) -> bool:
     if any(held_out(*pair) for pair in sentence.pairs):
         return split == "unseen"
     bucket = digest(sentence.english) % 40
-    if bucket in (2, 3, 4):  # apart or not, lest train have fewer apart than test
+    # Sentences of these buckets that are not apart go nowhere. In train, they would
+    # lower the share of sentences that are apart below their share in test.
+    if bucket in (2, 3, 4):
         return split == "agreement" and sentence.apart
     return split == {0: "dev", 1: "test"}.get(bucket, "train")
 
 
 def _draw(split: str, seed: int) -> Iterator[Sentence]:
-    """Endless sentences that belong to a split, none of them twice."""
+    """Yields sentences of a split without end, none of them twice."""
     dice = Dice(f"{split} {seed}")
     writer = Writer(dice, relatives=RELATIVES.get(split, RELATIVES["train"]))
+    # The special splits ask one question each; unknown words would be another.
     known = None if split in ("train", "dev", "test") else _known(seed)
     seen = set()
     while True:
@@ -89,26 +95,29 @@ def words(line: str) -> set[str]:
 
 @functools.lru_cache(maxsize=2)
 def _known(seed: int) -> set[str]:
-    """The words of train, which the sets that ask one question add none to."""
+    """All words of train in both languages; the special splits use no others."""
     return words(" ".join(f"{en} {de}" for en, de in pairs("train", seed)))
 
 
 def pairs(split: str, seed: int = 0, count: int | None = None) -> list[tuple[str, str]]:
-    """The (English, German) sentences of a split; fewer are the first of more.
+    """The (English, German) sentences of a split.
+
+    A smaller count gives the first sentences of a larger one.
 
     Args:
-        split: One of `SPLITS`.
-        seed: Another seed draws other sentences; splits of all seeds are disjoint.
-        count: How many; None is the default of `SIZES`.
+      split: One of `SPLITS`.
+      seed: Another seed draws other sentences. Different splits are disjoint whatever
+        their seeds.
+      count: The number of sentences; None is the default in `SIZES`.
 
     Raises:
-        ValueError: There is no such split.
+      ValueError: There is no such split.
     """
     if split not in SIZES:
         near = difflib.get_close_matches(split, SPLITS, n=1, cutoff=0)[0]
         raise ValueError(
-            f"The grammar has no split {split!r}; did you mean {near!r}? "
-            f"It has {', '.join(SPLITS)}."
+            f"the grammar has no split {split!r}; did you mean {near!r}? "
+            f"It has {', '.join(SPLITS)}"
         )
     count = SIZES[split] if count is None else count
     return list(_pairs(split, seed, count))
@@ -116,15 +125,20 @@ def pairs(split: str, seed: int = 0, count: int | None = None) -> list[tuple[str
 
 @functools.lru_cache(maxsize=8)
 def _pairs(split: str, seed: int, count: int) -> tuple[tuple[str, str], ...]:
+    """The cached result of `pairs`; a tuple, because callers may change their list."""
     drawn = _draw(split, seed)
     return tuple((s.english, s.german) for s in itertools.islice(drawn, count))
 
 
 def fingerprint(split: str, seed: int = 0, count: int | None = None) -> str:
-    """A hash of what `pairs` would return: its arguments and the grammar's source."""
+    """A hash that identifies what `pairs` returns for the same arguments.
+
+    It hashes the arguments and the source of the grammar, which is faster than drawing
+    the sentences. So any edit of these files, even of a comment, changes it.
+    """
     count = SIZES.get(split) if count is None else count
     digest = hashlib.sha256(f"{split} {seed} {count}".encode())
-    for name in ("grammar", "sentences", "clauses", "lexicon"):
+    for name in SOURCES:
         source = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
         digest.update(source.encode())
     return digest.hexdigest()
@@ -134,11 +148,11 @@ def fingerprint(split: str, seed: int = 0, count: int | None = None) -> str:
 
 
 def _translations() -> dict[str, set[str]]:
-    """All German forms that each English word may stand for."""
-    found = collections.defaultdict(set)
+    """All German forms that each English word may be translated as."""
+    forms_of = collections.defaultdict(set)
 
     def add(en: str, *de: str) -> None:
-        found[en.lower()] |= {word for word in de if word}
+        forms_of[en.lower()] |= {word for word in de if word}
 
     cases = ("nominative", "accusative", "dative")
     for noun in lexicon.nouns:
@@ -182,9 +196,10 @@ def _translations() -> dict[str, set[str]]:
         for en, de in entries:
             if " " not in en:
                 add(en, de)
-    return found
+    return forms_of
 
 
+# Words that no table of the lexicon has; "" is translated as nothing.
 FUNCTION_WORDS = {
     "the": "der die das den dem",
     "an": "ein eine einen einem einer",
@@ -242,7 +257,7 @@ FUNCTION_WORDS = {
 
 @functools.cache
 def _dictionary() -> dict[str, str]:
-    """Each English word's most common German form, by a count over train."""
+    """The most frequent German form of each English word, counted in train."""
     counts = collections.Counter()
     for _, de in pairs("train", 0, 3000):
         counts.update(re.findall(r"\w+", de))
@@ -253,9 +268,10 @@ def _dictionary() -> dict[str, str]:
 
 
 def word_for_word(english: str) -> str:
-    """The baseline that knows words but no grammar: each word's commonest translation.
+    """Translates each word by its most frequent translation, without any grammar.
 
-    Keeps the order and the punctuation, and starts with a capital.
+    This is the baseline that a trained model must beat. It keeps the order of the words
+    and the punctuation, and starts with a capital.
     """
     dictionary = _dictionary()
     tokens = re.findall(r"[\w']+|[^\w\s]", english)
