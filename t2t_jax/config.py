@@ -256,8 +256,7 @@ class Config:
         ):
             if rate >= 1:
                 raise UserError(f"config.{name}={rate}; want 0 <= {name} < 1")
-        # Decoding pads inputs to at least 32 tokens, and extends them.
-        room = 32 + self.decode.extra_length
+        room = 32 + self.decode.extra_length  # decoding pads inputs to 32 at least
         if model.positions == "learned" and model.max_positions < room:
             raise UserError(
                 f"config.model.max_positions={model.max_positions}; want at least "
@@ -284,8 +283,7 @@ class Config:
                     f"config.{name} goes by dev BLEU; set config.data.dev, and "
                     "config.train.dev_lines above 0"
                 )
-        # Both become parts of file names, also of those that commands write.
-        for name in ("source", "target"):
+        for name in ("source", "target"):  # parts of file names
             if not re.fullmatch(r"\w[\w.-]*", getattr(self.data, name)):
                 raise UserError(
                     f"config.data.{name}={getattr(self.data, name)!r}; want the ending "

@@ -49,16 +49,13 @@ def plan_epoch(
     sizes: Sequence[int] = (),
     weights: Sequence[float] = (),
 ) -> Plan:
-    """Assigns each pair that an epoch draws to a row of one of its batches.
-
-    At most one batch of an epoch has unused rows.
+    """Assigns each pair that an epoch draws to a row; at most one batch has free rows.
 
     Args:
       source_lengths, target_lengths: Integers [pairs] >= 1, tokens including EOS.
       seed, epoch: Integers >= 0, the only sources of randomness.
       shuffle: False gives the same plan for every seed and epoch, as for a dev set.
-      sizes, weights: The corpora of the pairs, as in `draw`. By default an epoch has
-        every pair once.
+      sizes, weights: The corpora of the pairs, as in `draw`; by default one, read once.
       batch_tokens, batching, row_length, buckets, rows_multiple: As in `static_shapes`.
 
     Raises:
@@ -84,13 +81,11 @@ def plan_epoch(
     )
     drawn_p = draw(sizes, weights, *((seed, epoch) if shuffle else (0, 0)))
     source_p, target_p = source_p[drawn_p], target_p[drawn_p]
-    # np.arange(n) is the identity permutation.
-    permutation = _Permutations(seed, epoch) if shuffle else np.arange
+    permutation = _Permutations(seed, epoch) if shuffle else np.arange  # 0, 1, ...
     pair_p = permutation(len(drawn_p)).astype(np.int32)
     plan = plan_packed if batching == "packed" else plan_bucketed
     shape_b, offset_b, arrays = plan(shapes, pair_p, source_p, target_p, permutation)
-    # Until here a pair was an index into those drawn; Layout wants its number in the
-    # training text.
+    # From indices into `drawn_p` to numbers of the training text.
     arrays = drawn_p[arrays[0]], *arrays[1:]
     return Plan(
         shapes,
@@ -129,8 +124,8 @@ def draw(
     for corpus, (size, weight) in enumerate(zip(sizes, weights, strict=True)):
         if not 0 <= weight < float("inf"):
             raise UserError(f"a corpus has weight {weight}; want a number >= 0")
-        drawn += [np.arange(first, first + size)] * int(weight)
-        if share := (weight - int(weight)) * size:
+        drawn += [np.arange(first, first + size)] * int(weight)  # every pair
+        if share := (weight - int(weight)) * size:  # once more, some pairs
             # The third number makes this stream differ from those of `plan_epoch`,
             # which have two.
             order = _Permutations(seed, corpus, 1)(size)

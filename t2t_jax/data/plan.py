@@ -70,6 +70,7 @@ class Plan:
     def __getitem__(self, i: int) -> Layout:
         i = checked_index(i, len(self), "batch")
         part = slice(self.offset_b[i], self.offset_b[i + 1])
+        # A plan stores narrow integers; Layout has int32.
         arrays = (array_p[part].astype(np.int32) for array_p in self.arrays)
         return Layout(self.shape(i), *arrays)
 

@@ -102,11 +102,13 @@ def make_tokenizer(corpora: Sequence[Corpus], config: DataConfig) -> Vocabulary:
         _warn_if_lossy(vocabulary, corpora)
         return vocabulary
     text = [corpus.fingerprint() for corpus in corpora]
+    # Every option that changes the tokenizer.
     names = ("vocab_size", "tokenizer_lines", "symbols", "deduplicate")
     key = cache_key(text=text, **{name: getattr(config, name) for name in names})
     folder = cache_folder() / "tokenizers" / key
 
     def write(temporary: Path):
+        # A pair is two lines.
         pairs = tokenizer.sample(clean_pairs(), max(1, config.tokenizer_lines // 2))
         # SentencePiece copies the lines, so this list is emptied as they are read.
         lines = itertools.chain.from_iterable(tokenizer.consume(pairs))
@@ -186,6 +188,7 @@ def _write_pairs(corpora, vocabulary: Vocabulary, config: DataConfig, folder, to
     Files: `source.tokens` and `target.tokens` (flat integers), their offsets,
     `line.npy`, `left_out.txt` (examples of dropped pairs) and `meta.json`.
     """
+    # 16 bits hold the ids of most vocabularies, in half the space.
     dtype = np.uint16 if len(vocabulary) <= 1 << 16 else np.int32
     places = [corpus.place for corpus in corpora]
     cleaner = Cleaner(config)
@@ -208,9 +211,11 @@ def _write_pairs(corpora, vocabulary: Vocabulary, config: DataConfig, folder, to
             sizes[chunk.corpus] += int(kept_p.sum())
             lines.append(chunk.lines[kept_p].astype(np.int32))
             for side, file, kept in zip(sides, files, lengths, strict=True):
+                # Repeating the mask of pairs makes it a mask of tokens.
                 tokens = side.tokens[np.repeat(kept_p, side.lengths)]
                 file.write(tokens.astype(dtype).tobytes())
                 kept.append(side.lengths[kept_p].astype(np.int32))
+    # Every pair is either kept or counted as dropped.
     assert cleaner.read == sum(sizes) + sum(cleaner.dropped.values())
     if not sum(sizes):
         raise UserError(_nothing_left(places, cleaner, config))

@@ -154,6 +154,7 @@ def _translations() -> dict[str, set[str]]:
     def add(en: str, *de: str) -> None:
         forms_of[en.lower()] |= {word for word in de if word}
 
+    # English words do not show the case, so the forms of all cases are candidates.
     cases = ("nominative", "accusative", "dative")
     for noun in lexicon.nouns:
         add(noun.english, *(noun.german("singular", case) for case in cases))
@@ -194,7 +195,7 @@ def _translations() -> dict[str, set[str]]:
             add(modal.english["past"][0], de["past"], de["pasts"])
     for entries in lexicon.adverbs.values():
         for en, de in entries:
-            if " " not in en:
+            if " " not in en:  # the words of the others have entries elsewhere
                 add(en, de)
     return forms_of
 
@@ -262,6 +263,7 @@ def _dictionary() -> dict[str, str]:
     for _, de in pairs("train", 0, 3000):
         counts.update(re.findall(r"\w+", de))
     return {
+        # Sorted, so that ties are broken the same way every time: a set has no order.
         en: max(sorted(forms), key=lambda form: counts[form]) if forms else ""
         for en, forms in _translations().items()
     }
@@ -274,7 +276,7 @@ def word_for_word(english: str) -> str:
     and the punctuation, and starts with a capital.
     """
     dictionary = _dictionary()
-    tokens = re.findall(r"[\w']+|[^\w\s]", english)
+    tokens = re.findall(r"[\w']+|[^\w\s]", english)  # words, punctuation marks
     out = [dictionary.get(token.lower(), token) for token in tokens]
     line = re.sub(r" ([,.?])", r"\1", " ".join(word for word in out if word))
     return line[:1].upper() + line[1:]

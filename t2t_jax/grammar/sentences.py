@@ -178,6 +178,7 @@ class Writer(PhraseWriter):
         if kind.endswith("middle"):
             clause.position = "middle"
         else:
+            # In front, the adverb sends the German subject behind the verb.
             clause.position = "front" if dice.chance(0.5) else "end"
 
     def state(self, subject: Phrase | None = None, tense: str = "present") -> Clause:
@@ -217,7 +218,7 @@ class Writer(PhraseWriter):
         """Draws a clause such as "This is a red hat"."""
         adjective = self.dice.pick(lexicon.adjectives)
         noun = self.dice.pick(choices.members(adjective.groups))
-        while not noun.plural:
+        while not noun.plural:  # "This is a milk": mass nouns have no article "a"
             noun = self.dice.pick(lexicon.nouns)
             adjective = self.adjective(noun)
         if adjective:
@@ -335,6 +336,7 @@ class Writer(PhraseWriter):
             main.adverb = None
         if joint in ("while", "before"):
             main.negated = False
+        # Often the dependent clause has the same subject, as a pronoun.
         pronoun = self.pronoun_for(main.subject)
         if not pronoun or dice.chance(0.4):
             pronoun = None
@@ -388,6 +390,7 @@ class Writer(PhraseWriter):
         clause = Clause(None, verb, "past" if past else "present")
         if verb.english["base"] == "say" and dice.chance(0.4):
             clause.tense = "perfect"
+        # "Anna does not know whether ...".
         asks = verb.english["base"] == "know" and dice.chance(0.5)
         clause.negated = asks
         clause.subject = self.phrase(PERSON, "subject", plain=True)
@@ -427,6 +430,7 @@ class Writer(PhraseWriter):
             clause.question = ("", "")
             return english(clause), german(clause, "first")
         clause = self.clause(plain=True)
+        # Nobody asks "Does a man sleep?".
         while clause.verb.lasting or vague(clause.subject):
             clause = self.again(lambda: self.clause(plain=True))
         clause.position = "end" if clause.position == "front" else clause.position
@@ -434,7 +438,7 @@ class Writer(PhraseWriter):
             (("", ""), ("", ""), ("why", "warum"), ("when", "wann"), None)
         )
         if opener == ("when", "wann"):
-            clause.adverb = None
+            clause.adverb = None  # the time is what is asked for
             if clause.verb.state:
                 opener = ("why", "warum")
         if opener is None:
@@ -453,6 +457,8 @@ class Writer(PhraseWriter):
         person = "person" in clause.verb.subjects
         roles = [role for role in ("accusative", "dative") if getattr(clause, role)]
         if not roles or self.dice.chance(0.5):
+            # The question is for the subject. The pronoun stands before the clause,
+            # which then needs neither a subject nor a form of "do".
             self.forget(clause.subject)
             asked = Phrase("who" if person else "what")
             clause.subject, clause.question, clause.gap = asked, ("", ""), "subject"
@@ -464,11 +470,9 @@ class Writer(PhraseWriter):
         name = "who" if human or role == "dative" else "what"
         self.forget(phrase)
         case = 1 if role == "accusative" else 2
-        subject, objective = (
-            PRONOUNS[name][0].split()[1],
-            PRONOUNS[name][1].split()[case],
-        )
-        clause.gap, clause.question = role, (subject, objective)
+        english_pronoun = PRONOUNS[name][0].split()[1]  # the objective form: whom
+        german_pronoun = PRONOUNS[name][1].split()[case]
+        clause.gap, clause.question = role, (english_pronoun, german_pronoun)
         return english(clause), german(clause, "first")
 
     def forget(self, phrase: Phrase) -> None:
