@@ -51,7 +51,7 @@ class BatchLookup:
         """
         layout = self._plan(position.epoch)[position.batch]
         places = split_places(self._config.data.train)
-        # Pairs are numbered through from one corpus to the next.
+        # Pairs are numbered consecutively across corpora.
         first = np.cumsum([0, *self._pairs.sizes])
         sides = [
             self._vocabulary.decode(self._without_end(side, layout.pair_p))

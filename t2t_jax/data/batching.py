@@ -103,14 +103,14 @@ def draw(
     """Draws the pairs of one epoch, not yet shuffled.
 
     A corpus of weight 2.3 contributes every pair twice, and 3 in 10 pairs once more.
-    Those extra pairs walk around one fixed permutation of the corpus, each epoch going
-    on where the last one stopped. So over any consecutive epochs the counts of any two
-    pairs of a corpus differ by at most one. (A new permutation for each round would
+    Those extra pairs walk around one fixed permutation of the corpus; each epoch
+    continues where the last one stopped. So over any consecutive epochs, the counts of
+    two pairs of a corpus differ by at most one. (A new permutation for each round would
     have to draw some pairs twice in the epoch where the round begins.)
 
     Args:
-      sizes: The number of pairs of each corpus. Pairs are numbered through from one
-        corpus to the next.
+      sizes: The number of pairs of each corpus. Pairs are numbered consecutively
+        across the corpora.
       weights: How many times an epoch reads each corpus, >= 0.
       seed, epoch: Integers >= 0.
 

@@ -85,8 +85,9 @@ def _fill(side: str, ragged: Ragged, length: int, start_p, layout: Layout) -> di
             f"{len(ragged[pair])} tokens; plan from the lengths of the sentences that "
             "fill it"
         )
-    # All real tokens are numbered through. Token n of pair p is the (n - before_p)-th
-    # of its sentence; the same shift gives its place in the batch and in the corpus.
+    # Real tokens are numbered consecutively. Token n of pair p has position
+    # n - before_p in its sentence; adding place_p or first_p to that gives its index in
+    # the batch or in `ragged`.
     before_p = np.cumsum(length_p) - length_p
     token = np.arange(length_p.sum())
     place = token + np.repeat(place_p - before_p, length_p)

@@ -115,7 +115,7 @@ def _pack(source_p, target_p, shape: Shape) -> tuple[np.ndarray, int]:
     with ThreadPoolExecutor(os.cpu_count(), "packing") as threads:
         for _ in threads.map(pack, range(0, windows, group)):
             pass  # fetching a result re-raises its thread's exception
-    # Windows counted their rows from 0; number them through.
+    # Each window counts its rows from 0; renumber them across windows.
     rows_w = row_iw.max(0) + 1
     row_iw += (np.cumsum(rows_w) - rows_w).astype(np.int32)
     return row_iw.ravel()[:pairs], int(rows_w.sum())
