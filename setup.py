@@ -21,8 +21,11 @@ setup(
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    packages=find_packages(include=["t2t_jax", "t2t_jax.*"]),
+    # The presets of configs/ travel with the package, so that --config=tiny finds them.
+    packages=[*find_packages(include=["t2t_jax", "t2t_jax.*"]), "t2t_jax.configs"],
+    package_dir={"t2t_jax.configs": "configs"},
     package_data={"t2t_jax": ["py.typed"]},
+    entry_points={"console_scripts": ["t2t_jax = t2t_jax.commands.launch:main"]},
     python_requires=">=3.11",
     install_requires=[
         "absl-py>=2.1",

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 
 def run(main: Callable, define_flags: Callable, config: str | None = None) -> None:
-    """Runs a benchmark as the commands run, with huge pages; `config` is the default."""
+    """Runs a benchmark as a command, with huge pages; `config` is the default."""
     from t2t_jax.parallel import huge_pages
 
     huge_pages.restart_if_useful()

@@ -18,7 +18,7 @@ import numpy as np
 from absl import flags
 from ml_collections import config_flags
 
-from t2t_jax.commands import runner
+from benchmarks import run
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_corpora
@@ -97,4 +97,4 @@ def main(_):
 
 
 if __name__ == "__main__":
-    runner.run(main, define_flags, config="configs/tiny.py")
+    run(main, define_flags, config="tiny")

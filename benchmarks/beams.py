@@ -10,16 +10,22 @@ import time
 
 from absl import flags
 
-from t2t_jax.commands import flags, runner
+from benchmarks import run
+from t2t_jax.commands.flags import (
+    define_search_flags,
+    define_test_flag,
+    define_workdir_flags,
+    test_sets,
+)
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.terminal.messages import say
 
 
 def define_flags():
-    flags.define_workdir_flags(several=True)
-    flags.define_search_flags()
-    flags.define_test_flag()
+    define_workdir_flags(several=True)
+    define_search_flags()
+    define_test_flag()
     flags.DEFINE_list("beams", ["1", "4", "10"], "Widths, ascending.")
     flags.DEFINE_integer("lines", 0, "Only the first so many; 0 is all.")
     flags.DEFINE_integer("show", 3, "Lines to show whose score became lower.")
@@ -32,7 +38,7 @@ def main(_):
     )
     say(repr(translator))
     data = translator.config.data
-    corpus = flags.test_sets(given, data)[0]
+    corpus = test_sets(given, data)[0]
     pairs = list(corpus.pairs())[: given.lines or None]
     sources, references = zip(*pairs, strict=True)
     options = {"alpha": given.alpha, "penalty": given.penalty, "stop": given.stop}
@@ -79,4 +85,4 @@ def main(_):
 
 
 if __name__ == "__main__":
-    runner.run(main, define_flags)
+    run(main, define_flags)

@@ -26,9 +26,9 @@ import jax
 import numpy as np
 from absl import flags
 
-from benchmarks import measuring, peers
+from benchmarks import measuring, peers, run
 from benchmarks.converted import CTranslate2, HuggingFace, Search, Tokens, until_end
-from t2t_jax.commands import flags, runner
+from t2t_jax.commands.flags import define_config_flag, test_sets
 from t2t_jax.config import DecodeConfig, ModelConfig, from_config_dict
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.model.layers import compute_dtype
@@ -205,7 +205,7 @@ def contest_text(given, names: list[str]) -> tuple[str, Contest]:
         raise UserError("--workdir wants a --test=PREFIX, whose sources are translated")
     translator = Translator.load(given.workdir)
     config, vocabulary = translator.config, translator.vocabulary
-    corpus = flags.test_sets(given, config.data)[0]
+    corpus = test_sets(given, config.data)[0]
     lines = [source for source, _ in corpus.pairs() if source.strip()]
     lines = lines[: given.lines or None]
     beam = given.beam or config.decode.beam
@@ -218,7 +218,7 @@ def contest_text(given, names: list[str]) -> tuple[str, Contest]:
 
 
 def define_flags():
-    flags.define_config_flag()
+    define_config_flag()
     measuring.define_flags(rounds=3)
     flags.DEFINE_integer("beam", None, "4, or the workdir's; 1 is greedy.")
     flags.DEFINE_integer("vocab", 32_000, "Pieces of a random model.")
@@ -281,4 +281,4 @@ def told(
 
 
 if __name__ == "__main__":
-    runner.run(main, define_flags, config="configs/base.py")
+    run(main, define_flags, config="base")

@@ -19,9 +19,10 @@ from collections.abc import Iterable
 import numpy as np
 from absl import flags
 
-from benchmarks import measuring, peers
+from benchmarks import measuring, peers, run
 from benchmarks.train_step import Ours
-from t2t_jax.commands import config_files, flags, runner
+from t2t_jax.commands import config_files
+from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data import prepare
 from t2t_jax.data.batching import fill
@@ -154,7 +155,7 @@ def _range(count: int, number: int, parts: int) -> tuple[int, int]:
 
 
 def define_flags():
-    flags.define_config_flag()
+    define_config_flag()
     measuring.define_flags(rounds=None)
     flags.DEFINE_integer("parts", 10, "Of the epoch, in turns.", lower_bound=1)
     flags.DEFINE_integer(
@@ -208,4 +209,4 @@ def main(_):
 
 
 if __name__ == "__main__":
-    runner.run(main, define_flags, config="configs/multi30k.py")
+    run(main, define_flags, config="multi30k")

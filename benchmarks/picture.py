@@ -11,8 +11,8 @@ from pathlib import Path
 
 from absl import flags
 
+from benchmarks import run
 from benchmarks.measuring import Row
-from t2t_jax.commands import runner
 from t2t_jax.files import atomic
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.messages import say
@@ -113,4 +113,4 @@ def main(_):
 
 
 if __name__ == "__main__":
-    runner.run(main, define_flags)
+    run(main, define_flags)

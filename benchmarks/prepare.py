@@ -181,6 +181,6 @@ def main(_):
 
 
 if __name__ == "__main__":
-    from t2t_jax.commands import runner  # not in the measured processes: it loads JAX
+    from benchmarks import run
 
-    runner.run(main, define_flags)
+    run(main, define_flags)

@@ -21,9 +21,10 @@ from pathlib import Path
 
 from absl import flags
 
-from benchmarks import measuring
+from benchmarks import measuring, run
 from benchmarks.prepare import write_text
-from t2t_jax.commands import config_files, flags, runner
+from t2t_jax.commands import config_files
+from t2t_jax.commands.flags import define_config_flag
 
 COMMANDS = ("main", "translate", "score", "describe")
 SAID = "the first step took"
@@ -132,7 +133,7 @@ def first_steps(config: str, given, folder: Path) -> FirstSteps:
 
 
 def define_flags():
-    flags.define_config_flag()
+    define_config_flag()
     measuring.define_flags(rounds=3)
     flags.DEFINE_list("parts", ["import", "help", "step"], "What is measured.")
     flags.DEFINE_integer("pairs", 20_000, "Of the made-up text.", lower_bound=1000)
@@ -184,4 +185,4 @@ def _alone(work: str, seconds: float) -> measuring.Row:
 
 
 if __name__ == "__main__":
-    runner.run(main, define_flags, config="configs/base.py")
+    run(main, define_flags, config="base")

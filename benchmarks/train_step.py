@@ -21,8 +21,9 @@ import jax
 import numpy as np
 from absl import flags
 
-from benchmarks import measuring, peers
-from t2t_jax.commands import config_files, flags, runner
+from benchmarks import measuring, peers, run
+from t2t_jax.commands import config_files
+from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import Config, changed, from_config_dict
 from t2t_jax.data.shapes import Shape
 from t2t_jax.model.layers import compute_dtype
@@ -209,7 +210,7 @@ def parsed_batch(text: str) -> Shape:
 
 
 def define_flags():
-    flags.define_config_flag()
+    define_config_flag()
     measuring.define_flags()
     flags.DEFINE_list("work", None, "T, S, or config, with commas.")
     flags.DEFINE_string("batch", None, "ROWSxLENGTH, of both sides.")
@@ -232,4 +233,4 @@ def main(_):
 
 
 if __name__ == "__main__":
-    runner.run(main, define_flags, config="configs/base.py")
+    run(main, define_flags, config="base")

@@ -24,7 +24,7 @@ TREES = st.dictionaries(PATHS, st.binary(max_size=40), min_size=1, max_size=4).f
 
 
 @pytest.fixture
-def sealed(tmp_path):
+def sealed_folder(tmp_path):
     """A sealed folder of one file, of which a test writes the manifest."""
     folder = tmp_path / "sealed"
     folder.mkdir()
@@ -40,9 +40,9 @@ def entry(content):
 def claim(folder, names, content):
     """Lets a manifest name files, wherever they are, of this content."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(atomic, "_below", lambda folder: names)
-        patch.setattr(atomic, "_hash", lambda file: entry(content))
-        patch.setattr(atomic, "_fsync", lambda place: None)
+        patch.setattr(sealed, "_below", lambda folder: names)
+        patch.setattr(sealed, "_hash", lambda file: entry(content))
+        patch.setattr(sealed, "fsync", lambda place: None)
         sealed.seal(folder)
 
 
@@ -84,28 +84,30 @@ def with_one_bit_changed(file):
         yield changed
 
 
-def test_every_bit_of_a_manifest_counts(sealed):
+def test_every_bit_of_a_manifest_counts(sealed_folder):
     """But for the names of its two parts, where what they hold is empty or the same."""
-    manifest = sealed / sealed.MANIFEST
+    manifest = sealed_folder / sealed.MANIFEST
     written = manifest.read_bytes()
     for changed in with_one_bit_changed(manifest):
-        if not sealed.damage(sealed):
-            assert sealed.notes(sealed) == {}
+        if not sealed.damage(sealed_folder):
+            assert sealed.notes(sealed_folder) == {}
             assert json.loads(changed)["files"] == json.loads(written)["files"]
 
 
-def test_every_bit_of_what_was_noted_counts(sealed):
-    sealed.seal(sealed, bleu=27.25)
-    for _ in with_one_bit_changed(sealed / sealed.MANIFEST):
-        assert sealed.damage(sealed) or sealed.notes(sealed) == {"bleu": 27.25}
+def test_every_bit_of_what_was_noted_counts(sealed_folder):
+    sealed.seal(sealed_folder, bleu=27.25)
+    for _ in with_one_bit_changed(sealed_folder / sealed.MANIFEST):
+        assert sealed.damage(sealed_folder) or sealed.notes(sealed_folder) == {
+            "bleu": 27.25
+        }
 
 
-def test_a_folder_without_a_manifest_was_not_finished(sealed):
-    (sealed / sealed.MANIFEST).unlink()
-    assert "it has no manifest.json" in sealed.damage(sealed)
-    assert not sealed.is_sealed(sealed)
-    assert sealed.notes(sealed) == {}
-    for nothing in (sealed / "a", sealed / "nowhere"):
+def test_a_folder_without_a_manifest_was_not_finished(sealed_folder):
+    (sealed_folder / sealed.MANIFEST).unlink()
+    assert "it has no manifest.json" in sealed.damage(sealed_folder)
+    assert not sealed.is_sealed(sealed_folder)
+    assert sealed.notes(sealed_folder) == {}
+    for nothing in (sealed_folder / "a", sealed_folder / "nowhere"):
         assert "it has no manifest.json" in sealed.damage(nothing)
 
 
@@ -116,49 +118,51 @@ def test_a_folder_without_a_manifest_was_not_finished(sealed):
         *('{"files": {"a": {"bytes": NaN, "sha256": ""}}}', '{"files": {"a": {}}}'),
     ],
 )
-def test_a_manifest_that_makes_no_sense_is_told(sealed, content):
-    (sealed / sealed.MANIFEST).write_bytes(content.encode("latin-1"))
-    assert "its manifest.json cannot be read" in sealed.damage(sealed)
-    assert sealed.notes(sealed) == {}
+def test_a_manifest_that_makes_no_sense_is_told(sealed_folder, content):
+    (sealed_folder / sealed.MANIFEST).write_bytes(content.encode("latin-1"))
+    assert "its manifest.json cannot be read" in sealed.damage(sealed_folder)
+    assert sealed.notes(sealed_folder) == {}
 
 
 @pytest.mark.parametrize(
     "name", ["../x", "/etc/passwd", "//etc/passwd", "a/../../x", "..", "b/.."]
 )
-def test_a_manifest_leads_nowhere_outside_of_its_folder(sealed, name, monkeypatch):
-    (sealed.parent / "x").write_bytes(b"secret")
-    claim(sealed, [name], b"secret")
+def test_a_manifest_leads_nowhere_outside_of_its_folder(
+    sealed_folder, name, monkeypatch
+):
+    (sealed_folder.parent / "x").write_bytes(b"secret")
+    claim(sealed_folder, [name], b"secret")
     read = []
-    monkeypatch.setattr(atomic, "_hash", lambda file: read.append(file) or entry(b""))
-    assert "it names files outside of its folder" in sealed.damage(sealed)
+    monkeypatch.setattr(sealed, "_hash", lambda file: read.append(file) or entry(b""))
+    assert "it names files outside of its folder" in sealed.damage(sealed_folder)
     assert read == []
 
 
 @pytest.mark.parametrize("name", ["a", "b/a"])
-def test_a_link_leads_nowhere_outside_of_its_folder(sealed, name):
+def test_a_link_leads_nowhere_outside_of_its_folder(sealed_folder, name):
     """Neither as a file nor as a folder on the way to it."""
-    outside = sealed.parent / "outside"
-    shutil.copytree(sealed, outside)
+    outside = sealed_folder.parent / "outside"
+    shutil.copytree(sealed_folder, outside)
     if name == "a":
-        (sealed / "a").unlink()
-        (sealed / "a").symlink_to(outside / "a")
+        (sealed_folder / "a").unlink()
+        (sealed_folder / "a").symlink_to(outside / "a")
     else:
-        (sealed / "b").symlink_to(outside)
-        claim(sealed, [name], b"content")
-    assert sealed.damage(sealed)
+        (sealed_folder / "b").symlink_to(outside)
+        claim(sealed_folder, [name], b"content")
+    assert sealed.damage(sealed_folder)
 
 
-def test_what_is_no_file_is_not_read(sealed, monkeypatch):
-    (sealed / "a").unlink()
-    os.mkfifo(sealed / "a")
+def test_what_is_no_file_is_not_read(sealed_folder, monkeypatch):
+    (sealed_folder / "a").unlink()
+    os.mkfifo(sealed_folder / "a")
     opened = []
 
     def would_wait(file):
         opened.append(file)
         raise OSError
 
-    monkeypatch.setattr(atomic, "_hash", would_wait)
-    assert sealed.damage(sealed)
+    monkeypatch.setattr(sealed, "_hash", would_wait)
+    assert sealed.damage(sealed_folder)
     assert opened == []
 
 
@@ -171,9 +175,9 @@ def test_what_is_no_file_is_not_read(sealed, monkeypatch):
         '{"files": {"\\ud800": {"bytes": 1, "sha256": ""}}}',
     ],
 )
-def test_a_manifest_made_to_harm_is_told_too(sealed, content):
-    (sealed / sealed.MANIFEST).write_text(content)
-    assert sealed.damage(sealed)
+def test_a_manifest_made_to_harm_is_told_too(sealed_folder, content):
+    (sealed_folder / sealed.MANIFEST).write_text(content)
+    assert sealed.damage(sealed_folder)
 
 
 def test_a_file_that_cannot_be_written_stays_what_it_was(tmp_path, monkeypatch):

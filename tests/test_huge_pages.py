@@ -44,16 +44,14 @@ def test_where_it_would_not_help_nothing_changes(environment, libc, kernel):
     assert needed_environment(environment, libc, kernel) is None
 
 
-# A package whose commands begin as ours do; the kernel is one that can be asked.
-PACKAGE = """
-import os
-from pathlib import Path
-from t2t_jax import huge_pages
-huge_pages.KERNEL = Path(__file__).with_name("kernel")
-huge_pages.start_again("commands")
-"""
+# A command that starts as ours do, on a kernel that can be asked for huge pages.
 COMMAND = """
 import os, sys
+from pathlib import Path
+from t2t_jax.parallel import huge_pages
+huge_pages.KERNEL = Path(__file__).with_name("kernel")
+if __name__ == "__main__":
+    huge_pages.restart_if_useful()
 told = {k: os.environ.get(k) for k in ("GLIBC_TUNABLES", "KEPT")}
 print(os.getpid(), sys.argv[1:], told, sys.stdin.read(), sys.flags.optimize)
 sys.exit(3)
@@ -67,7 +65,7 @@ def commands(tmp_path):
     folder = tmp_path / "commands"
     folder.mkdir()
     count = "open('starts', 'a').write('x')\n"
-    (folder / "__init__.py").write_text(count + PACKAGE)
+    (folder / "__init__.py").write_text(count)
     (folder / "tell.py").write_text(COMMAND)
     (folder / "kernel").write_text(MADVISE)
     return tmp_path
@@ -103,7 +101,6 @@ def test_a_command_starts_once_more_as_it_was_started(commands):
     [
         ("-c", "import commands.tell"),
         ("-c", "import runpy; runpy.run_module('commands.tell', alter_sys=True)"),
-        ("-m", "runpy", "commands.tell"),
     ],
 )
 def test_what_only_imports_it_is_not_started_again(commands, how):
@@ -123,11 +120,12 @@ def test_an_interpreter_that_cannot_be_started_again_goes_on(monkeypatch):
         raise OSError
 
     tried = []
-    monkeypatch.setattr(huge_pages, "wanted", lambda *_: tried.append(1) or {})
-    monkeypatch.setattr(sys, "argv", ["-m"])
+    monkeypatch.setattr(
+        huge_pages, "needed_environment", lambda *_: tried.append(1) or {}
+    )
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "t2t_jax.main"])
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(sys, "gettrace", lambda: None)
     monkeypatch.setattr(os, "execve", refuse)
-    huge_pages.restart_if_useful("t2t_jax")
+    huge_pages.restart_if_useful()
     assert tried

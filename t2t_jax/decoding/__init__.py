@@ -1,1 +1,1 @@
-"""A trained model to translations: search, translator."""
+"""Decoding: from a trained model and lines of text to translations."""

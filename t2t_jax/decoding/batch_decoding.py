@@ -1,4 +1,4 @@
-"""Sources -> blocks of a fixed shape -> a search -> hypotheses, in order.
+"""Decodes encoded lines: blocks of a fixed shape, a search, then text.
 
 Shape suffixes: b batch rows, s source, t target, n hypotheses.
 """
@@ -23,8 +23,9 @@ from t2t_jax.search.hypotheses import Hypotheses
 from t2t_jax.search.rules import concatenate_rules
 from t2t_jax.terminal.errors import UserError
 
-EMPTY = Hypothesis("", 0.0, 0.0, True)  # of a line without a visible character
-NOTHING = Hypothesis("", -float("inf"), -float("inf"), False)  # constraints unmet
+EMPTY = Hypothesis("", 0.0, 0.0, True)  # for a line without a visible character
+# For a line for which no output meets the constraints.
+NOTHING = Hypothesis("", -float("inf"), -float("inf"), False)
 
 
 def decode_batch(
@@ -35,22 +36,23 @@ def decode_batch(
     phrases: Phrases,
     decode: DecodeConfig,
 ) -> list[tuple[Hypothesis, ...]]:
-    """The hypotheses of each source, in order; at least one each."""
-    found: dict[int, list[tuple]] = {}
+    """Returns the hypotheses of each source, in order; at least one for each."""
+    # Tuples of fields, since processes exchange results as JSON.
+    nbest_lists: dict[int, list[tuple]] = {}
 
     def make_block(group: Group) -> Block:
         ids = [sources[line].ids for line in group.lines]
-        of_lines = [constraints[line] for line in group.lines]
-        return _block(group, ids, phrases, of_lines, decode)
+        of_group = [constraints[line] for line in group.lines]
+        return _block(group, ids, phrases, of_group, decode)
 
     lengths = [len(source.ids) for source in sources]
     for lines, result in search_lines(make_block, search, lengths, decode):
-        for line, hypotheses in zip(lines, _to_text(result, vocabulary), strict=True):
-            found[line] = [dataclasses.astuple(each) for each in hypotheses]
-    found = shared("translations", found)
+        for line, nbest in zip(lines, _to_text(result, vocabulary), strict=True):
+            nbest_lists[line] = [dataclasses.astuple(each) for each in nbest]
+    nbest_lists = shared("translations", nbest_lists)
     return [
-        tuple(Hypothesis(*fields, tuple(ids)) for *fields, ids in found[line])
-        if line in found
+        tuple(Hypothesis(*fields, tuple(ids)) for *fields, ids in nbest_lists[line])
+        if line in nbest_lists
         else (EMPTY,)
         for line in range(len(sources))
     ]
@@ -59,12 +61,12 @@ def decode_batch(
 def check_room(
     source: Source, constraints: Constraints, number: int, decode: DecodeConfig
 ) -> None:
-    """Refuses a prefix that leaves no room for a translation."""
+    """Raises UserError for a prefix that leaves no room for a translation."""
     room = longest_output(len(source.ids), decode)
     if source.ids and len(constraints.prefix) >= room:
         raise UserError(
-            f"line {number}: its prefix has {len(constraints.prefix)} pieces, its "
-            f"translation at most {room} (config.decode.extra_length="
+            f"line {number}: the prefix has {len(constraints.prefix)} pieces, but the "
+            f"translation may have at most {room} (config.decode.extra_length="
             f"{decode.extra_length}); shorten the prefix"
         )
 
@@ -76,12 +78,14 @@ def _block(
     constraints: list[Constraints],
     decode: DecodeConfig,
 ) -> Block:
-    """The lines of a group and their constraints, padded with empty rows."""
+    """Builds the arrays of a group's lines and constraints, padded with empty rows."""
     rows, bucket = group.shape
     limit_b = np.ones(rows, np.int32)
     limit_b[: len(ids)] = [longest_output(len(line), decode) for line in ids]
     hash_b2 = np.zeros((rows, 2), np.uint32)
     hash_b2[: len(ids)] = [_hash(line) for line in ids]
+    # Tables of states are shared within a block, not between devices, so each block
+    # gets rules of its own.
     size = group.rows, longest_output(bucket, decode)
     rules = concatenate_rules(
         [
@@ -93,16 +97,16 @@ def _block(
 
 
 def _hash(ids: list[int]) -> np.ndarray:
-    """64 bits that tell lines apart, as two numbers."""
+    """Returns a 64-bit hash of a line's ids, as two uint32 numbers."""
     digest = hashlib.blake2b(np.asarray(ids, "<i4").tobytes(), digest_size=8).digest()
     return np.frombuffer(digest, "<u4")
 
 
-def _to_text(found: Hypotheses, vocabulary: Vocabulary) -> Iterator[tuple]:
-    """The hypotheses of each row, as text."""
-    for arrays in zip(*found, strict=True):
+def _to_text(result: Hypotheses, vocabulary: Vocabulary) -> Iterator[tuple]:
+    """Yields the hypotheses of each row as text; at least one for each."""
+    for arrays in zip(*result, strict=True):
         tokens_nt, score_n, log_prob_n, length_n, ended_n = arrays
-        # A place without a hypothesis has length 0, or an impossible log-probability.
+        # Places without a hypothesis have length 0 or no finite log-probability.
         kept = [n for n, x in enumerate(log_prob_n) if length_n[n] and np.isfinite(x)]
         tokens = [tuple(tokens_nt[n, : length_n[n]].tolist()) for n in kept]
         # One line in, one line out, whatever bytes a model generates and whichever of

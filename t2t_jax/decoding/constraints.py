@@ -1,4 +1,7 @@
-"""What a caller asks of the translations of some lines, checked and line by line."""
+"""Constraints on translations: a prefix, required phrases and forbidden phrases.
+
+Expands what a caller passes for all lines into checked constraints of each line.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -10,7 +13,12 @@ from t2t_jax.terminal.errors import UserError
 
 
 class Constraints(NamedTuple):
-    """What the translation of one line must begin with, must hold and must not hold."""
+    """Constraints on the translation of one line.
+
+    Attributes:
+      prefix: token ids that it begins with.
+      must, must_not: phrases that it contains, and that it does not contain.
+    """
 
     prefix: tuple[int, ...] = ()
     must: tuple[str, ...] = ()
@@ -26,17 +34,18 @@ def constraints_for(
     must_not: str | Sequence,
     first_line: int = 1,
 ) -> list[Constraints]:
-    """The wish for each of `count` lines.
+    """Returns the constraints of each of `count` lines.
 
     Args:
-      prefix: text for all lines, or one for each (None or "" for none). White space at
-        its end is left out; a word that it ends in may go on.
-      must, must_not: a phrase, phrases for all lines, or for each line its phrases.
-      first_line: the number of the first line, in errors.
+      prefix: a text for all lines, or a list with one for each (None or "" for none).
+        Trailing white space is removed; the last word may continue.
+      must, must_not: a phrase, a list of phrases for all lines, or a list with the
+        phrases of each line.
+      first_line: the number of the first line in errors.
 
     Raises:
-      UserError: a list of another length, a phrase that is empty or not one line, or
-        wishes that contradict each other.
+      UserError: a list of the wrong length; an empty phrase or one with a line break;
+        or constraints that contradict each other.
     """
     prefixes = _for_each(prefix, count, "prefix")
     phrases_of = [
@@ -45,43 +54,48 @@ def constraints_for(
     ]
     for text in dict.fromkeys(prefixes):
         check_text(text or "")
-    begun = vocabulary.encode([(text or "").rstrip() for text in prefixes])
-    wishes = [
-        Constraints(tuple(ids), *both)
-        for ids, *both in zip(begun, *phrases_of, strict=True)
+    # A space belongs to the piece after it (SentencePiece), so a trailing one would
+    # become a piece of its own and force a second space before the next word.
+    prefix_ids = vocabulary.encode([(text or "").rstrip() for text in prefixes])
+    constraints = [
+        Constraints(tuple(ids), must, must_not)
+        for ids, must, must_not in zip(prefix_ids, *phrases_of, strict=True)
     ]
+    # Usually all lines have the same constraints; each distinct one is checked once.
     checked: set[Constraints] = set()
-    for number, wish in enumerate(wishes, first_line):
-        if wish.must_not and wish not in checked:
-            _check(wish, number, vocabulary, phrases)
-            checked.add(wish)
-    return wishes
+    for number, of_line in enumerate(constraints, first_line):
+        if of_line.must_not and of_line not in checked:
+            _check(of_line, number, vocabulary, phrases)
+            checked.add(of_line)
+    return constraints
 
 
 def _check(
-    wish: Constraints, number: int, vocabulary: Vocabulary, phrases: Phrases
+    constraints: Constraints, number: int, vocabulary: Vocabulary, phrases: Phrases
 ) -> None:
-    """Tells of a wish that says what it forbids."""
-    forbidden = phrases.forbidden(wish.must_not)
-    if forbidden.finds(wish.prefix):
+    """Raises UserError if a prefix or a required phrase contains a forbidden one."""
+    prefix, must, must_not = constraints
+    forbidden = phrases.forbidden(must_not)
+    if forbidden.finds(prefix):
         raise UserError(
-            f"line {number}: prefix={vocabulary.decode([wish.prefix])[0]!r} holds what "
-            f"must_not={[*wish.must_not]} forbids; change one of them"
+            f"line {number}: prefix={vocabulary.decode([prefix])[0]!r} contains a "
+            f"phrase of must_not={[*must_not]}; change one of them"
         )
-    for phrase, ids in zip(
-        wish.must, vocabulary.encode(wish.must, end=True), strict=True
-    ):
+    # EOS ends a phrase's last word. A prefix is checked without it, since its last word
+    # may continue: "a cat" can become "a cats", which does not contain "cat".
+    for phrase, ids in zip(must, vocabulary.encode(must, end=True), strict=True):
         if forbidden.finds(ids):
             raise UserError(
-                f"line {number}: must={phrase!r} holds what must_not="
-                f"{[*wish.must_not]} forbids; change one of them"
+                f"line {number}: must={phrase!r} contains a phrase of must_not="
+                f"{[*must_not]}; change one of them"
             )
 
 
 def _for_each(value, count: int, name: str) -> list:
+    """Expands a text for all lines, or checks a list of one for each."""
     if value is None or isinstance(value, str):
         return [value] * count
-    value = _listed(value, name)
+    value = _as_list(value, name)
     if len(value) != count:
         raise UserError(
             f"{name} has {len(value):,} entries for {count:,} lines; want one for "
@@ -94,7 +108,8 @@ def _for_each(value, count: int, name: str) -> list:
 
 
 def _phrases_for_each(value, count: int, name: str) -> list[tuple[str, ...]]:
-    value = [value] if isinstance(value, str) else _listed(value or (), name)
+    """Expands phrases for all lines, or checks a list with those of each line."""
+    value = [value] if isinstance(value, str) else _as_list(value or (), name)
     if all(isinstance(entry, str) for entry in value):
         return [_phrases(value, name)] * count
     if len(value) != count:
@@ -108,13 +123,14 @@ def _phrases_for_each(value, count: int, name: str) -> list[tuple[str, ...]]:
     ]
 
 
-def _listed(value, name: str) -> list:
+def _as_list(value, name: str) -> list:
     if not isinstance(value, Iterable):
         raise UserError(f"{name}={value!r}; want a text, or a list")
     return list(value)
 
 
 def _phrases(entries: Sequence[str], name: str) -> tuple[str, ...]:
+    """Strips, checks and deduplicates phrases; keeps their order."""
     phrases = []
     for entry in entries:
         phrase = entry.strip() if isinstance(entry, str) else entry

@@ -1,14 +1,14 @@
-"""Continuous batching: the rows of finished lines go to waiting lines.
+"""Continuous batching: waiting lines take the rows of finished ones.
 
-All lines of a batch are at one position of their outputs. A batch advances by `STRIDE`
-positions; then finished lines leave it, and it is parked until another batch of the
-same bucket reaches the same position, whose lines take the free rows. A full batch
-advances at once, before new lines begin, so that few batches exist at a time.
+All lines of a batch are at the same position of their outputs. A batch advances by
+`STRIDE` positions. Then finished lines leave it, and it is parked until another batch
+of the same bucket reaches the same position, whose lines take the free rows. A full
+batch advances at once, before new lines begin, so that few batches exist at a time.
 
 A line's arithmetic does not depend on its neighbours: a batch always has all its rows,
-and its shapes depend on the bucket and the position only. Rows never move from one
-device to another. Lines with constraints share tables of states within their block, so
-these batches are not mixed.
+and its shapes depend only on the bucket and the position. Rows never move between
+devices. Lines with constraints share tables of states within their block, so their
+batches are never merged.
 
 Shape suffixes: b batch rows.
 """
@@ -35,12 +35,12 @@ from t2t_jax.search.hypotheses import Hypotheses
 STRIDE = 8  # positions from one exchange of lines to the next
 ROOM = 16  # positions of the smallest cache; a multiple of STRIDE
 
-# Numbers of lines, and NumPy arrays with a row for each.
+# The numbers of finished lines, and NumPy arrays with a row for each.
 Found = tuple[list[int], Hypotheses]
 
 
 def max_parked() -> int:
-    """The number of batches that may be parked; each one holds memory."""
+    """Returns how many batches may be parked; each of them holds memory."""
     return 8 if jax.default_backend() == "cpu" else 2
 
 
@@ -48,11 +48,11 @@ class Batch(NamedTuple):
     """Lines at one position.
 
     Attributes:
-      state: of the search; leaves [blocks * rows, ...], a block on each device.
+      state: of the search; leaves [blocks * rows, ...], one block on each device.
       line_b: the line in each row; -1 for none.
-      rules: of the block, or None.
-      position: the number of tokens in the outputs so far.
-      room: the positions that its caches have room for.
+      rules: of the blocks, or None.
+      position: the length of the outputs so far, in tokens.
+      room: the number of positions that its caches have room for.
     """
 
     state: SearchState
@@ -63,11 +63,12 @@ class Batch(NamedTuple):
 
 
 def room_for(position: int, max_length: int) -> int:
-    """The size of a cache that holds at least `position` positions: 16, 32, 64, ...
+    """Returns the size of a cache for `position` positions: 16, 32, 64, ...
 
     Every size is a program to compile, so sizes just below `max_length` are skipped.
     """
     room = max(ROOM, 1 << (position - 1).bit_length())
+    # From 2/3 of the largest size on, a smaller one is not worth a compilation.
     return max_length if 3 * room >= 2 * max_length else room
 
 
@@ -92,7 +93,7 @@ class _Bucket:
     """The batches of one bucket.
 
     Attributes:
-      parked: position -> the batch that waits there for more lines.
+      parked: position -> the batch that waits at this position for more lines.
     """
 
     def __init__(self, search: Search, max_length: int):
@@ -100,15 +101,19 @@ class _Bucket:
         self.parked: dict[int, Batch] = {}
 
     def run(self, make_block: Callable, groups: Iterable[Group]) -> Iterator[Found]:
+        """Searches for all lines of the groups; yields them as they finish."""
         for group in groups:
             yield from self.advance_until_parked(self.begin(group, make_block(group)))
             while len(self.parked) > max_parked():
+                # The fullest batch computes the fewest empty rows.
                 fullest = max(self.parked, key=lambda p: _count(self.parked[p]))
                 yield from self.advance_until_parked(self.parked.pop(fullest))
+        # From the lowest position, so that batches can still merge with those ahead.
         while self.parked:
             yield from self.advance_until_parked(self.parked.pop(min(self.parked)))
 
     def begin(self, group: Group, block: Block) -> Batch:
+        """Starts the search for a group's lines."""
         block = placed(block, self.mesh)
         line_b = np.full(group.shape[0], -1)
         line_b[: len(group.lines)] = group.lines
@@ -117,11 +122,11 @@ class _Bucket:
         return Batch(state, line_b, block.rules, 0, room)
 
     def advance_until_parked(self, batch: Batch | None) -> Iterator[Found]:
-        """Advances a batch until no line is left in it, or it is parked."""
+        """Advances a batch until it is parked or all its lines have finished."""
         while batch is not None:
-            batch, found = self.advance(batch)
-            if found:
-                yield found
+            batch, finished = self.advance(batch)
+            if finished:
+                yield finished
             if not _count(batch):
                 return
             if batch.rules is None and _count(batch) < len(batch.line_b):
@@ -131,6 +136,7 @@ class _Bucket:
         """Advances a batch by `STRIDE`; removes the lines that have stopped."""
         state, line_b, rules, position, room = batch
         until = min(position + STRIDE, self.max_length)
+        # The left `room` is still the old one: Python evaluates it first.
         if room < (room := room_for(until, self.max_length)):
             state = grow_caches(state, room=room, mesh=self.mesh)
         state, stopped_b, result = self.search.advance(
@@ -144,10 +150,11 @@ class _Bucket:
         return batch, (line_b[done_b].tolist(), result)
 
     def park_or_merge(self, batch: Batch) -> Batch | None:
-        """Parks a batch, or fills the one parked at its position; returns a full one.
+        """Parks a batch, or moves its lines to the one parked at its position.
 
-        If some lines find no free row on their device, the parked batch is full there
-        and advances in any case.
+        Returns:
+          The batch to advance next: the parked one, if it is full or if lines remain
+          that do not fit (then it is full on their device). None if all are parked.
         """
         parked = self.parked.pop(batch.position, None)
         if parked is None:
@@ -155,6 +162,7 @@ class _Bucket:
             return None
         from_b = _moves(parked.line_b, batch.line_b, self.mesh.size)
         state = merge_rows(parked.state, batch.state, from_b, mesh=self.mesh)
+        # `from_b` counts rows within a block; `line_b` is over all blocks.
         first_b = _first_rows(len(from_b), self.mesh.size)
         taken_b = from_b >= 0
         rows = (first_b + from_b)[taken_b]
@@ -172,17 +180,22 @@ class _Bucket:
 
 
 def _count(batch: Batch) -> int:
-    """The number of lines in a batch."""
+    """Returns the number of lines in a batch."""
     return int(np.sum(batch.line_b >= 0))
 
 
 def _first_rows(rows: int, blocks: int) -> np.ndarray:
-    """For each row, the first row of its block."""
+    """Returns, for each row, the first row of its block."""
     return np.arange(rows) // (rows // blocks) * (rows // blocks)
 
 
 def _moves(line_b: np.ndarray, other_b: np.ndarray, blocks: int) -> np.ndarray:
-    """int32: the row of the other batch's same block that fills a free row; or -1."""
+    """Matches the free rows of one batch with the lines of another, by block.
+
+    Returns:
+      int32: for each row, the row in the same block of the other batch that moves here;
+      -1 if none does.
+    """
     from_b = np.full(len(line_b), -1, np.int32)
     for mine, others, into in zip(
         *(np.split(x, blocks) for x in (line_b, other_b, from_b)), strict=True

@@ -1,12 +1,12 @@
-"""Groups of blocks on all devices: each computes one block.
+"""Data-parallel decoding: each device computes one block of a group.
 
-A device computes a block as it would alone: the same program on the same shapes, and
-nothing of the others' (`decoding/programs.py`). So results do not depend on how many
-devices there are. A group always has a block for each of them, though it may be empty:
-one shape is compiled for a bucket, and whoever has nothing to do would only wait.
+A device computes a block as it would alone: the same program on the same shapes, with
+no communication (`decoding/programs.py`). So results do not depend on the number of
+devices. A group has a block for every device, empty blocks included: then each bucket
+needs only one compiled shape, and the device of an empty block would be idle otherwise.
 
-Of several processes each takes every so-manieth group, on its own devices, and tells
-the others what it found (`shared`).
+Each of N processes takes every N-th group, on its own devices, and the processes
+exchange their results (`shared`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,13 +25,13 @@ from t2t_jax.parallel.mesh import make_mesh, sharding
 def replicated(
     parameters: Parameters, devices: Sequence[jax.Device] | None = None
 ) -> Parameters:
-    """Parameters, whole on each device of this process (or on those given)."""
+    """Copies parameters to each of `devices`; to all of this process if None."""
     devices = jax.local_devices() if devices is None else devices
     return jax.device_put(parameters, sharding(make_mesh(devices=devices), ()))
 
 
 def mesh_of(parameters: Parameters) -> Mesh:
-    """The devices that `replicated` put them on."""
+    """Returns the mesh of devices that `replicated` copied the parameters to."""
     return jax.tree.leaves(parameters)[0].sharding.mesh
 
 
@@ -43,16 +43,19 @@ def computed(
     mesh: Mesh,
     divided: bool = True,
 ) -> Iterator[tuple[Sequence[int], Any]]:
-    """The lines of each block that has any, and what was computed of it.
+    """Runs a program on all lines, group by group.
 
     Args:
-      make: a group -> NumPy arrays, whose first axis divides into its blocks.
-      compute: these on their devices -> arrays that divide likewise: a function of
-        `decoding/programs.py`.
-      divided: of several processes each computes its part, and not all of it.
+      make: a group -> NumPy arrays; the first axis is divided into the group's blocks.
+      compute: a function of `decoding/programs.py`: these arrays on their devices ->
+        arrays that are divided likewise.
+      lengths: of the lines; lines of length 0 are left out.
+      divided: each of several processes computes a share of the groups; if False, each
+        computes all of them.
 
     Yields:
-      NumPy arrays of one block alone.
+      The numbers of the lines of a block, and its outputs as NumPy arrays. Blocks
+      without lines are left out.
     """
     for group in own_groups(lengths, decode, mesh, divided):
         outputs = compute(placed(make(group), mesh))
@@ -64,7 +67,7 @@ def computed(
 def own_groups(
     lengths: Sequence[int], decode: DecodeConfig, mesh: Mesh, divided: bool = True
 ) -> list[Group]:
-    """The groups that this process computes; `divided` as for `computed`."""
+    """Returns the groups that this process computes; `divided` as for `computed`."""
     ours = slice(None)
     if divided and processes.distributed():
         ours = slice(processes.index(), None, jax.process_count())
@@ -72,22 +75,29 @@ def own_groups(
 
 
 def placed(arrays: Any, mesh: Mesh) -> Any:
-    """Each block of a group on its device."""
+    """Puts each block of a group on its device."""
     return jax.device_put(arrays, sharding(mesh, ("batch",)))
 
 
 def shared(what: str, found: dict[int, processes.Json]) -> dict[int, processes.Json]:
-    """What all processes have found, each of its lines, in all of them."""
+    """Merges the results of all processes; every process returns all lines.
+
+    Args:
+      what: a name for the exchange, in error messages.
+      found: line number -> result, of this process's lines.
+    """
     if not processes.distributed():
         return found
-    told = processes.exchange(what, list(found.items()), processes.LONG_TIMEOUT)
-    return {line: value for of_one in told for line, value in of_one}
+    # Pairs and not a dict: the keys of a JSON object are strings.
+    results = processes.exchange(what, list(found.items()), processes.LONG_TIMEOUT)
+    return {line: value for of_process in results for line, value in of_process}
 
 
 def _of_block(outputs: Any, block: int) -> Any:
-    """What one device has of arrays, which stays there."""
+    """Returns one block of arrays, without moving it from its device."""
 
     def part(x: jax.Array) -> jax.Array:
+        # Blocks are numbered by their first row, in whatever order JAX lists shards.
         shards = sorted(
             x.addressable_shards, key=lambda shard: shard.index[0].start or 0
         )

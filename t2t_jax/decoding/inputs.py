@@ -1,4 +1,4 @@
-"""Lines and pairs of lines -> ids, as models read them, with what is cut told."""
+"""Encodes lines and pairs of lines into token ids; warns of those it cuts."""
 
 import hashlib
 import logging
@@ -21,14 +21,16 @@ from t2t_jax.terminal.errors import UserError
 
 log = logging.getLogger("t2t_jax")
 
+NAMED = 5  # line numbers that a warning about several lines lists
+
 
 class Member(NamedTuple):
-    """One trained model: of a translator, or of an ensemble.
+    """One trained model of a translator; an ensemble has several.
 
     Attributes:
-      parameters: of one checkpoint, or the average of several; whole on each device
-        that computes (`decoding/devices.py`).
-      steps: the training steps that were averaged.
+      parameters: of one checkpoint, or the average of several; replicated on each
+        device that computes (`decoding/devices.py`).
+      steps: the training steps of these checkpoints.
     """
 
     config: Config
@@ -41,7 +43,7 @@ class Member(NamedTuple):
         return mesh_of(self.parameters)
 
     def parameters_sha256(self) -> str:
-        """Tells parameters apart."""
+        """Returns a digest of all values, which identifies the parameters."""
         digest = hashlib.sha256()
         for leaf in jax.tree.leaves(self.parameters):
             digest.update(np.asarray(leaf).tobytes())
@@ -49,9 +51,11 @@ class Member(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A line's pieces and the end; none if nothing of it is visible.
+    """An encoded line.
 
-    `cut` counts the pieces at its end that were too many.
+    Attributes:
+      ids: the line's pieces, then EOS; empty if the line has no visible character.
+      cut: the number of pieces removed from the end of a line that is too long.
     """
 
     ids: list[int]
@@ -59,11 +63,11 @@ class Source(NamedTuple):
 
 
 class InputReader:
-    """Reads lines for the models of a translator.
+    """Encodes lines for the models of a translator.
 
     Args:
-      first_line: the number of the first line, in warnings.
-      warn: whether to warn, through the logger `t2t_jax`.
+      first_line: the number of the first line in warnings.
+      warn: if True, log warnings to the logger `t2t_jax`; else log at level DEBUG.
     """
 
     def __init__(
@@ -74,95 +78,124 @@ class InputReader:
         warn: bool = True,
     ):
         self._vocabulary = vocabulary
+        # The strictest member of an ensemble limits all of them.
         self._longest, self._why = min(
             longest_source(member.config) for member in members
         )
         self._decode = members[0].config.decode
         self._first = first_line
-        self.warn = log.warning if warn else log.debug
+        self._log = log.warning if warn else log.debug
 
-    def sources(self, lines: Sequence[str], skipped: int = 0) -> list[Source]:
-        """Each line's pieces, cut (with a warning) where they are too many.
+    def warn(self, rows: Sequence[int], total: int, one: str, several: str) -> None:
+        """Logs one warning about some of `total` lines, however many they are.
 
-        `skipped` lines came before these.
+        Args:
+          rows: the lines, from 0; without any there is no warning.
+          one: the text about a single line, after its number.
+          several: the text about more, after their count; the first are listed.
         """
+        numbers = [self._first + row for row in rows]
+        if len(numbers) == 1:
+            self._log("line %d%s", numbers[0], one)
+        elif numbers:
+            listed = ", ".join(map(str, numbers[:NAMED]))
+            listed += ", ..." if len(numbers) > NAMED else ""
+            self._log("%d of %d %s: lines %s", len(numbers), total, several, listed)
+
+    def sources(self, lines: Sequence[str]) -> list[Source]:
+        """Encodes each line; cuts those that are too long, with a warning."""
         check_lines(lines)
-        eos, sources = self._vocabulary.eos, []
-        encoded = zip(lines, self._vocabulary.encode(lines), strict=True)
-        for number, (line, ids) in enumerate(encoded, self._first + skipped):
-            if not visible(line):
+        eos, most, sources = self._vocabulary.eos, self._longest - 1, []
+        for line, ids in zip(lines, self._vocabulary.encode(lines), strict=True):
+            if visible(line):
+                cut = max(0, len(ids) - most)
+                sources.append(Source([*ids[:most], eos], cut))
+            else:
                 sources.append(Source([], 0))
-                continue
-            cut = max(0, len(ids) - (self._longest - 1))
-            if cut:
-                self.warn(
-                    "line %d has %d pieces; only the first %d are translated (%s)",
-                    *(number, len(ids), self._longest - 1, self._why),
-                )
-            sources.append(Source([*ids[: len(ids) - cut], eos], cut))
+        cut = [row for row, source in enumerate(sources) if source.cut]
+        pieces = sources[cut[0]].cut + most if cut else 0
+        only = f"only the first {most} are translated ({self._why})"
+        self.warn(
+            cut,
+            len(lines),
+            f" has {pieces} pieces; {only}",
+            f"lines have more than {most} pieces; {only}",
+        )
         return sources
 
     def pairs(self, pairs: Sequence[tuple]) -> list[tuple[list[int], list[int]]]:
-        """(source ids, target ids) of each pair, both with their ends.
+        """Encodes (source, target) pairs into (source ids, target ids), with EOS.
 
-        A target is a text, or what was translated, whose own pieces are taken. It is
-        cut, with a warning, where it is longer than any translation could be.
+        A target is a text, or a `Hypothesis` or `Translation`, whose own pieces are
+        used. A target longer than any translation is cut, with a warning; one that is
+        cut, or that did not end, has no EOS.
+
+        Raises:
+          UserError: an entry is not a pair of texts.
         """
         kinds = str, Hypothesis, Translation
         for pair in pairs:
             if isinstance(pair, str) or len(pair) != 2:
-                raise UserError(f"{pair!r} is no pair; want (source, target)")
+                raise UserError(f"{pair!r} is not a pair; want (source, target)")
             if not all(isinstance(side, kinds) for side in pair):
-                raise UserError(f"{pair!r}: want texts, or what was translated")
+                raise UserError(f"{pair!r}: want texts, Hypothesis or Translation")
             check_text(str(pair[1]))
         eos = self._vocabulary.eos
         sources = self.sources([str(source) for source, _ in pairs])
         targets = [target for _, target in pairs]
         encoded = self._vocabulary.encode([str(t) for t in targets], end=True)
         for row, target in enumerate(targets):
+            # Encoding the text again could give other pieces, of another probability.
             best = target.best if isinstance(target, Translation) else target
             if isinstance(best, Hypothesis) and best.tokens:
                 encoded[row] = [*best.tokens]
         most = longest_output(self._longest, self._decode)
-        for number, ids in enumerate(encoded, self._first):
-            if len(ids) > most:
-                self.warn(
-                    "line %d: its target has %d pieces; only %d are read (%s)",
-                    *(number, len(ids) - 1, most, self._why),
-                )
-                del ids[most:]
-        coded = [source.ids or [eos] for source in sources]
-        return list(zip(coded, encoded, strict=True))
+        cut = [row for row, ids in enumerate(encoded) if len(ids) > most]
+        pieces = len(encoded[cut[0]]) - 1 if cut else 0
+        only = f"only {most} are read ({self._why})"
+        self.warn(
+            cut,
+            len(encoded),
+            f": its target has {pieces} pieces; {only}",
+            f"targets have more than {most} pieces; {only}",
+        )
+        for row in cut:
+            del encoded[row][most:]
+        # An empty source is EOS alone, so that there is a token to attend to.
+        source_ids = [source.ids or [eos] for source in sources]
+        return list(zip(source_ids, encoded, strict=True))
 
 
 def longest_source(config: Config) -> tuple[int, str]:
-    """The longest input in pieces, with its end, and the field that limits it."""
+    """Returns the longest input in pieces, with EOS, and the field that limits it."""
     longest = config.decode.max_source
-    if config.model.positions == "learned":  # a bucket and what it may grow to
-        places = config.model.max_positions
-        room = places - config.decode.extra_length
-        room = 1 << max(3, room.bit_length() - 1)
+    if config.model.positions == "learned":
+        # Sources are padded to a bucket, a power of two, and outputs may be longer than
+        # the bucket by `extra_length`; all these positions must exist.
+        max_positions = config.model.max_positions
+        room = max_positions - config.decode.extra_length
+        room = 1 << max(3, room.bit_length() - 1)  # the power of two below
         if room < longest:
-            return room, f"config.model.max_positions={places}"
+            return room, f"config.model.max_positions={max_positions}"
     return longest, f"config.decode.max_source={longest}"
 
 
 def check_lines(lines) -> None:
-    """Raises UserError for what is no list of lines."""
+    """Raises UserError unless `lines` is a list of valid strings."""
     if isinstance(lines, str):
         raise UserError("translate takes a list of lines; got one string: put it in []")
     for line in lines:
         if not isinstance(line, str):
-            raise UserError(f"{line!r} is no line of text; want strings")
+            raise UserError(f"{line!r} is not a line of text; want strings")
         check_text(line)
 
 
 def check_text(text: str) -> None:
-    """Raises UserError for half a character, which UTF-8 cannot say."""
+    """Raises UserError for lone surrogates, which UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError as e:
         raise UserError(
-            f"{text[:60]!r}: character {e.start + 1} is a lone surrogate, no text; "
-            "read what it comes from as UTF-8"
+            f"{text[:60]!r}: character {e.start + 1} is a lone surrogate, which is not "
+            "text; decode the input as UTF-8"
         ) from None

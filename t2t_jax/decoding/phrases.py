@@ -1,15 +1,20 @@
-"""Phrases in text -> automata over tokens: which words a translation has or lacks.
+"""Compiles phrases into automata over tokens, for required and forbidden phrases.
 
-A phrase is found in the text that tokens spell, however they split it: "Hund" is found
-in `▁Hund`, in `▁H` `und` and in bytes. It is found as whole words, as by the regular
-expression `\\b`: "Hund" is not in "Hunde". Upper and lower case differ.
+An automaton matches the text that tokens spell, however they split it: it matches
+"Hund" in `▁Hund`, in `▁H` `und` and in bytes. It matches only complete words, like the
+regular expression `\\b`: "Hund" does not match in "Hunde". Case matters.
 
-Which of a character's bytes make it a letter is not known until the last one. Where
-bytes stand in for a character, a phrase that must not be said counts as said, and one
-that must be said does not, so that either promise holds. (U+2581 is looked for as
-`data/tokenizer.py` spells it, and is not told from U+F8FE U+F8FD, of private use.)
+Rare characters are spelled in bytes, and only the last byte shows if the character is a
+letter. Next to such bytes, a forbidden phrase counts as a match and a required phrase
+does not, so both constraints hold in any case. (U+2581 is matched in the spelling of
+`data/tokenizer.py`, which is the same as that of U+F8FE U+F8FD, of private use.)
 
-Shape suffixes: c phrases, s states, v vocabulary.
+A token that spells n characters makes n moves of a small automaton over symbols
+(characters and bytes). `_automaton` composes these moves for every token of the
+vocabulary.
+
+Shape suffixes: b batch, c phrases, s states, t target, v vocabulary, l symbols of a
+token, y all symbols.
 """
 
 import dataclasses
@@ -22,16 +27,19 @@ from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.search.rules import Rules
 from t2t_jax.terminal.errors import UserError
 
-MOST = 1 << 30  # bytes of tables
+MOST = 1 << 30  # bytes: a limit on the size of an automaton's tables
 
 
 @dataclasses.dataclass(frozen=True)
 class Automaton:
-    """What looks for phrases in tokens; its first state is 0, its last one is `said`.
+    """A deterministic automaton that matches phrases in a sequence of tokens.
+
+    State 0 is the start. The last state, `said`, means that a phrase has matched.
 
     Attributes:
-      next_sv: int32, the state after a token; `said` is never left.
-      distance_s: int32, the least number of tokens to `said`; -1 if it cannot be said.
+      next_sv: int32, the state after a token; `said` leads to itself.
+      distance_s: int32, the least number of tokens to `said`; -1 if the vocabulary
+        cannot spell the phrase.
     """
 
     next_sv: np.ndarray
@@ -42,7 +50,11 @@ class Automaton:
         return len(self.next_sv) - 1
 
     def finds(self, ids: Sequence[int]) -> bool:
-        """Whether tokens say it; with EOS last, what ends the text counts too."""
+        """Returns True if the tokens contain a phrase.
+
+        A phrase that ends in a word only matches once the word has ended: after the
+        next token, or EOS.
+        """
         state = 0
         for token in ids:
             state = int(self.next_sv[state, token])
@@ -50,7 +62,7 @@ class Automaton:
 
 
 class Phrases:
-    """Makes automata for one vocabulary, and the rules of a batch from them."""
+    """Builds the automata of one vocabulary, and the rules of a batch from them."""
 
     def __init__(self, vocabulary: Vocabulary):
         self._vocabulary = vocabulary
@@ -59,40 +71,48 @@ class Phrases:
         self.forbidden = functools.cache(self._forbidden)
 
     def _required(self, phrase: str) -> Automaton:
-        """Looks for a phrase that must be said."""
+        """Builds the automaton of a required phrase."""
         automaton = self._automaton((phrase,), doubtful=False)
         if automaton.distance_s[0] < 0:
             raise UserError(
-                f"must={phrase!r}: {self._vocabulary.name} has no pieces to spell it; "
-                "leave it out"
+                f"must={phrase!r}: {self._vocabulary.name} has no pieces that spell "
+                "it; remove it from must"
             )
         return automaton
 
     def _forbidden(self, phrases: tuple[str, ...]) -> Automaton:
-        """Looks for any of the phrases that must not be said."""
+        """Builds one automaton that matches any of the forbidden phrases."""
         return self._automaton(phrases, doubtful=True)
 
     def _automaton(self, phrases: tuple[str, ...], doubtful: bool) -> Automaton:
-        states, by_symbol = _read_by_symbols(
+        """Builds an automaton over tokens from one over symbols.
+
+        Args:
+          doubtful: as for `_symbol_automaton`.
+        """
+        column_of, next_sy = _symbol_automaton(
             [_Phrase.of(self._vocabulary.spelled(phrase)) for phrase in phrases],
             doubtful,
         )
-        size = len(by_symbol) * len(self._vocabulary) * 6
+        # `Rules` needs an int32 and two booleans of each state and token.
+        size = len(next_sy) * len(self._vocabulary) * 6
         if size > MOST:
             raise UserError(
                 f"{len(phrases):,} phrases of {sum(map(len, phrases)):,} characters "
-                f"need tables of {size / 2**30:.1f} GiB; want at most 1: fewer phrases"
+                f"need tables of {size / 2**30:.1f} GiB; want at most 1 GiB: use "
+                "fewer or shorter phrases"
             )
-        # Tokens as rows of symbols, as long as the longest, filled up with "nothing".
-        nothing = len(states)
-        by_symbol = np.concatenate([by_symbol, np.arange(len(by_symbol))[:, None]], 1)
+        # Spellings are padded to one length with a symbol that changes no state.
+        padding = len(column_of)
+        next_sy = np.concatenate([next_sy, np.arange(len(next_sy))[:, None]], 1)
         longest = max(map(len, self._spellings))
-        symbol_vl = np.full((len(self._spellings), longest), nothing, np.int32)
+        symbol_vl = np.full((len(self._spellings), longest), padding, np.int32)
         for row, spelling in zip(symbol_vl, self._spellings, strict=True):
-            row[: len(spelling)] = [states[_kind(s, states)] for s in spelling]
-        next_sv = np.repeat(np.arange(len(by_symbol))[:, None], len(symbol_vl), 1)
-        for place in range(longest):
-            next_sv = by_symbol[next_sv, symbol_vl[:, place]]
+            row[: len(spelling)] = [column_of[_kind(s, column_of)] for s in spelling]
+        # From every state at once, each token moves by its symbols one after another.
+        next_sv = np.repeat(np.arange(len(next_sy))[:, None], len(symbol_vl), 1)
+        for symbol_v in symbol_vl.T:
+            next_sv = next_sy[next_sv, symbol_v]
         return Automaton(next_sv.astype(np.int32), _distances(next_sv))
 
     def rules(
@@ -103,11 +123,12 @@ class Phrases:
         rows: int,
         max_length: int,
     ) -> Rules | None:
-        """The rules of a batch, filled up to `rows` sentences; None if there are none.
+        """Returns the rules of a batch, padded to `rows` sentences; None without any.
 
         Args:
           prefixes: the first tokens of each sentence.
           must, must_not: the phrases of each sentence.
+          max_length: the width of the token arrays of the search.
         """
         if not any(map(len, (*prefixes, *must, *must_not))):
             return None
@@ -115,85 +136,96 @@ class Phrases:
         for row, prefix in zip(prefix_bt, prefixes, strict=False):
             row[: len(prefix)] = prefix
         table = _Table(len(self._vocabulary), self._vocabulary.eos)
-        start_bc = [
-            [table.place(self.required(phrase), required=True) for phrase in held]
-            + [table.place(self.forbidden(tuple(out)), required=False)] * bool(out)
-            for held, out in zip(must, must_not, strict=True)
+        # Each required phrase has an automaton, as all of them must match. The
+        # forbidden ones of a sentence share one: none may.
+        starts = [
+            [table.add(self.required(phrase), required=True) for phrase in required]
+            + [table.add(self.forbidden(tuple(out)), required=False)] * bool(out)
+            for required, out in zip(must, must_not, strict=True)
         ]
-        width = _power(max(map(len, start_bc)))
-        starts = np.full((rows, width), _Table.NONE, np.int32)
-        for row, states in zip(starts, start_bc, strict=False):
+        width = _next_power_of_two(max(map(len, starts)))
+        start_bc = np.full((rows, width), _Table.NONE, np.int32)
+        for row, states in zip(start_bc, starts, strict=False):
             row[: len(states)] = states
-        return Rules(prefix_bt, starts, *table.arrays())
+        return Rules(prefix_bt, start_bc, *table.arrays())
 
 
 class _Table:
-    """The states of several automata, one after the other."""
+    """The automata of a batch, stacked into one table of states."""
 
-    NONE = 0  # the state of no phrase, for sentences that have fewer than others
+    NONE = 0  # a state without a phrase, for sentences with fewer phrases than others
 
     def __init__(self, vocabulary: int, eos: int):
         self._eos = eos
+        # State NONE leads to itself and refuses nothing.
         self._next = [np.zeros((1, vocabulary), np.int32)]
         self._refused = [np.zeros((1, vocabulary), bool)]
         self._distance = [np.zeros(1, np.int32)]
         self._count = 1
-        self._places: dict[tuple[int, bool], int] = {}
+        self._starts: dict[tuple[int, bool], int] = {}
 
-    def place(self, automaton: Automaton, required: bool) -> int:
-        """Where an automaton begins; one that is there already is not added again."""
-        if (id(automaton), required) in self._places:
-            return self._places[id(automaton), required]
+    def add(self, automaton: Automaton, required: bool) -> int:
+        """Adds an automaton, unless the table has it; returns its first state."""
+        # `Phrases` caches its automata, so the same phrases have the same `id`.
+        if (id(automaton), required) in self._starts:
+            return self._starts[id(automaton), required]
         next_sv, said = automaton.next_sv, automaton.said
         if required:
+            # EOS may itself complete the phrase's last word, so the test is of the
+            # state after it.
             refused_sv = np.zeros(next_sv.shape, bool)
             refused_sv[:, self._eos] = next_sv[:, self._eos] != said
         else:
             refused_sv = next_sv == said
-        self._next.append(next_sv + self._count)
+        self._next.append(next_sv + self._count)  # its states are numbered from here
         self._refused.append(refused_sv)
-        self._distance.append(automaton.distance_s * required)
-        self._places[id(automaton), required] = place = self._count
+        self._distance.append(automaton.distance_s * required)  # 0 if forbidden
+        self._starts[id(automaton), required] = start = self._count
         self._count += len(next_sv)
-        return place
+        return start
 
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """`Rules`, from `next_sv` on.
+        """Returns the fields of `Rules` from `next_sv` on.
 
-        The number of states is a power of two: a new batch is seldom a new compilation.
+        The number of states is padded to a power of two, so that few batches need a new
+        compilation.
         """
-        spare = _power(self._count) - self._count
+        spare = _next_power_of_two(self._count) - self._count
         next_sv = np.pad(np.concatenate(self._next), ((0, spare), (0, 0)))
         refused_sv = np.pad(np.concatenate(self._refused), ((0, spare), (0, 0)))
         distance_s = np.pad(np.concatenate(self._distance), (0, spare)).astype(np.int32)
         closer_sv = distance_s[next_sv] < distance_s[:, None]
+        # The empty shape says, at compile time, that no phrase is required.
         if not distance_s.any():
             closer_sv = closer_sv[:0]
         return next_sv, refused_sv, closer_sv, distance_s
 
 
-def _power(count: int) -> int:
-    """The least power of two that is not smaller; of 0 it is 0."""
+def _next_power_of_two(count: int) -> int:
+    """Returns the least power of two that is at least `count`; 0 for 0."""
     return 1 << (count - 1).bit_length() if count else 0
 
 
-# Symbols: what text is read in. A character is a string of length 1, a byte that stands
-# in for a part of one is a number, and the end of the text is None.
-_WORD, _BETWEEN, _BYTE = object(), object(), object()  # those that no phrase names
+# The symbols that automata read: a character is a string of length 1, a byte of a
+# multi-byte character is a number, and the end of the text is None. These three stand
+# for all word characters, other characters and bytes that no phrase contains:
+_WORD, _BETWEEN, _BYTE = object(), object(), object()
 
 
 def _symbols(vocabulary: Vocabulary, token: int) -> list:
+    """Returns the symbols that a token adds to the text."""
     if token == vocabulary.eos:
         return [None]
     spelling = vocabulary.spelling(token)
     if isinstance(spelling, bytes):
+        # Bytes up to 127 are complete characters in UTF-8.
         return [byte if byte > 127 else chr(byte) for byte in spelling]
     return list(spelling)
 
 
-def _kind(symbol, states: dict):
-    """What stands for a symbol in a table of those that phrases name."""
-    if symbol in states:
+def _kind(symbol, column_of: dict):
+    """Returns the symbol, or its class if no phrase contains it."""
+    if symbol in column_of:
         return symbol
     if isinstance(symbol, int):
         return _BYTE
@@ -206,7 +238,11 @@ def _is_word(character: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class _Phrase:
-    """The bytes of a phrase, and whether they begin and end with a word."""
+    """A phrase and its bytes.
+
+    Attributes:
+      begins, ends: True if its first or its last character is a word character.
+    """
 
     text: str
     content: bytes
@@ -218,14 +254,19 @@ class _Phrase:
         return cls(text, text.encode(), _is_word(text[0]), _is_word(text[-1]))
 
 
-def _read_by_symbols(phrases: list[_Phrase], doubtful: bool):
-    """The automaton that reads symbols.
+def _symbol_automaton(phrases: list[_Phrase], doubtful: bool):
+    """Builds the automaton over symbols, state by state from the start.
 
-    A state is a set of (phrase, how many of its bytes were just read) and whether a
-    word may begin here.
+    A state is a set of partial matches (phrase, number of its bytes read so far), and
+    True if a word may begin next.
+
+    Args:
+      doubtful: if True, a byte of a multi-byte character ends a word and a new word may
+        begin after it, so that no possible match is missed; if False, it does neither,
+        so that every match is certain.
 
     Returns:
-      The column of each symbol, and the table [states, symbols] of the state after it.
+      The column of each symbol, and the table [states, symbols] of the next states.
     """
     characters = sorted({c for phrase in phrases for c in phrase.text})
     octets = sorted({b for phrase in phrases for b in phrase.content if b > 127})
@@ -233,52 +274,61 @@ def _read_by_symbols(phrases: list[_Phrase], doubtful: bool):
     start, said = (frozenset(), True), "said"
     numbers = {start: 0}
     rows = []
-    todo = [start]
-    while todo:
-        state = todo.pop(0)
+    queue = [start]
+    while queue:
+        state = queue.pop(0)
         row = []
         for symbol in symbols:
             after = _after(state, symbol, phrases, doubtful)
             if after != said and after not in numbers:
                 numbers[after] = len(numbers)
-                todo.append(after)
+                queue.append(after)
             row.append(-1 if after == said else numbers[after])
         rows.append(row)
+    # `said` is -1 until the number of states is known; it then becomes the last state,
+    # which leads to itself.
     table = np.array([*rows, [-1] * len(symbols)])
     table[table < 0] = len(rows)
     return {symbol: column for column, symbol in enumerate(symbols)}, table
 
 
 def _after(state, symbol, phrases: list[_Phrase], doubtful: bool):
-    """The state after a symbol, or "said"."""
-    reading, may_begin = state
+    """Returns the state after a symbol, or "said"."""
+    partial_matches, may_begin = state
     if symbol is _BYTE or isinstance(symbol, int):
-        word = not doubtful
+        is_word = not doubtful
     else:
-        word = symbol is _WORD or (isinstance(symbol, str) and _is_word(symbol))
-    if any(phrases[i].ends and n == len(phrases[i].content) for i, n in reading):
-        if not word:
+        is_word = symbol is _WORD or (isinstance(symbol, str) and _is_word(symbol))
+    # A phrase that ends in a word matches once the next symbol is not of that word.
+    if any(
+        phrases[i].ends and n == len(phrases[i].content) for i, n in partial_matches
+    ):
+        if not is_word:
             return "said"
     if isinstance(symbol, str):
         content = symbol.encode()
     else:
         content = bytes([symbol]) if isinstance(symbol, int) else None
+    # Punctuation may follow a word directly; a word may not.
     begun = {(i, 0) for i, p in enumerate(phrases) if may_begin or not p.begins}
     after = set()
-    for i, n in reading | begun if content else ():
+    # The classes and the end of the text have no content: no phrase contains them.
+    for i, n in partial_matches | begun if content else ():
         phrase = phrases[i]
         if phrase.content[n : n + len(content)] == content:
             n += len(content)
             if n == len(phrase.content) and not phrase.ends:
                 return "said"
             after.add((i, n))
-    return frozenset(after), not word
+    return frozenset(after), not is_word
 
 
 def _distances(next_sv: np.ndarray) -> np.ndarray:
-    """The least number of tokens from each state to the last; -1 if there is no way."""
-    distance_s = np.full(len(next_sv), len(next_sv) + 1, np.int32)
+    """Returns the least number of tokens from each state to the last; -1 if none."""
+    distance_s = np.full(len(next_sv), len(next_sv) + 1, np.int32)  # unreachable
     distance_s[-1] = 0
+    # Relaxation, as in Bellman-Ford: a state is one token farther than its nearest next
+    # state. It ends when no distance falls any more.
     while True:
         nearer_s = np.minimum(distance_s, distance_s[next_sv].min(axis=1) + 1)
         if np.array_equal(nearer_s, distance_s):

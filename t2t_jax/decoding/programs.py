@@ -1,13 +1,13 @@
-"""The compiled programs of a translator: search, scoring and attention, for one shape.
+"""Compiled programs of a translator: search, scoring and attention, for one shape.
 
-Each takes one model or several; of several (an ensemble) the probabilities are averaged
-at every step. `definitions` and `parameters` are tuples of the same length. The first
-axes of arrays divide into the devices of `mesh`, and each device computes a block of
-its own. Shape suffixes: b batch, s source, t target, n hypotheses, v vocabulary.
+A program takes one model or several (an ensemble), whose probabilities are averaged at
+every step. `definitions` and `parameters` are tuples of the same length. The first axis
+of an array is divided among the devices of `mesh`, and each device computes its own
+block. Shape suffixes: b batch, s source, t target, n hypotheses, v vocabulary.
 
-A search proceeds in stretches of positions (`decoding/continuous_batching.py`): one
-program begins it, another advances it as far as it is told. Caches have room only for
-the positions reached so far, so there is an advancing program for every size of cache.
+A search advances a few positions at a time (`decoding/continuous_batching.py`): one
+program begins it, another advances it to a given position. Caches only have room for
+the positions reached so far, so `advance_search` is compiled once for each cache size.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class Block(NamedTuple):
       source_bs, segment_bs: int32.
       limit_b: int32, the longest outputs, in tokens with the end.
       rules: constraints on the outputs, or None.
-      hash_b2: uint32, of the source alone; tells lines apart.
+      hash_b2: uint32, a hash of the source; seeds the rng of the sentence.
     """
 
     source_bs: Array
@@ -46,11 +46,11 @@ class Block(NamedTuple):
 
 
 class SearchState(NamedTuple):
-    """A search in progress, with the models' view of the sources.
+    """A search in progress, with the encoded sources.
 
     Attributes:
-      memories: of each model, `Transformer.encode_memory` of the sources.
-      search: the algorithm's state; its cache is a list with each model's.
+      memories: each model's `encode_memory` of the sources.
+      search: the state of the algorithm; its cache is a list of each model's cache.
     """
 
     memories: list[Any]
@@ -58,7 +58,7 @@ class SearchState(NamedTuple):
 
 
 class Advanced(NamedTuple):
-    """A search after some more positions.
+    """The result of advancing a search.
 
     Attributes:
       state: the search, for the next positions.
@@ -89,7 +89,7 @@ class Search(NamedTuple):
         """`begin_search`; `block` is on the devices."""
         return begin_search(
             self.parameters,
-            np.uint32(self.seed),
+            np.uint32(self.seed),  # not an int, which JAX would take as an int32
             block,
             definitions=self.definitions,
             algorithm=self.algorithm,
@@ -106,7 +106,7 @@ class Search(NamedTuple):
         present_b: np.ndarray,
         rules: Rules | None,
     ) -> Advanced:
-        """`advance_search`; uses up `state`."""
+        """`advance_search`; donates `state`, which must not be used again."""
         return advance_search(
             self.parameters,
             np.int32(position),
@@ -121,32 +121,35 @@ class Search(NamedTuple):
 
 
 def _program(*static: str, common: int = 1, donated: tuple[int, ...] = ()) -> Callable:
-    """A decorator: `jax.jit` of a function that each device of `mesh` runs on its
-    block.
+    """Returns a decorator: jits a function that each device of `mesh` runs on a block.
 
     Args:
       static: names of static keyword arguments, besides `mesh`.
-      common: how many of the first arguments are the same for all devices.
+      common: the number of leading arguments that are replicated on all devices; the
+        others are divided among them.
       donated: positions of arguments whose memory the result may reuse.
     """
 
     def decorate(function: Callable) -> Callable:
         def on_devices(*arrays, mesh, **options):
             on_one = partial(function, **options)
-            with targeting(mesh):
+            with targeting(mesh):  # kernels are chosen for these devices
                 if mesh.size == 1:
                     return on_one(*arrays)
-                whole, divided = PartitionSpec(), PartitionSpec(mesh.axis_names)
-                # A while loop inside ends on each device when its own block is done.
+                replicated = PartitionSpec()
+                divided = PartitionSpec(mesh.axis_names)  # axis 0, by all mesh axes
+                specs = [replicated] * common + [divided] * (len(arrays) - common)
+                # In a `shard_map`, and not partitioned by XLA: so a while loop ends on
+                # each device when its own block is done.
                 return jax.shard_map(
                     on_one,
                     mesh=mesh,
-                    in_specs=(*[whole] * common, *[divided] * (len(arrays) - common)),
+                    in_specs=tuple(specs),
                     out_specs=divided,
                     check_vma=False,
                 )(*arrays)
 
-        on_devices.__name__ = function.__name__
+        on_devices.__name__ = function.__name__  # names the program in profiles
         on_devices.__doc__ = function.__doc__
         return jax.jit(
             on_devices, static_argnames=("mesh", *static), donate_argnums=donated
@@ -168,7 +171,7 @@ def begin_search(
 ) -> SearchState:
     """Encodes the sources and starts a search, with caches for `room` positions.
 
-    A sentence's rng depends on the seed and on its own tokens, not on its batch.
+    A sentence's rng depends on the seed and its own tokens, not on its batch.
     """
     source_bs = block.source_bs
     models = [nnx.merge(*pair) for pair in zip(definitions, parameters, strict=True)]
@@ -214,7 +217,7 @@ def advance_search(
 
 @_program("room", common=0)
 def grow_caches(state: SearchState, *, room: int) -> SearchState:
-    """The same search with room for more positions."""
+    """Returns the search with caches for `room` positions."""
     cache = [model.grown(room) for model in state.search.cache]
     return SearchState(state.memories, state.search._replace(cache=cache))
 
@@ -230,6 +233,7 @@ def merge_rows(state: SearchState, other: SearchState, from_b: Array) -> SearchS
 
     def merge(mine: Array, others: Array) -> Array:
         taken_b = (from_b >= 0).reshape(-1, *[1] * (mine.ndim - 1))
+        # -1 becomes any valid index; `where` drops what it selects.
         return jnp.where(taken_b, others[jnp.maximum(from_b, 0)], mine)
 
     return jax.tree.map(merge, state, other)
@@ -237,7 +241,7 @@ def merge_rows(state: SearchState, other: SearchState, from_b: Array) -> SearchS
 
 @_program("definitions")
 def target_log_probs(parameters, batch: dict[str, Array], *, definitions) -> Array:
-    """float32 [b, t]: the log-probability of each token of `batch["target"]`."""
+    """Returns the log-probabilities of `batch["target"]`, float32 [b, t]."""
     models = map(nnx.merge, definitions, parameters)
     logits_btv = ensemble_logits([model(batch) for model in models])
     chosen_bt1 = jnp.take_along_axis(logits_btv, batch["target"][..., None], axis=2)
@@ -248,22 +252,23 @@ def target_log_probs(parameters, batch: dict[str, Array], *, definitions) -> Arr
 def attention_trace(
     parameters, batch: dict[str, Array], *, definition
 ) -> AttentionTrace:
-    """One model's attention weights: arrays [b, layers, heads, queries, keys]."""
+    """Returns a model's attention weights: [b, layers, heads, queries, keys]."""
     trace = AttentionTrace([], [], [])
     nnx.merge(definition, parameters)(batch, trace=trace)
     return AttentionTrace(*(jnp.stack(layers, axis=1) for layers in trace))
 
 
 def ensemble_logits(logits: list[Array]) -> Array:
-    """Logits of the mean of several distributions; of one, the logits unchanged."""
+    """Returns logits of the mean of several distributions; one is left unchanged."""
     if len(logits) == 1:
         return logits[0]
+    # The logarithm of the mean probability, without leaving the log domain.
     log_probs = [jax.nn.log_softmax(x.astype(jnp.float32)) for x in logits]
     return jax.nn.logsumexp(jnp.stack(log_probs), axis=0) - jnp.log(len(logits))
 
 
 def _step(definitions, parameters, memories) -> Step:
-    """One decoding step of all models."""
+    """Returns the `Step` of all models together."""
     models = [nnx.merge(*pair) for pair in zip(definitions, parameters, strict=True)]
 
     def step(caches, token_bn, position):

@@ -1,4 +1,4 @@
-"""A translator in a terminal: type a sentence, see its translation."""
+"""An interactive prompt: type a sentence, read its translation."""
 
 import contextlib
 import time
@@ -8,22 +8,22 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.terminal.errors import UserError, did_you_mean
 
 HELP = """\
-Type a sentence. Of the last one:
-  :nbest N      the N best translations
-  :sample N     N translations drawn at random
-  :align        which words belong together
-  :score TEXT   how probable TEXT is as its translation
-  :prefix TEXT  the best translation that begins with TEXT
-For those to come:
-  :beam N       width of the search
-:help, :quit"""
+Type a sentence to translate it. About the last sentence:
+  :nbest N      show the N best translations
+  :sample N     draw N translations at random
+  :align        show which source word each word comes from
+  :score TEXT   show the log-probability of TEXT as its translation
+  :prefix TEXT  show the best translation that begins with TEXT
+For the next sentences:
+  :beam N       set the beam width
+:help shows this text, :quit ends."""
 
 
-MOST = 1_000  # translations of a sentence; what they take grows with them
+MOST = 1_000  # hypotheses for a sentence; time and memory grow with their number
 
 
 class Prompt:
-    """Answers what is typed, a line at a time.
+    """Translates typed sentences and answers commands, one line at a time.
 
     Args:
       options: for `translator.translate`.
@@ -44,22 +44,24 @@ class Prompt:
         }
 
     def run(self) -> None:
-        """Reads until the end of input, or `:quit`."""
+        """Reads and answers lines until end of input or `:quit`."""
         with contextlib.suppress(ImportError):
-            import readline  # noqa: F401  (editing and history of `input`)
+            # The import alone gives `input` line editing and a history.
+            import readline  # noqa: F401
         data = self._translator.config.data
-        print(f"{data.source} -> {data.target}. {self._beam('')} :help tells more.")
+        direction = f"{data.source} -> {data.target}"
+        print(f"{direction}. {self._beam('')} :help lists the commands.")
         while True:
             try:
                 line = input(f"{data.source}> ")
             except EOFError:
                 return print()
-            except KeyboardInterrupt as e:  # leaves the line, not the program
-                _end_if_asked(e)
+            except KeyboardInterrupt as e:  # Ctrl-C discards the line only
+                _reraise_signals(e)
                 print()
                 continue
             except UnicodeDecodeError as e:
-                print(f"error: what was typed is not {e.encoding}; type it again")
+                print(f"error: the input is not {e.encoding}; type it again")
                 continue
             if line.strip() in (":quit", ":q"):
                 return None
@@ -68,42 +70,46 @@ class Prompt:
             except UserError as e:
                 print(f"error: {e}")
             except KeyboardInterrupt as e:
-                _end_if_asked(e)
+                _reraise_signals(e)
                 print("stopped")
 
     def answer(self, line: str) -> str:
-        """What is said to a line."""
+        """Returns the text to print for a typed line.
+
+        Raises:
+          UserError: an unknown command, a bad argument, or no sentence yet.
+        """
         if not line.strip():
             return HELP if self._last is None else ""
         if not line.startswith(":"):
-            began = time.monotonic()
+            start = time.monotonic()
             self._last = self._translator.translate([line], **self._options)[0]
-            seconds = time.monotonic() - began
+            seconds = time.monotonic() - start
             if len(self._last.hypotheses) > 1:
-                return _listed(self._last)
+                return _format_nbest(self._last)
             return (
                 f"{self._last.text}\n    score {self._last.score:.3f}, {seconds:.1f} s"
             )
         name, _, rest = line[1:].strip().partition(" ")
         if name not in self._commands:
             raise UserError(
-                f":{name} is no command{did_you_mean(name, self._commands)}"
+                f":{name} is not a command{did_you_mean(name, self._commands)}"
             )
         if self._last is None and name not in ("beam", "help"):
-            raise UserError(f":{name} is of a sentence; type one first")
+            raise UserError(f":{name} needs a sentence; type one first")
         return self._commands[name](rest.strip())
 
     def _nbest(self, rest: str) -> str:
-        nbest = _number(rest, 4)
-        width = max(
-            nbest, self._options.get("beam") or self._translator.config.decode.beam
-        )
+        nbest = _parse_count(rest, 4)
+        width = max(nbest, self._width())  # `nbest` must not exceed the beam
         options = {**self._options, "nbest": nbest, "beam": width}
-        return _listed(self._translator.translate([self._last.source], **options)[0])
+        return _format_nbest(
+            self._translator.translate([self._last.source], **options)[0]
+        )
 
     def _sample(self, rest: str) -> str:
-        samples = _number(rest, 4)
-        return _listed(
+        samples = _parse_count(rest, 4)
+        return _format_nbest(
             self._translator.sample(
                 [self._last.source],
                 samples=samples,
@@ -124,18 +130,22 @@ class Prompt:
         pair = self._last.source, rest
         score = self._translator.score([pair], **self._given("alpha", "penalty"))[0]
         pieces = zip(score.pieces, score.log_probs, strict=True)
-        told = "  ".join(f"{piece} {log_prob:.2f}" for piece, log_prob in pieces)
-        return f"    score {score.score:.3f}, log_prob {score.log_prob:.3f}\n    {told}"
+        listed = "  ".join(f"{piece} {log_prob:.2f}" for piece, log_prob in pieces)
+        return (
+            f"    score {score.score:.3f}, log_prob {score.log_prob:.3f}\n    {listed}"
+        )
 
     def _prefix(self, rest: str) -> str:
         if not rest:
             raise UserError("write how the translation begins after :prefix")
         options = {**self._options, "prefix": rest}
-        return _listed(self._translator.translate([self._last.source], **options)[0])
+        return _format_nbest(
+            self._translator.translate([self._last.source], **options)[0]
+        )
 
     def _beam(self, rest: str) -> str:
         if rest:
-            self._options["beam"] = _number(rest, 0)
+            self._options["beam"] = _parse_count(rest, 0)
         return f"Beam {self._width()}."
 
     def _given(self, *names: str) -> dict:
@@ -145,19 +155,19 @@ class Prompt:
         return self._options.get("beam") or self._translator.config.decode.beam
 
 
-def _end_if_asked(error: KeyboardInterrupt) -> None:
-    """Raises what is no Ctrl-C: SIGTERM, as `command.py` hands it on."""
+def _reraise_signals(error: KeyboardInterrupt) -> None:
+    """Re-raises everything but Ctrl-C, such as SIGTERM (`commands/runner.py`)."""
     if hasattr(error, "signum"):
         raise error
 
 
-def _number(text: str, default: int) -> int:
+def _parse_count(text: str, default: int) -> int:
     if not text:
         return default
     if not text.isdecimal() or not 1 <= int(text) <= MOST:
-        raise UserError(f"{text!r} is no number of translations; want 1 to {MOST:,}")
+        raise UserError(f"{text!r} is not a valid number; want 1 to {MOST:,}")
     return int(text)
 
 
-def _listed(translation: Translation) -> str:
+def _format_nbest(translation: Translation) -> str:
     return "\n".join(f"    {h.score:8.3f}  {h.text}" for h in translation.hypotheses)

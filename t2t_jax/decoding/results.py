@@ -1,4 +1,4 @@
-"""What a translator returns: typed, and readable in a notebook."""
+"""Results of a translator: typed, and readable in a notebook."""
 
 import dataclasses
 import math
@@ -13,12 +13,12 @@ class Hypothesis:
     """One translation of a line.
 
     Attributes:
-      text: what a person reads.
-      score: log_prob / length penalty, what hypotheses are ranked by.
-      log_prob: natural logarithm, over all pieces and the end of the sentence.
-      ended: False if it reached its longest length before its end.
-      tokens: the ids of its pieces, with the end of the sentence if it ended. The same
-        text could be other pieces, of another probability.
+      text: plain text, on one line.
+      score: log_prob / length penalty; hypotheses are ranked by it.
+      log_prob: natural logarithm, summed over all pieces and EOS.
+      ended: False if it reached its length limit without EOS.
+      tokens: the ids of its pieces, with EOS if it ended. The same text can be split
+        into other pieces, with another probability.
     """
 
     text: str
@@ -33,12 +33,12 @@ class Hypothesis:
 
 @dataclasses.dataclass(frozen=True)
 class Translation:
-    """What was found for a line; `str(translation)` is the best text.
+    """The hypotheses for a line; `str(translation)` is the text of the best one.
 
     Attributes:
       source: the line.
-      hypotheses: best first; samples in the order in which they were drawn.
-      cut: how many pieces at the end of the line were too many to be translated.
+      hypotheses: best first; samples in the order of drawing.
+      cut: the number of pieces at the end of a too long line that were not translated.
     """
 
     source: str
@@ -81,12 +81,12 @@ class Translation:
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """How probable a model finds a target, given its source.
+    """The probability of a target given its source.
 
     Attributes:
-      pieces: the target's, as a person reads them; the last is the end of the sentence.
-      log_probs: natural logarithm of each.
-      score: log_prob / length penalty, as a search would rank it.
+      pieces: the target's pieces, readable; the last one is EOS.
+      log_probs: the natural logarithm of each piece's probability.
+      score: log_prob / length penalty, as in a search.
     """
 
     pieces: tuple[str, ...]
@@ -95,12 +95,12 @@ class Score:
 
     @property
     def log_prob(self) -> float:
-        """Of the target: the sum over its pieces."""
+        """The log-probability of the target, summed over its pieces."""
         return math.fsum(self.log_probs)
 
     @property
     def perplexity(self) -> float:
-        """Per piece, end of the sentence included."""
+        """The perplexity per piece, EOS included."""
         return perplexity(-self.log_prob / len(self.log_probs))
 
     def __repr__(self) -> str:
@@ -112,10 +112,10 @@ class Score:
 
 @dataclasses.dataclass(frozen=True)
 class Alignment:
-    """Which word of the source each word of the target comes from.
+    """A word alignment of a pair: (source word, target word) links.
 
-    Words are what white space divides, counted from 0. `str(alignment)` is the Pharaoh
-    format: `0-0 1-2`, source-target.
+    Words are separated by white space and counted from 0. `str(alignment)` is in the
+    Pharaoh format: `0-0 1-2`, source-target.
     """
 
     links: tuple[tuple[int, int], ...]
@@ -130,10 +130,10 @@ class AttentionMaps:
 
     Attributes:
       source, target: pieces, `</s>` last.
-      read: pieces that the decoder reads where it predicts `target`: `<s>` first.
-      encoder: float32 [layers, heads, source, source].
-      decoder: float32 [layers, heads, target, target], queries first; row t is of the
-        position that predicts piece t and has read `read[: t + 1]`.
+      read: the decoder's input pieces: `target` shifted right by one, after `<s>`.
+      encoder: float32 [layers, heads, source, source], queries before keys.
+      decoder: float32 [layers, heads, target, target]. Row t predicts `target[t]` and
+        attends to `read[: t + 1]`.
       cross: float32 [layers, heads, target, source].
     """
 
@@ -155,20 +155,22 @@ class AttentionMaps:
         )
 
     def plot(self, which: str = "cross", layer: int | None = None, head=None, ax=None):
-        """Draws a heat map: rows are queries, columns are what they look at.
+        """Draws a heat map: rows are queries, columns are keys.
+
+        Needs matplotlib (`pip install matplotlib`).
 
         Args:
           which: `cross`, `encoder` or `decoder`.
-          layer: from 0; the mean of all if None.
-          head: from 0; the mean of all if None.
-          ax: a matplotlib axis; a new figure's, with a colour bar, if None. White is 0,
-            the darkest blue this map's largest weight; `ax.images[0].set_clim(0, 1)`
-            gives maps that are drawn side by side one scale.
+          layer: from 0; the mean of all layers if None.
+          head: from 0; the mean of all heads if None.
+          ax: matplotlib axes; those of a new figure with a colour bar if None. White is
+            0, the darkest blue is the largest weight of this map. To compare several
+            maps, give them one scale: `ax.images[0].set_clim(0, 1)`.
 
         Returns:
-          The matplotlib axis. Needs matplotlib (`pip install matplotlib`).
+          The matplotlib axes.
         """
-        import matplotlib.pyplot as plt  # only who draws needs it
+        import matplotlib.pyplot as plt  # an optional dependency
 
         labels = {
             "cross": (self.target, self.source),
@@ -181,23 +183,24 @@ class AttentionMaps:
         weights = weights.mean(0) if layer is None else weights[layer]
         weights = weights.mean(0) if head is None else weights[head]
         rows, columns = labels[which]
-        alone = ax is None
-        if alone:
+        new_figure = ax is None
+        if new_figure:
             size = 2.5 + 0.32 * len(columns), 1.5 + 0.32 * len(rows)
             ax = plt.subplots(figsize=size, layout="constrained")[1]
         image = ax.imshow(weights, cmap="Blues", vmin=0, vmax=max(weights.max(), 1e-9))
-        if alone:
+        if new_figure:
             ax.figure.colorbar(image, ax=ax, label="weight", shrink=0.6)
-        plain = {"parse_math": False}  # a "$" in a piece is a dollar
+        plain = {"parse_math": False}  # or matplotlib reads "$" as the start of TeX
         ax.set_xticks(range(len(columns)), columns, rotation=90, **plain)
         ax.set_yticks(range(len(rows)), rows, **plain)
         ax.tick_params(length=0)
         ax.set_xlabel("looks at")
+        # The decoder's row of a piece is the position that predicts it, one earlier.
         ax.set_ylabel("predicts" if which != "encoder" else "position of")
-        of = [
+        chosen = [
             f"{name} {n}"
             for name, n in (("layer", layer), ("head", head))
             if n is not None
         ]
-        ax.set_title(", ".join([f"{which} attention", *(of or ["mean"])]))
+        ax.set_title(", ".join([f"{which} attention", *(chosen or ["mean"])]))
         return ax

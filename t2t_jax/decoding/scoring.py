@@ -1,6 +1,6 @@
-"""Teacher forcing: the probability of a given target, and where attention looks at it.
+"""Scores, attention weights and word alignments of given targets (teacher forcing).
 
-Shape suffixes: b batch rows, s source, t target, l layers, h heads, i and j words.
+Shape suffixes: b batch rows, s source, t target.
 """
 
 import itertools
@@ -21,7 +21,8 @@ from t2t_jax.model.teacher_forcing import teacher_forcing
 from t2t_jax.search.length_penalty import PENALTIES
 from t2t_jax.terminal.errors import UserError
 
-Pairs = Sequence[tuple[list[int], list[int]]]  # source ids, target ids; ends included
+# (source ids, target ids) of each pair, both with EOS.
+Pairs = Sequence[tuple[list[int], list[int]]]
 
 
 def score(
@@ -31,41 +32,48 @@ def score(
     alpha: float,
     penalty: str,
 ) -> list[Score]:
-    """The log-probability of each token of each target."""
-    found: dict[int, list[float]] = {}
-    forced = partial(
+    """Computes the log-probability of each token of each target.
+
+    Args:
+      members: an ensemble predicts with the mean of their probabilities.
+      alpha, penalty: of the length penalty in `Score.score`.
+    """
+    log_probs: dict[int, list[float]] = {}
+    compute = partial(
         programs.target_log_probs,
         tuple(member.parameters for member in members),
         definitions=tuple(member.model.definition for member in members),
         mesh=members[0].mesh,
     )
-    for rows, log_prob_bt in _run_batches(forced, vocabulary, members, pairs):
+    for rows, log_prob_bt in _run_batches(compute, vocabulary, members, pairs):
         for row, log_prob_t in zip(rows, log_prob_bt, strict=False):
-            found[row] = log_prob_t[: len(pairs[row][1])].tolist()
-    found = shared("log-probabilities", found)
+            log_probs[row] = log_prob_t[: len(pairs[row][1])].tolist()
+    log_probs = shared("log-probabilities", log_probs)
     scores = []
     for row, (_, ids) in enumerate(pairs):
-        score = sum(found[row]) / PENALTIES[penalty](len(ids), alpha)
-        scores.append(Score(_piece_names(vocabulary, ids), tuple(found[row]), score))
+        of_pieces = tuple(log_probs[row])
+        score = sum(of_pieces) / PENALTIES[penalty](len(ids), alpha)
+        scores.append(Score(_piece_names(vocabulary, ids), of_pieces, score))
     return scores
 
 
 def attention(
     vocabulary: Vocabulary, member: Member, pairs: Pairs
 ) -> Iterator[AttentionMaps]:
-    """All attention weights of each pair, in order."""
+    """Yields all attention weights of each pair, in order."""
     maps: list[AttentionMaps | None] = [None] * len(pairs)
-    for row, seen in _traces(vocabulary, member, pairs, divided=False):
+    # Processes do not exchange attention weights, so each computes those of all pairs.
+    for row, trace in _traces(vocabulary, member, pairs, divided=False):
         names = (_piece_names(vocabulary, ids) for ids in pairs[row])
-        maps[row] = AttentionMaps(*names, *seen)
+        maps[row] = AttentionMaps(*names, *trace)
     yield from maps
 
 
 def alignment_layer(layers: int) -> int:
-    """The decoder layer whose attention tells best which words belong together.
+    """Returns the decoder layer whose attention aligns words best, from 0.
 
-    The last but one, as Garg et al. 2019 found of the base model; of one or two layers
-    the last. docs/decoding.md has what was measured.
+    It is the last but one, as Garg et al. 2019 found for the base model; the last of
+    one or two layers. docs/decoding.md has measurements.
     """
     return layers - 1 if layers <= 2 else layers - 2
 
@@ -76,10 +84,14 @@ def align(
     pairs: Pairs,
     layer: int | None = None,
 ) -> list[Alignment]:
-    """For each target word the source word that it looks at most.
+    """Links each target word to the source word with the most attention.
 
-    Heads are averaged. A word's pieces count together: of the target the mean, where
-    each is about to be predicted; of the source the sum.
+    The weight of a target word on a source word is averaged over heads, members and the
+    positions that predict the target word's pieces, and summed over the source word's
+    pieces.
+
+    Raises:
+      UserError: a member has no such layer.
     """
     totals: dict[int, np.ndarray] = {}
     for member in members:
@@ -87,19 +99,20 @@ def align(
         chosen = alignment_layer(layers) if layer is None else layer
         if not 0 <= chosen < layers:
             raise UserError(f"layer={layer}; want one from 0 to {layers - 1}")
-        for row, seen in _traces(vocabulary, member, pairs):
-            weights_ts = seen.cross[chosen].mean(axis=0) / len(members)
+        for row, trace in _traces(vocabulary, member, pairs):
+            weights_ts = trace.cross[chosen].mean(axis=0) / len(members)
             totals[row] = totals.get(row, 0.0) + weights_ts
-    found = {
+    links = {
         row: _links(vocabulary, weights_ts, *pairs[row])
         for row, weights_ts in totals.items()
     }
-    found = shared("alignments", found)
-    return [Alignment(tuple(map(tuple, found[row]))) for row in range(len(pairs))]
+    links = shared("alignments", links)
+    # The exchange between processes goes through JSON, which has lists for tuples.
+    return [Alignment(tuple(map(tuple, links[row]))) for row in range(len(pairs))]
 
 
 def _links(vocabulary: Vocabulary, weights_ts, source, target) -> list[tuple[int, int]]:
-    """Words linked by the attention of pieces; row t predicts piece t."""
+    """Links words by the attention between their pieces; row t predicts piece t."""
     source_words = _words(vocabulary, source[:-1])
     ended = target[-1:] == [vocabulary.eos]
     target_words = _words(vocabulary, target[:-1] if ended else target)
@@ -108,27 +121,33 @@ def _links(vocabulary: Vocabulary, weights_ts, source, target) -> list[tuple[int
         rows = [t for t, word in enumerate(target_words) if word == j]
         if not rows:
             continue
-        looked_s = weights_ts[rows].mean(axis=0)
+        weights_s = weights_ts[rows].mean(axis=0)
         by_word = np.zeros(max(source_words, default=-1) + 1)
         for s, word in enumerate(source_words):
             if word >= 0:
-                by_word[word] += looked_s[s]
+                by_word[word] += weights_s[s]
         if len(by_word):
             links.append((int(by_word.argmax()), j))
     return links
 
 
 def _words(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
-    """The number of the word that each piece belongs to; -1 if there is no word.
+    """Returns the number of the word that each piece belongs to; -1 without words.
 
     A space belongs to the word after it, as in SentencePiece.
     """
+    # Pieces alone do not show where words begin (a character may be split into bytes),
+    # so every beginning of the sentence is decoded.
     begun = vocabulary.decode([ids[: n + 1] for n in range(len(ids))])
+    # A piece that adds visible text belongs to the last word so far; one that adds only
+    # white space belongs to the next word.
     words = [
         len(text.split()) - (text.rstrip() != before.rstrip())
         for before, text in zip(["", *begun], begun, strict=False)
     ]
-    # The first bytes of a white space are none yet, and look like a word.
+    # The first bytes of a multi-byte white space decode to a replacement character,
+    # which looks like a word. So a number must not exceed those after it: take the
+    # minimum from the right, and at the end the number of the last word.
     last = len(begun[-1].split()) - 1 if begun else -1
     return [*itertools.accumulate(words[::-1], min, initial=last)][:0:-1]
 
@@ -136,22 +155,26 @@ def _words(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
 def _traces(
     vocabulary: Vocabulary, member: Member, pairs: Pairs, divided: bool = True
 ) -> Iterator[tuple[int, AttentionTrace]]:
-    """The row of each pair, and its weights [l, h, queries, keys] without padding."""
-    attended = partial(
+    """Yields the number of each pair and its weights, without padding.
+
+    The weights of encoder, decoder and cross-attention are arrays [layers, heads,
+    queries, keys]. `divided` is as for `devices.computed`.
+    """
+    compute = partial(
         programs.attention_trace,
         member.parameters,
         definition=member.model.definition,
         mesh=member.mesh,
     )
-    for rows, seen in _run_batches(attended, vocabulary, [member], pairs, divided):
+    for rows, trace in _run_batches(compute, vocabulary, [member], pairs, divided):
         for place, row in enumerate(rows):
             s, t = map(len, pairs[row])
             yield (
                 row,
                 AttentionTrace(
-                    seen.encoder[place, :, :, :s, :s],
-                    seen.decoder[place, :, :, :t, :t],
-                    seen.cross[place, :, :, :t, :s],
+                    trace.encoder[place, :, :, :s, :s],
+                    trace.decoder[place, :, :, :t, :t],
+                    trace.cross[place, :, :, :t, :s],
                 ),
             )
 
@@ -163,14 +186,18 @@ def _run_batches(
     pairs: Pairs,
     divided: bool = True,
 ) -> Iterator[tuple[Sequence[int], Any]]:
-    """What `compute` makes of batches: pairs of similar length, of a fixed shape."""
+    """Yields the numbers of the pairs of each block, and what `compute` returns for it.
+
+    Pairs of similar length are batched; the shape depends on the length alone.
+    """
     decode = members[0].config.decode
     models = [member.config.model for member in members]
-    places = [m.max_positions for m in models if m.positions == "learned"]
+    max_positions = [m.max_positions for m in models if m.positions == "learned"]
 
     def make(group: Group) -> dict[str, np.ndarray]:
         rows, bucket = group.shape
-        shape = rows, min([bucket, *places])
+        # A bucket may exceed the learned positions, though its sentences do not.
+        shape = rows, min([bucket, *max_positions])
         source, source_segment = filled([pairs[row][0] for row in group.lines], *shape)
         target, target_segment = filled([pairs[row][1] for row in group.lines], *shape)
         position = np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape)

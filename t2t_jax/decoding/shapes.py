@@ -1,11 +1,11 @@
-"""Lines of similar length -> blocks of a fixed shape.
+"""Groups lines of similar length into blocks of a fixed shape.
 
-A block's shape depends on its length alone, never on how many lines there are: the
-places that no line takes are computed too. So a line goes through the same arithmetic
-whatever is translated with it. (A matrix product of another number of rows may add up
-in another order, and the last bits differ.)
+A block's shape depends on the length of its lines alone, never on their number: empty
+rows are computed too. So a line goes through the same arithmetic, whatever is
+translated with it. (A matrix product with another number of rows may sum in another
+order, which changes the last bits.)
 
-Blocks of one shape are computed together, one by each device (`decoding/devices.py`).
+A group is several blocks of one shape, one for each device (`decoding/devices.py`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,16 +16,16 @@ import numpy as np
 
 from t2t_jax.config import DecodeConfig
 
-SHORTEST = 32  # positions
+SHORTEST = 32  # positions of the smallest bucket
 
 
 def bucket_of(length: int) -> int:
-    """32, 64, 128, ...: the positions of the block that a line of `length` goes to."""
+    """Returns the block width for a line of `length` tokens: 32, 64, 128, ..."""
     return max(SHORTEST, 1 << (length - 1).bit_length())
 
 
 def rows_of(bucket: int, decode: DecodeConfig) -> int:
-    """How many lines a block takes: fixed for its length, a multiple of 8."""
+    """Returns the number of rows of a block: fixed for its width, a multiple of 8."""
     tokens = decode.batch_tokens
     if not tokens:  # measured: docs/performance.md
         tokens = 512 if jax.default_backend() == "cpu" else 16_384
@@ -33,19 +33,19 @@ def rows_of(bucket: int, decode: DecodeConfig) -> int:
 
 
 def longest_output(source_length: int, decode: DecodeConfig) -> int:
-    """The longest output in tokens, with the end: input + 50 in section 6.1."""
+    """Returns the output limit in tokens, EOS included: input + 50 in section 6.1."""
     return source_length + decode.extra_length
 
 
 class Group(NamedTuple):
-    """Blocks of one bucket: one array, in which they follow each other.
+    """Lines of one bucket, in consecutive blocks of one array.
 
     Attributes:
-      lines: their numbers, in the order of the rows. Rows without a line come last: a
-        group that is not full has whole blocks of them.
-      bucket: positions.
-      rows: of each block.
-      blocks: as many as devices.
+      lines: the numbers of the lines, in row order. Empty rows come last, so the last
+        blocks may be empty.
+      bucket: the width of a block, in positions.
+      rows: the number of rows of a block.
+      blocks: the number of blocks, one for each device.
     """
 
     lines: list[int]
@@ -58,15 +58,15 @@ class Group(NamedTuple):
         return self.blocks * self.rows, self.bucket
 
     def parts(self, of: Sequence) -> Iterator[Sequence]:
-        """What each block has of a sequence with an item for each line."""
+        """Yields each block's part of `of`, a sequence with an item for each line."""
         for block in range(self.blocks):
             yield of[block * self.rows : (block + 1) * self.rows]
 
 
 def groups(lengths: Sequence[int], decode: DecodeConfig, blocks: int) -> list[Group]:
-    """All lines but those of length 0, sorted by length.
+    """Groups the lines of positive length, sorted by length.
 
-    Which lines are in a block together does not depend on `blocks`.
+    The lines of a block do not depend on `blocks`, the number of blocks in a group.
     """
     order = sorted((length, line) for line, length in enumerate(lengths) if length)
     by_bucket: dict[int, list[int]] = {}
@@ -81,10 +81,9 @@ def groups(lengths: Sequence[int], decode: DecodeConfig, blocks: int) -> list[Gr
 
 
 def filled(ids: Sequence[Sequence[int]], rows: int, width: int):
-    """int32 [rows, width]: tokens and their segments; both 0 where there is nothing.
+    """Pads lines; returns tokens and segments, int32 [rows, width], 0 for padding.
 
-    Of a row without a line the first place is a token too, so that there is something
-    to attend to.
+    The first position of an empty row is in segment 1 too, so that attention has a key.
     """
     tokens = np.zeros((rows, width), np.int32)
     segments = np.zeros((rows, width), np.int32)

@@ -1,8 +1,8 @@
-"""Text in, text out: what the commands and notebooks use.
+"""`Translator`: translates, samples, scores and aligns lines of text.
 
-A line's translation does not depend on the lines beside it: every line goes through
-the same shapes whatever is translated with it (`decoding/shapes.py`), on however many
-devices (`decoding/devices.py`).
+The commands and notebooks use it. A line's translation does not depend on the lines
+translated with it, nor on the number of devices: the shape of the arrays depends on the
+length of the line alone (`decoding/shapes.py`, `decoding/devices.py`).
 
 Shape suffixes: b batch rows, s source, n hypotheses, t target.
 """
@@ -15,13 +15,13 @@ import jax
 from etils import epath
 
 from t2t_jax import config as fields
-from t2t_jax.config import Config
+from t2t_jax.config import Config, DecodeConfig
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.batch_decoding import NOTHING, check_room, decode_batch
 from t2t_jax.decoding.constraints import constraints_for
 from t2t_jax.decoding.devices import replicated
-from t2t_jax.decoding.inputs import InputReader, Member, check_lines
+from t2t_jax.decoding.inputs import InputReader, Member, Source, check_lines
 from t2t_jax.decoding.phrases import Phrases
 from t2t_jax.decoding.programs import Search
 from t2t_jax.decoding.results import (
@@ -31,30 +31,33 @@ from t2t_jax.decoding.results import (
     Score,
     Translation,
 )
+from t2t_jax.decoding.search_options import (
+    beam_search_algorithm,
+    length_penalty,
+    sampling_algorithm,
+)
 from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.model.layers import Parameters, compute_dtype
 from t2t_jax.model.model import Model, build
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.search.algorithm import Algorithm
-from t2t_jax.search.beam import STOPS, BeamSearch
-from t2t_jax.search.length_penalty import PENALTIES
-from t2t_jax.search.sampling import Sampling, check_sampling
-from t2t_jax.terminal.errors import UserError, did_you_mean
+from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.averaging import average_checkpoints, choose_checkpoints
 from t2t_jax.workdir.workdir import Workdir
 
 
 class Translator:
-    """A trained model, or an ensemble of some, that translates lines of text.
+    """A trained model, or an ensemble of several, that translates lines of text.
 
     Attributes:
-      vocabulary: of all members.
-      members: the models; `config`, `model`, `parameters` and `steps` are the first's.
+      vocabulary: shared by all members.
+      members: the models. `config`, `model`, `parameters` and `steps` are those of the
+        first.
 
     Args:
-      devices: what computes; all devices of this process if None. Results do not
-        depend on how many there are.
+      devices: the devices to compute on; all devices of this process if None. Results
+        do not depend on their number.
     """
 
     def __init__(
@@ -77,22 +80,22 @@ class Translator:
         checkpoint: str | int | None = None,
         dtype: str | None = None,
     ) -> "Translator":
-        """Loads a workdir for translation. Runs no code of it.
+        """Loads a workdir for translation; executes no code from it.
 
         Args:
-          workdir: a folder, or gs://BUCKET/FOLDER; a list of them is an ensemble, which
-            predicts with the mean of their probabilities.
+          workdir: a folder, or gs://BUCKET/FOLDER. A list of them is an ensemble, which
+            predicts with the mean of the members' probabilities.
           checkpoint: `average` (of the last `config.decode.average` checkpoints,
-            section 6.1), `average:N` of the last N, `last`, `best` (of all
-            evaluations, by dev BLEU), `best:N` for the average of the N best, a
-            step, or steps to average such as `"1000,2000"`;
-            `config.decode.checkpoint` where not given.
-          dtype: of activations, `float32` or `bfloat16`; as in training if not given.
+            section 6.1), `average:N` (of the last N), `last`, `best` (highest dev BLEU
+            of all evaluations), `best:N` (the average of the N best), a step, or steps
+            to average such as `"1000,2000"`; `config.decode.checkpoint` if None.
+            Damaged checkpoints are reported by name. The next intact ones replace them,
+            unless steps or a number N are given.
+          dtype: of activations, `float32` or `bfloat16`; as in training if None.
 
         Raises:
-          UserError: not a workdir, or no such checkpoint, or none that is intact. One
-            that is damaged is named, and the one before it takes its place, unless it
-            or a number was asked for. Or an ensemble of several vocabularies.
+          UserError: not a workdir; no such checkpoint; too few intact ones; or members
+            whose vocabularies differ.
         """
         set_up_process()
         if isinstance(workdir, list | tuple):
@@ -104,6 +107,7 @@ class Translator:
         if dtype:
             config = fields.changed(config, "model", dtype=dtype)
         model = build(config.model, len(vocabulary))
+        # Only process 0 reads the checkpoints; the others receive its parameters.
         steps, parameters = processes.arrays_from_first(
             "the parameters",
             lambda: average_checkpoints(
@@ -115,32 +119,33 @@ class Translator:
 
     @classmethod
     def ensemble(cls, translators: Sequence["Translator"]) -> "Translator":
-        """Several translators as one, on the devices of the first.
+        """Joins translators into one, on the devices of the first.
 
-        What the first's config says of decoding counts.
+        The first one's `config.decode` applies to all.
 
         Raises:
-          UserError: they have not the same vocabulary.
+          UserError: no translators, or their vocabularies differ.
         """
         if not translators:
-            raise UserError("an ensemble of no translators; want at least one")
+            raise UserError("the ensemble is empty; want at least one translator")
         first, *others = translators
         for other in others:
             if other.vocabulary.model != first.vocabulary.model:
                 raise UserError(
-                    f"{other.vocabulary.name} is not {first.vocabulary.name}; the "
-                    "members of an ensemble share one vocabulary: train them with one "
+                    f"the vocabularies {other.vocabulary.name} and "
+                    f"{first.vocabulary.name} differ; the members of an ensemble must "
+                    "share one vocabulary: train them with the same "
                     "--config.data.tokenizer"
                 )
-        whole = cls.__new__(cls)
-        whole.vocabulary = first.vocabulary
+        joint = cls.__new__(cls)  # `__init__` would build a translator of one member
+        joint.vocabulary = first.vocabulary
         devices = [*first.members[0].mesh.devices.flat]
-        whole.members = tuple(
+        joint.members = tuple(
             m._replace(parameters=replicated(m.parameters, devices))
             for translator in translators
             for m in translator.members
         )
-        return whole
+        return joint
 
     @property
     def config(self) -> Config:
@@ -165,14 +170,14 @@ class Translator:
             + ", ".join(f"{step:,}" for step in member.steps)
             for member in self.members
         )
-        way = f"{data.source} -> {data.target}"
-        return f"Translator({way}, {self.vocabulary!r}, {members})"
+        direction = f"{data.source} -> {data.target}"
+        return f"Translator({direction}, {self.vocabulary!r}, {members})"
 
     def with_options(self, **decode) -> "Translator":
-        """The same models with other values of `config.decode`, such as `beam=10`.
+        """Returns the same models with other values of `config.decode`: `beam=10`.
 
         Raises:
-          UserError: no such field, or no such value.
+          UserError: a field does not exist, or a value is out of its range.
         """
         other = copy.copy(self)
         other.members = tuple(
@@ -182,7 +187,7 @@ class Translator:
         return other
 
     def made_from(self) -> dict:
-        """What translations depend on, but for lines and options that are given."""
+        """Provenance: everything translations depend on, except lines and arguments."""
         return {
             "checkpoints": [[*member.steps] for member in self.members],
             "parameters_sha256": [m.parameters_sha256() for m in self.members],
@@ -211,40 +216,43 @@ class Translator:
         first_line: int = 1,
         warn: bool = True,
     ) -> list[Translation]:
-        """The best translations of each line, in order, by beam search (section 6.1).
+        """Translates each line by beam search (section 6.1); results are in order.
 
-        A line without a visible character is translated by an empty line, whatever is
-        wished of it.
+        The translation of a line without a visible character is empty, even if it has
+        constraints.
 
         Args:
           lines: text, one sentence each.
-          beam: width of the search; `config.decode.beam` where not given.
-          nbest: hypotheses of each line, at most `beam`.
+          beam: hypotheses kept at each step; `config.decode.beam` if None.
+          nbest: hypotheses to return for each line, at most `beam`.
           alpha, penalty: exponent and name of the length penalty: `gnmt`, ((5 + length)
-            / 6)^alpha; `length`, length^alpha; or `none`. The config's if not given.
-          stop: `best` searches while a better hypothesis could be found, `first` until
-            there are `nbest`; the config's where not given.
-          prefix: what translations begin with: one text, or one for each line.
-          must, must_not: words, or phrases, that they hold or do not hold, as whole
-            words; a list for all lines, or a list of lists, one for each.
-          batch_size: how many lines are sorted by length and searched together; all
-            where not given. The result does not depend on it.
-          first_line: the number of the first line, in warnings.
-          warn: tell, through the logger `t2t_jax`, of every line that is cut because
-            it is too long and of every translation that reached its longest length.
+            / 6)^alpha; `length`, length^alpha; or `none`. Those of the config if None.
+          stop: `best` searches while a better hypothesis is possible, `first` stops at
+            `nbest` finished ones; that of the config if None.
+          prefix: the text that translations begin with; one for all lines, or a list
+            with one for each line.
+          must, must_not: phrases that translations contain or do not contain, as whole
+            words; one phrase, a list for all lines, or a list with one entry (a phrase
+            or a list) for each line.
+          batch_size: lines that are sorted by length and searched together; all if
+            None. Results do not depend on it.
+          first_line: the number of the first line in warnings and errors.
+          warn: log one warning about lines that are cut because they are too long, and
+            one about translations that reached their length limit, to `t2t_jax`.
 
         Raises:
-          UserError: an option is out of its range, or wishes contradict each other.
+          UserError: an option is out of its range, or constraints contradict each
+            other.
         """
-        decode = self.config.decode
-        algorithm = BeamSearch(
-            beam=decode.beam if beam is None else beam,
+        algorithm = beam_search_algorithm(
+            self.config.decode,
+            self.vocabulary,
+            beam=beam,
             nbest=nbest,
-            stop=decode.stop if stop is None else stop,
-            **self._penalty(alpha, penalty),
-            **self._special_tokens(),
+            stop=stop,
+            alpha=alpha,
+            penalty=penalty,
         )
-        _check_search(algorithm)
         search = self._search(algorithm)
         wanted = prefix, must, must_not
         return self._decode(search, lines, wanted, batch_size, first_line, warn)
@@ -268,31 +276,29 @@ class Translator:
     ) -> list[Translation]:
         """Draws `samples` translations of each line at random.
 
-        What is drawn depends on the line, the seed and the sample's number alone: equal
-        lines give equal samples, and those of a line are not its neighbours'.
+        A sample depends only on the line, the seed and the number of the sample: equal
+        lines give equal samples, different lines independent ones.
 
         Args:
-          temperature, top_k, top_p: as `search/sampling.py: sample` takes them.
-          others: as `translate` takes them.
+          samples: translations to draw for each line.
+          temperature, top_k, top_p: as for `search/sampling.py: sample`.
+          seed: of the random numbers, 0 <= seed < 2^32.
+          others: as for `translate`.
 
         Raises:
           UserError: an option is out of its range.
         """
-        if samples < 1:
-            raise UserError(f"samples={samples}; want at least 1")
         if not 0 <= seed < 1 << 32:
             raise UserError(f"seed={seed}; want 0 <= seed < 2^32")
-        try:
-            check_sampling(temperature, top_k, top_p)
-        except ValueError as e:
-            raise UserError(str(e)) from None
-        algorithm = Sampling(
+        algorithm = sampling_algorithm(
+            self.config.decode,
+            self.vocabulary,
             samples=samples,
-            temperature=float(temperature),
+            temperature=temperature,
             top_k=top_k,
-            top_p=float(top_p),
-            **self._penalty(alpha, penalty),
-            **self._special_tokens(),
+            top_p=top_p,
+            alpha=alpha,
+            penalty=penalty,
         )
         search = self._search(algorithm, seed)
         wanted = prefix, (), must_not
@@ -307,34 +313,34 @@ class Translator:
         first_line: int = 1,
         warn: bool = True,
     ) -> list[Score]:
-        """How probable each target is, given its source.
+        """Computes the log-probability of each target given its source.
 
-        A hypothesis of a search has the log-probability here that it had there, up to
-        the rounding of a sum in another order.
+        A hypothesis gets the same log-probability as in the search that found it, up to
+        rounding: the sum runs in another order.
 
         Args:
-          pairs: (source, target) each; a target is a text, or a `Hypothesis` or
-            `Translation`, whose own pieces are scored.
+          pairs: (source, target). A target is a text, which is encoded anew, or a
+            `Hypothesis` or `Translation`, whose own pieces are scored.
           alpha, penalty, first_line, warn: as for `translate`.
         """
         pairs = self._reader(first_line, warn).pairs(pairs)
-        penalties = self._penalty(alpha, penalty)
+        penalties = length_penalty(self.config.decode, alpha, penalty)
         return scoring.score(self.vocabulary, self.members, pairs, **penalties)
 
     def attention(self, source: str, target=None) -> AttentionMaps:
-        """All attention weights of a pair, for pictures; section 3.2.
+        """Returns all attention weights of a pair (section 3.2), for plots.
 
         Args:
           target: a text, `Hypothesis` or `Translation`; the best translation of the
             source if None.
 
         Raises:
-          UserError: this is an ensemble; its members have attention, one by one.
+          UserError: this translator is an ensemble.
         """
         if len(self.members) > 1:
             raise UserError(
-                "attention is of one model, this is an ensemble of "
-                f"{len(self.members)}; load one workdir"
+                "attention maps exist for a single model, and this translator is an "
+                f"ensemble of {len(self.members)}; load one workdir"
             )
         target = self.translate([source])[0] if target is None else target
         pairs = self._reader(1, warn=True).pairs([(source, target)])
@@ -348,14 +354,15 @@ class Translator:
         first_line: int = 1,
         warn: bool = True,
     ) -> list[Alignment]:
-        """Which source word each target word looks at most.
+        """Links each target word to the source word with the most attention.
 
-        From the decoder's attention to the source in one layer, the mean of its heads
-        (and of the members of an ensemble).
+        Uses the decoder's attention to the source in one layer, averaged over its heads
+        and over the members of an ensemble.
 
         Args:
           pairs: as for `score`.
-          layer: from 0; `teaching.alignment_layer` of each model if None.
+          layer: decoder layer, from 0; `scoring.alignment_layer` of each model if None.
+          first_line, warn: as for `translate`.
         """
         pairs = self._reader(first_line, warn).pairs(pairs)
         return scoring.align(self.vocabulary, self.members, pairs, layer)
@@ -365,7 +372,7 @@ class Translator:
         return Phrases(self.vocabulary)
 
     def _search(self, algorithm: Algorithm, seed: int = 0) -> Search:
-        """The programs of an algorithm for these models."""
+        """The search of an algorithm with these models."""
         return Search(
             parameters=tuple(member.parameters for member in self.members),
             definitions=tuple(member.model.definition for member in self.members),
@@ -373,20 +380,6 @@ class Translator:
             algorithm=algorithm,
             seed=seed,
         )
-
-    def _special_tokens(self) -> dict[str, int]:
-        vocabulary = self.vocabulary
-        return {"bos": vocabulary.bos, "eos": vocabulary.eos, "pad": vocabulary.pad}
-
-    def _penalty(self, alpha: float | None, penalty: str | None) -> dict:
-        decode = self.config.decode
-        alpha = decode.alpha if alpha is None else float(alpha)
-        penalty = decode.penalty if penalty is None else penalty
-        if penalty not in PENALTIES:
-            raise UserError(f"penalty={penalty!r}{did_you_mean(penalty, PENALTIES)}")
-        if not 0 <= alpha < float("inf"):
-            raise UserError(f"alpha={alpha}; want at least 0 (0 is no length penalty)")
-        return {"alpha": alpha, "penalty": penalty}
 
     def _decode(
         self,
@@ -397,7 +390,7 @@ class Translator:
         first_line: int,
         warn: bool,
     ) -> list[Translation]:
-        """Decodes the lines, `batch_size` at a time.
+        """Searches for the lines, `batch_size` at a time.
 
         Args:
           wanted: `prefix`, `must` and `must_not` of `translate`.
@@ -409,54 +402,55 @@ class Translator:
         constraints = constraints_for(
             len(lines), self.vocabulary, self._phrases, *wanted, first_line
         )
-        results: list[Translation] = []
+        sources = reader.sources(lines)
+        for number, pair in enumerate(
+            zip(sources, constraints, strict=True), first_line
+        ):
+            check_room(*pair, number, decode)
+        nbest_lists: list[tuple[Hypothesis, ...]] = []
+        # `range` refuses a step of 0, so an empty list counts as a batch of one line.
         for start in range(0, len(lines), batch_size or max(1, len(lines))):
             part = slice(start, start + (batch_size or len(lines)))
-            sources = reader.sources(lines[part], start)
-            for number, pair in enumerate(
-                zip(sources, constraints[part], strict=True), first_line + start
-            ):
-                check_room(*pair, number, decode)
-            found = decode_batch(
+            nbest_lists += decode_batch(
                 search,
-                sources,
+                sources[part],
                 constraints[part],
                 self.vocabulary,
                 self._phrases,
                 decode,
             )
-            results += [
-                Translation(line, hypotheses, source.cut)
-                for line, hypotheses, source in zip(
-                    lines[part], found, sources, strict=True
-                )
-            ]
-            for number, (source, hypotheses) in enumerate(
-                zip(sources, found, strict=True), first_line + start
-            ):
-                room = longest_output(len(source.ids), decode)
-                _warn_if_unended(reader.warn, number, hypotheses[0], room)
-        return results
+        _warn_if_unended(reader, sources, nbest_lists, decode)
+        return [
+            Translation(line, nbest, source.cut)
+            for line, nbest, source in zip(lines, nbest_lists, sources, strict=True)
+        ]
 
     def _reader(self, first_line: int, warn: bool) -> InputReader:
         return InputReader(self.vocabulary, self.members, first_line, warn)
 
 
-def _warn_if_unended(warn, number: int, best: Hypothesis, room: int) -> None:
-    if best is NOTHING:
-        warn("line %d: no translation meets its constraints", number)
-    elif not best.ended:
-        warn("line %d: its translation did not end within %d pieces", number, room)
-
-
-def _check_search(search: BeamSearch) -> None:
-    beam, nbest, stop = search.beam, search.nbest, search.stop
-    if beam < 1:
-        raise UserError(f"beam={beam}; want at least 1 (1 is greedy search)")
-    if not 1 <= nbest <= beam:
-        raise UserError(
-            f"nbest={nbest} with beam={beam}; want 1 <= nbest <= beam: beam="
-            f"{max(nbest, 1)} or more finds that many"
-        )
-    if stop not in STOPS:
-        raise UserError(f"stop={stop!r}{did_you_mean(stop, STOPS)}")
+def _warn_if_unended(
+    reader: InputReader,
+    sources: Sequence[Source],
+    found: Sequence[tuple[Hypothesis, ...]],
+    decode: DecodeConfig,
+) -> None:
+    """Warns of lines without a translation, and of translations at their limit."""
+    best = [hypotheses[0] for hypotheses in found]
+    without = [row for row, each in enumerate(best) if each == NOTHING]
+    reader.warn(
+        without,
+        len(best),
+        ": no translation meets its constraints",
+        "lines have no translation that meets their constraints",
+    )
+    unended = [
+        row for row, each in enumerate(best) if not each.ended and each != NOTHING
+    ]
+    room = longest_output(len(sources[unended[0]].ids), decode) if unended else 0
+    reader.warn(
+        unended,
+        len(best),
+        f": its translation did not end within {room} pieces",
+        "translations reached their longest length",
+    )

@@ -1,5 +1,6 @@
 """Random choices that are the same on every machine and in every version of Python."""
 
+import bisect
 import functools
 import hashlib
 import random
@@ -32,7 +33,7 @@ class Dice:
         """One of the names in "name weight name weight ...", by integer weights."""
         names, ends = _weights(choices)
         point = self.random() * ends[-1]
-        return next(name for name, end in zip(names, ends, strict=True) if point < end)
+        return names[bisect.bisect_right(ends, point)]
 
 
 @functools.cache

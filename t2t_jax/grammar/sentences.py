@@ -6,7 +6,8 @@ negated, a question, or joined to another clause by a conjunction. Only then is 
 into English and German words.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import cached_property, partial
 
 from t2t_jax.grammar import choices, clauses, lexicon
 from t2t_jax.grammar.choices import PERSON, verb_name
@@ -23,7 +24,10 @@ from t2t_jax.grammar.dice import Dice
 from t2t_jax.grammar.lexicon import Noun, be
 from t2t_jax.grammar.phrases import PhraseWriter
 
-Pair = tuple[list[str], list[str]]  # English and German words
+# Functions that put a meaning into English and German words. They are called only for
+# sentences that a split keeps, because most of what is drawn is rejected.
+Words = Callable[[], list[str]]
+Pair = tuple[Words, Words]
 
 
 class Writer(PhraseWriter):
@@ -318,9 +322,9 @@ class Writer(PhraseWriter):
         return self.statement(clause)
 
     def statement(self, clause: Clause) -> Pair:
-        """The words of a main clause in both languages."""
+        """A main clause in both languages."""
         self.apart |= stands_apart(clause)
-        return english(clause), german(clause, "second")
+        return partial(english, clause), partial(german, clause, "second")
 
     def complex(self) -> Pair:
         """Draws a main clause and one with a conjunction, which may come first."""
@@ -355,13 +359,18 @@ class Writer(PhraseWriter):
         if first and pronoun:  # the noun comes first, the pronoun after
             inner.subject, main.subject = main.subject, inner.subject
         self.apart |= stands_apart(main)
-        # After a dependent clause, the German main clause begins with its verb.
-        outer = english(main), german(main, "first" if first else "second")
-        dependent = [joint, *english(inner)], [german_joint, *german(inner, "last")]
-        if first:
-            return [*dependent[0], ",", *outer[0]], [*dependent[1], ",", *outer[1]]
-        # English has no comma before the conjunction, German has one.
-        return [*outer[0], *dependent[0]], [*outer[1], ",", *dependent[1], ","]
+
+        def in_english() -> list[str]:
+            outer, dependent = english(main), [joint, *english(inner)]
+            return [*dependent, ",", *outer] if first else [*outer, *dependent]
+
+        def in_german() -> list[str]:
+            dependent = [german_joint, *german(inner, "last")]
+            if first:  # then the main clause begins with its verb
+                return [*dependent, ",", *german(main, "first")]
+            return [*german(main, "second"), ",", *dependent, ","]
+
+        return in_english, in_german
 
     def pronoun_for(self, phrase: Phrase) -> Phrase | None:
         """He, she or they for a phrase; None if English and German may differ.
@@ -428,7 +437,7 @@ class Writer(PhraseWriter):
             clause = self.state()
             clause.negated = False
             clause.question = ("", "")
-            return english(clause), german(clause, "first")
+            return partial(english, clause), partial(german, clause, "first")
         clause = self.clause(plain=True)
         # Nobody asks "Does a man sleep?".
         while clause.verb.lasting or vague(clause.subject):
@@ -444,7 +453,7 @@ class Writer(PhraseWriter):
         if opener is None:
             return self.who(clause)
         clause.question = opener
-        return english(clause), german(clause, "first")
+        return partial(english, clause), partial(german, clause, "first")
 
     def again(self, draw):
         """Draws once more, after forgetting the words of the last draw."""
@@ -463,7 +472,10 @@ class Writer(PhraseWriter):
             asked = Phrase("who" if person else "what")
             clause.subject, clause.question, clause.gap = asked, ("", ""), "subject"
             pronoun = PRONOUNS[asked.head][1].split()[0]
-            return [asked.head, *english(clause)], [pronoun, *german(clause, "first")]
+            return (
+                lambda: [asked.head, *english(clause)],
+                lambda: [pronoun, *german(clause, "first")],
+            )
         role = roles[-1]
         phrase = getattr(clause, role)
         human = isinstance(phrase.head, str) or "person" in phrase.head.groups
@@ -473,7 +485,7 @@ class Writer(PhraseWriter):
         english_pronoun = PRONOUNS[name][0].split()[1]  # the objective form: whom
         german_pronoun = PRONOUNS[name][1].split()[case]
         clause.gap, clause.question = role, (english_pronoun, german_pronoun)
-        return english(clause), german(clause, "first")
+        return partial(english, clause), partial(german, clause, "first")
 
     def forget(self, phrase: Phrase) -> None:
         """Removes the word pairs of a phrase that the sentence will not contain."""
@@ -486,47 +498,58 @@ class Writer(PhraseWriter):
         tense = self.dice.weigh("present 5 past 4 perfect 2 future 1")
         left, right = self.main(tense), self.main(tense)
         joint = self.dice.pick((("and", "und"), ("but", "aber")))
-        first, second = self.statement(left), self.statement(right)
-        return (
-            [*first[0], ",", joint[0], *second[0]],
-            [*first[1], ",", joint[1], *second[1]],
-        )
+        return joined(self.statement(left), joint, self.statement(right))
 
     def chain(self) -> Pair:
         """Joins two sentences of several clauses into one, for the split "long"."""
         kinds = (self.complex, self.reported, self.coordinated)
         left, right = self.dice.pick(kinds)(), self.dice.pick(kinds)()
-        joint = self.dice.pick((("and", "und"), ("but", "aber")))
-        return (
-            [*left[0], ",", joint[0], *right[0]],
-            [*left[1], ",", joint[1], *right[1]],
-        )
+        return joined(left, self.dice.pick((("and", "und"), ("but", "aber"))), right)
 
     def draw(self) -> "Sentence":
         """Draws one sentence of the distribution of "train"."""
         return self.finished(self.dice.weigh(choices.KINDS))
 
     def finished(self, kind: str) -> "Sentence":
-        """Draws a sentence of one kind (the name of a method), written as lines."""
+        """Draws a sentence of one kind, which is the name of a method."""
         self.apart = False
         self.again(lambda: None)
         en, de = getattr(self, kind)()
         end = "?" if kind == "question" else "."
-        return Sentence(
-            clauses.written(en, end),
-            clauses.written(de, end),
-            tuple(self.pairs_used),
-            self.apart,
-        )
+        return Sentence(en, de, end, tuple(self.pairs_used), self.apart)
 
 
-class Sentence(NamedTuple):
-    """A sentence pair, and what the splits need to know about it."""
+def joined(left: Pair, joint: tuple[str, str], right: Pair) -> Pair:
+    """Joins two sentences by an (English, German) conjunction."""
+    return (
+        lambda: [*left[0](), ",", joint[0], *right[0]()],
+        lambda: [*left[1](), ",", joint[1], *right[1]()],
+    )
 
-    english: str
-    german: str
-    pairs: tuple[tuple[str, str], ...]  # adjective and noun, verb and object
-    apart: bool  # words that must agree stand on both sides of a relative clause
+
+class Sentence:
+    """A sentence pair, put into words only when it is read.
+
+    Attributes:
+      pairs: Its pairs of words that "unseen" may hold out: (adjective, noun) and (verb,
+        object).
+      apart: True if words that must agree stand on both sides of a relative clause.
+    """
+
+    def __init__(self, english: Words, german: Words, end: str, pairs, apart: bool):
+        self._english, self._german, self._end = english, german, end
+        self.pairs: tuple[tuple[str, str], ...] = pairs
+        self.apart = apart
+
+    @cached_property
+    def english(self) -> str:
+        """The English line."""
+        return clauses.written(self._english(), self._end)
+
+    @cached_property
+    def german(self) -> str:
+        """The German line."""
+        return clauses.written(self._german(), self._end)
 
 
 def vague(phrase: Phrase) -> bool:

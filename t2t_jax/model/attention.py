@@ -19,14 +19,14 @@ from t2t_jax.terminal.errors import UserError, did_you_mean
 
 
 class KV(NamedTuple):
-    """Keys and values, [batch, source, heads, head width]."""
+    """Keys and values of the tokens attended to, [batch, keys, heads, head width]."""
 
     k_bshk: Array
     v_bshk: Array
 
 
 class AttentionTrace(NamedTuple):
-    """Lists that collect attention weights, an array [b, h, t, s] for each layer."""
+    """Lists that collect attention weights: an array [b, h, t, s] of each layer."""
 
     encoder: list[Array]
     decoder: list[Array]
@@ -42,10 +42,10 @@ class Mask:
 
     Attributes:
       query_segment_bt, key_segment_bs: int, the number of a token's sentence in its
-        row, 0 for padding. A query attends to the keys of its own segment (padding attends
-        to padding).
-      only_bts: None, or bool: of those keys, the ones allowed. In decoding, the keys of
-        all hypotheses of a sentence are in one row.
+        row, 0 for padding. A query attends only to keys of its own segment (padding
+        attends to padding).
+      only_bts: None, or bool: further restricts the keys. Decoding needs it, since the
+        keys of all hypotheses of a sentence are in one row.
       causal: query t attends to keys 0 to t only.
     """
 
@@ -55,7 +55,7 @@ class Mask:
     causal: bool = dataclasses.field(default=False, metadata={"static": True})
 
     def allowed(self) -> Array:
-        """bool [b, 1, t, s]."""
+        """Returns the mask as an array, bool [b, 1, t, s]; 1 is for the heads."""
         query_bt, key_bs = self.query_segment_bt, self.key_segment_bs
         allowed_bts = query_bt[:, :, None] == key_bs[:, None, :]
         if self.causal:
@@ -66,9 +66,10 @@ class Mask:
         return allowed_bts[:, None]
 
     def bias(self) -> Array:
-        """float32 [b, 1, t, s], added to the scores: 0 or -1e9.
+        """Returns what is added to the scores, float32 [b, 1, t, s]: 0 or -1e9.
 
-        Finite, so that a query without any allowed key does not become NaN.
+        -1e9 and not -inf, so that the softmax of a query without allowed keys is not
+        NaN.
         """
         return jnp.where(self.allowed(), jnp.float32(0), jnp.float32(-1e9))
 
@@ -90,7 +91,7 @@ def dense(q_bthk: Array, kv: KV, mask: Mask, rng: DropoutRng | None) -> Array:
 
 
 def fused(q_bthk: Array, kv: KV, mask: Mask, rng: DropoutRng | None) -> Array:
-    """`dense` in one kernel, if the hardware has one for these shapes and types."""
+    """Computes `dense` in one kernel, if the device has one for these arrays."""
     kernel = kernel_for(q_bthk, kv, mask)
     if kernel is None:
         return dense(q_bthk, kv, mask, rng)
@@ -121,12 +122,12 @@ class Attention(nnx.Module):
         self.out = weight(o_rng, heads, width)
 
     def queries(self, x_btd: Array) -> Array:
-        """[b, t, h, k]."""
+        """Projects `x_btd` to the queries of each head, [b, t, h, k]."""
         q_bthk = jnp.einsum("btd,dhk->bthk", x_btd, self.query[...].astype(x_btd.dtype))
         return constrain(q_bthk, "batch", "length", "heads", "head")
 
     def keys_values(self, x_bsd: Array) -> KV:
-        """The keys and values of tokens that may be attended to."""
+        """Projects `x_bsd` to the keys and values of each head."""
         dtype = x_bsd.dtype
         k_bshk = jnp.einsum("bsd,dhk->bshk", x_bsd, self.key[...].astype(dtype))
         v_bshk = jnp.einsum("bsd,dhk->bshk", x_bsd, self.value[...].astype(dtype))
@@ -138,9 +139,10 @@ class Attention(nnx.Module):
     def __call__(
         self, x_btd: Array, kv: KV, mask: Mask, rng=None, trace: list | None = None
     ) -> Array:
-        """Attends from `x_btd` to `kv`; appends the weights to `trace`."""
+        """Attends from `x_btd` to `kv`; appends the weights to `trace`, if given."""
         q_bthk = self.queries(x_btd)
         if trace is not None:
+            # Computed a second time, since fused kernels do not return the weights.
             trace.append(attention_weights(q_bthk, kv, mask))
         y_bthk = ATTENTION[self.variant](q_bthk, kv, mask, rng)
         y_btd = jnp.einsum("bthk,hkd->btd", y_bthk, self.out[...].astype(x_btd.dtype))

@@ -1,4 +1,4 @@
-"""What decoding keeps between steps: the cache of each hypothesis, and the source.
+"""State kept between decoding steps: keys and values of hypotheses and source.
 
 Shape suffixes: b batch, n beams, s source, t target, h heads, k head width.
 """
@@ -17,21 +17,22 @@ class Cache(NamedTuple):
 
     Attributes:
       kvs: of each decoder layer, [b, h, n, room, k], the order in which attention reads
-        them. Keys and values stay in the beam row that computed them;
-      row_bnt: int32, the beam row that holds each position of each hypothesis. So a
-        hypothesis changes its row without a copy of its keys and values.
+        them. Keys and values stay in the beam row that computed them.
+      row_bnt: int32, the beam row that stores each position of each hypothesis. A
+        hypothesis changes rows by changing these indices, not by copying keys and
+        values.
     """
 
     kvs: list[KV]
     row_bnt: Array
 
     def moved(self, parent_bn: Array) -> "Cache":
-        """The cache after hypotheses `parent_bn` have moved to rows 0, 1, ..."""
+        """Moves hypotheses `parent_bn` to rows 0, 1, ..."""
         moved_bnt = jnp.take_along_axis(self.row_bnt, parent_bn[:, :, None], axis=1)
         return self._replace(row_bnt=moved_bnt)
 
     def grown(self, room: int) -> "Cache":
-        """The cache with room for more positions."""
+        """Returns the cache with room for `room` positions."""
 
         def grow(x: Array, axis: int) -> Array:
             more = [(0, 0)] * x.ndim
@@ -43,17 +44,17 @@ class Cache(NamedTuple):
 
 
 class LayerCache(NamedTuple):
-    """One layer's keys and values, and the position where the next ones go."""
+    """One layer's keys and values, and the position of the next ones."""
 
     kv: KV
     position: Array | int
 
     def append(self, new: KV) -> tuple[KV, KV]:
-        """Adds one step.
+        """Stores the keys and values of one step, [b, n, h, k], at `position`.
 
         Returns:
-          Keys and values of all steps: as attention takes them, [b, n room, h, k], and
-          as the cache stores them, [b, h, n, room, k].
+          Keys and values of all steps: in attention order, [b, n room, h, k], and in
+          storage order, [b, h, n, room, k].
         """
 
         def put(old_bhntk, new_bnhk):
@@ -63,18 +64,20 @@ class LayerCache(NamedTuple):
             )
 
         stored = jax.tree.map(put, self.kv, new)
+        # For attention, the rows of all hypotheses are one row of n * room keys. `Mask`
+        # selects those of each hypothesis.
         b, h, n, t, k = stored.k_bshk.shape
         kv = jax.tree.map(lambda x: x.reshape(b, h, n * t, k).swapaxes(1, 2), stored)
         return kv, stored
 
 
 class Memory(NamedTuple):
-    """Everything decoding needs of the source.
+    """The source as decoding needs it, computed once per sentence.
 
     Attributes:
       stored: of each decoder layer, a KV of [b, h, s, k], the order in which every step
         reads them.
-      segment_bs: as in the batch.
+      segment_bs: as in the batch; 0 for padding.
     """
 
     stored: list[KV]
@@ -82,5 +85,5 @@ class Memory(NamedTuple):
 
     @property
     def kvs(self) -> list[KV]:
-        """[b, s, h, k], as attention takes them: a view, not a copy."""
+        """The keys and values in attention order, [b, s, h, k]: a view, not a copy."""
         return jax.tree.map(lambda x: x.swapaxes(1, 2), self.stored)

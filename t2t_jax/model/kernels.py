@@ -1,4 +1,4 @@
-"""Fused attention kernels that libraries ship: the weights are never in memory.
+"""Fused attention kernels of libraries: the weights are never stored in memory.
 
 Each kernel computes `attention.dense` (equation 1, softmax in float32) for the arrays
 that its `_supports` function accepts.
@@ -14,14 +14,14 @@ from jax.sharding import AxisType
 
 from t2t_jax.parallel import mesh as meshes
 
-LANES = 128  # of a TPU: the kernel works on blocks of this many positions
-MIN_QUERIES = 16  # a decoding step has fewer, and gains nothing from a kernel
+LANES = 128  # lanes of a TPU; the kernel works on blocks of this many positions
+MIN_QUERIES = 16  # decoding steps have fewer and gain nothing from a kernel
 
 
 def kernel_for(q_bthk: Array, kv, mask) -> Callable | None:
-    """The kernel of the device compiled for, if it supports these arrays."""
+    """Returns the kernel of the target device if it supports the arrays, else None."""
     if mask.only_bts is not None:
-        return None  # the kernels know segments and causality only
+        return None  # kernels support segments and causality only
     if q_bthk.shape[1] < MIN_QUERIES:
         return None
     device = meshes.target_device()
@@ -33,9 +33,9 @@ def kernel_for(q_bthk: Array, kv, mask) -> Callable | None:
 
 
 def _cudnn_supports(device: jax.Device, q_bthk: Array, kv) -> bool:
-    """The library's own limits; False on GPUs of other makers."""
+    """Checks the library's own limits; False on non-NVIDIA GPUs."""
     try:
-        capable = float(device.compute_capability) >= 8
+        capable = float(device.compute_capability) >= 8  # Ampere or newer
     except (AttributeError, ValueError):
         return False
     t, _, k = q_bthk.shape[1:]
@@ -52,6 +52,7 @@ def cudnn(q_bthk: Array, kv, mask, implementation: str = "cudnn") -> Array:
 
 
 def _flash_supports(q_bthk: Array, kv) -> bool:
+    """Checks that the arrays divide into the kernel's blocks."""
     t, _, k = q_bthk.shape[1:]
     return t % LANES == 0 and kv.k_bshk.shape[1] % LANES == 0 and k <= LANES
 
@@ -71,10 +72,11 @@ def flash(q_bthk: Array, kv, mask) -> Array:
         return y_bhtk.swapaxes(1, 2)
 
     arrays = q_bthk, *kv, mask.query_segment_bt, mask.key_segment_bs
+    # Manual axes: this is already inside a `shard_map`.
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.size == 1 or AxisType.Manual in mesh.axis_types:
         return on_one_device(*arrays)
-    # XLA cannot partition a kernel, so each device is given its own rows and heads.
+    # XLA cannot partition a kernel; `shard_map` gives each device its rows and heads.
     heads, rows = (
         meshes.spec(axes)
         for axes in (("batch", "length", "heads", "head"), ("batch", "length"))

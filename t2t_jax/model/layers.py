@@ -18,7 +18,7 @@ from t2t_jax.parallel.mesh import constrain
 
 Parameters = dict[str, Any]  # nested; the leaves are float32 arrays
 
-EPSILON = 1e-6  # of LayerNorm; the paper does not say, this is tensor2tensor's
+EPSILON = 1e-6  # of LayerNorm: tensor2tensor's value, as the paper gives none
 
 
 def weight(rng: Array, inputs: dict[str, int], outputs: dict[str, int]) -> nnx.Param:
@@ -30,16 +30,18 @@ def weight(rng: Array, inputs: dict[str, int], outputs: dict[str, int]) -> nnx.P
 
 
 def constant(value: float, axes: dict[str, int]) -> nnx.Param:
-    """A parameter that starts at one value everywhere: biases, LayerNorm."""
+    """A parameter with one initial value everywhere: biases, LayerNorm."""
     shape = tuple(axes.values())
     return nnx.Param(jnp.full(shape, value, jnp.float32), axes=tuple(axes))
 
 
 class DropoutRng(NamedTuple):
-    """The randomness of dropout: a `jax.random` key, and the numbers of the rows.
+    """The randomness of dropout.
 
-    `row_b` numbers the rows in the global batch, int32 [b], so that a row gets the same
-    dropout in any microbatch and on any device.
+    Attributes:
+      key: a `jax.random` key.
+      row_b: int32, the number of each row in the global batch, so that a row gets the
+        same dropout in any microbatch and on any device.
     """
 
     key: Array
@@ -47,16 +49,16 @@ class DropoutRng(NamedTuple):
 
 
 def dropout_rngs(rng: DropoutRng | None) -> Iterator[DropoutRng | None]:
-    """An endless stream of different rngs; of None, None again and again."""
+    """Yields different rngs without end, derived from `rng`; None if `rng` is None."""
     for i in itertools.count():
         yield rng and rng._replace(key=jax.random.fold_in(rng.key, i))
 
 
 def dropout(x: Array, rate: float, rng: DropoutRng | None) -> Array:
-    """Zeroes a fraction of `x`, [b, ...], and rescales the rest; None: does nothing.
+    """Zeroes a fraction `rate` of `x`, [b, ...], and rescales the rest.
 
-    `rate` is rounded to a multiple of 2^-32 and the rescaling uses the rounded rate, so
-    the expected value is exactly `x`.
+    Without an `rng`, returns `x`. `rate` is rounded to a multiple of 2^-32, and the
+    rescaling uses the rounded rate, so the expected value is exactly `x`.
     """
     if rng is None or rate == 0:
         return x
@@ -66,19 +68,19 @@ def dropout(x: Array, rate: float, rng: DropoutRng | None) -> Array:
 
 
 def random_bits(rng: DropoutRng, shape: tuple[int, ...]) -> Array:
-    """32 random bits for each element of an array [b, *shape].
+    """Returns 32 random bits for each element of an array [b, *shape].
 
-    A hash of the element's index (the finaliser of MurmurHash3, keyed). It costs less
-    than `jax.random.bits`, which is stronger than dropout needs. It is element-wise, so
-    XLA fuses it into whatever reads it, and each device computes the bits of its own
-    rows only.
+    The bits are a hash of the element's index (the finaliser of MurmurHash3, keyed).
+    This costs less than `jax.random.bits`, which is stronger than dropout needs. It is
+    element-wise, so XLA fuses it into the operation that reads it, and each device
+    computes only the bits of its own rows.
     """
     first, second = jax.random.key_data(rng.key)[:2]
     size = math.prod(shape)
     rows = rng.row_b.astype(jnp.uint32).reshape(-1, *[1] * len(shape))
     # The index of each element in the global batch, modulo 2^32.
     x = jax.lax.iota(jnp.uint32, size).reshape(shape) + rows * jnp.uint32(size)
-    x = (x + first) * jnp.uint32(0x9E3779B9)
+    x = (x + first) * jnp.uint32(0x9E3779B9)  # 2^32 / the golden ratio
     x = (x ^ (x >> 16) ^ second) * jnp.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
     return x ^ (x >> 16)
@@ -92,6 +94,7 @@ class LayerNorm(nnx.Module):
         self.bias = constant(0.0, {"norm": width})
 
     def __call__(self, x_btd: Array) -> Array:
+        # bfloat16 has 8 significant bits, too few for a mean and a variance.
         x = x_btd.astype(jnp.float32)
         x = x - x.mean(-1, keepdims=True)
         x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + EPSILON)
@@ -123,8 +126,8 @@ class SubLayer(nnx.Module):
     """The residual connection around attention or feed-forward (sections 3.1, 5.4).
 
     The paper's `post`: LayerNorm(x + Dropout(Sublayer(x))). Pre-norm:
-    x + Dropout(Sublayer(LayerNorm(x))). A layer calls `before` for the sub-layer's
-    input and `after` with its output.
+    x + Dropout(Sublayer(LayerNorm(x))). A layer calls `before` for the input of the
+    sub-layer and `after` with its output.
     """
 
     def __init__(self, config: ModelConfig):
@@ -141,12 +144,12 @@ class SubLayer(nnx.Module):
 
 
 def compute_dtype(config: ModelConfig) -> jnp.dtype:
-    """The dtype of activations; `auto` is bfloat16 where the hardware has it."""
+    """Returns the dtype of activations; `auto` is bfloat16 if the device has it."""
     if config.dtype != "auto":
         return jnp.dtype(config.dtype)
     device = jax.devices()[0]
     native = device.platform == "tpu" or (
         device.platform == "gpu"
-        and float(getattr(device, "compute_capability", 0)) >= 8
+        and float(getattr(device, "compute_capability", 0)) >= 8  # Ampere or newer
     )
     return jnp.dtype(jnp.bfloat16 if native else jnp.float32)

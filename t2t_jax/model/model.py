@@ -1,8 +1,8 @@
-"""Building a model: its definition, its parameters' shapes and axes, its dtype.
+"""Builds a model: its definition, and the shapes and axes of its parameters.
 
 A model is a pair: a definition (the module without arrays) and parameters (a plain dict
-of arrays). Inside `jax.jit`, `nnx.merge(definition, parameters)` gives the module back
-at no cost.
+of arrays). Inside `jax.jit`, `nnx.merge(definition, parameters)` restores the module at
+no cost.
 """
 
 import dataclasses
@@ -20,13 +20,13 @@ from t2t_jax.model.transformer import Transformer
 
 
 class Model(NamedTuple):
-    """A model without its numbers.
+    """A model without parameter values.
 
     Attributes:
       definition: for `nnx.merge(definition, parameters)`.
       init: random key -> parameters, a plain nested dict of float32 arrays.
       shapes: the parameters as `jax.ShapeDtypeStruct`s.
-      axes: the logical axis names of each parameter, in the same dict.
+      axes: the logical axis names of each parameter, in a dict of the same structure.
     """
 
     definition: nnx.GraphDef
@@ -35,12 +35,12 @@ class Model(NamedTuple):
     axes: Parameters
 
     def count(self) -> int:
-        """The number of parameters."""
+        """Returns the number of parameters."""
         return sum(x.size for x in jax.tree.leaves(self.shapes))
 
 
 def build(config: ModelConfig, vocab_size: int) -> Model:
-    """The model of a config, without allocating anything."""
+    """Builds the model of a config, without allocating arrays."""
 
     def make(key):
         return Transformer(config, vocab_size, key)
@@ -48,6 +48,7 @@ def build(config: ModelConfig, vocab_size: int) -> Model:
     def init(key):
         return nnx.to_pure_dict(nnx.split(make(key))[1])
 
+    # Traces the constructor: all shapes and axis names, and no arrays.
     abstract = nnx.eval_shape(make, jax.random.key(0))
     definition, state = nnx.split(abstract)
     axes = jax.tree.map(
@@ -59,7 +60,7 @@ def build(config: ModelConfig, vocab_size: int) -> Model:
 
 
 def describe_dtype(config: ModelConfig) -> str:
-    """`compute_dtype`, with the reason where it may surprise."""
+    """Returns `compute_dtype` as text, with the reason if it may surprise."""
     dtype, device = compute_dtype(config).name, jax.devices()[0].device_kind
     native = compute_dtype(dataclasses.replace(config, dtype="auto")) == jnp.bfloat16
     if native or config.dtype == "float32":

@@ -4,7 +4,7 @@ import numpy as np
 
 
 def sinusoids(length: int, width: int) -> np.ndarray:
-    """The paper's table: sin at 2i, cos at 2i+1, of position / 10000^(2i / width).
+    """Returns the paper's table: sin at 2i, cos at 2i+1 of pos / 10000^(2i / width).
 
     Returns:
       float32 [length, width], computed in float64.

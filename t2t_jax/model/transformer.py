@@ -43,29 +43,35 @@ class Embedding(nnx.Module):
             self.positions = nnx.Param(table_pd, axes=("positions", "width"))
 
     def __call__(self, tokens_bt: Array, position_bt: Array, limit: int, rng) -> Array:
-        """Embeds tokens at positions < `limit` (static)."""
+        """Embeds tokens at positions < `limit` (static), [b, t, d]."""
         config = self.config
-        # Whole rows on a device, or what is looked up would be divided as they are.
+        # FSDP divides the rows of the table along d. They are gathered here, since XLA
+        # could otherwise divide the embeddings along d as well.
         table_vd = constrain(self.tokens[...], "vocab", "features")
-        x_btd = table_vd[tokens_bt] * config.width**0.5
+        x_btd = table_vd[tokens_bt] * config.width**0.5  # section 3.4
         x_btd += self.position_table(limit)[position_bt]
         x_btd = constrain(x_btd, "batch", "length", "features")
         return dropout(x_btd.astype(compute_dtype(config)), config.dropout, rng)
 
     def position_table(self, limit: int) -> Array:
-        """float32 [at least limit, d]."""
+        """Returns the vectors of positions 0, 1, ..., float32 [at least limit, d].
+
+        Raises:
+          UserError: learned positions end before `limit`.
+        """
         if self.config.positions == "sinusoid":
             return jnp.asarray(positions.sinusoids(limit, self.config.width))
         if limit > self.config.max_positions:
             raise UserError(
                 f"a row of {limit} tokens, but config.model.max_positions="
-                f"{self.config.max_positions}; learned positions end there: shorten "
-                "the rows, raise it, or use config.model.positions='sinusoid'"
+                f"{self.config.max_positions}; there are no learned positions beyond "
+                "it: shorten the rows, raise it, or use "
+                "config.model.positions='sinusoid'"
             )
         return self.positions[...]
 
     def logits(self, x_btd: Array) -> Array:
-        """float32 [b, t, v]: the pre-softmax linear transformation (section 3.4)."""
+        """Returns logits, float32 [b, t, v]: the output matrix of section 3.4."""
         table_vd = self.tokens[...].astype(x_btd.dtype)
         logits_btv = jnp.einsum(
             "btd,vd->btv", x_btd, table_vd, preferred_element_type=jnp.float32
@@ -74,7 +80,7 @@ class Embedding(nnx.Module):
 
 
 class EncoderLayer(nnx.Module):
-    """Self-attention, feed-forward (section 3.1)."""
+    """Self-attention and feed-forward (section 3.1)."""
 
     def __init__(self, config: ModelConfig, rng: Array):
         attention_rng, ff_rng = jax.random.split(rng)
@@ -100,7 +106,7 @@ class EncoderLayer(nnx.Module):
 
 
 class DecoderLayer(nnx.Module):
-    """Masked self-attention, attention to the source, feed-forward (section 3.1)."""
+    """Masked self-attention, cross-attention and feed-forward (section 3.1)."""
 
     def __init__(self, config: ModelConfig, rng: Array):
         self_rng, cross_rng, ff_rng = jax.random.split(rng, 3)
@@ -121,11 +127,19 @@ class DecoderLayer(nnx.Module):
         rng: DropoutRng | None = None,
         trace: AttentionTrace | None = None,
     ):
-        """Returns the output, and the layer's cache with this step added.
+        """Computes all target positions at once, or with a cache, one decoding step.
 
-        `cache` is None if all target positions are computed at once. With a cache, axis
-        t of `x_btd` is the hypotheses of a sentence at one position, and `mask` tells
-        which cached keys belong to which hypothesis.
+        Args:
+          x_btd: with a cache, axis t is the hypotheses of a sentence at one position.
+          cache: keys and values of earlier steps; None to compute all positions.
+          mask: for self-attention; with a cache, it selects each hypothesis's keys.
+          source_kv, source_mask: for cross-attention.
+          rng: for dropout; None turns it off.
+          trace: collects the attention weights.
+
+        Returns:
+          The output, and the layer's cached KV with this step stored; None without a
+          cache.
         """
         rngs = dropout_rngs(rng)
         y_btd = self.attention_sub.before(x_btd)
@@ -144,8 +158,8 @@ class DecoderLayer(nnx.Module):
         return self.ff_sub.after(x_btd, y_btd, next(rngs)), stored
 
 
-# config.model.remat: which activations of a layer are kept for the gradient; the others
-# are made again. `dots`: the products with weights. `full`: none but its input.
+# config.model.remat: the activations of a layer that are stored for the gradient; the
+# others are recomputed. `dots` stores products with weights, `full` only the input.
 REMAT = {
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
     "full": jax.checkpoint_policies.nothing_saveable,
@@ -155,7 +169,7 @@ REMAT = {
 def rematerialized(
     layer: Callable, config: ModelConfig, rng: DropoutRng | None
 ) -> Callable:
-    """The layer, in training with fewer activations kept if the config says so."""
+    """Returns the layer, in training wrapped in `jax.checkpoint` per `config.remat`."""
     if rng is None or config.remat == "none":
         return layer
     return jax.checkpoint(layer, policy=REMAT[config.remat])
@@ -171,12 +185,13 @@ class Transformer(nnx.Module):
         self.embedding = Embedding(config, vocab_size, embedding_rng)
         self.encoder = nnx.List([EncoderLayer(config, k) for k in encoder_rngs])
         self.decoder = nnx.List([DecoderLayer(config, k) for k in decoder_rngs])
-        if config.norm == "pre":  # its last sub-layer would leave unnormalised
+        # Post-norm layers end in a LayerNorm; pre-norm ones need one after the last.
+        if config.norm == "pre":
             self.encoder_norm = LayerNorm(config.width)
             self.decoder_norm = LayerNorm(config.width)
 
     def encode(self, source_bs, segment_bs, position_bs, rng=None, trace=None) -> Array:
-        """The encoder's output, [b, s, d]."""
+        """Returns the encoder's output, [b, s, d]."""
         rngs = dropout_rngs(rng)
         limit = source_bs.shape[1]
         x_bsd = self.embedding(source_bs, position_bs, limit, next(rngs))
@@ -189,8 +204,9 @@ class Transformer(nnx.Module):
     def encode_memory(
         self, source_bs, segment_bs, position_bs, rng=None, trace=None
     ) -> Memory:
-        """Encodes the source into every decoder layer's keys and values."""
+        """Encodes the source into the keys and values of every decoder layer."""
         x_bsd = self.encode(source_bs, segment_bs, position_bs, rng, trace)
+        # Computed once per sentence, not once per step and hypothesis.
         kvs = [layer.cross.keys_values(x_bsd) for layer in self.decoder]
         return Memory(jax.tree.map(lambda x: x.swapaxes(1, 2), kvs), segment_bs)
 
@@ -200,7 +216,7 @@ class Transformer(nnx.Module):
         rng: DropoutRng | None = None,
         trace: AttentionTrace | None = None,
     ) -> Array:
-        """Teacher-forced logits, float32 [b, t, v]; arguments as for `outputs`."""
+        """Returns teacher-forced logits, float32 [b, t, v]; arguments as `outputs`."""
         return self.embedding.logits(self.outputs(batch, rng, trace))
 
     def outputs(
@@ -209,11 +225,12 @@ class Transformer(nnx.Module):
         rng: DropoutRng | None = None,
         trace: AttentionTrace | None = None,
     ) -> Array:
-        """What logits are made of, [b, t, d], of a batch of `data/batching.py`.
+        """Returns the decoder's output, [b, t, d], which `Embedding.logits` projects.
 
         Args:
-          batch: int32 arrays `source`, `source_segment`, `source_position` [b, s] and
-            `target_input`, `target_segment`, `target_position` [b, t].
+          batch: of `data/batching.py` and `teacher_forcing`; int32 arrays `source`,
+            `source_segment`, `source_position` [b, s] and `target_input`,
+            `target_segment`, `target_position` [b, t].
           rng: for dropout; None turns it off.
           trace: collects the attention weights of every layer.
         """
@@ -242,7 +259,7 @@ class Transformer(nnx.Module):
         return self.decoder_norm(x_btd) if self.config.norm == "pre" else x_btd
 
     def empty_cache(self, batch: int, beams: int, length: int) -> Cache:
-        """Room for `length` steps."""
+        """Returns a cache with room for `length` steps of `beams` hypotheses."""
         heads, width = self.decoder[0].attention.key.shape[1:]
         shape = batch, heads, beams, length, width
         zeros = jnp.zeros(shape, compute_dtype(self.config))
@@ -250,30 +267,32 @@ class Transformer(nnx.Module):
         return Cache([KV(zeros, zeros) for _ in self.decoder], row_bnt)
 
     def step(self, memory: Memory, cache: Cache, token_bn: Array, position):
-        """One decoding step of n hypotheses for each of b sentences.
+        """Runs one decoding step of n hypotheses for each of b sentences.
 
         Args:
-          memory: of `encode_memory`, for the b sentences.
-          cache: of `empty_cache`, or the one that the last step returned.
-          token_bn: the token before `position` (BOS at 0).
-          position: int scalar, the same for all.
+          memory: of the b sentences, from `encode_memory`.
+          cache: from `empty_cache` or the previous step.
+          token_bn: the tokens before `position` (BOS at 0).
+          position: int scalar, the same for all hypotheses.
 
         Returns:
-          float32 logits [b, n, v] of the token at `position`, and the cache with it.
+          float32 logits [b, n, v] of the tokens at `position`, and the new cache.
         """
         b, n = token_bn.shape
         length = cache.row_bnt.shape[2]
         position_bn = jnp.full((b, n), position)
         x_bnd = self.embedding(token_bn, position_bn, length, None)
-        # What a row writes now is of the hypothesis that is there.
+        # At this position, each hypothesis writes to the row that it is in now.
         row_bnt = jax.lax.dynamic_update_slice_in_dim(
             cache.row_bnt,
             jnp.broadcast_to(jnp.arange(n)[:, None], (b, n, 1)),
             position,
             2,
         )
+        # True where row m stores position t of hypothesis n; later positions are empty.
         mine_bnmt = row_bnt[:, :, None] == jnp.arange(n)[:, None]
         mine_bnmt &= jnp.arange(length) <= position
+        # All keys are in segment 1; `only_bts` alone decides.
         ones_bs = jnp.ones((b, n * length), jnp.int32)
         mask = Mask(ones_bs[:, :n], ones_bs, only_bts=mine_bnmt.reshape(b, n, -1))
         source_mask = Mask(ones_bs[:, :n], memory.segment_bs)

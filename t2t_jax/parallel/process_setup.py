@@ -6,7 +6,7 @@ import sys
 
 import jax
 
-from t2t_jax.parallel import compilation_cache
+from t2t_jax.parallel import compilation_cache, platforms
 
 # glibc's malloc.h: what each parameter of mallopt is called there.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
@@ -28,6 +28,7 @@ def set_up_process() -> None:
 
     A third, small pages, can only be changed before a process starts: `huge_pages.py`.
     """
+    platforms.skip_absent_tpu()
     compilation_cache.use()
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     keep_freed_memory()

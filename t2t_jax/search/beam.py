@@ -4,7 +4,7 @@ Section 6.1 of "Attention Is All You Need" decodes with beam 4 and length penalt
 0.6, the penalty of Wu et al. 2016 (GNMT), equation 14. Shape suffixes: b batch, n beam
 rows or hypotheses, c phrases, t target, v vocabulary.
 
-The algorithm, which the tests' slow twin follows line by line:
+The algorithm, which a slow reference in the tests follows line by line:
 
 1. Of all one-token extensions of a sentence's alive hypotheses, the best `beam` by
    log-probability survive. Ties rank by beam row, then by token id.
@@ -109,7 +109,7 @@ class BeamSearch:
 
     @property
     def rows(self) -> int:
-        """Hypotheses of each sentence that a step extends."""
+        """The number of hypotheses of each sentence that a step extends."""
         return self.beam
 
     def start(
@@ -121,8 +121,9 @@ class BeamSearch:
         *,
         max_length: int,
     ) -> State:
-        """One empty hypothesis in the first row of every beam; none finished."""
+        """Returns a state with one empty hypothesis in the first row of every beam."""
         batch, beam, nbest = limit_b.shape[0], self.beam, self.nbest
+        # Only one row: equal hypotheses would fill the beam with equal extensions.
         log_prob_n = jnp.where(jnp.arange(beam) == 0, 0.0, -jnp.inf)
         log_prob_n = log_prob_n.astype(jnp.float32)
         nothing_bn = jnp.full((batch, nbest), -jnp.inf, jnp.float32)
@@ -163,6 +164,7 @@ class BeamSearch:
 
         def one_step(loop):
             position, cache, before = loop
+            # The caches of stopped sentences change too, but nothing reads them again.
             cache, after = self._step(step, cache, before, position, limit_b, rules)
             return position + 1, cache, _where(before.stopped_b, before, after)
 
@@ -179,7 +181,7 @@ class BeamSearch:
         limit_b: Array,
         rules: Rules | None,
     ) -> tuple[Any, _Sentences]:
-        """One more token for every alive hypothesis."""
+        """Extends every alive hypothesis by one token."""
         max_length = before.tokens_bnt.shape[2]
         inverse_t = inverse_penalties(max_length, self.alpha, self.penalty)
         logits_bnv, cache = step(cache, before.token_bn, position)
@@ -211,8 +213,10 @@ class BeamSearch:
         )
         finished = _best_finished(before.finished, ended)
         log_prob_bn = jnp.where(ended_bn, -jnp.inf, log_prob_bn)
-        # With nothing alive the bound is -inf; with fewer than nbest finished, so is
-        # the score that it is compared with.
+        # The best score that alive hypotheses can still reach: log-probabilities only
+        # fall, and the penalty that divides them is largest at the limit. The bound is
+        # -inf if none is alive; the score compared is -inf if fewer than nbest have
+        # finished.
         bound_b = jnp.max(log_prob_bn, axis=1) * inverse_t[limit_b]
         stopped_b = (bound_b <= finished.score_bn[:, -1]) | (length >= limit_b)
         if self.stop == "first":
@@ -222,7 +226,7 @@ class BeamSearch:
         )
 
     def result(self, state: State, rules: Rules | None = None) -> Hypotheses:
-        """The finished hypotheses, and unended ones in the places left free.
+        """Returns the finished hypotheses, and unended ones in the places left.
 
         Undefined for sentences that have not stopped.
         """
@@ -231,7 +235,9 @@ class BeamSearch:
         max_length = sentences.tokens_bnt.shape[2]
         inverse_t = inverse_penalties(max_length, self.alpha, self.penalty)
         lacks_bn = jnp.zeros(log_prob_bn.shape, bool)
-        if rules is not None:  # refused to end: a required phrase is missing
+        # A state that refuses EOS lacks a required phrase. (`allowed` keeps hypotheses
+        # from reaching the limit in a state in which EOS completes a forbidden one.)
+        if rules is not None:
             lacks_bn = jnp.any(rules.refused_sv[sentences.state_bnc, self.eos], axis=2)
         # A sentence that stopped before its limit may have alive hypotheses too, but
         # then ended ones take all its places. Both lists are already sorted.
@@ -242,15 +248,16 @@ class BeamSearch:
             length_bn=jnp.broadcast_to(limit_b[:, None], log_prob_bn.shape),
             ended_bn=jnp.zeros(log_prob_bn.shape, bool),
         )
-        both = jax.tree.map(
+        candidates = jax.tree.map(
             lambda *leaves: jnp.concatenate(leaves, axis=1), finished, unended
         )
+        # 0: ended; 1: unended; 2: unended and lacks a phrase; 3: no hypothesis.
         unended_rank_bn = jnp.where(log_prob_bn != -jnp.inf, 1 + lacks_bn, 3)
         finished_rank_bn = jnp.where(finished.ended_bn, 0, 3)
         rank_bn = jnp.concatenate([finished_rank_bn, unended_rank_bn], axis=1)
         order_bn = jnp.argsort(rank_bn, axis=1, stable=True)
         best_bn = order_bn[:, : finished.score_bn.shape[1]]
-        return jax.tree.map(lambda leaf: rows_of(leaf, best_bn), both)
+        return jax.tree.map(lambda leaf: rows_of(leaf, best_bn), candidates)
 
 
 def beam_search(
@@ -320,24 +327,27 @@ def beam_search(
 
 
 def _best(next_bnv: Array) -> tuple[Array, Array, Array]:
-    """The best extensions, best first: parent rows, tokens and log-probabilities.
+    """Returns the best extensions, best first: parents, tokens and log-probabilities.
 
-    Where fewer than [beam] extensions exist, log_prob is -inf.
+    If fewer than `beam` extensions exist, the log_prob of the others is -inf.
     """
     batch, beam, vocabulary = next_bnv.shape
+    # Flat places rank rows before tokens, so `top_k` breaks ties by row, then by token.
     log_prob_bn, place_bn = top_k(next_bnv.reshape(batch, -1), beam)
     return place_bn // vocabulary, place_bn % vocabulary, log_prob_bn
 
 
 def _spread(next_bnv: Array, rules: Rules, state_bnc: Array):
-    """`_best`, but divided among hypotheses by their missing phrases (item 5).
+    """Returns the best extensions of each group of hypotheses (item 5 above).
 
     Equals `_best` for sentences without required phrases. Suffix m: candidates.
     """
     batch, beam, vocabulary = next_bnv.shape
     parent_bn, token_bn, log_prob_bn = _best(next_bnv)
-    if not rules.closer_sv.shape[0]:  # nothing is required of any sentence
+    if not rules.closer_sv.shape[0]:  # no sentence has a required phrase
         return parent_bn, token_bn, log_prob_bn
+    # Candidates besides the best: for each row, its best extension, and the best of
+    # those that come closer to each phrase.
     closer_bncv = rules.closer_sv[state_bnc]
     helpful_bnmv = jnp.where(closer_bncv, next_bnv[:, :, None], -jnp.inf)
     likely_bnmv = jnp.concatenate([next_bnv[:, :, None], helpful_bnmv], axis=2)
@@ -356,33 +366,37 @@ def _spread(next_bnv: Array, rules: Rules, state_bnc: Array):
 
     place_bm = parent_bm * vocabulary + token_bm
     dead_bm = log_prob_bm == -jnp.inf
-    there_bmm = earlier_mm & ~dead_bm[:, None, :]
-    twice_bm = jnp.any(pairs(jnp.equal, place_bm) & there_bmm, axis=2)
-    log_prob_bm = jnp.where(twice_bm, -jnp.inf, log_prob_bm)
+    # The same extension may be a candidate several times; only the first one counts.
+    earlier_bmm = earlier_mm & ~dead_bm[:, None, :]
+    duplicate_bm = jnp.any(pairs(jnp.equal, place_bm) & earlier_bmm, axis=2)
+    log_prob_bm = jnp.where(duplicate_bm, -jnp.inf, log_prob_bm)
     after_bmc = advance_states(rules, rows_of(state_bnc, parent_bm), token_bm)
     missing_bm = missing(rules, after_bmc)
+    # A candidate's rank in its group: the number of better ones that lack as much.
     before_bmm = pairs(jnp.less, log_prob_bm) | (
         pairs(jnp.equal, log_prob_bm) & earlier_mm
     )
     rank_bm = jnp.sum(before_bmm & pairs(jnp.equal, missing_bm), axis=2)
     dead_bm = log_prob_bm == -jnp.inf
-    # Lexicographic, the last key first. The chosen are then sorted, best first.
+    # `lexsort` sorts by its last key first: existing before dead, then the best of each
+    # group, then the second best, ..., and groups that lack least first.
     order_bm = jnp.lexsort((missing_bm, rank_bm, dead_bm), axis=1)
     chosen_bn = order_bm[:, :beam]
+    # Rows of the beam are in the order of log-probability, as `_best` returns them.
     better_bn = jnp.argsort(-rows_of(log_prob_bm, chosen_bn), axis=1, stable=True)
     chosen_bn = rows_of(chosen_bn, better_bn)
     return tuple(rows_of(x, chosen_bn) for x in (parent_bm, token_bm, log_prob_bm))
 
 
-def _best_finished(kept: Hypotheses, found: Hypotheses) -> Hypotheses:
-    """The best of both lists by score, as many as were kept; of equals kept first."""
-    both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), kept, found)
-    _, best_bn = jax.lax.top_k(both.score_bn, kept.score_bn.shape[1])
-    return jax.tree.map(lambda leaf: rows_of(leaf, best_bn), both)
+def _best_finished(kept: Hypotheses, new: Hypotheses) -> Hypotheses:
+    """Returns the best of two lists by score, as many as `kept` has; ties to `kept`."""
+    joint = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), kept, new)
+    _, best_bn = jax.lax.top_k(joint.score_bn, kept.score_bn.shape[1])
+    return jax.tree.map(lambda leaf: rows_of(leaf, best_bn), joint)
 
 
 def _where(condition_b: Array, yes: _Sentences, no: _Sentences) -> _Sentences:
-    """`jnp.where` sentence by sentence, on every leaf."""
+    """Selects sentences: `jnp.where` on every leaf, by the first axis."""
 
     def select(yes, no):
         return jnp.where(

@@ -1,7 +1,6 @@
 """Hypotheses, and operations on them that all searches share.
 
-Shape suffixes: b batch, n beam rows or hypotheses, t target,
-v vocabulary.
+Shape suffixes: b batch, n beam rows or hypotheses, t target, v vocabulary.
 """
 
 import math
@@ -22,9 +21,9 @@ Step = Callable[[Any, Array, Array], tuple[Array, Any]]
 class Hypotheses(NamedTuple):
     """The best hypotheses of every sentence, best first, ended before unended.
 
-    A place for which no hypothesis exists (fewer can be made than were asked for) has
-    length 0, score and log_prob -inf, ended False and tokens all PAD. Log-probabilities
-    are natural logarithms of the model's own distribution over the whole vocabulary.
+    If fewer hypotheses exist than were requested, the places left have length 0, score
+    and log_prob -inf, ended False and tokens all PAD. Log-probabilities are natural
+    logarithms of the model's own distribution over the full vocabulary.
     """
 
     tokens_bnt: Array  # int32 [batch, nbest, max_length]: no BOS, EOS if ended, PAD
@@ -35,31 +34,36 @@ class Hypotheses(NamedTuple):
 
 
 def extensions(logits_bnv: Array, log_prob_bn: Array, banned: tuple[int, ...]):
-    """Log-probabilities of all one-token extensions, -inf where there is none."""
+    """Returns the log-probabilities of all one-token extensions, [b, n, v].
+
+    -inf for `banned` tokens, and in rows without a hypothesis.
+    """
     allowed_v = np.ones(logits_bnv.shape[2], bool)
     allowed_v[list(banned)] = False
-    # A row without a hypothesis is masked, not added to: the model may say NaN of it.
+    # Rows without a hypothesis are masked, since -inf plus a logit of NaN is NaN.
     allowed_bnv = allowed_v & (log_prob_bn != -jnp.inf)[:, :, None]
     next_bnv = jax.nn.log_softmax(logits_bnv.astype(jnp.float32))
     return jnp.where(allowed_bnv, log_prob_bn[:, :, None] + next_bnv, -jnp.inf)
 
 
 def top_k(x_bv: Array, k: int, group: int = 128) -> tuple[Array, Array]:
-    """`jax.lax.top_k`: of equal values the lower indices.
+    """Returns what `jax.lax.top_k` returns, faster: first groups, then values.
 
-    In two stages where that saves time. A value among the best k is in one of the k
-    groups of the highest maxima, as each of k others would hold a better one; a maximum
-    of neighbours is quick to find, and sorting then is of few.
+    The k groups with the highest maxima contain the best k values: k maxima rank above
+    that of any other group. The maximum of neighbouring values is fast, and only the
+    values of k groups are then sorted. Of equal values, the lower index wins.
     """
     batch, size = x_bv.shape
     groups = size // group
     if groups <= 4 * k:
-        return jax.lax.top_k(x_bv, k)
+        return jax.lax.top_k(x_bv, k)  # two stages would save no time
     x_bgw = x_bv[:, : groups * group].reshape(batch, groups, group)
     _, best_bk = jax.lax.top_k(x_bgw.max(2), k)
-    best_bk = jnp.sort(best_bk, axis=1)  # so that the order is still that of indices
+    # In the order of indices, so that the second stage resolves ties like the first.
+    best_bk = jnp.sort(best_bk, axis=1)
     first_bk = best_bk * group
     index_bm = (first_bk[:, :, None] + jnp.arange(group)).reshape(batch, -1)
+    # The last values, too few for a group, always take part in the second stage.
     rest = jnp.broadcast_to(jnp.arange(groups * group, size), (batch, size % group))
     index_bm = jnp.concatenate([index_bm, rest], axis=1)
     best_bk, at_bk = jax.lax.top_k(rows_of(x_bv, index_bm), k)
@@ -67,16 +71,17 @@ def top_k(x_bv: Array, k: int, group: int = 128) -> tuple[Array, Array]:
 
 
 def rows_of(leaf: Array, index_bn: Array) -> Array:
-    """Rows `index_bn` of axis 1, each sentence its own."""
+    """Takes rows of axis 1: row n of sentence b becomes row `index_bn[b, n]`."""
     index = index_bn.reshape(index_bn.shape + (1,) * (leaf.ndim - 2))
+    # All indices come from a search, so a check of their bounds is not needed.
     return jnp.take_along_axis(leaf, index, axis=1, mode="promise_in_bounds")
 
 
 def moved(cache: Any, parent_bn: Array) -> Any:
-    """A cache, the hypotheses of rows `parent_bn` in the rows 0, 1, ...
+    """Moves the hypotheses of rows `parent_bn` of a cache to rows 0, 1, ...
 
-    Parts that know how to move do it themselves; leaves of others are [batch, beam,
-    ...].
+    Parts with a method `moved` move themselves. All other leaves are [batch, beam,
+    ...], and their rows are copied.
     """
 
     def move(part):
@@ -92,7 +97,7 @@ def _moves_itself(part: Any) -> bool:
 
 
 def check_arguments(limit_b, max_length, beam, alpha, penalty, bos, eos, pad):
-    """Raises ValueError for what no search takes."""
+    """Raises ValueError for arguments that are invalid in every search."""
     if max_length < 1:
         raise ValueError(f"max_length is {max_length}; it must be at least 1 token.")
     if beam < 1:

@@ -1,8 +1,9 @@
-"""What an output must begin with, must hold and must not hold, as arrays for search.
+"""Constraints for search, as arrays: prefixes, required and forbidden phrases.
 
-A phrase is looked for by an automaton that reads tokens (`decoding/phrases.py` makes
-them); those of a batch lie one after the other in one table of states. Shape suffixes:
-b batch, n hypotheses, c phrases, t target, s states, v vocabulary.
+An automaton over tokens matches a phrase (`decoding/phrases.py` builds them). The
+automata of a batch are stacked into one table of states, and each hypothesis has one
+current state for each of its phrases. Shape suffixes: b batch, n hypotheses, c phrases,
+t target, s states, v vocabulary.
 """
 
 from collections.abc import Sequence
@@ -15,18 +16,19 @@ from jax import Array
 
 
 class Rules(NamedTuple):
-    """The rules of every sentence of a batch.
+    """Constraints on the outputs of every sentence of a batch.
 
     Attributes:
-      prefix_bt: int32 [batch, max_length], the first tokens; -1 where it is free.
-      start_bc: int32, the states in which a sentence's phrases begin. A sentence with
-        fewer phrases than others has states that nothing changes.
+      prefix_bt: int32 [batch, max_length], the tokens of the prefix; -1 after it.
+      start_bc: int32, the start states of each sentence's phrases. A sentence with
+        fewer phrases than others is padded with state 0, which never changes.
       next_sv: int32, the state after a token.
-      refused_sv: bool, a token that says what must not be said, or that ends the
-        output while a required phrase is missing.
-      closer_sv: bool, a token that comes closer to a required phrase; of no states if
-        no phrase is required.
-      distance_s: int32, the least number of tokens to a required phrase; 0 once said.
+      refused_sv: bool, tokens that may not come next: they complete a forbidden phrase,
+        or end the output while a required phrase is missing.
+      closer_sv: bool, tokens that reduce the distance to a required phrase; has no
+        states if no phrase is required.
+      distance_s: int32, the least number of tokens that complete the required phrase; 0
+        once it is complete, and for forbidden phrases.
     """
 
     prefix_bt: Array
@@ -38,29 +40,31 @@ class Rules(NamedTuple):
 
 
 def concatenate_rules(batches: Sequence[Rules | None]) -> Rules | None:
-    """The rules of batches, one after the other on first axes of one size each.
+    """Concatenates the rules of batches on the first axis, padded to equal shapes.
 
-    So each device can have those of its own batch. Zeros change nothing: state 0 is
-    that of no phrase.
+    So the first axis of every array can be divided among devices, each with the rules
+    of its own batch. Padding with zeros is inert, since state 0 belongs to no phrase.
     """
-    some = next((rules for rules in batches if rules is not None), None)
-    if some is None or len(batches) == 1:
-        return some
-    free = some._replace(
-        prefix_bt=np.full_like(some.prefix_bt, -1),
-        start_bc=np.zeros_like(some.start_bc),
+    example = next((rules for rules in batches if rules is not None), None)
+    if example is None or len(batches) == 1:
+        return example
+    unconstrained = example._replace(
+        prefix_bt=np.full_like(example.prefix_bt, -1),
+        start_bc=np.zeros_like(example.start_bc),
     )
 
     def join(*leaves: np.ndarray) -> np.ndarray:
         shape = np.max([leaf.shape for leaf in leaves], axis=0)
-        spare = [[(0, n) for n in shape - leaf.shape] for leaf in leaves]
-        return np.concatenate([*map(np.pad, leaves, spare)])
+        padding = [[(0, n) for n in shape - leaf.shape] for leaf in leaves]
+        return np.concatenate([*map(np.pad, leaves, padding)])
 
-    return jax.tree.map(join, *(free if rules is None else rules for rules in batches))
+    return jax.tree.map(
+        join, *(unconstrained if rules is None else rules for rules in batches)
+    )
 
 
 def start_states(rules: Rules | None, batch: int, rows: int) -> Array:
-    """[b, n, c], the states before the first token; no column without rules."""
+    """Returns the states before the first token, [b, n, c]; c is 0 without rules."""
     if rules is None:
         return jnp.zeros((batch, rows, 0), jnp.int32)
     return jnp.repeat(rules.start_bc[:, None], rows, axis=1)
@@ -69,12 +73,19 @@ def start_states(rules: Rules | None, batch: int, rows: int) -> Array:
 def allowed(
     rules: Rules, state_bnc: Array, position: Array, limit_b: Array, eos: int
 ) -> Array:
-    """bool [b, n, v]: the tokens that may come at `position`."""
-    # The last token ends the text too: what must not be said may end there.
-    says_s = rules.refused_sv[:, eos] & (rules.distance_s == 0)
+    """Returns the tokens that may come at `position`, bool [b, n, v].
+
+    Args:
+      position: int32 scalar, the same for all sentences.
+      limit_b: the longest output of each sentence in tokens, EOS included.
+    """
+    # An output that reaches its limit ends without EOS. This completes a forbidden
+    # phrase in the states in which EOS would. (There, the distance is 0; in states of a
+    # required phrase that refuse EOS, it is not.)
+    completed_by_end_s = rules.refused_sv[:, eos] & (rules.distance_s == 0)
     last_b111 = (position + 1 >= limit_b)[:, None, None, None]
     refused_bncv = rules.refused_sv[state_bnc]
-    refused_bncv |= last_b111 & says_s[rules.next_sv[state_bnc]]
+    refused_bncv |= last_b111 & completed_by_end_s[rules.next_sv[state_bnc]]
     allowed_bnv = ~jnp.any(refused_bncv, axis=2)
     forced_b11 = rules.prefix_bt[:, position, None, None]
     tokens_v = jnp.arange(allowed_bnv.shape[2])
@@ -82,10 +93,11 @@ def allowed(
 
 
 def missing(rules: Rules, state_bnc: Array) -> Array:
-    """int32 [b, n]: less, the fewer phrases are missing and the nearer the nearest is.
+    """Ranks hypotheses by the phrases they lack, int32 [b, n]; lowest if none.
 
-    Always some token makes it less. That is not so of the sum of their distances, as
-    what comes closer to one may lose the beginning of another.
+    The order is that of the number of missing phrases, then of the distance to the
+    nearest one. Some token always lowers the rank. The sum of all distances lacks this
+    property: a token that comes closer to one phrase may lose the beginning of another.
     """
     distance_bnc = rules.distance_s[state_bnc]
     far = jnp.max(rules.distance_s) + 1
@@ -94,5 +106,5 @@ def missing(rules: Rules, state_bnc: Array) -> Array:
 
 
 def advance_states(rules: Rules, state_bnc: Array, token_bn: Array) -> Array:
-    """The states after one more token of each hypothesis."""
+    """Returns the states after one more token of each hypothesis."""
     return rules.next_sv[state_bnc, token_bn[:, :, None]]

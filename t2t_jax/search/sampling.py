@@ -53,7 +53,7 @@ class Sampling:
 
     @property
     def rows(self) -> int:
-        """Hypotheses of each sentence that a step extends."""
+        """The number of hypotheses of each sentence that a step extends."""
         return self.samples
 
     def start(
@@ -65,7 +65,7 @@ class Sampling:
         *,
         max_length: int,
     ) -> State:
-        """Nothing drawn yet; each hypothesis gets an rng of its own."""
+        """Returns a state with nothing drawn; each hypothesis gets its own rng."""
         number_n = jnp.arange(self.samples)
         rng_bn = jax.vmap(
             lambda rng: jax.vmap(partial(jax.random.fold_in, rng))(number_n)
@@ -112,6 +112,8 @@ class Sampling:
 
         def one_step(loop):
             position, state = loop
+            # Complete hypotheses go through the step as well, since shapes are fixed.
+            # Their old values are restored after it.
             complete_bn = _complete(state.drawn, limit_b) | state.stopped_b[:, None]
             cache, token_bn, state_bnc, drawn = self._step(step, state, position, rules)
             drawn = jax.tree.map(
@@ -146,7 +148,10 @@ class Sampling:
                 rules, state.state_bnc, position, state.limit_b, self.eos
             )
             next_bnv = jnp.where(allowed_bnv, next_bnv, -jnp.inf)
+        # Draws from the truncated distribution; scores are of the complete one.
         likely_bnv = _likely(next_bnv / self.temperature, self.top_k, self.top_p)
+        # The rng depends on the position and not on a running state, so that pausing or
+        # moving a sentence between batches does not change what it draws.
         rng_bn = jax.vmap(jax.vmap(lambda rng: jax.random.fold_in(rng, position)))(
             state.rng_bn
         )
@@ -168,7 +173,9 @@ class Sampling:
         return cache, token_bn, state_bnc, extended
 
     def result(self, state: State, rules: Rules | None = None) -> Hypotheses:
-        """The drawn hypotheses; undefined for sentences that have not stopped."""
+        """Returns the drawn hypotheses; undefined for sentences still running."""
+        # If the rules allow no token, every token has probability 0 and one is drawn
+        # anyway, with log-probability -inf. This becomes a place without a hypothesis.
         drawn = state.drawn
         nothing_bn = drawn.log_prob_bn == -jnp.inf
         return drawn._replace(
@@ -195,19 +202,19 @@ def sample(
     eos: int,
     pad: int,
 ) -> Hypotheses:
-    """Draws hypotheses token by token, in the order of their rngs.
+    """Draws hypotheses token by token; results are in the order of their rngs.
 
-    If the rules allow no token there is no hypothesis (see `Hypotheses`).
+    If the rules allow no token, the place has no hypothesis (see `Hypotheses`).
 
     Args:
       step, cache, limit_b, max_length, alpha, penalty, rules, bos, eos, pad: as for
         `beam_search`, with n hypotheses in place of the beam. Score and log_prob are of
-        the model's whole distribution, not of the truncated one.
+        the model's complete distribution, not of the truncated one.
       rng_bn: a `jax.random` key for each hypothesis.
       temperature: logits are divided by it; above 0, static.
-      top_k: draw from the k most probable tokens, of equal ones the lower ids; 0 means
-        all tokens, static.
-      top_p: then from the fewest that together have this share of the remaining
+      top_k: draw from the k most probable tokens, ties to the lower ids; 0 means all
+        tokens, static.
+      top_p: then from the fewest of these that together have this share of their
         probability (the nucleus, Holtzman et al. 2020); above 0 and at most 1, static.
 
     Raises:
@@ -231,12 +238,12 @@ def sample(
 
 
 def _complete(drawn: Hypotheses, limit_b: Array) -> Array:
-    """bool [b, n]: hypotheses that have ended or reached their limit."""
+    """Returns bool [b, n]: True if a hypothesis has ended or reached its limit."""
     return drawn.ended_bn | (drawn.length_bn >= limit_b[:, None])
 
 
 def _likely(log_prob_bnv: Array, top_k: int, top_p: float) -> Array:
-    """The log-probabilities that may be drawn; -inf for the others."""
+    """Truncates to `top_k`, then to `top_p`: -inf for tokens that are not drawn."""
     if 0 < top_k < log_prob_bnv.shape[2]:
         best_bnk, token_bnk = jax.lax.top_k(log_prob_bnv, top_k)
         nothing_bnv = jnp.full_like(log_prob_bnv, -jnp.inf)
@@ -246,17 +253,18 @@ def _likely(log_prob_bnv: Array, top_k: int, top_p: float) -> Array:
     if top_p < 1:
         p_bnv = jax.nn.softmax(log_prob_bnv)
         sorted_bnv = jnp.sort(p_bnv, axis=2, descending=True)
+        # The probability of all more probable tokens; 0 for the first, which is
+        # therefore always kept. Tokens as probable as the last one kept are kept too.
         before_bnv = jnp.cumsum(sorted_bnv, axis=2) - sorted_bnv
-        # The first is always in; of equal ones all are.
         last_bn1 = jnp.sum(before_bnv < top_p, axis=2, keepdims=True) - 1
         least_bn1 = jnp.take_along_axis(sorted_bnv, last_bn1, axis=2)
-        # NaN, which is not less, stays: a broken model is not hidden.
+        # NaN compares False and stays, so that a broken model is not hidden.
         log_prob_bnv = jnp.where(p_bnv < least_bn1, -jnp.inf, log_prob_bnv)
     return log_prob_bnv
 
 
 def check_sampling(temperature: float, top_k: int, top_p: float) -> None:
-    """Raises ValueError for what nothing can be drawn with."""
+    """Raises ValueError for options of sampling that are out of range."""
     if not (math.isfinite(temperature) and temperature > 0):
         raise ValueError(
             f"temperature={temperature}; want a number above 0 (towards 0 it is greedy "

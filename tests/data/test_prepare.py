@@ -19,7 +19,7 @@ from t2t_jax.config import DataConfig
 from t2t_jax.data import cleaning, prepare
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.terminal import messages, progress
+from t2t_jax.terminal import progress
 from t2t_jax.terminal.errors import UserError
 
 CONFIG = DataConfig(vocab_size=320, max_length=30)
@@ -109,7 +109,7 @@ def test_the_second_time_nothing_is_made(tmp_path, monkeypatch):
     first = prepare.training_pairs(training, vocabulary, CONFIG)
     before = everything(tmp_path)
     monkeypatch.setattr(prepare, "read_chunks", None)
-    monkeypatch.setattr(prepare.vocab, "train", None)
+    monkeypatch.setattr(prepare.tokenizer, "train", None)
     again = prepare.training_pairs(
         training, prepare.make_tokenizer(training, CONFIG), CONFIG
     )
@@ -290,13 +290,13 @@ def test_large_vocabularies_do_not_wrap(tmp_path, monkeypatch):
 def test_a_tokenizer_sees_the_clean_text(tmp_path, monkeypatch):
     """A line that stands there a thousand times has no pieces of its own."""
     seen = []
-    train = prepare.vocab.train
+    train = prepare.tokenizer.train
 
     def watched(lines, *arguments):
         seen[:] = lines
         return train(iter(seen), *arguments)
 
-    monkeypatch.setattr(prepare.vocab, "train", watched)
+    monkeypatch.setattr(prepare.tokenizer, "train", watched)
     dirty = corpora(tmp_path, [*LINES, *[("zyx", "wvu")] * 1000, ("", "leer")])
     prepare.make_tokenizer(dirty, CONFIG)
     assert seen == [line for pair in [*LINES, ("zyx", "wvu")] for line in pair]
@@ -404,7 +404,7 @@ def test_quick_jobs_show_no_progress(tmp_path, monkeypatch, capsys):
 def test_where_there_is_no_terminal_lines_tell_of_long_jobs(
     tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(messages, "EVERY", 0)
+    monkeypatch.setattr(progress, "INTERVAL", 0)
     monkeypatch.setattr(cleaning, "CHUNK", 20)
     prepare_anew(tmp_path, "a")
     told = capsys.readouterr().err
@@ -414,7 +414,7 @@ def test_where_there_is_no_terminal_lines_tell_of_long_jobs(
 
 
 def test_in_a_terminal_a_bar_comes_and_goes(tmp_path, monkeypatch):
-    monkeypatch.setattr(messages, "SOON", 0)
+    monkeypatch.setattr(progress, "DELAY", 0)
     monkeypatch.setattr(sys, "stderr", Terminal())
     prepare_anew(tmp_path, "a")
     told = sys.stderr.getvalue()
@@ -427,7 +427,7 @@ def test_in_a_terminal_a_bar_comes_and_goes(tmp_path, monkeypatch):
 
 
 def test_a_call_that_says_nothing_is_seen_to_go_on(monkeypatch, capsys):
-    monkeypatch.setattr(messages, "EVERY", 0.1)
+    monkeypatch.setattr(progress, "INTERVAL", 0.1)
     before = threading.active_count()
     with progress.waiting("thinking"):
         time.sleep(0.7)

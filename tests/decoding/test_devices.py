@@ -6,11 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from t2t_jax.decoding import programs
+from t2t_jax.decoding import continuous_batching, programs
 from t2t_jax.decoding.continuous_batching import STRIDE, room_for
 from t2t_jax.decoding.shapes import groups
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.search.rules import Rules, joined
+from t2t_jax.search.rules import Rules, concatenate_rules
 from tests.decoding import small_translator
 
 TEXT = "the cat sees a dog sleeps die Katze sieht den Hund ein"
@@ -98,35 +98,38 @@ def test_results_do_not_depend_on_the_number_of_devices(way, devices):
 
 
 def test_each_device_has_a_block_of_one_program(monkeypatch):
-    programs = {name: getattr(programs, name) for name in ("search_begun", "grown")}
-    programs["search_advanced"] = programs.search_advanced
-    outputs, devices = {name: [] for name in programs}, 3
+    compiled_programs = {
+        name: getattr(programs, name) for name in ("begin_search", "advance_search")
+    }
+    compiled_programs["grow_caches"] = programs.grow_caches
+    outputs, devices = {name: [] for name in compiled_programs}, 3
 
     def recorded(name):
         def call(*arrays, **options):
-            outputs[name].append(programs[name](*arrays, **options))
+            outputs[name].append(compiled_programs[name](*arrays, **options))
             # The state is given away; what was found is not.
             return outputs[name][-1]
 
         return call
 
-    for name in programs:
-        monkeypatch.setattr(programs, name, recorded(name))
-    before = {name: compiled._cache_size() for name, compiled in programs.items()}
+    for name in compiled_programs:
+        owner = continuous_batching if name == "grow_caches" else programs
+        monkeypatch.setattr(owner, name, recorded(name))
+    before = {name: f._cache_size() for name, f in compiled_programs.items()}
     on(devices).translate(LINES, beam=1, alpha=0.3)
     on(devices).translate([LINES[0], LINES[11]], beam=1, alpha=0.3)
     sizes = {
         bucket: {room_for(p, bucket + 5) for p in range(STRIDE, bucket + 5 + STRIDE, 8)}
         for bucket in (32, 64)
     }
-    for name, compiled in programs.items():
+    for name, compiled in compiled_programs.items():
         made = compiled._cache_size() - before[name]
-        most = 2 if name == "search_begun" else sum(map(len, sizes.values()))
+        most = 2 if name == "begin_search" else sum(map(len, sizes.values()))
         assert 0 < made <= most, f"not one program for each shape: {name}"
     # 74 lines are ten blocks, thus four groups; 5 are one; then one and one.
-    assert len(outputs["search_begun"]) == 4 + 1 + 1 + 1
-    for advanced in outputs["search_advanced"]:
-        for leaf in jax.tree.leaves([advanced.stopped_b, advanced.found]):
+    assert len(outputs["begin_search"]) == 4 + 1 + 1 + 1
+    for advanced in outputs["advance_search"]:
+        for leaf in jax.tree.leaves([advanced.stopped_b, advanced.result]):
             assert leaf.sharding.device_set == {*jax.local_devices()[:devices]}
             assert {shard.data.shape[0] for shard in leaf.addressable_shards} == {8}
             assert len(leaf) == 8 * devices
@@ -188,7 +191,7 @@ def test_rules_are_joined_to_tables_of_one_size():
             *(ones, ones > 0, ones[:closer] > 0, ones[:, 0]),
         )
 
-    whole = joined([of(2, 1, 0), None, of(4, 2, 4)])
+    whole = concatenate_rules([of(2, 1, 0), None, of(4, 2, 4)])
     shapes = [leaf.shape for leaf in whole]
     assert shapes == [(12, 6), (12, 2), (12, 5), (12, 5), (12, 5), (12,)]
     first, free, last = (
@@ -201,5 +204,5 @@ def test_rules_are_joined_to_tables_of_one_size():
     assert first.start_bc.tolist() == [[3, 0]] * 4
     assert first.next_sv.tolist() == [[1] * 5] * 2 + [[0] * 5] * 2
     assert not first.closer_sv.any()
-    assert joined([None, None]) is None
-    assert all(map(np.array_equal, joined([of(2, 1, 0)]), of(2, 1, 0)))
+    assert concatenate_rules([None, None]) is None
+    assert all(map(np.array_equal, concatenate_rules([of(2, 1, 0)]), of(2, 1, 0)))

@@ -7,13 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from hypothesis import strategies
 
 from t2t_jax.config import DecodeConfig
 from t2t_jax.decoding import continuous_batching, programs
-from t2t_jax.decoding.continuous_batching import Search, room_for, search_lines
+from t2t_jax.decoding.continuous_batching import room_for, search_lines
 from t2t_jax.decoding.shapes import bucket_of, filled, groups, rows_of
 from t2t_jax.search import beam
+from t2t_jax.search.beam import BeamSearch
 from tests.decoding.test_devices import SHORT, on
 from tests.decoding.test_search import (
     BOS,
@@ -56,7 +58,7 @@ class Counted:
             line_b=line_b, device_b=device_b, done_b=0 * line_b, room=room
         )
 
-    def advance(self, position, until, state, there_b, rules):
+    def advance(self, state, position, until, there_b, rules):
         assert state.room >= until
         assert 0 < until - position <= continuous_batching.STRIDE
         bucket = {bucket_of(self.lengths[n]) for n in state.line_b[there_b]}
@@ -72,11 +74,11 @@ class Counted:
             state, stopped_b, (state.line_b.copy(), state.device_b.copy())
         )
 
-    def grown(self, state, room, mesh):
+    def grow_caches(self, state, room, mesh):
         assert room > state.room
         return types.SimpleNamespace(**vars(state) | {"room": room})
 
-    def refilled(self, state, other, from_b, mesh):
+    def merge_rows(self, state, other, from_b, mesh):
         self.merges += 1
         assert state.room == other.room
         (into,) = np.nonzero(from_b >= 0)
@@ -90,13 +92,12 @@ class Counted:
 
     def run(self):
         self.over = []
-        mesh = types.SimpleNamespace(size=self.blocks)
+        self.mesh = types.SimpleNamespace(size=self.blocks)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(programs, "grown", self.grown)
-            patch.setattr(programs, "refilled", self.refilled)
+            patch.setattr(continuous_batching, "grow_caches", self.grow_caches)
+            patch.setattr(continuous_batching, "merge_rows", self.merge_rows)
             patch.setattr(continuous_batching, "placed", lambda block, mesh: block)
-            both = Search(self.begin, self.advance)
-            return list(search_lines(self.make, both, self.lengths, DECODE, mesh))
+            return list(search_lines(self.make, self, self.lengths, DECODE))
 
     def in_one_piece(self) -> int:
         """Steps if every group is searched until its last line has stopped."""
@@ -151,15 +152,15 @@ def test_finished_lines_stop_costing(blocks):
 
 def test_few_batches_wait_at_a_time(monkeypatch):
     most = 0
-    onward = continuous_batching._Refill.go_on
+    onward = continuous_batching._Bucket.advance_until_parked
 
     def watched(self, batch):
         nonlocal most
         yield from onward(self, batch)
-        most = max(most, len(self.waiting))
+        most = max(most, len(self.parked))
 
-    monkeypatch.setattr(continuous_batching._Refill, "go_on", watched)
-    monkeypatch.setattr(continuous_batching, "waiting_batches", lambda: 3)
+    monkeypatch.setattr(continuous_batching._Bucket, "advance_until_parked", watched)
+    monkeypatch.setattr(continuous_batching, "max_parked", lambda: 3)
     lengths = [100] * 400
     counted = Counted(lengths, [1 + 37 * n % 105 for n in range(400)], 1)
     found = [line for lines, _ in counted.run() for line in lines]
@@ -178,39 +179,40 @@ def test_rooms():
 # A search in pieces is the search in one piece, bit by bit.
 
 OPTIONS = Options(6, 4, 2, 0.6)
-SCORES = {"alpha": OPTIONS.alpha, "penalty": OPTIONS.penalty}
+ALGORITHM = BeamSearch(
+    *(OPTIONS.beam, OPTIONS.nbest, OPTIONS.alpha, "gnmt", OPTIONS.stop),
+    *(BOS, EOS, PAD),
+)
 
 
 @jax.jit
 def onward(table, seed_b, state, there_b, position, until):
-    return beam.advance(
-        *(table_step(table, seed_b), state, position, until, None, there_b),
-        **(SCORES | {"stop": OPTIONS.stop, "bos": BOS, "eos": EOS, "pad": PAD}),
-    )
+    step = table_step(table, seed_b)
+    return ALGORITHM.advance(step, state, position, until, None, there_b)
 
 
 def test_rows_of_two_searches_go_on_together():
     table, draw = smooth_table(3, OPTIONS.vocabulary), np.random.default_rng(4)
     seed_2b = draw.integers(0, 1000, (2, 6))
     limit_2b = draw.integers(4, MAX_LENGTH + 1, (2, 6))
-    sizes = {"max_length": MAX_LENGTH, "beam": OPTIONS.beam, "nbest": OPTIONS.nbest}
     states = []
     for seed_b, limit_b in zip(seed_2b, limit_2b, strict=True):
         cache = table_cache(6, OPTIONS.beam)
-        state = beam.start(cache, jnp.asarray(limit_b), **sizes, bos=BOS, pad=PAD)
+        limit_b = jnp.asarray(limit_b)
+        state = ALGORITHM.start(cache, limit_b, max_length=MAX_LENGTH)
         for position in (0, 2):  # and a loop that has nothing to do
             state = onward(table, seed_b, state, np.ones(6, bool), position, 2)
-        states.append(programs.State([jnp.asarray(seed_b)], state))
+        states.append(programs.SearchState([jnp.asarray(seed_b)], state))
     from_b = np.array([-1, 5, -1, 0, 3, -1], np.int32)
     there_b = np.array([True, True, False, True, True, True])
     mesh = jax.make_mesh((1,), ("data",), devices=jax.devices()[:1])
-    mixed = programs.refilled(*states, from_b, mesh=mesh)
+    mixed = programs.merge_rows(*states, from_b, mesh=mesh)
     seed_b = np.where(from_b < 0, seed_2b[0], seed_2b[1][from_b])
     limit_b = np.where(from_b < 0, limit_2b[0], limit_2b[1][from_b])
     assert mixed.memories[0].tolist() == seed_b.tolist()
     state = onward(table, seed_b, mixed.search, there_b, 2, MAX_LENGTH)
     assert state.stopped_b.all()
-    found = beam.result(state, **SCORES, eos=EOS)
+    found = ALGORITHM.result(state)
     whole = table_search(table, seed_b, limit_b, OPTIONS)
     assert_same(rows(found, there_b), rows(whole, there_b))
     # The row without a sentence was left as it was.
@@ -219,20 +221,20 @@ def test_rows_of_two_searches_go_on_together():
 
 @pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_translations_are_those_of_a_search_in_one_piece(devices, monkeypatch):
-    one, calls = on(devices), {"refilled": [], "grown": []}
+    one, calls = on(devices), {"merge_rows": [], "grow_caches": []}
     for name, made in calls.items():
-        function = getattr(programs, name)
+        function = getattr(continuous_batching, name)
 
         def recorded(*arrays, made=made, function=function, **options):
             made.append(len(arrays[-1]) if len(arrays) > 1 else options["room"])
             return function(*arrays, **options)
 
-        monkeypatch.setattr(programs, name, recorded)
+        monkeypatch.setattr(continuous_batching, name, recorded)
     lines = [line for line in SHORT if line.strip()]
     found = one.translate(lines, beam=2, nbest=2, warn=False)
-    assert calls["refilled"], "no place was given to another line"
-    assert {*calls["refilled"]} == {8 * devices}
-    assert {*calls["grown"]} == {37}
+    assert calls["merge_rows"], "no place was given to another line"
+    assert {*calls["merge_rows"]} == {8 * devices}
+    assert {*calls["grow_caches"]} == {37}
 
     model, vocabulary = one.model, one.vocabulary
     ids = [[*line, vocabulary.eos] for line in vocabulary.encode(lines)]
@@ -241,9 +243,10 @@ def test_translations_are_those_of_a_search_in_one_piece(devices, monkeypatch):
 
     @jax.jit
     def in_one_piece(parameters):
-        memories, cache = programs._begun(
-            (model.definition,), (parameters,), source_bs, segment_bs, 2, 37
-        )
+        module = nnx.merge(model.definition, parameters)
+        position_bs = np.broadcast_to(np.arange(32), source_bs.shape)
+        memories = [module.encode_memory(source_bs, segment_bs, position_bs)]
+        cache = [module.empty_cache(len(source_bs), 2, 37)]
         step = programs._step((model.definition,), (parameters,), memories)
         special = {"bos": vocabulary.bos, "eos": vocabulary.eos, "pad": vocabulary.pad}
         sizes = {"max_length": 37, "beam": 2, "nbest": 2}

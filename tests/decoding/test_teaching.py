@@ -185,7 +185,7 @@ def looking(monkeypatch, weights):
             weights_ts = np.array(weights(len(target), len(source)), np.float32)
             yield row, AttentionTrace(None, None, np.stack([[weights_ts]] * 2))
 
-    monkeypatch.setattr(scoring, "_seen", seen)
+    monkeypatch.setattr(scoring, "_traces", seen)
 
 
 def test_alignments_of_words_in_pieces(one, monkeypatch):

@@ -98,16 +98,16 @@ def test_a_line_too_long_is_cut_with_a_warning_that_names_it(translator, caplog)
 
 
 def test_an_end_that_never_comes_is_told_and_whole(translator, caplog, monkeypatch):
-    ending = beam.advance
+    ending = beam.BeamSearch.advance
 
-    def without_end(step, *arguments, **options):
+    def without_end(self, step, *arguments):
         def endless(cache, token_bn, position):
             logits_bnv, cache = step(cache, token_bn, position)
-            return logits_bnv.at[:, :, options["eos"]].set(-1e9), cache
+            return logits_bnv.at[:, :, self.eos].set(-1e9), cache
 
-        return ending(endless, *arguments, **options)
+        return ending(self, endless, *arguments)
 
-    monkeypatch.setattr(beam, "advance", without_end)
+    monkeypatch.setattr(beam.BeamSearch, "advance", without_end)
     jax.clear_caches()
     with caplog.at_level(logging.WARNING, logger="t2t_jax"):
         found = translator.translate(["the cat"])[0]

@@ -43,8 +43,10 @@ def test_another_commit_or_machine_scores_nothing_anew(
     trained, text, tmp_path, monkeypatch
 ):
     workdir = shutil.copytree(trained[0], tmp_path / "work")
-    monkeypatch.setattr(provenance, "code", lambda: {"commit": "another"})
-    monkeypatch.setattr(provenance, "machine", lambda: {"processor": "another"})
+    monkeypatch.setattr(provenance, "code_version", lambda: {"commit": "another"})
+    monkeypatch.setattr(
+        provenance, "describe_machine", lambda: {"processor": "another"}
+    )
     corpus = open_corpus("test", "en", "de", str(text))
     translator = Translator.load(workdir)
     assert score_set(translator, corpus, workdir) == trained[1]["test"]

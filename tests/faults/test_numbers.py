@@ -7,7 +7,7 @@ import pytest
 
 from t2t_jax import UserError, train
 from t2t_jax.data.corpus import open_corpora
-from t2t_jax.pipeline import train
+from t2t_jax.pipeline import train as pipeline
 from t2t_jax.training import loop, step, step_lookup
 from t2t_jax.training.averaging import parameter_steps
 from t2t_jax.training.divergence import DivergedError
@@ -41,8 +41,8 @@ def poisoned(text, tmp_path, monkeypatch):
         infinite.piece = next(i for i in ids if i not in set(others))
         return made
 
-    find_vocabulary = train._vocabulary
-    monkeypatch.setattr(train, "_vocabulary", vocabulary)
+    find_vocabulary = pipeline._vocabulary
+    monkeypatch.setattr(pipeline, "_vocabulary", vocabulary)
     monkeypatch.setattr(step, "projected", infinite)
     return folder
 

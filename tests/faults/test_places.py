@@ -125,7 +125,7 @@ def test_another_machine_is_told_and_the_same_is_not(
 
     assert "warning" not in told(13)
     here = loop.machine()
-    monkeypatch.setattr(loop, "machine", lambda: here | {"cores": 4_096})
+    monkeypatch.setattr(loop, "describe_machine", lambda: here | {"cores": 4_096})
     assert (
         f"warning: this is not where the run was before (cores {here['cores']} -> "
         "4096); it goes on, but not to the same bytes\n"

@@ -152,7 +152,7 @@ def scored(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(
         Translator, "translate", lambda self, lines: [f"{self.steps}" for _ in lines]
     )
-    monkeypatch.setattr(scores, "perplexity", lambda *_: 2.0)
+    monkeypatch.setattr(scores, "subword_perplexity", lambda *_: 2.0)
     return tmp_path / "work"
 
 

@@ -49,7 +49,7 @@ def test_another_processor_or_jaxlib_has_another_folder(kept, monkeypatch):
     folders = set()
     for processor, version in (("A", "1"), ("B", "1"), ("A", "2"), ("A", "1")):
         with monkeypatch.context() as patch:
-            patch.setattr(compilation_cache, "processor", lambda p=processor: p)
+            patch.setattr(compilation_cache, "processor_name", lambda p=processor: p)
             patch.setattr(compilation_cache.metadata, "version", lambda _, v=version: v)
             jax.config.update("jax_compilation_cache_dir", None)
             compilation_cache.use()
@@ -89,8 +89,8 @@ def test_half_an_entry_is_deleted(kept):
 
 CODE = """
 import jax, jax.numpy as jnp
-from t2t_jax.parallel import host
-host.prepare_host()
+from t2t_jax.parallel import process_setup
+process_setup.set_up_process()
 names = []
 jax.monitoring.register_event_listener(lambda name, **_: names.append(name))
 x = jax.jit(lambda x: jnp.sort(jnp.sin(x) @ x))(jnp.ones((7, 7)))
