@@ -1,4 +1,4 @@
-"""Measurements, each `python -m benchmarks.NAME`: medians, and a ratio."""
+"""Benchmarks, run as `python -m benchmarks.NAME`; they print medians and ratios."""
 
 import sys
 from collections.abc import Callable
@@ -6,7 +6,12 @@ from types import SimpleNamespace
 
 
 def run(main: Callable, define_flags: Callable, config: str | None = None) -> None:
-    """Runs a benchmark as a command, with huge pages; `config` is the default."""
+    """Runs a benchmark like a command of `t2t_jax`, with huge pages.
+
+    Args:
+      main, define_flags: as in a command's module.
+      config: the default for --config; None if the benchmark takes no config.
+    """
     from t2t_jax.parallel import huge_pages
 
     huge_pages.restart_if_useful()

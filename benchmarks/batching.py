@@ -1,4 +1,4 @@
-"""Packed against bucketed batches: real tokens trained a second.
+"""Compares packed with bucketed batches: real tokens trained per second.
 
     python -m benchmarks.batching --config=configs/tiny.py
     python -m benchmarks.batching --config=configs/base.py --config.data.train=PREFIX \
@@ -31,7 +31,7 @@ Batch = dict[str, np.ndarray]
 
 
 class Contender:
-    """One way of batching: a compiled step and batches of the first epoch."""
+    """One way of batching: a compiled step, and a sample of an epoch's batches."""
 
     def __init__(
         self, config: Config, pairs: prepare.Pairs, vocab_size: int, steps: int
@@ -45,15 +45,16 @@ class Contender:
         stream = feed(pairs, config.data, config.train.seed)
         batches = [batch for _, batch in itertools.islice(stream, len(self.plan))]
         stream.close()
+        # One batch of each shape, to compile all of them.
         by_shape = {b["source"].shape + b["target"].shape: b for b in batches}
         self.train(list(by_shape.values()))
-        # A sample that holds the shapes in the proportions of the epoch.
+        # Every N-th batch, sorted by shape: the shapes in the epoch's proportions.
         every = max(1, len(batches) // steps)
         batches.sort(key=lambda b: b["source"].shape)
         self.sample = batches[every // 2 :: every]
 
     def train(self, batches: list[Batch]) -> float:
-        """Real tokens a second over some batches."""
+        """Trains on some batches; returns real tokens per second."""
         started = time.perf_counter()
         for batch in batches:
             placed = place_batch(self.steps.mesh, batch)
@@ -66,8 +67,8 @@ class Contender:
 
 def define_flags():
     config_flags.DEFINE_config_file("config", None, "A file of configs/.")
-    flags.DEFINE_integer("steps", 20, "About as many steps a round.")
-    flags.DEFINE_integer("rounds", 3, "Rounds; medians are printed.")
+    flags.DEFINE_integer("steps", 20, "Approximate number of steps in a round.")
+    flags.DEFINE_integer("rounds", 3, "Number of rounds; medians are printed.")
 
 
 def main(_):
@@ -79,9 +80,9 @@ def main(_):
     pairs = prepare.training_pairs(training, vocabulary, data)
     contenders = {}
     for batching in ("packed", "bucketed"):
-        one = dataclasses.replace(data, batching=batching)
-        one = dataclasses.replace(config, data=one)
-        contenders[batching] = Contender(one, pairs, len(vocabulary), given.steps)
+        changed = dataclasses.replace(data, batching=batching)
+        changed = dataclasses.replace(config, data=changed)
+        contenders[batching] = Contender(changed, pairs, len(vocabulary), given.steps)
     rates = {name: [] for name in contenders}
     for _ in range(given.rounds):
         for name, contender in contenders.items():

@@ -1,9 +1,9 @@
-"""What wider beams find: `python -m benchmarks.beams --workdir=DIR --test=PREFIX`.
+"""Compares beam widths: `python -m benchmarks.beams --workdir=DIR --test=PREFIX`.
 
-For each beam: BLEU, the mean score and log-probability of the best hypotheses, and two
-counts of lines. Search errors: the model itself ranks the reference above what was
-found. Lower: a narrower beam had found something of a higher score, which can be, as
-what would have become the best may leave a wide beam as well as a narrow one.
+Prints for each width BLEU, the mean score and log-probability of the best hypotheses,
+and two counts of lines. "Search errors": the model scores the reference higher than the
+hypothesis. "Lower": a narrower beam has found a hypothesis with a higher score. That is
+possible, since a prefix of the best hypothesis can drop out of a wide beam as well.
 """
 
 import time
@@ -26,9 +26,9 @@ def define_flags():
     define_workdir_flags(several=True)
     define_search_flags()
     define_test_flag()
-    flags.DEFINE_list("beams", ["1", "4", "10"], "Widths, ascending.")
-    flags.DEFINE_integer("lines", 0, "Only the first so many; 0 is all.")
-    flags.DEFINE_integer("show", 3, "Lines to show whose score became lower.")
+    flags.DEFINE_list("beams", ["1", "4", "10"], "Beam widths, ascending.")
+    flags.DEFINE_integer("lines", 0, "Use only the first N lines; 0 means all.")
+    flags.DEFINE_integer("show", 3, "Number of lines with a lower score to print.")
 
 
 def main(_):
@@ -42,43 +42,47 @@ def main(_):
     pairs = list(corpus.pairs())[: given.lines or None]
     sources, references = zip(*pairs, strict=True)
     options = {"alpha": given.alpha, "penalty": given.penalty, "stop": given.stop}
-    forced = translator.score(
+    scored_references = translator.score(
         pairs, alpha=given.alpha, penalty=given.penalty, warn=False
     )
     print(f"{len(pairs):,} lines of {corpus.place}")
     print("beam   BLEU   score  log_prob  search errors  lower  not ended  seconds")
-    highest: list[tuple] = []  # for each line the best so far, and its beam
+    highest: list[tuple] = []  # for each line the best translation, and its beam
     for width in map(int, given.beams):
         translator.translate(
             sources[:64], beam=width, **options, warn=False
         )  # compiles
         began = time.monotonic()
-        found = translator.translate(sources, beam=width, **options, warn=False)
+        results = translator.translate(sources, beam=width, **options, warn=False)
         seconds = time.monotonic() - began
+        # Scores that differ by less than 1e-4 count as equal: that is rounding.
         errors = sum(
-            t.score < r.score - 1e-4 for t, r in zip(found, forced, strict=True)
+            t.score < r.score - 1e-4
+            for t, r in zip(results, scored_references, strict=True)
         )
         lower = [
-            n for n, (t, _) in enumerate(highest) if found[n].score < t.score - 1e-4
+            n for n, (t, _) in enumerate(highest) if results[n].score < t.score - 1e-4
         ]
-        bleu = corpus_scores([t.text for t in found], references, data.target)["bleu"]
-        count = len(found)
+        bleu = corpus_scores([t.text for t in results], references, data.target)["bleu"]
+        count = len(results)
         print(
-            f"{width:4} {bleu:6.2f} {sum(t.score for t in found) / count:7.4f} "
-            f"{sum(t.log_prob for t in found) / count:9.4f} {errors:14} "
-            f"{len(lower):6} {sum(not t.ended for t in found):10} {seconds:8.1f}"
+            f"{width:4} {bleu:6.2f} {sum(t.score for t in results) / count:7.4f} "
+            f"{sum(t.log_prob for t in results) / count:9.4f} {errors:14} "
+            f"{len(lower):6} {sum(not t.ended for t in results):10} {seconds:8.1f}"
         )
         for n in lower[: given.show]:
             before, narrow = highest[n]
             print(
                 f"       line {n + 1}: {before.score:.4f} with beam {narrow}: {before}"
             )
-            print(f"             {found[n].score:.4f} with beam {width}: {found[n]}")
+            print(
+                f"             {results[n].score:.4f} with beam {width}: {results[n]}"
+            )
         highest = [
             max(pair, key=lambda pair: pair[0].score)
             for pair in zip(
-                highest or [(t, width) for t in found],
-                [(t, width) for t in found],
+                highest or [(t, width) for t in results],
+                [(t, width) for t in results],
                 strict=True,
             )
         ]

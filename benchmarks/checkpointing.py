@@ -1,13 +1,13 @@
-"""What checkpoints cost, beside Orbax's own manager: seconds and disk.
+"""Measures checkpoints against Orbax's own manager: seconds and disk space.
 
     python -m benchmarks.checkpointing
     python -m benchmarks.checkpointing --preset=tiny --rounds=5 --folder=DIR
 
-A full state is saved and restored by ours (sealed with the SHA-256 of every file, made
-to survive the loss of power, checked when it is restored) and by Orbax's
-CheckpointManager, which does none of the three. Rounds alternate; medians are printed.
-The floor is one plain file of as many bytes, written and fsynced, and its SHA-256.
-`blocked` is what training waits for; the rest happens behind it.
+A full state is saved and restored by ours and by Orbax's CheckpointManager. Ours seals
+a checkpoint with the SHA-256 of every file, makes it survive a loss of power and checks
+it when it is restored; Orbax does none of the three. Rounds alternate; medians are
+printed. The floor is one plain file of as many bytes, written, fsynced and hashed.
+Training waits during `blocked`; the rest happens in the background.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ from t2t_jax.workdir.workdir import Workdir
 
 
 class Timer:
-    """Seconds since it was made, or since the last look."""
+    """A stopwatch: a call returns the seconds since the last call or its creation."""
 
     def __init__(self):
         self._last = time.perf_counter()
@@ -45,6 +45,7 @@ class Timer:
 
 
 def floor(folder: Path, size: int) -> dict[str, float]:
+    """Seconds to write and to hash one plain file."""
     content = np.random.default_rng(0).bytes(size)
     timer = Timer()
     with open(folder / "plain", "wb") as file:
@@ -57,6 +58,7 @@ def floor(folder: Path, size: int) -> dict[str, float]:
 
 
 def ours(folder: Path, state, shapes) -> dict[str, float]:
+    """Seconds to save and restore a state with our checkpoints, and their bytes."""
     checkpoints = Checkpoints(Workdir(folder), 1, 1)
     timer = Timer()
     checkpoints.save(state, RunProgress(), average=False)
@@ -67,7 +69,7 @@ def ours(folder: Path, state, shapes) -> dict[str, float]:
     times["restored"] = timer()
     checkpoints.close()
     place = Workdir(folder).checkpoints / "state" / str(int(state.step))
-    timer()
+    timer()  # closing is not measured
     assert not sealed.damage(place)
     times["of that checked"] = timer()
     times["bytes"] = sealed.size(place)
@@ -75,6 +77,7 @@ def ours(folder: Path, state, shapes) -> dict[str, float]:
 
 
 def orbax(folder: Path, state, shapes) -> dict[str, float]:
+    """The same with Orbax's CheckpointManager."""
     manager = ocp.CheckpointManager(epath.Path(folder).absolute())
     timer = Timer()
     manager.save(1, args=ocp.args.StandardSave(state._asdict()))
@@ -89,7 +92,10 @@ def orbax(folder: Path, state, shapes) -> dict[str, float]:
 
 
 def _worn(state):
-    """A state as after some training: Orbax compresses, and zeros take no room."""
+    """A state with random moments, as after some training.
+
+    Orbax compresses arrays, so the zeros of a new state would take no space.
+    """
     random = np.random.default_rng(0)
 
     def noise(x):
@@ -103,9 +109,11 @@ def _worn(state):
 
 
 def define_flags():
-    flags.DEFINE_string("preset", "base", "A config of configs/.")
-    flags.DEFINE_integer("rounds", 3, "Of each, alternating.")
-    flags.DEFINE_string("folder", None, "Where to write; a temporary folder if not.")
+    flags.DEFINE_string("preset", "base", "Name of a preset in configs/.")
+    flags.DEFINE_integer("rounds", 3, "Number of rounds; medians are printed.")
+    flags.DEFINE_string(
+        "folder", None, "Folder to write in; by default a temporary one."
+    )
 
 
 def main(_):

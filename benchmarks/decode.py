@@ -1,21 +1,21 @@
-"""Translating: ours against CTranslate2 (float32, int8) and Hugging Face's generate.
+"""Compares translation with CTranslate2 (float32, int8) and Hugging Face's generate.
 
     python -m benchmarks.decode                          # work D
     python -m benchmarks.decode --beam=1 --json=PATH
     python -m benchmarks.decode --workdir=DIR --test=PREFIX --lines=1000
 
-D: the paper's base model with 32,000 pieces and random weights, beam 4, 32 sources of
-32 tokens, exactly 64 steps. All have the same weights; before the clock starts, greedy
-search has to find the same tokens in all of them. The end of the sentence cannot be
-found (its embedding is zero), so that nobody stops early.
+Work D: the paper's base model with 32,000 pieces and random weights, beam 4, 32 sources
+of 32 tokens, exactly 64 steps. All contenders have the same weights, and before the
+clock starts greedy search must find the same tokens in all of them. The end of a
+sentence has a zero embedding, so that no search finds it and stops early.
 
-With a workdir and a test set: text in, text out, all with the workdir's weights and
-tokenizer, in batches of sentences of similar length, as each does it by default. A
-post-norm model becomes a Marian, a pre-norm one an M2M100, which differs from Marian by
-where the LayerNorms stand. All search with one beam and alpha, but CTranslate2 and
-Hugging Face rank by score / length^alpha, ours by the config's penalty: lengths may
-differ a little, and what counts is sentences a second. Each ends a
-search by its own default rule. On a GPU CTranslate2 is left out: it stays on the CPU.
+With a workdir and a test set: text in, text out. All contenders have the workdir's
+weights and tokenizer, and batch sentences of similar length in their own default way. A
+post-norm model becomes a Marian, a pre-norm one an M2M100, which is Marian with the
+LayerNorms moved. All use the same beam and alpha, but CTranslate2 and Hugging Face rank
+by score / length^alpha, ours by the config's penalty, so lengths may differ a little:
+compare sentences per second. Each ends a search by its own default rule. On a GPU
+CTranslate2 is left out, since here it runs on the CPU only.
 """
 
 import dataclasses
@@ -40,11 +40,11 @@ PEERS = {
     "ctranslate2-int8": lambda *given: CTranslate2(*given, compute="int8"),
     "huggingface": HuggingFace,
 }
-AGREE = 0.8  # of the lines, at least: rounding decides between equals
+AGREE = 0.8  # required share of equal lines; rounding decides between near-equal tokens
 
 
 class Numbers:
-    """A vocabulary whose lines are token numbers: `17 4 1999`."""
+    """A stand-in for a vocabulary; its lines are token ids such as `17 4 1999`."""
 
     name, model = "numbers", b""
     pad, bos, eos = peers.PAD, peers.BOS, peers.EOS
@@ -75,12 +75,21 @@ class Numbers:
 def random_translator(
     model: ModelConfig, size: int, rows: int, source: int, steps: int
 ) -> Translator:
-    """Random weights, blocks of `rows` sources of `source` tokens, never an end."""
+    """Builds a translator with random weights that never ends a sentence.
+
+    Args:
+      model: sizes.
+      size: pieces of the vocabulary.
+      rows: sentences in a batch.
+      source: tokens of a source.
+      steps: length of an output.
+    """
     decode = DecodeConfig(batch_tokens=rows * source, extra_length=steps - source)
     config = dataclasses.replace(_ANY, model=model, decode=decode)
     built = build(model, size)
     parameters = jax.jit(built.init)(jax.random.key(0))
     table_vd = parameters["embedding"]["tokens"]
+    # A zero embedding gives the end the logit 0, and some other piece has a higher one.
     parameters["embedding"]["tokens"] = table_vd.at[Numbers.eos].set(0.0)
     return Translator(config, Numbers(size), built, parameters)
 
@@ -93,30 +102,39 @@ def search_flops(
 ) -> float:
     """FLOPs of the matrix products of a search.
 
+    Each step computes one position of each hypothesis, which attends to the positions
+    before it and to the source.
+
     Args:
-      lengths: (tokens of the source, steps) of each sentence. A step computes one
-        position of each hypothesis, which attends to those before it and to the source.
+      model: sizes.
+      vocab_size: pieces.
+      beam: hypotheses of each sentence.
+      lengths: (tokens of the source, steps) of each sentence.
     """
     d, f = model.width, model.hidden
     inner = (model.head_width or d // model.heads) * model.heads
-    total = 0
+    total = 0  # multiply-adds
     for source, steps in lengths:
-        encoded = source * (4 * d * inner + 2 * d * f) + 2 * inner * source**2
-        remembered = 2 * d * inner * source
+        encoder = source * (4 * d * inner + 2 * d * f) + 2 * inner * source**2
+        source_keys_values = 2 * d * inner * source
+        # Self-attention has 4 projections, cross-attention 2: query and output.
         step = 6 * d * inner + 2 * d * f + 2 * inner * source
-        before = 2 * inner * steps * (steps + 1) // 2
-        decoded = beam * (steps * step + before)
-        total += model.layers * (encoded + remembered + decoded)
+        # Step n attends to n positions.
+        self_attention = 2 * inner * steps * (steps + 1) // 2
+        decoder = beam * (steps * step + self_attention)
+        total += model.layers * (encoder + source_keys_values + decoder)
         total += beam * steps * d * vocab_size
     return 2.0 * total
 
 
 class Contest:
-    """Everybody with the same weights and sentences.
+    """Ours and the peers, with the same weights and sentences.
 
     Args:
-      lines: what `translator` reads.
-      search: what is asked for; its sources end with the end of the sentence.
+      translator: ours.
+      lines: source lines for it.
+      search: options for all.
+      names: of the peers.
     """
 
     def __init__(
@@ -131,20 +149,21 @@ class Contest:
         self.made: dict[str, Tokens] = {}
 
     def ours(self, beam: int) -> Tokens:
-        found = self.translator.translate(self.lines, beam=beam, warn=False)
+        """Translates all lines with our translator."""
+        results = self.translator.translate(self.lines, beam=beam, warn=False)
         eos = self.translator.vocabulary.eos
-        return [until_end(each.best.tokens, eos) for each in found]
+        return [until_end(each.best.tokens, eos) for each in results]
 
     def theirs(self, name: str, beam: int) -> Tokens:
-        """From text to text, as ours."""
+        """Translates all lines with a peer."""
         peer, vocabulary = self.peers[name], self.translator.vocabulary
         peer.search = self.search._replace(beam=beam)
-        found = peer(vocabulary.encode(self.lines, end=True))
-        vocabulary.decode(found)
-        return found
+        tokens = peer(vocabulary.encode(self.lines, end=True))
+        vocabulary.decode(tokens)  # from text to text, as ours
+        return tokens
 
     def contenders(self) -> dict[str, Callable[[], float]]:
-        """Functions that translate all lines and return sentences a second."""
+        """Functions that translate all lines and return sentences per second."""
         makers = {"ours": self.ours}
         for name in self.peers:
             makers[name] = lambda beam, name=name: self.theirs(name, beam)
@@ -157,38 +176,41 @@ class Contest:
         return {name: lambda name=name: rate(name) for name in makers}
 
     def check(self) -> None:
-        """Prints who finds, with greedy search, the tokens that ours finds.
+        """Prints for how many lines each peer's greedy search finds our tokens.
 
-        Ours stops at a length that each line has of its own; what others say after
-        that is not looked at.
+        Our limit on the output's length depends on the line, theirs on the batch, so
+        peers' tokens beyond our limit are not compared.
 
         Raises:
-          RuntimeError: a peer of the same precision does not.
+          RuntimeError: a peer of the same precision finds other tokens.
         """
         if not self.peers:
             return
         ours = self.ours(1)
         sources = self.translator.vocabulary.encode(self.lines, end=True)
-        rooms = [len(source) + self.search.extra for source in sources]
+        limits = [len(source) + self.search.extra for source in sources]
         for name in self.peers:
-            found = [f[:n] for f, n in zip(self.theirs(name, 1), rooms, strict=True)]
-            same = sum(a == b for a, b in zip(ours, found, strict=True))
-            print(f"greedy: {name} finds ours for {same:,} of {len(ours):,} lines")
+            results = self.theirs(name, 1)
+            theirs = [tokens[:n] for tokens, n in zip(results, limits, strict=True)]
+            same = sum(a == b for a, b in zip(ours, theirs, strict=True))
+            print(
+                f"greedy: {name} finds our tokens for {same:,} of {len(ours):,} lines"
+            )
             exact = compute_dtype(self.translator.config.model) == "float32"
             if exact and "int8" not in name and same < AGREE * len(ours):
                 raise RuntimeError(f"{name} does not compute the same model")
 
 
 def contest_d(given, names: list[str]) -> tuple[str, Contest]:
-    """Work D, or one like it with other sizes."""
+    """Work D, or the same with other sizes."""
     model = from_config_dict(given.config).model
     if not 1 <= given.source <= given.steps - 1:
         raise UserError(
             f"--steps={given.steps} with --source={given.source}; want more steps than "
-            "source tokens: the longest output is the source's length and more"
+            "source tokens, as an output may always be longer than its source"
         )
-    made = given.rows, given.source, given.steps
-    translator = random_translator(model, given.vocab, *made)
+    sizes = given.rows, given.source, given.steps
+    translator = random_translator(model, given.vocab, *sizes)
     shape = given.rows, given.source - 1
     tokens = measuring.random_tokens(shape, given.vocab)
     lines = translator.vocabulary.decode(tokens.tolist())
@@ -200,9 +222,9 @@ def contest_d(given, names: list[str]) -> tuple[str, Contest]:
 
 
 def contest_text(given, names: list[str]) -> tuple[str, Contest]:
-    """Lines of a test set, with a trained model."""
+    """The lines of a test set, with a trained model."""
     if not given.test:
-        raise UserError("--workdir wants a --test=PREFIX, whose sources are translated")
+        raise UserError("--workdir needs --test=PREFIX, the text to translate")
     translator = Translator.load(given.workdir)
     config, vocabulary = translator.config, translator.vocabulary
     corpus = test_sets(given, config.data)[0]
@@ -220,15 +242,17 @@ def contest_text(given, names: list[str]) -> tuple[str, Contest]:
 def define_flags():
     define_config_flag()
     measuring.define_flags(rounds=3)
-    flags.DEFINE_integer("beam", None, "4, or the workdir's; 1 is greedy.")
-    flags.DEFINE_integer("vocab", 32_000, "Pieces of a random model.")
+    flags.DEFINE_integer(
+        "beam", None, "Beam width, 1 is greedy search; default: 4, or the workdir's."
+    )
+    flags.DEFINE_integer("vocab", 32_000, "Pieces of the random model.")
     flags.DEFINE_integer("rows", 32, "Sentences in a batch of the peers.")
     flags.DEFINE_integer("source", 32, "Tokens of a source, with its end; D has 32.")
-    flags.DEFINE_integer("steps", 64, "Of the search; D has 64.")
-    flags.DEFINE_string("workdir", None, "A trained model, for real text.")
+    flags.DEFINE_integer("steps", 64, "Steps of the search; D has 64.")
+    flags.DEFINE_string("workdir", None, "Workdir of a trained run, for real text.")
     flags.DEFINE_string("test", None, "PREFIX of the real text.")
-    flags.DEFINE_integer("lines", 1000, "Only the first so many; 0 is all.")
-    flags.DEFINE_list("peers", list(PEERS), "Empty: ours alone.")
+    flags.DEFINE_integer("lines", 1000, "Use only the first N lines; 0 means all.")
+    flags.DEFINE_list("peers", list(PEERS), "Peers to compare with; empty: none.")
 
 
 def main(_):
@@ -245,6 +269,7 @@ def main(_):
         rate()  # compiles
     model = contest.translator.config.model
     dtype = compute_dtype(model).name
+    # Measured before and after; the highest rate of both counts.
     peak = measuring.matrix_peak(dtype, torch, given.peak_sizes)
     medians = measuring.alternate(contenders, given.rounds)
     peak = max(peak, measuring.matrix_peak(dtype, torch, given.peak_sizes))
@@ -256,10 +281,10 @@ def main(_):
 def told(
     work: str, contest: Contest, medians: dict[str, float], peak: float
 ) -> list[measuring.Row]:
-    """Rows in sentences and in tokens of one's own outputs a second."""
+    """Builds rows in sentences per second, and in tokens of each one's own outputs."""
     vocabulary, search = contest.translator.vocabulary, contest.search
     sources = vocabulary.encode(contest.lines, end=True)
-    tokens = {n: sum(map(len, found)) for n, found in contest.made.items()}
+    tokens = {n: sum(map(len, outputs)) for n, outputs in contest.made.items()}
     if search.exactly:
         wrong = {n: c for n, c in tokens.items() if c != len(sources) * search.exactly}
         if wrong:

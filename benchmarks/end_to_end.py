@@ -1,14 +1,15 @@
-"""An epoch of real text: ours against Marian on PyTorch, real tokens a second.
+"""Compares training on an epoch of real text with Marian on PyTorch.
 
     python -m benchmarks.end_to_end --config.data.dir=multi30k
     python -m benchmarks.end_to_end --config=configs/small.py --config.data.train=PREFIX
 
-Same text, tokenizer, sizes and token budget; both count the tokens of source and target
-sentences, never padding. Ours: feeder, batches as the config has them, step. Theirs, as
-usual: pairs sorted by length, as many to a batch as the budget allows when padded to
-the longest, batches shuffled, padding masked. Marian is post-norm whatever the config
-says; that costs the same but for two LayerNorms. They take turns, a part of the epoch
-each. Text is tokenised, and shapes are compiled, before the clock starts.
+Reports real tokens per second: tokens of source and target sentences, never padding.
+Text, tokenizer, sizes and token budget are the same. Ours runs its feeder, the config's
+batches and the step. Marian gets the usual recipe: pairs sorted by length, as many in a
+batch as the budget allows when padded to the longest, batches shuffled, padding masked.
+Marian is post-norm whatever the config says; that costs the same except for two
+LayerNorms. They take turns, one part of the epoch each. Text is tokenised and shapes
+are compiled before the clock starts.
 """
 
 import dataclasses
@@ -40,10 +41,14 @@ SIDES = ("source", "target")
 def grouped_by_length(
     source_p: np.ndarray, target_p: np.ndarray, batch_tokens: int, seed: int
 ) -> list[np.ndarray]:
-    """Batches of pair numbers, shuffled: the usual recipe of padded batches.
+    """Groups pairs of similar length into padded batches, the usual recipe.
 
-    Sorted by the target's length, then the source's, equals in random order; a batch
-    takes the next pair as long as rows x longest stays within the budget on both sides.
+    Pairs are sorted by the target's length, then the source's, with ties in random
+    order. A batch takes the next pair while rows x longest stays within the budget on
+    both sides.
+
+    Returns:
+      The pairs' numbers of each batch; the batches in random order.
     """
     random = np.random.default_rng(seed)
     order = random.permutation(len(source_p))
@@ -61,7 +66,7 @@ def grouped_by_length(
 
 
 def padded(sentences, pairs: np.ndarray) -> np.ndarray:
-    """int64 [rows, longest], 0 where there is nothing."""
+    """Pads some sentences into one array, int64 [rows, longest]; padding is 0."""
     rows = [sentences[int(pair)] for pair in pairs]
     tokens = np.zeros((len(rows), max(map(len, rows))), np.int64)
     for row, sentence in zip(tokens, rows, strict=True):
@@ -70,7 +75,7 @@ def padded(sentences, pairs: np.ndarray) -> np.ndarray:
 
 
 class OurEpoch:
-    """Trains on parts of an epoch, fed as in training."""
+    """Trains ours on parts of an epoch, fed as in real training."""
 
     def __init__(self, config: Config, pairs: prepare.Pairs, vocab_size: int):
         self.config, self.pairs = config, pairs
@@ -84,7 +89,7 @@ class OurEpoch:
         self.stream = (batch for _, batch in stream)
 
     def part(self, number: int, parts: int) -> float:
-        """Real tokens a second over one part of `parts`, which come in order."""
+        """Trains on one part of `parts`, in order; returns real tokens per second."""
         begin, end = _range(len(self.plan), number, parts)
         return self._train(itertools.islice(self.stream, end - begin))
 
@@ -97,9 +102,10 @@ class OurEpoch:
         return real / (time.perf_counter() - began)
 
     def flops_of_a_token(self) -> float:
-        """Of the epoch's real tokens, padding's work not counted, on the average.
+        """Average FLOPs of a real token of the epoch, without the work on padding.
 
-        A pair counts as a batch of its own; target tokens pay for the logits.
+        From a sample of pairs, each counted as a batch of its own; the logits belong to
+        the target tokens.
         """
         model = build(self.config.model, self.trainer.vocab_size)
         lengths = zip(self.pairs.source.lengths, self.pairs.target.lengths, strict=True)
@@ -112,7 +118,7 @@ class OurEpoch:
 
 
 class MarianEpoch:
-    """The same for Marian."""
+    """Trains Marian on parts of an epoch."""
 
     def __init__(self, config: Config, pairs: prepare.Pairs, vocab_size: int):
         self.pairs = pairs
@@ -135,7 +141,7 @@ class MarianEpoch:
         return real / made
 
     def part(self, number: int, parts: int) -> float:
-        """Real tokens a second over one part of `parts`."""
+        """Trains on one part of `parts`; returns real tokens per second."""
         begin, end = _range(len(self.batches), number, parts)
         return self._train(self.batches[begin:end])
 
@@ -150,18 +156,23 @@ class MarianEpoch:
 
 
 def _range(count: int, number: int, parts: int) -> tuple[int, int]:
-    """Where one part of some things begins and ends; parts differ by one at most."""
+    """Begin and end of one of `parts` equal parts; sizes differ by at most one."""
     return count * number // parts, count * (number + 1) // parts
 
 
 def define_flags():
     define_config_flag()
     measuring.define_flags(rounds=None)
-    flags.DEFINE_integer("parts", 10, "Of the epoch, in turns.", lower_bound=1)
     flags.DEFINE_integer(
-        "measured_parts", 0, "Only so many of them; 0 is all: the epoch.", lower_bound=0
+        "parts", 10, "Parts of the epoch, trained in turns.", lower_bound=1
     )
-    flags.DEFINE_list("peers", list(peers.TRAINING), "Empty: ours alone.")
+    flags.DEFINE_integer(
+        "measured_parts",
+        0,
+        "Measure only the first N parts; 0 means all.",
+        lower_bound=0,
+    )
+    flags.DEFINE_list("peers", list(peers.TRAINING), "Peers; empty: ours alone.")
 
 
 def main(_):
@@ -188,18 +199,20 @@ def main(_):
     peak = measuring.matrix_peak(dtype, torch, given.peak_sizes)
     rates = {name: [] for name in epochs}
 
-    def taking_turns(name: str):
-        def one() -> float:
+    def next_part(name: str):
+        """A function that trains the next part and returns its rate."""
+
+        def train() -> float:
             rate = epochs[name].part(len(rates[name]), given.parts)
             rates[name].append(rate)
             say(f"part {len(rates[name])}: {name} {rate:,.0f} real tokens/s")
             return rate
 
-        return one
+        return train
 
     turns = given.measured_parts or given.parts
     medians = measuring.alternate(
-        {name: taking_turns(name) for name in epochs}, min(turns, given.parts)
+        {name: next_part(name) for name in epochs}, min(turns, given.parts)
     )
     peak = max(peak, measuring.matrix_peak(dtype, torch, given.peak_sizes))
     share = measuring.floor_share(medians["ours"], ours.flops_of_a_token(), peak)

@@ -1,18 +1,18 @@
-"""How fast batches are fed and how full they are, against padded length buckets.
+"""Measures how fast batches are fed and how full they are, against length buckets.
 
     python -m benchmarks.input_pipeline
     python -m benchmarks.input_pipeline --wmt=1000000
     python -m benchmarks.input_pipeline --config=configs/multi30k.py \\
         --config.data.train=PREFIX --json=PATH
 
-Without --config.data.train, or with --wmt, the lengths are made up, as those of 4.5M
-pairs of WMT 2014 English-German (`benchmarks/wmt.py`), and the tokens random.
+Without --config.data.train, or with --wmt, tokens are random, with simulated lengths of
+4.5M pairs of WMT 2014 English-German (`benchmarks/wmt.py`).
 
-The peer is the usual recipe in NumPy: pairs in random order, ten length buckets whose
-bounds grow by a constant factor, and a batch for as many pairs of a bucket as the
-budget has room for at its bound, padded to it on both sides. The floor is to copy the
-arrays of a batch that is there. Rates are in real tokens of both sides, planning not
-included; rounds alternate, and medians are printed.
+The peer is the usual recipe in NumPy: pairs in random order, and ten length buckets
+with bounds that grow by a constant factor. A batch takes as many pairs of one bucket as
+the budget allows, padded to the bucket's bound on both sides. The floor is a copy of a
+finished batch. Rates are in real tokens of both sides, without planning; rounds
+alternate, and medians are printed.
 """
 
 import dataclasses
@@ -39,13 +39,16 @@ from t2t_jax.data.prepare import Pairs
 
 PEER = "length buckets, padded (NumPy)"
 BUCKETS = 10
-SHORTEST = 8  # tokens, the bound of the first bucket
+SHORTEST = 8  # tokens: the bound of the first bucket
 
 
 class Padded:
-    """The peer: batches of one pair to a row, padded to the bound of their bucket.
+    """The peer: one pair per row, padded to the bound of its length bucket.
 
-    pairs: what is batched. batch_tokens: the budget of a side.
+    Args:
+      pairs: the text.
+      batch_tokens: token budget of one side of a batch.
+      seed: of the order of the pairs and of the batches.
     """
 
     def __init__(self, pairs: Pairs, batch_tokens: int, seed: int = 0):
@@ -57,7 +60,7 @@ class Padded:
         self.bucket_p = np.searchsorted(self.bounds, longer_p)
 
     def plan(self) -> list[tuple[int, np.ndarray]]:
-        """The (bucket, pairs) of every batch of an epoch."""
+        """Plans an epoch: (bucket, numbers of the pairs) of every batch, shuffled."""
         pair_p = self.rng.permutation(len(self.bucket_p))
         batches = []
         for bucket, rows in enumerate(self.rows):
@@ -67,12 +70,13 @@ class Padded:
         return [batches[i] for i in self.rng.permutation(len(batches))]
 
     def efficiency(self, batches) -> float:
-        """Real tokens / computed tokens, both sides together."""
+        """Real tokens / computed tokens, source and target together."""
         real = self.pairs.source.offsets[-1] + self.pairs.target.offsets[-1]
         each = self.rows * self.bounds
         return real / sum(2 * int(each[bucket]) for bucket, _ in batches)
 
     def feed(self) -> Iterator[HostBatch]:
+        """Yields the batches of an epoch again and again."""
         for bucket, pair_p in itertools.cycle(self.plan()):
             batch = {}
             for side in ("source", "target"):
@@ -86,15 +90,15 @@ class Padded:
 
 
 def copied(batch: HostBatch) -> Iterator[HostBatch]:
-    """The floor: the same batch again and again, copied."""
+    """The floor: yields copies of the same batch."""
     while True:
         yield {name: array.copy() for name, array in batch.items()}
 
 
 def rate(stream: Iterator[HostBatch], batches: int) -> float:
-    """Real tokens of both sides a second, over some batches.
+    """Real tokens per second, source and target, over some batches.
 
-    What was filled ahead while nobody asked is used up before the clock starts.
+    Batches that were filled ahead are used up before the clock starts.
     """
     for _ in range(2 * feeding.AHEAD):
         next(stream)
@@ -107,7 +111,7 @@ def rate(stream: Iterator[HostBatch], batches: int) -> float:
 
 
 def made_up(pairs: int, pieces: int) -> Pairs:
-    """Random tokens in the lengths of WMT."""
+    """Random tokens with the simulated lengths of WMT."""
     rng = np.random.default_rng(0)
     sides = []
     for length_p in wmt.lengths(pairs):
@@ -118,6 +122,7 @@ def made_up(pairs: int, pieces: int) -> Pairs:
 
 
 def prepared(config: DataConfig) -> Pairs:
+    """The training text of a config, tokenised."""
     training = open_corpora(
         config.train, config.source, config.target, config.dir, weights=True
     )
@@ -127,31 +132,32 @@ def prepared(config: DataConfig) -> Pairs:
 
 
 def timed(make: Callable, rounds: int) -> tuple[float, object]:
-    """Median seconds of some calls, and what the last one returned."""
+    """Median seconds of some calls, and the result of the last one."""
     seconds = []
     for _ in range(rounds):
         started = time.perf_counter()
-        made = make()
+        result = make()
         seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds), made
+    return statistics.median(seconds), result
 
 
 def streams(pairs: Pairs, config: Config, padded: Padded) -> dict[str, Callable]:
-    """What is measured: name -> a function that starts a stream of batches."""
+    """The streams to measure: name -> a function that starts a stream of batches."""
     seed = config.train.seed
 
     def fed(feeder):
         data = dataclasses.replace(config.data, feeder=feeder)
         return (batch for _, batch in feed(pairs, data, seed))
 
-    found = {"numpy": lambda: fed("numpy")}
+    feeders = {"numpy": lambda: fed("numpy")}
     if importlib.util.find_spec("tensorflow"):
-        found["tfdata"] = lambda: fed("tfdata")
-    one = next(fed("numpy"))
-    return {**found, "peer": padded.feed, "floor": lambda: copied(one)}
+        feeders["tfdata"] = lambda: fed("tfdata")
+    batch = next(fed("numpy"))
+    return {**feeders, "peer": padded.feed, "floor": lambda: copied(batch)}
 
 
 def row(work, ours, peer, floor_share=None) -> dict:
+    """One comparison, as data for JSON."""
     return {
         "work": work,
         "ours": ours,
@@ -165,19 +171,19 @@ def row(work, ours, peer, floor_share=None) -> dict:
 def measure(
     name: str, pairs: Pairs, config: Config, rounds: int, batches: int
 ) -> list[dict]:
-    """Measures everything, prints it, and returns it as rows."""
+    """Measures one text, prints the results and returns them as rows."""
     padded = Padded(pairs, config.data.batch_tokens)
     seconds, plan = timed(
         lambda: plan_for(pairs, config.data, config.train.seed, 0), rounds
     )
     peer_seconds, peer_plan = timed(padded.plan, rounds)
     peer_efficiency = padded.efficiency(peer_plan)
-    del peer_plan
-    found = {}
+    del peer_plan  # it is large
+    measured = {}
     for _ in range(rounds):
         for feeder, start in streams(pairs, config, padded).items():
-            found.setdefault(feeder, []).append(rate(start(), batches))
-    rates = {feeder: statistics.median(some) for feeder, some in found.items()}
+            measured.setdefault(feeder, []).append(rate(start(), batches))
+    rates = {feeder: statistics.median(some) for feeder, some in measured.items()}
     shapes = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in plan.shapes)
     bounds = ", ".join(map(str, padded.bounds))
     real = plan.real_source + plan.real_target
@@ -212,7 +218,7 @@ def measure(
 
 
 class _Pairs(flags.IntegerParser):
-    """A number of pairs; the flag without a value means those of WMT 2014."""
+    """Parses a number of pairs; --wmt without a value means the size of WMT 2014."""
 
     def parse(self, argument):
         return wmt.PAIRS if argument in (True, "true") else super().parse(argument)
@@ -226,16 +232,18 @@ def define_flags():
             flags.ArgumentSerializer(),
             "wmt",
             None,
-            "Pairs of made-up lengths; 4,500,000 without a number.",
+            "Number of pairs with simulated lengths; 4,500,000 without a value.",
             boolean=True,
         )
     )
-    flags.DEFINE_integer("batches", 300, "Batches a round.", lower_bound=1)
-    flags.DEFINE_integer("rounds", 3, "Rounds; medians are printed.", lower_bound=1)
-    flags.DEFINE_float(
-        "appetite", 20_000, "Real tokens/s, both sides, that a step trains."
+    flags.DEFINE_integer("batches", 300, "Batches in a round.", lower_bound=1)
+    flags.DEFINE_integer(
+        "rounds", 3, "Number of rounds; medians are printed.", lower_bound=1
     )
-    flags.DEFINE_string("json", None, "Also writes the numbers to this file.")
+    flags.DEFINE_float(
+        "appetite", 20_000, "Real tokens/s of both sides that the train step consumes."
+    )
+    flags.DEFINE_string("json", None, "File to write the numbers to, as JSON.")
 
 
 def main(_):

@@ -1,9 +1,9 @@
-"""What the benchmarks share: alternating rounds, the floor, tables, rows of JSON.
+"""Shared parts of the benchmarks: alternating rounds, the floor, tables, JSON rows.
 
-Ours and its peers run in one process, one after the other, round by round, so that
-whatever else the machine does hits all of them; medians are what counts. The floor is
-the time that the work's matrix products alone would take at the highest rate at which
-this machine was seen to multiply matrices.
+Ours and its peers run in one process, in turns, round by round, so that other load on
+the machine affects all of them; medians are compared. The floor is the time that the
+work's matrix products alone would take at the highest rate of matrix multiplication
+measured on this machine.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from t2t_jax.terminal.errors import UserError, did_you_mean
 
 log = logging.getLogger("t2t_jax")
 
-PAUSE = 0.3  # seconds in which the threads of the one before go to sleep
+PAUSE = 0.3  # seconds for the previous contender's threads to go to sleep
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,10 +35,13 @@ class Row:
     """One comparison.
 
     Attributes:
-      ours, peer: medians, in `unit`; of the peer None where there is none.
-      floor_share: 1 would be the floor; None where nobody knows it.
-      ours_megabytes, peer_megabytes: peak memory above the imports', if measured.
-      more_is_better: rates, and not times.
+      work: what is measured.
+      unit: of `ours` and `peer`.
+      ours, peer: medians; None without a peer.
+      peer_name: of the other program.
+      floor_share: share of the floor that ours reaches, 1 at best; None if unknown.
+      ours_megabytes, peer_megabytes: peak memory above that of imports, if measured.
+      more_is_better: True for rates, False for times.
     """
 
     work: str
@@ -53,14 +56,14 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """How many times better ours is."""
+        """How many times better ours is; None without a peer."""
         if not self.peer or not self.ours:
             return None
         ratio = self.ours / self.peer
         return ratio if self.more_is_better else 1 / ratio
 
     def told(self) -> dict:
-        """As JSON has it."""
+        """The row as a dict for JSON."""
         row = dataclasses.asdict(self)
         del row["more_is_better"]
         return row | {"ratio": self.ratio}
@@ -69,9 +72,10 @@ class Row:
 def rows_of(
     work: str, unit: str, medians: Mapping[str, float], ours="ours", **common
 ) -> list[Row]:
-    """A row for each peer of some medians; one without a peer where there is none."""
+    """Builds a row for each peer of some medians, or one row if there is no peer."""
     peers = {name: rate for name, rate in medians.items() if name != ours}
     mine = medians[ours]
+    # (name, rate)[::-1]: the fields `peer` and `peer_name`.
     return [Row(work, unit, mine, *peer[::-1], **common) for peer in peers.items()] or [
         Row(work, unit, mine, **common)
     ]
@@ -80,27 +84,35 @@ def rows_of(
 def alternate(
     contenders: Mapping[str, Callable[[], float]], rounds: int, pause: float = PAUSE
 ) -> dict[str, float]:
-    """The median of what each contender returns; each round another one begins."""
-    names, found = list(contenders), {name: [] for name in contenders}
+    """Calls all contenders in every round; returns the median of each one's results.
+
+    The first contender changes from round to round, so that none has the advantage of
+    a fixed position.
+    """
+    names, results = list(contenders), {name: [] for name in contenders}
     for number in range(rounds):
         first = number % len(names)
         for name in names[first:] + names[:first]:
-            gc.collect()
+            gc.collect()  # not during somebody's measurement
             time.sleep(pause)
-            found[name].append(contenders[name]())
-    return {name: median(values) for name, values in found.items()}
+            results[name].append(contenders[name]())
+    return {name: median(values) for name, values in results.items()}
 
 
 def floor_share(rate: float, flops: float, peak: float) -> float:
-    """Which share of a peak [FLOP/s] a rate [1/s] of units of `flops` each has."""
+    """The share of a peak in FLOP/s that a rate reaches, in units of `flops` each."""
     return rate * flops / peak
 
 
 def matrix_peak(dtype: str = "float32", torch=None, sizes: Sequence = ()) -> float:
-    """The highest rate of a square matrix product seen here, FLOP/s.
+    """Measures the highest rate of a square matrix product, in FLOP/s.
 
-    JAX's and, if the module is given, PyTorch's; more than a program can reach.
-    `sizes`: of the matrices, if not as the hardware wants them.
+    A complete program cannot reach it.
+
+    Args:
+      dtype: of the matrices.
+      torch: the module of PyTorch, to measure its product too.
+      sizes: of the matrices; by default large ones that suit the hardware.
     """
     on_host = jax.default_backend() == "cpu"
     best = 0.0
@@ -135,35 +147,41 @@ def _torch_product(torch, size: int, dtype: str) -> Callable[[], object]:
 
 
 def share_the_device() -> None:
-    """Leaves room on a GPU for the peer. Call it before JAX finds its devices."""
+    """Leaves memory on a GPU for the peer. Call it before JAX finds its devices."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
 def tell_if_busy() -> None:
-    """Warns where other programs take the processor: PyTorch suffers most of it."""
+    """Warns if other programs use the processor, which slows PyTorch down most."""
     busy = os.getloadavg()[0]
     if busy > 0.5 * cores():
         log.warning(
-            "the load of this machine is %.1f on %d cores; what is measured beside "
-            "other programs cannot be trusted, wait until they end",
+            "the load of this machine is %.1f on %d cores; measurements beside other "
+            "programs are not reliable, wait until they end",
             *(busy, cores()),
         )
 
 
 def cores() -> int:
-    """Of this process."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def in_own_process(function: Callable, *arguments):
-    """What a function returns that runs in a new process; both must be picklable."""
+    """Runs a function in a new process and returns its result.
+
+    The function, its arguments and its result must be picklable.
+
+    Raises:
+      RuntimeError: the process failed.
+    """
     context = multiprocessing.get_context("spawn")
     results = context.SimpleQueue()
     child = context.Process(target=_child, args=(function, arguments, results))
     child.start()
     child.join()
     if child.exitcode:
-        raise RuntimeError(f"{function.__name__} ended with {child.exitcode}")
+        raise RuntimeError(f"{function.__name__} exited with status {child.exitcode}")
     return results.get()
 
 
@@ -172,7 +190,11 @@ def _child(function: Callable, arguments: Sequence, results) -> None:
 
 
 def megabytes(what: str) -> float | None:
-    """Memory of this process: `VmRSS` now, `VmHWM` at most; None where unknown."""
+    """Memory of this process in MiB; None if the system does not report it.
+
+    Args:
+      what: `VmRSS` for the current memory, `VmHWM` for its peak.
+    """
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
@@ -182,7 +204,7 @@ def megabytes(what: str) -> float | None:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """Rows for a person to read."""
+    """Formats rows as a table; columns without content are left out."""
     heads = "work", "unit", "ours", "peer", "", "ratio", "of floor", "MB", "peer's MB"
     lines = [heads] + [
         (
@@ -216,33 +238,41 @@ def _number(value: float | None) -> str:
 
 
 def define_flags(rounds: int | None = 5) -> None:
-    """The flags of every benchmark that has rows; None: it has no rounds."""
+    """Defines the flags that all benchmarks with rows share.
+
+    Args:
+      rounds: default of --rounds; None for a benchmark without rounds.
+    """
     if rounds:
-        flags.DEFINE_integer("rounds", rounds, "Rounds; medians count.", lower_bound=1)
+        flags.DEFINE_integer(
+            "rounds", rounds, "Number of rounds; medians are compared.", lower_bound=1
+        )
     flags.DEFINE_list(
-        "peak_sizes", [], "Of the square matrices that tell the matrix peak."
+        "peak_sizes", [], "Sizes of the square matrices that measure the matrix peak."
     )
-    flags.DEFINE_string("json", None, "Also writes the rows to this new file.")
+    flags.DEFINE_string("json", None, "New file to write the rows to, as JSON.")
 
 
 def chosen(names: Iterable[str], known: Iterable[str], flag: str) -> list[str]:
-    """The names of a flag without empty ones.
+    """Checks the names given to a flag; drops empty ones.
 
     Raises:
-      UserError: one is not known.
+      UserError: a name is unknown.
     """
-    known, found = list(known), [name for name in names if name]
-    for name in found:
+    known, kept = list(known), [name for name in names if name]
+    for name in kept:
         if name not in known:
             raise UserError(f"--{flag}={name!r}{did_you_mean(name, known)}")
-    return found
+    return kept
 
 
 def begin(given: flags.FlagValues) -> None:
-    """What every benchmark does first: refusals, warnings, room on a GPU.
+    """Checks --json, shares the GPU with the peers and warns of other load.
+
+    Every benchmark calls it first.
 
     Raises:
-      UserError: of `check_new`.
+      UserError: as `check_new` does.
     """
     check_new(given.json)
     share_the_device()
@@ -250,10 +280,10 @@ def begin(given: flags.FlagValues) -> None:
 
 
 def check_new(path: str | None) -> None:
-    """Refuses a file that is there, before hours are spent.
+    """Refuses a file that already exists, before hours are spent on measuring.
 
     Raises:
-      UserError: so, or its folder is missing.
+      UserError: the file exists, or its folder does not.
     """
     if path is None:
         return
@@ -263,11 +293,11 @@ def check_new(path: str | None) -> None:
             "measurements are not overwritten"
         )
     if not Path(path).absolute().parent.is_dir():
-        raise UserError(f"--json={path}: its folder does not exist; make it first")
+        raise UserError(f"--json={path}: its folder does not exist; create it first")
 
 
 def publish(rows: Sequence[Row], path: str | None) -> None:
-    """Prints rows, and writes them to a file that is there whole or not at all."""
+    """Prints rows, and writes them as JSON to a file, atomically."""
     print(table(rows))
     if path is None:
         return
@@ -277,5 +307,5 @@ def publish(rows: Sequence[Row], path: str | None) -> None:
 
 
 def random_tokens(shape: tuple[int, ...], vocab_size: int, seed: int = 0) -> np.ndarray:
-    """int32, all but the first four pieces, which have a meaning of their own."""
+    """Random token ids, int32, without the first four pieces, which are special."""
     return np.random.default_rng(seed).integers(4, vocab_size, shape, np.int32)

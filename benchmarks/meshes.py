@@ -1,8 +1,8 @@
-"""Does every mesh train the same? `python -m benchmarks.meshes`
+"""Checks that every mesh trains the same: `python -m benchmarks.meshes`.
 
-A small model is trained for 20 steps, in float32 and without dropout, on one device and
-on others: virtual devices of this machine's processor, the last of them in two
-processes. Printed is the largest relative difference of a loss from that of one device.
+Trains a small model for 20 steps, in float32 and without dropout, on one device and on
+several meshes of virtual CPU devices, the last ones in two processes. Prints for each
+mesh the largest relative difference of a loss from that on one device.
 """
 
 import argparse
@@ -38,7 +38,7 @@ MESHES = {  # name: (devices, config.mesh, config.train.accumulate, config.model
 
 
 def losses(devices: int, mesh: dict, accumulate: int = 1, remat: str = "none"):
-    """The losses of some steps on a mesh."""
+    """Trains some steps on a mesh; returns their losses."""
     config = Config(
         model=ModelConfig(
             layers=2, width=128, heads=4, hidden=256, dropout=0.0, remat=remat
@@ -52,19 +52,19 @@ def losses(devices: int, mesh: dict, accumulate: int = 1, remat: str = "none"):
     pairs = tokenize_in_memory(lines, vocabulary)
     data = Config().data.__class__(batch_tokens=2048, row_length=64)
     plan = plan_for(pairs, data, seed=0, epoch=0)
-    on = meshes.make_mesh(config.mesh, jax.devices()[:devices])
-    steps = compile_steps(build(config.model, len(vocabulary)), config, on, 1)
-    state, found = steps.init(), []
+    device_mesh = meshes.make_mesh(config.mesh, jax.devices()[:devices])
+    steps = compile_steps(build(config.model, len(vocabulary)), config, device_mesh, 1)
+    state, values = steps.init(), []
     for number in range(STEPS):
-        layout = meshes.local_layout(on, plan[number], accumulate)
-        batch = meshes.place_batch(on, fill(layout, pairs.source, pairs.target))
-        state, metrics = steps.train(state, batch)
-        found.append(float(metrics["loss"]))
-    return found
+        layout = meshes.local_layout(device_mesh, plan[number], accumulate)
+        arrays = fill(layout, pairs.source, pairs.target)
+        state, metrics = steps.train(state, meshes.place_batch(device_mesh, arrays))
+        values.append(float(metrics["loss"]))
+    return values
 
 
 def in_two_processes(mesh: dict) -> list[float]:
-    """The same on 2 x 4 devices of two processes."""
+    """The same losses from two processes with four devices each."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -77,8 +77,8 @@ def in_two_processes(mesh: dict) -> list[float]:
         )
         for i in range(2)
     ]
-    told = [process.communicate(timeout=600)[0].decode() for process in processes]
-    return json.loads(told[0].splitlines()[-1])
+    outputs = [process.communicate(timeout=600)[0].decode() for process in processes]
+    return json.loads(outputs[0].splitlines()[-1])
 
 
 def main():
@@ -94,13 +94,13 @@ def main():
         rendezvous.initialize(given.coordinator, 2, given.process)
         print(json.dumps(losses(8, json.loads(given.mesh))))
         return
-    one = losses(1, {})
-    print(f"1 device: loss {one[0]:.4f} at step 1, {one[-1]:.4f} at step {STEPS}")
+    single = losses(1, {})
+    print(f"1 device: loss {single[0]:.4f} at step 1, {single[-1]:.4f} at step {STEPS}")
     rows = {name: losses(*options) for name, options in MESHES.items()}
     rows["2 processes x 4, data"] = in_two_processes({})
     rows["2 processes x 4, 2 data x 4 fsdp"] = in_two_processes({"fsdp": 4})
-    for name, found in rows.items():
-        worst = max(abs(a - b) / b for a, b in zip(found, one, strict=True))
+    for name, values in rows.items():
+        worst = max(abs(a - b) / b for a, b in zip(values, single, strict=True))
         print(f"{name:40} {worst:.1e}")
 
 

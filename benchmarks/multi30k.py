@@ -1,11 +1,11 @@
-"""Translations of Multi30k's test_2016_flickr, scored as its papers do.
+"""Scores translations of Multi30k's test_2016_flickr with the protocol of its papers.
 
     python -m benchmarks.multi30k --data=FOLDER --translations=FILE
 
 FOLDER holds `test_2016_flickr.de` and the tokenised reference that papers score
 against, `test_2016_flickr.lc.norm.tok.de`. The protocol (lower-case, then sacremoses
-with escaping) is checked first: of the plain references it must make every line of
-the tokenised one.
+with escaping) is checked first: applied to the plain references, it must reproduce
+every line of the tokenised file.
 """
 
 import argparse

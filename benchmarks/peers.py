@@ -1,9 +1,9 @@
-"""Those we are measured against in training: Hugging Face's Marian on PyTorch.
+"""Peers of the training benchmarks: Hugging Face's Marian on PyTorch.
 
-Needs the extra `[peers]`. On a CPU PyTorch gets a thread for each core; on a GPU
-bfloat16 autocast, scaled_dot_product_attention, torch.compile and fused Adam.
-Marian is post-norm whatever `config.model.norm` says; pre-norm differs by two
-LayerNorms in the whole model.
+Needs the extra `[peers]`. On a CPU, PyTorch gets a thread for each core; on a GPU,
+bfloat16 autocast, scaled_dot_product_attention, torch.compile and fused Adam. Marian is
+post-norm whatever `config.model.norm` says; a pre-norm model has just two LayerNorms
+more.
 """
 
 import importlib
@@ -16,7 +16,7 @@ from t2t_jax.terminal.errors import UserError
 
 TRAINING = ("marian",)
 PAD, BOS, EOS = 0, 1, 2
-IGNORED = -100  # a target that counts for nothing
+IGNORED = -100  # a target that the loss ignores; PyTorch's default
 
 
 def need(*names: str) -> list:
@@ -35,7 +35,7 @@ def need(*names: str) -> list:
 
 
 def device(torch) -> str:
-    """`cuda` or `cpu`; on a CPU all cores are made use of."""
+    """Chooses `cuda` or `cpu`; on a CPU PyTorch gets all cores."""
     if torch.cuda.is_available():
         return "cuda"
     torch.set_num_threads(measuring.cores())
@@ -43,10 +43,10 @@ def device(torch) -> str:
 
 
 def sizes(config: ModelConfig, vocab_size: int, longest: int) -> dict:
-    """Arguments of a Hugging Face config of the same size.
+    """Arguments of a Hugging Face config of the same sizes.
 
     Raises:
-      UserError: it cannot have these sizes.
+      UserError: Hugging Face's models cannot have these sizes.
     """
     if config.head_width not in (0, config.width // config.heads):
         raise UserError(
@@ -74,7 +74,10 @@ def sizes(config: ModelConfig, vocab_size: int, longest: int) -> dict:
 
 
 def marian(config: ModelConfig, vocab_size: int, longest: int, special=(PAD, BOS, EOS)):
-    """A `MarianMTModel` of the same size, with random weights; three-way shared."""
+    """Builds a `MarianMTModel` of the same sizes, with random weights.
+
+    Source, target and output embeddings are shared.
+    """
     (transformers,) = need("transformers")
     pad, bos, eos = special
     described = transformers.MarianConfig(
@@ -92,11 +95,13 @@ def marian(config: ModelConfig, vocab_size: int, longest: int, special=(PAD, BOS
 
 
 class MarianTraining:
-    """Trains Marian as its users do: Adam, label-smoothed cross-entropy.
+    """Trains Marian the usual way: Adam, label-smoothed cross-entropy.
 
     Args:
-      bfloat16: compute in it, by autocast.
-      longest: positions.
+      config: sizes and options of the optimizer.
+      vocab_size: pieces.
+      bfloat16: computes in bfloat16, by autocast.
+      longest: number of positions.
     """
 
     def __init__(
@@ -126,8 +131,8 @@ class MarianTraining:
         """One update; returns the loss, still on its device.
 
         Args:
-          source_bs, target_bt: int, 0 is padding.
-          padded: there is padding, which a mask has to hide.
+          source_bs, target_bt: token ids, int; 0 is padding.
+          padded: True if there is padding, which a mask has to hide.
         """
         source, target = self.placed(source_bs), self.placed(target_bt)
         start = self.torch.full_like(target[:, :1], BOS)
@@ -150,7 +155,7 @@ class MarianTraining:
         return loss.detach()
 
     def placed(self, tokens: np.ndarray):
-        """Token ids on the device."""
+        """Copies token ids to the device."""
         return self.torch.from_numpy(tokens.astype(np.int64)).to(self.device)
 
     def finish(self) -> None:
@@ -159,7 +164,7 @@ class MarianTraining:
             self.torch.cuda.synchronize()
 
     def peak_megabytes(self) -> float | None:
-        """The most memory on the device so far; None on a CPU."""
+        """Peak memory of the device so far, in MiB; None on a CPU."""
         if self.device == "cpu":
             return None
         return self.torch.cuda.max_memory_allocated() / 2**20

@@ -1,4 +1,4 @@
-"""A picture of benchmarks: a bar for each system, and the floor.
+"""Draws results of benchmarks: a bar for each system, and a line at the floor.
 
 python -m benchmarks.train_step --json=train.json
 python -m benchmarks.decode --json=decode.json
@@ -21,49 +21,51 @@ OURS, THEIRS, FLOOR = "#1f5a99", "#b8bec6", "#c0392b"
 
 
 def panels(rows: list[Row]) -> dict[str, dict]:
-    """Of each work that has a peer: the unit, the systems' rates, and the floor's.
+    """Collects the rates to draw: one panel for each work that has a peer.
 
-    A work in several units is shown in tokens.
+    Returns:
+      Rates by system, and `floor`, by title: the work and its unit in two lines. A work
+      measured in several units is shown in tokens only.
     """
-    found: dict[str, dict] = {}
+    collected: dict[str, dict] = {}
     for row in rows:
         if row.peer is None:
             continue
-        panel = found.setdefault(f"{row.work}\n{row.unit}", {"t2t_jax": row.ours})
+        panel = collected.setdefault(f"{row.work}\n{row.unit}", {"t2t_jax": row.ours})
         panel[row.peer_name] = row.peer
         if row.floor_share:
             panel["floor"] = row.ours / row.floor_share
-    in_tokens = {name.split("\n")[0] for name in found if "tokens" in name}
+    in_tokens = {name.split("\n")[0] for name in collected if "tokens" in name}
     return {
         name: panel
-        for name, panel in found.items()
+        for name, panel in collected.items()
         if "tokens" in name or name.split("\n")[0] not in in_tokens
     }
 
 
 def read(path: str) -> list[Row]:
-    """The rows of a benchmark's JSON.
+    """Reads the rows that a benchmark wrote with --json.
 
     Raises:
-      UserError: not one.
+      UserError: the file cannot be read, or holds something else.
     """
     try:
-        told = json.loads(Path(path).read_text())
-        for row in told:
-            row.pop("ratio")
-        return [Row(**row) for row in told]
+        rows = json.loads(Path(path).read_text())
+        for row in rows:
+            row.pop("ratio")  # computed from the others
+        return [Row(**row) for row in rows]
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as e:
         raise UserError(
-            f"{path}: not the rows of a benchmark ({type(e).__name__}: {e}); want what "
-            "python -m benchmarks.X --json=PATH has written"
+            f"{path}: not the rows of a benchmark ({type(e).__name__}: {e}); want a "
+            "file written by python -m benchmarks.NAME --json=PATH"
         ) from e
 
 
 def drawn(found: dict[str, dict]):
-    """The figure: a panel for each work, the fastest system on top."""
+    """Draws the figure: a panel for each work, the fastest system on top."""
     import matplotlib
 
-    matplotlib.use("agg")
+    matplotlib.use("agg")  # draws without a display
     from matplotlib import pyplot
 
     height = sum(len(panel) + 1.2 for panel in found.values()) * 0.27
@@ -79,10 +81,10 @@ def drawn(found: dict[str, dict]):
         axis.barh(order, [rates[system] for system in order], color=colours)
         for at, system in enumerate(order):
             rate = rates[system]
-            told = f" {rate:,.0f}" if rate >= 100 else f" {rate:.3g}"
-            axis.text(rate, at, told, va="center", size=8)
-        end = max(rates.values()) * 1.18
-        if floor and floor <= 3 * end:
+            label = f" {rate:,.0f}" if rate >= 100 else f" {rate:.3g}"
+            axis.text(rate, at, label, va="center", size=8)
+        end = max(rates.values()) * 1.18  # room for the longest bar's number
+        if floor and floor <= 3 * end:  # a farther floor would squeeze the bars
             end = max(end, floor * 1.05)
             axis.axvline(floor, color=FLOOR, lw=1)
             axis.text(
@@ -97,15 +99,17 @@ def drawn(found: dict[str, dict]):
 
 
 def define_flags():
-    flags.DEFINE_list("json", None, "What benchmarks wrote.", required=True)
-    flags.DEFINE_string("output", "performance.png", "Where the picture goes.")
+    flags.DEFINE_list(
+        "json", None, "Files that benchmarks wrote, separated by commas.", required=True
+    )
+    flags.DEFINE_string("output", "performance.png", "PNG file to write.")
 
 
 def main(_):
     given = flags.FLAGS
     found = panels([row for path in given.json for row in read(path)])
     if not found:
-        raise UserError("no row has a peer; run the benchmarks with theirs")
+        raise UserError("no row has a peer; run the benchmarks with their --peers")
     picture = io.BytesIO()
     drawn(found).savefig(picture, format="png", dpi=130)
     atomic.write_atomically(Path(given.output), picture.getvalue())

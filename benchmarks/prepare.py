@@ -1,16 +1,16 @@
-"""Preparing text, against SentencePiece alone on all cores: lines a second, memory.
+"""Compares preparing text with SentencePiece alone on all cores: speed and memory.
 
     python -m benchmarks.prepare
     python -m benchmarks.prepare --data=PREFIX --vocab_size=37000 --json=PATH
     python -m benchmarks.prepare --pairs=4500000 --vocab_size=37000 --rounds=1
 
-SentencePiece alone is the floor: it finds its lines in memory and keeps nothing. Ours
-reads them from PREFIX.en and PREFIX.de, cleans them and writes arrays. The tokenizer is
-trained on at most `config.data.tokenizer_lines` lines, of which the floor is given the
-first and ours has to find its sample; encoding alone is measured on the first 400,000
-lines. Every measurement has a process of its own; rounds alternate, and medians are
-printed. On a machine that does something else, too, trust the processor time more than
-the time. Without --data the text is made up.
+SentencePiece alone is the floor: its lines are in memory and its results are dropped.
+Ours reads the lines from PREFIX.en and PREFIX.de, cleans them and writes arrays. The
+tokenizer is trained on at most `config.data.tokenizer_lines` lines: the floor gets the
+first ones, ours has to draw its sample. The floor of encoding is measured on the first
+400,000 lines. Every measurement has its own process; rounds alternate, and medians are
+printed. On a busy machine, trust the processor time more than the wall time. Without
+--data the text is generated.
 """
 
 import itertools
@@ -32,13 +32,14 @@ from t2t_jax.data import prepare, tokenizer
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.tokenizer import Vocabulary
 
-FLOOR_LINES = 400_000  # are enough to know how fast SentencePiece encodes
+FLOOR_LINES = 400_000  # enough to measure how fast SentencePiece encodes
 
 
 class Clock:
-    """Seconds, and seconds of all cores together, from its making to `stop`.
+    """Wall time and processor time of all cores, from its creation to `stop`.
 
-    lines: what was done in them.
+    Args:
+      lines: number of lines that are processed in this time.
     """
 
     def __init__(self, lines: int = 0):
@@ -104,14 +105,18 @@ def _child(contender, data: DataConfig, model: Path, results) -> None:
 
 
 def _peak_megabytes() -> float:
-    """Of this process alone; getrusage would also know what its parent had."""
+    """Peak memory of this process in MiB; getrusage would include its parent's."""
     status = Path("/proc/self/status").read_text()
     (peak,) = (line for line in status.splitlines() if line.startswith("VmHWM"))
     return int(peak.split()[1]) / 1024
 
 
 def measured(contender, data: DataConfig, model: Path) -> tuple[float, float, float]:
-    """Lines a second and a processor second, peak megabytes; in its own process."""
+    """Runs a contender in its own process.
+
+    Returns:
+      Lines per second, lines per processor second, peak memory in MiB.
+    """
     context = multiprocessing.get_context("spawn")
     results = context.SimpleQueue()
     child = context.Process(target=_child, args=(contender, data, model, results))
@@ -123,14 +128,14 @@ def measured(contender, data: DataConfig, model: Path) -> tuple[float, float, fl
 
 
 def compared(part: str, data: DataConfig, model: Path, rounds: int) -> list[dict]:
-    """Measures ours and the floor in turn, prints medians and returns them as rows."""
-    found = {contender: [] for contender in PARTS[part]}
+    """Measures ours and the floor in turns; prints medians and returns them as rows."""
+    results = {contender: [] for contender in PARTS[part]}
     for _ in range(rounds):
-        for contender in found:
-            found[contender].append(measured(contender, data, model))
+        for contender in results:
+            results[contender].append(measured(contender, data, model))
     ours, floor = (
-        [statistics.median(column) for column in zip(*rounds_of_one, strict=True)]
-        for rounds_of_one in found.values()
+        [statistics.median(column) for column in zip(*each, strict=True)]
+        for each in results.values()
     )
     for name, (speed, processor, peak) in (("ours", ours), ("alone", floor)):
         print(
@@ -160,11 +165,13 @@ def compared(part: str, data: DataConfig, model: Path, rounds: int) -> list[dict
 
 
 def define_flags():
-    flags.DEFINE_string("data", None, "PREFIX of PREFIX.en and PREFIX.de.")
-    flags.DEFINE_integer("pairs", 100_000, "Pairs of made-up text.", lower_bound=1)
-    flags.DEFINE_string("json", None, "Also writes the numbers to this file.")
+    flags.DEFINE_string("data", None, "PREFIX of the text PREFIX.en and PREFIX.de.")
+    flags.DEFINE_integer("pairs", 100_000, "Pairs of generated text.", lower_bound=1)
+    flags.DEFINE_string("json", None, "File to write the numbers to, as JSON.")
     flags.DEFINE_integer("vocab_size", 16_000, "Pieces.", lower_bound=300)
-    flags.DEFINE_integer("rounds", 3, "Rounds; medians are printed.", lower_bound=1)
+    flags.DEFINE_integer(
+        "rounds", 3, "Number of rounds; medians are printed.", lower_bound=1
+    )
 
 
 def main(_):

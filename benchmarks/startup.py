@@ -1,15 +1,15 @@
-"""How long it takes to begin: imports, a command's help, the first training step.
+"""Measures the time to start: imports, a command's help, the first training step.
 
     python -m benchmarks.startup
     python -m benchmarks.startup --config=configs/tiny.py --rounds=5 --json=PATH
 
-Seconds, each measured in new processes. The floor of an import is JAX's own
-(`import t2t_jax` alone imports nothing, so it is timed with JAX). The first
-step is timed from the start of `python -m t2t_jax.main` until it says that the step is
-made, tokenizer and token arrays being there from an earlier run: cold with an empty
-folder of compiled programs (JAX_COMPILATION_CACHE_DIR), warm with what the cold one
-left there. The text is made up; batches are small (--tokens), since their size is the
-step's cost, not the start's.
+Every measurement, in seconds, runs in new processes. The floor of an import is `import
+jax`; `import t2t_jax` alone imports nothing, so it is timed together with JAX. The
+first step is timed from the start of `python -m t2t_jax.main` until the message that it
+is done, with tokenizer and token arrays prepared by an earlier run. A cold start has an
+empty folder of compiled programs (JAX_COMPILATION_CACHE_DIR); a warm one has the
+programs of the cold one before it. The text is generated; batches are small (--tokens),
+as their size adds to the step and not to the start.
 """
 
 import os
@@ -27,17 +27,17 @@ from t2t_jax.commands import config_files
 from t2t_jax.commands.flags import define_config_flag
 
 COMMANDS = ("main", "translate", "score", "describe")
-SAID = "the first step took"
+SAID = "the first step took"  # from the message of training that ends the measurement
 
-
-IMPORTS = {  # what is there before anything is used, and with what translating needs
+# The package alone, and with everything that translating needs.
+IMPORTS = {
     "import t2t_jax": "import t2t_jax, jax",
     "import Translator": "from t2t_jax import Translator",
 }
 
 
 def imported(statement: str) -> float:
-    """Seconds of an import, the interpreter's start left out."""
+    """Seconds of an import, without the start of the interpreter."""
     code = (
         "import time; began = time.perf_counter(); "
         f"{statement}; print(time.perf_counter() - began)"
@@ -49,9 +49,9 @@ def imported(statement: str) -> float:
 
 
 def helped(name: str) -> float:
-    """Seconds of a command that only tells its flags."""
+    """Seconds of a command that only prints its help."""
     began = time.perf_counter()
-    # absl leaves with status 1 after telling
+    # No `check=True`: absl exits with status 1 after printing help.
     done = subprocess.run(
         [sys.executable, "-m", f"t2t_jax.{name}", "--help"],
         capture_output=True,
@@ -63,11 +63,11 @@ def helped(name: str) -> float:
 
 
 class FirstSteps:
-    """Starts training again and again, until the first step is made.
+    """Starts training repeatedly, each time until its first step is done.
 
     Args:
-      arguments: of `t2t_jax.main`, all but --workdir.
-      folder: where runs and caches go.
+      arguments: of `t2t_jax.main`, without --workdir.
+      folder: for runs and caches.
     """
 
     def __init__(self, arguments: list[str], folder: Path):
@@ -75,12 +75,12 @@ class FirstSteps:
         self.programs = folder / "programs0"
 
     def cold(self) -> float:
-        """Seconds without compiled programs; they are left for `warm`."""
+        """Seconds of a start without compiled programs; keeps them for `warm`."""
         self.programs = self.folder / f"programs{self.runs + 1}"
         return self._seconds()
 
     def warm(self) -> float:
-        """Seconds with the programs of the start before."""
+        """Seconds of a start with the compiled programs of the last one."""
         return self._seconds()
 
     def _seconds(self) -> float:
@@ -110,11 +110,11 @@ class FirstSteps:
         finally:
             process.kill()
             process.wait()
-        raise RuntimeError("no first step was made:\n" + "".join(lines[-30:]))
+        raise RuntimeError("training ended before a step:\n" + "".join(lines[-30:]))
 
 
 def first_steps(config: str, given, folder: Path) -> FirstSteps:
-    """Makes text, tokenizer and token arrays; what is measured then is not that."""
+    """Prepares text, tokenizer and token arrays, so that they are not measured."""
     prefix = write_text(folder, given.pairs)
     arguments = [
         f"--config={config}",
@@ -135,10 +135,10 @@ def first_steps(config: str, given, folder: Path) -> FirstSteps:
 def define_flags():
     define_config_flag()
     measuring.define_flags(rounds=3)
-    flags.DEFINE_list("parts", ["import", "help", "step"], "What is measured.")
-    flags.DEFINE_integer("pairs", 20_000, "Of the made-up text.", lower_bound=1000)
-    flags.DEFINE_integer("vocab", 16_000, "Its pieces.")
-    flags.DEFINE_integer("tokens", 1_024, "Of a batch, a side.")
+    flags.DEFINE_list("parts", ["import", "help", "step"], "Parts to measure.")
+    flags.DEFINE_integer("pairs", 20_000, "Pairs of generated text.", lower_bound=1000)
+    flags.DEFINE_integer("vocab", 16_000, "Pieces of the vocabulary.")
+    flags.DEFINE_integer("tokens", 1_024, "Tokens of one side of a batch.")
 
 
 def main(_):
@@ -169,18 +169,19 @@ def main(_):
         if "step" in parts:
             starts = first_steps(config, given, Path(folder))
             seconds = {"cold": [], "warm": []}
-            for _ in range(given.rounds):  # a warm one follows its cold one
+            for _ in range(given.rounds):  # a warm start uses the cold one's programs
                 seconds["cold"].append(starts.cold())
                 seconds["warm"].append(starts.warm())
             name = config_files.config_name(config)
             rows += [
-                _alone(f"{name} first step, {how}", measuring.median(found))
-                for how, found in seconds.items()
+                _alone(f"{name} first step, {kind}", measuring.median(values))
+                for kind, values in seconds.items()
             ]
         measuring.publish(rows, given.json)
 
 
 def _alone(work: str, seconds: float) -> measuring.Row:
+    """A row without a peer."""
     return measuring.Row(work, "s", seconds, more_is_better=False)
 
 

@@ -1,15 +1,15 @@
-"""A training step of ours against Marian's on PyTorch: target tokens a second.
+"""Compares a training step with Marian's on PyTorch: target tokens per second.
 
     python -m benchmarks.train_step
     python -m benchmarks.train_step --work=S --rounds=9 --json=PATH
     python -m benchmarks.train_step --config=configs/big.py --batch=16x64
 
-T is the paper's base model with 32,000 pieces, 32 rows of 32 + 32 tokens; S a small
-model with 8,000 pieces, 170 rows of 24 + 24 tokens, dropout 0.3. With --config it is
-that one's model, and a batch of the shape that it trains on if --batch is not given.
-No padding; forward, backward and Adam on both sides, from token ids in the host's
-memory. Peak memory is that of a process for each side, above what its imports take; on
-a GPU, of the device.
+Work T is the paper's base model with 32,000 pieces and 32 rows of 32 + 32 tokens; S is
+a small model with 8,000 pieces, 170 rows of 24 + 24 tokens and dropout 0.3. With
+--config the work is that config's model, with the shape of its batches unless --batch
+is given. A step is forward, backward and Adam, from token ids in the host's memory,
+without padding. Peak memory is measured in a separate process for each contender, above
+that of its imports; on a GPU it is the device's.
 """
 
 import dataclasses
@@ -44,12 +44,12 @@ class Work(NamedTuple):
     shape: Shape
 
     def flops(self) -> float:
-        """Of the matrix products of a step."""
+        """FLOPs of the matrix products of a step."""
         model = build(self.config.model, self.vocab_size)
         return costs.step_flops(model, self.config, self.shape)["model"]
 
     def batch(self) -> dict[str, np.ndarray]:
-        """Random tokens without padding, as `data/batching.py` has them."""
+        """A batch of random tokens without padding, with the arrays of training."""
         batch = {}
         for seed, side in enumerate(("source", "target")):
             shape = self.shape.rows, getattr(self.shape, side)
@@ -72,7 +72,7 @@ WORKS = {
 
 
 class Ours:
-    """Our step on one device."""
+    """Our train step on one device."""
 
     def __init__(self, config: Config, vocab_size: int):
         model = build(config.model, vocab_size)
@@ -83,7 +83,7 @@ class Ours:
         self.metrics = None
 
     def step(self, batch: dict[str, np.ndarray]) -> None:
-        """Starts an update with a batch of the host."""
+        """Starts an update with a batch in the host's memory."""
         placed = place_batch(self.steps.mesh, batch)
         self.state, self.metrics = self.steps.train(self.state, placed)
 
@@ -93,7 +93,12 @@ class Ours:
 
 
 def contender(name: str, work: Work):
-    """A function that makes some steps and returns target tokens a second."""
+    """Creates a trainer.
+
+    Returns:
+      A function that trains some steps and returns target tokens per second, and the
+      trainer.
+    """
     batch = work.batch()
     if name == "ours":
         trainer = Ours(work.config, work.vocab_size)
@@ -116,7 +121,7 @@ def contender(name: str, work: Work):
 
 
 def memory(name: str, work: Work, steps: int = 3) -> float | None:
-    """Peak megabytes of some steps. For a process of its own."""
+    """Peak memory of some steps in MiB; call it in a new process."""
     if name == "ours":
         set_up_process()
     else:
@@ -133,15 +138,15 @@ def memory(name: str, work: Work, steps: int = 3) -> float | None:
 
 
 def measured(work: Work, names: list[str], given) -> list[measuring.Row]:
-    """The rows of one work."""
-    used = {}
+    """Measures one work; returns its rows."""
+    megabytes = {}
     if given.memory:
         for name in ("ours", *names):
-            used[name] = measuring.in_own_process(memory, name, work)
+            megabytes[name] = measuring.in_own_process(memory, name, work)
     torch = peers.need("torch")[0] if names else None
     rates = {name: contender(name, work)[0] for name in ("ours", *names)}
     for rate in rates.values():
-        rate(2)  # compiles, and touches memory
+        rate(2)  # compiles, and touches the memory for the first time
     dtype = compute_dtype(work.config.model).name
     peak = measuring.matrix_peak(dtype, torch, given.peak_sizes)
     medians = measuring.alternate(
@@ -162,20 +167,19 @@ def measured(work: Work, names: list[str], given) -> list[measuring.Row]:
         "target tokens/s",
         medians,
         floor_share=share,
-        ours_megabytes=used.get("ours"),
+        ours_megabytes=megabytes.get("ours"),
     )
-    told = []
-    for row in rows:
-        beside = {"peer_megabytes": used.get(row.peer_name)}
-        told.append(dataclasses.replace(row, **beside))
-    return told
+    return [
+        dataclasses.replace(row, peer_megabytes=megabytes.get(row.peer_name))
+        for row in rows
+    ]
 
 
 def works(given, argv: list[str]) -> list[Work]:
-    """The works that the flags ask for."""
+    """The works that the flags select."""
     by_config = any(word.lstrip("-").startswith("config") for word in argv)
     names = given.work or (["config"] if by_config else ["T", "S"])
-    found = []
+    selected = []
     for name in measuring.chosen(names, [*WORKS, "config"], "work"):
         if name == "config":
             config = from_config_dict(given.config)
@@ -190,15 +194,15 @@ def works(given, argv: list[str]) -> list[Work]:
         if given.dtype:
             config = changed(work.config, "model", dtype=given.dtype)
             work = work._replace(config=config, name=f"{work.name} {given.dtype}")
-        found.append(work)
-    return found
+        selected.append(work)
+    return selected
 
 
 def parsed_batch(text: str) -> Shape:
-    """`32x64`: 32 rows of 64 source and 64 target tokens.
+    """Parses --batch: `32x64` means 32 rows of 64 source and 64 target tokens.
 
     Raises:
-      UserError: it is not so written.
+      UserError: the text has another form.
     """
     try:
         rows, length = map(int, text.split("x"))
@@ -212,12 +216,16 @@ def parsed_batch(text: str) -> Shape:
 def define_flags():
     define_config_flag()
     measuring.define_flags()
-    flags.DEFINE_list("work", None, "T, S, or config, with commas.")
-    flags.DEFINE_string("batch", None, "ROWSxLENGTH, of both sides.")
-    flags.DEFINE_enum("dtype", None, ["float32", "bfloat16"], "Of activations.")
-    flags.DEFINE_list("peers", list(peers.TRAINING), "Empty: ours alone.")
-    flags.DEFINE_integer("steps", 2, "Of each in a round.", lower_bound=1)
-    flags.DEFINE_boolean("memory", True, "Measure peak memory, too.")
+    flags.DEFINE_list("work", None, "T, S or config; several separated by commas.")
+    flags.DEFINE_string("batch", None, "ROWSxLENGTH; the length of source and target.")
+    flags.DEFINE_enum(
+        "dtype", None, ["float32", "bfloat16"], "Type of the activations."
+    )
+    flags.DEFINE_list("peers", list(peers.TRAINING), "Peers; empty: ours alone.")
+    flags.DEFINE_integer(
+        "steps", 2, "Steps of each contender in a round.", lower_bound=1
+    )
+    flags.DEFINE_boolean("memory", True, "Also measure peak memory.")
 
 
 def main(_):

@@ -1,4 +1,9 @@
-"""N processes of one command on this machine, watched as one (see local.sh)."""
+"""Runs N processes of one command on this machine and supervises them (see local.sh).
+
+If one fails, the others get some time to end and are then killed. Signals are passed on
+to all. Standard error of the processes other than 0 goes to log files and, prefixed by
+the process's number, to the terminal.
+"""
 
 import contextlib
 import ctypes
@@ -16,12 +21,12 @@ from pathlib import Path
 USAGE = """\
 usage: bash launch/local.sh N [--module=MODULE] [--wait=60] [--dry_run] ARGUMENTS
 
-N            processes of `python -m t2t_jax.main ARGUMENTS` on this machine
---module     another command, such as t2t_jax.translate (also: MODULE=...)
---wait       seconds that the others are given to end when one has failed
---dry_run    prints the N commands and starts nothing"""
-STOPPED = 128 + signal.SIGTERM
-# Begins what JAX's runtime, and Python after it, dump when another process has died.
+N            number of processes of `python -m t2t_jax.main ARGUMENTS` to start
+--module     run another command, such as t2t_jax.translate (also: MODULE=...)
+--wait       seconds that the other processes have to end after one has failed
+--dry_run    print the N commands and start nothing"""
+STOPPED = 128 + signal.SIGTERM  # exit status of a command that has saved and stopped
+# First lines of what JAX's runtime, and then Python, print when another process died.
 DUMP = (
     b"Polled an error from coordination service",
     b"JAX distributed service detected fatal errors",
@@ -30,12 +35,12 @@ DUMP = (
 
 
 class UsageError(Exception):
-    """What was got, what was wanted."""
+    """A mistake on the command line: the message says what was given and wanted."""
 
 
 @dataclasses.dataclass
 class Options:
-    """What the command line asks for."""
+    """The parsed command line: our own options, and the command's arguments."""
 
     n: int
     arguments: list[str]
@@ -45,7 +50,14 @@ class Options:
 
 
 def parse(words: list[str]) -> Options:
-    """Our own options may stand anywhere; all else is the command's."""
+    """Parses the command line.
+
+    Our own options may stand anywhere. The first other word is N; the rest are the
+    command's arguments.
+
+    Raises:
+      UsageError: N is missing or not a number, or an option has no valid value.
+    """
     options = Options(0, [], os.environ.get("MODULE") or "t2t_jax.main")
     for word in words:
         name, _, value = word.partition("=")
@@ -66,7 +78,7 @@ def parse(words: list[str]) -> Options:
         raise UsageError("no number of processes; wanted N, then the arguments")
     n = options.arguments.pop(0)
     if not (n.isascii() and n.isdigit() and int(n) > 0):
-        raise UsageError(f"{n!r} is no number of processes; wanted 1, 2, ... first")
+        raise UsageError(f"{n!r} is not a number of processes; wanted 1, 2, ... first")
     options.n = int(n)
     return options
 
@@ -76,14 +88,18 @@ def say(message: str) -> None:
 
 
 def free_port() -> int:
-    """A port that nobody has now; another program could still take it first."""
+    """A port that is free now; another program could still take it first."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 def shares_of_gpus(n: int) -> list[dict[str, str]]:
-    """The variables that give each process its own of the visible GPUs."""
+    """Environment variables that give each process its share of the visible GPUs.
+
+    Raises:
+      UsageError: more processes than GPUs.
+    """
     gpus = [] if os.environ.get("JAX_PLATFORMS") == "cpu" else visible_gpus()
     if not gpus:
         return [{} for _ in range(n)]
@@ -94,26 +110,28 @@ def shares_of_gpus(n: int) -> list[dict[str, str]]:
         )
     each, idle = divmod(len(gpus), n)
     if idle:
-        say(f"{idle} of {len(gpus)} GPUs stay idle: they do not divide by {n}")
+        say(f"{idle} of {len(gpus)} GPUs stay idle: {n} does not divide them")
     shares = [gpus[i * each : (i + 1) * each] for i in range(n)]
     return [{"CUDA_VISIBLE_DEVICES": ",".join(share)} for share in shares]
 
 
 def visible_gpus() -> list[str]:
+    """The GPUs of CUDA_VISIBLE_DEVICES, or all that nvidia-smi lists; may be empty."""
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         names = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
         return [name.strip() for name in names if name.strip() not in ("", "-1")]
     try:
-        told = subprocess.run(
+        listed = subprocess.run(
             ["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=True
         )
     except (OSError, subprocess.CalledProcessError):
         return []
-    lines = [line for line in told.stdout.splitlines() if line.startswith("GPU ")]
+    lines = [line for line in listed.stdout.splitlines() if line.startswith("GPU ")]
     return [str(i) for i in range(len(lines))]
 
 
 def commands(options: Options) -> list[list[str]]:
+    """The command line of each process."""
     address = f"127.0.0.1:{free_port()}"
     common = [sys.executable, "-m", options.module, f"--coordinator_address={address}"]
     return [
@@ -124,14 +142,14 @@ def commands(options: Options) -> list[list[str]]:
 
 
 def end_with_parent() -> None:
-    """In a new process: SIGTERM when this program dies in any way (Linux only)."""
+    """Called in a new process: it gets SIGTERM when this program dies (Linux only)."""
     if sys.platform == "linux":
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
 def how(status: int) -> str:
-    """A status of Popen in words."""
+    """Describes a process's end by its exit status, negative for a signal."""
     if status < 0:
         try:
             return f"was killed by {signal.Signals(-status).name}"
@@ -141,7 +159,7 @@ def how(status: int) -> str:
 
 
 class Group:
-    """The processes: started together, told together, ended together."""
+    """The processes: started, signalled and ended together."""
 
     def __init__(self, options: Options):
         self._wait = options.wait
@@ -155,27 +173,30 @@ class Group:
         if logs:
             say(f"outputs of the other processes go to {logs}")
         signals = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
-        signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until all have started
+        # Block signals until all processes have started: a handler that ran earlier
+        # would miss some of them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals)
         for number, answer in zip(
             signals, (self._stop, self._stop, self._kill), strict=True
         ):
             signal.signal(number, answer)
 
-        def prepare():
+        def prepare():  # runs in each new process, which inherits the blocked signals
             end_with_parent()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
         for i, command in enumerate(commands(options)):
-            # A session of its own: Ctrl-C reaches it only through us, as SIGTERM.
-            known = {"env": os.environ | shares[i], "start_new_session": True}
-            self._start(i, command, logs, known | {"preexec_fn": prepare})
-        for echo in self._echoes:  # after the last fork
+            # In a session of its own, Ctrl-C reaches it only through us, as SIGTERM.
+            settings = {"env": os.environ | shares[i], "start_new_session": True}
+            self._start(i, command, logs, settings | {"preexec_fn": prepare})
+        for echo in self._echoes:  # after the last fork, as threads and fork do not mix
             echo.start()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
-    def _start(self, i: int, command: list[str], logs: Path | None, known) -> None:
+    def _start(self, i: int, command: list[str], logs: Path | None, settings) -> None:
+        """Starts process i: 0 with our own streams, the others with log files."""
         if i == 0:
-            process = subprocess.Popen(command, **known)
+            process = subprocess.Popen(command, **settings)
         else:
             log = (logs / f"process-{i}.log").open("ab", buffering=0)
             process = subprocess.Popen(
@@ -183,28 +204,30 @@ class Group:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.PIPE,
-                **known,
+                **settings,
             )
             echo = threading.Thread(target=self._echo, args=(i, process.stderr, log))
             echo.daemon = True
             self._echoes.append(echo)
         self._pids.append(process.pid)
-        process.returncode = 0  # we reap it ourselves
+        process.returncode = 0  # keeps Popen from waiting for it; `run` does that
 
     def _echo(self, i: int, stream, log) -> None:
-        """Its stderr to its log and, with its number before each line, to ours; what it
-        says of the death of another only to its log."""
-        told_all = True
+        """Copies a process's stderr to its log and, with its number, to ours.
+
+        After another process has failed, its messages about that go only to its log.
+        """
+        echoing = True
         for line in stream:
             log.write(line)
             dying = self._cause not in (None, i) or any(sign in line for sign in DUMP)
-            if told_all and dying:
+            if echoing and dying:
                 say(f"process {i} ends, too; what it says of that is in {log.name}")
-                told_all = False
-            if not told_all:
+                echoing = False
+            if not echoing:
                 continue
-            told = line.decode(errors="replace").rstrip("\n")
-            print(f"[{i}] {told}", file=sys.stderr, flush=True)
+            text = line.decode(errors="replace").rstrip("\n")
+            print(f"[{i}] {text}", file=sys.stderr, flush=True)
 
     def _alive(self) -> list[int]:
         return [i for i in range(len(self._pids)) if i not in self._statuses]
@@ -213,6 +236,7 @@ class Group:
         return f"process {i} (pid {self._pids[i]})"
 
     def _stop(self, number: int, _) -> None:
+        """Handles SIGTERM and SIGINT: asks all processes, once, to save and stop."""
         name = signal.Signals(number).name
         if self._stopping:
             pids = " ".join(str(self._pids[i]) for i in self._alive())
@@ -225,17 +249,20 @@ class Group:
                 os.kill(self._pids[i], signal.SIGTERM)
 
     def _kill(self, *_) -> None:
+        """Handles SIGALRM: kills the processes that have not ended in time."""
         for i in self._alive():
-            say(f"{self._name(i)} has not ended in {self._wait:g} s: killing it")
+            say(f"{self._name(i)} did not end within {self._wait:g} s: killing it")
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._pids[i], signal.SIGKILL)
 
     def run(self) -> int:
-        """Waits for all; the exit status of the whole."""
+        """Waits for all processes; returns the exit status of the run."""
         while self._alive():
+            # WNOWAIT leaves the ended process in place, so that its id and its group's
+            # cannot be reused before the group is killed.
             pid = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT).si_pid
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)  # what it has left behind
+                os.killpg(pid, signal.SIGKILL)  # processes that it has left behind
             status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             if pid in self._pids:
                 self._ended(self._pids.index(pid), status)
@@ -245,12 +272,13 @@ class Group:
         return self._verdict()
 
     def _ended(self, i: int, status: int) -> None:
+        """Notes an end; after the first failure, sets the clock for the others."""
         self._statuses[i] = status
         good = {0, STOPPED}
         if self._stopping:
             good.add(-signal.SIGTERM)
             if STOPPED in self._statuses.values():
-                good.add(-signal.SIGABRT)  # of JAX, where another was the quicker
+                good.add(-signal.SIGABRT)  # by JAX, if another process ended earlier
         if self._cause is None and status not in good:
             self._cause = i
             rest = f"; the others have {self._wait:g} s to end" if self._alive() else ""
@@ -258,10 +286,11 @@ class Group:
             signal.setitimer(signal.ITIMER_REAL, max(self._wait, 0.001))
 
     def _verdict(self) -> int:
+        """Reports how the run ended; returns its exit status."""
         if self._cause is None:
             if not any(self._statuses.values()):
                 return 0
-            say("stopped; the same command goes on from there")
+            say("stopped; the same command continues from there")
             return STOPPED
         status = self._statuses[self._cause]
         rest = [
@@ -272,10 +301,10 @@ class Group:
         followed = f"; after it {', '.join(rest)}" if rest else ""
         say(f"the run failed: {self._name(self._cause)} {how(status)}{followed}")
         if status == 2:
-            say("mend what is said above, then give the same command again")
+            say("fix the error above, then give the same command again")
         else:
-            say("the same command goes on from the last checkpoint")
-        return 128 - status if status < 0 else status
+            say("the same command continues from the last checkpoint")
+        return 128 - status if status < 0 else status  # as a shell reports a signal
 
 
 def main() -> int:

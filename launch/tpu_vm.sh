@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# t2t_jax on Cloud TPU VMs, one host or a slice of many, by gcloud alone.
+# Runs t2t_jax on Cloud TPU VMs, one host or a slice of many, with nothing but gcloud.
 set -euo pipefail
 
 usage() {
     cat << 'TEXT'
 usage: bash launch/tpu_vm.sh COMMAND --zone=ZONE [SETTINGS] [ARGUMENTS of t2t_jax.main]
 
-create    a TPU VM now                  queue     ask for one, wait in the queue
+create    create a TPU VM now           queue     request one, wait in the queue
 install   copy this tree, pip install   run       start training on all workers
-follow    the output of worker 0        status    of the TPU and of the training
-stop      SIGTERM: save and end         delete    the TPU (it costs until then)
-watch     until the training is finished: after a preemption queue again, install, run
+follow    show the output of worker 0   status    show TPU and training
+stop      SIGTERM: save and end         delete    delete the TPU (it costs until then)
+watch     until training is finished: after a preemption queue, install and run again
 
---name=t2t-jax          --project=PROJECT      --zone=ZONE (always wanted)
---type=v5litepod-16     --version=RUNTIME      (the usual one of the type if not given)
+--name=t2t-jax          --project=PROJECT      --zone=ZONE (required)
+--type=v5litepod-16     --version=RUNTIME      (default: the usual one of the type)
 --spot                  cheaper, may be preempted
---workdir=gs://B/F      for run and watch; goes to t2t_jax.main
---every=60              seconds between two looks of watch
---restarts=10           of a training that fails; preemptions are not counted
---dry_run               prints the gcloud commands and executes nothing
+--workdir=gs://B/F      required for run and watch; goes to t2t_jax.main
+--every=60              seconds between two checks of watch
+--restarts=10           limit for a training that fails; preemptions do not count
+--dry_run               print the gcloud commands and execute nothing
 TEXT
 }
 
@@ -83,7 +83,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 where=("--zone=$zone" ${project:+"--project=$project"})
 worker=t2t_jax/launch/tpu_vm_worker.sh
 
-# One gcloud command; a dry run prints it so that it can be pasted.
+# Runs one gcloud command; a dry run prints it instead, quoted for pasting.
 tpus() {
     local words=(gcloud compute tpus "$@")
     if [[ -z $dry_run ]]; then
@@ -97,14 +97,14 @@ tpus() {
     done
     echo "${line% }" >&3
 }
-exec 3>&1 # where a dry run prints, also from inside $(...)
+exec 3>&1 # a dry run prints here, so that $(...) does not capture it
 
-# The state of the 'tpu-vm' or the 'queued-resources' of our name; ABSENT if there is none.
+# Prints the state of the 'tpu-vm' or 'queued-resources' named $name; ABSENT if none.
 state_of() {
     local field=state out
     [[ $1 == tpu-vm ]] || field=state.state
     if out=$(tpus "$1" describe "$name" "${where[@]}" "--format=value($field)" 2>&1); then
-        echo "${out:-ABSENT}" | tail -n 1 # nothing is told in a dry run
+        echo "${out:-ABSENT}" | tail -n 1 # in a dry run there is no output
     elif [[ $out == *NOT_FOUND* || $out == *"not found"* ]]; then
         echo ABSENT
     else
@@ -113,7 +113,8 @@ state_of() {
     fi
 }
 
-on_workers() { # all | 0, command
+# Runs a command on worker 0 or on all: on_workers all|0 COMMAND.
+on_workers() {
     tpus tpu-vm ssh "$name" "${where[@]}" "--worker=$1" --quiet "--command=$2"
 }
 
@@ -139,12 +140,12 @@ queue() {
         "--accelerator-type=$type" "--runtime-version=$version" ${spot:+--spot}
 }
 
-# This tree as it is, also what is not committed, without what git ignores.
+# Packs this tree into $1: with uncommitted changes, without files that git ignores.
 pack() {
     if git -C "$root" rev-parse --git-dir > /dev/null 2>&1; then
         (cd "$root" && git ls-files -z --cached --others --exclude-standard |
             while IFS= read -r -d '' file; do
-                [[ ! -e $file ]] || printf '%s\0' "$file" # one may be deleted
+                [[ ! -e $file ]] || printf '%s\0' "$file" # skip files deleted since
             done | tar --create --gzip --file="$1" --null --files-from=-)
     else
         tar --create --gzip --file="$1" --directory="$root" --exclude=./runs \
@@ -166,12 +167,13 @@ t2t_jax && bash $worker install" || status=$?
     return "$status"
 }
 
-# The lines 'worker HOST: STATE' of all workers.
+# Prints a line 'worker HOST: STATE' for every worker.
 training() {
     on_workers all "if [ -e $worker ]; then bash $worker status; else echo worker \
 \$(hostname): not installed; fi"
 }
 
+# Fails if training is running, or if `run` is to start what is not installed.
 refuse_if_training() {
     local lines
     lines=$(training) || return
@@ -209,7 +211,7 @@ delete() {
     local queued node
     queued=$(state_of queued-resources) || return
     node=$(state_of tpu-vm) || return
-    if [[ $queued != ABSENT || -n $dry_run ]]; then # --force: with its node
+    if [[ $queued != ABSENT || -n $dry_run ]]; then # --force deletes its node, too
         tpus queued-resources delete "$name" "${where[@]}" --force --quiet
     elif [[ $node != ABSENT ]]; then
         tpus tpu-vm delete "$name" "${where[@]}" --quiet

@@ -1,13 +1,13 @@
 # shellcheck shell=bash disable=SC2154
-# The command `watch` of tpu_vm.sh, which reads this file.
+# The command `watch` of tpu_vm.sh, which sources this file.
 
-# What is to be done next: 'wait WHY', gone, install, run, failed, finished, 'end WHY'.
+# Prints the next action: 'wait WHY', gone, install, run, failed, finished, 'end WHY'.
 next_step() {
     local queued node lines
     queued=$(state_of queued-resources) || { echo wait: no answer && return; }
     node=$(state_of tpu-vm) || { echo wait: no answer && return; }
     case $queued in
-        ABSENT | ACTIVE) ;; # then the node tells
+        ABSENT | ACTIVE) ;; # then the state of the node decides
         FAILED | SUSPENDED) echo gone && return ;;
         *) echo "wait: $queued" && return ;; # WAITING_FOR_RESOURCES, SUSPENDING, ...
     esac
@@ -21,7 +21,7 @@ next_step() {
         return
     fi
     case $lines in
-        *": running "*) echo "wait: training" ;; # a failure ends all within minutes
+        *": running "*) echo "wait: training" ;; # if one fails, all end within minutes
         *": not installed"*) echo install ;;
         *": stopped by hand"*) echo "end it was stopped by hand; 'run' goes on" ;;
         *)
@@ -30,7 +30,7 @@ next_step() {
             elif ! grep -qv ': ended with status 0$' <<< "$lines"; then
                 echo finished
             elif ! grep -qv -e ': not started$' -e ' 0$' -e ' 143$' <<< "$lines"; then
-                echo run # 143: after saving, as before a maintenance
+                echo run # 143: saved and stopped by SIGTERM, as before a maintenance
             else
                 echo failed
             fi

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What tpu_vm.sh does on one worker of a TPU VM, from the copied tree in ~/t2t_jax:
-#   install                makes ~/t2t_jax-venv and installs the tree in it
+# The part of tpu_vm.sh that runs on one worker, from the copied tree in ~/t2t_jax:
+#   install                creates ~/t2t_jax-venv and installs the tree in it
 #   run ARGUMENTS          starts t2t_jax.main in the background, output to ~/t2t_jax.log
-#   status                 one line: not started, running, or how it ended
-#   stop                   SIGTERM, so that it saves; waits for its end
+#   status                 prints one line: not started, running, or how it ended
+#   stop                   sends SIGTERM, so that it saves, and waits for its end
 set -euo pipefail
 
 tree=$HOME/t2t_jax
@@ -16,7 +16,7 @@ say() {
 }
 
 running() {
-    # After a reboot the number may be another program's.
+    # After a reboot the process id may belong to another program.
     [[ -s $state/pid ]] && grep -qs 't2t_jax.main' "/proc/$(< "$state/pid")/cmdline"
 }
 
@@ -25,7 +25,7 @@ install() {
     if [[ ! -x $venv/bin/python ]]; then
         if python3 -c "$new_enough" && python3 -m venv "$venv.new"; then
             :
-        else # the image's Python is older: uv brings one
+        else # the image's Python is older: uv downloads a newer one
             python3 -m pip install --quiet --user uv
             rm -rf "$venv.new"
             "$HOME/.local/bin/uv" venv --quiet --seed --python=3.12 "$venv.new"
@@ -47,7 +47,7 @@ run() {
     mkdir -p "$state"
     cd "$tree"
     echo "== $(date) python -m t2t_jax.main $*" >> "$log"
-    # A shell that outlives this ssh starts it, waits for it and keeps its status.
+    # A shell that outlives this ssh connection starts it and records its exit status.
     # shellcheck disable=SC2016
     nohup setsid bash -c '
         state=$1 python=$2
@@ -70,7 +70,7 @@ status() {
         say "running (pid $(< "$state/pid"))"
         return
     elif [[ -s $state/pid && ! -s $state/status ]]; then
-        sleep 1 # it may have ended just now
+        sleep 1 # it may have ended just now, with its status not yet written
     fi
     if [[ ! -s $state/pid ]]; then
         say "not started"
@@ -88,7 +88,7 @@ stop() {
         status
         return
     fi
-    if [[ ! -e $state/stopped ]]; then # a second SIGTERM would end it without saving
+    if [[ ! -e $state/stopped ]]; then # a second SIGTERM would end it before it saves
         touch "$state/stopped"
         kill -TERM "$(< "$state/pid")"
     fi

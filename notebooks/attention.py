@@ -4,11 +4,11 @@
 # Section 3.2 of "Attention Is All You Need" says: "An attention function can be
 # described as mapping a query and a set of key-value pairs to an output". The output
 # is a weighted sum of the values, and equation 1 gives the weights, softmax(QKᵀ /
-# √dₖ). This notebook draws these weights, as the figures in the paper's appendix do.
+# √dₖ). This notebook draws the weights, like the figures in the paper's appendix.
 
 # %%
-# Where t2t_jax is missing, this cell installs it. Where this notebook does not lie in a
-# checkout, say what to clone, such as "git+https://github.com/NAME/t2t_jax".
+# Installs t2t_jax if it is missing. If this notebook is not in a checkout, set
+# REPOSITORY to what to clone, such as "git+https://github.com/NAME/t2t_jax".
 REPOSITORY = ""
 
 import importlib.util
@@ -27,11 +27,11 @@ if not all(map(importlib.util.find_spec, ("t2t_jax", "matplotlib"))):
             subprocess.run(["git", "clone", "--depth=1", url, folder], check=True)
     install = [sys.executable, "-m", "pip", "install", "-q", "-e"]
     subprocess.run([*install, f"{folder}[notebooks]"], check=True)
-    sys.path.insert(0, str(folder))  # this process started before it was installed
+    sys.path.insert(0, str(folder))  # this process started before the installation
 
 # %% [markdown]
 # `WORKDIR` is any trained workdir; the sentences below are for English-German. If it
-# is not there, the small model is trained: about four minutes on two CPU cores.
+# does not exist, the small model is trained, in minutes on two CPU cores.
 
 # %%
 import os
@@ -44,7 +44,7 @@ from t2t_jax import Translator, load_config, train
 
 ROOT = Path(t2t_jax.__file__).parents[1]  # the checkout
 WORKDIR = Path(os.environ.get("T2T_JAX_NOTEBOOK_WORKDIR", ROOT / "runs/tiny"))
-# The environment variables are for tests, which train less.
+# The environment variables are for tests, which train for fewer steps.
 CONFIG = os.environ.get("T2T_JAX_NOTEBOOK_CONFIG", ROOT / "configs/tiny.py")
 STEPS = int(os.environ.get("T2T_JAX_NOTEBOOK_STEPS", 1100))
 
@@ -58,14 +58,14 @@ print(translator)
 # %% [markdown]
 # ## The weights of one sentence
 #
-# `attention` translates a line (or takes a translation that is given) and returns all
-# weights. The model has three kinds of attention (section 3.2.3):
+# `attention` translates a line (or takes a given translation) and returns all weights.
+# The model has three kinds of attention (section 3.2.3):
 #
 # - **encoder**: each position of the source looks at all positions of the source;
-# - **decoder**: each position of the target looks at the positions before it and
-#   itself;
-# - **cross**: each position of the target looks at the source, as the encoder leaves
-#   it.
+# - **decoder**: each position of the target looks at itself and at the positions
+#   before it;
+# - **cross**: each position of the target looks at the encoder's output for the
+#   source.
 
 # %%
 source = "The man whom the teacher helps buys the book."
@@ -77,9 +77,9 @@ for which in ("encoder", "decoder", "cross"):
     print(f"{which:8}", getattr(maps, which).shape, "layers, heads, queries, keys")
 
 # %% [markdown]
-# Words are spelled with pieces; `▁` is a space, so a piece without it goes on with
-# the word before it. `</s>` is the end of the sentence, and `<s>` what the decoder
-# reads first.
+# Words are spelled with pieces. `▁` is a space, so a piece without it continues the
+# word before it. `</s>` is the end of the sentence, and `<s>` is the decoder's first
+# input.
 #
 # A row of a map belongs to one query. It is a probability distribution: it sums to 1.
 
@@ -93,8 +93,8 @@ for which in ("encoder", "decoder", "cross"):
 #
 # First the mean of the heads of the last layer. Read it row by row: to predict the
 # piece at the left, how much does the decoder look at each piece of the source? A
-# dark diagonal says that the two sentences go in parallel; where it jumps, word order
-# differs.
+# dark diagonal means that the two sentences run in parallel; a jump means that word
+# order differs.
 
 # %%
 LAYER = LAYERS - 1
@@ -103,8 +103,8 @@ ax = maps.plot("cross", layer=LAYER)
 # %% [markdown]
 # A mean hides that heads do different things. Section 3.2.2: "Multi-head attention
 # allows the model to jointly attend to information from different representation
-# subspaces at different positions." So here is each head, all with one colour scale,
-# from 0 to 1.
+# subspaces at different positions." The next figure shows each head, all with one
+# colour scale from 0 to 1.
 
 
 # %%
@@ -136,15 +136,15 @@ all_heads(maps, "cross", LAYER)
 
 # %% [markdown]
 # Some heads follow the words one by one; others look at the end of the sentence,
-# `</s>`, or the full stop. A weight that must sum to 1 has to go somewhere, and a
-# position that says little is where a head looks that has nothing to do at this word.
+# `</s>`, or the full stop. The weights must sum to 1, so a head that has nothing to do
+# at a word puts its weight on a position that carries little information.
 #
 # ## Encoder self-attention
 #
 # Here rows and columns are the same sentence, and every position may see every other.
 # Look for heads that look one piece back or ahead (a line beside the diagonal), and
-# for words that ask for what they depend on: *whom* and *helps*, an article and its
-# noun.
+# for words that attend to a word they depend on: *whom* and *helps*, an article and
+# its noun.
 
 # %%
 all_heads(maps, "encoder", 0)
@@ -152,10 +152,9 @@ all_heads(maps, "encoder", 0)
 # %% [markdown]
 # ## Decoder self-attention
 #
-# The upper triangle is empty: a position sees only what was written before it
-# (section 3.2.3; the mask). The columns are what the decoder has *read*, which is the
-# target moved by one, behind `<s>`. So the row of a piece can never see that piece
-# itself.
+# The upper triangle is empty: a position sees only itself and earlier positions
+# (section 3.2.3; the mask). The columns are the decoder's *input*: the target shifted
+# by one, after `<s>`. So the row of a piece never sees that piece itself.
 
 # %%
 all_heads(maps, "decoder", LAYER)
@@ -165,10 +164,10 @@ print("largest weight on the future:", maps.decoder[..., above].max())
 # %% [markdown]
 # ## Which head looks where
 #
-# The appendix of the paper draws lines instead of a grid: from each word that asks to
-# the words it looks at, a colour for each head, stronger for larger weights. That is
-# easier to read for a long sentence. This one has a subordinate clause in a
-# subordinate clause.
+# The appendix of the paper draws lines instead of a grid: from each query word to the
+# words it looks at, a colour for each head, stronger for larger weights. This is
+# easier to read for a long sentence. The sentence below has a subordinate clause
+# within a subordinate clause.
 
 
 # %%
@@ -216,7 +215,7 @@ head_by_head(long_maps, "cross", LAYER)
 
 # %% [markdown]
 # The same for one head of the encoder, as in the paper's figures 3 to 5: both rows
-# are the same sentence. Lines straight up are pieces that look at themselves.
+# are the same sentence. A vertical line is a piece that looks at itself.
 
 # %%
 fig, ax = plt.subplots(figsize=(8, 3.2), layout="constrained")
@@ -227,8 +226,8 @@ ax.set_title(f"encoder attention, layer {LAYER}, head 0", fontsize=10)
 # ## From attention to an alignment
 #
 # `align` sums the pieces to words, takes the mean of the heads of one layer, and
-# links each target word to the source word that it looks at most. The notation `6-8`
-# says: word 6 of the source, word 8 of the target, counted from 0.
+# links each target word to the source word with the largest weight. The notation `6-8`
+# means word 6 of the source and word 8 of the target, counted from 0.
 
 # %%
 alignment = translator.align([(long_source, translation)])[0]
@@ -260,10 +259,10 @@ draw_alignment(long_source, str(translation), alignment.links)
 # %% [markdown]
 # ## Word order
 #
-# In a German main clause the verb stands second, and its second part (an infinitive,
-# a participle) last. In a subordinate clause all of the verb stands last. English has
-# the verb before its object in both. So links cross at verbs, and only there, if the
-# model has learned it.
+# In a German main clause the verb comes second, and its second part (an infinitive,
+# a participle) last. In a subordinate clause all of the verb comes last. In English the
+# verb precedes its object in both. So if the model has learned this, links cross at
+# verbs, and only there.
 
 # %%
 for line in (
@@ -277,12 +276,12 @@ for line in (
 # %% [markdown]
 # ## How far to trust these pictures
 #
-# - A weight says how much of a *value* is taken. What is in that value, after some
-#   layers, is no longer one word: it has been mixed from the whole sentence.
-# - A link where a translation is wrong tells where the model looked, not what it
-#   should have done.
-# - `align` was not trained to align. Its layer is chosen by what works on the whole;
-#   `layer=` takes another one, and it may disagree.
+# - A weight says how much of a *value* is used. After some layers a value no longer
+#   stands for one word: it mixes information from the complete sentence.
+# - In a wrong translation, a link shows where the model looked, not where it should
+#   have looked.
+# - The model was not trained to align. The default layer is the one that works best
+#   overall; `layer=` selects another, which may disagree.
 
 # %%
 for layer in range(LAYERS):

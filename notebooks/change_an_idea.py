@@ -1,15 +1,15 @@
 # %% [markdown]
 # # Change one idea
 #
-# This is what a researcher does who forks the code: write an idea as one function,
-# give it a name, train with it and without it, and look inside. The idea here is
-# small and in the paper. Section 3.2.1 divides the products of queries and keys by
-# √dₖ, because large products "push the softmax function into regions where it has
-# extremely small gradients". What if they are not divided?
+# A researcher who forks the code writes an idea as one function, gives it a name,
+# trains with it and without it, and looks inside. The idea here is small and comes from
+# the paper. Section 3.2.1 divides the products of queries and keys by √dₖ, because
+# large products "push the softmax function into regions where it has extremely small
+# gradients". What happens without the division?
 
 # %%
-# Where t2t_jax is missing, this cell installs it. Where this notebook does not lie in a
-# checkout, say what to clone, such as "git+https://github.com/NAME/t2t_jax".
+# Installs t2t_jax if it is missing. If this notebook is not in a checkout, set
+# REPOSITORY to what to clone, such as "git+https://github.com/NAME/t2t_jax".
 REPOSITORY = ""
 
 import importlib.util
@@ -28,7 +28,7 @@ if not all(map(importlib.util.find_spec, ("t2t_jax", "matplotlib"))):
             subprocess.run(["git", "clone", "--depth=1", url, folder], check=True)
     install = [sys.executable, "-m", "pip", "install", "-q", "-e"]
     subprocess.run([*install, f"{folder}[notebooks]"], check=True)
-    sys.path.insert(0, str(folder))  # this process started before it was installed
+    sys.path.insert(0, str(folder))  # this process started before the installation
 
 # %%
 import dataclasses
@@ -54,7 +54,7 @@ from t2t_jax.training.averaging import average_checkpoints, choose_checkpoints
 from t2t_jax.workdir.workdir import Workdir
 
 ROOT = Path(t2t_jax.__file__).parents[1]  # the checkout
-# The environment variables are for tests, which train less.
+# The environment variables are for tests, which train for fewer steps.
 CONFIG = os.environ.get("T2T_JAX_NOTEBOOK_CONFIG", ROOT / "configs/tiny.py")
 STEPS = int(os.environ.get("T2T_JAX_NOTEBOOK_STEPS", 300))
 WORKDIRS = Path(os.environ.get("T2T_JAX_NOTEBOOK_IDEAS", ROOT / "runs"))
@@ -62,14 +62,15 @@ WORKDIRS = Path(os.environ.get("T2T_JAX_NOTEBOOK_IDEAS", ROOT / "runs"))
 # %% [markdown]
 # ## The idea as a function
 #
-# All attention variants have one signature. Letters at the end of a name say what the
-# axes are: **b**atch, **t** queries, **s** keys, **h** heads, **k** head width.
+# All attention variants have one signature. The letters at the end of a name are its
+# axes: **b**atch, **t** queries, **s** keys, **h** heads, **k** head width.
 #
 # - `q_bthk`: the queries.
 # - `kv`: `kv.k_bshk` and `kv.v_bshk`, the keys and the values.
-# - `mask`: which key a query may see; `mask.bias()` is 0 where it may and -1e9 where
-#   not.
-# - `key`: for dropout; `None` when the model translates.
+# - `mask`: which keys a query may attend to; `mask.bias()` is 0 for these and -1e9 for
+#   all others.
+# - The last argument is the randomness of dropout, and `None` when the model
+#   translates.
 #
 # The same function serves encoder, decoder and cross attention, in training and in
 # decoding.
@@ -87,19 +88,18 @@ ATTENTION["unscaled"] = unscaled
 print(*ATTENTION)
 
 # %% [markdown]
-# That is all: `config.model.attention="unscaled"` now means this function. A variant
-# that stays belongs into `t2t_jax/model/attention.py`, so that the commands know it
-# too.
+# `config.model.attention="unscaled"` now selects this function. To keep a variant, add
+# it to `t2t_jax/model/attention.py`, so that the commands find it too.
 #
-# A workdir, and what JAX has compiled, know a variant by its *name* alone. So a
-# function that you have changed wants a new name, or a new workdir and a restart of
-# the notebook.
+# Workdirs and JAX's compiled programs identify a variant only by its *name*. So after
+# changing the function, give it a new name, or use a new workdir and restart the
+# notebook.
 #
 # ## Two runs that differ in one thing
 #
-# Same text, same seed, same order of batches, same random parameters at the start.
-# The runs are short, and instead of BLEU they are compared by the cross-entropy of
-# the dev set.
+# The runs share the text, the seed, the order of batches and the initial parameters.
+# They are short, so they are compared by the cross-entropy of the dev set and not by
+# BLEU.
 
 
 # %%
@@ -142,14 +142,14 @@ for ax in axes:
     ax.spines[["top", "right"]].set_visible(False)
 
 # %% [markdown]
-# One pair of runs is an anecdote. Before you believe a difference, train each again
-# with some other `config.train.seed` and see how far two runs of the *same* config
-# lie apart.
+# One pair of runs is an anecdote. Before you believe a difference, train each config
+# again with other values of `config.train.seed`, and see how much two runs of the
+# *same* config differ.
 #
 # ## The parameters
 #
-# A model is two things: a definition, without arrays, and parameters, a plain dict of
-# arrays. `build` makes the first; a workdir holds the second.
+# A model has two parts: a definition, without arrays, and parameters, a plain dict of
+# arrays. `build` creates the first; a workdir stores the second.
 
 # %%
 folder = folders["dense"]
@@ -162,8 +162,8 @@ _, parameters = average_checkpoints(
 print(f"{model.count():,} parameters in", *parameters)
 
 # %% [markdown]
-# Every array has a path of names and a shape. Queries, keys and values of all heads
-# are one array each: [width, heads, head width].
+# Every array has a path of names and a shape. The weights of all heads' queries are one
+# array, and so are those of keys and values: [width, heads, head width].
 
 # %%
 for path, array in jax.tree_util.tree_leaves_with_path(parameters):
@@ -172,10 +172,10 @@ for path, array in jax.tree_util.tree_leaves_with_path(parameters):
 # %% [markdown]
 # ## A batch by hand
 #
-# Text becomes token ids, lengths become a plan, and `fill` makes one batch of the
-# plan. Several sentence pairs share a row ("packing"): `source_segment` says which
-# pair a token belongs to, 0 is padding, and attention never crosses from one segment
-# to another.
+# Text becomes token ids, lengths become a plan, and `fill` builds one batch of the
+# plan. Several sentence pairs share a row ("packing"). `source_segment` is the number
+# of a token's pair, 0 for padding; attention never crosses from one segment to
+# another.
 
 # %%
 pairs = prepare.tokenize_in_memory(corpus.pairs("dev", count=200), vocabulary)
@@ -193,9 +193,9 @@ for segment in range(1, row.max() + 1):
         print(segment, side, vocabulary.decode([ids])[0])
 
 # %% [markdown]
-# `nnx.merge` puts definition and parameters together; the result is the model as a
-# plain Python object, to be called, or to be taken apart. The logits say how probable
-# each piece of the vocabulary is at each position.
+# `nnx.merge` combines definition and parameters into the model, a plain Python object
+# that you can call or take apart. The softmax of the logits is the probability of each
+# piece of the vocabulary at each position.
 
 # %%
 module = nnx.merge(model.definition, parameters)
@@ -212,10 +212,9 @@ print(f"the most probable piece is the right one: {right[real].mean():.1%}")
 # %% [markdown]
 # ## A law: the future does not change the past
 #
-# What the decoder predicts at a position may depend on what came before, never on
-# what comes after; else training would let it copy the answer. This is checked by
-# hand: change everything that the decoder reads from one position on, and see which
-# predictions move.
+# The decoder's prediction at a position may depend on earlier positions, never on
+# later ones; otherwise it could copy the answer in training. To check this by hand,
+# change the decoder's input from one position on, and see which predictions change.
 
 
 # %%
@@ -239,9 +238,9 @@ for name in ("dense", "unscaled"):
     )
 
 # %% [markdown]
-# Before the change: exactly zero, not merely small. A check is worth something only
-# if it can fail. So here is a variant with a mistake that is easily made: it forgets
-# the mask.
+# Before that position the difference is exactly zero, not merely small. A check is
+# useful only if it can fail. So the next variant has a common mistake: it forgets the
+# mask.
 
 
 # %%
@@ -267,15 +266,15 @@ ax.legend(frameon=False, loc="center left")
 ax.spines[["top", "right"]].set_visible(False)
 
 # %% [markdown]
-# `leaky` moves to the left of the line: its predictions know the future. Trained so,
-# its loss would fall quickly and its translations would be worthless.
+# `leaky` changes to the left of the line: its predictions depend on the future. If it
+# were trained, its loss would fall quickly and its translations would be worthless.
 #
 # ## From here
 #
-# - Dropout on the weights is an idea for which `key` is there. Split nothing, just
-#   use it: `dropout(weights_bhts, 0.1, key)` of `t2t_jax/model/layers.py` does
-#   nothing where `key` is `None`.
-# - `Translator.attention` draws equation 1 whatever the variant; a variant that
-#   weighs otherwise has other weights than those in the pictures.
-# - `tests/model/` holds the laws: `python -m pytest tests/model`. `docs/design.md`
-#   says where the next idea has its place.
+# - The last argument is there for variants with dropout on the attention weights. Pass
+#   it on without splitting it: `dropout(weights_bhts, 0.1, rng)` of
+#   `t2t_jax/model/layers.py` does nothing if the `rng` is `None`.
+# - `Translator.attention` draws equation 1 for every variant; the true weights of a
+#   variant may differ from those in the pictures.
+# - `tests/model/` checks the laws: `python -m pytest tests/model`. The table "Where to
+#   change what" in `docs/design.md` has the place of the next idea.

@@ -2,13 +2,13 @@
 # # Train a small Transformer and translate with it
 #
 # The model of "Attention Is All You Need" (Vaswani et al. 2017), small enough for two
-# CPU cores: it learns a built-in English-German grammar in about four minutes. This
-# notebook goes from a config to a trained model, and then shows what can be asked of
-# it.
+# CPU cores: it learns a built-in English-German grammar in minutes (README says how
+# many). This notebook goes from a config to a trained model, and then shows what the
+# model can do.
 
 # %%
-# Where t2t_jax is missing, this cell installs it. Where this notebook does not lie in a
-# checkout, say what to clone, such as "git+https://github.com/NAME/t2t_jax".
+# Installs t2t_jax if it is missing. If this notebook is not in a checkout, set
+# REPOSITORY to what to clone, such as "git+https://github.com/NAME/t2t_jax".
 REPOSITORY = ""
 
 import importlib.util
@@ -27,14 +27,14 @@ if not all(map(importlib.util.find_spec, ("t2t_jax", "matplotlib"))):
             subprocess.run(["git", "clone", "--depth=1", url, folder], check=True)
     install = [sys.executable, "-m", "pip", "install", "-q", "-e"]
     subprocess.run([*install, f"{folder}[notebooks]"], check=True)
-    sys.path.insert(0, str(folder))  # this process started before it was installed
+    sys.path.insert(0, str(folder))  # this process started before the installation
 
 # %% [markdown]
 # ## The run
 #
-# A *config* is all of an experiment: model, data, training, decoding. A *workdir* is
-# the folder where the run is kept. A workdir that is there already is continued, or,
-# if it is finished, used as it is.
+# A *config* describes a complete experiment: model, data, training, decoding. A
+# *workdir* is the folder of one run. If the workdir exists already, the run continues;
+# if it is finished, it is used as it is.
 
 # %%
 import json
@@ -48,7 +48,7 @@ from t2t_jax import Translator, load_config, train
 from t2t_jax.planning import describe, describe_page
 
 ROOT = Path(t2t_jax.__file__).parents[1]  # the checkout
-# The environment variables are for tests, which train less.
+# The environment variables are for tests, which train for fewer steps.
 CONFIG = os.environ.get("T2T_JAX_NOTEBOOK_CONFIG", ROOT / "configs/tiny.py")
 STEPS = int(os.environ.get("T2T_JAX_NOTEBOOK_STEPS", 1100))
 WORKDIR = Path(os.environ.get("T2T_JAX_NOTEBOOK_WORKDIR", ROOT / "runs/tiny"))
@@ -56,8 +56,8 @@ WORKDIR = Path(os.environ.get("T2T_JAX_NOTEBOOK_WORKDIR", ROOT / "runs/tiny"))
 config = load_config(CONFIG, train={"steps": STEPS})
 
 # %% [markdown]
-# Before anything is trained, `describe` tells what the config comes to, beside the
-# values of the paper's base and big models.
+# Before training, `describe` shows the config's sizes and rates beside the values of
+# the paper's base and big models.
 
 # %%
 told = describe.describe(config)
@@ -65,8 +65,8 @@ print(describe_page.page(told))
 
 # %% [markdown]
 # The learning rate rises linearly for `config.train.warmup` steps and then falls with
-# the inverse square root of the step (section 5.3, equation 3). With fewer steps than
-# the warm-up it only rises.
+# the inverse square root of the step (section 5.3, equation 3). A run with fewer steps
+# than the warm-up sees it only rise.
 
 # %%
 steps = np.arange(1, STEPS + 1)
@@ -81,9 +81,9 @@ ax.spines[["top", "right"]].set_visible(False)
 # %% [markdown]
 # ## Training
 #
-# `train` makes the subword vocabulary, prepares the text, trains, and scores the test
-# sets. It is what `python -m t2t_jax.main` does. Stop it if you like (the stop
-# button, or Ctrl-C): what was trained is saved, and the same cell continues it.
+# `train` builds the subword vocabulary, prepares the text, trains, and scores the test
+# sets, like `python -m t2t_jax.main`. You may stop it (the stop button, or Ctrl-C):
+# everything trained is saved, and the same cell continues.
 
 # %%
 scores = train(config, WORKDIR)
@@ -92,8 +92,8 @@ scores = train(config, WORKDIR)
 # ## How it learned
 #
 # `metrics.jsonl` in the workdir has one line for each measurement. Lines of kind
-# `train` are means over the steps since the line before; lines of kind `dev` are of
-# sentences that are not trained on, and have BLEU of real translations.
+# `train` are means over the steps since the previous such line. Lines of kind `dev`
+# are of sentences outside the training text, and include BLEU of real translations.
 
 # %%
 lines = [json.loads(line) for line in (WORKDIR / "metrics.jsonl").open()]
@@ -109,11 +109,11 @@ print(
 )
 
 # %% [markdown]
-# Two losses are not to be compared as they stand. The training loss has label
-# smoothing (section 5.4), which keeps it above zero however good the model is, and it
-# is measured with dropout. So the training curve here is the logarithm of the
-# training *perplexity*, which is the loss without smoothing: the same quantity as the
-# dev loss, but for dropout.
+# The training loss and the dev loss are not directly comparable. The training loss
+# includes label smoothing (section 5.4), which keeps it above zero however good the
+# model is, and it is measured with dropout. So the training curve below is the
+# logarithm of the training *perplexity*, which is the loss without smoothing. Only
+# dropout still distinguishes it from the dev loss.
 
 # %%
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
@@ -142,8 +142,9 @@ for ax in (left, right):
 # %% [markdown]
 # ## Translating
 #
-# `Translator.load` averages the last checkpoints (section 6.1). Lines go in, and as
-# many translations come out, by beam search with `config.decode.beam` hypotheses.
+# `Translator.load` averages the last checkpoints (section 6.1). `translate` takes lines
+# and returns one translation for each, by beam search with `config.decode.beam`
+# hypotheses.
 
 # %%
 translator = Translator.load(WORKDIR)
@@ -160,28 +161,28 @@ for translation in translator.translate(typed):
     print(f"{translation.source:52} {translation.text}")
 
 # %% [markdown]
-# The model knows only the words of its corpus, and it was trained for minutes: words
-# that it saw seldom, or never, go wrong. The last line is an example.
+# The model knows only the words of its corpus, and it was trained for minutes: it
+# makes mistakes with words that it saw rarely or never. The last line is an example.
 #
 # **The n best.** Hypotheses are ranked by `score`, the log-probability divided by a
-# length penalty (section 6.1). The best few often differ in one word only.
+# length penalty (section 6.1). The best few often differ in only one word.
 
 # %%
 for hypothesis in translator.translate(typed[:1], beam=8, nbest=4)[0].hypotheses:
     print(f"{hypothesis.score:8.3f}  {hypothesis.text}")
 
 # %% [markdown]
-# **A beginning that is given.** The search continues `prefix`. German may put the
-# object first; this corpus never taught it, so see what the model makes of it.
+# **A forced beginning.** The search continues `prefix`. German may put the object
+# first, but this corpus never does: the output shows how the model handles it.
 
 # %%
 for prefix in (None, "Die Katze", "Die Katze wird"):
     print(f"{prefix!s:16} {translator.translate(typed[:1], prefix=prefix)[0]}")
 
 # %% [markdown]
-# **Words that must, or must not, be there.** Both are rules for the search; the model
-# stays as it is. If it finds a word improbable, the sentence around it suffers, and
-# the score tells.
+# **Words that must or must not appear.** Both are rules for the search; the model does
+# not change. If the model finds a required word improbable, the rest of the sentence
+# suffers, and the score is low.
 
 # %%
 for rules in ({}, {"must": ["eine"]}, {"must_not": ["sieht"]}):
@@ -189,9 +190,9 @@ for rules in ({}, {"must": ["eine"]}, {"must_not": ["sieht"]}):
     print(f"{rules!s:26} {found.score:8.3f}  {found}")
 
 # %% [markdown]
-# **Sampling.** Drawing at random shows what else the model thinks possible. Label
-# smoothing has taught it to leave a tenth of its probability to all other pieces, so
-# plain samples hold nonsense now and then. `top_k` and `top_p` cut that tail off; a
+# **Sampling.** Random samples show what else the model considers possible. Label
+# smoothing has taught it to give a tenth of its probability to all other pieces, so
+# plain samples sometimes contain nonsense. `top_k` and `top_p` cut that tail off; a
 # `temperature` below 1 makes it thinner.
 
 # %%
@@ -203,11 +204,11 @@ for options in ({}, {"top_p": 0.8}, {"temperature": 0.5}):
         print(f"    {drawn}")
 
 # %% [markdown]
-# ## Asking for a probability
+# ## The probability of a translation
 #
-# `score` tells how probable a given translation is. So a pair of sentences that
-# differ in one point is a test of grammar: does the model prefer the right article?
-# *Hund* is masculine, and its article depends on the case.
+# `score` computes how probable a given translation is. Two translations that differ in
+# one point test the model's grammar: does it prefer the right article? *Hund* is
+# masculine, and its article depends on the case.
 
 # %%
 pairs = [
@@ -223,8 +224,8 @@ for (_, target), score in zip(pairs, scored, strict=True):
     )
 
 # %% [markdown]
-# `log_probs` has the logarithm for each piece, so the place of the mistake can be
-# seen. The last piece, `</s>`, is the end of the sentence.
+# `log_probs` has the log-probability of each piece, so it shows where the mistake is.
+# The last piece, `</s>`, is the end of the sentence.
 
 # %%
 fig, axes = plt.subplots(1, 2, figsize=(9, 3), sharey=True, layout="constrained")
@@ -240,9 +241,9 @@ fig.suptitle("Of two targets, the second with a wrong article")
 # %% [markdown]
 # ## Scores of the test sets
 #
-# `test` is like the training text, `unseen` combines words that were never seen
-# together, `agreement` parts words that must agree, and in `long` every sentence is
-# longer than any in training: there the model is poor.
+# `test` is like the training text, `unseen` combines words that never occur together
+# in training, and `agreement` puts words that must agree far apart. In `long` every
+# sentence is longer than any in training; the model is poor at these.
 
 # %%
 for name, score in scores.items():
@@ -250,8 +251,8 @@ for name, score in scores.items():
 
 # %% [markdown]
 # A number without its conditions cannot be compared. So each file of `scores/` has
-# signatures, what it was made from, and a line that says what it may be compared
-# with.
+# signatures, the provenance of the scores, and a line that says what they may be
+# compared with.
 
 # %%
 saved = json.loads((WORKDIR / "scores/test.json").read_text())
@@ -259,4 +260,4 @@ print(saved["signature"])
 print(saved["compare_with"])
 
 # %% [markdown]
-# Next: `attention.py` shows where the model looks; `change_an_idea.py` changes it.
+# Next: `attention` shows where the model looks; `change_an_idea` changes the model.

@@ -5,7 +5,8 @@
     train(load_config("tiny"), "runs/tiny")
     Translator.load("runs/tiny").translate(["The man sees the dog."])
 
-Importing this loads neither JAX nor TensorFlow: each name is imported when first used.
+Importing this package loads neither JAX nor TensorFlow: each name below is imported on
+first use.
 """
 
 import importlib
@@ -14,14 +15,15 @@ from typing import TYPE_CHECKING
 __version__ = "0.2.0"
 __all__ = ["Translator", "UserError", "load_config", "train"]
 
-_HOMES = {
+# Public name -> the module that defines it.
+_MODULES = {
     "Translator": "t2t_jax.decoding.translator",
     "UserError": "t2t_jax.terminal.errors",
     "load_config": "t2t_jax.commands.config_files",
     "train": "t2t_jax.pipeline.train",
 }
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for editors and type checkers, which do not run __getattr__
     from t2t_jax.commands.config_files import load_config
     from t2t_jax.decoding.translator import Translator
     from t2t_jax.pipeline.train import train
@@ -29,9 +31,10 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str):
-    if name not in _HOMES:
+    """Imports a public name on first use (PEP 562)."""
+    if name not in _MODULES:
         raise AttributeError(f"module 't2t_jax' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__():

@@ -1,4 +1,4 @@
-"""`python -m t2t_jax COMMAND`; without a command, lists them."""
+"""Runs `python -m t2t_jax COMMAND`; without a command, lists all commands."""
 
 from t2t_jax.commands.launch import main
 

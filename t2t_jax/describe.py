@@ -1,4 +1,4 @@
-"""`python -m t2t_jax.describe`: the command of `commands/describe.py`."""
+"""Runs the command `python -m t2t_jax.describe`, see `commands/describe.py`."""
 
 from t2t_jax.commands.launch import launch
 

@@ -1,4 +1,4 @@
-"""`python -m t2t_jax.evaluate`: the command of `commands/evaluate.py`."""
+"""Runs the command `python -m t2t_jax.evaluate`, see `commands/evaluate.py`."""
 
 from t2t_jax.commands.launch import launch
 

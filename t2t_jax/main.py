@@ -1,4 +1,4 @@
-"""`python -m t2t_jax.main`: the command of `commands/main.py`."""
+"""Runs the command `python -m t2t_jax.main`, see `commands/main.py`."""
 
 from t2t_jax.commands.launch import launch
 

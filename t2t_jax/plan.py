@@ -1,4 +1,4 @@
-"""`python -m t2t_jax.plan`: the command of `commands/plan.py`."""
+"""Runs the command `python -m t2t_jax.plan`, see `commands/plan.py`."""
 
 from t2t_jax.commands.launch import launch
 

@@ -1,4 +1,4 @@
-"""`python -m t2t_jax.score`: the command of `commands/score.py`."""
+"""Runs the command `python -m t2t_jax.score`, see `commands/score.py`."""
 
 from t2t_jax.commands.launch import launch
 

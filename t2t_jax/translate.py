@@ -1,4 +1,4 @@
-"""`python -m t2t_jax.translate`: the command of `commands/translate.py`."""
+"""Runs the command `python -m t2t_jax.translate`, see `commands/translate.py`."""
 
 from t2t_jax.commands.launch import launch
 

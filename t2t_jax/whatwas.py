@@ -1,4 +1,4 @@
-"""`python -m t2t_jax.whatwas`: the command of `commands/whatwas.py`."""
+"""Runs the command `python -m t2t_jax.whatwas`, see `commands/whatwas.py`."""
 
 from t2t_jax.commands.launch import launch
 

@@ -122,17 +122,18 @@ def test_a_random_model_makes_all_steps(beam):
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_the_peers_get_our_model(norm):
-    pytest.importorskip("torch")
+def test_the_peers_get_our_model(norm, tmp_path):
+    torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
     pytest.importorskip("ctranslate2")
     import dataclasses
 
     import jax
+    from flax import nnx
 
     from benchmarks import converted
 
-    config = dataclasses.replace(TINY, norm=norm)
+    config = dataclasses.replace(TINY, norm=norm, dtype="float32")
     plain = random_translator(config, 60, rows=8, source=32, steps=40)
     keys = iter(jax.random.split(jax.random.key(5), 100))
     worn = jax.tree.map(  # LayerNorms and biases have values of their own
@@ -141,16 +142,52 @@ def test_the_peers_get_our_model(norm):
     )
     model = plain.model
     translator = type(plain)(plain.config, plain.vocabulary, model, worn)
+
+    search = converted.Search((0, 1, 2), 1, 0.6, 8, None, 4)
+    in_memory = converted.hugging_face(config, worn, search, 100)
+    in_memory.save_pretrained(tmp_path)
+    reloaded = type(in_memory).from_pretrained(tmp_path).eval()
+
+    source, target = (measuring.random_tokens((4, n), 60) for n in (20, 30))
+    source[1:, 9:] = 0  # padding
+    batch = {
+        "source": source,
+        "source_segment": (source != 0).astype(int),
+        "source_position": np.broadcast_to(np.arange(20), source.shape),
+        "target_input": target,
+        "target_segment": np.ones_like(target),
+        "target_position": np.broadcast_to(np.arange(30), target.shape),
+    }
+    with jax.default_matmul_precision("highest"):
+        wanted = np.asarray(nnx.merge(model.definition, worn)(batch))
+
+    def logits(module):
+        ids, mask, begun = (
+            torch.from_numpy(batch[name]).long()
+            for name in ("source", "source_segment", "target_input")
+        )
+        with torch.inference_mode():
+            made = module(ids, attention_mask=mask, decoder_input_ids=begun)
+        return made.logits.numpy()
+
+    np.testing.assert_allclose(logits(in_memory), wanted, atol=2e-3)
+    np.testing.assert_allclose(logits(reloaded), wanted, atol=1e-2)  # epsilon 1e-5
+    converted.set_epsilon(reloaded)
+    np.testing.assert_allclose(logits(reloaded), logits(in_memory), atol=1e-5)
+
     tokens = measuring.random_tokens((8, 31), 60)
     tokens = [list(map(int, row[: 5 + 3 * i])) for i, row in enumerate(tokens)]
     lines = Numbers(60).decode(tokens)
     found = translator.translate(lines, beam=1, warn=False)
     assert len({each.text for each in found}) > 4
     ours = [converted.until_end(each.best.tokens, Numbers.eos) for each in found]
-    search = converted.Search((0, 1, 2), 1, 0.6, 8, None, 4)
     sources = Numbers(60).encode(lines, end=True)
-    for peer in (converted.HuggingFace, converted.CTranslate2):
-        theirs = peer(config, worn, search, 100)(sources)
+    kinds = converted.HuggingFace, converted.HuggingFace, converted.CTranslate2
+    peers = [peer(config, worn, search, 100) for peer in kinds]
+    as_saved = type(in_memory).from_pretrained(tmp_path).eval()
+    peers[1].model = as_saved.to(peers[1].device)
+    for peer in peers:
+        theirs = peer(sources)
         for a, b, source in zip(ours, theirs, sources, strict=True):
             room = len(source) + 8
             assert a[:room] == b[:room]

@@ -1,4 +1,4 @@
-"""Config files: presets by name, files by path, and what they may import."""
+"""Finds and loads config files: presets by name, other files by path."""
 
 import re
 import sys
@@ -24,13 +24,13 @@ def load_config(path: str | Path, **sections: dict) -> ml_collections.ConfigDict
       sections: changed fields by section, such as `train={"steps": 100}`.
 
     Raises:
-      UserError: no such preset, file, field or type.
+      UserError: no such preset, file or field, or a value of the wrong type.
     """
     changed = _load(str(resolve(str(path)))).to_dict()
     for section, values in sections.items():
         if not isinstance(values, Mapping):
             raise UserError(
-                f"{section}={values!r}: fields come by section, such as "
+                f"{section}={values!r}: want a dict of the section's fields, such as "
                 "train={'steps': 100}"
             )
         changed[section] = {**changed.get(section, {}), **values}
@@ -38,31 +38,37 @@ def load_config(path: str | Path, **sections: dict) -> ml_collections.ConfigDict
 
 
 def config_name(path: str) -> str:
-    """`configs/big.py:en-fr` -> `big-en-fr`, the default name of the workdir."""
+    """Names a run after its config: `configs/big.py:en-fr` -> `big-en-fr`."""
     file, _, argument = path.partition(":")
     return "-".join([Path(file).stem, *([argument] if argument else [])])
 
 
 def presets_folder() -> Path:
-    """The folder of the presets, in an installed package as in a clone."""
+    """The folder of the presets, in an installed package or in a clone."""
     package = Path(t2t_jax.__file__).parent
     installed = package / "configs"
     return installed if installed.is_dir() else package.parent / "configs"
 
 
 def preset_names() -> list[str]:
-    """`['base', 'big', ...]`."""
+    """Names of all presets, sorted: `['base', 'big', ...]`."""
     return sorted(f.stem for f in presets_folder().glob("*.py") if f.stem[0] != "_")
 
 
 def resolve(given: str) -> str:
-    """The file of a config, with its argument; makes `configs` importable for it.
+    """Finds the file of a config; makes the package `configs` importable for it.
 
-    A relative `configs/NAME.py` that does not exist here is the preset NAME, so the
+    A relative `configs/NAME.py` that does not exist stands for the preset NAME, so the
     commands of the README work from any folder.
 
+    Args:
+      given: a preset or a file, optionally with `:ARGUMENT`.
+
+    Returns:
+      The path of the file, with the same argument.
+
     Raises:
-      UserError: there is no such preset or file.
+      UserError: no such preset or file.
     """
     place, colon, argument = given.partition(":")
     file = Path(place)
@@ -75,7 +81,7 @@ def resolve(given: str) -> str:
 
 
 def _missing(file: Path) -> str:
-    """Explains that a file does not exist, and names the nearest that does."""
+    """The message for a missing config, with the most similar one that exists."""
     if file.suffix != ".py" and file.name == str(file):
         names = preset_names()
         return (
@@ -90,9 +96,11 @@ def _missing(file: Path) -> str:
 def _make_configs_importable(file: Path) -> None:
     """Lets a config file say `from configs import base`, wherever the program starts.
 
-    `configs` stands for the folder of the file, if that is its name, and the presets.
+    The package `configs` looks in the folder of the file, if it is named `configs`, and
+    then among the presets.
     """
-    sys.modules.pop("config_config", None)  # ml_collections' name for the last config
+    # ml_collections imports a config as this module, and would find the last one.
+    sys.modules.pop("config_config", None)
     folder = file.resolve().parent
     presets = presets_folder().resolve()
     package = types.ModuleType("configs")
@@ -100,7 +108,7 @@ def _make_configs_importable(file: Path) -> None:
     if folder.name == "configs" and folder != presets:
         package.__path__.insert(0, str(folder))
     for name in [n for n in sys.modules if re.match(r"configs(\.|$)", n)]:
-        del sys.modules[name]  # of an earlier config, maybe in another folder
+        del sys.modules[name]  # imported by an earlier config, maybe from elsewhere
     sys.modules["configs"] = package
     if folder != presets and str(folder.parent) not in sys.path:
         sys.path.append(str(folder.parent))
@@ -125,11 +133,12 @@ def no_get_config(error: AttributeError, path: str = "--config") -> str:
 
 
 def explain(error: flags.Error) -> str:
-    """absl's message about a flag; for a field of the config also the type it takes.
+    """Turns absl's error about a flag into a message.
 
-    An error inside a config file arrives as a traceback within the message. If the
-    config refused its argument (`big:en-es`), only its own words are shown; any other
-    error is a mistake in the file, whose author wants the whole traceback.
+    For a field of the config it adds the type that the field takes. An error inside a
+    config file arrives as a traceback within absl's message. If the config refused its
+    argument (`big:en-es`), only the config's own message is kept; any other error is a
+    mistake in the file, and its author needs the full traceback.
     """
     text = str(error).strip()
     refused = re.search(r"^ValueError: (.+)\Z", text, re.DOTALL | re.M)

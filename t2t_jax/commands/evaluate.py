@@ -1,7 +1,7 @@
-"""Scores a workdir: `python -m t2t_jax.evaluate --workdir=DIR --test=PREFIX`.
+"""Scores a trained run: `python -m t2t_jax.evaluate --workdir=DIR --test=PREFIX`.
 
-JSON on standard output; the numbers that matter, for people, on standard error. With
-`--baseline=FILE`, is it better than another system, or was that luck?
+Prints all scores as JSON on standard output, and the main ones for people on standard
+error. --baseline=FILE compares with another system and tests for significance.
 """
 
 import json
@@ -29,7 +29,7 @@ from t2t_jax.terminal.progress import waiting
 
 DISTRIBUTED = True
 SEARCH = "beam", "alpha", "penalty", "stop"
-# What is told to people: the name of a score, and what it is.
+# The scores that are printed for people: name -> description.
 TOLD = {
     "bleu": "sacreBLEU of plain text",
     "bleu_paper": "tokenized, cased",
@@ -46,9 +46,9 @@ def define_flags():
     flags.DEFINE_string(
         "baseline",
         None,
-        "FILE of another system's translations of the set, a line for each line, to "
-        "compare with by paired bootstrap resampling; of several sets one for each, "
-        "with commas.",
+        "FILE with another system's translations, one line for each line of the test "
+        "set, to compare with by paired bootstrap resampling; for several sets one "
+        "file each, separated by commas.",
     )
 
 
@@ -65,23 +65,23 @@ def main(_):
         baselines = [None] * len(corpora)
         if given.baseline is not None and processes.is_first():
             baselines = read_baselines(given.baseline, corpora)
-    told = {}
+    all_scores = {}
     for corpus, baseline in zip(corpora, baselines, strict=True):
-        told[corpus.name] = scores = score_set(translator, corpus, given.workdir)
-        if not processes.is_first():
+        all_scores[corpus.name] = scores = score_set(translator, corpus, given.workdir)
+        if not processes.is_first():  # score_set needs all processes, printing only one
             continue
         _say_scores(corpus.name, scores)
         if baseline is not None:
-            found = _against(baseline, scores, corpus, given.workdir, data.target)
-            scores = scores | {"against_baseline": found}
-            _say_difference(found)
+            result = _compare(baseline, scores, corpus, given.workdir, data.target)
+            scores = scores | {"against_baseline": result}
+            _say_difference(result)
         print(json.dumps(scores, indent=2, ensure_ascii=False), flush=True)
-    for line in comparisons(told):
+    for line in comparisons(all_scores):
         say(line)
 
 
-def _against(baseline, scores, corpus, workdir, target) -> dict:
-    """The comparison with another system's translations of the same lines."""
+def _compare(baseline, scores, corpus, workdir, target) -> dict:
+    """Compares the run with another system's translations of the same lines."""
     translations = read_translations(scores, corpus, workdir, target)
     references = [reference for _, reference in corpus.pairs()]
     with waiting("comparing with the baseline"):
@@ -90,18 +90,18 @@ def _against(baseline, scores, corpus, workdir, target) -> dict:
 
 def _say_scores(name: str, scores: dict) -> None:
     say(f"{name}, {scores['lines']:,} lines, perplexity {scores['perplexity']:.3f}")
-    for score, what in TOLD.items():
+    for score, description in TOLD.items():
         number = f"{scores[score]:6.2f}"
         if interval := scores.get(f"{score}_interval"):
             number += f" ± {interval['half_width']:.2f}"
         signature = scores["signature" if score == "bleu" else f"{score}_signature"]
-        say(f"  {score:11} {number:14}  {what:23}  {signature}")
+        say(f"  {score:11} {number:14}  {description:23}  {signature}")
 
 
-def _say_difference(found: dict[str, dict]) -> None:
+def _say_difference(comparison: dict[str, dict]) -> None:
     for name in COMPARED:
-        it = found[name]
+        row = comparison[name]
         say(
-            f"  {name:11} {it['score']:6.2f} against {it['baseline_score']:.2f}: "
-            f"{it['difference']:+.2f}, p = {it['p_value']:.3f}"
+            f"  {name:11} {row['score']:6.2f} against {row['baseline_score']:.2f}: "
+            f"{row['difference']:+.2f}, p = {row['p_value']:.3f}"
         )

@@ -17,27 +17,37 @@ def define_config_flag() -> None:
     config_flags.DEFINE_config_file(
         "config",
         None,
-        f"A preset ({', '.join(preset_names())}) or the path of a config file; "
-        "--config.SECTION.FIELD=VALUE changes a field.",
+        f"A preset ({', '.join(preset_names())}) or the path of a config file, "
+        "optionally followed by :ARGUMENT; --config.SECTION.FIELD=VALUE changes a "
+        "field.",
     )
 
 
 def define_workdir_flags(several: bool = False) -> None:
-    """Defines --workdir, --checkpoint and --dtype; `several` workdirs: an ensemble."""
+    """Defines --workdir, --checkpoint and --dtype.
+
+    Args:
+      several: True if the command also takes several workdirs, as an ensemble.
+    """
     more = " Several, separated by commas, form an ensemble." if several else ""
-    flags.DEFINE_string("workdir", None, f"A trained workdir.{more}", required=True)
+    flags.DEFINE_string(
+        "workdir",
+        None,
+        f"Workdir of a trained run: a folder or gs://BUCKET/FOLDER.{more}",
+        required=True,
+    )
     flags.DEFINE_enum(
         "dtype",
         None,
         ["float32", "bfloat16"],
-        "Type of activations; by default that of training.",
+        "Type of the activations; by default the workdir's config.model.dtype.",
     )
     flags.DEFINE_string(
         "checkpoint",
         None,
-        "'average', 'average:N' (of the last N), 'last', 'best', 'best:N', a step, or "
-        "steps to average, separated by commas; by default the workdir's "
-        "config.decode.checkpoint.",
+        "Parameters to use: 'average', 'average:N' (of the last N checkpoints), "
+        "'last', 'best', 'best:N', a step, or steps to average, separated by commas; "
+        "by default the workdir's config.decode.checkpoint.",
     )
 
 
@@ -46,38 +56,44 @@ def define_test_flag() -> None:
     flags.DEFINE_string(
         "test",
         None,
-        "PREFIX of two text files, relative to the current folder, such as news for "
-        "news.en and news.de (or .gz); or tfds:NAME:SPLIT; or grammar:SPLIT; several "
-        "are separated by commas.",
+        "Test sets, separated by commas. Each is the PREFIX of two text files, "
+        "relative to the current folder, such as news for news.en and news.de (or "
+        ".gz); or tfds:NAME:SPLIT; or grammar:SPLIT.",
         required=True,
     )
 
 
 def define_search_flags() -> None:
-    """Defines the options of a search; their defaults are the config's."""
+    """Defines the options of beam search; their defaults come from the config."""
     flags.DEFINE_integer("beam", None, "Beam width; 1 is greedy search.")
     flags.DEFINE_float("alpha", None, "Exponent of the length penalty.")
-    penalties = "gnmt: ((5 + n) / 6)^alpha, length: n^alpha, or none."
-    flags.DEFINE_string("penalty", None, f"Length penalty. {penalties}")
+    penalties = "gnmt: ((5 + n) / 6)^alpha; length: n^alpha; or none."
+    flags.DEFINE_string("penalty", None, f"Length penalty for n pieces. {penalties}")
     flags.DEFINE_string(
         "stop",
         None,
-        "best: search while a better hypothesis is possible; first: until there are "
-        "enough.",
+        "When a search ends. best: when no better hypothesis is possible; first: as "
+        "soon as enough hypotheses are complete.",
     )
 
 
 def define_process_flags() -> None:
-    """Defines how processes find each other where JAX cannot detect it."""
+    """Defines how processes find each other, for clusters that JAX cannot detect."""
     flags.DEFINE_string(
-        "coordinator_address", None, "HOST:PORT of process 0, for several processes."
+        "coordinator_address",
+        None,
+        "HOST:PORT of process 0, to run in several processes.",
     )
-    flags.DEFINE_integer("num_processes", None, "The number of processes.")
-    flags.DEFINE_integer("process_id", None, "The number of this process, from 0.")
+    flags.DEFINE_integer("num_processes", None, "Number of processes.")
+    flags.DEFINE_integer("process_id", None, "Index of this process, from 0.")
 
 
 def test_sets(given: flags.FlagValues, data: fields.DataConfig) -> list[Corpus]:
-    """Opens the test sets of --test, in the languages of a workdir."""
+    """Opens the test sets of --test, in the languages of a workdir.
+
+    Raises:
+      UserError: no test set is named, or one cannot be opened.
+    """
     corpora = open_corpora(given.test, data.source, data.target)
     if not corpora:
         raise UserError(f"--test={given.test!r} names no test set; want a PREFIX")
@@ -85,7 +101,11 @@ def test_sets(given: flags.FlagValues, data: fields.DataConfig) -> list[Corpus]:
 
 
 def workdirs_of(given: flags.FlagValues) -> str | list[str]:
-    """The workdir of --workdir, or the workdirs of an ensemble."""
+    """The workdir of --workdir, or the list of an ensemble's workdirs.
+
+    Raises:
+      UserError: none is named.
+    """
     names = [name for name in map(str.strip, given.workdir.split(",")) if name]
     if not names:
         raise UserError(f"--workdir={given.workdir!r} names no workdir")
@@ -93,7 +113,7 @@ def workdirs_of(given: flags.FlagValues) -> str | list[str]:
 
 
 def help_text(name: str, module_doc: str, defined: list[str]) -> str:
-    """The answer to --help.
+    """Formats the text of --help.
 
     Args:
       name: of the command.

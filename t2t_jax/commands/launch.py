@@ -1,7 +1,7 @@
 """Starts a command by its name: `python -m t2t_jax COMMAND`.
 
-This file imports nothing heavy: a command may restart its process first, to get huge
-pages (`parallel/huge_pages.py`).
+This file imports nothing heavy, because a command may first re-execute itself to get
+huge pages (`parallel/huge_pages.py`).
 """
 
 import importlib
@@ -15,16 +15,16 @@ COMMANDS = {
         "main": "train a config, or continue, then score its test sets",
     },
     "use": {
-        "translate": "translate a file, standard input, or what is typed",
-        "score": "log-probability of given translations",
+        "translate": "translate a file, standard input, or sentences typed at a prompt",
+        "score": "compute log-probabilities of given translations",
         "evaluate": "translate and score a test set: BLEU, chrF, TER, perplexity",
     },
     "look": {
-        "describe": "a config beside the paper: sizes, rates, FLOPs",
+        "describe": "describe a config beside the paper: sizes, rates, FLOPs",
     },
     "check": {
-        "plan": "does a run fit on chips that are not here, and how long does it take",
-        "whatwas": "the sentences of a training step's batch",
+        "plan": "forecast whether a run fits on other chips, and how long it takes",
+        "whatwas": "list the sentences of a training step's batch",
     },
 }
 
@@ -32,13 +32,14 @@ COMMANDS = {
 def launch(name: str) -> None:
     """Runs a command with the flags of the command line."""
     huge_pages.restart_if_useful()
+    # Imported only now: a restart would import JAX twice.
     from t2t_jax.commands import runner
 
     runner.run(name, importlib.import_module(f"t2t_jax.commands.{name}"))
 
 
 def main() -> None:
-    """The console script: its first argument is the command."""
+    """Runs the console script, whose first argument is the command."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     names = [name for group in COMMANDS.values() for name in group]
     if name in ("--help", "-h", "help"):
@@ -49,13 +50,14 @@ def main() -> None:
 
         print(f"error: no command {name!r}{did_you_mean(name, names)}", file=sys.stderr)
         sys.exit(2)
+    # The command then sees the arguments that `python -m t2t_jax.COMMAND` would give.
     del sys.argv[1]
     sys.argv[0] = f"{sys.argv[0]} {name}"
     launch(name)
 
 
 def overview() -> str:
-    """The commands by group."""
+    """Lists the commands by group."""
     lines = ["python -m t2t_jax COMMAND [--help]"]
     for group, commands in COMMANDS.items():
         lines += [

@@ -1,6 +1,6 @@
 """Trains, then scores: `python -m t2t_jax.main --config=tiny [--workdir=DIR]`.
 
-The same command again continues where training stopped, or was killed.
+After training was stopped or killed, the same command continues it.
 """
 
 from pathlib import Path
@@ -16,6 +16,7 @@ DISTRIBUTED = True
 
 
 def default_config() -> str:
+    """The preset to train if no --config is given."""
     return "tiny"
 
 
@@ -24,8 +25,8 @@ def define_flags():
     flags.DEFINE_string(
         "workdir",
         None,
-        "Where the run is kept: a folder or gs://BUCKET/FOLDER; by default runs/NAME, "
-        "after the config.",
+        "Where the run is stored: a folder or gs://BUCKET/FOLDER; by default "
+        "runs/NAME, named after the config.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Forecasts, before chips are rented, whether a run fits and how long it takes.
+"""Forecasts whether a run fits on chips before they are rented, and how long it takes.
 
 python -m t2t_jax.plan --config=big --slice=v5e:2x4 --mesh=data:2,fsdp:4
 """
@@ -17,6 +17,7 @@ from t2t_jax.terminal.errors import UserError, did_you_mean
 
 
 def default_config() -> str:
+    """The preset to plan if no --config is given."""
     return "tiny"
 
 
@@ -25,14 +26,15 @@ def define_flags():
     flags.DEFINE_string(
         "slice",
         None,
-        f"Chips to plan for: v5e:2x4, h100:8, cpu:1; {', '.join(CHIPS)}.",
+        "Chips to plan for, as CHIP:SIZE, such as v5e:2x4, h100:8 or cpu:1 (this "
+        f"machine). Chips: {', '.join(CHIPS)}.",
         required=True,
     )
-    flags.DEFINE_string("mesh", "", "Short for config.mesh: data:2,fsdp:4.")
-    flags.DEFINE_boolean("json", False, "Prints a JSON object, for programs.")
-    flags.DEFINE_string("picture", "", "A PNG of the memory to write.")
+    flags.DEFINE_string("mesh", "", "Shorthand for config.mesh, such as data:2,fsdp:4.")
+    flags.DEFINE_boolean("json", False, "Print a JSON object, for programs.")
+    flags.DEFINE_string("picture", "", "PNG file to write a chart of the memory to.")
     flags.DEFINE_boolean(
-        "remedy", True, "Looks for a change that fits if this does not."
+        "remedy", True, "If the run does not fit, search for a change that does."
     )
 
 
@@ -41,18 +43,21 @@ def main(_):
     config = fields.from_config_dict(given.config)
     if given.mesh:
         config = fields.changed(config, "mesh", **parse_mesh(given.mesh))
-    found = plan(config, given.slice, measure=True, remedy=given.remedy)
-    print(json.dumps(found, indent=1) if given.json else page(found))
+    result = plan(config, given.slice, measure=True, remedy=given.remedy)
+    print(json.dumps(result, indent=1) if given.json else page(result))
     if given.picture:
-        picture(found, given.picture)
-    if not found["fits"]:
-        raise UserError(refusal(found))
+        picture(result, given.picture)
+    if not result["fits"]:
+        raise UserError(refusal(result))
 
 
 def parse_mesh(text: str) -> dict[str, int]:
-    """`data:32,fsdp:8` -> `{"data": 32, "fsdp": 8, "tensor": 1}`.
+    """Parses --mesh: `data:32,fsdp:8` -> `{"data": 32, "fsdp": 8, "tensor": 1}`.
 
-    Without `data` that is the rest of the devices.
+    Without `data`, the data axis gets all remaining devices (-1).
+
+    Raises:
+      UserError: no such axis, or a size that is not a number.
     """
     sizes = {"data": -1, "fsdp": 1, "tensor": 1}
     for part in filter(None, text.split(",")):

@@ -1,4 +1,4 @@
-"""Runs a command: flags, processes, and errors without tracebacks."""
+"""Runs a command: parses flags, connects processes, turns errors into messages."""
 
 import errno
 import logging
@@ -22,7 +22,7 @@ from t2t_jax.terminal import messages
 from t2t_jax.terminal.errors import UserError, did_you_mean
 from t2t_jax.terminal.messages import say
 
-# Errors of a disk or file system that the user can mend.
+# Errors of a disk or file system that the user can fix.
 _STORAGE_ERRORS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
     *(errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE),
@@ -36,30 +36,32 @@ _OTHER_PROCESSES = (
 
 
 def run(name: str, command: ModuleType) -> None:
-    """Runs a command. Errors that the user can mend exit with status 2, no traceback.
+    """Runs a command. Errors that the user can fix end it with status 2, no traceback.
 
     Args:
-      name: as it is typed.
+      name: of the command, as it is typed.
       command: a module of `commands/` with `define_flags` and `main`. Optional:
-        `default_config()`, the --config if none is given (None: it takes none), and
-        `DISTRIBUTED`, True if it may run in several processes.
+        `default_config()` returns the --config to use if none is given, or None if the
+        command takes none; `DISTRIBUTED` is True if it may run in several processes.
     """
     set_up_process()
+    # Respect a handler that is already set, or a signal that the caller ignores.
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminate)
     log = logging.getLogger("t2t_jax")
-    log.propagate = False
+    log.propagate = False  # absl's handler of the root logger would print it again
     log.addHandler(_Warnings())
     argv = [*sys.argv]
     default = command.default_config() if hasattr(command, "default_config") else None
+    # --help prints our own text instead of absl's.
     wants_help = any(a in ("--help", "-help", "-h", "--h") for a in argv[1:])
     if default and not wants_help:
         if not any(re.match("--?config(=|$)", argument) for argument in argv):
             argv.insert(1, f"--config={default}")
         argv = _catch_errors(_resolve_config, argv)
-    # Flags are defined here and not on import: a program that imports `train` has its
-    # own.
-    before = {*flags.FLAGS}
+    # Flags are defined here, not on import: a program that imports `train` has its own
+    # flags, and names would clash.
+    before = {*flags.FLAGS}  # flags of libraries, which --help leaves out
     command.define_flags()
     distributed = getattr(command, "DISTRIBUTED", False)
     if distributed:
@@ -70,25 +72,27 @@ def run(name: str, command: ModuleType) -> None:
         return
 
     def main(argv: Sequence[str]):
+        # --verbosity keeps the log lines of libraries.
         if not any(a.startswith(("-v", "--v")) for a in sys.argv[1:]):
             _silence_libraries()
         if distributed:
-            _catch_errors(_meet, argv)
+            _catch_errors(_connect_processes, argv)
         _catch_errors(command.main, argv)
 
     app.run(main, argv=argv, flags_parser=lambda argv: _catch_errors(_parse, argv))
 
 
 class _Warnings(logging.Handler):
-    """Prints the program's own warnings plainly, above any progress bar."""
+    """Prints the program's own log records as plain lines, above any progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say(f"{record.levelname.lower()}: {record.getMessage()}")
 
 
 def _silence_libraries() -> None:
+    """Hides log lines of libraries that repeat what this program reports itself."""
     absl.logging.set_verbosity(absl.logging.WARNING)
-    # Errors of writing a checkpoint are also raised, and then reported once.
+    # Orbax logs errors of writing a checkpoint and raises them; raised is enough.
     absl.logging.get_absl_logger().addFilter(
         lambda record: "orbax" not in record.pathname
     )
@@ -97,12 +101,13 @@ def _silence_libraries() -> None:
 
 
 def _unraisable(unraisable) -> None:
-    """Hides what TensorStore prints, for each array, after a write that failed."""
+    """Hides the error that TensorStore prints for each array after a failed write."""
     if "Event loop is closed" not in str(unraisable.exc_value):
         sys.__unraisablehook__(unraisable)
 
 
-def _meet(_) -> None:
+def _connect_processes(_) -> None:
+    """Connects to the other processes; only process 0 prints messages afterwards."""
     given = flags.FLAGS
     rendezvous.initialize(
         given.coordinator_address, given.num_processes, given.process_id
@@ -123,8 +128,9 @@ def _catch_errors(function: Callable, argv: Sequence[str]):
     try:
         return function(argv)
     except BrokenPipeError:  # the reader, such as head, has closed the pipe
+        # Otherwise Python's last flush of stdout would raise the error once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        sys.exit(141)  # as the shell reports SIGPIPE: 128 + 13
     except UserError as e:
         _exit(2, f"error: {e}", getattr(e, "everywhere", False))
     except KeyboardInterrupt as e:
@@ -136,7 +142,7 @@ def _catch_errors(function: Callable, argv: Sequence[str]):
             raise
         _exit(
             2,
-            f"error: {e}. Everything written before is complete; mend this and retry",
+            f"error: {e}. Everything written before is complete; fix this and retry",
         )
     except Exception:
         if not processes.distributed():
@@ -145,13 +151,21 @@ def _catch_errors(function: Callable, argv: Sequence[str]):
 
 
 def _exit(status: int, message: str, everywhere: bool = False) -> None:
-    """Ends the program; `everywhere`: all processes end so, and process 0 reports."""
+    """Ends the program with a message.
+
+    Args:
+      status: exit status.
+      message: for standard error.
+      everywhere: True if all processes end for this reason; only process 0 prints it.
+    """
     if processes.distributed():
         if everywhere and not processes.is_first():
             sys.exit(status)
         if processes.index():
             message = f"process {processes.index()}: {message}"
     print(message, file=sys.stderr, flush=True)
+    # The other processes do not know of this error, and a normal exit waits for them,
+    # while they may be waiting for this one.
     if processes.distributed() and not everywhere:
         sys.stdout.flush()
         rendezvous.exit_now(status)
@@ -159,7 +173,7 @@ def _exit(status: int, message: str, everywhere: bool = False) -> None:
 
 
 def _resolve_config(argv: Sequence[str]) -> list[str]:
-    """Replaces the names of presets by files; checks the names of fields."""
+    """Replaces presets by their files in --config; checks the names of fields."""
     argv = [*argv]
     for i, argument in enumerate(argv):
         name, equals, value = argument.lstrip("-").partition("=")
@@ -167,7 +181,7 @@ def _resolve_config(argv: Sequence[str]) -> list[str]:
             continue
         if name == "config" and equals:
             argv[i] = f"--config={config_files.resolve(value)}"
-        elif name == "config" and i + 1 < len(argv):
+        elif name == "config" and i + 1 < len(argv):  # `--config NAME`, two words
             argv[i + 1] = config_files.resolve(argv[i + 1])
         elif name.startswith(("config.", "noconfig.")):
             field = name.partition(".")[2]
@@ -179,7 +193,7 @@ def _resolve_config(argv: Sequence[str]) -> list[str]:
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
-    """Parses the flags, with errors that name the nearest right flag."""
+    """Parses the flags; error messages name the most similar flag."""
     try:
         rest = flags.FLAGS(argv)
     except AttributeError as e:

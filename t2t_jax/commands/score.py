@@ -1,7 +1,7 @@
-"""How probable translations are: `python -m t2t_jax.score --workdir=DIR --test=PREFIX`.
+"""Scores given translations: `python -m t2t_jax.score --workdir=DIR --test=PREFIX`.
 
-Prints LOG_PROB, PIECES and PERPLEXITY of every pair, with tabs between; with `--tokens`
-an object of JSON that has the log-probability of every piece.
+Prints LOG_PROB, PIECES and PERPLEXITY of every pair, separated by tabs. With --tokens
+it prints a JSON object for every pair, with the log-probability of every piece.
 """
 
 import functools
@@ -32,7 +32,9 @@ CHUNK = 4_096  # pairs sorted and scored together
 def define_flags():
     define_workdir_flags(several=True)
     define_test_flag()
-    flags.DEFINE_boolean("tokens", False, "Print each piece with its log-probability.")
+    flags.DEFINE_boolean(
+        "tokens", False, "Print JSON with each piece and its log-probability."
+    )
 
 
 def main(_):
@@ -44,6 +46,7 @@ def main(_):
         pairs = pieces = 0
         log_prob = 0.0
         with Progress(f"scoring {corpus.name}", "pairs") as progress:
+            # Process 0 reads the pairs and sends them to the others chunk by chunk.
             parts = functools.partial(chunks, corpus.pairs(), CHUNK)
             for chunk in processes.stream_from_first("pairs", parts):
                 scores = translator.score(chunk, first_line=pairs + 1)

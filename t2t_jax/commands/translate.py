@@ -1,7 +1,7 @@
 """Translates lines: `python -m t2t_jax.translate --workdir=DIR < source > target`.
 
-At a terminal it answers sentence by sentence. With --output, translating a large file
-can be stopped and continued.
+At a terminal it is a prompt that answers sentence by sentence. With --output and
+--resume, translating a large file can be stopped and continued.
 """
 
 import sys
@@ -43,37 +43,56 @@ def define_flags():
         flags.DEFINE_string,
         flags.DEFINE_boolean,
     )
-    string("input", None, "A file to translate, plain or .gz; standard input if none.")
-    string("output", None, "A file to write when all is done; standard output if none.")
-    boolean("resume", False, "Continue what a stopped job began to write to --output.")
-    string("shard", None, "I/N: the I-th of N parts of --input, for as many machines.")
+    string("input", None, "File to translate, plain or .gz; default: standard input.")
+    string(
+        "output",
+        None,
+        "File to write; it appears when all lines are translated. Default: standard "
+        "output.",
+    )
+    boolean("resume", False, "Continue a stopped job that was writing to --output.")
+    string("shard", None, "I/N: translate the I-th of N parts of --input.")
     integer(
         "batch_size",
         CHUNK,
-        "Lines that are read, sorted by length and translated together. With 1 each is "
-        "written as soon as it was read. Translations do not depend on it.",
+        "Number of lines that are read, sorted by length and translated together. With "
+        "1, each line is answered as soon as it is read. Translations do not depend on "
+        "it.",
         lower_bound=1,
     )
-    integer("nbest", 1, "More than 1 prints NUMBER ||| TRANSLATION ||| SCORE for each.")
+    integer(
+        "nbest",
+        1,
+        "Translations per line; more than 1 prints NUMBER ||| TRANSLATION ||| SCORE "
+        "for each, with the line's number counted from 0.",
+    )
     boolean("scores", False, "Print TRANSLATION ||| SCORE.")
     boolean(
         "alignments",
         False,
-        "Print TRANSLATION ||| ALIGNMENT, which source word each word looks at most: "
-        "I-J, counted from 0 (Pharaoh format).",
+        "Print TRANSLATION ||| ALIGNMENT: I-J for each word J of the translation, "
+        "where I is the source word it attends to most; counted from 0 (Pharaoh "
+        "format).",
     )
-    string("prefix", None, "What every translation begins with.")
+    string("prefix", None, "Text that every translation begins with.")
+    # absl appends "; repeat this option ..." to the help of these two.
     flags.DEFINE_multi_string(
-        "must", None, "A word or phrase that translations hold; may be repeated."
+        "must", None, "Word or phrase that every translation contains"
     )
     flags.DEFINE_multi_string(
-        "must_not", None, "A word or phrase that they do not hold; may be repeated."
+        "must_not",
+        None,
+        "Word or phrase that no translation contains; may be repeated.",
     )
-    boolean("sample", False, "Draw translations at random (--nbest of them).")
-    flags.DEFINE_float("temperature", 1.0, "Of samples: below 1, likelier ones.")
-    integer("top_k", 0, "Of samples: only the K most probable pieces; 0 is all.")
-    flags.DEFINE_float("top_p", 1.0, "Of samples: only pieces of this probability.")
-    integer("seed", 0, "Of samples: another one, other samples.")
+    boolean("sample", False, "Sample --nbest translations instead of searching.")
+    flags.DEFINE_float(
+        "temperature", 1.0, "Sampling: below 1 favours more probable translations."
+    )
+    integer("top_k", 0, "Sampling: only the K most probable pieces; 0 means all.")
+    flags.DEFINE_float(
+        "top_p", 1.0, "Sampling: only the most probable pieces, up to this probability."
+    )
+    integer("seed", 0, "Sampling: seed of the random numbers.")
 
 
 def main(_):
@@ -89,23 +108,25 @@ def main(_):
             check_output(path := shard_of(Path(given.output), shard))
         if processes.is_first() and given.input is not None:
             text = Input(Path(given.input), shard)
+    # Files are checked above, before loading, so that mistakes are reported at once.
     translator = Translator.load(workdirs_of(given), given.checkpoint, given.dtype)
     piped = text or path or processes.distributed()
     if not piped and sys.stdin.isatty() and sys.stdout.isatty():
         return _prompt(translator, options, given)
 
     def translate_lines(lines: list[str], number: int) -> str:
-        """The output for some lines, of which the first has a number."""
-        found = translate(translator, lines, first_line=number)
+        """Translates lines, the first with this number (from 1), to output text."""
+        translations = translate(translator, lines, first_line=number)
         alignments = None
         if given.alignments:
-            pairs = [(t.source, h) for t in found for h in t.hypotheses]
+            pairs = [(t.source, h) for t in translations for h in t.hypotheses]
             alignments = iter(translator.align(pairs, warn=False))
         return "".join(
             record(translation, i, given.nbest > 1, given.scores, alignments)
-            for i, translation in enumerate(found, number - 1)
+            for i, translation in enumerate(translations, number - 1)
         )
 
+    # Everything the output depends on; --resume refuses a job that differs in it.
     made_from = {
         **translator.made_from(),
         **options,
@@ -121,13 +142,23 @@ def main(_):
 def _prompt(translator: Translator, options: dict, given: flags.FlagValues) -> None:
     for name in ("sample", "alignments", "scores"):
         if given[name].value:
-            raise UserError(f"--{name} needs an input that is not typed; see :help")
+            raise UserError(
+                f"--{name} does not work at the prompt; use --input=FILE or a pipe "
+                "(:help lists what the prompt can do)"
+            )
     say(repr(translator))
     Prompt(translator, {**options, "warn": True}).run()
 
 
 def translation_of(given: flags.FlagValues) -> tuple[Callable, dict]:
-    """The call that the flags ask for, and its options."""
+    """Chooses beam search or sampling by the flags.
+
+    Returns:
+      A function (translator, lines, **more) -> translations, and its options.
+
+    Raises:
+      UserError: flags of beam search with --sample, or of sampling without it.
+    """
     constraints = {"prefix": given.prefix, "must_not": given.must_not or ()}
     penalties = {"alpha": given.alpha, "penalty": given.penalty}
     if given.sample:
@@ -135,7 +166,7 @@ def translation_of(given: flags.FlagValues) -> tuple[Callable, dict]:
         if unused:
             raise UserError(
                 f"{', '.join(unused)}: an option of beam search, which --sample "
-                "replaces; leave out one of them"
+                "replaces; leave out either"
             )
         sampling = {name: given[name].value for name in SAMPLING}
         options = {"samples": given.nbest, **sampling, **penalties, **constraints}

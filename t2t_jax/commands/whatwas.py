@@ -1,4 +1,7 @@
-"""Lists a batch's sentences: `python -m t2t_jax.whatwas --workdir=DIR --step=N`."""
+"""Lists the sentence pairs that a training step was trained on.
+
+python -m t2t_jax.whatwas --workdir=DIR --step=N
+"""
 
 import sys
 
@@ -9,8 +12,8 @@ from t2t_jax.training.step_lookup import batch_of_step
 
 
 def define_flags():
-    flags.DEFINE_string("workdir", None, "A trained workdir.", required=True)
-    flags.DEFINE_integer("step", None, "A step of its training, from 1.", required=True)
+    flags.DEFINE_string("workdir", None, "Workdir of a trained run.", required=True)
+    flags.DEFINE_integer("step", None, "Training step, from 1.", required=True)
 
 
 def main(_):
@@ -20,6 +23,7 @@ def main(_):
         f"step {step:,} is trained on batch {position.batch:,} of epoch "
         f"{position.epoch:,} (both from 0): {len(lines):,} pairs"
     )
+    # As bytes: UTF-8 and plain line feeds, whatever the terminal's encoding is.
     for line in lines:
         sys.stdout.buffer.write(line.encode() + b"\n")
     sys.stdout.buffer.flush()

@@ -1,1 +1,5 @@
-"""Translations to numbers: bleu, scores."""
+"""Scores test sets, and records where each score comes from.
+
+`scores.py` translates and scores one set; `provenance.py` and `published_sets.py`
+describe what the score depends on and which published numbers it is comparable with.
+"""

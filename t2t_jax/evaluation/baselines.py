@@ -1,4 +1,4 @@
-"""Another system's translations of our test sets, read for a comparison."""
+"""Reads another system's translations of the test sets, for a comparison."""
 
 from pathlib import Path
 
@@ -8,23 +8,24 @@ from t2t_jax.terminal.errors import UserError
 
 
 def read_baselines(files: str, corpora: list[Corpus]) -> list[list[str]]:
-    """The translations of another system, one file for each test set.
+    """Reads another system's translations, one file per test set.
 
     Args:
-      files: names of text files, plain or `.gz`, separated by commas; a line for each
-        line of the set.
+      files: names of text files, plain or `.gz`, separated by commas; each has one
+        line for each line of its set.
       corpora: the test sets, in the same order.
 
     Raises:
-      UserError: not a file for each set, one that is not there or not UTF-8, or one
-        with another number of lines than its set.
+      UserError: the number of files differs from the number of sets; a file does not
+        exist, is not UTF-8 or differs in length from its set; a set is too long for a
+        bootstrap.
     """
     names = split_places(files)
     if len(names) != len(corpora):
         sets = ", ".join(corpus.name for corpus in corpora)
         raise UserError(
             f"--baseline={files!r} names {len(names)} files for {len(corpora)} test "
-            f"sets ({sets}); want one for each, in this order, with commas"
+            f"sets ({sets}); want one file per set, in this order, separated by commas"
         )
     pairs = zip(names, corpora, strict=True)
     return [_read(Path(name).expanduser(), corpus) for name, corpus in pairs]
@@ -33,8 +34,8 @@ def read_baselines(files: str, corpora: list[Corpus]) -> list[list[str]]:
 def _read(file: Path, corpus: Corpus) -> list[str]:
     if not file.is_file():
         raise UserError(
-            f"--baseline: {file} is not a file; want the translations of {corpus.name} "
-            "by another system, a line for each line of the set"
+            f"--baseline: {file} is not a file; want another system's translations of "
+            f"{corpus.name}, one line for each line of the set"
         )
     lines, wanted = list(read_lines(file)), sum(1 for _ in corpus.pairs())
     if len(lines) != wanted:
@@ -44,7 +45,7 @@ def _read(file: Path, corpus: Corpus) -> list[str]:
         )
     if wanted > LONGEST:
         raise UserError(
-            f"--baseline: {corpus.place} has {wanted:,} lines; a bootstrap takes at "
-            f"most {LONGEST:,}, so want a part of the set"
+            f"--baseline: {corpus.place} has {wanted:,} lines, but the bootstrap takes "
+            f"at most {LONGEST:,}; use a part of the set"
         )
     return lines

@@ -1,4 +1,4 @@
-"""Translations of the dev set while a model is trained."""
+"""Translates and scores part of the dev set during training."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,11 @@ from t2t_jax.terminal.messages import say
 
 
 class DevTranslations:
-    """Scores real beam-search translations of the first lines of the dev set."""
+    """Scores beam-search translations of the first lines of the dev set.
+
+    Called with the parameters and the step; returns `bleu` and `chrf`, or an empty
+    dict if `config.train.dev_lines` is 0 or there is no dev set.
+    """
 
     def __init__(
         self,
@@ -27,7 +31,7 @@ class DevTranslations:
     ):
         self._lines = dev_lines[: config.train.dev_lines]
         self._target = config.data.target
-        self._make = lambda parameters, step: Translator(
+        self._translator = lambda parameters, step: Translator(
             config, vocabulary, model, parameters, [step]
         )
 
@@ -35,11 +39,12 @@ class DevTranslations:
         if not self._lines:
             return {}
         sources, references = zip(*self._lines, strict=True)
-        found = self._make(parameters, step).translate(sources, warn=False)
-        translations = [translation.text for translation in found]
+        results = self._translator(parameters, step).translate(sources, warn=False)
+        translations = [result.text for result in results]
         scores = processes.from_first(
             "dev BLEU", lambda: corpus_scores(translations, references, self._target)
         )
+        # Seeded by the step: a resumed run prints the same two examples.
         for row in np.random.default_rng(step).choice(
             len(sources), min(2, len(sources)), False
         ):

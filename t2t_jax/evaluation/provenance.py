@@ -1,7 +1,7 @@
-"""What a number is worth: everything that a score depends on, and what it may meet.
+"""Provenance of a score: what it depends on, and what it is comparable with.
 
-All of it is the same when the same is scored again on the same machine; the time of day
-is no part of it.
+It holds no time of day, so scoring the same translations again on the same machine
+gives the same provenance.
 """
 
 import dataclasses
@@ -34,12 +34,12 @@ def score_provenance(
     sources: Sequence[str],
     references: Sequence[str],
 ) -> dict:
-    """Describes a scoring, as data for `scores/SET.json`.
+    """Describes the origin of a set's scores, for `scores/SET.json`.
 
     Returns:
       `compare_with` (a line for people), `name` (of the set), `direction`,
-      `source_sha256` and `reference_sha256` (of `text_bytes`), `bootstrap`, `config`,
-      `code`, `versions`, `machine`.
+      `source_sha256` and `reference_sha256` (of `text_bytes`), `bootstrap` (None if
+      the set is too long for one), `config`, `code`, `versions`, `machine`.
     """
     data = translator.config.data
     text = ScoredText(
@@ -51,7 +51,8 @@ def score_provenance(
         synthetic=corpus.place.startswith("grammar:"),
     )
     resampled = len(sources) <= LONGEST
-    here = {
+    # The versions among these facts go into `versions` instead.
+    machine = {
         k: v for k, v in describe_machine().items() if k not in ("t2t_jax", *PACKAGES)
     }
     return {
@@ -67,33 +68,34 @@ def score_provenance(
             "t2t_jax": __version__,
             **{name: metadata.version(name) for name in PACKAGES},
         },
-        "machine": here
+        "machine": machine
         | {"device_kinds": dict(Counter(d.device_kind for d in jax.devices()))},
     }
 
 
 def text_bytes(lines: Sequence[str]) -> bytes:
-    """One side of a set as a file has it: every line ends in a line feed."""
+    """Encodes lines as in a text file: UTF-8, every line ended by a line feed."""
     return "".join(f"{line}\n" for line in lines).encode()
 
 
 def hashed(lines: Sequence[str]) -> str:
-    """What sha256sum says of a plain file of these lines."""
+    """SHA-256 of the lines as a text file, in hex: what `sha256sum` prints for it."""
     return hashlib.sha256(text_bytes(lines)).hexdigest()
 
 
 def code_version(folder: Path = Path(__file__).parent) -> dict[str, str | bool | None]:
-    """The git commit that a folder with a file of code belongs to.
+    """Finds the git commit of a folder of code.
 
     Args:
-      folder: without one, this package, wherever the program is started.
+      folder: by default this package, wherever the program starts.
 
     Returns:
-      `commit`, and `uncommitted_changes` to files that git knows; both None where the
-      code is in no checkout, or git is not there to ask.
+      `commit`, and `uncommitted_changes` to tracked files; both None if the code is
+      not in a checkout or git is not installed.
     """
     unknown = {"commit": None, "uncommitted_changes": None}
-    # A package that lies in site-packages is not of the checkout that has these.
+    # A package in site-packages may sit inside another project's checkout, which does
+    # not track it. That project's commit would be wrong.
     if _git(folder, "ls-files", "--", ".") in (None, ""):
         return unknown
     commit = _git(folder, "rev-parse", "--verify", "HEAD")
@@ -104,9 +106,10 @@ def code_version(folder: Path = Path(__file__).parent) -> dict[str, str | bool |
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What git says; None where it fails. It only looks: no lock, no program run."""
-    # Inside a hook these name the repository of the hook.
+    """Runs git read-only and returns its output; None if it fails."""
+    # Inside a git hook, the GIT_ variables point to the hook's repository.
     kept = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    # Take no lock that another git may want, and start no file-system monitor.
     options = ("--no-optional-locks", "-c", "core.fsmonitor=false")
     try:
         done = subprocess.run(

@@ -1,7 +1,7 @@
-"""Test sets that numbers were published for, and which of ours may stand beside them.
+"""Test sets with published results, and which of our scores are comparable with them.
 
-Of a set only hashes are kept here: of its text where we had a copy to make them of,
-else of its first lines.
+A set is identified by hashes: of its complete text where a copy was at hand when this
+table was written, otherwise of its first line in each language.
 """
 
 import dataclasses
@@ -14,10 +14,10 @@ class ScoredText:
     Attributes:
       name: of the set, for people.
       source, target: languages.
-      lines: how many.
-      source_sha256, reference_sha256: of each side, as a file has it.
-      source_first, reference_first: the same of the first line alone.
-      synthetic: a split of the built-in corpus.
+      lines: number of lines.
+      source_sha256, reference_sha256: hash of each side as a text file.
+      source_first, reference_first: hash of each side's first line and its line feed.
+      synthetic: True for a split of the built-in corpus.
     """
 
     name: str
@@ -36,11 +36,11 @@ class PublishedSet:
     """A published test set.
 
     Attributes:
-      name: found in the names that people give its files.
-      label: what sacreBLEU calls it; empty if it does not have it.
-      lines: how many.
+      name: its usual name, which people also use in the names of its files.
+      label: sacreBLEU's name for it; empty if sacreBLEU does not have it.
+      lines: number of lines.
       first: SHA-256 of the first line and its line feed, by language.
-      whole: SHA-256 of the text, by language, where we know it.
+      whole: SHA-256 of the complete text, by language; empty if unknown.
     """
 
     name: str
@@ -50,22 +50,24 @@ class PublishedSet:
     whole: dict[str, str]
 
     def among(self, text: ScoredText) -> bool:
-        """True if the set has the languages of a text."""
+        """True if the set has both languages of the text."""
         return {text.source, text.target} <= self.first.keys()
 
     def begins(self, text: ScoredText) -> bool:
-        """True if a text has its number of lines and its first lines."""
+        """True if the text has this set's length and its first lines."""
         wanted = self.lines, self.first[text.source], self.first[text.target]
         return wanted == (text.lines, text.source_first, text.reference_first)
 
     def is_whole(self, text: ScoredText) -> bool:
-        """True if a text is this set to the byte, as far as can be known here."""
+        """True if the text is this set byte for byte, or its hashes are unknown."""
         if not self.whole:
             return True
         wanted = self.whole[text.source], self.whole[text.target]
         return wanted == (text.source_sha256, text.reference_sha256)
 
 
+# The full newstest2014 has 3,003 lines; the "cleaned" release has 2,737. Papers and
+# sacreBLEU mean one or the other by the same name, so both are listed.
 FULL_DE, FULL_FR, CLEANED, DEV, CAPTIONS = PUBLISHED = (
     PublishedSet(
         name="newstest2014",
@@ -129,36 +131,36 @@ FULL_DE, FULL_FR, CLEANED, DEV, CAPTIONS = PUBLISHED = (
 
 
 def compare_with(text: ScoredText, averaged: int) -> str:
-    """One line for people: what these scores may stand beside, what not, and why.
+    """Explains in one line which results these scores are comparable with, and why.
 
     Args:
-      text: what was scored.
-      averaged: of how many checkpoints the parameters are the average.
+      text: the scored test set.
+      averaged: number of checkpoints whose parameters were averaged.
     """
-    among = f"compare only systems scored on {_these(text)} with the same signature"
+    among = f"compare only with systems scored on {_these(text)}, same signature"
     if text.synthetic:
         return (
             "synthetic text of the built-in grammar, without published numbers; "
-            "compare only runs of the same split and version, same signature"
+            "compare only with runs on the same split and version, same signature"
         )
     sets = [known for known in PUBLISHED if known.among(text)]
     for known in sets:
         if known.begins(text) and known.is_whole(text):
             how = "text" if known.whole else "number of lines and first lines"
-            return f"{_published(known, text, averaged)} [set known by its {how}]"
+            return f"{_published(known, text, averaged)} [set identified by its {how}]"
     for known in sets:
-        if known.begins(text):  # and yet its text is another
-            return f"not {known.name} as it is known here: other text; {among}"
+        if known.begins(text):  # but a later line differs
+            return f"starts like {known.name}, but the text differs; {among}"
     named = [known for known in sets if known.name in text.name]
     if not named:
         return f"no published number is known for this text; {among}"
     counts = [known.lines for known in named]
     wrong = (
-        "other text"
+        "the text differs"
         if text.lines in counts
         else f"{text.lines:,} lines instead of {' or '.join(f'{n:,}' for n in counts)}"
     )
-    return f"not {named[0].name}, whatever its name: {wrong}; {among}"
+    return f"not {named[0].name} despite its name: {wrong}; {among}"
 
 
 def _these(text: ScoredText) -> str:
@@ -166,50 +168,51 @@ def _these(text: ScoredText) -> str:
 
 
 def _published(known: PublishedSet, text: ScoredText, averaged: int) -> str:
-    """What is published for a set, in the direction of a text."""
+    """Names the results published for a set, in the direction of the text."""
     direction = text.source, text.target
     title = f"{known.name} {text.source}-{text.target}, {text.lines:,} lines"
     sacre = (
-        f"bleu only with sacreBLEU of {known.label} and the same signature"
+        f"compare bleu only with sacreBLEU scores on {known.label}, same signature"
         if known.label
-        else "bleu only with sacreBLEU of the same lines and signature"
+        else "compare bleu only with sacreBLEU scores on these lines, same signature"
     )
-    subwords = "perplexity is per subword: only with the same tokenizer"
+    subwords = "perplexity is per subword: compare it only for the same tokenizer"
     paper = "Vaswani et al. 2017"
     if known is FULL_DE and direction == ("en", "de"):
-        told = (
-            f"bleu_paper may stand beside {paper}, Table 2 (base 27.3, big 28.4: "
-            f"tokenized, compounds split); bleu may not, of the same output it is "
-            f"usually 0.7 to 1.5 lower; {sacre}"
+        comparison = (
+            f"bleu_paper is comparable with {paper}, Table 2 (base 27.3, big 28.4: "
+            f"tokenized, compounds split); bleu is not, as it is usually 0.7 to 1.5 "
+            f"lower for the same output; {sacre}"
         )
     elif known is FULL_FR and direction == ("en", "fr"):
-        told = (
-            f"bleu_paper may stand beside {paper}, Table 2 (base 38.1, big 41.8: "
-            "tokenized, nothing split); bleu may not, its tokens are others; "
+        comparison = (
+            f"bleu_paper is comparable with {paper}, Table 2 (base 38.1, big 41.8: "
+            "tokenized, nothing split); bleu is not, as it is tokenized differently; "
             f"{sacre}"
         )
     elif known is CLEANED and direction == ("en", "de"):
-        told = (
-            f"the cleaned set: not comparable with {paper}, Table 2, which is of all "
+        comparison = (
+            f"the cleaned set: not comparable with {paper}, Table 2, which scores all "
             f"3,003 lines; {sacre}"
         )
     elif known is DEV and direction == ("en", "de") and averaged > 1:
-        told = (
-            f"not comparable with {paper}, Table 3 (base 25.8), where no checkpoints "
-            f"were averaged: here {averaged} are; {sacre}; {subwords}"
+        comparison = (
+            f"not comparable with {paper}, Table 3 (base 25.8), which averages no "
+            f"checkpoints: here {averaged} are averaged; {sacre}; {subwords}"
         )
     elif known is DEV and direction == ("en", "de"):
-        told = (
-            f"bleu_paper may stand beside {paper}, Table 3 (base 25.8, big 26.4: one "
-            f"checkpoint, presumably tokenized as in Table 2); bleu may not; {sacre}; "
+        comparison = (
+            f"bleu_paper is comparable with {paper}, Table 3 (base 25.8, big 26.4: one "
+            f"checkpoint, presumably tokenized as in Table 2); bleu is not; {sacre}; "
             f"{subwords}"
         )
     elif known is CAPTIONS and direction == ("en", "de"):
-        told = (
-            "bleu_lc_tok may stand beside the published 41.02 (lower-cased, tokenized "
-            "BLEU; its reference file is our tokenization of this text line for line, "
-            f"by sacremoses 0.2.0); bleu and bleu_paper may not; {sacre}"
+        comparison = (
+            "bleu_lc_tok is comparable with the published 41.02 (lower-cased, "
+            "tokenized BLEU; its reference file equals our tokenization of this text, "
+            "line for line, with sacremoses 0.2.0); bleu and bleu_paper are not; "
+            f"{sacre}"
         )
     else:
-        told = f"no published number is known for this direction; {sacre}"
-    return f"{title}: {told}"
+        comparison = f"no published number is known for this direction; {sacre}"
+    return f"{title}: {comparison}"

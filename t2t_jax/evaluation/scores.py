@@ -1,4 +1,4 @@
-"""A translator and a test set -> translations and scores on disk."""
+"""Translates a test set and scores it; keeps translations and scores in the workdir."""
 
 import hashlib
 import math
@@ -20,17 +20,23 @@ from t2t_jax.terminal.progress import waiting
 from t2t_jax.workdir.workdir import Workdir
 
 SCORES, TRANSLATIONS = "scores", "translations"
-LAYOUT = 2  # of scores/SET.json: one of another layout is made anew
+LAYOUT = 2  # of scores/SET.json; a set scored with another layout is scored again
 
 
 def distinct(corpora: list[Corpus]) -> list[Corpus]:
-    """The same sets, if their names, which name the files of their scores, differ."""
+    """Returns the sets unchanged; refuses two of the same name.
+
+    A set's name is also the name of its files of scores and translations.
+
+    Raises:
+      UserError: two sets have the same name.
+    """
     seen: dict[str, Corpus] = {}
     for corpus in corpora:
         if (other := seen.setdefault(corpus.name, corpus)) is not corpus:
             raise UserError(
                 f"the test sets {other.place} and {corpus.place} are both called "
-                f"{corpus.name!r}, and so would be their scores; rename one"
+                f"{corpus.name!r}, which also names the files of scores; rename one"
             )
     return corpora
 
@@ -38,33 +44,37 @@ def distinct(corpora: list[Corpus]) -> list[Corpus]:
 def score_set(
     translator: Translator, corpus: Corpus, workdir: Workdir | epath.PathLike
 ) -> dict:
-    """Translates and scores one set; earlier results of it are kept beside.
+    """Translates and scores one set, or returns the scores that are already stored.
 
     Writes `scores/SET.json` and `translations/SET.TARGET`, one line for each line of
-    the set. Scores that are there already for the same lines, parameters, search,
-    dtype and version are read and nothing is done, whatever machine they are of.
+    the set; earlier files of those names are kept under other names. Stored scores for
+    the same lines, parameters, search, dtype and version are read instead, whatever
+    machine computed them.
 
     Returns:
-      What `scores/SET.json` holds: the scores of `bleu.py` with their signatures,
-      `perplexity` (per subword, end of sentence included), what they were made from,
-      and their passport (`passport.py`).
+      The content of `scores/SET.json`: the scores of `metrics/` with their signatures,
+      `perplexity` (per subword, end of sentence included), the inputs they depend on,
+      and their provenance (`provenance.py`).
     """
+    # Process 0 reads the set and sends it to the others, so that all translate the
+    # same lines.
     pairs = processes.from_first(f"{corpus.name}", lambda: list(corpus.pairs()))
     sources, references = zip(*pairs, strict=True)
-    made_from = _made_from(translator, corpus, sources, references)
+    inputs = _inputs(translator, corpus, sources, references)
     data, workdir = translator.config.data, Workdir.open(workdir)
     path = workdir / SCORES / f"{corpus.name}.json"
     lines = _translations_file(corpus, workdir, data.target)
 
-    def before() -> dict:
-        there = _read(path, lines)
-        if made_from.items() <= there.items():
-            return there
+    def stored_scores() -> dict:
+        stored = _read(path, lines)
+        if inputs.items() <= stored.items():
+            return stored
+        # Fail before the translation, which may take long, not after it.
         workdir.check_writable()
         return {}
 
-    if there := processes.from_first("scores", before):
-        return there
+    if stored := processes.from_first("scores", stored_scores):
+        return stored
     translations = [str(line) for line in translator.translate(sources)]
     per_subword = subword_perplexity(translator, pairs)
 
@@ -76,10 +86,12 @@ def score_set(
             scores |= tokenized_scores(*sides)
         scores["perplexity"] = per_subword
         output = text_bytes(translations)
-        scores |= score_provenance(translator, corpus, sources, references) | made_from
+        scores |= score_provenance(translator, corpus, sources, references) | inputs
         scores["translations_sha256"] = hashlib.sha256(output).hexdigest()
         with atomic.exclusive(workdir / SCORES):
             atomic.keep_earlier(path, lines)
+            # The scores come last: they hold the hash of the translations, by which a
+            # reader knows that both files belong together.
             atomic.write_atomically(lines, output)
             atomic.write_atomically(path, atomic.checked_json(scores))
         return scores
@@ -87,8 +99,8 @@ def score_set(
     return processes.from_first("comparing", scored, processes.LONG_TIMEOUT)
 
 
-def _made_from(translator: Translator, corpus: Corpus, sources, references) -> dict:
-    """What scores depend on: where it is the same they are not made again."""
+def _inputs(translator: Translator, corpus: Corpus, sources, references) -> dict:
+    """Everything that scores depend on; stored scores with the same are reused."""
     return {
         "set": corpus.place,
         "lines": len(sources),
@@ -103,7 +115,13 @@ def _made_from(translator: Translator, corpus: Corpus, sources, references) -> d
 
 
 def comparisons(scores: dict[str, dict]) -> list[str]:
-    """What the scores of sets, by name, may be compared with: sets of one line once."""
+    """Lines that say what each set's scores are comparable with.
+
+    Sets with the same line share one.
+
+    Args:
+      scores: by the name of the set.
+    """
     names: dict[str, list[str]] = {}
     for name, score in scores.items():
         names.setdefault(score["compare_with"], []).append(name)
@@ -113,10 +131,10 @@ def comparisons(scores: dict[str, dict]) -> list[str]:
 def read_translations(
     scores: dict, corpus: Corpus, workdir: Workdir | epath.PathLike, target: str
 ) -> list[str]:
-    """The translations that `score_set` has just scored, one for each line.
+    """Reads the translations that `score_set` has just scored, one for each line.
 
     Raises:
-      UserError: they are not the ones of `scores` any more.
+      UserError: the file no longer matches `scores`.
     """
     file = _translations_file(corpus, Workdir.open(workdir), target)
     try:
@@ -126,8 +144,9 @@ def read_translations(
     if hashlib.sha256(content).hexdigest() != scores["translations_sha256"]:
         raise UserError(
             f"{file} is not what was just scored: another process has scored "
-            f"{corpus.name} meanwhile; try again when it has ended"
+            f"{corpus.name} in the meantime; try again when it has ended"
         )
+    # Not splitlines(), which would also split at characters such as U+2028.
     return content.decode().split("\n")[:-1]
 
 
@@ -136,18 +155,19 @@ def _translations_file(corpus: Corpus, workdir: Workdir, target: str) -> epath.P
 
 
 def _read(path: epath.Path, lines: epath.Path) -> dict:
-    """Scores that are there whole, with their translations; empty without."""
+    """Reads scores; empty if they or their translations are missing or damaged."""
     try:
-        there = atomic.read_checked_json(path)
+        stored = atomic.read_checked_json(path)
         translations = hashlib.sha256(lines.read_bytes()).hexdigest()
-    except (OSError, ValueError):  # another process may just be moving them
+    except (OSError, ValueError):  # another process may be moving them right now
         return {}
-    return there if there.get("translations_sha256") == translations else {}
+    return stored if stored.get("translations_sha256") == translations else {}
 
 
 def subword_perplexity(translator: Translator, pairs: list[tuple[str, str]]) -> float:
     """exp of the mean -log p(subword), end of sentence included."""
     scores = translator.score(pairs)
+    # fsum: no rounding errors accumulate over thousands of sentences.
     log_prob = math.fsum(score.log_prob for score in scores)
     return perplexity(-log_prob / sum(len(s.pieces) for s in scores))
 

@@ -1,4 +1,4 @@
-"""The test sets of a run, scored, as a table for a person."""
+"""Scores the test sets of a run and prints them as a table."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,11 @@ from t2t_jax.workdir.workdir import Workdir
 def score_all(
     workdir: Workdir, config: Config, tests: Sequence[Corpus]
 ) -> dict[str, dict]:
-    """Scores test sets as `config.decode` says, and prints a table."""
+    """Scores test sets with the options of `config.decode` and prints a table.
+
+    Returns:
+      Scores by the name of the set, as in `scores/SET.json`.
+    """
     if not tests:
         return {}
     translator = Translator.load(workdir, config.decode.checkpoint)
@@ -35,10 +39,14 @@ def score_all(
 
 
 def table_row(corpus: Corpus, score: dict) -> str:
+    """One set's scores as a row; for the built-in corpus also the word-for-word BLEU.
+
+    The word-for-word translation is the baseline that knows words but no grammar.
+    """
     grammar = isinstance(corpus, GrammarCorpus)
     row = f"{corpus.name:12} {score['lines']:6,} lines   BLEU {score['bleu']:5.1f}   "
-    if not grammar:  # the papers' protocols by their names, so that none is taken
-        for name in ("bleu_paper", "bleu_lc_tok"):  # for sacreBLEU's
+    if not grammar:  # named after their protocols, so that none passes for sacreBLEU
+        for name in ("bleu_paper", "bleu_lc_tok"):
             row += f"{name} {score[name]:5.1f}   "
     row += f"chrF {score['chrf']:5.1f}   perplexity {score['perplexity']:.3f}"
     if not grammar:

@@ -1,7 +1,7 @@
-"""Files that are complete or absent, on disk and in a bucket.
+"""Files that are either complete or absent, on disk and in a bucket.
 
-A bucket of Google Cloud Storage has objects in place of files: they appear complete,
-and can neither grow nor be renamed.
+A bucket of Google Cloud Storage has objects in place of files. An object appears when
+it is complete, and can neither grow nor be renamed.
 """
 
 import contextlib
@@ -15,60 +15,68 @@ from etils import epath
 
 from t2t_jax.files.locations import is_local
 
-CHECKSUM = "checksum"  # key of a JSON object's own SHA-256
+CHECKSUM = "checksum"  # the key under which a JSON object holds its own SHA-256
 
 
 def write_atomically(file: epath.PathLike, content: bytes) -> None:
-    """Writes a file that is there whole or not at all."""
+    """Writes a file so that a crash leaves the old content or the new, never half.
+
+    Creates the file's folder. Survives the loss of power.
+    """
     file = epath.Path(file)
     if not is_local(file):
         file.write_bytes(content)  # an object appears when it is complete
         return
     file.parent.mkdir(parents=True, exist_ok=True)
+    # In the same folder: a rename is atomic only within one file system.
     temporary = file.with_name(f".{file.name}.writing")
     try:
         with open(temporary, "wb") as f:
             f.write(content)
             f.flush()
+            # Before the rename, which may otherwise reach the disk without the content.
             os.fsync(f.fileno())
         temporary.replace(file)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-    fsync(file.parent)
+    fsync(file.parent)  # the rename itself
 
 
 def checked_json(content: dict) -> bytes:
-    """A JSON object with its own SHA-256, as `read_checked_json` wants it."""
-    told = content | {CHECKSUM: _sha256_of(content)}
-    return json.dumps(told, indent=2, ensure_ascii=False).encode() + b"\n"
+    """Encodes a JSON object with its own SHA-256, for `read_checked_json`."""
+    checked = content | {CHECKSUM: _sha256_of(content)}
+    return json.dumps(checked, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
 def read_checked_json(file: epath.PathLike) -> dict:
-    """The object of a file that `checked_json` made.
+    """Reads a JSON object that `checked_json` encoded.
 
     Raises:
-      ValueError: it is another than what was written, or none; says which.
+      ValueError: the file is not such an object, or was changed; says which.
     """
     try:
         content = dict(json.loads(epath.Path(file).read_bytes()))
         wanted = content.pop(CHECKSUM)
+    # RecursionError: JSON that is nested to harm.
     except (ValueError, LookupError, TypeError, RecursionError) as e:
         raise ValueError(f"{type(e).__name__}: {e}") from None
     if wanted != _sha256_of(content):
-        raise ValueError("it was changed after it was written: its SHA-256 is another")
+        raise ValueError("it was changed after it was written: its SHA-256 differs")
     return content
 
 
 def _sha256_of(content: dict) -> str:
+    # Of the object, not the bytes of the file: layout and order of keys do not count.
     canonical = json.dumps(content, sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def keep_earlier(*files: epath.PathLike) -> None:
-    """Moves files to the next number that is free for all: a.json to a.1.json.
+    """Renames files with the next number that is free for all of them.
 
-    In a bucket they are copied, all of them, before the first is taken away.
+    For example a.json and a.de to a.1.json and a.1.de. Files that do not exist are
+    skipped.
     """
 
     def numbered(file: epath.Path, number: int) -> epath.Path:
@@ -76,35 +84,42 @@ def keep_earlier(*files: epath.PathLike) -> None:
 
     files = [epath.Path(file) for file in files]
     number = 1
+    # One number for all, so that files of the same number belong together.
     while any(numbered(file, number).exists() for file in files):
         number += 1
-    there = [file for file in files if file.exists()]
-    if all(map(is_local, there)):
-        for file in there:
+    existing = [file for file in files if file.exists()]
+    if all(map(is_local, existing)):
+        for file in existing:
             file.rename(numbered(file, number))
         return
-    for file in there:
+    # A bucket cannot rename. Copy all before deleting the first: a crash loses none.
+    for file in existing:
         write_atomically(numbered(file, number), file.read_bytes())
-    for file in there:
+    for file in existing:
         file.unlink()
 
 
 @contextlib.contextmanager
 def exclusive(folder: epath.PathLike) -> Iterator[None]:
-    """Lets only one process at a time write in a folder on disk; the others wait."""
+    """Holds a lock on a folder, so that one process at a time writes in it.
+
+    Other processes wait. In a bucket, and on file systems without locks, does nothing.
+    """
     folder = epath.Path(folder)
     with contextlib.ExitStack() as stack:
         if is_local(folder):
             folder.mkdir(parents=True, exist_ok=True)
+            # The folder itself is locked, so no lock file is left behind. Closing it,
+            # or the end of the process, releases the lock.
             opened = os.open(folder, os.O_RDONLY)
             stack.callback(os.close, opened)
-            with contextlib.suppress(OSError):  # no locks here
+            with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(opened, fcntl.LOCK_EX)
         yield
 
 
 def fsync(place: epath.Path) -> None:
-    """Makes a file, or the names in a folder, survive the loss of power."""
+    """Flushes a file, or the names in a folder, to disk: they survive a power loss."""
     descriptor = os.open(place, os.O_RDONLY)
     try:
         os.fsync(descriptor)

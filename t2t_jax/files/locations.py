@@ -1,4 +1,4 @@
-"""Where files are: on disk, or in a bucket of Google Cloud Storage."""
+"""Locations of files: on disk, or in a bucket of Google Cloud Storage."""
 
 import functools
 import importlib.util
@@ -8,7 +8,7 @@ from etils import epath
 
 from t2t_jax.terminal.errors import UserError
 
-# epath reads buckets through gcsfs or TensorFlow, and would rather load TensorFlow.
+# epath reads buckets through gcsfs or TensorFlow, and prefers to load TensorFlow.
 if importlib.util.find_spec("gcsfs"):
     os.environ.setdefault("EPATH_USE_TF", "false")
 
@@ -19,34 +19,39 @@ def is_local(place: epath.PathLike) -> bool:
 
 
 def locate(place: epath.PathLike) -> epath.Path:
-    """What a person calls a workdir: a folder, `~` being home, or gs://BUCKET/FOLDER.
+    """Converts what a user gives as a workdir to a path.
+
+    Args:
+      place: a folder, in which `~` is home, or gs://BUCKET/FOLDER.
 
     Raises:
-      UserError: another kind of place, or a bucket that cannot be used from here.
+      UserError: any other URL, or a bucket that this machine cannot use.
     """
     place = os.fspath(place)
-    scheme, found, rest = place.partition("://")
-    if found:
+    scheme, separator, rest = place.partition("://")
+    if separator:
         bucket = rest.partition("/")[0]
         if scheme != "gs" or not bucket:
             raise UserError(
-                f"{place} is no workdir; want a folder or gs://BUCKET/FOLDER"
+                f"cannot use {place} as a workdir; want a folder or gs://BUCKET/FOLDER"
             )
         _reach(bucket)
     elif place.startswith("gs:/"):
         raise UserError(
-            f"{place}: pathlib.Path makes one slash of two; give a bucket as text, "
-            f"{place.replace(':/', '://', 1)!r}"
+            f"{place} has one slash after gs:, because pathlib.Path merges two; give "
+            f"a bucket as a string, {place.replace(':/', '://', 1)!r}"
         )
     return epath.Path(place).expanduser()
 
 
 @functools.cache
 def _reach(bucket: str) -> None:
-    """Asks once for a bucket, where each library would ask for a minute.
+    """Checks once that a bucket is usable, and fails quickly if it is not.
+
+    Without the check each library would retry for a minute.
 
     Raises:
-      UserError: there is no such bucket, no way to it, or nothing to reach it with.
+      UserError: the bucket does not exist, cannot be reached, or gcsfs is missing.
     """
     try:
         import fsspec
@@ -54,13 +59,13 @@ def _reach(bucket: str) -> None:
         from google.cloud import storage
     except ImportError as e:
         raise UserError(f"gs://{bucket} needs gcsfs ({e}): pip install gcsfs") from None
-    # What was once listed would be remembered for good, whatever others write there.
+    # Without this gcsfs caches listings for good, and misses what others write.
     fsspec.config.conf.setdefault("gcs", {}).setdefault("use_listings_cache", False)
     try:
         storage.Client().get_bucket(bucket, timeout=10, retry=None)
-    except Exception as e:  # of four libraries, with no other base
+    except Exception as e:  # of four libraries, without a common base class
         raise UserError(
-            f"gs://{bucket} cannot be used from here: {e}\nIt has to be there, and you "
-            "to be allowed storage.buckets.get and to read and write its objects: "
-            "gcloud auth application-default login, or a service account"
+            f"gs://{bucket} cannot be used from here: {e}\nThe bucket has to exist, "
+            "and you need permission for storage.buckets.get and to read and write its "
+            "objects: gcloud auth application-default login, or a service account"
         ) from None

@@ -1,7 +1,7 @@
-"""Folders sealed by a manifest, so that damage is found before they are used.
+"""Folders sealed by a manifest, so that damage is detected before they are used.
 
-When a folder is complete, the size and the SHA-256 of every file in it are written
-last, as `manifest.json`. A folder without a manifest was never finished.
+When a folder is complete, the size and SHA-256 of every file in it are written last, to
+`manifest.json`. A folder without a manifest was never finished.
 """
 
 import hashlib
@@ -23,16 +23,17 @@ MANIFEST = "manifest.json"
 
 
 def seal(folder: epath.PathLike, **notes: object) -> None:
-    """Writes the manifest of a folder that is complete.
+    """Writes the manifest of a complete folder.
 
-    On disk every file is first made to survive the loss of power.
+    On disk, first flushes every file so that it survives the loss of power.
 
     Args:
-      notes: what `notes` gives back, as JSON has it.
+      notes: JSON values to store in the manifest; `notes` returns them.
     """
     folder = epath.Path(folder)
-    names = sorted(_below(folder))
+    names = sorted(_below(folder))  # sorted: the manifest's own hash is a fingerprint
     if is_local(folder):
+        # Files and their folders: a new file's name belongs to the folder.
         for place in {p for n in names for p in (folder / n, (folder / n).parent)}:
             fsync(place)
     hashed = {name: _hash(folder / name) for name in names}
@@ -41,47 +42,48 @@ def seal(folder: epath.PathLike, **notes: object) -> None:
 
 
 def is_sealed(folder: epath.PathLike) -> bool:
-    """True if the writing of a folder came to its end; see `damage`."""
+    """True if a folder was completely written; `damage` checks its content."""
     return (epath.Path(folder) / MANIFEST).exists()
 
 
 def fingerprint(folder: epath.PathLike) -> str:
-    """Tells sealed folders of other content apart."""
+    """Identifies the content of a sealed folder, by the SHA-256 of its manifest."""
     return hashlib.sha256((epath.Path(folder) / MANIFEST).read_bytes()).hexdigest()
 
 
 def damage(folder: epath.PathLike) -> str:
-    """What is wrong with a sealed folder, for a person to read; empty if nothing is.
+    """Describes what is wrong with a sealed folder; empty if nothing is.
 
-    Reads every file. Files that were added are not looked at.
+    Reads every file of the manifest. Ignores files that were added later.
     """
     folder = epath.Path(folder)
     if not is_sealed(folder):
-        return f"it has no {MANIFEST}: writing it did not come to its end"
+        return f"it has no {MANIFEST}: it was not completely written"
     try:
         files = read_checked_json(folder / MANIFEST)["files"]
         wanted = {name: (f["bytes"], f["sha256"]) for name, f in files.items()}
+        # The folder may come from a stranger: no manifest may lead to other files.
         if any(".." in name.split("/") or name.startswith("/") for name in wanted):
             raise ValueError("it names files outside of its folder")
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as e:
         return f"its {MANIFEST} cannot be read: {e}"
     for name, (size, sha256) in wanted.items():
         try:
-            if not _is_plain(folder, name):
-                return f"{name} is no plain file of its own"
-            found = _hash(folder / name)
+            if not _is_regular(folder, name):
+                return f"{name} is not a regular file"
+            actual = _hash(folder / name)
         except (OSError, ValueError) as e:
             missing = isinstance(e, FileNotFoundError)
             return f"{name} {'is missing' if missing else f'cannot be read: {e}'}"
-        if found["bytes"] != size:
-            return f"{name} has {found['bytes']:,} bytes, not {size} as when written"
-        if found["sha256"] != sha256:
-            return f"{name} is not what was written: its SHA-256 is another"
+        if actual["bytes"] != size:
+            return f"{name} has {actual['bytes']:,} bytes, not {size} as when written"
+        if actual["sha256"] != sha256:
+            return f"{name} was changed after it was written: its SHA-256 differs"
     return ""
 
 
 def notes(folder: epath.PathLike) -> dict:
-    """What was noted when a folder was sealed; empty where that cannot be read."""
+    """Returns the notes of a sealed folder; empty if they cannot be read."""
     try:
         return dict(read_checked_json(epath.Path(folder) / MANIFEST)["notes"])
     except (OSError, ValueError, LookupError, TypeError):
@@ -89,7 +91,10 @@ def notes(folder: epath.PathLike) -> dict:
 
 
 def set_aside(folder: epath.Path, to: epath.Path) -> epath.Path:
-    """Moves a folder to `to`, or to the next number that is free; returns where."""
+    """Moves a folder to `to`, or `to.1`, `to.2`, ... if that exists; returns its path.
+
+    The manifest is moved with it on disk, but not in a bucket.
+    """
     number, place = 0, to
     while place.exists():
         number += 1
@@ -98,6 +103,7 @@ def set_aside(folder: epath.Path, to: epath.Path) -> epath.Path:
         place.parent.mkdir(parents=True, exist_ok=True)
         folder.rename(place)
         return place
+    # A bucket cannot rename: copy, then delete.
     for name in _below(folder):
         (place / name).write_bytes((folder / name).read_bytes())
     folder.rmtree()
@@ -105,13 +111,15 @@ def set_aside(folder: epath.Path, to: epath.Path) -> epath.Path:
 
 
 def remove(folder: epath.Path) -> None:
-    """Deletes a folder; one that is half deleted has another name or no manifest."""
+    """Deletes a folder; after a crash in between, it does not count as complete."""
     if is_local(folder):
-        gone = folder.with_name(f"{folder.name}.deleted")
-        if gone.exists():  # half deleted before
-            gone.rmtree()
-        folder = folder.rename(gone)
+        # A rename is atomic; `checkpoint_folders.clear_away` deletes leftovers.
+        doomed = folder.with_name(f"{folder.name}.deleted")
+        if doomed.exists():  # half deleted by an earlier crash
+            doomed.rmtree()
+        folder = folder.rename(doomed)
     else:
+        # A bucket cannot rename: without a manifest the folder does not count.
         (folder / MANIFEST).unlink(missing_ok=True)
     folder.rmtree()
 
@@ -122,7 +130,7 @@ def size(folder: epath.Path) -> int:
 
 
 def _below(folder: epath.Path, prefix: str = "") -> Iterator[str]:
-    """The names of all files below a folder, but for its manifest."""
+    """Yields the names of all files below a folder except its manifest."""
     for entry in folder.iterdir():
         name = prefix + entry.name
         if entry.is_dir():
@@ -131,10 +139,14 @@ def _below(folder: epath.Path, prefix: str = "") -> Iterator[str]:
             yield name
 
 
-def _is_plain(folder: epath.Path, name: str) -> bool:
-    """False for what may lie elsewhere or never end: links, pipes, devices."""
+def _is_regular(folder: epath.Path, name: str) -> bool:
+    """False for links, which may lead elsewhere, and for pipes and devices.
+
+    Also False if a folder on the way to the file is a link.
+    """
     if not is_local(folder):
         return True
+    # `realpath` resolves every link: a path that it changes has one.
     real = os.path.join(os.path.realpath(folder), name)
     return os.path.realpath(real) == real and stat.S_ISREG(os.lstat(real).st_mode)
 

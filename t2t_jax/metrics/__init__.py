@@ -1,1 +1,5 @@
-"""Metrics of text: pure functions, each score with a signature."""
+"""Metrics of text: BLEU, chrF, TER and perplexity, as pure functions.
+
+Every score of text comes with a signature that says how it was computed; scores with
+different signatures are not comparable.
+"""

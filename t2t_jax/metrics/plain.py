@@ -1,9 +1,9 @@
 """BLEU, chrF and TER of plain text, as sacreBLEU defines them (Post 2018).
 
 TER is slow on reordered text: 3,000 lines of news, half of them reversed, took most of
-a minute; all other metrics together take seconds.
+a minute. All other metrics together take seconds.
 
-sacreBLEU takes a third of a second to import, so it is imported when first used.
+Importing sacreBLEU takes a third of a second, so it is imported on first use.
 """
 
 import re
@@ -19,18 +19,19 @@ if TYPE_CHECKING:
 def corpus_scores(
     hypotheses: Sequence[str], references: Sequence[str], language: str = ""
 ) -> dict:
-    """BLEU and chrF of plain text, one reference each; quick, for use in training.
+    """Computes BLEU and chrF of plain text; fast enough for use during training.
 
     Args:
       hypotheses: translations.
-      references: as many.
-      language: of both; without, they are tokenised as languages with spaces are.
+      references: one for each hypothesis.
+      language: of hypotheses and references; if empty, a language with spaces between
+        words.
 
     Returns:
       `bleu`, `signature`, `chrf`, `chrf_signature`.
 
     Raises:
-      ValueError: as many hypotheses as references are needed.
+      ValueError: the numbers of hypotheses and references differ.
     """
     check_lengths(hypotheses, references)
     bleu, chrf = (sacrebleu_metrics(language)[name] for name in ("bleu", "chrf"))
@@ -43,15 +44,15 @@ def corpus_scores(
 def plain_scores(
     hypotheses: Sequence[str], references: Sequence[str], language: str
 ) -> dict:
-    """All scores of plain text, one reference each.
+    """Computes all scores of plain text, with one reference for each hypothesis.
 
     Returns:
-      For every name of `sacrebleu_metrics` the score, its signature (`NAME_signature`,
-      for `bleu` `signature`), and for `bleu`, `chrf` and `ter` `NAME_interval`: see
-      `bootstrap.scored`.
+      For every `NAME` of `sacrebleu_metrics`: the score; its `NAME_signature`, or
+      `signature` for `bleu`; and for `bleu`, `chrf` and `ter` also `NAME_interval`
+      (see `bootstrap.scored`).
 
     Raises:
-      ValueError: as many hypotheses as references are needed.
+      ValueError: the numbers of hypotheses and references differ.
     """
     check_lengths(hypotheses, references)
     scores = {}
@@ -64,21 +65,21 @@ def plain_scores(
 def sacrebleu_metrics(language: str) -> "dict[str, Metric]":
     """sacreBLEU's metrics for plain text of a language, by the name of their score.
 
-    `bleu` is tokenised by 13a, `bleu_intl` by intl. Chinese, Japanese and Korean write
-    no spaces: `zh` has a tokenizer in sacreBLEU; for `ja` and `ko` it would need
-    further packages, and a number that depends on what is installed is none, so they
-    are scored by characters. The signature tells.
+    `bleu` is tokenised by 13a, `bleu_intl` by intl. Exceptions are Chinese, with
+    sacreBLEU's own tokenizer, and Japanese and Korean, which are scored by characters:
+    sacreBLEU's tokenizers for these need further packages, and a score must not depend
+    on what is installed. The signature names the tokenizer.
     """
     import sacrebleu
 
-    language = re.split(r"[-_.]", language.lower())[0]
+    language = re.split(r"[-_.]", language.lower())[0]  # zh-CN, zh_TW -> zh
     tokenizer = {"zh": "zh", "ja": "char", "ko": "char"}.get(language, "13a")
     spaceless = tokenizer != "13a"
-    made = {
+    metrics = {
         "bleu": sacrebleu.BLEU(tokenize=tokenizer),
         "bleu_lc": sacrebleu.BLEU(tokenize=tokenizer, lowercase=True),
         "bleu_intl": sacrebleu.BLEU(tokenize="intl"),
         "chrf": sacrebleu.CHRF(),
         "ter": sacrebleu.TER(normalized=spaceless, asian_support=spaceless),
     }
-    return {name: with_plain_floats(metric) for name, metric in made.items()}
+    return {name: with_plain_floats(metric) for name, metric in metrics.items()}

@@ -1,4 +1,4 @@
-"""Is one system better than another, or was it luck? Paired bootstrap (Koehn 2004)."""
+"""Significance of the difference between two systems: paired bootstrap (Koehn 2004)."""
 
 from collections.abc import Sequence
 
@@ -16,23 +16,24 @@ def paired_bootstrap(
 ) -> dict[str, dict]:
     """Compares two systems' translations of the same lines.
 
-    Both are scored on the same `SAMPLES` samples of the lines; `p_value` is how often
-    a difference as large as theirs comes by chance.
+    Each of `SAMPLES` samples of the lines is scored for both systems. `p_value`
+    estimates how often chance alone produces a difference as large as theirs.
 
     Returns:
       For `bleu`, `chrf` and `ter`: `score` and `interval`, `baseline_score` and
-      `baseline_interval` (as in `bleu.py`), `difference` (score - baseline_score),
-      `p_value`, `signature`. Of TER less is better.
+      `baseline_interval` (as in `bootstrap.scored`), `difference` (score -
+      baseline_score), `p_value`, `signature`. A lower TER is better.
 
     Raises:
-      ValueError: as many of each as references are needed.
+      ValueError: the numbers of hypotheses, baseline translations and references
+        differ.
     """
     if not len(hypotheses) == len(baseline) == len(references):
         counts = f"{len(hypotheses)} hypotheses, {len(baseline)} of the baseline"
         raise ValueError(f"{counts}, {len(references)} references")
-    known = sacrebleu_metrics(language)
+    metrics = sacrebleu_metrics(language)
     return {
-        name: _compare(known[name], hypotheses, baseline, references)
+        name: _compare(metrics[name], hypotheses, baseline, references)
         for name in COMPARED
     }
 
@@ -61,7 +62,8 @@ def _compare(metric, hypotheses, baseline, references) -> dict:
             "half_width": float(theirs.ci),
         },
         "difference": difference,
-        # sacreBLEU gives 0.001 for a system against itself: no sample differs more.
+        # For a system against itself sacreBLEU reports p = 0.001, as no sample differs
+        # by more than 0. The correct value is 1.
         "p_value": float(ours.p_value) if difference else 1.0,
         "signature": str(signature),
     }

@@ -1,11 +1,11 @@
 """BLEU of tokenised text: the paper's protocol and that of papers on Multi30k.
 
-  bleu_paper    tokenised as Moses does, cased, German compounds split
-  bleu_lc_tok   lower-cased, then tokenised as Moses does
+  bleu_paper    tokenised with Moses' rules, cased, German compounds split
+  bleu_lc_tok   lower-cased, then tokenised with Moses' rules
 
-Neither is comparable with `bleu` of plain text (`metrics/plain.py`). Each score has a
-signature that says how it was made. sacremoses is slow to import, so it is imported
-when first used.
+Neither is comparable with `bleu` of plain text (`metrics/plain.py`). The signature of
+each score says how it was computed. sacremoses is slow to import, so it is imported on
+first use.
 """
 
 import re
@@ -18,38 +18,44 @@ from t2t_jax.metrics.bootstrap import check_lengths, scored, with_plain_floats
 def paper_scores(
     hypotheses: Sequence[str], references: Sequence[str], language: str, source: str
 ) -> dict:
-    """Tokenised, cased BLEU, as in Vaswani et al. 2017, Table 2.
+    """Computes tokenised, cased BLEU, as in Vaswani et al. 2017, Table 2.
 
-    What multi-bleu.perl gives after the steps of tensor2tensor's get_ende_bleu.sh, on
-    both sides: see `paper_tokenized`. Nothing is smoothed: without a single match of
-    four words BLEU is 0.
+    The score of multi-bleu.perl after the steps of tensor2tensor's get_ende_bleu.sh on
+    hypotheses and references: see `paper_tokenized`. Without smoothing: BLEU is 0 if no
+    four consecutive words match.
 
     Args:
       hypotheses: translations, as plain text.
-      references: as many, as plain text.
-      language: of both.
+      references: one for each hypothesis, as plain text.
+      language: of hypotheses and references.
       source: the language they are translated from.
 
     Returns:
       `bleu_paper`, `bleu_paper_interval`, `bleu_paper_signature`.
 
     Raises:
-      ValueError: as many hypotheses as references are needed.
+      ValueError: the numbers of hypotheses and references differ.
     """
     import sacrebleu
 
     check_lengths(hypotheses, references)
+    # get_ende_bleu.sh splits compounds; the paper's en-fr scores are without splitting.
     split = (source, language) == ("en", "de")
     sides = (paper_tokenized(s, language, split) for s in (hypotheses, references))
+    # `force` stops sacreBLEU's warning that its input looks tokenised.
     bleu = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True)
     scores = scored("bleu_paper", with_plain_floats(bleu), *sides, interval=True)
+    # sacreBLEU's signature does not know of these steps, so they are added to it.
     steps = f"punctuation+moses-{language}-escaped{'+compounds-split' * split}"
     scores["bleu_paper_signature"] += f"|{steps}:sacremoses-{version('sacremoses')}"
     return scores
 
 
 def paper_tokenized(lines: Sequence[str], language: str, split: bool) -> list[str]:
-    """Replaces punctuation of Unicode, tokenises as Moses does, may split compounds."""
+    """Replaces Unicode punctuation, tokenises with Moses' rules, may split compounds.
+
+    Moses escapes characters such as `"`, which becomes `&quot;`.
+    """
     import sacremoses
 
     punctuation = sacremoses.MosesPunctNormalizer(lang=language)
@@ -63,31 +69,32 @@ def paper_tokenized(lines: Sequence[str], language: str, split: bool) -> list[st
 
 
 def split_compounds(line: str) -> str:
-    """`rich-text` -> `rich ##AT##-##AT## text`.
+    """Splits compounds at hyphens: `rich-text` -> `rich ##AT##-##AT## text`.
 
-    With the quirk of Perl's s///g in the scripts of that time: what one match has used
-    is no part of the next, so `a-b-c` is split once and `ab-cd-ef` twice.
+    Keeps a quirk of Perl's s///g in the scripts of that time: matches do not overlap,
+    so `a-b-c` is split once and `ab-cd-ef` twice.
     """
-    # Those scripts read bytes, of which only ASCII's spaces are spaces.
+    # Those scripts read bytes, in which only ASCII's white space matches \s.
     return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", line, flags=re.ASCII)
 
 
 def tokenized_scores(
     hypotheses: Sequence[str], references: Sequence[str], language: str
 ) -> dict:
-    """BLEU of lower-cased, tokenised text: the protocol of Multi30k's papers.
+    """Computes BLEU of lower-cased, tokenised text, the protocol of Multi30k's papers.
 
     Returns:
-      `bleu_lc_tok`, and `bleu_lc_tok_signature`, which says how it was made.
+      `bleu_lc_tok`, and `bleu_lc_tok_signature`, which says how it was computed.
 
     Raises:
-      ValueError: as many hypotheses as references are needed.
+      ValueError: the numbers of hypotheses and references differ.
     """
     import sacrebleu
 
     check_lengths(hypotheses, references)
     sides = (lower_tokenized(side, language) for side in (hypotheses, references))
-    bleu = sacrebleu.BLEU(tokenize="none", force=True)  # force: it is tokenised
+    # `force` stops sacreBLEU's warning that its input looks tokenised.
+    bleu = sacrebleu.BLEU(tokenize="none", force=True)
     scores = scored("bleu_lc_tok", bleu, *sides)
     how = f"|lc+moses-{language}-escaped:sacremoses-{version('sacremoses')}"
     scores["bleu_lc_tok_signature"] += how
@@ -95,7 +102,7 @@ def tokenized_scores(
 
 
 def lower_tokenized(lines: Sequence[str], language: str) -> list[str]:
-    """Lower-cases, then tokenises as Moses does, with its escapes such as `&quot;`."""
+    """Lower-cases, then tokenises with Moses' rules and escapes such as `&quot;`."""
     import sacremoses
 
     moses = sacremoses.MosesTokenizer(lang=language)

@@ -1,1 +1,4 @@
-"""Where arrays live: mesh of devices, logical axes -> mesh axes."""
+"""Devices and processes: the mesh and its sharding rules, and how processes cooperate.
+
+Also the process setup that makes a CPU fast, and the cache of compiled programs.
+"""

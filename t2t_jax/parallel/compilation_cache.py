@@ -1,4 +1,4 @@
-"""What XLA has compiled is kept, in the user's cache folder, for the next start."""
+"""JAX's persistent compilation cache, set up in the user's cache folder."""
 
 import contextlib
 import hashlib
@@ -15,21 +15,22 @@ from t2t_jax.parallel.machine import processor_name
 from t2t_jax.terminal.messages import say
 
 FOLDER = "xla"
-LIMIT = 2**30  # bytes of all that is kept
-WORTH = 0.2  # seconds of compilation from which on a program is kept
-CHECKED = "checked"  # its time: what was written before it is known to be whole
+LIMIT = 2**30  # bytes of all entries
+WORTH = 0.2  # seconds; programs that compile faster are not kept
+CHECKED = "checked"  # file whose modification time is that of the last check
 
-# A number that a user has set already stays. What JAX takes otherwise:
+# The threshold that JAX would use instead of `WORTH`. A user's own setting stays.
 _WORTH = "jax_persistent_cache_min_compile_time_secs"
 
 
 def use() -> None:
-    """Lets JAX keep what it compiles; does nothing where the user has said where.
+    """Lets JAX keep compiled programs, unless the user has configured its cache.
 
-    Programs are only reused by the same jaxlib on the same kind of processor: XLA
-    compiles for what a processor can do, and would run what another one cannot.
+    Programs are reused only by the same jaxlib on the same kind of processor: XLA
+    compiles for the instructions of a processor and, given the program of another,
+    would execute instructions that this one lacks.
 
-    A folder that cannot be used is told of, and nothing is kept.
+    If the folder cannot be used, prints a warning and keeps nothing.
     """
     config = jax.config
     if config.jax_compilation_cache_dir is not None:
@@ -37,14 +38,14 @@ def use() -> None:
     if not config.jax_enable_compilation_cache:
         return
     try:
-        everything = cache_folder() / FOLDER
-        folder = everything / _kind_of_machine()
+        root = cache_folder() / FOLDER
+        folder = root / _kind_of_machine()
         _claim(folder)
-        _tidy(everything)
-    except (OSError, RuntimeError) as e:  # RuntimeError: there is no home
+        _tidy(root)
+    except (OSError, RuntimeError) as e:  # RuntimeError: no home directory
         say(
-            f"warning: what is compiled is not kept for the next start: {e}; "
-            "T2T_JAX_CACHE names another folder"
+            f"warning: cannot use the compilation cache, so the next start compiles "
+            f"again: {e}; set T2T_JAX_CACHE to another folder"
         )
         return
     config.update("jax_compilation_cache_dir", str(folder))
@@ -53,39 +54,42 @@ def use() -> None:
 
 
 def _kind_of_machine() -> str:
-    """A name for machines that can run each other's programs."""
+    """A name shared by machines that can run each other's programs."""
     cpuinfo = Path("/proc/cpuinfo")
-    can = ""
+    features = ""
     if cpuinfo.is_file():
+        # The instruction sets: "flags" on x86, "Features" on ARM.
         lines = cpuinfo.read_text(errors="replace").splitlines()
-        can = next((x for x in lines if x.startswith(("flags", "Features"))), "")
-    told = hashlib.sha256(f"{processor_name()} {can}".encode()).hexdigest()[:12]
-    return f"jaxlib-{metadata.version('jaxlib')}-{told}"
+        features = next((x for x in lines if x.startswith(("flags", "Features"))), "")
+    kind = f"{processor_name()} {features}"
+    digest = hashlib.sha256(kind.encode()).hexdigest()[:12]
+    return f"jaxlib-{metadata.version('jaxlib')}-{digest}"
 
 
 def _claim(folder: Path) -> None:
-    """Makes a folder that is ours alone: what is in it is run.
+    """Creates a private folder: its content is executed, so no one else may write it.
 
     Raises:
-      OSError: it cannot be written, or is another user's.
+      OSError: the folder cannot be written, or belongs to another user.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if hasattr(os, "geteuid") and folder.stat().st_uid != os.geteuid():
-        raise PermissionError(f"{folder} is another user's")
+        raise PermissionError(f"{folder} belongs to another user")
     with tempfile.TemporaryFile(dir=folder):
-        pass
+        pass  # it is writable
 
 
-def _tidy(everything: Path) -> None:
-    """Deletes what was cut off while it was written, and the oldest beyond `LIMIT`."""
+def _tidy(root: Path) -> None:
+    """Deletes truncated entries, and the least recently used ones beyond `LIMIT`."""
     files = {}
-    for file in everything.rglob("*"):
-        with contextlib.suppress(OSError):  # another process was quicker
-            stat = file.stat()  # before it is read
-            if file.is_file() and not _cut_off(file):
+    for file in root.rglob("*"):
+        with contextlib.suppress(OSError):  # another process may delete it first
+            stat = file.stat()  # before the file is read, which sets its access time
+            if file.is_file() and not _delete_if_truncated(file):
                 files[file] = stat
-    (everything / CHECKED).touch()
+    (root / CHECKED).touch()
     size = sum(stat.st_size for stat in files.values())
+    # Many file systems are mounted without access times: then the age counts.
     used = {f: max(stat.st_atime, stat.st_mtime) for f, stat in files.items()}
     for file in sorted(used, key=used.get):
         if size <= LIMIT:
@@ -95,16 +99,22 @@ def _tidy(everything: Path) -> None:
         size -= files[file].st_size
 
 
-def _cut_off(file: Path) -> bool:
-    """Deletes a new entry that is not whole, which JAX would leave so for ever."""
+def _delete_if_truncated(file: Path) -> bool:
+    """Deletes an entry that was cut off while it was written; True if it did.
+
+    JAX would never replace it.
+    """
     checked = file.parent.parent / CHECKED
     if not file.name.endswith("-cache"):
         return False
+    # Read only entries written since the last check, or up to a minute before it: they
+    # may have been incomplete then.
     if checked.exists() and file.stat().st_mtime < checked.stat().st_mtime - 60:
         return False
     content = file.read_bytes()
+    # 0x78 is the first byte of zlib. JAX uses zstandard instead if it is installed.
     if not content.startswith(b"\x78"):
-        return False  # not written with zlib
+        return False
     try:
         zlib.decompress(content)
     except zlib.error:

@@ -1,8 +1,8 @@
 """Huge pages on Linux, which a process has to request before it starts.
 
 XLA on a CPU allocates large buffers at every step. In pages of 4 KiB they are slow to
-hand out and slow to address; glibc uses pages of 2 MiB only if an environment variable
-says so when the process starts. A command started without it therefore re-executes
+allocate and slow to address. glibc uses pages of 2 MiB only if an environment variable
+is set when the process starts. A command started without it therefore re-executes
 itself once, before anything heavy is imported: same process id, arguments and files.
 
 This imports only the standard library, since it runs before everything else.
@@ -23,7 +23,9 @@ KERNEL = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 def restart_if_useful() -> None:
     """Re-executes this command with huge pages where they help and are not yet on."""
+    # With the options of the interpreter, such as `-m`, which sys.argv lacks.
     command = [*getattr(sys, "orig_argv", ())]
+    # A debugger, profiler or coverage that is active here would not survive.
     if not command or sys.platform != "linux" or sys.gettrace() or sys.getprofile():
         return
     environment = needed_environment(os.environ, platform.libc_ver(), _kernel())
@@ -44,6 +46,7 @@ def needed_environment(
       libc: name and version, as `platform.libc_ver` returns them.
       kernel: Linux's setting for huge pages, such as `always [madvise] never`.
     """
+    # With `always` the kernel uses huge pages anyway, with `never` not at all.
     name, version = libc
     numbers = tuple(int(n) for n in version.split(".")[:2] if n.isdecimal())
     if name != "glibc" or numbers < SINCE or "[madvise]" not in kernel:
@@ -51,10 +54,10 @@ def needed_environment(
     given = environment.get(TUNABLES, "")
     if REQUEST in given or environment.get(SWITCH) == "0":
         return None
-    both = f"{given}:{REQUEST}=1" if given else f"{REQUEST}=1"
-    # The switch is off in the new process: one restart, even if glibc drops the
-    # request.
-    return {**environment, TUNABLES: both, SWITCH: "0"}
+    tunables = f"{given}:{REQUEST}=1" if given else f"{REQUEST}=1"
+    # SWITCH is 0 in the new process, so that it restarts only once, even if glibc drops
+    # the request.
+    return {**environment, TUNABLES: tunables, SWITCH: "0"}
 
 
 def _kernel() -> str:

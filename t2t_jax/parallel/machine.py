@@ -1,4 +1,4 @@
-"""What the bytes of a run depend on, beside its config and its text."""
+"""Facts about this machine that a run's results depend on, to the last bit."""
 
 import os
 import platform
@@ -11,11 +11,11 @@ from t2t_jax import __version__
 
 
 def describe_machine() -> dict[str, str | int]:
-    """The machine and the libraries, as far as they shape a result to the last bit.
+    """Describes the machine and libraries, as far as they affect the bits of a result.
 
-    The same here, config and text the same: the same bytes, on a CPU. A sum in float32
-    depends on its order, and so on how many threads share it; on a GPU also on which
-    kernels are picked, and see `not_exact`.
+    On a CPU, two runs with equal descriptions, configs and texts give equal bytes. A
+    float32 sum depends on its order, hence on the number of threads; on a GPU also on
+    the choice of kernels, see `nondeterminism`.
     """
     devices = jax.devices()
     return {
@@ -26,6 +26,7 @@ def describe_machine() -> dict[str, str | int]:
         "processes": jax.process_count(),
         "processor": processor_name(),
         "cores": core_count(),
+        # Sorted, so that the same flags in another order are not a change.
         "XLA_FLAGS": " ".join(sorted(os.environ.get("XLA_FLAGS", "").split())),
         "matmul_precision": jax.config.jax_default_matmul_precision or "default",
         "prng": jax.config.jax_default_prng_impl,
@@ -33,36 +34,38 @@ def describe_machine() -> dict[str, str | int]:
 
 
 def processor_name() -> str:
-    """The kind of this machine's processor."""
+    """The model name of this machine's processor."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
         for line in cpuinfo.read_text(errors="replace").splitlines():
             name, _, value = line.partition(":")
             if name.strip() == "model name":
                 return value.strip()
+    # Not Linux, or a processor whose /proc/cpuinfo has no model name (ARM).
     return platform.processor() or platform.machine()
 
 
 def core_count() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
+    # The affinity mask knows of taskset and Slurm; `cpu_count` counts all cores.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-# What XLA needs on a GPU to give the same bytes twice.
+# Flags with which XLA computes the same bytes twice on a GPU.
 GPU_FLAGS = "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"
 
 
 def nondeterminism() -> str:
-    """Why a run here would not end in the same bytes twice; empty where it would."""
+    """Explains why two runs on this machine would differ; empty if they would not."""
     if jax.default_backend() != "gpu":
         return ""
     missing = set(GPU_FLAGS.split()) - set(os.environ.get("XLA_FLAGS", "").split())
     if not missing:
         return ""
     return (
-        "on a GPU two runs differ in their last bits, and more with every step, unless "
-        "kernels are deterministic and none is chosen by its time: "
+        "two runs on a GPU differ in their last bits, and more with every step, unless "
+        "XLA uses deterministic kernels and does not choose them by timing: set "
         f"XLA_FLAGS='{GPU_FLAGS}'"
     )

@@ -1,9 +1,9 @@
-"""The mesh of devices, and which axis of which array lies along which axis of it.
+"""The device mesh, and the rules that shard arrays over it.
 
 A weight names its logical axes where its shape is declared (`model/layers.py`), an
-activation where it is made (`constrain`); `RULES` says where each of them goes. One
-jitted step then serves one CPU and many chips: XLA divides the work as the arrays are
-divided, and puts in the collectives that this takes (GSPMD).
+activation where it is computed (`constrain`). `RULES` maps logical axes to mesh axes.
+One jitted step then serves one CPU and many chips: XLA partitions the computation like
+the arrays, and inserts the collectives that this needs (GSPMD).
 """
 
 import contextlib
@@ -22,18 +22,19 @@ from t2t_jax.data.batching import Layout
 from t2t_jax.data.shapes import round_up
 from t2t_jax.terminal.errors import UserError, did_you_mean
 
-# data: each device has its rows of the batch. fsdp: that, and its part of every weight
-# and of Adam's moments. tensor: its heads, hidden units and pieces of the vocabulary.
+# Along `data` each device has its rows of the batch. Along `fsdp` it also has its part
+# of every weight and of Adam's moments. Along `tensor` it has its heads, hidden units
+# and entries of the vocabulary.
 AXES = ("data", "fsdp", "tensor")
 
-# Logical axis -> mesh axes. None: every device holds the whole axis.
+# Logical axis -> mesh axes; None replicates the axis on every device.
 RULES: dict[str, str | tuple[str, ...] | None] = {
     # of batches and activations
     "microbatch": None,
     "batch": ("data", "fsdp"),
     "length": None,
     "features": None,
-    # of weights; the last three of activations, too
+    # of weights; the last three also of activations
     "positions": None,
     "width": "fsdp",
     "norm": None,
@@ -43,8 +44,8 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
     "vocab": "tensor",
 }
 
-# What lies whole on every device where it does not divide; anything else is refused.
-# The size of a vocabulary may be a matter of the text.
+# Replicated if the size is not divisible by the devices; other axes raise an error. The
+# user may not be able to choose the size of a vocabulary: it can depend on the text.
 REPLICATED_IF_UNEVEN = {"vocab"}
 
 
@@ -52,23 +53,26 @@ def make_mesh(
     config: MeshConfig = MeshConfig(),  # noqa: B008
     devices: Sequence[jax.Device] | None = None,
 ) -> Mesh:
-    """A mesh of all devices (or those given), of all processes.
+    """Creates a mesh of all devices of all processes, or of those given.
 
     Raises:
-      UserError: the axes do not multiply to the number of devices.
+      UserError: the axis sizes do not multiply to the number of devices.
     """
     devices = jax.devices() if devices is None else devices
     sizes = dataclasses.asdict(config)
+    # An axis of -1 gets the devices that remain.
     given = math.prod(size for size in sizes.values() if size > 0)
-    rest, left = divmod(len(devices), given)
-    if left or (rest != 1 and -1 not in sizes.values()):
-        told = " x ".join(f"{name} {size}" for name, size in sizes.items() if size > 0)
+    rest, remainder = divmod(len(devices), given)
+    if remainder or (rest != 1 and -1 not in sizes.values()):
+        named = " x ".join(f"{name} {size}" for name, size in sizes.items() if size > 0)
         raise UserError(
-            f"config.mesh has {told} = {given} devices, but there are {len(devices)}; "
-            "the axes multiply to the number of devices, and one of them may be -1, "
-            "the rest"
+            f"config.mesh has {named} = {given} devices, but {len(devices)} are "
+            "available; the axis sizes have to multiply to the number of devices, and "
+            "one of them may be -1, for the rest"
         )
     shape = tuple(rest if sizes[axis] == -1 else sizes[axis] for axis in AXES)
+    # Auto lets XLA propagate shardings; JAX's default, Explicit, makes them part of
+    # every array's type.
     return jax.make_mesh(
         shape, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices
     )
@@ -77,19 +81,20 @@ def make_mesh(
 def sharding(
     mesh: Mesh, axes: Sequence[str], shape: Sequence[int] | None = None
 ) -> NamedSharding:
-    """Where an array with these axes lies.
+    """The sharding of an array with these logical axes.
 
     Args:
-      shape: its sizes, which are then checked.
+      axes: one name for each dimension.
+      shape: if given, its sizes are checked against the mesh.
 
     Raises:
-      UserError: an axis without a rule; a size that does not divide into the devices.
+      UserError: an axis has no rule, or its size is not divisible by the devices.
     """
     return NamedSharding(mesh, _spec(mesh.shape, axes, shape))
 
 
 def _spec(sizes, axes: Sequence[str], shape: Sequence[int] | None) -> PartitionSpec:
-    """`sizes`: of the mesh's axes, by name."""
+    """The partition of an array; `sizes` are the mesh's axis sizes, by name."""
     spec = []
     for axis, size in zip(axes, shape or [None] * len(axes), strict=True):
         if axis not in RULES:
@@ -102,25 +107,31 @@ def _spec(sizes, axes: Sequence[str], shape: Sequence[int] | None) -> PartitionS
             if axis not in REPLICATED_IF_UNEVEN:
                 named = " x ".join(f"{n} {sizes[n]}" for n in _names(rule))
                 raise UserError(
-                    f"the axis {axis!r} of {size} does not divide into {parts} devices "
-                    f"(config.mesh: {named}); change one of the two"
+                    f"the axis {axis!r} of size {size} is not divisible by {parts} "
+                    f"devices (config.mesh: {named}); change its size or the mesh"
                 )
             rule = None
-        spec.append(rule)
+        spec.append(rule)  # None replicates
     return PartitionSpec(*spec)
 
 
 def _names(rule: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    """The mesh axes of a rule."""
     return (rule,) if isinstance(rule, str) else rule or ()
 
 
 def shardings(mesh: Mesh, axes: Any, shapes: Any) -> Any:
-    """`sharding` for a pytree whose leaves are tuples of axis names."""
+    """`sharding` for each array of a pytree.
+
+    Args:
+      axes: the pytree, with tuples of axis names in place of arrays.
+      shapes: the same pytree, with arrays or their shapes.
+    """
     return jax.tree.map(
         lambda names, x: sharding(mesh, names, x.shape),
         axes,
         shapes,
-        is_leaf=lambda x: isinstance(x, tuple),
+        is_leaf=lambda x: isinstance(x, tuple),  # which JAX would take for a subtree
     )
 
 
@@ -131,7 +142,7 @@ _target: contextvars.ContextVar[jax.Device | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def targeting(mesh: Mesh) -> Iterator[None]:
-    """While a function is traced in here, `target_device` is a device of `mesh`."""
+    """Sets `target_device` to a device of `mesh` while a function is traced inside."""
     token = _target.set(mesh.devices.flat[0])
     try:
         yield
@@ -140,13 +151,18 @@ def targeting(mesh: Mesh) -> Iterator[None]:
 
 
 def target_device() -> jax.Device:
-    """A device that the traced function is compiled for; it need not be attached."""
+    """A device that the traced function is compiled for.
+
+    It need not be attached to this machine: forecasts compile for other devices.
+    """
     return _target.get() or jax.devices()[0]
 
 
 @contextlib.contextmanager
 def compiling_for(mesh: Mesh) -> Iterator[None]:
-    """While a function is traced in here, `constrain` shards its activations."""
+    """Lets `constrain` shard the activations of a function that is traced inside."""
+    # An abstract mesh has names and sizes but no devices: the same code also compiles
+    # for devices that are not attached.
     with targeting(mesh), jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
         yield
 
@@ -154,11 +170,12 @@ def compiling_for(mesh: Mesh) -> Iterator[None]:
 def constrain(x: jax.Array, *axes: str) -> jax.Array:
     """Shards an activation along logical axes; does nothing outside `compiling_for`.
 
-    Without it XLA has to guess, and may shard activations as weights are, at the price
-    of a sum across devices in every layer.
+    Without it XLA has to guess, and may shard activations like weights, at the price of
+    a sum across devices in every layer.
     """
     mesh = jax.sharding.get_abstract_mesh()
-    if mesh.empty or AxisType.Manual in mesh.axis_types:  # Manual: decoding/programs.py
+    # Manual: inside a shard_map, where arrays are one device's (decoding/programs.py).
+    if mesh.empty or AxisType.Manual in mesh.axis_types:
         return x
     return jax.lax.with_sharding_constraint(x, _spec(mesh.shape, axes, x.shape))
 
@@ -172,21 +189,25 @@ def batch_shards() -> int:
 
 
 def spec(axes: Sequence[str]) -> PartitionSpec:
-    """The partition of an array with these axes, inside `compiling_for`."""
+    """The partition of an array with these logical axes, inside `compiling_for`."""
     return _spec(jax.sharding.get_abstract_mesh().shape, axes, None)
 
 
 def padded_rows(mesh: Mesh, rows: int, accumulate: int = 1) -> int:
-    """`rows`, or the next number that divides into devices and microbatches."""
+    """Rounds `rows` up to a multiple of the devices times the microbatches."""
     parts = math.prod(mesh.shape[name] for name in _names(RULES["batch"]))
     return round_up(rows, parts * accumulate)
 
 
 def local_layout(mesh: Mesh, layout: Layout, accumulate: int = 1) -> Layout:
-    """A batch as this process feeds it: with the pairs of the rows on its devices.
+    """The part of a batch that this process fills: the pairs on its own devices' rows.
 
-    Rows without a pair are added until they divide into the devices; they are padding,
-    which changes no number.
+    Adds empty rows until the batch divides into the devices. They are padding, which
+    changes no result.
+
+    Args:
+      layout: of the global batch.
+      accumulate: the number of microbatches.
     """
     rows = padded_rows(mesh, layout.shape.rows, accumulate)
     shape = dataclasses.replace(layout.shape, rows=rows)
@@ -194,21 +215,24 @@ def local_layout(mesh: Mesh, layout: Layout, accumulate: int = 1) -> Layout:
     if jax.process_count() == 1:
         return layout
     ours_r = np.zeros(rows, bool)
-    for (part,) in _batch(mesh).addressable_devices_indices_map((rows,)).values():
-        ours_r[part] = True
+    # A slice of rows for each device of this process.
+    for (rows_slice,) in _batch(mesh).addressable_devices_indices_map((rows,)).values():
+        ours_r[rows_slice] = True
     return layout.only(ours_r[layout.row_p])
 
 
 def _batch(mesh: Mesh) -> NamedSharding:
+    """The sharding of a batch: rows over devices, the rest replicated."""
     return sharding(mesh, ("batch",))
 
 
 def place_batch(mesh: Mesh, batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
-    """A batch [rows, ...] of a `share` on the devices, rows divided among them."""
-    where = _batch(mesh)
+    """Puts a batch [rows, ...] of a `local_layout` on the devices, sharded by rows."""
+    by_rows = _batch(mesh)
     if jax.process_count() == 1:
-        return jax.device_put(batch, where)
+        return jax.device_put(batch, by_rows)
+    # The arrays have all rows; JAX asks only for those on this process's devices.
     return {
-        name: jax.make_array_from_callback(x.shape, where, x.__getitem__)
+        name: jax.make_array_from_callback(x.shape, by_rows, x.__getitem__)
         for name, x in batch.items()
     }

@@ -1,4 +1,4 @@
-"""The host's processor, where it is what computes."""
+"""Setup of a process before JAX starts: compilation cache, and memory on a CPU."""
 
 import ctypes
 import functools
@@ -8,25 +8,25 @@ import jax
 
 from t2t_jax.parallel import compilation_cache, platforms
 
-# glibc's malloc.h: what each parameter of mallopt is called there.
+# Parameters of mallopt, from glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
 
 
 @functools.cache
 def set_up_process() -> None:
-    """What a process does before JAX starts: keeps what is compiled, and memory.
+    """Sets up the compilation cache, and makes memory on a CPU fast; once per process.
 
-    XLA on a CPU allocates its buffers at every step and frees them after it. Two habits
-    make that slow, 459 ms a step where 247 are enough (`docs/performance.md`):
+    XLA on a CPU allocates its buffers at every step and frees them afterwards. Two
+    defaults make that slow, 459 ms per step instead of 247 (docs/performance.md):
 
-    - glibc hands large blocks back to the kernel, which fills the next ones with zeros
-      page by page. Here it is asked to keep them, in one arena, since large blocks are
-      only kept there.
-    - JAX starts a step before those before it have ended, each with its own buffers.
-      Here one step ends before the next one starts; other threads fill batches all the
-      same. This changes nothing on an accelerator.
+    - glibc returns large blocks to the kernel, which zeroes the next ones page by page.
+      `keep_freed_memory` changes that.
+    - JAX dispatches steps before earlier ones have ended, each with its own buffers.
+      Without asynchronous dispatch one step ends before the next starts; other threads
+      still prepare batches meanwhile. Accelerators are not affected.
 
-    A third, small pages, can only be changed before a process starts: `huge_pages.py`.
+    A third default, small pages, can only be changed before a process starts:
+    `huge_pages.py`.
     """
     platforms.skip_absent_tpu()
     compilation_cache.use()
@@ -35,7 +35,7 @@ def set_up_process() -> None:
 
 
 def keep_freed_memory() -> bool:
-    """Asks glibc not to hand freed memory back; True if it took it."""
+    """Makes glibc keep freed memory for reuse; returns True if it accepts."""
     if sys.platform != "linux":
         return False
     try:
@@ -43,9 +43,11 @@ def keep_freed_memory() -> bool:
     except (OSError, AttributeError):  # another libc
         return False
     settings = {
-        _M_MMAP_MAX: 0,
-        _M_TRIM_THRESHOLD: 2**31 - 1,
-        _M_TOP_PAD: 256 << 20,
+        _M_MMAP_MAX: 0,  # large blocks from the heap too: mmap's go back when freed
+        _M_TRIM_THRESHOLD: 2**31 - 1,  # never shrink the heap; the largest C int
+        _M_TOP_PAD: 256 << 20,  # grow the heap in large steps
+        # One arena for all threads: the others consist of heaps of at most 64 MB, and
+        # return larger blocks all the same.
         _M_ARENA_MAX: 1,
     }
     taken = [mallopt(parameter, value) for parameter, value in settings.items()]

@@ -1,13 +1,13 @@
-"""Several processes that run one program: how they agree and wait.
+"""Communication between the processes of one program.
 
-Every process runs the same command. Only the first one, process 0, reads and writes the
-workdir, and talks; no host has to see another's disk. What only the first knows it
-tells the others, small things through the service by which JAX's processes find each
-other, arrays through the devices. All calls here are made by every process, in the same
-order. In a program of one process they cost nothing.
+Every process runs the same command. Process 0 alone reads and writes the workdir, and
+prints; no process needs access to another's disk. What only process 0 knows it sends to
+the others: small values through the key-value store of JAX's coordination service,
+arrays through the devices. All functions here are collective: every process calls them,
+in the same order. In a program of one process they cost nothing.
 
-A wait has a name and an end: what a process waited for, and in vain for which other,
-is told. How processes come together, and end, is in `meeting.py`.
+Every wait has a name and a timeout, and its error says which process did not come.
+Processes find each other, and end, in `rendezvous.py`.
 """
 
 import base64
@@ -26,13 +26,14 @@ from jax.experimental import multihost_utils
 from t2t_jax.terminal.errors import UserError
 
 TIMEOUT = 600.0  # seconds that a process waits for the others
-LONG_TIMEOUT = 24 * 3600.0  # the same, where the others may be preparing a large text
-PART = 1 << 20  # bytes of a value that are sent at once
+LONG_TIMEOUT = 24 * 3600.0  # the same, if the others may be preparing a large text
+PART = 1 << 20  # bytes of a value that are sent in one message
 
 T = TypeVar("T")
-Json = Any  # what JSON can say
+Json = Any  # any value that JSON can represent
 
-_rounds: collections.Counter[str] = collections.Counter()  # name -> exchanges so far
+# Exchanges so far, by name. Each gets its own keys, since a key can be set only once.
+_rounds: collections.Counter[str] = collections.Counter()
 
 
 def distributed() -> bool:
@@ -41,35 +42,38 @@ def distributed() -> bool:
 
 
 def index() -> int:
-    """Of this process, from 0."""
+    """The index of this process, from 0."""
     return jax.process_index() if distributed() else 0
 
 
 def is_first() -> bool:
-    """True in the process that has the workdir and talks; in a process alone, too."""
+    """True in process 0, which has the workdir and prints; also in a single process."""
     return index() == 0
 
 
 def exchange(name: str, value: Json, timeout: float = TIMEOUT) -> list[Json]:
-    """The values of all processes, by their number; a barrier, too.
+    """Returns the values of all processes, in order; also a barrier.
 
     Args:
-      timeout: seconds that each of the others has.
+      name: names the wait in errors.
+      timeout: seconds to wait for all the others.
 
     Raises:
-      UserError: one of them did not come.
+      UserError: a process did not send its value in time.
     """
     if not distributed():
         return [value]
     _rounds[name] += 1
-    mine = f"t2t_jax/{name}/{_rounds[name]}"
-    _send(f"{mine}/{index()}", json.dumps(value))
+    prefix = f"t2t_jax/{name}/{_rounds[name]}"
+    _send(f"{prefix}/{index()}", json.dumps(value))
     end = time.monotonic() + timeout
     values = [
-        value if other == index() else json.loads(_receive(mine, other, name, end))
+        value if other == index() else json.loads(_receive(prefix, other, name, end))
         for other in range(jax.process_count())
     ]
-    if _rounds[name] > 1:  # all are here, and so have read what was before
+    # Every process has reached this round, so all have read the values of the previous
+    # one: delete ours, or the store would grow without bound.
+    if _rounds[name] > 1:
         _client().key_value_delete(f"t2t_jax/{name}/{_rounds[name] - 1}/{index()}/")
     return values
 
@@ -79,27 +83,28 @@ def _send(key: str, text: str) -> None:
     parts = [content[i : i + PART] for i in range(0, len(content), PART)] or [b""]
     for i, part in enumerate(parts):
         _client().key_value_set_bytes(f"{key}/{i}", part)
+    # Last: a receiver waits for this key, and then finds all parts.
     _client().key_value_set(f"{key}/parts", str(len(parts)))
 
 
-def _receive(round_: str, other: int, name: str, end: float) -> str:
-    left = max(1, int(1000 * (end - time.monotonic())))
-    key = f"{round_}/{other}"
+def _receive(prefix: str, other: int, name: str, end: float) -> str:
+    left = max(1, int(1000 * (end - time.monotonic())))  # ms
+    key = f"{prefix}/{other}"
     try:
         parts = int(_client().blocking_key_value_get(f"{key}/parts", left))
     except Exception as e:
         if "DEADLINE_EXCEEDED" not in str(e):
             raise
         raise UserError(
-            f"process {index()} waited in vain for process {other} at {name!r}; the "
-            "log of that one may tell why"
+            f"process {index()} timed out waiting for process {other} at {name!r}; the "
+            f"log of process {other} may say why"
         ) from None
     fetch = _client().blocking_key_value_get_bytes
     return b"".join(fetch(f"{key}/{i}", 60_000) for i in range(parts)).decode()
 
 
 def _client():
-    # JAX has no public name for it; Orbax, which needs it too, has.
+    # JAX has no public access to this client; Orbax, which needs it too, has.
     import orbax.checkpoint as ocp
 
     return ocp.multihost.get_jax_distributed_client()
@@ -107,11 +112,16 @@ def _client():
 
 @contextlib.contextmanager
 def fail_together(what: str, timeout: float = TIMEOUT) -> Iterator[None]:
-    """What is done in here succeeds in all processes, or fails in all.
+    """Makes the code inside succeed in all processes, or fail in all.
+
+    Without it, the processes that succeeded would wait for the one that failed.
+
+    Args:
+      what: names the wait in errors.
 
     Raises:
-      UserError: the first that was raised in here, in whichever process; with
-        `everywhere` set, since all processes know of it.
+      UserError: the error of the first process, by index, that raised one inside. Its
+        attribute `everywhere` is set: all processes know of it.
     """
     error = None
     try:
@@ -123,44 +133,49 @@ def fail_together(what: str, timeout: float = TIMEOUT) -> Iterator[None]:
         if error:
             raise error
         return
-    told = {"error": failed, "host": socket.gethostname()}
-    for other, its in enumerate(exchange(what, told, timeout)):
-        if its["error"]:
-            text = its["error"][0]
+    status = {"error": failed, "host": socket.gethostname()}
+    for other, result in enumerate(exchange(what, status, timeout)):
+        if result["error"]:
+            text = result["error"][0]
+            # Process 0 prints the error; name the process if it is another one's.
             if other and other != index():
-                text = f"process {other} on {its['host']}: {text}"
+                text = f"process {other} on {result['host']}: {text}"
             raise _everywhere(error or UserError(text))
 
 
 def _everywhere(error: UserError) -> UserError:
+    """Marks an error that all processes raise, so that process 0 alone prints it."""
     error.everywhere = True
     return error
 
 
 def from_first(what: str, make: Callable[[], Json], timeout: float = TIMEOUT) -> Json:
-    """What `make` returns in the first process, where alone it is called, in all.
+    """Calls `make` in process 0 only, and returns its result in all processes.
+
+    Args:
+      what: names the wait in errors.
 
     Raises:
-      UserError: it was raised there.
+      UserError: `make` raised it.
     """
-    made = None
+    result = None
     with fail_together(what, timeout):
         if is_first():
-            made = make()
+            result = make()
     if not distributed():
-        return made
-    return exchange(f"{what}, told", made if is_first() else None, timeout)[0]
+        return result
+    return exchange(f"{what}, result", result if is_first() else None, timeout)[0]
 
 
 def bytes_from_first(what: str, make: Callable[[], bytes | None]) -> bytes | None:
     """`from_first` for bytes."""
 
     def text() -> str | None:
-        made = make()
-        return None if made is None else base64.b64encode(made).decode()
+        content = make()
+        return None if content is None else base64.b64encode(content).decode()
 
-    told = from_first(what, text)
-    return None if told is None else base64.b64decode(told)
+    received = from_first(what, text)
+    return None if received is None else base64.b64decode(received)
 
 
 def arrays_from_first(
@@ -168,48 +183,51 @@ def arrays_from_first(
     make: Callable[[], tuple[Json, Any] | None],
     shapes: Any,
 ) -> tuple[Json, Any] | None:
-    """What the first process makes, something to tell and arrays, in all; or None.
+    """`from_first` for a pair of a JSON value and a pytree of arrays, or None.
 
     Args:
-      shapes: of the arrays, as `spread` takes them.
+      shapes: of the arrays, as `distribute` takes them.
     """
-    made = []
+    pairs = []  # the result of `make`, on process 0
 
-    def told() -> list | None:
-        made.append(make())
-        return None if made[0] is None else [made[0][0]]
+    def json_part() -> list | None:
+        pairs.append(make())
+        # In a list, to distinguish a pair whose JSON value is None from no pair.
+        return None if pairs[0] is None else [pairs[0][0]]
 
-    found = from_first(what, told, LONG_TIMEOUT)
-    if found is None:
+    received = from_first(what, json_part, LONG_TIMEOUT)
+    if received is None:
         return None
-    return found[0], distribute(made[0][1] if made else None, shapes)
+    return received[0], distribute(pairs[0][1] if pairs else None, shapes)
 
 
 def stream_from_first(what: str, items: Callable[[], Iterable[T]]) -> Iterator[T]:
-    """The items that the first process goes through, one by one, in all processes.
+    """Iterates over `items()` in process 0, and yields each item in all processes.
 
-    They are what JSON can say; tuples become lists.
+    Items are JSON values other than None; tuples become lists.
     """
     source = iter(items()) if is_first() else None
 
-    def ask() -> list:
+    def next_item() -> list:
+        # A list of one item, or an empty list at the end.
         return [item for item in [next(source, None)] if item is not None]
 
-    while found := from_first(what, ask, LONG_TIMEOUT):
-        yield found[0]
+    while received := from_first(what, next_item, LONG_TIMEOUT):
+        yield received[0]
 
 
 def check_same(what: str, value: Json, hint: str) -> None:
-    """Raises a UserError in all processes where one has another value than the first.
+    """Raises a UserError in all processes if any value differs from that of process 0.
 
     Args:
+      what: names the value in the error.
       hint: how to mend it.
     """
     values = exchange(what, [socket.gethostname(), value])
     others = [
         f"{i} on {host}"
-        for i, (host, found) in enumerate(values)
-        if found != values[0][1]
+        for i, (host, theirs) in enumerate(values)
+        if theirs != values[0][1]
     ]
     if others:
         raise _everywhere(
@@ -221,10 +239,9 @@ def check_same(what: str, value: Json, hint: str) -> None:
 
 
 def gather(tree: Any) -> Any:
-    """Arrays that lie on the devices of several processes, whole in each, as NumPy's.
+    """Returns arrays that are sharded over processes as complete NumPy arrays in each.
 
-    One array after the other, so that no device has to hold more than one whole. Of a
-    process alone they stay where they are.
+    In a program of one process arrays stay on their devices.
     """
     if not distributed():
         return tree
@@ -234,46 +251,56 @@ def gather(tree: Any) -> Any:
             return np.asarray(x)
         return multihost_utils.process_allgather(x, tiled=True)
 
+    # One array after the other: no device has to hold more than one in full.
     return jax.tree.map(fetch, tree)
 
 
 def distribute(tree: Any, shapes: Any) -> Any:
-    """Arrays of the first process, on the devices of all.
+    """Sends arrays of process 0 to the devices of all processes.
 
     Args:
-      tree: NumPy arrays; what it is elsewhere does not matter.
-      shapes: a pytree of `jax.ShapeDtypeStruct`s; where one has a sharding its array
-        lies so, otherwise every process gets it as NumPy's.
+      tree: NumPy arrays; ignored on other processes.
+      shapes: a pytree of `jax.ShapeDtypeStruct`s. An array whose struct has a sharding
+        is placed so; otherwise every process gets it as a NumPy array.
     """
     wanted, structure = jax.tree.flatten(shapes)
     given = structure.flatten_up_to(tree) if is_first() else [None] * len(wanted)
 
     def place(x, shape):
         if distributed():
-            bits = _bits(shape.dtype)
-            x = np.asarray(x, shape.dtype) if is_first() else np.empty(*_of(shape))
+            bits = _unsigned(shape.dtype)
+            # Other processes need an array of the same shape; its values do not matter.
+            x = (
+                np.asarray(x, shape.dtype)
+                if is_first()
+                else np.empty(shape.shape, shape.dtype)
+            )
             x = multihost_utils.broadcast_one_to_all(np.ascontiguousarray(x).view(bits))
+            # `ascontiguousarray` turns a scalar into an array [1]; restore the shape.
             x = np.asarray(x).view(shape.dtype).reshape(shape.shape)
         if shape.sharding is None:
             return np.asarray(x)
         if not distributed():
             return jax.device_put(x, shape.sharding)
+        # Every process has the complete array and places its own shards.
         return jax.make_array_from_callback(x.shape, shape.sharding, x.__getitem__)
 
     return structure.unflatten(map(place, given, wanted))
 
 
-def _of(shape: jax.ShapeDtypeStruct) -> tuple:
-    return shape.shape, shape.dtype
+def _unsigned(dtype: np.dtype) -> np.dtype:
+    """The unsigned integer type of the same width.
 
-
-def _bits(dtype: np.dtype) -> np.dtype:
-    """Integers as wide: they are sent by adding up, which would lose -0.0 and nan."""
+    JAX broadcasts by adding up the arrays of all processes, zeros but for one. In
+    floating point that would lose -0.0 and the bits of nan.
+    """
     return np.dtype(f"u{np.dtype(dtype).itemsize}")
 
 
 class OnFirstProcess:
-    """An object of process 0; on the others its methods exist but do nothing.
+    """Wrapper of an object of process 0; elsewhere its methods do nothing.
+
+    Methods return None on other processes.
 
     Args:
       kind: the class of the object; a name that it lacks is an AttributeError on every

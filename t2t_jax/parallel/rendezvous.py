@@ -1,7 +1,7 @@
-"""How the processes of a program come together, and how one leaves.
+"""Rendezvous of the processes of a program, and how one process leaves.
 
-JAX finds out who they are where it can, and notices when one dies: it then ends the
-others within `HEARTBEAT` seconds or little more.
+On a cluster that JAX knows, it finds the processes by itself. It also notices when one
+of them dies, and ends the others about `HEARTBEAT` seconds later.
 """
 
 import contextlib
@@ -17,8 +17,8 @@ import jax
 from t2t_jax.terminal.errors import UserError
 
 HEARTBEAT = 30  # seconds of silence after which a process counts as dead
-MEET = 300  # seconds in which all processes have to come up
-END = 3600  # seconds that one waits whose work is done before the others'
+MEET = 300  # seconds within which all processes have to start
+END = 3600  # seconds that a finished process waits at exit for the others
 
 
 def initialize(
@@ -26,18 +26,18 @@ def initialize(
     processes: int | None = None,
     process: int | None = None,
 ) -> None:
-    """Lets this process meet the others; call it before JAX is used.
+    """Connects this process with the others; call it before JAX is used.
 
-    On Cloud TPU, under Slurm's srun and in Kubernetes JAX finds out by itself who the
-    others are. Elsewhere all three are to be given, or none for a process alone.
+    On Cloud TPU, under Slurm's srun and in Kubernetes, JAX finds the other processes by
+    itself. Elsewhere give all three arguments, or none to run a single process.
 
     Args:
-      coordinator: HOST:PORT, where process 0 listens; it picks HOST among its own.
-      processes: how many there are. 1: alone, whatever the place.
-      process: the number of this one, from 0.
+      coordinator: HOST:PORT at which process 0 listens; HOST is one of its addresses.
+      processes: the number of processes. 1 runs a single process, even on a cluster.
+      process: the index of this process, from 0.
 
     Raises:
-      UserError: they contradict each other, or do not meet.
+      UserError: the arguments contradict each other, or the processes cannot connect.
     """
     given = {
         "--coordinator_address": coordinator,
@@ -49,81 +49,94 @@ def initialize(
         return
     if 0 < len(missing) < 3:
         raise UserError(
-            f"{' and '.join(missing)} not given; the three belong together: "
-            "--coordinator_address=HOST:PORT --num_processes=N --process_id=I"
+            f"missing {' and '.join(missing)}; give all three of "
+            "--coordinator_address=HOST:PORT --num_processes=N --process_id=I, or none"
         )
     if not missing:
         _check(coordinator, processes, process)
-    who = f", process {process} of {processes} at {coordinator}" if coordinator else ""
+    who = f" (process {process} of {processes} at {coordinator})" if coordinator else ""
     hint = (
-        f"All have to start within {MEET} seconds, with one --coordinator_address that "
-        "they can reach and the --process_id of each its own; --num_processes=1 runs "
-        "alone"
+        f"Start all of them within {MEET} seconds, with the same --coordinator_address "
+        "(reachable from each) and different values of --process_id; or give "
+        "--num_processes=1 to run a single process"
     )
     try:
-        with _meeting(f"error: the processes did not meet{who}. {hint}"):
+        with _connecting(f"error: the processes failed to connect{who}. {hint}"):
             jax.distributed.initialize(
                 coordinator_address=coordinator,
                 num_processes=processes,
                 process_id=process,
-                # A process has all devices that it sees; launchers let it see its own.
+                # None: each process uses all devices that it can see. Launchers limit
+                # what it sees.
                 local_device_ids=None,
+                # With explicit addresses the cluster's own are not to be looked up.
                 cluster_detection_method="deactivate" if coordinator else None,
+                # Longer than our own timer, whose message says what to do.
                 initialization_timeout=MEET + HEARTBEAT,
                 heartbeat_timeout_seconds=HEARTBEAT,
-                # Who ends first waits while the first one writes its last checkpoint;
-                # at the end of that time JAX would kill both.
+                # A process that is done waits at exit while process 0 still writes its
+                # last checkpoint. When this time is over, JAX kills both.
                 shutdown_timeout_seconds=END,
             )
     except Exception as e:
         if missing and "coordinator_address should be defined" in str(e):
-            return  # no cluster that JAX knows: a process alone
-        raise UserError(f"the processes did not meet{who}: {e}. {hint}") from None
+            return  # not on a cluster that JAX knows: a single process
+        raise UserError(f"the processes failed to connect{who}: {e}. {hint}") from None
 
 
 @contextlib.contextmanager
-def _meeting(late: str) -> Iterator[None]:
-    """While JAX waits for the others Python's signal handlers do not run: here signals
-    end the process at once. So does, told, the end of the time: JAX would abort.
+def _connecting(timeout_message: str) -> Iterator[None]:
+    """Keeps the process killable while JAX waits for the others, for `MEET` seconds.
 
-    JAX leaves a handler of its own for SIGTERM, which only training asks; it is kept
-    for `sigterm_noted`.
+    JAX waits in C++, where Python's signal handlers do not run and where its own
+    timeout would abort the process. So signals get their default effect in here, and a
+    timer ends the process with a message.
+
+    Also saves the SIGTERM handler that JAX installs, for `jax_sigterm_handler`, and
+    puts the previous one back.
     """
 
     def give_up() -> None:
-        print(late, file=sys.stderr, flush=True)
+        print(timeout_message, file=sys.stderr, flush=True)
         exit_now(2)
 
     timer = threading.Timer(MEET, give_up)
     timer.daemon = True
-    before = {}
+    previous = {}
+    # Python allows only the main thread to set signal handlers.
     if threading.current_thread() is threading.main_thread():
         for signum in (signal.SIGINT, signal.SIGTERM):
+            # Leave signals alone that are ignored, or handled outside of Python (None).
             if signal.getsignal(signum) not in (signal.SIG_IGN, None):
-                before[signum] = signal.signal(signum, signal.SIG_DFL)
+                previous[signum] = signal.signal(signum, signal.SIG_DFL)
     timer.start()
     try:
         yield
     finally:
         timer.cancel()
-        if signal.SIGTERM in before and jax.distributed.is_initialized():
-            ctypes.CDLL(None).sigaction(signal.SIGTERM, None, _notifier)
-        for signum, handler in before.items():
+        if signal.SIGTERM in previous and jax.distributed.is_initialized():
+            # By libc: the signal module cannot return a handler that C++ installed.
+            ctypes.CDLL(None).sigaction(signal.SIGTERM, None, _jax_sigaction)
+        for signum, handler in previous.items():
             signal.signal(signum, handler)
 
 
-_notifier = ctypes.create_string_buffer(1024)  # JAX's struct sigaction; smaller
+# JAX's `struct sigaction` for SIGTERM, in a buffer larger than that struct on any
+# platform; zeros until `_connecting` saves it.
+_jax_sigaction = ctypes.create_string_buffer(1024)
 
 
 @contextlib.contextmanager
 def jax_sigterm_handler() -> Iterator[None]:
-    """In here JAX takes note of SIGTERM, for all processes to stop after one step;
-    elsewhere it ends this process, as a program alone."""
+    """Lets JAX handle SIGTERM, so that all processes can stop after the same step.
+
+    Outside of it SIGTERM ends this process, as it ends a program of one process.
+    """
     handler = signal.getsignal(signal.SIGTERM)
-    if not any(_notifier.raw) or handler is None:
+    if not any(_jax_sigaction.raw) or handler is None:
         yield
         return
-    ctypes.CDLL(None).sigaction(signal.SIGTERM, _notifier, None)
+    ctypes.CDLL(None).sigaction(signal.SIGTERM, _jax_sigaction, None)
     try:
         yield
     finally:
@@ -142,8 +155,8 @@ def _check(coordinator: str, processes: int, process: int) -> None:
 
 
 def exit_now(status: int) -> None:
-    """Ends this process at once because of something that the others do not know.
+    """Ends this process at once, for an error that the other processes cannot see.
 
-    An ordinary end would wait for them, and they may be waiting for this one.
+    An ordinary exit waits for the others, which may be waiting for this process.
     """
     os._exit(status)

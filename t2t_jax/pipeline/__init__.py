@@ -1,1 +1,1 @@
-"""The whole experiment: config -> text -> training -> scores."""
+"""The complete experiment: from a config, text and training to scores on test sets."""

@@ -1,4 +1,4 @@
-"""`config.train.init_from`: a run that starts from another workdir's parameters."""
+"""Starts a run from another workdir's parameters: `config.train.init_from`."""
 
 from collections.abc import Callable
 
@@ -14,12 +14,19 @@ from t2t_jax.terminal.messages import say
 from t2t_jax.training.averaging import average_checkpoints, choose_checkpoints
 from t2t_jax.workdir.workdir import Workdir
 
-# Fields of the model that change no weight's shape or meaning.
+# Fields of the model that may differ: they change neither shape nor meaning of weights.
 _FREE = {f"model.{name}" for name in ("dropout", "dtype", "attention", "remat")}
 
 
 def check_source(config: Config) -> None:
-    """Checks, before anything is prepared, that the other workdir's model fits."""
+    """Checks that the other workdir's parameters fit this run's model.
+
+    Called before anything is prepared. Prints a note if the languages differ.
+
+    Raises:
+      UserError: a field of the model differs, or the other workdir has no such
+        checkpoint.
+    """
     source = Workdir(config.train.init_from)
     theirs = source.config()
     choose_checkpoints(source, theirs, config.train.init_checkpoint)
@@ -37,32 +44,39 @@ def check_source(config: Config) -> None:
     )
     if listed:
         raise UserError(
-            f"config.train.init_from={source} has a model of another shape:{listed}\n"
-            "Give this run the values of that one"
+            f"config.train.init_from={source} has a different model:{listed}\n"
+            "Give this run the same values"
         )
 
 
 def vocabulary(training: list[Corpus], config: Config) -> Vocabulary:
-    """The other workdir's tokenizer, without which its embeddings mean nothing."""
+    """Loads the other workdir's tokenizer, as its embeddings belong to those pieces.
+
+    Raises:
+      UserError: the config names a different tokenizer, or symbols that it lacks.
+    """
     source = config.train.init_from
-    _, found = Workdir(source).config_and_vocabulary()
+    _, theirs = Workdir(source).config_and_vocabulary()
     if config.data.tokenizer:
-        if prepare.make_tokenizer(training, config.data).model != found.model:
+        if prepare.make_tokenizer(training, config.data).model != theirs.model:
             raise UserError(
-                f"config.data.tokenizer={config.data.tokenizer} is not that of "
-                f"config.train.init_from={source}, whose embeddings mean nothing for "
-                "other pieces; leave config.data.tokenizer out"
+                f"config.data.tokenizer={config.data.tokenizer} differs from that of "
+                f"config.train.init_from={source}, whose embeddings are only valid for "
+                "its own pieces; leave config.data.tokenizer out"
             )
-    found.check_symbols(
+    theirs.check_symbols(
         parse_symbols(config.data.symbols),
         "leave it out, or start from a run that was trained with it",
     )
-    say(f"the tokenizer is that of {source}")
-    return found
+    say(f"using the tokenizer of {source}")
+    return theirs
 
 
 def hook(config: Config, model: Model) -> Callable[[], Parameters] | None:
-    """A function that reads the other workdir's parameters; None for random ones."""
+    """Returns a function that reads the other workdir's parameters.
+
+    None if `config.train.init_from` is empty: the parameters start random.
+    """
     if not config.train.init_from:
         return None
 

@@ -24,7 +24,7 @@ def report_start(
     plan: Plan,
     dev_pairs: int,
 ) -> None:
-    """Prints what is about to be trained, on what and with which text."""
+    """Prints the model, machine, data, batches and schedule of a run."""
     devices = jax.devices()
     machine = describe_machine()
     say(f"workdir     {workdir}")
@@ -60,7 +60,7 @@ def report_start(
 
 
 def _mesh(config: Config, plan: Plan) -> str:
-    """The mesh's axes, and the rows added so that batches divide into them."""
+    """The mesh's axes, and the share of padding rows that make batches divisible."""
     mesh = make_mesh(config.mesh)
     axes = " x ".join(f"{name} {size}" for name, size in mesh.shape.items())
     rows = sum(s.rows for s in plan.shapes)
@@ -69,5 +69,5 @@ def _mesh(config: Config, plan: Plan) -> str:
     )
     added = 1 - rows / padded
     return axes + (
-        f"; {added:.0%} of the rows are added to divide into them" if added else ""
+        f"; {added:.0%} of the rows are padding, to divide into them" if added else ""
     )

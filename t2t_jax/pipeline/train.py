@@ -1,4 +1,4 @@
-"""`train`: a config to a trained, scored workdir."""
+"""Trains a config and scores the result: the complete experiment, read top-down."""
 
 import collections
 import contextlib
@@ -42,7 +42,7 @@ _SAME_TEXT = (
 
 
 def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
-    """Trains a config in a workdir, or continues, then scores its test sets.
+    """Trains a config in a workdir, or continues training, then scores its test sets.
 
     In a program of several processes (`jax.distributed.initialize`) all of them call
     it; process 0 owns the workdir.
@@ -57,14 +57,14 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
 
     Raises:
       UserError: a mistake in the config, the data or the workdir.
-      KeyboardInterrupt: Ctrl-C or SIGTERM; everything trained is saved.
+      KeyboardInterrupt: Ctrl-C or SIGTERM; everything trained so far is saved.
     """
     set_up_process()
     if not processes.is_first():
-        silence()
+        silence()  # only process 0 prints messages
     if not isinstance(config, Config):
         config = fields.from_config_dict(config)
-    # The text may be in different folders on different machines.
+    # Compared without data.dir: machines may keep the text in different folders.
     same_everywhere = fields.changed(config, "data", dir="")
     processes.check_same(
         "the config",
@@ -72,17 +72,19 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
         "give all processes the same",
     )
     with contextlib.ExitStack() as until_the_end:
+        # A mistake seen by one process, such as a missing file, ends all of them.
         with processes.fail_together("opening the text and the workdir"):
             workdir = Workdir.open(workdir)
             training, dev, tests = _open_text(config)
             _check_mesh(config)
             if processes.is_first():
                 _check_start(workdir, config)
-            # Mistakes in these are reported now, not after an hour of training.
+            # Read the dev and test sets to the end: mistakes in them are reported now,
+            # not after an hour of training.
             dev_lines = [pair for corpus in dev for pair in corpus.pairs()]
             for corpus in tests:
                 collections.deque(corpus.pairs(), maxlen=0)
-            feeder_name(config.data)
+            feeder_name(config.data)  # raises if TensorFlow is needed but missing
             check_owner = _owned_by_process_0
             if processes.is_first():
                 check_owner = until_the_end.enter_context(workdir.hold())
@@ -91,7 +93,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
 
 
 def _owned_by_process_0() -> None:
-    """Only process 0 checks ownership."""
+    """Does nothing: only process 0 checks ownership."""
 
 
 def _train(
@@ -101,7 +103,7 @@ def _train(
     dev_lines: list[Pair],
     check_owner: Callable[[], None],
 ) -> None:
-    """Prepares the text and trains, or finds both already done."""
+    """Prepares the text and trains; skips what an earlier run has already done."""
     with processes.fail_together("preparing the training text", processes.LONG_TIMEOUT):
         vocabulary = _vocabulary(workdir, training, config)
         pairs = prepare.training_pairs(training, vocabulary, config.data)
@@ -115,11 +117,12 @@ def _train(
             dev_shapes = dev_plan(dev_pairs, config).shapes
             _check_lengths(config, dev_shapes, "rows of the dev set")
         text = prepare.text_summary(pairs, dev_lines)
+    # The manifest holds hashes of the arrays, so this compares the tokens themselves.
     prepared = text | {"manifest": sealed.fingerprint(pairs.folder)}
     processes.check_same("the prepared text", prepared, _SAME_TEXT)
     with processes.fail_together("writing the workdir"):
         if processes.is_first():
-            workdir.store(config, vocabulary, text)  # from here on it is a run
+            workdir.store(config, vocabulary, text)  # from here on it can be continued
     report_start(config, workdir, model, vocabulary, pairs, plan, len(dev_lines))
     hooks = loop.Hooks(
         evaluate=DevTranslations(config, vocabulary, model, dev_lines),
@@ -140,14 +143,14 @@ def _train(
         if explanation := memory_check.explain_out_of_memory(e, config):
             raise explanation from e
         raise
-    if outcome.first == outcome.last:
+    if outcome.first == outcome.last:  # no step was left to train
         say(f"{workdir} is finished: {outcome.why}")
     else:
         say(f"finished: {outcome.why}")
 
 
 def _peak_flops(config: Config) -> float | None:
-    """FLOP/s of all devices together; None if unknown."""
+    """Peak FLOP/s of all devices together; None if unknown."""
     devices = make_mesh(config.mesh).devices
     dtype = compute_dtype(config.model).name
     peak = chips.peak(devices.flat[0].device_kind, dtype)
@@ -155,7 +158,12 @@ def _peak_flops(config: Config) -> float | None:
 
 
 def _open_text(config: Config) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
-    """The training, dev and test sets."""
+    """Opens the training, dev and test sets.
+
+    Raises:
+      UserError: no training text is named, a set cannot be opened, or two test sets
+        have the same name.
+    """
     data = config.data
     if not data.train:
         raise UserError(
@@ -169,8 +177,9 @@ def _open_text(config: Config) -> tuple[list[Corpus], list[Corpus], list[Corpus]
 
 
 def _check_mesh(config: Config) -> None:
-    """Refuses sizes that do not divide into the devices, before text is prepared."""
+    """Refuses sizes that the mesh does not divide, before text is prepared."""
     model = build(config.model, config.data.vocab_size)
+    # Works on shapes only, and raises the error that training would raise later.
     state_shardings(model, config, make_mesh(config.mesh))
 
 
@@ -183,7 +192,7 @@ def _check_start(workdir: Workdir, config: Config) -> None:
 
 
 def _check_lengths(config: Config, shapes: Sequence[Shape], what: str) -> None:
-    """Refuses rows longer than a table of learned positions, before the first step."""
+    """Refuses rows longer than the table of learned positions."""
     longest = max(max(shape.source, shape.target) for shape in shapes)
     limit = config.model.max_positions
     if config.model.positions == "learned" and longest > limit:
@@ -195,10 +204,10 @@ def _check_lengths(config: Config, shapes: Sequence[Shape], what: str) -> None:
 
 
 def _vocabulary(workdir: Workdir, training: list[Corpus], config: Config) -> Vocabulary:
-    """The tokenizer of the workdir, of `init_from`, or a new one for the text."""
+    """Loads the tokenizer of the workdir or of `init_from`, or trains a new one."""
     if processes.from_first("the run", workdir.has_run):
         return workdir.config_and_vocabulary()[1]
     if config.train.init_from:
         return initialization.vocabulary(training, config)
-    say("making the tokenizer")
+    say("training the tokenizer")
     return prepare.make_tokenizer(training, config.data)

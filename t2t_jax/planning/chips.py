@@ -1,9 +1,10 @@
-"""Chips that a run can be planned for: what their makers say of them, and slices.
+"""Chips that a run can be planned for, and the slices they are rented in.
 
-Every number has its source. Rates are of dense matrices (half of what a data sheet
-gives "with sparsity"), bandwidths of one direction (half of "bidirectional"). Those of
-v5e, v5p and v6e were compared with their maker's pages; of the others the page named is
-where to compare them, which was not done for all.
+Numbers are the makers' and each chip names its source. Rates are for dense matrices,
+half of a data sheet's figure "with sparsity"; bandwidths are for one direction, half of
+a "bidirectional" figure. The numbers of v5e, v5p and v6e were checked against their
+maker's pages; for other chips the source says where to check, which was not done for
+all.
 """
 
 import dataclasses
@@ -14,11 +15,11 @@ from t2t_jax.terminal.errors import UserError, did_you_mean
 
 GIB, TERA, GIGA = 2**30, 1e12, 1e9
 
-# What is assumed and not from a data sheet.
-SHARE_OF_PEAK = 0.45  # of the matrix peak, reached by matrix products in training
+# Assumptions, which are in no data sheet.
+SHARE_OF_PEAK = 0.45  # of the peak rate, reached by matrix products in training
 SHARE_OF_LINKS = 0.8  # of the interconnect's bandwidth, reached by collectives
-GPU_USABLE = 0.9  # of a GPU's memory; JAX takes 0.75 unless it is told otherwise
-JAX_TAKES = 0.75  # of a GPU's memory: XLA_PYTHON_CLIENT_MEM_FRACTION
+GPU_USABLE = 0.9  # of a GPU's memory, if XLA_PYTHON_CLIENT_MEM_FRACTION is raised
+JAX_TAKES = 0.75  # of a GPU's memory: JAX's default for XLA_PYTHON_CLIENT_MEM_FRACTION
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,16 +28,17 @@ class Chip:
 
     Attributes:
       kind: tpu, gpu or cpu.
-      memory: bytes that a program may use.
-      bfloat16, float32: FLOP/s of matrix products. On a TPU float32 is multiplied in
-        one bfloat16 pass, on a GPU since Ampere as TF32: JAX's default precision.
-      bandwidth: of memory, bytes/s.
-      link: bytes/s in one direction of one link to a neighbour (TPU), or of all links
-        or the bus of one GPU.
-      native: whether bfloat16 is multiplied by the hardware; otherwise float32 is used.
-      sizes: dimensions of a slice that exist (TPU).
-      torus: rings close where a dimension is a multiple of this (TPU).
+      memory: bytes available to a program.
+      bfloat16, float32: peak FLOP/s of matrix products at JAX's default precision,
+        which multiplies float32 in one bfloat16 pass on a TPU, and as TF32 on a GPU
+        since Ampere.
+      bandwidth: of the memory, bytes/s.
+      link: bytes/s in one direction: of one link to a neighbour (TPU), or of all links
+        or the bus of one GPU together.
       source: where the numbers are from.
+      native: True if the hardware multiplies bfloat16; otherwise float32 is used.
+      sizes: dimensions of the slices on offer (TPU).
+      torus: a dimension that is a multiple of this closes into a ring (TPU).
     """
 
     kind: str
@@ -52,8 +54,9 @@ class Chip:
 
 
 def _tpu(memory, peak, bandwidth, link, sizes, torus, source):
-    """XLA keeps 1/64 of a TPU's memory: it says `of 15.75G hbm` of 16 GiB."""
+    """A TPU, from GiB, TFLOP/s, GB/s of memory and GB/s of one link."""
     peak *= TERA
+    # XLA reserves 1/64: of 16 GiB its out-of-memory message names 15.75G.
     usable = memory * GIB * 63 / 64
     return Chip(
         "tpu",
@@ -69,6 +72,7 @@ def _tpu(memory, peak, bandwidth, link, sizes, torus, source):
 
 
 def _gpu(memory, bfloat16, float32, bandwidth, link, source, native=True):
+    """A GPU, from GB, TFLOP/s, GB/s of memory and GB/s of all its links."""
     return Chip(
         "gpu",
         memory * GIGA * GPU_USABLE,
@@ -84,7 +88,7 @@ def _gpu(memory, bfloat16, float32, bandwidth, link, source, native=True):
 _FLAT = "1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16"
 _CUBES = "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16 8x16x16 16x16x16"
 
-# Links: of the two-way bandwidth of a chip, half, shared by its 4 or 6 links.
+# A TPU's link: half of the chip's two-way bandwidth, divided by its 4 or 6 links.
 CHIPS = {
     "v4": _tpu(
         *(32, 275, 1_200, 50, _CUBES, 4),
@@ -144,7 +148,8 @@ CHIPS = {
 }
 
 
-# What JAX calls the devices whose peak is above. Their slower sisters on PCIe are not.
+# JAX's `device_kind` -> name above. The slower PCIe versions of the same GPUs are
+# missing on purpose: their peak is lower.
 DEVICES = {
     "TPU v4": "v4",
     "TPU v5 lite": "v5e",
@@ -166,9 +171,10 @@ DEVICES = {
 
 
 def peak(device_kind: str, dtype: str) -> float | None:
-    """FLOP/s of matrix products on a device, as JAX names it; None if not known.
+    """Peak FLOP/s of matrix products on a device; None if unknown.
 
     Args:
+      device_kind: JAX's name for the device.
       dtype: of the activations, `bfloat16` or `float32`.
     """
     if device_kind not in DEVICES:
@@ -187,36 +193,39 @@ class Slice:
 
     @property
     def count(self) -> int:
+        """Number of chips."""
         return math.prod(self.shape)
 
     @property
     def topology(self) -> str:
-        """As the TPU compiler names it."""
+        """The slice's name for the TPU compiler, such as `v5e:2x4`."""
         return f"{self.name}:{'x'.join(map(str, self.shape))}"
 
     def interconnect(self) -> float:
-        """Bytes/s that a chip sends at best in a collective of the whole slice.
+        """Bytes/s that a chip can send in a collective of the complete slice.
 
-        A TPU's links go to its neighbours. In a dimension of n chips there are two a
-        chip if the ring is closed, otherwise 2 (n - 1) / n on the average.
+        A TPU is linked to its neighbours. In a dimension of n chips, each has two links
+        if the ring is closed, otherwise 2 (n - 1) / n on average.
         """
         if self.chip.kind != "tpu":
             return self.chip.link
         links = 0.0
         for n in self.shape:
+            # In a ring of two, both links would go to the same neighbour.
             closed = n > 2 and n % self.chip.torus == 0
             links += 2 if closed else 2 * (n - 1) / n
         return links * self.chip.link
 
 
 def find(name: str, measured: Chip | None = None) -> Slice:
-    """The slice of a name such as `v5e:2x4`, `h100:8` or `cpu:1`.
+    """Finds a slice by a name such as `v5e:2x4`, `h100:8` or `cpu:1`.
 
     Args:
-      measured: what this machine's processor does, for `cpu:N`.
+      name: chip and size.
+      measured: this machine's processor, for `cpu:N`.
 
     Raises:
-      UserError: no such chip or slice; names the nearest.
+      UserError: no such chip or slice; the message names the nearest.
     """
     chips = CHIPS | ({"cpu": measured} if measured else {})
     kind, colon, size = name.lower().partition(":")
@@ -225,15 +234,20 @@ def find(name: str, measured: Chip | None = None) -> Slice:
     chip = chips[kind]
     example = "2x4" if "2x4" in chip.sizes else "2x2x1" if chip.sizes else "8"
     if not colon or not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", size):
-        raise UserError(f"--slice={name}: want a size, such as {kind}:{example}")
+        raise UserError(
+            f"--slice={name}: want CHIP:SIZE with the size, such as {kind}:{example}"
+        )
     shape = tuple(int(n) for n in size.split("x"))
     if not chip.sizes:
         if len(shape) > 1:
-            raise UserError(f"--slice={name}: want a number, such as {kind}:{example}")
+            raise UserError(
+                f"--slice={name}: want a number of chips, such as {kind}:{example}"
+            )
         return Slice(kind, chip, shape)
-    for known in chip.sizes:  # 4x2 is 2x4
+    for known in chip.sizes:  # the order does not matter: 4x2 is 2x4
         if sorted(known.split("x")) == sorted(size.split("x")):
             return Slice(kind, chip, tuple(int(n) for n in known.split("x")))
+    # The two with the most similar number of chips, by ratio.
     near = sorted(
         chip.sizes,
         key=lambda s: abs(
@@ -241,7 +255,7 @@ def find(name: str, measured: Chip | None = None) -> Slice:
         ),
     )[:2]
     raise UserError(
-        f"--slice={name}: there is no such slice; the nearest are "
-        f"{' and '.join(f'{kind}:{s}' for s in near)} (there are: "
+        f"--slice={name}: no such slice; the nearest are "
+        f"{' and '.join(f'{kind}:{s}' for s in near)} (all sizes: "
         f"{', '.join(chip.sizes)})"
     )

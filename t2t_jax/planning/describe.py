@@ -1,4 +1,4 @@
-"""A config beside the paper: sizes, rates, FLOPs.
+"""Describes a config beside the paper: sizes, learning rates, FLOPs.
 
 Reads no text and allocates no parameters.
 """
@@ -25,7 +25,7 @@ from t2t_jax.workdir.workdir import Workdir
 
 FLOAT32 = 4  # bytes
 
-# Field -> the paper's section, its base model, its big model.
+# Field -> section of the paper, value of its base model, value of its big model.
 PAPER = {
     "model.layers": ("3.1", 6, 6),
     "model.width": ("3.1, Table 3", 512, 1024),
@@ -51,7 +51,8 @@ PAPER = {
     "decode.extra_length": ("6.1", 50, 50),
     "decode.average": ("6.1", 5, 20),
 }
-LANGUAGES = {  # what sections 5.1 and 6.1 fix for a pair of languages alone
+# Values that sections 5.1 and 6.1 give for one pair of languages only.
+LANGUAGES = {
     frozenset({"en", "de"}): {"data.vocab_size": ("5.1", 37_000, 37_000)},
     frozenset({"en", "fr"}): {
         "data.vocab_size": ("5.1", 32_000, 32_000),
@@ -61,7 +62,7 @@ LANGUAGES = {  # what sections 5.1 and 6.1 fix for a pair of languages alone
 
 
 def describe(config: Config | ConfigDict) -> dict:
-    """What is known of a config before there is any text.
+    """Describes a config without reading any text.
 
     Args:
       config: of `load_config`, or a `Config`.
@@ -70,7 +71,7 @@ def describe(config: Config | ConfigDict) -> dict:
       Strings, numbers, lists and dicts, as `--json` prints them; sizes in bytes.
 
     Raises:
-      UserError: a field that training would refuse too.
+      UserError: an invalid field, as training would raise it.
     """
     if not isinstance(config, Config):
         config = fields.from_config_dict(config)
@@ -82,10 +83,10 @@ def describe(config: Config | ConfigDict) -> dict:
 
 
 def describe_workdir(workdir: str | Path) -> dict:
-    """`describe` of a workdir's config, with the vocabulary that it has.
+    """Describes a workdir's config, with its actual vocabulary; see `describe`.
 
     Raises:
-      UserError: it is not a workdir, or not a whole one.
+      UserError: not a workdir, or an incomplete one.
     """
     workdir = Workdir.open(workdir)
     vocabulary, config = workdir.vocabulary(), workdir.config()
@@ -110,6 +111,7 @@ def _describe(config: Config, pieces: int, source: str) -> dict:
             "minutes": train.minutes,
             "evaluations": -(-train.steps // train.eval_every),  # and one at the end
             "saves": -(-train.steps // train.save_every),
+            # The `state` of two checkpoints stays, in case the newest is damaged.
             "kept": {"last": decode.average, "best": train.keep_best, "state": 2},
             "averaged": min(decode.average, max(1, train.steps // train.save_every)),
         },
@@ -123,26 +125,28 @@ def _describe(config: Config, pieces: int, source: str) -> dict:
 
 
 def beside_paper(config: Config) -> dict[str, dict]:
-    """Of each field that the paper fixes: section, its values, and whose this one is.
+    """Compares each field that the paper gives a value for.
 
-    `same` lists the models, `base` and `big`, that have this value.
+    Returns:
+      By field: `section`, `value` (the config's), `base` and `big` (the paper's), and
+      `same`, the list of those two models that have the config's value.
     """
     pair = frozenset({config.data.source, config.data.target})
-    told = {}
+    compared = {}
     for name, (section, base, big) in (PAPER | LANGUAGES.get(pair, {})).items():
         part, field = name.split(".")
         value = getattr(getattr(config, part), field)
-        if name == "model.head_width":  # 0 stands for the paper's way to choose it
+        if name == "model.head_width":  # 0 means width / heads, as in the paper
             value = config.model.width_of_head
         values = {"base": base, "big": big}
-        same = [which for which in values if values[which] == value]
-        told[name] = {"section": section, "value": value, **values, "same": same}
-    return told
+        same = [model for model in values if values[model] == value]
+        compared[name] = {"section": section, "value": value, **values, "same": same}
+    return compared
 
 
 def _parameters(model: Model) -> dict:
-    """Counts, and every weight once; `*` stands for the number of a layer."""
-    # A new module of the model becomes a part of its own.
+    """Counts parameters, and lists every weight once, with `*` for a layer's number."""
+    # These come first and in this order; a new module of the model adds its own part.
     parts = collections.Counter(embedding=0, encoder=0, decoder=0, norms=0)
     weights: dict[str, dict] = {}
     for name, shape, axes in _weights(model):
@@ -151,6 +155,7 @@ def _parameters(model: Model) -> dict:
         key = ".".join("*" if word.isdecimal() else word for word in name.split("."))
         weight = {"shape": list(shape), "axes": list(axes), "layers": 0}
         first = weights.setdefault(key, weight)
+        # A layer that differs from the first one is listed under its own number.
         if (first["shape"], first["axes"]) != (weight["shape"], weight["axes"]):
             first = weights.setdefault(name, weight)
         first["layers"] += 1
@@ -166,17 +171,18 @@ def _weights(model: Model):
 
 
 def _bytes(config: Config, count: int) -> dict[str, int]:
-    """Sizes of what a checkpoint holds, without its few counters and file headers."""
+    """Sizes of the arrays in a checkpoint, without its counters and file headers."""
     copies = 3 + bool(config.train.ema_decay)  # parameters, Adam's two moments
     return {"parameters": FLOAT32 * count, "state": FLOAT32 * count * copies}
 
 
 def _flops(model: Model) -> dict:
-    """Operations that matrices of weights take in a training step, a token.
+    """FLOPs per token of the products with weights in a training step.
 
-    Forward is a multiplication and an addition for each weight, backward twice that.
-    The keys and values of attention to the source are made of source tokens; the
-    embedding is looked up without any, and multiplies the decoder's output.
+    The forward pass takes a multiplication and an addition for each weight, the
+    backward pass twice that. Cross-attention's keys and values are computed from source
+    tokens. Looking up an embedding takes none; the same matrix as the output projection
+    counts for target tokens.
     """
     source = target = 0
     for name, shape, _ in _weights(model):
@@ -190,17 +196,19 @@ def _flops(model: Model) -> dict:
 
 
 def _learning_rate(config: Config) -> dict:
-    """The rate at some steps (from 1), as the schedule computes it in float32."""
+    """The learning rate at some steps (from 1), as the schedule computes it."""
     train = config.train
     warmup = train.warmup
     points = {1, warmup // 4, warmup // 2, warmup, 2 * warmup, 4 * warmup, train.steps}
     steps = sorted(step for step in points if 1 <= step <= train.steps)
+    # On the CPU: another run may be using the accelerator.
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         rates = np.asarray(schedule(config)(np.array(steps) - 1), np.float32)
     scale = f"{config.model.width}^-0.5"
     if train.peak_learning_rate:
         scale = f"{train.peak_learning_rate:g} * {warmup}^0.5"
-    # The shortest decimals that are the same float32.
+    # str() gives the shortest decimal that is the same float32: 0.0007, and not the
+    # float64 0.0006999999...
     table = {
         str(step): float(str(rate)) for step, rate in zip(steps, rates, strict=True)
     }
@@ -213,11 +221,13 @@ def _learning_rate(config: Config) -> dict:
 
 
 def _batches(config: Config) -> dict:
-    """Bounds of the shapes of batches: the text decides where between them they are.
+    """Bounds on the shapes of batches; the actual shapes depend on the text.
 
-    `shortest` and `longest`: [rows, tokens] of the side that has more tokens. Rows are
-    None where a batch has no room for any, which training would tell of; `shortest` is
-    None where rows are as short as the sentences.
+    Returns:
+      `tokens_a_side`, the budget; `shapes`, their number at most; `shortest` and
+      `longest`: [rows, tokens] of the side that has more tokens. Rows are None if the
+      budget has no room for one, which training refuses. `shortest` is None if rows are
+      as short as the sentences.
     """
     data = config.data
     shortest, shapes, longest = None, data.buckets, round_up(data.max_length, 8)
@@ -225,6 +235,7 @@ def _batches(config: Config) -> dict:
         least = round_up(data.row_length, 8)
         rows = rows_within(data.batch_tokens, least, least, ROWS_MULTIPLE)
         shortest, shapes = [rows, least], 1
+        # Packing may lengthen the rows of one side by this factor.
         longest = int(max(least, longest) * STRETCH) // 8 * 8
     most = data.batch_tokens // longest // ROWS_MULTIPLE * ROWS_MULTIPLE
     return {

@@ -1,18 +1,22 @@
-"""A `describe` as text for people."""
+"""Formats the result of `describe` as text."""
 
 
-def page(told: dict) -> str:
-    """A `describe` for a person."""
+def page(description: dict) -> str:
+    """Formats a description of a config: one fact per line.
+
+    Args:
+      description: the result of `describe` or `describe_workdir`.
+    """
     lines = []
-    for section, values in told["config"].items():
+    for section, values in description["config"].items():
         lines.append(section)
         for field, value in values.items():
-            fact = told["paper"].get(f"{section}.{field}")
-            if fact and fact["value"] != value:
+            fact = description["paper"].get(f"{section}.{field}")
+            if fact and fact["value"] != value:  # head_width 0: add the actual width
                 value = f"{value} ({fact['value']})"
             lines.append(f"  {field:20} {value!s:20} {_remark(fact)}".rstrip())
-    parameters, size = told["parameters"], told["bytes"]
-    vocabulary = told["vocabulary"]
+    parameters, size = description["parameters"], description["bytes"]
+    vocabulary = description["vocabulary"]
     lines += [
         f"parameters  {parameters['total']:,}, with a vocabulary of "
         f"{vocabulary['pieces']:,} pieces ({vocabulary['from']})"
@@ -23,27 +27,28 @@ def page(told: dict) -> str:
         axes = ", ".join(weight["axes"])
         lines.append(f"  {name + times:38} {weight['shape']!s:18} {axes}")
     lines += [
-        f"float32     parameters {_mib(size['parameters'])}; with the optimizer's "
-        f"state, as a checkpoint to continue from, {_mib(size['state'])}",
-        *_compute_lines(told["compute"]),
-        *_rate_lines(told["learning_rate"]),
-        *_run_lines(told),
+        f"float32     parameters {_mib(size['parameters'])}; a checkpoint to continue "
+        f"from, with the optimizer's state, {_mib(size['state'])}",
+        *_compute_lines(description["compute"]),
+        *_rate_lines(description["learning_rate"]),
+        *_run_lines(description),
     ]
     return "\n".join(lines)
 
 
 def _remark(fact: dict | None) -> str:
+    """Compares a field with the paper; empty if the paper gives no value."""
     if fact is None:
         return ""
     base, big, same = fact["base"], fact["big"], fact["same"]
     if len(same) == 2:
-        told = "the paper's"
+        remark = "the paper's"
     elif same:
         (other,) = {"base", "big"} - set(same)
-        told = f"the paper's {same[0]}; {other}: {fact[other]}"
+        remark = f"the paper's {same[0]}; {other}: {fact[other]}"
     else:
-        told = f"paper: {base}" + (f" (base), {big} (big)" if big != base else "")
-    return f"{told}, section {fact['section']}"
+        remark = f"paper: {base}" + (f" (base), {big} (big)" if big != base else "")
+    return f"{remark}, section {fact['section']}"
 
 
 def _mib(size: int) -> str:
@@ -54,10 +59,10 @@ def _compute_lines(compute: dict) -> list[str]:
     source, target = compute["flops_source_token"], compute["flops_target_token"]
     return [
         f"compute     activations in {compute['dtype']} on this machine",
-        f"  forward and backward: {source:.3g} FLOPs a source token, {target:.3g} a "
-        "target token,",
-        "  6 for each weight of a matrix that the token meets, the output projection "
-        "included;",
+        f"  forward and backward: {source:.3g} FLOPs per source token, {target:.3g} "
+        "per target token,",
+        "  6 for each weight that multiplies the token, including the output "
+        "projection;",
         "  not counted: attention scores (they grow with the row), biases, norms, "
         "softmax, Adam",
     ]
@@ -78,27 +83,29 @@ def _rate_lines(rate: dict) -> list[str]:
     ]
 
 
-def _run_lines(told: dict) -> list[str]:
-    batches, run, decoding = told["batches"], told["run"], told["decoding"]
+def _run_lines(description: dict) -> list[str]:
+    batches, run, decoding = (description[k] for k in ("batches", "run", "decoding"))
     most, longest = batches["longest"]
     bounds = f"{most or 'no room for'} x {longest}"
     if batches["shortest"]:
         rows, least = batches["shortest"]
-        bounds = f"from {rows} x {least} to {bounds}, by the text"
+        bounds = f"from {rows} x {least} to {bounds}, depending on the text"
     else:
-        bounds = f"{bounds} for the longest text that is not left out"
+        bounds = f"{bounds} for the longest sentences that are not filtered out"
     minutes = f"{run['minutes']:g}" if run["minutes"] else "no limit"
     return [
-        f"batches     {batches['tokens_a_side']:,} tokens a side at most; shapes: "
+        f"batches     at most {batches['tokens_a_side']:,} tokens a side; shapes: "
         f"{'1' if batches['shapes'] == 1 else 'at most ' + str(batches['shapes'])}",
         f"  rows x tokens of the longer side: {bounds}",
         f"run         {run['steps']:,} steps, minutes: {minutes}; "
         f"{run['evaluations']:,} evaluations, {run['saves']:,} saves",
-        f"  kept: the parameters of the last {run['kept']['last']} and of the best "
-        f"{run['kept']['best']}, {run['kept']['state']} to continue from",
+        f"  kept: the parameters of the last {run['kept']['last']} and the best "
+        f"{run['kept']['best']} checkpoints, and {run['kept']['state']} to continue "
+        "from",
         f"  for scoring, the last {run['averaged']} are averaged",
         f"decoding    beam {decoding['beam']}, alpha {decoding['alpha']}; inputs are "
         f"cut to {decoding['longest_input']:,} pieces",
-        f"  outputs end at {decoding['longest_output'] - decoding['longest_input']} "
-        "more than the input",
+        f"  outputs have at most "
+        f"{decoding['longest_output'] - decoding['longest_input']} pieces more than "
+        "their input",
     ]

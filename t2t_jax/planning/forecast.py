@@ -1,7 +1,7 @@
-"""Whether a run fits on chips that are not here, and how long it takes there.
+"""Forecasts a run's memory, communication and time on chips that are not here.
 
-The step that would be trained is compiled for them; its memory and its collectives are
-what the compiler says, its time is arithmetic (`docs/planning.md`).
+The real train step is compiled for the chips. Its memory and its collectives come from
+the compiler; its time is computed from both (`docs/planning.md`).
 """
 
 import dataclasses
@@ -25,23 +25,25 @@ from t2t_jax.planning.chips import Chip, Slice
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.step import Steps, compile_steps
 
-BOS = 1  # any piece: it changes no cost
+BOS = 1  # any piece would do: its value does not affect the cost
 
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """What a compiler says of a step, a device.
+    """The compiler's account of a step, per device.
+
+    If the compiler runs out of the chip's memory, only `needed` and `seconds` are
+    known: `temporary` and `rows` are None, the other numbers 0.
 
     Attributes:
-      temporary: bytes of activations, gradients and whatever else is made on the way;
-        None where it gave up for lack of memory.
-      needed: bytes of all, where it gave up.
-      program: bytes of machine code; 0 where it does not lie in the chip's memory.
-      outputs: bytes of results that do not lie where the arguments lay.
-      rows: of `collectives.table`; None where it gave up.
-      arguments: bytes of state and batch; 0 where it gave up.
-      flops: what XLA counts, a device, loops once.
-      seconds: that compiling took.
+      temporary: bytes of activations, gradients and other intermediate results.
+      needed: bytes of everything, if the compiler ran out of memory; otherwise None.
+      program: bytes of machine code; 0 if it is not stored in the chip's memory.
+      outputs: bytes of results that do not reuse the memory of donated arguments.
+      rows: of `collectives.table`.
+      arguments: bytes of state and batch.
+      flops: XLA's count, with the body of a loop counted once.
+      seconds: time that compilation took.
     """
 
     temporary: int | None
@@ -55,7 +57,7 @@ class Compiled:
 
 
 def for_chip(config: Config, chip: Chip) -> Config:
-    """The config with the type of activations that `auto` means on a chip."""
+    """Returns the config with dtype `auto` replaced by the chip's type."""
     if config.model.dtype != "auto":
         return config
     dtype = "bfloat16" if chip.native and chip.kind != "cpu" else "float32"
@@ -63,29 +65,36 @@ def for_chip(config: Config, chip: Chip) -> Config:
 
 
 def batch_shapes(mesh: Mesh, shape: Shape) -> dict[str, Any]:
-    """A batch on a mesh, without numbers."""
-    where = meshes.sharding(mesh, ("batch",))
+    """Shapes, types and shardings of a batch's arrays, by name."""
+    sharding = meshes.sharding(mesh, ("batch",))
     return {
-        side + what: jax.ShapeDtypeStruct(
-            (shape.rows, getattr(shape, side)), jnp.int32, sharding=where
+        side + suffix: jax.ShapeDtypeStruct(
+            (shape.rows, getattr(shape, side)), jnp.int32, sharding=sharding
         )
         for side in ("source", "target")
-        for what in ("", "_segment", "_position")
+        for suffix in ("", "_segment", "_position")
     }
 
 
 def compile_step(steps: Steps, batch: dict, chip: Chip, length: int) -> Compiled:
-    """Compiles the jitted train step for the mesh's devices, which need not be here."""
+    """Compiles the jitted train step for the mesh's devices, which need not be here.
+
+    Args:
+      steps: of `training.step.compile_steps`.
+      batch: of `batch_shapes`.
+      chip: the kind of the devices.
+      length: tokens in a row of the target.
+    """
     started = time.monotonic()
     lowered = steps.train.lower(steps.shapes, batch)
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as e:
-        wanted = _out_of_memory(str(e))
-        if wanted is None:
+        out_of_memory = _out_of_memory(str(e))
+        if out_of_memory is None:
             raise
-        needed, temporaries = wanted
-        if temporaries:
+        needed, temporaries_only = out_of_memory
+        if temporaries_only:
             needed += costs.bytes_on_device((steps.shapes, batch))
         spent = time.monotonic() - started
         return Compiled(None, needed, 0, 0, None, 0, 0.0, spent)
@@ -97,6 +106,7 @@ def compile_step(steps: Steps, batch: dict, chip: Chip, length: int) -> Compiled
         temporary=memory.temp_size_in_bytes,
         needed=None,
         program=memory.generated_code_size_in_bytes if tpu else 0,
+        # The state is donated: aliased outputs are stored over the arguments.
         outputs=max(0, memory.output_size_in_bytes - memory.alias_size_in_bytes),
         rows=collectives.table(found, length, weights),
         arguments=memory.argument_size_in_bytes,
@@ -105,35 +115,41 @@ def compile_step(steps: Steps, batch: dict, chip: Chip, length: int) -> Compiled
     )
 
 
-def _out_of_memory(told: str) -> tuple[float, bool] | None:
-    """Bytes that a TPU's compiler wanted, and whether for temporaries alone.
+def _out_of_memory(message: str) -> tuple[float, bool] | None:
+    """Parses the TPU compiler's message that a program does not fit.
 
-    `... required for HLO temporaries (20.13G) exceeds available HBM (15.75G)`, or in
-    an older one `Used 20.13G of 15.75G hbm`.
+    It says `... required for HLO temporaries (20.13G) exceeds available HBM (15.75G)`,
+    in an older version `Used 20.13G of 15.75G hbm`.
+
+    Returns:
+      The bytes needed, and True if they are the temporaries alone; None for a message
+      about anything else.
     """
-    if "RESOURCE_EXHAUSTED" not in told:
+    if "RESOURCE_EXHAUSTED" not in message:
         return None
-    used = re.search(r"\(([\d.]+)([KMGT]?)\) exceeds", told) or re.search(
-        r"[Uu]sed ([\d.]+)([KMGT]?) of [\d.]+[KMGT]? hbm", told
+    used = re.search(r"\(([\d.]+)([KMGT]?)\) exceeds", message) or re.search(
+        r"[Uu]sed ([\d.]+)([KMGT]?) of [\d.]+[KMGT]? hbm", message
     )
     if not used:
-        raise UserError(f"the compiler gave up for lack of memory: {told[:2000]}")
+        raise UserError(f"the compiler ran out of memory: {message[:2000]}")
     scale = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-    return float(used[1]) * scale[used[2]], "HLO temporaries" in told
+    return float(used[1]) * scale[used[2]], "HLO temporaries" in message
 
 
 def forecast(config: Config, chips: Slice, devices: list, vocab_size: int) -> dict:
-    """What is known of a run on a slice before it is rented.
+    """Forecasts memory, communication and time of a run on a slice.
 
     Args:
-      devices: of `virtual.devices`.
+      config: of the run.
+      chips: the slice.
+      devices: of `virtual_devices.make_devices`.
       vocab_size: pieces.
 
     Returns:
-      Strings, numbers, lists and dicts, as `--json` prints them. Bytes are of one chip.
+      Strings, numbers, lists and dicts, as `--json` prints them. Bytes are per chip.
 
     Raises:
-      UserError: the mesh has not as many devices, or an axis does not divide.
+      UserError: the mesh needs another number of devices, or an axis does not divide.
     """
     config = for_chip(config, chips.chip)
     mesh = meshes.make_mesh(config.mesh, devices)
@@ -143,7 +159,7 @@ def forecast(config: Config, chips: Slice, devices: list, vocab_size: int) -> di
     batch = batch_shapes(mesh, shape)
     compiled = compile_step(steps, batch, chips.chip, shape.target)
     flops = costs.step_flops(model, config, shape)
-    told = {
+    result = {
         "slice": chips.topology,
         "chips": chips.count,
         "chip": _numbers(chips.chip),
@@ -166,23 +182,24 @@ def forecast(config: Config, chips: Slice, devices: list, vocab_size: int) -> di
         "collectives": compiled.rows,
         "compile_seconds": compiled.seconds,
     }
-    told["fits"] = told["memory"]["needed"] <= told["memory"]["chip"]
-    told["time"] = _time(told, chips) if compiled.rows is not None else None
-    return told
+    result["fits"] = result["memory"]["needed"] <= result["memory"]["chip"]
+    result["time"] = _time(result, chips) if compiled.rows is not None else None
+    return result
 
 
 def _numbers(chip: Chip) -> dict:
-    told = dataclasses.asdict(chip)
-    del told["sizes"], told["torus"]
-    return told
+    """The chip's fields, without the slices on offer."""
+    numbers = dataclasses.asdict(chip)
+    del numbers["sizes"], numbers["torus"]
+    return numbers
 
 
 def _memory(steps: Steps, batch: dict, compiled: Compiled, chip: Chip) -> dict:
-    """Bytes on a chip, by what they are for."""
+    """Bytes on a chip, by purpose."""
     parts = costs.state_bytes(steps.shapes)
     parts["batch"] = costs.bytes_on_device(batch)
     known = sum(parts.values())
-    if compiled.temporary is None:
+    if compiled.temporary is None:  # out of memory: only the total is known
         parts["temporary"] = compiled.needed - known
     else:
         parts["temporary"] = compiled.temporary + compiled.outputs
@@ -197,28 +214,28 @@ def _memory(steps: Steps, batch: dict, compiled: Compiled, chip: Chip) -> dict:
     }
 
 
-def _time(told: dict, chips: Slice) -> dict:
-    """Seconds of a step, and what they come to.
+def _time(result: dict, chips: Slice) -> dict:
+    """Estimates the seconds of a step, and from them speed and cost of the run.
 
-    Products, the memory and the links are busy at the same time at best, `best`; the
-    forecast, `step`, is that nothing is sent while something is computed.
+    `step`, the forecast, has no overlap of communication with computation; `best`
+    assumes that matrix units, memory and links are busy at the same time.
     """
-    chip, parts = chips.chip, told["memory"]["parts"]
-    peak = chip.bfloat16 if told["dtype"] == "bfloat16" else chip.float32
+    chip, parts = chips.chip, result["memory"]["parts"]
+    peak = chip.bfloat16 if result["dtype"] == "bfloat16" else chip.float32
     state = parts["parameters"] + parts["average"] + parts["optimizer"]
-    # The state is read and written, and so is, once, what is made on the way.
-    moved = 2 * state + 2 * parts["temporary"] * told["accumulate"]
-    sent = sum(row["sent"] for row in told["collectives"])
-    compute = told["flops"]["computed"] / chips.count / peak
+    # The state is read and written once in a step, temporaries once per microbatch.
+    moved = 2 * state + 2 * parts["temporary"] * result["accumulate"]
+    sent = sum(row["sent"] for row in result["collectives"])
+    compute = result["flops"]["computed"] / chips.count / peak
     compute /= chips_table.SHARE_OF_PEAK
     memory = moved / chip.bandwidth
     links = 0.0
     if sent:
         links = sent / (chips.interconnect() * chips_table.SHARE_OF_LINKS)
     step = max(compute, memory) + links
-    batch = told["batch"]
+    batch = result["batch"]
     tokens = batch["real_rows"] * (batch["source"] + batch["target"])
-    days = step * told["steps"] / 86_400
+    days = step * result["steps"] / 86_400
     return {
         "compute": compute,
         "memory": memory,
@@ -235,46 +252,8 @@ def _time(told: dict, chips: Slice) -> dict:
     }
 
 
-def measured_cpu() -> Chip:
-    """This machine's processor: what a product and a copy reach here, now."""
-    size = 1536
-    x = jnp.ones((size, size), jnp.float32)
-    product = _fastest(jax.jit(lambda x: x @ x), x, times=20)
-    y = jnp.ones((64 << 20) // 4, jnp.float32)
-    copy = _fastest(jax.jit(lambda y: y + 1), y)
-    peak = 2 * size**3 / product
-    return Chip(
-        kind="cpu",
-        memory=memory_here(),
-        bfloat16=peak,
-        float32=peak,
-        bandwidth=2 * y.nbytes / copy,
-        link=2 * y.nbytes / copy,
-        source="measured now: a float32 product of 1536 x 1536, a sum over 64 MiB",
-        native=False,
-    )
-
-
-def _fastest(function, x, times: int = 5) -> float:
-    jax.block_until_ready(function(x))
-    spent = []
-    for _ in range(times):
-        started = time.perf_counter()
-        jax.block_until_ready(function(x))
-        spent.append(time.perf_counter() - started)
-    return min(spent)
-
-
-def memory_here() -> float:
-    try:
-        with open("/proc/meminfo") as file:
-            return float(file.readline().split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        return 8.0 * 2**30
-
-
 def measure_step(config: Config, vocab_size: int, count: int = 5) -> float:
-    """Seconds of a real step on this machine's processor: the median of some."""
+    """Measures a real step on this machine's processor: the median, in seconds."""
     config = fields.changed(config, "model", dtype="float32")
     mesh = meshes.make_mesh(config.mesh, jax.devices("cpu")[:1])
     steps = compile_steps(build(config.model, vocab_size), config, mesh, BOS)
@@ -284,7 +263,7 @@ def measure_step(config: Config, vocab_size: int, count: int = 5) -> float:
         for name, x in batch_shapes(mesh, shape).items()
     }
     state, spent = steps.init(), []
-    for _ in range(count + 1):
+    for _ in range(count + 1):  # the first one compiles, and is left out
         started = time.perf_counter()
         state, metrics = steps.train(state, batch)
         jax.block_until_ready((state, metrics))

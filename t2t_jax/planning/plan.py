@@ -1,14 +1,14 @@
-"""`plan`: does a run fit on chips that are not here, and how long does it take there?
+"""Plans a run on chips that are not here: whether it fits, and how long it takes.
 
-The training step is compiled for the chips, without them. `docs/planning.md` says what
-of the answer is measured and what is assumed.
+The training step is compiled for the chips without having them. `docs/planning.md` says
+which parts of the answer are measured and which are assumed.
 """
 
 from ml_collections import ConfigDict
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
-from t2t_jax.planning import chips, suggestions, virtual_devices
+from t2t_jax.planning import chips, suggestions, this_machine, virtual_devices
 from t2t_jax.planning import forecast as forecasts
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.messages import say
@@ -18,19 +18,19 @@ from t2t_jax.terminal.progress import waiting
 def plan(
     config: Config | ConfigDict, slice: str, measure: bool = False, remedy: bool = True
 ) -> dict:
-    """Whether a run fits a slice, and how long it takes there.
+    """Forecasts whether a run fits a slice, and how long it takes there.
 
-    Call it before anything else starts JAX: it wants virtual devices.
+    Call it before anything else starts JAX, as it needs virtual devices.
 
     Args:
       config: of `load_config`, or a `Config`.
       slice: `v5e:2x4`, `h100:8`, `cpu:1`.
-      measure: for `cpu:1`: also run some real steps.
-      remedy: what does not fit is changed until it does.
+      measure: for `cpu:1`, also runs and times some real steps.
+      remedy: searches for a change that fits if the config does not.
 
     Returns:
-      Strings, numbers, lists and dicts, as `--json` prints them. `remedy` is what to
-      change if it does not fit, with its forecast, or None.
+      Strings, numbers, lists and dicts, as `--json` prints them. `remedy` holds the
+      `change` that fits and its `forecast`; None if the config fits or no change does.
 
     Raises:
       UserError: no such slice, a mesh that does not divide, no TPU compiler.
@@ -38,24 +38,28 @@ def plan(
     if not isinstance(config, Config):
         config = fields.from_config_dict(config)
     if slice.lower().startswith("cpu:"):
+        # Any chip does for checking the name. Measuring comes after `use_cpu`, as it
+        # starts JAX.
         if chips.find(slice, chips.CHIPS["h100"]).count > 1:
             raise UserError(f"--slice={slice}: want cpu:1; this machine is one chip")
         virtual_devices.use_cpu(1)
-        rented = chips.find(slice, forecasts.measured_cpu())
+        rented = chips.find(slice, this_machine.measured_cpu())
     else:
         rented = chips.find(slice)
     devices = virtual_devices.make_devices(rented)
 
-    def one(config: Config) -> dict:
+    def compile_and_forecast(config: Config) -> dict:
         with waiting(f"compiling for {rented.topology}"):
             return forecasts.forecast(config, rented, devices, config.data.vocab_size)
 
-    told = one(config)
-    told["remedy"] = None
-    if not told["fits"] and remedy:
-        found = suggestions.find_suggestion(config, told, one, say)
-        if found:
-            told["remedy"] = {"change": found[0], "forecast": found[1]}
+    result = compile_and_forecast(config)
+    result["remedy"] = None
+    if not result["fits"] and remedy:
+        suggestion = suggestions.find_suggestion(
+            config, result, compile_and_forecast, say
+        )
+        if suggestion:
+            result["remedy"] = {"change": suggestion[0], "forecast": suggestion[1]}
     if measure and rented.chip.kind == "cpu":
-        told["measured_step"] = forecasts.measure_step(config, config.data.vocab_size)
-    return told
+        result["measured_step"] = forecasts.measure_step(config, config.data.vocab_size)
+    return result

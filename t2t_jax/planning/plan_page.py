@@ -1,4 +1,4 @@
-"""A `plan` as text and as a picture."""
+"""Formats the result of `plan` as text and draws it as a picture."""
 
 from pathlib import Path
 
@@ -6,7 +6,8 @@ from t2t_jax.planning import chips, suggestions
 from t2t_jax.terminal.errors import UserError
 
 GIB = 2**30
-COLORS = {  # of the parts of memory, and their letters in a terminal
+# Part of the memory -> its letter in a terminal, its colour in a picture.
+COLORS = {
     "parameters": ("P", "#4477aa"),
     "average": ("E", "#66ccee"),
     "optimizer": ("O", "#228833"),
@@ -24,23 +25,27 @@ MEANING = {
 }
 
 
-def page(told: dict) -> str:
-    """A `plan` for a person."""
-    mesh = " x ".join(f"{axis} {n}" for axis, n in told["mesh"].items())
-    batch = told["batch"]
+def page(plan: dict) -> str:
+    """Formats a plan: model, batch, memory, communication and time.
+
+    Args:
+      plan: the result of `plan`.
+    """
+    mesh = " x ".join(f"{axis} {n}" for axis, n in plan["mesh"].items())
+    batch = plan["batch"]
     lines = [
-        f"{told['slice']}   {told['chips']} chips, mesh {mesh}",
-        f"model     {told['parameters']:,} parameters, {told['vocabulary']:,} pieces; "
-        f"activations in {told['dtype']}, remat {told['remat']}",
-        f"batch     {batch['rows']} rows, in {told['accumulate']} parts; assumed, as "
-        "the text decides:",
+        f"{plan['slice']}   {plan['chips']} chips, mesh {mesh}",
+        f"model     {plan['parameters']:,} parameters, {plan['vocabulary']:,} pieces; "
+        f"activations in {plan['dtype']}, remat {plan['remat']}",
+        f"batch     {batch['rows']} rows; microbatches: {plan['accumulate']}; shape "
+        "assumed, since no text is read:",
         f"          {batch['assumed']}",
-        *memory_lines(told),
-        *_collective_lines(told["collectives"]),
-        *_time_lines(told),
-        f"chip      {told['chip']['source']}",
+        *memory_lines(plan),
+        *_collective_lines(plan["collectives"]),
+        *_time_lines(plan),
+        f"chip      {plan['chip']['source']}",
     ]
-    if told["fits"]:
+    if plan["fits"]:
         lines.append("It fits.")
     return "\n".join(lines)
 
@@ -49,21 +54,28 @@ def _size(n: float) -> str:
     return f"{n / GIB:,.2f} GiB" if n >= GIB / 100 else f"{n / 2**20:,.2f} MiB"
 
 
-def memory_lines(told: dict, width: int = 64) -> list[str]:
-    """The memory of a chip as a bar of letters, and what they stand for."""
-    memory = told["memory"]
+def memory_lines(plan: dict, width: int = 64) -> list[str]:
+    """Draws the memory of a chip as a bar of letters, with a legend.
+
+    Args:
+      plan: the result of `plan`.
+      width: characters of the bar, where the memory needed is at most four times the
+        chip's; beyond that the bar is longer.
+    """
+    memory = plan["memory"]
     scale = width / max(memory["chip"], min(memory["needed"], 4 * memory["chip"]))
+    # Round the end of every part, not its length, so that the bar's length is right.
     bar, at = "", 0.0
     for name, size in memory["parts"].items():
         at += size
         bar += COLORS[name][0] * (min(round(at * scale), 4 * width) - len(bar))
     end = round(memory["chip"] * scale)
     bar = bar.ljust(end, ".")
-    if len(bar) > end:  # what is behind the mark does not fit
+    if len(bar) > end:  # everything after the mark does not fit
         bar = f"{bar[:end]}|{bar[end:]}"
     share = memory["needed"] / memory["chip"]
     compiler = memory["by"]
-    guess = "" if told["chip"]["kind"] != "gpu" else " (more than a GPU's would take)"
+    guess = "" if plan["chip"]["kind"] != "gpu" else " (an upper estimate for a GPU)"
     lines = [
         f"memory    {_size(memory['needed'])} of {_size(memory['chip'])} a chip "
         f"({share:.0%}), by {compiler}{guess}",
@@ -74,22 +86,22 @@ def memory_lines(told: dict, width: int = 64) -> list[str]:
             lines.append(
                 f"          {COLORS[name][0]} {_size(size):>12}  {MEANING[name]}"
             )
-    if told["chip"]["kind"] == "gpu":
-        whole = memory["chip"] / chips.GPU_USABLE
-        if memory["needed"] > chips.JAX_TAKES * whole and told["fits"]:
+    if plan["chip"]["kind"] == "gpu":
+        installed = memory["chip"] / chips.GPU_USABLE
+        if memory["needed"] > chips.JAX_TAKES * installed and plan["fits"]:
             lines.append(
                 "          set XLA_PYTHON_CLIENT_MEM_FRACTION="
-                f"{chips.GPU_USABLE}: JAX takes {chips.JAX_TAKES} by itself"
+                f"{chips.GPU_USABLE}: JAX's default is {chips.JAX_TAKES}"
             )
     return lines
 
 
 def _collective_lines(rows: list[dict] | None) -> list[str]:
     if rows is None:
-        return ["sent      not known: the compiler gave up for lack of memory"]
+        return ["sent      unknown: the compiler ran out of memory"]
     if not rows:
         return ["sent      nothing: one device"]
-    lines = ["sent      by each chip in a step, passed round a ring"]
+    lines = ["sent      by each chip in a step, with ring algorithms"]
     for row in rows:
         axes = "+".join(row["axes"])
         lines.append(
@@ -101,12 +113,12 @@ def _collective_lines(rows: list[dict] | None) -> list[str]:
     return lines
 
 
-def _time_lines(told: dict) -> list[str]:
-    spent, flops = told["time"], told["flops"]
+def _time_lines(plan: dict) -> list[str]:
+    spent, flops = plan["time"], plan["flops"]
     lines = [
         f"compute   {flops['model']:.3g} FLOPs a step"
         + (
-            f", {flops['computed']:.3g} with what is made twice"
+            f", {flops['computed']:.3g} with recomputation"
             if flops["computed"] > flops["model"]
             else ""
         )
@@ -114,20 +126,20 @@ def _time_lines(told: dict) -> list[str]:
     if spent is None:
         return lines
     lines += [
-        f"          {1e3 * spent['compute']:8.2f} ms  products, at "
+        f"          {1e3 * spent['compute']:8.2f} ms  matrix products, at "
         f"{spent['share_of_peak']} of the peak (assumed)",
-        f"          {1e3 * spent['memory']:8.2f} ms  memory, "
-        f"{_size(spent['moved_bytes'])} at least",
+        f"          {1e3 * spent['memory']:8.2f} ms  memory traffic, at least "
+        f"{_size(spent['moved_bytes'])}",
         f"          {1e3 * spent['links']:8.2f} ms  links, at "
         f"{spent['share_of_links']} of their bandwidth (assumed)",
-        f"step      {1e3 * spent['step']:.2f} ms if nothing is sent meanwhile, "
-        f"{1e3 * spent['best']:.2f} ms if all is: {spent['tokens_per_second']:,.0f} "
-        "tokens/s of both sides",
-        f"run       {told['steps']:,} steps: {spent['days']:.2f} days, "
+        f"step      {1e3 * spent['step']:.2f} ms if nothing overlaps with sending "
+        f"({spent['tokens_per_second']:,.0f} tokens/s, source and target), "
+        f"{1e3 * spent['best']:.2f} ms if everything does",
+        f"run       {plan['steps']:,} steps: {spent['days']:.2f} days, "
         f"{spent['chip_hours']:,.0f} chip-hours; evaluations and saves not counted",
     ]
-    if "measured_step" in told:
-        real = told["measured_step"]
+    if "measured_step" in plan:
+        real = plan["measured_step"]
         lines.append(
             f"measured  {1e3 * real:.1f} ms a step, "
             f"{real / spent['step']:.2f} times the forecast"
@@ -135,11 +147,15 @@ def _time_lines(told: dict) -> list[str]:
     return lines
 
 
-def picture(told: dict, path: str | Path) -> None:
-    """The memory of a chip as a stacked bar, in a PNG.
+def picture(plan: dict, path: str | Path) -> None:
+    """Draws the memory of a chip as a stacked bar and writes it as a PNG.
+
+    Args:
+      plan: the result of `plan`.
+      path: of the file.
 
     Raises:
-      UserError: no matplotlib.
+      UserError: matplotlib is not installed.
     """
     try:
         import matplotlib
@@ -147,39 +163,43 @@ def picture(told: dict, path: str | Path) -> None:
         raise UserError(
             "--picture needs matplotlib: pip install -e '.[notebooks]'"
         ) from None
-    matplotlib.use("Agg")
+    matplotlib.use("Agg")  # draws without a display
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(9, 2.4))
     left = 0.0
-    for name, size in told["memory"]["parts"].items():
+    for name, size in plan["memory"]["parts"].items():
         if size:
             label = f"{MEANING[name]}: {_size(size)}"
             axes.barh(0, size / GIB, left=left, color=COLORS[name][1], label=label)
             left += size / GIB
-    limit = told["memory"]["chip"] / GIB
+    limit = plan["memory"]["chip"] / GIB
     if left < limit:
         label = f"free: {limit - left:.2f} GiB"
         axes.barh(0, limit - left, left=left, color="#eeeeee", label=label)
     axes.axvline(limit, color="black")
     axes.set_yticks([])
-    axes.set_xlabel(f"GiB of a chip of {told['slice']}")
+    axes.set_xlabel(f"GiB of a chip of {plan['slice']}")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.35), ncol=2, frameon=False)
     figure.savefig(path, dpi=120, bbox_inches="tight")
     pyplot.close(figure)
 
 
-def refusal(told: dict) -> str:
-    """What a person is told of a run that does not fit."""
-    memory = told["memory"]
+def refusal(plan: dict) -> str:
+    """The error message for a run that does not fit, with a change that does, if any.
+
+    Args:
+      plan: the result of `plan`.
+    """
+    memory = plan["memory"]
     text = (
-        f"does not fit: {_size(memory['needed'])} a chip of {told['slice']}, which has "
-        f"{_size(memory['chip'])}"
+        f"does not fit: needs {_size(memory['needed'])} on each chip of "
+        f"{plan['slice']}, which has {_size(memory['chip'])}"
     )
-    if not told["remedy"]:
-        return text + "; nothing that was tried fits: take more or larger chips"
-    then = told["remedy"]["forecast"]["memory"]
+    if not plan["remedy"]:
+        return text + "; no change that was tried fits: take more or larger chips"
+    changed = plan["remedy"]["forecast"]["memory"]
     return (
-        f"{text}. This fits, with {_size(then['needed'])}: "
-        f"{suggestions.as_flags(told['remedy']['change'])}"
+        f"{text}. With {suggestions.as_flags(plan['remedy']['change'])} it fits, in "
+        f"{_size(changed['needed'])}"
     )

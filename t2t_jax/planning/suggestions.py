@@ -1,18 +1,31 @@
-"""What to change of a run that does not fit: estimated in order, the first compiled."""
+"""Suggests changes to a run that does not fit.
+
+Candidates are ordered from mild to severe. Their memory is estimated, and those
+expected to fit are compiled until one does.
+"""
 
 from collections.abc import Callable, Iterator
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
 
-TRIES = 3  # compilations, each of which takes minutes
-# Share of a layer's activations that is kept, roughly.
+TRIES = 3  # compilations at most, as each takes minutes
+# Rough share of a layer's activations that is kept, by `config.model.remat`.
 KEPT = {"none": 1.0, "dots": 0.6, "full": 0.25}
 
 
 def changes(config: Config, count: int) -> Iterator[dict[str, object]]:
-    """What to try, the mildest first: fields of the config and their values."""
-    several = [
+    """Yields changes to try, the mildest first: fields of the config and their values.
+
+    More microbatches come first, then remat, both together, sharding over fsdp, and
+    last a smaller batch, the only change that affects what is learned.
+
+    Args:
+      config: of the run that does not fit.
+      count: number of devices.
+    """
+    # Microbatches of fewer than 1,024 tokens are not proposed.
+    microbatches = [
         config.train.accumulate * k
         for k in (2, 4, 8)
         if config.data.batch_tokens // (config.train.accumulate * k) >= 1024
@@ -20,88 +33,102 @@ def changes(config: Config, count: int) -> Iterator[dict[str, object]]:
     remats = [] if config.model.remat == "full" else ["dots", "full"]
     if config.model.remat == "dots":
         remats = ["full"]
-    for k in several:
+    for k in microbatches:
         yield {"train.accumulate": k}
     for remat in remats:
         yield {"model.remat": remat}
     for remat in remats:
-        for k in several:
+        for k in microbatches:
             yield {"train.accumulate": k, "model.remat": remat}
     parts = [f for f in (2, 4, 8, 16, 32) if not count % f and f <= count]
     for fsdp in parts:
         mesh = {"mesh.data": -1, "mesh.fsdp": fsdp, "mesh.tensor": 1}
         yield mesh
-        for k in several:
+        for k in microbatches:
             yield mesh | {"train.accumulate": k}
-        if remats and several:
-            yield mesh | {"train.accumulate": several[-1], "model.remat": remats[-1]}
+        if remats and microbatches:
+            yield mesh | {
+                "train.accumulate": microbatches[-1],
+                "model.remat": remats[-1],
+            }
     for share in (2, 4, 8):
         yield {"data.batch_tokens": config.data.batch_tokens // share}
 
 
 def apply_change(config: Config, change: dict[str, object]) -> Config:
+    """Returns the config with the fields of a change replaced."""
     for name, value in change.items():
         section, field = name.split(".")
         config = fields.changed(config, section, **{field: value})
     return config
 
 
-def estimate(told: dict, change: dict[str, object]) -> float:
-    """Bytes on a chip after a change, from the forecast of what does not fit.
+def estimate(forecast: dict, change: dict[str, object]) -> float:
+    """Estimates the bytes on a chip after a change.
 
-    Activations are what is temporary beside a gradient, and shrink with microbatches,
-    with what is kept of them, and with the tokens; the state is divided by fsdp.
+    Activations are the temporaries without the gradients. They shrink with more
+    microbatches, with remat and with fewer tokens; the state is sharded over fsdp.
+
+    Args:
+      forecast: the forecast of the run that does not fit, with its `batch_tokens`.
+      change: of `changes`.
     """
-    parts, mesh = told["memory"]["parts"], told["mesh"]
+    parts, mesh = forecast["memory"]["parts"], forecast["mesh"]
     state = parts["parameters"] + parts["average"] + parts["optimizer"]
-    gradients = told["memory"]["gradients"]
+    gradients = forecast["memory"]["gradients"]
     activations = max(0.0, parts["temporary"] - gradients)
     fsdp = change.get("mesh.fsdp", mesh["fsdp"]) * change.get("mesh.tensor", 1)
     divided = fsdp / (mesh["fsdp"] * mesh["tensor"])
-    more = change.get("train.accumulate", told["accumulate"]) / told["accumulate"]
-    kept = KEPT[change.get("model.remat", told["remat"])] / KEPT[told["remat"]]
-    tokens = change.get("data.batch_tokens", 0) or told["batch_tokens"]
-    activations *= kept / more * tokens / told["batch_tokens"]
-    if more > 1:  # their sum so far, and those of a microbatch
+    more = (
+        change.get("train.accumulate", forecast["accumulate"]) / forecast["accumulate"]
+    )
+    kept = KEPT[change.get("model.remat", forecast["remat"])] / KEPT[forecast["remat"]]
+    tokens = change.get("data.batch_tokens", 0) or forecast["batch_tokens"]
+    activations *= kept / more * tokens / forecast["batch_tokens"]
+    if more > 1:  # the running sum, and the gradients of one microbatch
         gradients *= 2
-    # Whole weights of a few layers lie beside the parts.
-    whole = 0.1 * state * (divided > 1)
+    # With fsdp, the gathered weights of a few layers are in memory too: a rough 10%.
+    gathered = 0.1 * state * (divided > 1)
     other = parts["batch"] + parts.get("program", 0)
-    return (state + gradients) / divided + activations + whole + other
+    return (state + gradients) / divided + activations + gathered + other
 
 
 def find_suggestion(
     config: Config,
-    told: dict,
+    current: dict,
     forecast: Callable[[Config], dict],
-    tell: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> tuple[dict[str, object], dict] | None:
-    """The first change that fits, compiled: (change, its forecast); None if none does.
+    """Finds the first change whose compiled forecast fits.
 
     Args:
-      told: the forecast of what does not fit.
-      forecast: compiles a config.
-      tell: is told what is tried.
+      config: of the run that does not fit.
+      current: its forecast.
+      forecast: compiles a config and returns its forecast.
+      report: called with a message about each attempt.
+
+    Returns:
+      The change and its forecast; None if no attempt fits.
     """
-    told = told | {"batch_tokens": config.data.batch_tokens}
+    current = current | {"batch_tokens": config.data.batch_tokens}
     tried = 0
     margin = 0.95
-    for change in changes(config, told["chips"]):
-        expected = estimate(told, change)
-        if expected > margin * told["memory"]["chip"]:
+    for change in changes(config, current["chips"]):
+        expected = estimate(current, change)
+        if expected > margin * current["memory"]["chip"]:
             continue
-        tell(f"trying {as_flags(change)}: about {expected / 2**30:.2f} GiB expected")
-        found = forecast(apply_change(config, change))
-        if found["fits"]:
-            return change, found
+        report(f"trying {as_flags(change)}: about {expected / 2**30:.2f} GiB expected")
+        result = forecast(apply_change(config, change))
+        if result["fits"]:
+            return change, result
         tried += 1
         if tried == TRIES:
             return None
-        # The estimate was too low by this much; expect it of the next ones, too.
-        margin *= min(0.95, expected / found["memory"]["needed"])
+        # The estimate was too low by this factor; expect the same of the next ones.
+        margin *= min(0.95, expected / result["memory"]["needed"])
     return None
 
 
 def as_flags(change: dict[str, object]) -> str:
-    """As they are written on the command line."""
+    """Formats a change as command-line flags."""
     return " ".join(f"--config.{name}={value}" for name, value in change.items())

@@ -1,0 +1,1 @@
+"""Output for the user: messages, progress, and errors that a user can mend."""

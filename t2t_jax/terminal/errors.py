@@ -1,11 +1,11 @@
-"""The one exception that a person is meant to read."""
+"""Errors that a user can mend, and hints for misspelled names."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """Something a person can mend: says what was got, what was wanted, and how.
+    """An error that the user can mend: what was got, what was wanted, how to mend it.
 
     The commands print its message without a traceback and exit with status 2;
     from Python it is an ordinary `ValueError`.
@@ -13,7 +13,12 @@ class UserError(ValueError):
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """A hint such as `; did you mean 'layers'?`, or all names where none is near."""
+    """Returns a hint such as `; did you mean 'layers'?`, or all names if none is close.
+
+    Args:
+      name: what the user gave.
+      names: what exists.
+    """
     names = [str(n) for n in names]
     close = difflib.get_close_matches(name, names, n=1)
     if close:

@@ -8,7 +8,7 @@ _silent = False
 
 
 def silence() -> None:
-    """Stops all messages of this process; process 0 reports for all."""
+    """Stops all messages of this process; process 0 prints those of all processes."""
     global _silent
     _silent = True
 
@@ -22,5 +22,6 @@ def say(text: str = "") -> None:
     """Prints a line on standard error, above any progress bar."""
     if _silent:
         return
+    # tqdm clears its bars, writes, and draws them again.
     tqdm.tqdm.write(text, file=sys.stderr)
     sys.stderr.flush()

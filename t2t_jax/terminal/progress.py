@@ -1,4 +1,4 @@
-"""Progress of long jobs: a bar in a terminal, occasional lines elsewhere."""
+"""Progress of long jobs: a bar in a terminal, occasional lines in a log."""
 
 import contextlib
 import sys
@@ -15,25 +15,26 @@ INTERVAL = 10.0  # seconds between two lines where there is no terminal
 
 
 class Progress:
-    """How far a long job is: a bar in a terminal, elsewhere a line now and then.
+    """Progress of a job: a bar in a terminal, or else a line every `INTERVAL` seconds.
 
-    Nothing is shown of a quick job, and nothing stays of a bar.
+    Shows nothing for a job shorter than `DELAY`, and removes the bar at the end.
 
     Args:
-      what: names the job.
-      unit: what it counts, such as `pairs`; without, only the time is shown.
-      total: how many there are, where that is known.
+      what: the name of the job.
+      unit: the unit that it counts, such as `pairs`; without it, only time is shown.
+      total: the number of units, if known.
     """
 
     def __init__(self, what: str, unit: str = "", total: int | None = None):
         self._what, self._unit, self._total = what, unit, total
         self._count = 0
-        self._started = self._said = time.monotonic()
+        self._started = self._said = time.monotonic()  # `_said`: of the last line
         self._bar = tqdm.tqdm(
             desc=what,
             total=total,
-            unit=f" {unit}",
+            unit=f" {unit}",  # tqdm puts no space before the unit
             unit_scale=True,
+            # None: tqdm's own format.
             bar_format=None if unit else "{desc}: {elapsed}",
             delay=DELAY,
             leave=False,
@@ -49,7 +50,7 @@ class Progress:
         self._bar.close()
 
     def add(self, count: int) -> None:
-        """Counts what was done since."""
+        """Adds units that are done since the last call."""
         self._count += count
         self._bar.update(count)
         now = time.monotonic()
@@ -72,14 +73,15 @@ class Progress:
 
 @contextlib.contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Shows that something is going on during a call that says nothing itself."""
+    """Shows the elapsed time during a call that reports no progress itself."""
     over = threading.Event()
     with Progress(what) as progress:
 
         def tick():
             while not over.wait(0.5):
-                progress.add(0)
+                progress.add(0)  # refreshes the time
 
+        # A daemon does not keep a process alive that ends in between.
         thread = threading.Thread(target=tick, name="progress", daemon=True)
         thread.start()
         try:

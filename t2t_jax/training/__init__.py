@@ -1,1 +1,4 @@
-"""Logits to a trained model: loss, optimizer, step, checkpoint, metrics, loop."""
+"""Training: loss, optimizer, update step, checkpoints, metrics, and the loop over all.
+
+`loop.run` is the entry point; it works on token arrays and knows nothing of text.
+"""

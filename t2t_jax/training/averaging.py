@@ -1,6 +1,6 @@
-"""Trained parameters out of a workdir: which are kept, one of them, their average."""
+"""Parameters from a workdir: choosing checkpoints, reading and averaging them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import jax
@@ -23,12 +23,12 @@ from t2t_jax.workdir.workdir import Workdir
 
 
 class CheckpointChoice(NamedTuple):
-    """Checkpoints to read: the first `wanted` of some that are intact.
+    """Checkpoints to read: the first `wanted` intact ones of a list.
 
     Attributes:
-      folders: in the order in which they are tried.
-      wanted: how many are averaged.
-      exact: fewer than wanted will not do.
+      folders: candidates, in the order in which they are tried.
+      wanted: the number of checkpoints to average.
+      exact: True if fewer than `wanted` intact checkpoints are an error.
     """
 
     folders: Sequence[epath.Path]
@@ -37,14 +37,14 @@ class CheckpointChoice(NamedTuple):
 
     @property
     def steps(self) -> list[int]:
-        """The steps it comes to if nothing is damaged, ascending."""
+        """The chosen steps if no checkpoint is damaged, ascending."""
         return sorted(int(folder.name) for folder in self.folders[: self.wanted])
 
 
 def parameter_steps(
     workdir: Workdir | epath.PathLike, kind: str = "parameters"
 ) -> list[int]:
-    """The steps whose parameters are kept, ascending; `kind` may be `best`."""
+    """Lists the steps with stored parameters, ascending; `kind` may be `best`."""
     return sealed_steps(Workdir.open(workdir).checkpoints / kind)
 
 
@@ -53,85 +53,121 @@ def choose_checkpoints(
     config: Config,
     checkpoint: str | int | None = None,
 ) -> CheckpointChoice:
-    """What a choice of checkpoint means in a workdir.
+    """Resolves a choice such as `average:5` to the checkpoints of a workdir.
 
     Args:
-      config: of the workdir.
-      checkpoint: as `Translator.load` takes it; `config.decode.checkpoint` if None.
+      config: the config of the workdir.
+      checkpoint: as `Translator.load` takes it; None is `config.decode.checkpoint`.
 
     Raises:
-      UserError: there is no checkpoint yet, or not what is asked for.
+      UserError: the workdir has no checkpoint yet, or not the one requested.
     """
     checkpoint = config.decode.checkpoint if checkpoint is None else checkpoint
     workdir = Workdir.open(workdir)
-    for kind in ("parameters", "best"):
-        for step in incomplete_steps(workdir.checkpoints / kind):
-            path = workdir.checkpoints / kind / str(step)
-            say(f"warning: {path} is not complete (it has no manifest.json); not used")
+    _warn_of_incomplete(workdir)
     steps = parameter_steps(workdir)
     if not steps:
         raise UserError(
             f"{workdir} has no checkpoint yet; train it first, or for longer"
         )
-    # The last of a run that ended between two saves is not one of the series.
-    series = [s for s in steps if s % config.train.save_every == 0] or steps
     best = best_steps(workdir.checkpoints / "best")
-
-    def folders(kind, steps):
-        return [workdir.checkpoints / kind / str(step) for step in steps]
-
+    # One or more steps, such as 3000 or "1000,2000".
     numbers = str(checkpoint).split(",")
     if all(number.strip().isdecimal() for number in numbers):
-        asked = sorted({int(number) for number in numbers})
-        kept = sorted({*steps, *best})
-        for step in asked:
-            if step not in kept:
-                raise UserError(f"{workdir} has no step {step}; it keeps {kept}")
-        kinds = {"parameters": steps, "best": best}
-        there = [
-            [f for kind in kinds if step in kinds[kind] for f in folders(kind, [step])]
-            for step in asked
-        ]
-        if len(asked) == 1:  # what is kept twice is tried twice
-            return CheckpointChoice(there[0], 1, exact=True)
-        return CheckpointChoice([places[0] for places in there], len(asked), exact=True)
+        requested = sorted({int(number) for number in numbers})
+        return _choose_by_step(workdir, requested, {"parameters": steps, "best": best})
+
+    # A run that was stopped between two saves has one more checkpoint, off the grid of
+    # save_every. Averages leave it out, so that a stop changes no score.
+    series = [s for s in steps if s % config.train.save_every == 0] or steps
     name, _, number = checkpoint.partition(":")
     if name == "last" and not number:
-        return CheckpointChoice(folders("parameters", steps[::-1]), 1, exact=False)
+        # Off the grid, too; if the last is damaged, the one before.
+        return CheckpointChoice(
+            _folders(workdir, "parameters", steps[::-1]), 1, exact=False
+        )
+    # "average", "best", "average:N" or "best:N", with N of at least 1.
     counted = not number or (number.isdecimal() and int(number) > 0)
     if name not in ("average", "best") or not counted:
         raise UserError(
             f"checkpoint={checkpoint!r}; want 'average', 'average:N', 'last', 'best', "
-            f"'best:N', one of {steps}, or some of them with commas"
+            f"'best:N', one of {steps}, or several of them separated by commas"
         )
     if name == "best" and not best:
         raise UserError(
-            f"checkpoint={checkpoint!r}, but {workdir} has none that is complete: no "
-            "dev BLEU was measured yet (config.data.dev, config.train.dev_lines, "
-            "config.train.eval_every), or it was lost"
+            f"checkpoint={checkpoint!r}, but {workdir} has no complete checkpoint in "
+            "checkpoints/best: either dev BLEU was never measured (config.data.dev, "
+            "config.train.dev_lines, config.train.eval_every) or the folder was lost"
         )
+    # Newest first, or best first: if one is damaged, the next takes its place.
     kind, order = ("best", [*best]) if name == "best" else ("parameters", series[::-1])
     default = 1 if name == "best" else config.decode.average
     wanted = int(number or default)
     if number and wanted > len(order):
         raise UserError(
-            f"checkpoint={checkpoint!r}, but {workdir} keeps {len(order)}: "
+            f"checkpoint={checkpoint!r}, but {workdir} keeps only {len(order)}: "
             f"{sorted(order)}"
         )
-    return CheckpointChoice(folders(kind, order), wanted, exact=bool(number))
+    # A number that the user gave is exact; the config's default is an upper limit.
+    return CheckpointChoice(_folders(workdir, kind, order), wanted, exact=bool(number))
+
+
+def _warn_of_incomplete(workdir: Workdir) -> None:
+    for kind in ("parameters", "best"):
+        for step in incomplete_steps(workdir.checkpoints / kind):
+            path = workdir.checkpoints / kind / str(step)
+            say(f"warning: {path} is incomplete (it has no manifest.json); ignored")
+
+
+def _folders(workdir: Workdir, kind: str, steps: Sequence[int]) -> list[epath.Path]:
+    return [workdir.checkpoints / kind / str(step) for step in steps]
+
+
+def _choose_by_step(
+    workdir: Workdir, requested: list[int], steps: dict[str, Collection[int]]
+) -> CheckpointChoice:
+    """The checkpoints of given steps.
+
+    Args:
+      steps: kind -> the steps that exist.
+    """
+    kept = sorted({step for kind in steps for step in steps[kind]})
+    for step in requested:
+        if step not in kept:
+            raise UserError(
+                f"{workdir} has no checkpoint of step {step}; it has steps {kept}"
+            )
+    # The folders of each step: one, or two if it is also one of the best.
+    copies = [
+        [
+            workdir.checkpoints / kind / str(step)
+            for kind in steps
+            if step in steps[kind]
+        ]
+        for step in requested
+    ]
+    if len(requested) == 1:  # if one copy is damaged, the other takes its place
+        return CheckpointChoice(copies[0], 1, exact=True)
+    firsts = [folders[0] for folders in copies]
+    return CheckpointChoice(firsts, len(requested), exact=True)
 
 
 def average_checkpoints(
     choice: CheckpointChoice, shapes: Parameters
 ) -> tuple[list[int], Parameters]:
-    """The steps that were chosen and are intact, and the mean of their parameters.
+    """Averages the chosen checkpoints that are intact (section 6.1).
 
-    Read one at a time and summed in float64, so that their order does not matter
-    (section 6.1). Says which are damaged and left out.
+    Warns of damaged ones and leaves them out.
+
+    Returns:
+      The steps that were averaged, ascending, and the mean of their parameters, float32
+      NumPy arrays.
 
     Raises:
-      UserError: none is intact, or too few for a choice that is exact.
+      UserError: no checkpoint is intact, or too few for an exact choice.
     """
+    # One checkpoint is in memory at a time, beside the sum. The sum is float64, so that
+    # the order of the checkpoints does not matter.
     total = jax.tree.map(lambda x: np.zeros(x.shape, np.float64), shapes)
     steps: list[int] = []
     for folder in choice.folders:
@@ -141,30 +177,35 @@ def average_checkpoints(
             total = jax.tree.map(np.add, total, read_parameters(folder, shapes))
             steps.append(int(folder.name))
         except DamagedError as e:
-            say(f"warning: {e}; not used")
+            say(f"warning: {e}; ignored")
     if not steps or (choice.exact and len(steps) < choice.wanted):
         raise UserError(
-            f"of the {choice.wanted} checkpoints asked for {len(steps)} are intact: "
-            "choose others with --checkpoint, put them back from a copy, or let the "
-            "run that made them go on"
+            f"only {len(steps)} of the {choice.wanted} requested checkpoints are "
+            "intact: choose others with --checkpoint, restore them from a copy, or "
+            "continue the run that wrote them"
         )
+    # Without `exact`, the mean is over as many as are intact.
     mean = jax.tree.map(lambda x: (x / len(steps)).astype(np.float32), total)
     return sorted(steps), mean
 
 
 class DamagedError(UserError):
-    """A checkpoint is not what was written."""
+    """A checkpoint differs from what was written."""
 
 
 def read_parameters(folder: epath.Path, shapes: Parameters) -> Parameters:
-    """Parameters that were saved alone, as NumPy arrays of the model's `shapes`.
+    """Reads a checkpoint of parameters alone, as NumPy arrays.
+
+    Args:
+      shapes: the model's parameters, as arrays or shapes.
 
     Raises:
-      DamagedError: they are not what was written.
-      UserError: they are of a model of other shapes.
+      DamagedError: the checkpoint differs from what was written.
+      UserError: the checkpoint is of a model with other shapes.
     """
     if trouble := damage(folder):
         raise DamagedError(f"{folder} is damaged ({trouble})")
+    # By default Orbax restores arrays to the devices that they were saved from.
     restore = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), shapes)
     try:
         handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=SINGLE_PROCESS)
@@ -175,15 +216,17 @@ def read_parameters(folder: epath.Path, shapes: Parameters) -> Parameters:
                 folder / "parameters",
                 ocp.args.PyTreeRestore(item=shapes, restore_args=restore),
             )
-    except Exception:  # a run that goes on may just have removed it
+    except Exception:
+        # A run that is still training may have removed the checkpoint meanwhile.
         if trouble := damage(folder):
-            raise DamagedError(f"{folder} is gone ({trouble})") from None
+            raise DamagedError(f"{folder} was removed ({trouble})") from None
         raise
+    # Orbax restores arrays with the shapes that were saved, without a comparison.
     leaves, _ = jax.tree.flatten_with_path(tree)
     for (path, got), wanted in zip(leaves, jax.tree.leaves(shapes), strict=True):
         if got.shape != wanted.shape:
             raise UserError(
-                f"{folder}: {jax.tree_util.keystr(path)} has shape {got.shape}; the "
-                f"workdir's config makes it {wanted.shape}"
+                f"{folder}: {jax.tree_util.keystr(path)} has shape {got.shape}, but "
+                f"the workdir's config wants {wanted.shape}"
             )
     return tree

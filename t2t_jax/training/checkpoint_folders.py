@@ -1,4 +1,4 @@
-"""The folders of checkpoints: which are there, which are whole, which are best."""
+"""Folders of checkpoints: which exist, which are complete, which are the best."""
 
 import re
 
@@ -9,48 +9,50 @@ from t2t_jax.files import locations, sealed
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.messages import say
 
-# Orbax may not wait for other processes, which know of no checkpoint.
+# Only process 0 reads and writes checkpoints. Without this Orbax would wait at barriers
+# that the other processes never reach.
 SINGLE_PROCESS = ocp.options.MultiprocessingOptions(
     primary_host=0, active_processes={0}, barrier_sync_key_prefix="first"
 )
 
 
 def steps_in(folder: epath.Path) -> list[int]:
-    """All steps with a checkpoint, ascending.
+    """All steps with a checkpoint that Orbax finished, ascending.
 
-    One that is being written has another name, or in a bucket lacks a last file: Orbax
-    knows.
+    Orbax's own lookup skips unfinished ones: on disk they have a temporary name, in a
+    bucket they lack a file that is written last.
     """
     names = ocp.path.step.standard_name_format()
-    return sorted(found.step for found in names.find_all(folder))
+    return sorted(entry.step for entry in names.find_all(folder))
 
 
 def sealed_steps(folder: epath.Path) -> list[int]:
-    """The steps of the checkpoints in a folder that count, ascending."""
+    """The steps of all complete checkpoints in a folder, ascending."""
     return [step for step in steps_in(folder) if sealed.is_sealed(folder / str(step))]
 
 
 def incomplete_steps(folder: epath.Path) -> list[int]:
-    """The steps of those that do not count."""
+    """The steps of checkpoints that lack a manifest, ascending."""
     return sorted({*steps_in(folder)} - {*sealed_steps(folder)})
 
 
 def seal(path: epath.Path, **notes: float) -> None:
-    """Seals a checkpoint, with its kind and step, which its folder's names tell."""
+    """Seals a checkpoint; notes its kind and step, taken from its path."""
     sealed.seal(path, kind=path.parent.name, step=int(path.name), **notes)
 
 
 def damage(path: epath.Path) -> str:
-    """What is wrong with a checkpoint, for a person to read; empty if nothing is."""
+    """Describes what is wrong with a checkpoint; empty if it is intact."""
     if trouble := sealed.damage(path):
         return trouble
+    # An intact checkpoint under the name of another step would also give wrong results.
     notes = sealed.notes(path)
     was, here = f"{notes.get('kind')}/{notes.get('step')}", "/".join(path.parts[-2:])
     return "" if was == here else f"it was written as {was}"
 
 
 def best_steps(folder: epath.Path) -> dict[int, float]:
-    """The dev BLEU of each checkpoint in a folder that is kept for it, best first."""
+    """The dev BLEU of each checkpoint that is kept for it, by step, best first."""
     return ranked(
         {
             step: float(sealed.notes(folder / str(step)).get("bleu", 0.0))
@@ -60,15 +62,15 @@ def best_steps(folder: epath.Path) -> dict[int, float]:
 
 
 def ranked(bleu: dict[int, float]) -> dict[int, float]:
-    """Best first; of equals the earlier step."""
+    """Sorts scores by step: the best first; of equal scores the earlier step first."""
     return dict(sorted(bleu.items(), key=lambda entry: (-entry[1], entry[0])))
 
 
 def clear_away(folder: epath.Path) -> None:
-    """Deletes what a killed run did not come to the end of writing, or of deleting.
+    """Deletes checkpoints that a killed run left half written or half deleted.
 
     Raises:
-      UserError: there is a file where the folder should be.
+      UserError: the folder, or its parent, is a file.
     """
     for place in (folder.parent, folder):
         if place.exists() and not place.is_dir():
@@ -79,7 +81,10 @@ def clear_away(folder: epath.Path) -> None:
         return
     steps = {str(step) for step in steps_in(folder)}
     for entry in folder.iterdir():
+        # Orbax's temporary names, and those of `sealed.remove`.
         half = re.fullmatch(r"\d+\.(orbax-checkpoint-tmp.*|deleted)", entry.name)
+        # A bucket has no temporary names: there a number that Orbax does not list is
+        # unfinished.
         uploading = not locations.is_local(entry) and entry.name.isdecimal()
         if half or (uploading and entry.name not in steps):
             entry.rmtree()
@@ -88,7 +93,7 @@ def clear_away(folder: epath.Path) -> None:
 
 
 def set_aside(path: epath.Path, why: str) -> None:
-    """Moves a checkpoint out of the way, and says why."""
+    """Moves a checkpoint to the folder `set_aside`, with a warning that says why."""
     name = f"{path.parent.name}-{path.name}"
     place = sealed.set_aside(path, path.parent.parent / "set_aside" / name)
-    say(f"warning: {path} {why}; it is now {place}")
+    say(f"warning: {path} {why}; moved to {place}")

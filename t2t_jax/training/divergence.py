@@ -1,7 +1,7 @@
-"""When numbers go wrong: which steps to tell of, and when a run has diverged.
+"""Detection of bad numbers: which steps to report, and when a run has diverged.
 
-A gradient that is not finite never reaches the parameters (`step.py`). Here is what is
-said of it, and what follows.
+The update skips gradients that are not finite (`step.py`). This module reports them,
+and decides when the run cannot continue.
 """
 
 import math
@@ -17,39 +17,43 @@ from t2t_jax.terminal.messages import say
 from t2t_jax.training.meter import Row
 from t2t_jax.workdir.workdir import Workdir
 
-USUAL_OF = 20  # readings whose largest gradient norms tell what is usual
-AT_LEAST = 5  # of them, or nothing is unusual yet
-KEPT = 100  # batches of a run whose sentences are written out
+USUAL_OF = 20  # logging intervals, the median of their maxima is the usual norm
+AT_LEAST = 5  # intervals; with fewer no norm counts as unusual
+KEPT = 100  # alarms of a run for which the sentences of the batch are written out
 
-# position -> a line for each pair of that batch, without its end
+# position -> one line for each pair of that batch, without a line end
 Describe = Callable[[Position], Sequence[str]]
 
 
 class DivergedError(UserError):
-    """The run cannot go on as it went; all processes come to that at the same step."""
+    """A run has diverged and may not, or cannot, go back to an earlier checkpoint."""
 
+    # All processes see the same metrics and raise this at the same step, so that they
+    # can exit in good order and only process 0 has to report it.
     everywhere = True
 
 
 class Divergence(NamedTuple):
-    """Why a run has diverged: the first step that shows it, and what it shows."""
+    """Evidence that a run has diverged: its first step, and a description."""
 
     step: int
     why: str
 
 
 def alarms(config: Config, rows: Sequence[Row], norms: Sequence[float]) -> list[Row]:
-    """The steps to tell of: gradients that are not finite, or unusually large.
+    """The steps to report: their gradients are not finite or unusually large.
 
     Args:
-      norms: the largest gradient norm of each reading before, infinite ones included.
+      rows: the metrics of each step of a logging interval.
+      norms: the largest gradient norm of each earlier interval; may be infinite.
 
     Returns:
       Rows, each with `usual_norm`, the median of the last `norms`; `nan` if unknown.
     """
     known = [norm for norm in norms if math.isfinite(norm)][-USUAL_OF:]
+    # A median: the large norms to be reported must not raise the limit.
     usual = statistics.median(known) if len(known) >= AT_LEAST else math.nan
-    limit = config.train.alarm_norm * usual  # of nan: nothing is above it
+    limit = config.train.alarm_norm * usual  # if nan, no comparison below is true
     return [
         row | {"usual_norm": usual}
         for row in rows
@@ -60,41 +64,47 @@ def alarms(config: Config, rows: Sequence[Row], norms: Sequence[float]) -> list[
 
 
 def report_alarm(workdir: Workdir, alarm: Row, describe: Describe | None) -> None:
-    """Says what was wrong with a step.
+    """Prints a warning about a step, and saves the sentences of its batch.
 
-    The pairs of its batch go to `alarms/STEP.jsonl`, those of the first `KEPT` alarms.
+    The pairs go to `alarms/STEP.jsonl`, for the first `KEPT` alarms of a run.
+
+    Args:
+      describe: looks up the pairs of a batch; None saves none.
     """
     step, norm = int(alarm["step"]), alarm["gradient_norm"]
     if math.isfinite(norm) and math.isfinite(alarm["loss"]):
         what = f"gradient norm {norm:.3g}, usually {alarm['usual_norm']:.3g}"
     else:
-        what = f"loss {alarm['loss']:.3g}, gradient norm {norm:.3g}: not used"
+        what = f"loss {alarm['loss']:.3g}, gradient norm {norm:.3g}: update skipped"
     file = workdir / "alarms" / f"{step}.jsonl"
-    told = f"warning: step {step:,}: {what}"
+    message = f"warning: step {step:,}: {what}"
     if describe and not file.exists():
         if file.parent.exists() and len(list(file.parent.iterdir())) >= KEPT:
-            say(f"{told}; python -m t2t_jax.whatwas shows its sentences")
+            say(f"{message}; python -m t2t_jax.whatwas shows its sentences")
             return
         position = Position(int(alarm["epoch"]), int(alarm["batch"]))
         lines = describe(position)
         atomic.write_atomically(file, "".join(f"{line}\n" for line in lines).encode())
-        told += f"; its {len(lines):,} pairs: {file}"
-    say(told)
+        message += f"; its {len(lines):,} pairs: {file}"
+    say(message)
 
 
 def find_divergence(
     config: Config, rows: Sequence[Row], loss: float, lowest: float
 ) -> Divergence | None:
-    """Whether the steps just read show that a run has diverged.
+    """Checks whether the steps of a logging interval show that a run has diverged.
 
     Args:
-      loss: their mean. lowest: the lowest mean loss of a reading before.
+      rows: the metrics of each step.
+      loss: their mean loss.
+      lowest: the lowest mean loss of an earlier interval; infinite if there is none.
     """
     train = config.train
     worst = max(rows, key=lambda row: row["skipped_in_a_row"])
     in_a_row = int(worst["skipped_in_a_row"])
     if in_a_row >= train.max_skipped:
         return Divergence(
+            # The first of the skipped steps; it may be in an earlier interval.
             int(worst["step"]) - in_a_row + 1,
             f"{in_a_row} gradients in a row were not finite and were skipped "
             f"(config.train.max_skipped={train.max_skipped})",

@@ -1,4 +1,4 @@
-"""Ctrl-C, and the SIGTERM of a machine that is about to be taken away."""
+"""Clean shutdown on Ctrl-C, and on the SIGTERM that precedes a preemption."""
 
 import contextlib
 import os
@@ -16,10 +16,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal has ended a run in good order.
+    """A signal ended a run after its state was saved.
 
-    To Python it is Ctrl-C; the commands exit with status 128 + `signum`, as shells have
-    it.
+    From Python it is an ordinary Ctrl-C. The commands exit with status 128 + `signum`,
+    the convention of shells.
     """
 
     def __init__(self, signum: int, told: str = ""):
@@ -28,66 +28,75 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Interruption:
-    """Takes note of signals, for a loop that asks after every step.
+    """Signal handlers for the training loop, which polls `came` after every step.
 
-    The first signal is noted; the next one ends the process at once, as if there were
-    no handler. While `at_once` is open the first one raises `Interrupted` there.
+    The first signal is only recorded; the second ends the process at once, as without
+    handlers. Inside `at_once` already the first signal raises `Interrupted`.
 
-    With `jax.distributed` every process has to stop after the same step, which JAX's
-    own notifier of SIGTERM sees to; another handler would silence it: there is none.
+    With `jax.distributed` all processes have to stop after the same step. JAX's own
+    SIGTERM notifier arranges that, and a Python handler would replace it, so none is
+    installed there.
     """
 
     def __init__(self):
         self._signum: int | None = None
         self._at_once = False
-        self._before: dict[int, object] = {}
+        self._previous: dict[int, object] = {}  # signal -> handler to restore
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> "Interruption":
+        # Python allows only the main thread to set signal handlers.
         main = threading.current_thread() is threading.main_thread()
         if main and jax.distributed.is_initialized():
             self._stack.enter_context(rendezvous.jax_sigterm_handler())
         if main and not jax.distributed.is_initialized():
             for signum in SIGNALS:
-                # What a parent process wants ignored (nohup, a shell's &) stays so.
+                # Signals that the parent process ignores (nohup, a shell's &) stay so.
                 if signal.getsignal(signum) is not signal.SIG_IGN:
-                    self._before[signum] = signal.signal(signum, self._note)
+                    self._previous[signum] = signal.signal(signum, self._note)
         return self
 
     def __exit__(self, *_) -> None:
         self._stack.close()
-        for signum, handler in self._before.items():
+        for signum, handler in self._previous.items():
             signal.signal(signum, handler)
 
     def _note(self, signum: int, frame) -> None:
-        for each in self._before:
+        # From here on a second signal has its default effect: it ends the process.
+        for each in self._previous:
             signal.signal(each, signal.SIG_DFL)
         self._signum = signum
         if self._at_once:
             raise self.ended("")
-        with contextlib.suppress(OSError, ValueError):  # stderr may be no file
-            # Not `say`: the loop may be in the middle of that.
+        with contextlib.suppress(OSError, ValueError):  # stderr may not be a file
+            # Not `say`: the handler may interrupt the loop in the middle of a `say`,
+            # and writing to the same stream again is an error.
             name = signal.Signals(signum).name
-            told = f"\n{name}: finishing this step and saving; again stops at once\n"
-            os.write(sys.stderr.fileno(), told.encode())
+            notice = f"\n{name}: finishing this step and saving; again stops at once\n"
+            os.write(sys.stderr.fileno(), notice.encode())
 
     def came(self, step: int) -> bool:
-        """True if the run is to end after this step; asked once a step."""
+        """True if the run is to end after this step; call it once after every step."""
         if jax.distributed.is_initialized():
+            # All processes agree on a step; needs the same calls in each of them.
             if multihost_utils.reached_preemption_sync_point(step):
                 self._signum = signal.SIGTERM
         return self._signum is not None
 
     def ended(self, told: str) -> Interrupted:
-        """The exception for the signal that came."""
+        """Creates the exception for the signal that came, with a message."""
         name = signal.Signals(self._signum).name
         error = Interrupted(self._signum, f"{name}: {told}")
-        error.everywhere = True  # all processes stop after the same step
+        # All processes stop after the same step, so each can exit in the usual way.
+        error.everywhere = True
         return error
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
-        """For work that may be left anywhere: a signal raises `Interrupted` in it."""
+        """Raises `Interrupted` as soon as a signal comes, in work that saves nothing.
+
+        For work that may be abandoned anywhere, such as an evaluation.
+        """
         self._at_once = True
         try:
             if self._signum is not None:

@@ -1,8 +1,8 @@
 """The training loop, top-down.
 
-`run` is all of it: restore or start, then feed, step, report, evaluate and save until
-the last step. It trains on token arrays and knows neither text nor translation nor
-chips: whatever depends on these is a function in `Hooks`.
+`run` is the entry point: it restores or starts a run, then feeds, steps, logs, saves
+and evaluates until the last step. The loop works on token arrays. Everything that needs
+text, translations or facts about chips is a function in `Hooks`.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ Evaluate = Callable[[Parameters, int], dict[str, float]]
 
 
 class Outcome(NamedTuple):
-    """The result of `run`: its first and last step, and why it ended."""
+    """Result of `run`: the step it continued from, its last step, and why it ended."""
 
     first: int
     last: int
@@ -45,12 +45,13 @@ class Outcome(NamedTuple):
 
 
 class Hooks(NamedTuple):
-    """Functions that the loop calls, for what it does not know itself; all optional.
+    """Functions that the caller passes to the loop; all optional.
 
     Attributes:
       evaluate: scores translations at an evaluation.
-      initial: the parameters of another model to start from, instead of random ones.
-      describe: the sentences of a batch.
+      initial: returns the parameters of another model to start from, instead of random
+        ones.
+      describe: looks up the sentences of a batch.
       check_owner: raises an error once the workdir belongs to another run.
       before_training: called with the jitted functions before the first step.
       step_flops: the FLOPs that the model needs for a batch of a shape.
@@ -80,11 +81,12 @@ def run(
     Args:
       workdir: receives checkpoints and metrics.
       bos: the id that begins a target sentence.
-      pairs, dev: tokenised text; without dev nothing is evaluated.
+      pairs: tokenised training text.
+      dev: tokenised dev text; None turns evaluation off.
 
     Raises:
-      Interrupted: a signal came; the run is saved.
-      DivergedError: see `divergence.find_divergence`.
+      Interrupted: a signal came; the state is saved.
+      DivergedError: the run diverged; see `divergence.find_divergence`.
     """
     this = TrainingRun(config, workdir, model, bos, pairs, dev, hooks)
     first = this.step
@@ -96,13 +98,18 @@ def run(
             this.close()
         raise
     this.close()
-    # Process 0 may still be writing.
+    # A barrier: process 0 may still be writing. JAX's own barrier at exit has a shorter
+    # timeout (`rendezvous.END`).
     processes.exchange("the end of training", None, processes.LONG_TIMEOUT)
     return Outcome(first, last, why)
 
 
 class TrainingRun:
-    """A run while it trains."""
+    """The state of a run during training.
+
+    All processes execute the same code and take the same decisions from the same
+    metrics; only process 0 has checkpoints and prints.
+    """
 
     def __init__(
         self,
@@ -116,6 +123,7 @@ class TrainingRun:
     ):
         self.config, self.workdir, self.dev, self.hooks = config, workdir, dev, hooks
         self.steps = compile_steps(model, config, meshes.make_mesh(config.mesh), bos)
+        # Cached: computed once for each shape of batch, not at every step.
         self._step_flops = cache(lambda *shape: hooks.step_flops(Shape(*shape)))
         self.rollbacks = Rollbacks(workdir)
         self.checkpoints = processes.OnFirstProcess(
@@ -127,35 +135,38 @@ class TrainingRun:
         self.clock = Clock(self.seconds)
         self.reporter = Reporter(workdir, self.step, config.train.steps)
         self.reporter.roll_back(self.rollbacks.all)
+        # Each process fills only the rows on its own devices.
         local = partial(
             meshes.local_layout, self.steps.mesh, accumulate=config.train.accumulate
         )
         self.batches = feed(pairs, config.data, config.train.seed, self.position, local)
 
     def _restore(self) -> tuple[TrainState, RunProgress] | None:
-        """The state to continue from, on process 0."""
+        """Reads the state to continue from; only on process 0."""
         save_every = self.config.train.save_every
-        found = self.checkpoints.restore(self.steps.shapes, save_every)
-        if found and int(found[0].step) % save_every == 0:
-            self.checkpoints.mend(found[0])
-        return found
+        restored = self.checkpoints.restore(self.steps.shapes, save_every)
+        # Off the grid of `save_every` a state without parameters is not damaged.
+        if restored and int(restored[0].step) % save_every == 0:
+            self.checkpoints.mend(restored[0])
+        return restored
 
-    def _place(self, find) -> tuple[TrainState, RunProgress] | None:
-        """A state that process 0 finds, placed on the devices of all processes."""
+    def _place(self, read) -> tuple[TrainState, RunProgress] | None:
+        """Places the state that `read` returns on process 0 on all devices."""
 
         def to_send() -> tuple[dict, TrainState] | None:
-            found = find()
-            return found and (found[1].to_json(), found[0])
+            restored = read()
+            return restored and (restored[1].to_json(), restored[0])
 
-        found = processes.arrays_from_first("the state", to_send, self.steps.shapes)
-        return found and (found[1], RunProgress.from_json(found[0]))
+        received = processes.arrays_from_first("the state", to_send, self.steps.shapes)
+        return received and (received[1], RunProgress.from_json(received[0]))
 
     def _initial(self) -> TrainState:
-        """The state before the first step, random or from another model."""
+        """Creates the state before the first step, random or from another model."""
         if not self.hooks.initial:
             return self.steps.init()
         shapes = self.steps.shapes.parameters
         read = self.hooks.initial
+        # Only process 0 reads the other model; all of them get its parameters.
         return self.steps.start(
             processes.arrays_from_first("init_from", lambda: ((), read()), shapes)[1]
         )
@@ -163,16 +174,19 @@ class TrainingRun:
     def _continue_from(self, state: TrainState, progress: RunProgress) -> None:
         self.state, self.step = state, int(state.step)
         self.saved = self.step  # the last step that was saved
+        # A rollback may have moved the data position of this step.
         self.position = self.rollbacks.position(self.step, progress.position)
         self.seconds = progress.seconds
         self.meter = Meter(progress.unread, self.hooks.peak_flops)
 
     def train(self, interruption: Interruption) -> tuple[int, str]:
-        """Trains to the end; the last step and why it was that."""
+        """Trains to the end; returns the last step and why it was the last."""
         train, first = self.config.train, self.step
         on_grid = first % train.eval_every == 0
+        # A step is saved before it is evaluated: if the run was stopped in between,
+        # evaluate first. Does nothing if the step was evaluated.
         if first and (on_grid or self._reason(self.seconds)):
-            self._evaluate(interruption)  # stopped after saving, before this
+            self._evaluate(interruption)
         why = self._reason(self.seconds)
         if not why:
             if processes.is_first():
@@ -183,39 +197,49 @@ class TrainingRun:
             self.hooks.before_training(self.steps)
         while not why:
             self._step()
+            # The first step compiles: leave its time out of the rates.
             if self.step == first + 1:
                 seconds = self.meter.leave_out_compilation()
                 say(f"the first step took {seconds:.1f} s, compilation included")
             why = self._reason(self._seconds())
             if self.step % train.log_every == 0:
-                if found := self._log():
-                    self._roll_back(found)
-                    why = ""
+                if diverged := self._log():
+                    self._roll_back(diverged)
+                    why = ""  # training continues from an earlier step
                     continue
             elif why:
-                self._log(keep=True)  # a run that goes on later reads them again
-            asked = interruption.came(self.step)
-            if self.step % train.save_every == 0 or why or asked:
+                # The end, between two logging intervals. Rows are kept, so that a run
+                # that continues with more steps logs the same intervals.
+                self._log(keep=True)
+            # After every step and in all processes, as JAX's synchronisation needs.
+            interrupted = interruption.came(self.step)
+            # Save first: an evaluation can take long, and may be interrupted.
+            if self.step % train.save_every == 0 or why or interrupted:
                 self._save()
-            if asked:
+            if interrupted:
                 raise self._interrupted(interruption)
             if self.step % train.eval_every == 0 or why:
                 self._evaluate(interruption)
-                # Patience may end the run here, but not the clock: what it shows was
-                # saved before the evaluation, and the next start has to agree.
+                # Patience may end the run here; the time limit may not. Its clock was
+                # saved before the evaluation, and a restart from that save has to
+                # take the same decision, so pass 0 seconds.
                 why = why or self._reason(0.0)
                 if why and self.saved != self.step:
                     self._save()
         return self.step, why
 
     def _reason(self, seconds: float) -> str:
-        # A run that was killed may have evaluated steps that it has to make again.
+        # Only evaluations up to this step: a killed run may have evaluated later steps,
+        # which it now repeats.
         bleu = self.reporter.column("dev", "bleu", before=self.step + 1)
         return reason_to_stop(self.config, self.step, seconds, bleu)
 
     def _seconds(self) -> float:
-        """Trained so far, by the first process's clock, at which the others only look
-        now and then."""
+        """Seconds trained so far, by the clock of process 0.
+
+        With several processes it is exchanged only once per logging interval, so that
+        all of them stop after the same step and few steps pay for communication.
+        """
         train = self.config.train
         if not processes.distributed():
             return self.clock.seconds()
@@ -224,36 +248,46 @@ class TrainingRun:
         return self.seconds
 
     def _step(self) -> None:
-        """One update."""
-        self.checkpoints.check()
+        """Trains on one batch."""
+        self.checkpoints.check()  # fail soon if the last save failed
         at = self.position
         self.position, batch = next(self.batches)
         placed = meshes.place_batch(self.steps.mesh, batch)
         self.state, metrics = self.steps.train(self.state, placed)
         self.step += 1
+        # The shapes as trained, with the rows that pad the batch to the mesh.
         rows, source = placed["source"].shape
         flops = self._step_flops(rows, source, placed["target"].shape[1])
         self.meter.add(self.step, at, metrics, flops)
 
     def _save(self) -> None:
-        """Saves all that it takes to go on from here."""
+        """Saves everything that a restart needs to continue from this step."""
         self.hooks.check_owner()
+        # Only multiples of `save_every` are averaged, so that a stop changes no score.
         average = self.step % self.config.train.save_every == 0
+        # The first save always stores parameters, so that a short run can translate.
         average = average or self.checkpoints.none_to_translate_with()
+        # Also the steps that are not logged yet: see `RunProgress`.
         unread = self.meter.unread()
         progress = RunProgress(self.position, self.clock.seconds(), unread)
         self.checkpoints.save(processes.gather(self.state), progress, average)
         self.saved = self.step
 
     def _log(self, keep: bool = False) -> Divergence | None:
-        """Tells of the steps since the last time; what shows that the run diverged."""
+        """Logs the steps since the last call; returns evidence of divergence, if any.
+
+        Args:
+          keep: leaves the steps unread, to be logged again later.
+        """
         self.hooks.check_owner()
         rows, values = self.meter.unread(), self.meter.read(keep)
 
+        # From the log, not from memory: a restarted run takes the same decisions.
         def before(name: str) -> list[float]:
             first = int(rows[0]["step"])
             return list(self.reporter.column("train", name, first).values())
 
+        # A restarted run repeats steps: each alarm is reported once.
         for alarm in divergence.alarms(self.config, rows, before("gradient_norm")):
             if not self.reporter.has(int(alarm["step"]), "alarm"):
                 if processes.is_first():
@@ -265,13 +299,13 @@ class TrainingRun:
         return divergence.find_divergence(self.config, rows, values["loss"], lowest)
 
     def _seconds_left(self) -> float:
-        """Of training, at the pace last read."""
+        """Estimates the seconds of training left, from the last logging interval."""
         left = self.meter.seconds_a_step * (self.config.train.steps - self.step)
         limit = self.config.train.minutes * 60
         return min(left, max(0.0, limit - self.clock.seconds())) if limit else left
 
     def _evaluate(self, interruption: Interruption) -> None:
-        """Evaluates, unless a run before this one has done so at this step."""
+        """Evaluates on the dev set, unless this step is already evaluated."""
         if self.dev is not None and not self.reporter.has(self.step, "dev"):
             parameters = self.state.best_parameters()
             try:
@@ -280,68 +314,73 @@ class TrainingRun:
                         self.steps, parameters, self.dev, self.config
                     )
                     if self.hooks.evaluate:
-                        whole = processes.gather(parameters)
-                        values |= self.hooks.evaluate(whole, self.step)
+                        gathered = processes.gather(parameters)
+                        values |= self.hooks.evaluate(gathered, self.step)
             except Interrupted:
+                # Nothing is recorded: the next start repeats this evaluation.
                 if self.saved != self.step:
                     self._save()
                 raise self._interrupted(interruption) from None
             self.hooks.check_owner()
             if "bleu" in values:
-                self.checkpoints.save_best(whole, self.step, values["bleu"])
+                self.checkpoints.save_best(gathered, self.step, values["bleu"])
+            # After the checkpoint: a run killed in between evaluates again.
             self.reporter.record(self.step, "dev", values)
-            told = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
-            say(f"step {self.step:,}  dev  {told}")
-        self.meter.pause()
+            listed = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
+            say(f"step {self.step:,}  dev  {listed}")
+        self.meter.pause()  # saving and evaluating are not part of the step rate
 
     def _interrupted(self, interruption: Interruption) -> Interrupted:
-        """The end by a signal, once all is on disk."""
+        """Creates the exception that ends the run, once the state is on disk."""
         self.checkpoints.wait()
         return interruption.ended(
-            f"stopped after step {self.step:,}, which is saved; the same command goes "
-            "on from there"
+            f"stopped after step {self.step:,}, which is saved; run the same command "
+            "again to continue"
         )
 
-    def _roll_back(self, found: Divergence) -> None:
-        """Goes back to before the divergence, and on with the data after it.
+    def _roll_back(self, diverged: Divergence) -> None:
+        """Restores a state from before the divergence, and skips the data since then.
 
         Raises:
-          DivergedError: the config does not let it, or nothing was saved before.
+          DivergedError: the config allows no further rollback, or there is no
+            checkpoint from before the divergence.
         """
-        told = f"at step {self.step:,}, {found.why}"
+        what = f"at step {self.step:,}, {diverged.why}"
         allowed = self.config.train.rollbacks
         if len(self.rollbacks.all) >= allowed:
             raise DivergedError(
-                f"{told}. A longer config.train.warmup may help, or "
-                "config.model.dtype='float32' where it is bfloat16, in another "
-                f"--workdir; config.train.rollbacks={allowed + 1} goes back to an "
-                "earlier checkpoint and skips the data"
+                f"{what}. In another --workdir, a longer config.train.warmup may help, "
+                "or config.model.dtype='float32' if it is bfloat16; in this one, "
+                f"config.train.rollbacks={allowed + 1} goes back to an earlier "
+                "checkpoint and skips the data"
             )
         if not processes.from_first(
-            "checkpoints", lambda: self.checkpoints.saved_before(found.step)
+            "checkpoints", lambda: self.checkpoints.saved_before(diverged.step)
         ):
             raise DivergedError(
-                f"{told}, and no checkpoint is from before step {found.step:,}, "
-                "where that began. Save more often in another --workdir: "
+                f"{what}, and no checkpoint is from before step {diverged.step:,}, "
+                "where it began. In another --workdir, save more often than "
                 f"config.train.save_every={self.config.train.save_every}"
             )
         shapes, save_every = self.steps.shapes, self.config.train.save_every
         state, progress = self._place(
-            lambda: self.checkpoints.go_back(found.step, shapes, save_every)
+            lambda: self.checkpoints.go_back(diverged.step, shapes, save_every)
         )
         rollback = Rollback(
-            int(state.step), progress.position, self.position, found.why
+            int(state.step), progress.position, self.position, diverged.why
         )
+        # On disk before it takes effect, so that a killed run skips the same data.
+        # `self.batches` stays as it is: it continues from the current position.
         self.rollbacks.add(rollback)
         self.reporter.roll_back(self.rollbacks.all)
         say(
-            f"warning: {told}: back to step {rollback.step:,}, and on with the data "
-            f"after batch {rollback.to.batch:,} of epoch {rollback.to.epoch:,}"
+            f"warning: {what}: back to step {rollback.step:,}, continuing with the "
+            f"data from batch {rollback.to.batch:,} of epoch {rollback.to.epoch:,}"
         )
         self._continue_from(state, progress)
 
     def close(self) -> None:
-        """Waits for what is being written, and ends the threads."""
+        """Waits for the last checkpoint, and ends all threads."""
         try:
             self.batches.close()
             self.checkpoints.close()

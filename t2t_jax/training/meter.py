@@ -1,4 +1,4 @@
-"""Metrics of single steps -> what is told of a stretch of them."""
+"""Metrics aggregated over one logging interval."""
 
 import math
 import time
@@ -10,24 +10,25 @@ import numpy as np
 from t2t_jax.data.feeding import Position
 from t2t_jax.metrics.perplexity import perplexity
 
-Row = dict[
-    str, float
-]  # metrics of one step; `step`, and `epoch` and `batch` of its data
+# Metrics of one step, with its `step` and the `epoch` and `batch` of its data.
+Row = dict[str, float]
 
 
 class Meter:
-    """Gathers metrics of steps; waits for the device only when they are looked at.
+    """Collects the metrics of steps, and waits for the device only when they are read.
 
     Args:
-      unread: rows of steps before this meter, that were not read.
-      peak: FLOP/s of all devices together; None where it is not known.
+      unread: rows of steps before this meter that no one has read yet.
+      peak: FLOP/s of all devices together; None if unknown.
     """
 
     def __init__(self, unread: Sequence[Row] = (), peak: float | None = None):
         self._rows: list[dict] = list(unread)
-        self._on_device: list[dict[str, jax.Array]] = []
+        self._on_device: list[dict[str, jax.Array]] = []  # of the last rows
         self._peak = peak
-        self._timed, self._flops = 0, 0.0  # steps on the clock, and what they took
+        # Steps since the clock started, and their FLOPs. Rows from before a restart
+        # count in the means, but not in the timing.
+        self._timed, self._flops = 0, 0.0
         self._started = time.perf_counter()
         self.seconds_a_step = 0.0
 
@@ -38,32 +39,41 @@ class Meter:
         metrics: dict[str, jax.Array],
         flops: float = 0.0,
     ) -> None:
-        """Takes the metrics of one step, still on the device.
+        """Adds the metrics of one step, still on the device.
 
         Args:
-          at: where the batch stands in the data.
-          flops: that the model needs for a batch of this shape.
+          at: the batch's position in the data.
+          flops: FLOPs that the model needs for a batch of this shape.
         """
+        # Fetching a value here would wait for the step and stall the device.
         self._rows.append({"step": step, **at._asdict()})
         self._on_device.append(metrics)
         self._timed += 1
         self._flops += flops
 
     def unread(self) -> list[Row]:
-        """The rows of all steps since the last reading; of plain numbers."""
+        """Fetches and returns the rows of all steps since the last `read`."""
         fetched = jax.device_get(self._on_device)
         self._on_device = []
+        # Not strict: if nothing was fetched, the slice [-0:] is all rows.
         for row, metrics in zip(self._rows[-len(fetched) :], fetched, strict=False):
+            # Python numbers: rows are saved as JSON with a checkpoint.
             row |= {name: value.item() for name, value in metrics.items()}
         return list(self._rows)
 
     def read(self, keep: bool = False) -> Row:
-        """Metrics since the last reading: means over target tokens, worst, latest.
+        """Aggregates the metrics since the last `read`, and starts a new interval.
 
-        With `keep` it does not count as a reading, but for the time that it took.
-        Steps whose loss is not finite are left out of the means; `nan` if all are.
-        `mfu`, the share of the peak that the model's FLOPs make up (PaLM, appendix B),
-        is there where the peak is known.
+        Losses are means over target tokens, `gradient_norm` and `skipped_in_a_row` are
+        maxima, `learning_rate` and `skipped` the latest values. Steps whose loss is not
+        finite are left out of the means, which are `nan` if no step remains.
+
+        Args:
+          keep: leaves the rows unread; only the clock starts again.
+
+        Returns:
+          The metrics. Includes `mfu` if the peak is known: the model's FLOPs as a
+          fraction of the peak (PaLM, appendix B).
         """
         rows = self.unread()
         seconds = time.perf_counter() - self._started
@@ -77,6 +87,7 @@ class Meter:
         finite = np.isfinite(column["loss"])
 
         def mean(name: str) -> float:
+            # Each row is a mean over its own tokens, hence the weights.
             tokens = column["tokens"][finite].sum()
             total = (column[name][finite] * column["tokens"][finite]).sum()
             return total / tokens if tokens else math.nan
@@ -100,13 +111,13 @@ class Meter:
         return {name: float(value) for name, value in values.items()}
 
     def leave_out_compilation(self) -> float:
-        """Waits for the first step and starts the clock again; the seconds it took."""
+        """Waits for the first step, restarts the clock, and returns its seconds."""
         jax.block_until_ready(self._on_device)
         seconds = time.perf_counter() - self._started
         self.pause()
         return seconds
 
     def pause(self) -> None:
-        """Starts the clock again: what happened since the reading does not count."""
+        """Restarts the clock, to leave out time that was not spent on training."""
         self._timed, self._flops = 0, 0.0
         self._started = time.perf_counter()

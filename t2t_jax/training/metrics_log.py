@@ -1,4 +1,4 @@
-"""`metrics.jsonl`: the metrics of a run, one JSON object a line."""
+"""`metrics.jsonl`: the metrics of a run, one JSON object per line."""
 
 import functools
 import json
@@ -13,16 +13,17 @@ from t2t_jax.terminal.messages import say
 
 
 class MetricsLog:
-    """Appends objects to a file, each once.
+    """Appends objects to a file, each of them once.
 
-    A run that was killed makes some steps again: an object whose step and kind the file
-    already holds is not written twice. Half a line left by a crash is cut off. After an
-    object of kind `rollback` the steps after its own are other ones, and written anew.
+    A run that was killed repeats some steps: an object whose step and kind are already
+    in the file is not written again. Half a line left by a crash is cut off. After an
+    object of kind `rollback`, later steps are different ones and are written again.
 
-    The file is the first process's; the others know and remember the same.
+    Process 0 owns the file; the other processes keep the same entries in memory.
 
     Attributes:
-      entries: the objects that count, in order.
+      entries: the objects that count, in order; those undone by a rollback do not.
+      rollbacks: the number of objects of kind `rollback`.
     """
 
     def __init__(self, path: epath.PathLike):
@@ -30,39 +31,44 @@ class MetricsLog:
         self.entries: list[dict] = []
         self.rollbacks = 0
         self._file = None
+        # All processes decide alike (patience, divergence), so all need the entries.
         opened = functools.partial(self._open, epath.Path(path))
         for entry in processes.from_first("metrics", opened):
             self._remember(entry)
 
     def _open(self, path: epath.Path) -> list[dict]:
-        """The objects of the file, which is then open for more."""
+        """Opens the file for appending, and returns the objects that it holds."""
         content = path.read_bytes() if path.exists() else b""
-        whole = content[: content.rfind(b"\n") + 1]
-        if not content[len(whole) :].startswith(
-            b'{"step": '[: len(content) - len(whole)]
+        kept = content[: content.rfind(b"\n") + 1]  # the complete lines
+        # A tail without a line end is either half of a line that this class wrote,
+        # which begins with "step", or foreign. Cut off the first; keep and report the
+        # second. The tail may be shorter than the beginning it is compared with.
+        if not content[len(kept) :].startswith(
+            b'{"step": '[: len(content) - len(kept)]
         ):
-            whole = content + b"\n"  # not half a line of ours: it stays, and is told
+            kept = content + b"\n"
         entries = []
-        for number, line in enumerate(whole.splitlines(), 1):
+        for number, line in enumerate(kept.splitlines(), 1):
             if entry := _parsed(line):
                 entries.append(entry)
             else:
-                say(f"warning: {path}, line {number} is damaged; left as it is, unused")
+                say(f"warning: {path}, line {number} is damaged; ignored, not removed")
         if not is_local(path):
-            self._file = BucketFile(path, whole)
+            self._file = BucketFile(path, kept)
             return entries
+        # Unbuffered, so that `append` sees a failed write and can undo it.
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115
-        if len(whole) > len(content):
+        if len(kept) > len(content):
             append(self._file, b"\n")
-        elif len(whole) < len(content):
-            self._file.truncate(len(whole))
+        elif len(kept) < len(content):
+            self._file.truncate(len(kept))
         return entries
 
     def write(self, step: int, kind: str, values: dict[str, float]) -> bool:
-        """Writes one object; False if this step of this kind is there already."""
+        """Writes one object; returns False if `has` it already."""
         if self.has(step, kind):
             return False
-        # JSON has no nan or infinity: null.
+        # JSON has neither nan nor infinity: write null.
         finite = {
             n: None if isinstance(v, float) and not math.isfinite(v) else v
             for n, v in values.items()
@@ -81,6 +87,7 @@ class MetricsLog:
         kind, step = entry["kind"], entry["step"]
         if kind == "rollback":
             self.rollbacks += 1
+            # Forget everything after the step, so that it is written again.
             self._last = {k: min(last, step) for k, last in self._last.items()}
             self.entries = [e for e in self.entries if e["step"] <= step]
         else:
@@ -88,19 +95,20 @@ class MetricsLog:
             self.entries.append(entry)
 
     def has(self, step: int, kind: str) -> bool:
-        """True if this step of this kind, or a later one, is there."""
+        """True if an object of this kind exists for this step or a later one."""
         return kind != "rollback" and step <= self._last.get(kind, -1)
 
     def close(self) -> None:
+        """Closes the file."""
         if self._file:
             self._file.close()
 
 
 def _parsed(line: bytes) -> dict | None:
-    """An object of the file, if that is what a line is."""
+    """The object on a line, or None if the line is not an object of this log."""
     try:
         entry = json.loads(line)
-        whole = type(entry["step"]) is int and isinstance(entry["kind"], str)
+        valid = type(entry["step"]) is int and isinstance(entry["kind"], str)
     except (ValueError, LookupError, TypeError):
         return None
-    return entry if whole else None
+    return entry if valid else None

@@ -11,13 +11,15 @@ def inverse_sqrt_schedule(
 ) -> optax.Schedule:
     """width^-0.5 * min(step^-0.5, step * warmup^-1.5) (equation 3).
 
-    The returned function takes the number of updates made so far, so that the first
-    update, with 0 made, is the paper's step_num 1.
+    The learning rate rises linearly for `warmup` updates and then falls with the
+    inverse square root of their number. The returned function takes the number of
+    updates so far: 0 is the paper's step_num 1.
 
     Args:
-      peak: the highest learning rate, at step `warmup`; the curve keeps its form. The
-        paper's is (width * warmup)^-0.5.
+      peak: the highest learning rate, reached at step `warmup`; scales the whole
+        curve. The paper's is (width * warmup)^-0.5.
     """
+    # At step `warmup` the minimum is warmup^-0.5, so this scale makes it `peak`.
     scale = width**-0.5 if peak is None else peak * warmup**0.5
 
     def learning_rate(count):
@@ -28,13 +30,13 @@ def inverse_sqrt_schedule(
 
 
 def schedule(config: Config) -> optax.Schedule:
-    """The learning rate of a config."""
-    peak = config.train.peak_learning_rate or None
+    """The learning rate schedule of a config."""
+    peak = config.train.peak_learning_rate or None  # 0: the paper's
     return inverse_sqrt_schedule(config.model.width, config.train.warmup, peak)
 
 
 def adam(config: Config) -> optax.GradientTransformation:
-    """Adam (Kingma and Ba 2015) with beta 0.9, 0.98 and epsilon 1e-9 by default."""
+    """Adam (Kingma and Ba 2015); by default beta 0.9 and 0.98, epsilon 1e-9."""
     train = config.train
     return optax.adam(
         schedule(config), b1=train.adam_b1, b2=train.adam_b2, eps=train.adam_epsilon

@@ -1,4 +1,4 @@
-"""Reports a run: progress in the terminal, `metrics.jsonl`, TensorBoard."""
+"""Reporting of a run: progress in the terminal, `metrics.jsonl`, TensorBoard."""
 
 import math
 import sys
@@ -16,13 +16,20 @@ from t2t_jax.workdir.workdir import Workdir
 
 
 class Reporter:
-    """Tells of a run on the screen and in the workdir's files."""
+    """Reports a run in the terminal and in the workdir's files.
+
+    Args:
+      first_step: the step that training continues from.
+      steps: the last step of the run.
+    """
 
     def __init__(self, workdir: Workdir, first_step: int, steps: int):
         self._workdir = workdir
         self._lines = MetricsLog(workdir / "metrics.jsonl")
         self._first = first_step
-        self._board = None  # until there is a metric: a finished run adds no file
+        # TensorBoard, created with the first metric: restarting a finished run, which
+        # only scores, adds no file.
+        self._board = None
         self._bar = tqdm.tqdm(
             total=steps,
             initial=first_step,
@@ -34,26 +41,33 @@ class Reporter:
         self._steps = steps
 
     def record(self, step: int, kind: str, values: dict[str, float]) -> None:
-        """Keeps metrics of a step; `kind` is `train`, `dev` or `alarm`."""
+        """Records metrics of a step, once; `kind` is `train`, `dev` or `alarm`."""
+        # `write` comes first: all processes keep the entries.
         if self._lines.write(step, kind, values) and processes.is_first():
             self._board = self._board or TensorBoard(self._workdir, self._first)
             self._board.add(step, kind, values)
 
     def roll_back(self, rollbacks: Sequence[Rollback]) -> None:
-        """Lets the steps after each rollback that is not told yet count no more.
+        """Logs rollbacks that are not logged yet, which discards the steps they undo.
+
+        Args:
+          rollbacks: all rollbacks of the run, oldest first.
 
         Raises:
-          UserError: more are told of than there are.
+          UserError: more rollbacks are logged than stored.
         """
         if self._lines.rollbacks > len(rollbacks):
             raise UserError(
-                f"metrics.jsonl tells of {self._lines.rollbacks} rollbacks, but "
-                f"rollbacks.json has {len(rollbacks)}: it was lost. It says which data "
-                "the run skipped, so put it back from a copy"
+                f"metrics.jsonl records {self._lines.rollbacks} rollbacks, but "
+                f"rollbacks.json only {len(rollbacks)}: it was lost. It records which "
+                "data the run skipped; restore it from a copy"
             )
+        # A run that was killed may have stored a rollback without logging it.
         for rollback in rollbacks[self._lines.rollbacks :]:
-            told = {"why": rollback.why, "data": [rollback.skipped, rollback.to]}
-            self._lines.write(rollback.step, "rollback", told)
+            entry = {"why": rollback.why, "data": [rollback.skipped, rollback.to]}
+            self._lines.write(rollback.step, "rollback", entry)
+            # A new TensorBoard file, opened with the next metric, hides what the old
+            # one has of later steps.
             self._first = rollback.step
             if self._board:
                 self._board.close()
@@ -61,7 +75,10 @@ class Reporter:
             self._bar.n = rollback.step
 
     def column(self, kind: str, name: str, before: int) -> dict[int, float]:
-        """A metric of each entry before a step, by step; `nan` where it was none."""
+        """One metric of all entries of a kind before a step, by step.
+
+        `nan` stands for every value that was not finite: JSON has null for all.
+        """
         return {
             e["step"]: math.nan if e[name] is None else e[name]
             for e in self._lines.entries
@@ -69,13 +86,13 @@ class Reporter:
         }
 
     def has(self, step: int, kind: str) -> bool:
-        """True if metrics of this kind are kept of this step already."""
+        """True if metrics of this kind are recorded for this step or a later one."""
         return self._lines.has(step, kind)
 
     def progress(
         self, step: int, values: dict[str, float], seconds_left: float
     ) -> None:
-        """Shows where training is: the bar in a terminal, a line elsewhere."""
+        """Shows progress: the bar in a terminal, a line elsewhere."""
         shown = {
             "loss": f"{values['loss']:.3f}",
             "tokens/s": f"{values['tokens_per_second']:,.0f}",
@@ -87,14 +104,14 @@ class Reporter:
             shown["skipped"] = f"{values['skipped']:.0f}"
         if not self._bar.disable:
             self._bar.set_postfix(shown, refresh=False)
-            self._bar.update(step - self._bar.n)
+            self._bar.update(step - self._bar.n)  # `update` takes an increment
         else:
-            told = "  ".join(f"{name} {value}" for name, value in shown.items())
+            listed = "  ".join(f"{name} {value}" for name, value in shown.items())
             left = tqdm.tqdm.format_interval(seconds_left)
-            say(f"step {step:,}/{self._steps:,}  {told}  left {left}")
+            say(f"step {step:,}/{self._steps:,}  {listed}  left {left}")
 
     def close(self) -> None:
-        """Ends the bar and the files."""
+        """Closes the bar and the files."""
         self._bar.close()
         if self._board:
             self._board.close()

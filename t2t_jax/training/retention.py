@@ -1,4 +1,4 @@
-"""Which checkpoints a run keeps."""
+"""Retention policy: the checkpoints that a run keeps."""
 
 import dataclasses
 
@@ -11,12 +11,13 @@ KINDS = ("parameters", "state", "best")
 
 @dataclasses.dataclass(frozen=True)
 class Retention:
-    """The number of checkpoints of each kind that a run keeps.
+    """Number of checkpoints of each kind that a run keeps.
 
     Attributes:
-      parameters: the newest, for the average (`config.decode.average`).
-      best: those of the best dev BLEU (`config.train.keep_best`).
-      state: the newest, to continue from. The second survives damage to the first.
+      parameters: the newest, to be averaged (`config.decode.average`).
+      best: those with the best dev BLEU (`config.train.keep_best`).
+      state: the newest, to continue from. The second is a spare in case the first is
+        damaged.
     """
 
     parameters: int
@@ -24,20 +25,23 @@ class Retention:
     state: int = 2
 
     def count(self, kind: str) -> int:
+        """The number of checkpoints kept of a kind, one of `KINDS`."""
         return getattr(self, kind)
 
     def steps_to_remove(self, kind: str, folder: epath.Path) -> list[int]:
-        """The steps in the folder of a kind that are no longer kept."""
-        steps = sealed_steps(folder)[::-1]
+        """The steps of one kind, in its folder, that are no longer kept."""
+        steps = sealed_steps(folder)[::-1]  # newest first
         if kind == "best":
-            steps = [*best_steps(folder)]
+            steps = [*best_steps(folder)]  # best first
         return steps[self.count(kind) :]
 
     def most_bytes(self, state: int, parameters: int) -> int:
-        """Disk space at most, from the sizes of a state and of parameters.
+        """The most disk space that checkpoints take at any time.
 
-        One more of each kind than is kept: old ones are removed after new ones are
-        complete.
+        Args:
+          state, parameters: bytes of one checkpoint.
         """
+        # One more of each kind than is kept: an old checkpoint is removed only after
+        # the new one is complete.
         alone = self.parameters + 1 + self.best + 1
         return (self.state + 1) * state + alone * parameters

@@ -10,13 +10,13 @@ from t2t_jax.workdir.workdir import Workdir
 
 
 class Rollback(NamedTuple):
-    """A run went back to the state of a step, and on with later data.
+    """One return to an earlier state, followed by later data.
 
     Attributes:
-      step: the state it went back to.
-      skipped: the position of the data that had come after that step.
-      to: the position it went on from.
-      why: what had happened.
+      step: the step of the state that the run returned to.
+      skipped: the first data position that the run skips.
+      to: the data position that it continues from.
+      why: the reason, for a person to read.
     """
 
     step: int
@@ -25,8 +25,8 @@ class Rollback(NamedTuple):
     why: str
 
 
-def _places(told: dict) -> list[Position]:
-    return [Position(*told[name]) for name in ("skipped", "to")]
+def _positions(entry: dict) -> list[Position]:
+    return [Position(*entry[name]) for name in ("skipped", "to")]
 
 
 class Rollbacks:
@@ -35,6 +35,7 @@ class Rollbacks:
     def __init__(self, workdir: Workdir):
         self._file = workdir / "rollbacks.json"
         self.all = [
+            # Other processes receive JSON, which has lists in place of tuples.
             Rollback(step, Position(*skipped), Position(*to), why)
             for step, skipped, to, why in processes.from_first("rollbacks", self._read)
         ]
@@ -44,24 +45,27 @@ class Rollbacks:
             return []
         try:
             return [
-                Rollback(int(told["step"]), *_places(told), str(told["why"]))
-                for told in atomic.read_checked_json(self._file)["rollbacks"]
+                Rollback(int(entry["step"]), *_positions(entry), str(entry["why"]))
+                for entry in atomic.read_checked_json(self._file)["rollbacks"]
             ]
         except (ValueError, LookupError, TypeError) as e:
             raise UserError(
-                f"{self._file} is damaged ({e}); it tells where the run skipped data, "
-                "so put it back from a copy"
+                f"{self._file} is damaged ({e}). It records which data the run "
+                "skipped; restore it from a copy"
             ) from None
 
     def add(self, rollback: Rollback) -> None:
-        """Remembers one, on disk before it has any effect."""
+        """Adds a rollback; it is on disk before it takes effect."""
         self.all.append(rollback)
         content = {"rollbacks": [each._asdict() for each in self.all]}
         if processes.is_first():
             atomic.write_atomically(self._file, atomic.checked_json(content))
 
     def _valid(self) -> dict[int, Position]:
-        """Step -> the position to go on from; those before a later one's step."""
+        """Step -> data position to continue from, for the rollbacks still in effect.
+
+        A rollback to an earlier step undoes those to that step or later ones.
+        """
         valid: dict[int, Position] = {}
         for rollback in self.all:
             valid = {s: to for s, to in valid.items() if s < rollback.step}
@@ -69,12 +73,14 @@ class Rollbacks:
         return valid
 
     def position(self, step: int, position: Position) -> Position:
-        """Where to go on after a step whose own data ended at `position`."""
+        """The data position after a step; `position` unless a rollback moved it."""
         return self._valid().get(step, position)
 
     def last_before(self, step: int) -> tuple[int, Position]:
-        """The last step before `step` after which the data jumped, and where to; step 0
-        and the beginning where it never did."""
+        """The last rollback before `step`: its step, and the position it moved to.
+
+        Step 0 and the first position if there is none.
+        """
         jumps = {0: Position()} | self._valid()
         last = max(s for s in jumps if s < step)
         return last, jumps[last]

@@ -1,4 +1,6 @@
-"""One update, as a pure function of state and batch.
+"""The training step: one update, as a pure function of state and batch.
+
+`train_step` is the computation; `compile_steps` jits it, with its relatives, on a mesh.
 
 Shape suffixes: b batch, t target.
 """
@@ -24,37 +26,46 @@ Batch = dict[str, Array]
 
 
 class TrainState(NamedTuple):
-    """All that training carries from step to step. What is not here is not kept."""
+    """Everything that training carries from one step to the next."""
 
     parameters: Parameters
-    ema: Parameters  # their exponential moving average; empty without one
+    ema: Parameters  # their exponential moving average; empty if not configured
     optimizer: optax.OptState
     step: Array  # batches seen
-    skipped: Array  # updates left out because a gradient was not finite
-    skipped_in_a_row: Array
+    skipped: Array  # updates skipped because a gradient was not finite
+    skipped_in_a_row: Array  # the current streak of skipped updates
 
     def best_parameters(self) -> Parameters:
-        """What is evaluated and translated with: the average where there is one."""
+        """The parameters to evaluate and decode with: the moving average if any."""
         return self.ema or self.parameters
 
 
 def initial_parameters(model: Model, seed: int) -> Parameters:
-    """Random parameters, from the seed alone."""
-    init_key, _ = jax.random.split(jax.random.key(seed))
-    return model.init(init_key)
+    """Draws random parameters, which depend on the seed alone."""
+    # The other half of the split is for dropout.
+    init_rng, _ = jax.random.split(jax.random.key(seed))
+    return model.init(init_rng)
+
+
+def _dropout_rng(seed: int, step: Array) -> Array:
+    """The random key for the dropout of one step."""
+    _, dropout_rng = jax.random.split(jax.random.key(seed))
+    return jax.random.fold_in(dropout_rng, step)
 
 
 def initial_state(parameters: Parameters, config: Config) -> TrainState:
     """The state before the first step."""
+    # A copy: the step donates its state, and a buffer can be donated only once.
     ema = jax.tree.map(jnp.copy, parameters) if config.train.ema_decay else {}
     zeros = [jnp.zeros((), jnp.int32) for _ in range(3)]
     return TrainState(parameters, ema, adam(config).init(parameters), *zeros)
 
 
 def microbatches(batch: Batch, count: int) -> Batch:
-    """[rows, ...] -> [count, rows / count, ...], every `count`-th row in each.
+    """Splits a batch: [rows, ...] -> [count, rows / count, ...].
 
-    So the rows of every part lie on all devices, and none has to move.
+    Each part gets every `count`-th row. Its rows are then spread over all devices as
+    the batch's are, and none has to move.
     """
 
     def split(x):
@@ -66,8 +77,16 @@ def microbatches(batch: Batch, count: int) -> Batch:
 
 
 def loss_sums(module, batch: Batch, smoothing: float, bos: int, key=None):
-    """Sums over the real target tokens: (smoothed loss, -log p, number of tokens)."""
+    """Sums over the real target tokens: (smoothed loss, -log p, number of tokens).
+
+    Args:
+      module: a model with its parameters.
+      smoothing: label smoothing.
+      bos: the id that begins a target sentence.
+      key: a `DropoutRng`; None turns dropout off.
+    """
     x_btd = module.outputs(teacher_forcing(batch, bos), key)
+    # The output projection is the embedding table (section 3.4).
     table_vd = module.embedding.tokens[...]
     real_bt = batch["target_segment"] > 0
     sums = projected(x_btd, table_vd, batch["target"], real_bt, smoothing)
@@ -79,32 +98,36 @@ def train_step(
 ):
     """One update. All randomness comes from (seed, step), so resuming is exact.
 
-    The loss is the mean over the real target tokens of the whole batch. A gradient that
-    is not finite changes nothing but the counters.
+    The loss is the mean over the real target tokens of the whole batch. If the gradient
+    is not finite, only the counters change.
 
     Returns:
       The new state, and scalars: `loss`, `nll` (means over target tokens), `tokens`,
       `source_tokens`, `gradient_norm`, `learning_rate`, `skipped`, `skipped_in_a_row`.
     """
     train = config.train
-    _, dropout_key = jax.random.split(jax.random.key(train.seed))
-    key = jax.random.fold_in(dropout_key, state.step)
+    rng = _dropout_rng(train.seed, state.step)
     rows = len(batch["target"])
-    batch = batch | {"row": jnp.arange(rows)}  # which dropout knows them by
+    # Dropout bits depend on the row's number in the global batch, so that every mesh
+    # draws the same.
+    batch = batch | {"row": jnp.arange(rows)}
 
+    # Counted over the whole batch, before it is split into microbatches: the sum of
+    # their gradients is then that of the mean. At least 1, for a batch of padding.
     tokens = jnp.maximum(jnp.sum(batch["target_segment"] > 0), 1)
 
     def mean_loss(parameters, batch):
+        # Only dicts of arrays cross `jit` and `grad`; modules are rebuilt inside.
         module = nnx.merge(definition, parameters)
-        drawn = DropoutRng(key, batch["row"])
-        loss, nll, _ = loss_sums(module, batch, train.label_smoothing, bos, drawn)
+        rngs = DropoutRng(rng, batch["row"])
+        loss, nll, _ = loss_sums(module, batch, train.label_smoothing, bos, rngs)
         return loss / tokens, nll / tokens
 
     gradient = jax.value_and_grad(mean_loss, has_aux=True)
     (loss, nll), gradients = accumulated(
         gradient, state.parameters, batch, train.accumulate
     )
-    norm = optax.tree.norm(gradients)
+    norm = optax.tree.norm(gradients)  # not finite if any gradient is not
     finite = jnp.isfinite(norm) & jnp.isfinite(loss)
 
     def updated(old):
@@ -114,7 +137,8 @@ def train_step(
         ema = moving_average(ema, parameters, train.ema_decay, _updates_made(state))
         return parameters, ema, optimizer
 
-    # A branch, not a choice array by array: that would keep the old beside the new.
+    # `cond`, not `where` on every array: `where` copies, since it needs the old and the
+    # new value at once. For Adam alone 67 ms instead of 188 (docs/performance.md).
     old = state.parameters, state.ema, state.optimizer
     parameters, ema, optimizer = jax.lax.cond(finite, updated, lambda old: old, old)
     metrics = {
@@ -124,7 +148,7 @@ def train_step(
         "source_tokens": jnp.sum(batch["source_segment"] > 0),
         "gradient_norm": norm,
         "learning_rate": schedule(config)(_updates_made(state)),
-        "skipped": state.skipped + ~finite,
+        "skipped": state.skipped + ~finite,  # ~finite counts as 1 or 0
         "skipped_in_a_row": jnp.where(finite, 0, state.skipped_in_a_row + 1),
     }
     new = TrainState(
@@ -139,18 +163,20 @@ def train_step(
 
 
 def accumulated(gradient, parameters: Parameters, batch: Batch, count: int):
-    """The sum of `gradient(parameters, part)` over `count` parts of a batch.
+    """Sums `gradient(parameters, part)` over `count` parts of a batch.
 
-    One after the other, so that only one part's activations are in memory.
+    Computes one part after the other, so that only the activations of one are in
+    memory.
     """
     if count == 1:
         return gradient(parameters, batch)
 
     def add(total, microbatch):
-        found = gradient(parameters, microbatch)
-        return jax.tree.map(jnp.add, total, found), None
+        result = gradient(parameters, microbatch)
+        return jax.tree.map(jnp.add, total, result), None
 
     parts = microbatches(batch, count)
+    # The initial value of the sum; the shapes do not depend on the number of rows.
     shapes = jax.eval_shape(gradient, parameters, batch)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     return jax.lax.scan(add, zeros, parts)[0]
@@ -159,50 +185,53 @@ def accumulated(gradient, parameters: Parameters, batch: Batch, count: int):
 def moving_average(
     ema: Parameters, parameters: Parameters, decay: float, updates: Array
 ) -> Parameters:
-    """One step of an exponential moving average, if `ema` is not empty.
+    """Updates an exponential moving average of the parameters; keeps an empty `ema`.
 
     After `updates` updates the decay is at most (1 + updates) / (10 + updates), so that
-    the random start is soon forgotten (as TensorFlow's ExponentialMovingAverage).
+    the random initial parameters soon lose their weight, as in TensorFlow's
+    ExponentialMovingAverage.
     """
     updates = updates.astype(jnp.float32)
     decay = jnp.minimum(decay, (1 + updates) / (10 + updates))
     return jax.tree.map(
         lambda old, new: old + (1 - decay) * (new - old),
         ema,
-        parameters if ema else {},
+        parameters if ema else {},  # two trees of one structure
     )
 
 
 def _updates_made(state: TrainState) -> Array:
+    # Skipped steps do not advance the learning rate schedule.
     return state.step - state.skipped
 
 
 def state_shardings(model: Model, config: Config, mesh: Mesh) -> TrainState:
-    """Where each array of the state lies: Adam's moments beside their parameters."""
+    """The sharding of each array of the state; Adam's moments as their parameters."""
     parameters = meshes.shardings(mesh, model.axes, model.shapes)
-    whole = meshes.sharding(mesh, ())
+    replicated = meshes.sharding(mesh, ())
     optimizer = adam(config)
     shapes = jax.eval_shape(optimizer.init, model.shapes)
+    # The optimizer's state nests copies of the parameter tree, among counters.
     moments = optax.tree_utils.tree_map_params(
         optimizer,
-        lambda _, where: where,
+        lambda _, sharding: sharding,
         shapes,
         parameters,
-        transform_non_params=lambda _: whole,
+        transform_non_params=lambda _: replicated,
     )
     ema = parameters if config.train.ema_decay else {}
-    return TrainState(parameters, ema, moments, whole, whole, whole)
+    return TrainState(parameters, ema, moments, replicated, replicated, replicated)
 
 
 class Steps(NamedTuple):
-    """The jitted functions of a run, on a mesh.
+    """Jitted functions of a run, on a mesh.
 
     Attributes:
       mesh: the devices.
-      shapes: of the TrainState, with the place of each array.
-      init: () -> TrainState with random parameters, made where it lies.
+      shapes: the shape, dtype and sharding of each array of the TrainState.
+      init: () -> TrainState with random parameters, created sharded.
       start: parameters -> TrainState that starts from them.
-      train: (state, batch) -> (state, metrics); the state given is used up.
+      train: (state, batch) -> (state, metrics); donates the state passed in.
       evaluate: (parameters, batch) -> (sum of -log p, number of tokens).
     """
 
@@ -215,11 +244,12 @@ class Steps(NamedTuple):
 
 
 def compile_steps(model: Model, config: Config, mesh: Mesh, bos: int) -> Steps:
-    """Jits the functions of a run; nothing is compiled before its first use."""
-    where = state_shardings(model, config, mesh)
-    whole = meshes.sharding(mesh, ())
+    """Jits the functions of a run; each is compiled at its first call."""
+    shardings = state_shardings(model, config, mesh)
+    replicated = meshes.sharding(mesh, ())
 
     def train(state, batch):
+        # Closed over, hence static: the config and the model's structure.
         options = {"definition": model.definition, "config": config, "bos": bos}
         with meshes.compiling_for(mesh):
             return train_step(state, batch, **options)
@@ -227,6 +257,7 @@ def compile_steps(model: Model, config: Config, mesh: Mesh, bos: int) -> Steps:
     def evaluate(parameters, batch):
         module = nnx.merge(model.definition, parameters)
         with meshes.compiling_for(mesh):
+            # Without smoothing and, since no key is given, without dropout.
             return loss_sums(module, batch, 0.0, bos)[1:]
 
     def start(parameters):
@@ -234,18 +265,19 @@ def compile_steps(model: Model, config: Config, mesh: Mesh, bos: int) -> Steps:
 
     init = jax.jit(
         lambda: start(initial_parameters(model, config.train.seed)),
-        out_shardings=where,
+        out_shardings=shardings,
     )
     shapes = jax.tree.map(
-        lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+        lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
         jax.eval_shape(init),
-        where,
+        shardings,
     )
     return Steps(
         mesh=mesh,
         shapes=shapes,
         init=init,
-        start=jax.jit(start, out_shardings=where),
-        train=jax.jit(train, donate_argnums=0, out_shardings=(where, whole)),
-        evaluate=jax.jit(evaluate, out_shardings=whole),
+        start=jax.jit(start, out_shardings=shardings),
+        # The new state takes the buffers of the old one.
+        train=jax.jit(train, donate_argnums=0, out_shardings=(shardings, replicated)),
+        evaluate=jax.jit(evaluate, out_shardings=replicated),
     )

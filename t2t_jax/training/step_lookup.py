@@ -1,4 +1,4 @@
-"""A step of a run -> the sentences of its batch."""
+"""Lookup of the sentences that a run trained on in a given step."""
 
 from etils import epath
 
@@ -13,10 +13,14 @@ from t2t_jax.workdir.workdir import Workdir
 def batch_of_step(
     workdir: Workdir | epath.PathLike, step: int
 ) -> tuple[Position, list[str]]:
-    """The data position of a step's batch, and its pairs, each as a line of JSON.
+    """Looks up the data position of a step's batch and the pairs in it.
+
+    Returns:
+      The position, and each pair as a line of JSON.
 
     Raises:
-      UserError: no such step; the prepared text of the run is not on this machine.
+      UserError: the run does not have this step, or its prepared text is not on this
+        machine.
     """
     workdir = Workdir.open(workdir)
     config = workdir.config()
@@ -26,6 +30,7 @@ def batch_of_step(
         )
     pairs = find_prepared(workdir.text())
     lookup = BatchLookup(config, pairs, workdir.vocabulary())
+    # Batches follow one another from the last rollback on, one per step.
     before, start = Rollbacks(workdir).last_before(step)
     position = lookup.position(start, step - 1 - before)
     return position, lookup.lines(position)

@@ -1,4 +1,4 @@
-"""When training ends: by steps, by time, or because it gets no better."""
+"""Conditions that end training: steps, time, or no further progress."""
 
 import time
 
@@ -6,45 +6,50 @@ from t2t_jax.config import Config
 
 
 class Clock:
-    """Seconds of training, those before restarts included."""
+    """Seconds of training, including those before restarts.
+
+    Monotonic: it neither jumps with the system's clock nor counts time asleep.
+    """
 
     def __init__(self, seconds_before: float):
         self._started = time.monotonic() - seconds_before
 
     def seconds(self) -> float:
+        """The seconds so far."""
         return time.monotonic() - self._started
 
 
 def best_step(bleu: dict[int, float]) -> int | None:
-    """The step of the best BLEU, the earliest of equals; None before the first."""
+    """The step of the best BLEU, the earliest of equals; None if there is none yet."""
     return max(sorted(bleu), key=bleu.__getitem__, default=None)
 
 
 def reason_to_stop(
     config: Config, step: int, seconds: float, bleu: dict[int, float]
 ) -> str:
-    """Why training ends here, for a person to read; empty while it goes on.
+    """Explains why training ends here; empty while it continues.
 
     Args:
-      step: the updates made.
-      seconds: on the clock, restarts included; one step is made in any case.
-      bleu: of the dev set at each evaluation so far, by step.
+      step: the number of steps trained.
+      seconds: training time, including restarts; at least one step is always trained.
+      bleu: the dev BLEU of every evaluation so far, by step.
     """
     train = config.train
     if step >= train.steps:
         return f"{step:,} of {train.steps:,} steps are trained"
     if train.minutes and step and seconds >= train.minutes * 60:
         return (
-            f"config.train.minutes={train.minutes:g} are over, after {step:,} of "
-            f"{train.steps:,} steps"
+            f"the limit config.train.minutes={train.minutes:g} was reached after "
+            f"{step:,} of {train.steps:,} steps"
         )
     best = best_step(bleu)
-    # Where a run was stopped it was evaluated, too; that must not use up patience.
+    # A run is also evaluated wherever it was stopped, off the grid of eval_every. Those
+    # evaluations do not count, or stopping a run often would use up its patience.
     regular = [s for s in bleu if s % train.eval_every == 0]
     since = sum(s > best for s in regular) if best is not None else 0
     if train.patience and since >= train.patience:
         return (
-            f"dev BLEU has not risen above {bleu[best]:.2f}, of step {best:,}, in "
-            f"{since} evaluations (config.train.patience={train.patience})"
+            f"dev BLEU did not rise above {bleu[best]:.2f}, reached at step {best:,}, "
+            f"in {since} evaluations (config.train.patience={train.patience})"
         )
     return ""

@@ -17,61 +17,73 @@ from t2t_jax.workdir.workdir import Workdir
 
 
 class _Events(BucketFile):
-    """A TensorBoard file in a bucket, as tensorboardX asks for it."""
+    """A TensorBoard file in a bucket, with the methods that tensorboardX calls."""
 
     @classmethod
     def open(cls, path: str) -> "_Events":
+        """Creates the writer; tensorboardX calls this for every file."""
         return cls(epath.Path(path))
 
     @staticmethod
     def directory_check(path: str) -> None:
-        """A bucket has no folders to make."""
+        """Does nothing: a bucket has no folders to create."""
 
 
 class _EventsOnDisk:
-    """A TensorBoard file on disk that waits where there is no room.
+    """A TensorBoard file on disk that keeps what it cannot write and tries again.
 
-    Its path begins with `disk:`.
+    A full disk then ends neither TensorBoard's file nor the run. Its path begins with
+    `disk:`, by which tensorboardX picks this class.
     """
 
     def __init__(self, path: str):
-        self._path, self._waiting = path.removeprefix("disk:"), b""
+        self._path, self._pending = path.removeprefix("disk:"), b""
 
     @classmethod
     def open(cls, path: str) -> "_EventsOnDisk":
+        """Creates the writer; tensorboardX calls this for every file."""
         return cls(path)
 
     @staticmethod
     def directory_check(path: str) -> None:
+        """Creates the folder."""
         os.makedirs(path.removeprefix("disk:"), exist_ok=True)
 
     def write(self, more: bytes) -> None:
-        self._waiting += more
+        """Appends in memory, until the next `flush`."""
+        self._pending += more
 
     def flush(self) -> None:
-        if not self._waiting:
+        """Appends to the file; warns if that fails, and keeps the content."""
+        if not self._pending:
             return
         try:
             with open(self._path, "ab", buffering=0) as file:
-                append(file, self._waiting)
-            self._waiting = b""
+                append(file, self._pending)
+            self._pending = b""
         except OSError as e:  # the next flush tries again
-            say(f"warning: TensorBoard's {self._path} could not be written: {e}")
+            say(f"warning: cannot write the TensorBoard file {self._path}: {e}")
 
     def close(self) -> None:
+        """Flushes; the file is open only while it is written."""
         self.flush()
 
 
 class TensorBoard:
-    """What TensorBoard draws.
+    """Writes the scalars that TensorBoard plots.
 
-    Written here and not by tensorboardX's SummaryWriter, whose thread ends at the first
-    write that fails or when the clock jumps; a run then waits for it without end.
+    Uses tensorboardX's EventsWriter, not its SummaryWriter: that one writes in a thread
+    that ends at the first failed write or when the clock jumps, and a run then waits
+    for it forever.
+
+    Args:
+      first_step: the step that training continues from.
     """
 
     EVERY = 30.0  # seconds between two writes
 
     def __init__(self, workdir: Workdir, first_step: int):
+        # tensorboardX picks the class of a file by what its path has before a colon.
         register_writer_factory("gs", _Events)
         register_writer_factory("disk", _EventsOnDisk)
         folder = str(workdir / "tensorboard")
@@ -81,13 +93,15 @@ class TensorBoard:
         self._writer = EventsWriter(f"{folder}/events")
         self._written = -math.inf
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        # What a run before this one drew of later steps is not drawn any more.
+        # TensorBoard hides the points of earlier files from this step on: a run that
+        # was killed may have written steps that are repeated now.
         self._add(first_step + 1, session_log=start)
 
     def add(self, step: int, kind: str, values: dict[str, float]) -> None:
-        """Draws some values of a step."""
+        """Adds scalars of a step, as `KIND/NAME`; writes them every `EVERY` seconds."""
         for name, value in values.items():
             self._add(step, summary=scalar(f"{kind}/{name}", value))
+        # In a bucket every flush uploads the complete file.
         if time.monotonic() - self._written >= self.EVERY:
             self._written = time.monotonic()
             self._writer.flush()
@@ -97,4 +111,5 @@ class TensorBoard:
         self._writer.write_event(event)
 
     def close(self) -> None:
+        """Writes what is pending, and closes the file."""
         self._writer.close()

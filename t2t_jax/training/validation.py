@@ -1,4 +1,4 @@
-"""Cross-entropy and perplexity of a dev set."""
+"""Cross-entropy and perplexity on a dev set."""
 
 import dataclasses
 
@@ -17,9 +17,9 @@ from t2t_jax.training.step import Steps
 
 
 def dev_plan(pairs: Pairs, config: Config) -> Plan:
-    """The batches of a dev set, batched as training is, in order.
+    """Plans the batches of a dev set, as for training but without shuffling.
 
-    No pair is left out: the token budget is raised if the longest needs more room.
+    Leaves out no pair: raises the token budget if the longest pair needs it.
     """
     longest = max(pairs.source.lengths.max(), pairs.target.lengths.max())
     # A packed row may be a quarter longer than the longest sentence (packing.STRETCH).
@@ -34,18 +34,21 @@ def dev_plan(pairs: Pairs, config: Config) -> Plan:
 def cross_entropy_of(
     steps: Steps, parameters: Parameters, pairs: Pairs, config: Config
 ) -> dict[str, float]:
-    """Mean -log p of all target tokens, and perplexity; no dropout, no smoothing.
+    """Mean -log p over all target tokens, and perplexity.
 
-    Per subword, end of sentence included, as in the paper's Table 3.
+    Without dropout and label smoothing; per subword, including the end of the sentence,
+    as in the paper's Table 3.
 
     Returns:
       `loss` in nats and `perplexity`, its exponential.
     """
     plan = dev_plan(pairs, config)
-    sums = []
+    sums = []  # stays on the device until all batches are queued
     for number in range(len(plan)):
+        # Each process fills the rows on its own devices.
         layout = local_layout(steps.mesh, plan[number])
         batch = fill(layout, pairs.source, pairs.target)
         sums.append(steps.evaluate(parameters, place_batch(steps.mesh, batch)))
+    # float64, since float32 would lose digits in the sum over many batches.
     nll, tokens = np.sum(jax.device_get(sums), axis=0, dtype=np.float64)
     return {"loss": float(nll / tokens), "perplexity": perplexity(nll / tokens)}

@@ -1,0 +1,1 @@
+"""The workdir, the folder of one run: its files, and the lock that reserves it."""

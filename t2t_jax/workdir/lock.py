@@ -33,6 +33,7 @@ def hold(folder: epath.Path) -> Iterator[Callable[[], None]]:
     file, created = folder / ".lock", not folder.exists()
     since = time.strftime("%Y-%m-%d %H:%M:%S")
     owner = f"process {os.getpid()} on {socket.gethostname()}, since {since}"
+    # Unique, since process ids repeat on other hosts and after a restart.
     mine = f"{owner}\n{uuid.uuid4()}\n"
     with contextlib.ExitStack() as stack:
         try:
@@ -66,8 +67,13 @@ def hold(folder: epath.Path) -> Iterator[Callable[[], None]]:
 
 
 def _lock(file: epath.Path, stack: contextlib.ExitStack) -> None:
-    """Locks a file until `stack` closes or the process dies."""
+    """Locks a file until `stack` closes or the process dies.
+
+    Raises:
+      UserError: another run holds the lock.
+    """
     while True:
+        # "a+" neither truncates the file, which names its holder, nor requires it.
         opened = stack.enter_context(open(file, "a+"))  # noqa: SIM115
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -81,5 +87,6 @@ def _lock(file: epath.Path, stack: contextlib.ExitStack) -> None:
         except OSError:
             return  # this file system has no locks
         # The previous holder may have removed the file between our open and our lock.
+        # Then we hold a lock that nobody else can see: try again with the new file.
         if file.exists() and os.path.samestat(os.fstat(opened.fileno()), os.stat(file)):
             return

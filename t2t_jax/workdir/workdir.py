@@ -1,12 +1,12 @@
-"""A workdir: everything a run leaves, and all that a translator needs.
+"""A workdir: everything that a run writes, and all that a translator needs.
 
 config.json        the experiment as data, with hashes of itself and of the next two
 training_text.json hashes of the prepared training text and of the dev text, which must
-                   not change during a run; what cleaning removed
+                   not change during a run; counts of the pairs that cleaning removed
 tokenizer.model    SentencePiece
 checkpoints/       training/checkpoint.py
 starts.jsonl       the machine and library versions of each start of the run
-metrics.jsonl      one object a line; tensorboard/ plots the same
+metrics.jsonl      metrics, one JSON object per line; tensorboard/ plots the same
 alarms/            sentences of batches whose gradient was not finite or very large
 rollbacks.json     when the run returned to an earlier checkpoint, if it did
 scores/            SET.json; earlier scores of a set are SET.1.json, SET.2.json, ...
@@ -75,7 +75,8 @@ class Workdir:
         return folder.absolute() if is_local(folder) else folder
 
     def has_run(self) -> bool:
-        """True once a run has begun here."""
+        """True once a run has started in this folder."""
+        # The config is the last file that `store` writes.
         return (self / CONFIG).exists()
 
     def config(self) -> Config:
@@ -96,7 +97,7 @@ class Workdir:
         return Vocabulary(self._read_checked(TOKENIZER), str(self / TOKENIZER))
 
     def text(self) -> dict:
-        """The `text` that `store` wrote.
+        """The `text` argument of `store`: hashes of the run's training and dev text.
 
         Raises:
           UserError: it is missing or damaged.
@@ -105,6 +106,7 @@ class Workdir:
 
     def config_and_vocabulary(self) -> tuple[Config, Vocabulary]:
         """`config` and `vocabulary`, read by process 0 and sent to all processes."""
+        # As JSON and bytes, from process 0: the others may not see the workdir's disk.
         config = processes.from_first(
             "the config", lambda: dataclasses.asdict(self.config())
         )
@@ -131,6 +133,7 @@ class Workdir:
                 )
             return {}
         changed = fields.differences(self.config(), config)
+        # Fields such as the number of steps may change during a run; see `config.py`.
         unsafe = {name: pair for name, (*pair, safe) in changed.items() if not safe}
         if unsafe:
             listed = "".join(
@@ -159,13 +162,14 @@ class Workdir:
             TEXT: json.dumps(text, indent=2).encode() + b"\n",
             TOKENIZER: vocabulary.model,
         }
+        # A continued run keeps the hashes from its start.
         if begun:
             check = self._read_config()[1]
         else:
             check = {name: _sha256(content) for name, content in written.items()}
         written[CONFIG] = checked_json(dataclasses.asdict(config) | {CHECK: check})
-        # The config holds the other files' hashes, so those are written once, before
-        # it.
+        # The config holds the hashes of the other files: they are written once, at the
+        # start of the run, and before the config.
         for name in [CONFIG] if begun else written:
             file = self / name
             if not file.exists() or file.read_bytes() != written[name]:
@@ -176,7 +180,8 @@ class Workdir:
         return lock.hold(self.path)
 
     def check_writable(self) -> None:
-        """Raises a UserError now if nothing can be written here later."""
+        """Raises a UserError if the folder is not writable, before hours of work."""
+        # A write, since permission bits do not show a read-only or full disk.
         trial = self / f".trial-{uuid.uuid4().hex}"
         try:
             write_atomically(trial, b"")
@@ -199,8 +204,8 @@ class Workdir:
         file = self / CONFIG
         if not file.is_file():
             raise UserError(
-                f"{self} is not a workdir: it has no config.json. A workdir is what "
-                "python -m t2t_jax.main --workdir=DIR makes"
+                f"{self} is not a workdir: it has no config.json. A workdir is created "
+                "by python -m t2t_jax.main --workdir=DIR"
             )
         try:
             content = read_checked_json(file)
@@ -213,6 +218,7 @@ class Workdir:
         try:
             check = dict(content.pop(CHECK))
             return fields.from_config_dict(content), check
+        # Intact JSON, but with unknown fields or values: written by another version.
         except (ValueError, TypeError, LookupError) as e:
             raise UserError(
                 f"{file} does not fit this version of t2t_jax: {e}"
