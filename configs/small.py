@@ -1,10 +1,10 @@
-"""A small model for text of your own: tens of thousands of pairs, on a CPU.
+"""A small model for your own text: tens of thousands of pairs, on a CPU.
 
     python -m t2t_jax.main --config=configs/small.py --workdir=DIR \\
         --config.data.train=PREFIX --config.data.dev=PREFIX --config.data.test=PREFIX
 
-Made so that much is learned in an hour on two cores: small batches, a higher learning
-rate, pre-norm. Train until you stop it, or set `train.minutes` or `train.patience`.
+It is tuned to learn much in an hour on two cores: small batches, a higher learning
+rate, pre-norm. Stop it when you like, or set `train.minutes` or `train.patience`.
 """
 
 from t2t_jax import config as fields

@@ -1,4 +1,4 @@
-"""A step of a run, or a position in its data -> the sentences of that batch."""
+"""The sentences of any batch of a run, looked up by its position in the data."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -14,16 +14,18 @@ from t2t_jax.data.tokenizer import Vocabulary
 
 
 class BatchLookup:
-    """Tells what any batch of a run was, from its plan alone.
+    """Reconstructs any batch of a run from the plan; nothing is recorded in training.
 
     Args:
-      config: of the run.
-      pairs: its training text.
+      config: The config of the run.
+      pairs: Its training text, as prepared.
+      vocabulary: Its tokenizer.
     """
 
     def __init__(self, config: Config, pairs: Pairs, vocabulary: Vocabulary):
         self._config, self._pairs, self._vocabulary = config, pairs, vocabulary
-        self._plans: dict[int, Plan] = {}  # the one last used, by its epoch
+        # Only the last epoch used: a plan of 36 million pairs takes much memory.
+        self._plans: dict[int, Plan] = {}
 
     def _plan(self, epoch: int) -> Plan:
         if epoch not in self._plans:
@@ -33,30 +35,33 @@ class BatchLookup:
         return self._plans[epoch]
 
     def position(self, start: Position, batches: int) -> Position:
-        """The position `batches` batches after another one, over ends of epochs."""
+        """The position `batches` batches after `start`, across ends of epochs."""
         epoch, number = start.epoch, start.batch + batches
         while number >= (length := len(self._plan(epoch))):
             epoch, number = epoch + 1, number - length
         return Position(epoch, number)
 
     def pairs(self, position: Position) -> Iterator[dict]:
-        """The pairs of the batch at a position, as they stand in it.
+        """Yields the pairs of the batch at a position, in the order of its rows.
 
         Yields:
-          `row` of the batch, `corpus` (a place of `config.data.train`) and `line` in it
-          (from 1, of the text as it was read), `source` and `target`, the text that the
-          pieces spell.
+          A dict of `row` (in the batch), `corpus` (a place of `config.data.train`),
+          `line` (in that corpus before cleaning, from 1), and `source` and `target`
+          (the text that the tokens decode to).
         """
         layout = self._plan(position.epoch)[position.batch]
         places = split_places(self._config.data.train)
+        # Pairs are numbered consecutively across corpora.
         first = np.cumsum([0, *self._pairs.sizes])
         sides = [
-            self._vocabulary.decode(self._spelled(side, layout.pair_p))
+            self._vocabulary.decode(self._without_end(side, layout.pair_p))
             for side in (self._pairs.source, self._pairs.target)
         ]
         for pair, row, source, target in zip(
             layout.pair_p.tolist(), layout.row_p.tolist(), *sides, strict=True
         ):
+            # side="right": the first pair of a corpus belongs to it, and a corpus of
+            # which nothing is left has none.
             corpus = int(np.searchsorted(first, pair, side="right")) - 1
             yield {
                 "row": row,
@@ -66,10 +71,10 @@ class BatchLookup:
                 "target": target,
             }
 
-    def _spelled(self, side, pair_p: Sequence[int]) -> list[list[int]]:
-        """The ids of some sentences, without the end."""
+    def _without_end(self, side, pair_p: Sequence[int]) -> list[list[int]]:
+        """The token ids of some sentences, without their EOS."""
         return [side[pair][:-1].tolist() for pair in pair_p]
 
     def lines(self, position: Position) -> list[str]:
-        """`pairs`, each as a line of JSON."""
+        """The same as `pairs`, each pair as a line of JSON."""
         return [json.dumps(p, ensure_ascii=False) for p in self.pairs(position)]

@@ -1,129 +1,37 @@
-"""Sentence lengths -> the plan of every global batch of an epoch.
+"""Plans every global batch of an epoch from the lengths of the sentences.
 
 The plan is a pure function of (lengths, weights, seed, epoch, token budget, options).
-It does not know how many devices, hosts or restarts there are, so a data position is
-(epoch, batch) and resuming is a look-up. Two ways to batch:
+It does not depend on the number of devices, processes or restarts. So a position in the
+data is (epoch, batch), and resuming is a look-up. There are two ways to batch:
 
     packed    several pairs share a row; one static shape (packing.py)
-    bucketed  one pair to a row; a few static shapes (buckets.py)
+    bucketed  one pair a row; a few static shapes (buckets.py)
 
 Suffixes: `p` pairs, `b` batches. Lengths are in tokens, including EOS.
 """
 
-import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from t2t_jax.data.buckets import bucket_lengths, plan_bucketed
+from t2t_jax.data.filling import Ragged, fill
 from t2t_jax.data.packing import plan_packed, row_lengths
+from t2t_jax.data.plan import Layout, Plan
 from t2t_jax.data.shapes import ROWS_MULTIPLE, Shape, rows_within
 from t2t_jax.data.sorting import stable_order
 from t2t_jax.terminal.errors import UserError
 
-
-@dataclass(frozen=True, eq=False)
-class Ragged:
-    """Sentences end to end: sentence i is tokens[offsets[i]:offsets[i + 1]].
-
-    tokens: integers [tokens of all sentences], may be a memory map.
-    offsets: int64 [sentences + 1], from 0.
-    """
-
-    tokens: np.ndarray
-    offsets: np.ndarray
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """Tokens in each sentence, [sentences]."""
-        return np.diff(self.offsets)
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, i: int) -> np.ndarray:
-        i = _index(i, len(self), "sentence")
-        return self.tokens[self.offsets[i] : self.offsets[i + 1]]
-
-
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """Where the pairs of one batch stand; arrays are int32 [pairs in this batch].
-
-    Pair `pair_p` stands in row `row_p`, from token `source_start_p` of the source row
-    and `target_start_p` of the target row, as segment `segment_p` (from 1 in each
-    row). Ordered by row, then segment.
-    """
-
-    shape: Shape
-    pair_p: np.ndarray
-    row_p: np.ndarray
-    source_start_p: np.ndarray
-    target_start_p: np.ndarray
-    segment_p: np.ndarray
-
-    def only(self, kept_p: np.ndarray) -> "Layout":
-        """The same batch with some of its pairs; where the others stood is padding."""
-        arrays = (self.pair_p, self.row_p, self.source_start_p, self.target_start_p)
-        kept = (array_p[kept_p] for array_p in (*arrays, self.segment_p))
-        return Layout(self.shape, *kept)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Plan:
-    """Every batch of one epoch: `plan[i]` is the Layout of batch i, in O(1).
-
-    shapes: the static shapes; batch i has `shapes[shape_b[i]]`.
-    arrays: those of Layout, of all pairs, as narrow integers as will do; batch i has
-        the pairs from `offset_b[i]` to `offset_b[i + 1]`.
-    real_source, real_target: tokens of the sentences. computed_source,
-        computed_target: tokens of the batches, padding included.
-    """
-
-    shapes: tuple[Shape, ...]
-    shape_b: np.ndarray
-    offset_b: np.ndarray
-    arrays: tuple[np.ndarray, ...]
-    real_source: int
-    real_target: int
-
-    def __len__(self) -> int:
-        return len(self.shape_b)
-
-    def shape(self, i: int) -> Shape:
-        """The shape of batch i. Raises IndexError past the end of the epoch."""
-        return self.shapes[self.shape_b[_index(i, len(self), "batch")]]
-
-    def __getitem__(self, i: int) -> Layout:
-        i = _index(i, len(self), "batch")
-        part = slice(self.offset_b[i], self.offset_b[i + 1])
-        arrays = (array_p[part].astype(np.int32) for array_p in self.arrays)
-        return Layout(self.shape(i), *arrays)
-
-    @property
-    def computed_source(self) -> int:
-        return sum(
-            n * s.rows * s.source
-            for n, s in zip(self._batches(), self.shapes, strict=True)
-        )
-
-    @property
-    def computed_target(self) -> int:
-        return sum(
-            n * s.rows * s.target
-            for n, s in zip(self._batches(), self.shapes, strict=True)
-        )
-
-    @property
-    def efficiency(self) -> float:
-        """Real tokens / computed tokens, both sides together."""
-        computed = self.computed_source + self.computed_target
-        return (self.real_source + self.real_target) / computed
-
-    def _batches(self) -> list[int]:
-        """How many batches there are of each shape."""
-        return np.bincount(self.shape_b, minlength=len(self.shapes)).tolist()
+__all__ = [  # the names that callers of the planner import from here
+    "Layout",
+    "Plan",
+    "Ragged",
+    "Shape",
+    "draw",
+    "fill",
+    "plan_epoch",
+    "static_shapes",
+]
 
 
 def plan_epoch(
@@ -141,16 +49,17 @@ def plan_epoch(
     sizes: Sequence[int] = (),
     weights: Sequence[float] = (),
 ) -> Plan:
-    """Places every pair of one epoch exactly once in its batches.
+    """Assigns each pair that an epoch draws to a row; at most one batch has free rows.
 
-    source_lengths, target_lengths: integers [pairs], tokens including EOS, >= 1.
-    seed, epoch: integers >= 0; together they are all the randomness there is.
-    shuffle: False gives one plan for every seed and epoch, say for a dev set.
-    sizes, weights: the corpora that the pairs are of, as `draw` takes them; without,
-        an epoch has every pair once.
-    The rest is as in `static_shapes`. At most one batch an epoch has rows to spare.
+    Args:
+      source_lengths, target_lengths: Integers [pairs] >= 1, tokens including EOS.
+      seed, epoch: Integers >= 0, the only sources of randomness.
+      shuffle: False gives the same plan for every seed and epoch, as for a dev set.
+      sizes, weights: The corpora of the pairs, as in `draw`; by default one, read once.
+      batch_tokens, batching, row_length, buckets, rows_multiple: As in `static_shapes`.
 
-    Raises UserError as `static_shapes` and `draw` do, and for a negative seed or epoch.
+    Raises:
+      UserError: As `static_shapes` and `draw`; also for a negative seed or epoch.
     """
     source_p, target_p = _checked(source_lengths, target_lengths)
     if seed < 0 or epoch < 0:
@@ -159,6 +68,7 @@ def plan_epoch(
     weights = weights or (1.0,) * len(sizes)
     if sum(sizes) != len(source_p):
         raise UserError(f"corpora of {sum(sizes)} pairs, but {len(source_p)} lengths")
+    # The shapes come from a typical epoch, not from this one: no epoch recompiles.
     typical_p = _typical(source_p, target_p, sizes, weights)
     shapes = static_shapes(
         source_p[typical_p],
@@ -171,10 +81,11 @@ def plan_epoch(
     )
     drawn_p = draw(sizes, weights, *((seed, epoch) if shuffle else (0, 0)))
     source_p, target_p = source_p[drawn_p], target_p[drawn_p]
-    permutation = _Permutations(seed, epoch) if shuffle else np.arange
+    permutation = _Permutations(seed, epoch) if shuffle else np.arange  # 0, 1, ...
     pair_p = permutation(len(drawn_p)).astype(np.int32)
-    place = plan_packed if batching == "packed" else plan_bucketed
-    shape_b, offset_b, arrays = place(shapes, pair_p, source_p, target_p, permutation)
+    plan = plan_packed if batching == "packed" else plan_bucketed
+    shape_b, offset_b, arrays = plan(shapes, pair_p, source_p, target_p, permutation)
+    # From indices into `drawn_p` to numbers of the training text.
     arrays = drawn_p[arrays[0]], *arrays[1:]
     return Plan(
         shapes,
@@ -189,25 +100,36 @@ def plan_epoch(
 def draw(
     sizes: Sequence[int], weights: Sequence[float], seed: int, epoch: int
 ) -> np.ndarray:
-    """The pairs of one epoch before they are shuffled, int32 [drawn].
+    """Draws the pairs of one epoch, not yet shuffled.
 
-    sizes: pairs of each corpus; they are numbered from one corpus to the next.
-    weights: how many times an epoch has each corpus, >= 0. Of weight 2.3 every pair is
-        there twice, and 3 in 10 once more. Those follow each other from epoch to epoch
-        round a permutation of the corpus, so of any number of epochs in a row each has
-        seen every pair as often as any other, or once more. (A new permutation for
-        each round would have to draw some pairs twice in the epoch where it begins.)
+    A corpus of weight 2.3 contributes every pair twice, and 3 in 10 pairs once more.
+    Those extra pairs walk around one fixed permutation of the corpus; each epoch
+    continues where the last one stopped. So over any consecutive epochs, the counts of
+    two pairs of a corpus differ by at most one. (A new permutation for each round would
+    have to draw some pairs twice in the epoch where the round begins.)
 
-    Raises UserError for a weight that is not a number >= 0, and if nothing is drawn.
+    Args:
+      sizes: The number of pairs of each corpus. Pairs are numbered consecutively
+        across the corpora.
+      weights: How many times an epoch reads each corpus, >= 0.
+      seed, epoch: Integers >= 0.
+
+    Returns:
+      The numbers of the pairs, int32 [drawn].
+
+    Raises:
+      UserError: A weight is not a number >= 0, or no pair is drawn.
     """
     drawn, first = [], 0
     for corpus, (size, weight) in enumerate(zip(sizes, weights, strict=True)):
         if not 0 <= weight < float("inf"):
             raise UserError(f"a corpus has weight {weight}; want a number >= 0")
-        drawn += [np.arange(first, first + size)] * int(weight)
-        if share := (weight - int(weight)) * size:
-            # The third number keeps this stream apart from those of `plan_epoch`.
+        drawn += [np.arange(first, first + size)] * int(weight)  # every pair
+        if share := (weight - int(weight)) * size:  # once more, some pairs
+            # The third number makes this stream differ from those of `plan_epoch`,
+            # which have two.
             order = _Permutations(seed, corpus, 1)(size)
+            # Rounding the running total, not each share, keeps the mean exact.
             begin, end = (int(e * share + 0.5) for e in (epoch, epoch + 1))
             drawn.append(first + order[np.arange(begin, end) % size])
         first += size
@@ -221,15 +143,18 @@ def draw(
 
 
 def _typical(source_p, target_p, sizes, weights) -> np.ndarray:
-    """Pairs as an epoch may have them, and the longest of all: not of one epoch.
+    """A sample of pairs that stands for every epoch: the first, and the longest pairs.
 
-    The shapes are made from them, so every epoch and seed has the same.
+    The shapes are computed from it, so every epoch and seed has the same shapes.
     """
     typical_p = draw(sizes, weights, seed=0, epoch=0)
     if all(float(weight).is_integer() for weight in weights):
-        return typical_p
-    ever_p = np.flatnonzero(np.repeat(np.array(weights) > 0, sizes))
-    longest = [ever_p[length_p[ever_p].argmax()] for length_p in (source_p, target_p)]
+        return typical_p  # every epoch draws the same pairs
+    # Any pair of a corpus with a weight may be drawn later, so the longest must fit.
+    drawable_p = np.flatnonzero(np.repeat(np.array(weights) > 0, sizes))
+    longest = [
+        drawable_p[length_p[drawable_p].argmax()] for length_p in (source_p, target_p)
+    ]
     return np.append(typical_p, longest)
 
 
@@ -243,24 +168,29 @@ def static_shapes(
     buckets: int = 10,
     rows_multiple: int = ROWS_MULTIPLE,
 ) -> tuple[Shape, ...]:
-    """The shapes of every batch of every epoch and seed, so that nothing recompiles.
+    """The shapes of the batches of all epochs and seeds; no other shape is compiled.
 
-    source_lengths, target_lengths: integers [pairs], tokens including EOS, >= 1.
-    batch_tokens: computed tokens of a batch, an upper bound for each side by itself.
-    batching: "packed" or "bucketed".
-    row_length: packed only, tokens in a row of the side that has more tokens. Raised
-        to hold the longest sentence, and to a multiple of 8; the other side's rows are
-        shorter by the ratio of the two sides' tokens, but hold its longest sentence.
-        Where that sentence is too long for the ratio, the rows of the first side may
-        be stretched by a quarter so that neither side idles.
-    buckets: bucketed only, the largest number of shapes. Their bounds minimise the
-        computed tokens, among multiples of 8, or of 4, 2 or 1 where 8 would cost over
-        2% more. Shapes are nested: what fits one fits all after it.
-    rows_multiple: the rows of every shape are a multiple of it.
+    Args:
+      source_lengths, target_lengths: Integers [pairs] >= 1, tokens including EOS.
+      batch_tokens: The most tokens of a batch on each side, padding included.
+      batching: "packed" or "bucketed".
+      row_length: Packed only: tokens in a row of the side that has more tokens. It is
+        raised to hold the longest sentence, and to a multiple of 8. The other side's
+        rows are shorter by the ratio of the two sides' tokens, but hold its longest
+        sentence. Where that sentence is too long for the ratio, the rows of the first
+        side may be stretched by a quarter, so that neither side idles.
+      buckets: Bucketed only: the most shapes. Their bounds minimize the computed
+        tokens. They are multiples of 8, or of 4, 2 or 1 where 8 would cost over 2%
+        more. Shapes are nested: a pair that fits one shape fits all later ones.
+      rows_multiple: The rows of every shape are a multiple of this.
 
-    Raises UserError for no pairs, lengths that are not integers >= 1 or not in pairs,
-    an unknown `batching`, options below 1, and a budget too small for `rows_multiple`
-    rows of the length needed.
+    Returns:
+      The shapes in rising order; one shape if packed.
+
+    Raises:
+      UserError: No pairs; lengths that are not integers >= 1, or not in pairs; an
+        unknown `batching`; options below 1; a budget too small for `rows_multiple` rows
+        of the length needed.
     """
     source_p, target_p = _checked(source_lengths, target_lengths)
     for name, value in (
@@ -284,83 +214,31 @@ def static_shapes(
     )
 
 
-def fill(layout: Layout, source: Ragged, target: Ragged) -> dict[str, np.ndarray]:
-    """The arrays of one batch, int32 [rows, length], zero where there is padding.
-
-    source, target: the sentences whose lengths the plan was made from.
-    Returns `source`, `source_segment`, `source_position` and the same of `target`:
-    token ids, segment ids from 1 in each row, positions from 0 in each segment.
-
-    Raises UserError when a sentence does not fit the place the plan has for it.
-    """
-    shape = layout.shape
-    return {
-        **_fill("source", source, shape.source, layout.source_start_p, layout),
-        **_fill("target", target, shape.target, layout.target_start_p, layout),
-    }
-
-
-def _fill(side: str, ragged: Ragged, length: int, start_p, layout: Layout) -> dict:
-    """The three arrays of one side. Layouts are in order of row and start."""
-    if layout.pair_p.max(initial=-1) >= len(ragged):
-        raise UserError(
-            f"the plan has {side} sentence {layout.pair_p.max()}, but there are only "
-            f"{len(ragged)}; make it from the lengths of the arrays that fill it"
-        )
-    first_p = ragged.offsets[layout.pair_p].astype(np.int64)
-    length_p = ragged.offsets[layout.pair_p + 1] - first_p
-    place_p = layout.row_p.astype(np.int64) * length + start_p
-    end_p = place_p + length_p
-    limit_p = np.minimum(
-        (layout.row_p + 1).astype(np.int64) * length,
-        np.append(place_p[1:], layout.shape.rows * length),
-    )
-    if np.any(end_p > limit_p):
-        pair = layout.pair_p[np.argmax(end_p > limit_p)]
-        raise UserError(
-            f"{side} sentence {pair} does not fit the place planned for it: it has "
-            f"{len(ragged[pair])} tokens; make the plan from the lengths of the arrays "
-            "that fill it"
-        )
-    before_p = np.cumsum(length_p) - length_p
-    token = np.arange(length_p.sum())
-    place = token + np.repeat(place_p - before_p, length_p)
-    filled = {
-        side: ragged.tokens[token + np.repeat(first_p - before_p, length_p)],
-        f"{side}_segment": np.repeat(layout.segment_p, length_p),
-        f"{side}_position": token - np.repeat(before_p, length_p),
-    }
-    arrays = {}
-    for name, values in filled.items():
-        flat = np.zeros(layout.shape.rows * length, np.int32)
-        flat[place] = values
-        arrays[name] = flat.reshape(layout.shape.rows, length)
-    return arrays
-
-
 class _Permutations:
-    """A stream of permutations from (seed, epoch), the same for every NumPy.
+    """A stream of random permutations, the same in every version of NumPy.
 
-    NumPy promises the raw bits of Philox for good, `Generator.permutation` not.
+    NumPy guarantees that the raw bits of Philox never change; it gives no such
+    guarantee for `Generator.permutation`.
     """
 
     def __init__(self, *entropy: int):
-        self.bits = np.random.Philox(np.random.SeedSequence(entropy))
+        self._bits = np.random.Philox(np.random.SeedSequence(entropy))
 
     def __call__(self, n: int) -> np.ndarray:
-        return stable_order(self.bits.random_raw(n))
+        # The order that sorts random numbers is a random permutation.
+        return stable_order(self._bits.random_raw(n))
 
 
 def _checked(source_lengths, target_lengths) -> tuple[np.ndarray, np.ndarray]:
-    """Both sides' lengths as int32 [pairs]."""
+    """The lengths of source and target as int32 [pairs]; raises UserError if wrong."""
     sides = [np.asarray(source_lengths), np.asarray(target_lengths)]
     if sides[0].ndim != 1 or sides[0].shape != sides[1].shape:
         raise UserError(
-            "the two sides must have one length a pair, got arrays of shapes "
-            f"{sides[0].shape} and {sides[1].shape}"
+            "source and target lengths must be two arrays of shape (pairs,), got "
+            f"shapes {sides[0].shape} and {sides[1].shape}"
         )
     if not len(sides[0]):
-        raise UserError("there are no pairs to batch; want at least one")
+        raise UserError("no pairs to batch; want at least one")
     for name, length_p in zip(("source", "target"), sides, strict=True):
         if length_p.dtype.kind not in "iu":
             raise UserError(f"{name} lengths must be integers, got {length_p.dtype}")
@@ -374,14 +252,6 @@ def _checked(source_lengths, target_lengths) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _narrow(array_p: np.ndarray) -> np.ndarray:
-    """The same integers, >= 0, in 16 bits where they fit, or else in 32."""
+    """The same integers >= 0 in 16 bits if they all fit, else in 32."""
     narrow = np.uint16 if array_p.max(initial=0) < 1 << 16 else np.int32
     return array_p.astype(narrow, copy=False)
-
-
-def _index(i: int, n: int, what: str) -> int:
-    """`i` as an index from 0; negative ones count from the end."""
-    i = operator.index(i)
-    if not -n <= i < n:
-        raise IndexError(f"{what} {i} of {n}")
-    return i % n

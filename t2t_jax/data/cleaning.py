@@ -1,15 +1,14 @@
-"""Which pairs of a training text are left out, and why.
+"""The rules that drop pairs from a training text.
 
-A pair is left out for the first rule that it breaks:
+A pair is dropped by the first rule that it breaks:
 
-    empty         a side without a visible character
-    duplicate     the same two lines were read before, in this corpus or one before it
-    too long      a side of more than `config.max_length` pieces
+    empty         a side has no visible character
+    duplicate     the same two lines came before, in this corpus or an earlier one
+    too long      a side has more than `config.max_length` pieces
     length ratio  one side has over `config.max_ratio` times the pieces of the other
 
-Pieces are counted with the end of the sentence. The first two rules need no tokenizer,
-so they hold for the text that the tokenizer is trained on, too. Dev and test sets are
-never cleaned.
+Pieces include EOS. The first two rules need no tokenizer, so they also apply to the
+text that the tokenizer is trained on. Dev and test sets are never cleaned.
 """
 
 import hashlib
@@ -24,15 +23,15 @@ from t2t_jax.config import DataConfig
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.tokenizer import parse_symbols
 
-FIELDS = {  # rule -> the field of config.data that it depends on
+FIELDS = {  # from a rule to the field of config.data that controls it
     "empty": "",
     "duplicate": "deduplicate",
     "too long": "max_length",
     "length ratio": "max_ratio",
 }
-CHUNK = 2_000  # pairs handled at a time: bounds memory
-EXAMPLES = 20  # of each rule are kept for a person to look at
-# White space, controls, and what Unicode calls default ignorable code points.
+CHUNK = 2_000  # pairs processed at a time; bounds memory
+EXAMPLES = 20  # dropped pairs of each rule that are kept for a person to look at
+# White space, control characters, and Unicode's default ignorable code points.
 _INVISIBLE = (
     r"[\s\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     r"\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
@@ -40,29 +39,29 @@ _INVISIBLE = (
 )
 
 
-def _nothing(symbols: Sequence[str] = ()) -> Callable[[str], re.Match | None]:
-    """Matches lines without a visible character other than those of `symbols`."""
+def _blank_matcher(symbols: Sequence[str] = ()) -> Callable[[str], re.Match | None]:
+    """A function that matches lines of nothing but invisible characters and symbols."""
     parts = "|".join([_INVISIBLE, *map(re.escape, symbols)])
     return re.compile(f"(?:{parts})*").fullmatch
 
 
-_invisible = _nothing()
+_is_blank = _blank_matcher()
 
 
 def visible(line: str) -> bool:
     """True if a line has a character that a reader sees."""
-    return not _invisible(line)
+    return not _is_blank(line)
 
 
 class Chunk(NamedTuple):
-    """Some pairs of one corpus, in order."""
+    """Consecutive pairs of one corpus, without those already dropped."""
 
-    corpus: int  # which of the corpora
-    lines: np.ndarray  # where the pairs stand in it, from 1
+    corpus: int  # the index of the corpus
+    lines: np.ndarray  # the line of each pair in that corpus, from 1
     pairs: list[Pair]
 
     def without(self, left_out_p: np.ndarray) -> "Chunk":
-        """The pairs for which a mask is not set."""
+        """The chunk without the pairs that a boolean mask [pairs] selects."""
         if not left_out_p.any():
             return self
         pairs = list(itertools.compress(self.pairs, ~left_out_p))
@@ -70,7 +69,7 @@ class Chunk(NamedTuple):
 
 
 def read_chunks(corpora: Sequence[Corpus]) -> Iterator[Chunk]:
-    """All pairs of all corpora, in order; no chunk has pairs of two."""
+    """Yields all pairs of all corpora, in order; a chunk is of one corpus."""
     for number, corpus in enumerate(corpora):
         pairs, read = iter(corpus.pairs()), 0
         while some := list(itertools.islice(pairs, CHUNK)):
@@ -79,26 +78,27 @@ def read_chunks(corpora: Sequence[Corpus]) -> Iterator[Chunk]:
 
 
 class Cleaner:
-    """Applies the rules to a text, chunk after chunk, and keeps the books.
+    """Applies the rules to a text, chunk by chunk, and counts what they drop.
 
     Attributes:
-      read: pairs seen.
-      dropped: rule -> pairs left out.
-      examples: rule -> the first few of them: (corpus, line, pair).
+      read: The number of pairs seen.
+      dropped: The number of pairs that each rule dropped.
+      examples: The first few pairs that each rule dropped: (corpus, line, pair).
     """
 
     def __init__(self, config: DataConfig):
         self._config = config
         self._seen = HashSet()
-        self._empty = _nothing(parse_symbols(config.symbols))
+        # A line of symbols alone, such as "<bt>", has nothing to translate.
+        self._is_empty = _blank_matcher(parse_symbols(config.symbols))
         self.read = 0
         self.dropped = dict.fromkeys(FIELDS, 0)
         self.examples: dict[str, list[tuple[int, int, Pair]]] = {r: [] for r in FIELDS}
 
     def by_text(self, chunk: Chunk) -> Chunk:
-        """What is left of a chunk by the rules that need no tokenizer."""
+        """Applies the rules that need no tokenizer; returns the remaining pairs."""
         self.read += len(chunk.pairs)
-        empty = self._empty
+        empty = self._is_empty
         empty_p = np.array([bool(empty(s) or empty(t)) for s, t in chunk.pairs])
         chunk = self._leave_out("empty", chunk, empty_p)
         if self._config.deduplicate and chunk.pairs:
@@ -107,7 +107,15 @@ class Cleaner:
         return chunk
 
     def by_length(self, chunk: Chunk, source_p, target_p) -> np.ndarray:
-        """Which pairs are left by the other rules, a mask; takes both sides' pieces."""
+        """Applies the other rules.
+
+        Args:
+          chunk: Pairs that `by_text` left.
+          source_p, target_p: Their pieces on each side, EOS included.
+
+        Returns:
+          A boolean mask of the pairs to keep.
+        """
         longer_p = np.maximum(source_p, target_p)
         long_p = longer_p > self._config.max_length
         self._leave_out("too long", chunk, long_p)
@@ -118,6 +126,7 @@ class Cleaner:
         return ~(long_p | uneven_p)
 
     def _leave_out(self, rule: str, chunk: Chunk, left_out_p: np.ndarray) -> Chunk:
+        """Counts the pairs that a rule drops, keeps examples, returns the others."""
         self.dropped[rule] += int(left_out_p.sum())
         shown = self.examples[rule]
         for i in np.flatnonzero(left_out_p)[: EXAMPLES - len(shown)]:
@@ -125,7 +134,7 @@ class Cleaner:
         return chunk.without(left_out_p)
 
     def show(self, places: Sequence[str]) -> str:
-        """The examples, for a person to read; the corpora are called `places`."""
+        """The examples as text for a person; `places` are the names of the corpora."""
         text = ""
         for rule, examples in self.examples.items():
             if examples:
@@ -137,7 +146,7 @@ class Cleaner:
 
 def hashes(pairs: Sequence[Pair]) -> np.ndarray:
     """A 64-bit hash of each pair, uint64 [pairs]; the same on every machine."""
-    digests = [  # The length tells where the source ends.
+    digests = [  # The length keeps ("ab", "c") and ("a", "bc") apart.
         hashlib.blake2b(f"{len(s)} {s}{t}".encode(), digest_size=8).digest()
         for s, t in pairs
     ]
@@ -145,21 +154,30 @@ def hashes(pairs: Sequence[Pair]) -> np.ndarray:
 
 
 class HashSet:
-    """A set of 64-bit hashes in an array: open addressing, at most two thirds full.
+    """A set of 64-bit hashes in one array: open addressing, at most two thirds full.
 
-    36 million pairs take 0.5 GB, and 0.8 GB for the moment in which the array grows; a
-    Python set of strings would take ten times that. That any two different pairs among
-    so many have one hash, and the second is taken for a duplicate, has a chance of 1 in
-    28,000.
+    36 million pairs take 0.5 GB, and 0.8 GB while the array grows; a Python set of
+    strings would take ten times that. Two different pairs with the same hash would be
+    taken for duplicates; among 36 million pairs the chance of any is 1 in 28,000.
     """
 
     def __init__(self, slots: int = 1 << 16):
-        self._table = np.zeros(slots, np.uint64)  # 0: free; slots are a power of 2
+        # 0 marks a free slot. The number of slots is a power of 2, so that the last
+        # bits of a hash are its slot.
+        self._table = np.zeros(slots, np.uint64)
         self._count = 0
 
     def add(self, keys: np.ndarray) -> np.ndarray:
-        """Adds hashes; a mask of the new ones, of equal ones among them the first."""
+        """Adds hashes to the set.
+
+        Args:
+          keys: Hashes, uint64 [n].
+
+        Returns:
+          A boolean mask [n] of the new ones; of equal new ones, only the first is set.
+        """
         new = np.zeros(len(keys), bool)
+        # 0 means free, so a hash of 0 is stored as 1.
         keys, first = np.unique(np.maximum(keys, np.uint64(1)), return_index=True)
         while 3 * (self._count + len(keys)) > 2 * len(self._table):
             self._grow()
@@ -169,21 +187,27 @@ class HashSet:
         return new
 
     def _grow(self) -> None:
+        """Doubles the table and inserts every hash again."""
         old, self._table = self._table, np.zeros(2 * len(self._table), np.uint64)
-        for begin in range(0, len(old), 1 << 16):  # in parts: bounds memory
+        for begin in range(0, len(old), 1 << 16):  # in parts, to bound memory
             part = old[begin : begin + (1 << 16)]
             self._insert(part[part != 0])
 
     def _insert(self, keys: np.ndarray) -> np.ndarray:
-        """Puts each of some different keys in the first free slot from its own on."""
-        last = np.uint64(len(self._table) - 1)
+        """Inserts distinct hashes by linear probing; returns a mask of the new ones.
+
+        All hashes take one step of their probes at a time.
+        """
+        mask = np.uint64(len(self._table) - 1)  # slots are a power of 2
         added = np.zeros(len(keys), bool)
-        left, slots = np.arange(len(keys)), keys & last
-        while len(left):
+        pending, slots = np.arange(len(keys)), keys & mask
+        while len(pending):
             free = self._table[slots] == 0
-            added[left[free]] = True  # had it been there, it would stand here
-            # Of several keys for one slot the last gets it, and the others go on.
-            self._table[slots[free]] = keys[left[free]]
-            settled = self._table[slots] == keys[left]
-            left, slots = left[~settled], (slots[~settled] + np.uint64(1)) & last
+            # A free slot ends a probe: a hash in the set would have been met before.
+            added[pending[free]] = True
+            # If several hashes want one slot, NumPy stores the last; the others find
+            # it taken and probe on.
+            self._table[slots[free]] = keys[pending[free]]
+            settled = self._table[slots] == keys[pending]
+            pending, slots = pending[~settled], (slots[~settled] + np.uint64(1)) & mask
         return added

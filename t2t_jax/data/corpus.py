@@ -1,21 +1,21 @@
-"""Where pairs of lines come from.
+"""Corpora of sentence pairs: text files, the built-in grammar, TensorFlow Datasets.
 
-A place is written in one string, everywhere the same (`config.data.train`, `dev`,
-`test`, and `--test` of the commands):
+A place is a string that names a corpus. `config.data.train`, `dev` and `test`, and
+`--test` of the commands, all use the same syntax:
 
-    grammar:unseen     a split of the built-in corpus (`grammar/corpus.py`)
     news/train         the files `news/train.en` and `news/train.de`, or the same with
-                       `.gz`; a relative prefix of the config starts at
-                       `config.data.dir`, one of a command where it is started
+                       `.gz`. Relative prefixes start at `config.data.dir` in a config,
+                       and at the current folder on a command line
+    grammar:unseen     a split of the built-in corpus (`grammar/corpus.py`)
     tfds:wmt14_translate/de-en:train
                        a split of TensorFlow Datasets (`data/tfds.py`)
 
-Several places are separated by commas. In training text each may end in a weight, how
-many times it is read in an epoch: `news@2,bt/synthetic@0.5` reads every pair of `news`
-twice, and half the pairs of `bt/synthetic`, another half each epoch.
+Commas separate several places. A place of training text may end in a weight: how many
+times an epoch reads it. `news@2,bt/synthetic@0.5` reads every pair of `news` twice, and
+half the pairs of `bt/synthetic`; the next epoch reads the other half.
 
-Text is UTF-8, one sentence a line; only a line feed ends a line (a carriage return
-before it is dropped), so no other character of Unicode can put two files out of step.
+Text is UTF-8 with one sentence a line. Only a line feed ends a line; a carriage return
+before it is dropped. So no other Unicode line separator can misalign two files.
 """
 
 import dataclasses
@@ -36,17 +36,17 @@ Pair = tuple[str, str]
 
 
 class Corpus(Protocol):
-    """A place that pairs of lines are read from, in order, as often as wanted."""
+    """Sentence pairs in a fixed order, which can be read again and again."""
 
     place: str
-    name: str  # names the files of its scores
-    weight: float  # how many times it is read in an epoch of training
+    name: str  # part of the names of its score files
+    weight: float  # how many times an epoch of training reads it
 
     def pairs(self) -> Iterator[Pair]:
         """Yields (source line, target line), without line ends."""
 
     def fingerprint(self) -> str:
-        """A hash that changes whenever a line does; the weight is no part of it."""
+        """A hash that changes whenever a line changes; it excludes the weight."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,24 +72,28 @@ class GrammarCorpus:
 
     @property
     def place(self) -> str:
+        """The string that names this corpus."""
         return f"grammar:{self.split}"
 
     @property
     def name(self) -> str:
+        """The split."""
         return self.split
 
     def pairs(self) -> Iterator[Pair]:
+        """Yields (source line, target line)."""
         for english, german in corpus.pairs(self.split):
             yield (english, german) if self.source == "en" else (german, english)
 
     def fingerprint(self) -> str:
+        """A hash of the grammar's source, the split and the direction."""
         direction = f"{self.source}-{self.target}"
         return _hash(corpus.fingerprint(self.split).encode(), direction.encode())
 
 
 @dataclasses.dataclass(frozen=True)
 class FileCorpus:
-    """Two text files with one prefix, aligned by line."""
+    """Two text files with the same prefix, aligned by line."""
 
     prefix: Path
     source: str
@@ -98,19 +102,28 @@ class FileCorpus:
 
     @property
     def place(self) -> str:
+        """The prefix of the two files."""
         return str(self.prefix)
 
     @property
     def name(self) -> str:
+        """The last part of the prefix."""
         return self.prefix.name
 
     def files(self) -> tuple[Path, Path]:
-        """The source and the target file. Raises UserError where one is missing."""
+        """The source and the target file; raises UserError if one is missing."""
         return _side(self.prefix, self.source), _side(self.prefix, self.target)
 
     def pairs(self) -> Iterator[Pair]:
+        """Yields (source line, target line), without line ends.
+
+        Raises:
+          UserError: A file is missing, damaged, empty or not UTF-8, or the two files
+            differ in their number of lines (raised at the end).
+        """
         files = self.files()
         counts = [0, 0]
+        # zip_longest, so that the error can give both numbers of lines.
         for pair in itertools.zip_longest(*map(read_lines, files)):
             for side in range(2):
                 counts[side] += pair[side] is not None
@@ -123,10 +136,11 @@ class FileCorpus:
             )
         if not counts[0]:
             raise UserError(
-                f"{files[0]} and {files[1]} are empty; want a sentence a line"
+                f"{files[0]} and {files[1]} are empty; want one sentence a line"
             )
 
     def fingerprint(self) -> str:
+        """A hash of the two files as they are stored."""
         digests = []
         for file in self.files():
             with open(file, "rb") as f:
@@ -137,18 +151,21 @@ class FileCorpus:
 def _hash(*parts: bytes) -> str:
     digest = hashlib.sha256()
     for part in parts:
+        # A hash of hashes: ("ab", "c") and ("a", "bc") differ.
         digest.update(hashlib.sha256(part).digest())
     return digest.hexdigest()
 
 
 def _side(prefix: Path, language: str) -> Path:
-    """The file of one side, plain or gzipped."""
+    """The file of one language, plain or gzipped; raises UserError if missing."""
     plain, zipped = _files(prefix, language)
     for file in (plain, zipped):
         if file.is_file():
             return file
-    there = sorted(f.name for f in prefix.parent.glob(prefix.name + "*"))
-    hint = f"that folder has {', '.join(there[:6])}" if there else "nothing there fits"
+    similar = sorted(f.name for f in prefix.parent.glob(prefix.name + "*"))
+    hint = f"that folder has no file {prefix.name}*"
+    if similar:
+        hint = f"that folder has {', '.join(similar[:6])}"
     if not prefix.parent.is_dir():
         hint = f"there is no folder {prefix.parent}"
     raise UserError(
@@ -158,26 +175,38 @@ def _side(prefix: Path, language: str) -> Path:
 
 
 def _files(prefix: Path, language: str) -> list[Path]:
+    """The names that the file of one language may have, plain and gzipped."""
     return [Path(f"{prefix}.{language}{end}") for end in ("", ".gz")]
 
 
 def read_lines(file: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file, gzipped if its name says so, without line ends."""
+    """Yields the lines of a UTF-8 file without line ends; decompresses `.gz` files.
+
+    Raises:
+      UserError: Bytes that are not UTF-8; an incomplete or damaged gzip file.
+    """
     open_file = gzip.open if file.name.endswith(".gz") else open
     with open_file(file, "rb") as f:
         try:
             yield from decode_lines(f, str(file))
         except (gzip.BadGzipFile, EOFError, zlib.error) as e:
             raise UserError(
-                f"{file} is not a whole gzip file ({e}); write it again"
+                f"{file} is not a complete gzip file ({e}); compress or copy it again"
             ) from e
 
 
 def decode_lines(raw_lines, name: str) -> Iterator[str]:
-    """Decodes lines of bytes; `name` is what an error calls the file.
+    """Decodes lines of bytes and strips their line ends.
+
+    Args:
+      raw_lines: Lines of bytes, each with its line end.
+      name: The file, for error messages.
+
+    Yields:
+      Each line as text.
 
     Raises:
-      UserError: bytes that are not UTF-8, naming the line and the byte in it.
+      UserError: Bytes that are not UTF-8; the message gives the line and the byte.
     """
     for number, raw in enumerate(raw_lines, 1):
         try:
@@ -189,17 +218,29 @@ def decode_lines(raw_lines, name: str) -> Iterator[str]:
             ) from None
         if number == 1:
             line = line.removeprefix("\ufeff")  # a byte order mark is not text
+        # Not `strip`: white space at the end of a line is part of the text.
         yield line.removesuffix("\n").removesuffix("\r")
 
 
 def _prefix(place: str, folder: str) -> Path:
+    """The prefix of two files; an absolute `place` ignores the folder."""
     return Path(folder).expanduser() / Path(place).expanduser()
 
 
 def open_corpus(
     place: str, source: str, target: str, folder: str = "", weight: float = 1.0
 ) -> Corpus:
-    """The corpus at one place; see the top of this file for how places are written."""
+    """Opens the corpus at one place.
+
+    Args:
+      place: See the top of this file.
+      source, target: The languages to translate from and into.
+      folder: The folder where relative prefixes start.
+      weight: How many times an epoch of training reads it.
+
+    Raises:
+      UserError: An unknown split or data set, or languages that it does not have.
+    """
     scheme, colon, rest = place.partition(":")
     if colon and scheme == "grammar":
         return GrammarCorpus(rest, source, target, weight)
@@ -211,59 +252,69 @@ def open_corpus(
 def open_corpora(
     places: str, source: str, target: str, folder: str = "", weights: bool = False
 ) -> list[Corpus]:
-    """The corpora at several places separated by commas.
+    """Opens the corpora at several places.
 
     Args:
-      places: as the top of this file says.
-      source: the language to translate from, which the names of files end in.
-      target: the language to translate into.
-      folder: where relative prefixes start.
-      weights: whether places may end in a weight, as those of training text.
+      places: Places separated by commas; see the top of this file.
+      source: The language to translate from; file names end in it.
+      target: The language to translate into; file names end in it.
+      folder: The folder where relative prefixes start.
+      weights: True if places may end in a weight, as in training text.
+
+    Returns:
+      The corpora, in the order of the places.
 
     Raises:
-      UserError: a weight that is none, or that is not wanted here; a place that is
-        named twice or cannot be opened.
+      UserError: A weight that is not a number above 0, or that is not allowed here; a
+        place that is given twice or cannot be opened.
     """
     corpora: dict[str, Corpus] = {}
     for written in split_places(places):
+        # Files may have a name such as "news@2.en"; then "@2" need not be a weight.
         prefix = _prefix(written, folder)
         files = [f for language in (source, target) for f in _files(prefix, language)]
-        there = any(file.is_file() for file in files)
-        place, weight = _split_weight(written, weights, there)
+        exists = any(file.is_file() for file in files)
+        place, weight = _split_weight(written, weights, exists)
         corpus = open_corpus(place, source, target, folder, weight)
         if corpus.place in corpora:
-            mend = f"; for twice an epoch write {place}@2" if weights else ""
-            raise UserError(f"{places!r} names {place} twice; want it once{mend}")
+            fix = f"; for twice an epoch write {place}@2" if weights else ""
+            raise UserError(f"{places!r} names {place} twice; want it once{fix}")
         corpora[corpus.place] = corpus
     return list(corpora.values())
 
 
 def split_places(places: str) -> list[str]:
-    """The places that are written in one string, each with its weight if it has one."""
+    """Splits a string into its places; weights, if any, stay part of them."""
     return [place for place in map(str.strip, places.split(",")) if place]
 
 
-def _split_weight(written: str, weights: bool, there: bool) -> tuple[str, float]:
-    """`news@2` -> `("news", 2.0)`, and `mail@home/news` -> itself with weight 1.
+def _split_weight(written: str, weights: bool, exists: bool) -> tuple[str, float]:
+    """Splits `news@2` into ("news", 2.0); `mail@home/news` keeps its @, with weight 1.
 
-    Names of files may have an @ too: where weights are wanted, a number after the last
-    one is a weight, and anything else is a mistake unless there are such files.
+    File names may have an @ too. If weights are allowed, a number after the last @ is a
+    weight, and anything else is an error unless such files exist.
+
+    Args:
+      written: A place, perhaps with a weight.
+      weights: True if a weight is allowed.
+      exists: True if there are files with `written` as their prefix.
     """
     place, at, number = written.rpartition("@")
-    if not at or "/" in number or (there and not weights):
+    if not at or "/" in number or (exists and not weights):
         return written, 1.0
+    # re.A: `\d` would also match the digits of other scripts.
     weight = float(number) if re.fullmatch(r"\d+\.?\d*|\.\d+", number, re.A) else 0.0
     if not weights and weight:
         raise UserError(
             f"{written}: only training text has weights; a dev or test set is read "
-            f"whole and once, so want {place}"
+            f"completely and once, so want {place}"
         )
     if place and weight:
         return place.rstrip(), weight
-    if there or not weights:
+    if exists or not weights:
         return written, 1.0
     place = place or "news"
     raise UserError(
-        f"{written} is no place with a weight; want PLACE@NUMBER, a number above 0 of "
-        f"times it is read in an epoch, such as {place}@2 or {place}@0.5"
+        f"{written} is not a place with a weight; want PLACE@NUMBER, where NUMBER > 0 "
+        f"says how many times an epoch reads PLACE, such as {place}@2 or {place}@0.5"
     )

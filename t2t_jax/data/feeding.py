@@ -1,8 +1,8 @@
-"""Plan and token arrays -> batches, for as many epochs as are wanted.
+"""Feeds batches, built from plans and token arrays, for any number of epochs.
 
-Two feeders give the same bytes: one through tf.data, one in NumPy for machines without
-TensorFlow. Both fill batches ahead of time, in threads of their own, and do not stop
-where an epoch ends: the next one is planned in time.
+Two feeders yield the same bytes: one uses tf.data, one NumPy alone, for machines
+without TensorFlow. Both fill batches ahead of time in threads of their own. They do not
+pause at the end of an epoch, because the next one is planned in the background.
 """
 
 import contextlib
@@ -29,20 +29,20 @@ Make = Callable[[Layout], HostBatch]
 
 
 class Position(NamedTuple):
-    """Where a run is in its data: the next batch to train on."""
+    """A position of a run in its data: the next batch to train on."""
 
     epoch: int = 0
     batch: int = 0
 
 
 START = Position()
-Placed = tuple[Position, Layout]  # the position after a batch, and the batch
+Placed = tuple[Position, Layout]  # the position after a batch, and that batch
 
 
 def plan_for(
     pairs: Pairs, config: DataConfig, seed: int, epoch: int, shuffle=True
 ) -> Plan:
-    """The plan of one epoch of a run, from its config and seed alone."""
+    """The plan of one epoch of a run; a function of its text, config and seed alone."""
     return plan_epoch(
         pairs.source.lengths,
         pairs.target.lengths,
@@ -65,14 +65,19 @@ def feed(
     start: Position = START,
     share: Callable[[Layout], Layout] = lambda layout: layout,
 ) -> Iterator[tuple[Position, HostBatch]]:
-    """Endless batches from a position on: an O(1) seek into the epoch's plan.
+    """Yields batches without end, from a position on; the seek is O(1).
 
     Args:
-      share: makes of a global batch what this process feeds, `parallel/mesh.py`.
+      pairs: The training text, as prepared.
+      config: How to batch, and which feeder to use.
+      seed: The seed of the run.
+      start: The first batch.
+      share: Reduces a global batch to the part that this process feeds; see
+        `parallel/mesh.py`.
 
     Yields:
       The position after a batch, and the batch: int32 arrays [rows, length] as
-      `data/batching.py` describes them.
+      `data/batching.py:fill` returns them.
     """
     batches = FEEDERS[feeder_name(config)]
 
@@ -85,28 +90,29 @@ def feed(
 
 
 def _layouts(plan_of: Callable[[int], Plan], start: Position) -> Iterator[Placed]:
-    """Endless layouts; while half an epoch is left to feed, the next one is planned."""
-    number, coming = start.batch, _begun(plan_of, start.epoch)
+    """Yields layouts without end; plans the next epoch once half of one is fed."""
+    number, upcoming = start.batch, _begun(plan_of, start.epoch)
     for epoch in itertools.count(start.epoch):
-        plan, coming = coming.result(), None
+        plan, upcoming = upcoming.result(), None
         while number < len(plan):
-            if coming is None and 2 * (number + 1) >= len(plan):
-                coming = _begun(plan_of, epoch + 1)
+            if upcoming is None and 2 * (number + 1) >= len(plan):
+                upcoming = _begun(plan_of, epoch + 1)
             last = number + 1 == len(plan)
             after = Position(epoch + 1, 0) if last else Position(epoch, number + 1)
             yield after, plan[number]
             number += 1
-        number, coming = 0, coming or _begun(plan_of, epoch + 1)
+        # Not begun yet if the start is past the end of this epoch.
+        number, upcoming = 0, upcoming or _begun(plan_of, epoch + 1)
 
 
 def _begun(plan_of: Callable[[int], Plan], epoch: int) -> Future:
-    """A plan that is being made, in a thread that nobody has to wait for."""
+    """Plans an epoch in the background, in a thread that does not delay an exit."""
     plan = Future()
 
     def work():
         try:
             plan.set_result(plan_of(epoch))
-        except BaseException as e:  # raised again where the plan is used
+        except BaseException as e:  # re-raised by `result()` in the feeding thread
             plan.set_exception(e)
 
     threading.Thread(target=work, name="planner", daemon=True).start()
@@ -114,7 +120,11 @@ def _begun(plan_of: Callable[[int], Plan], epoch: int) -> Future:
 
 
 def feeder_name(config: DataConfig) -> str:
-    """The feeder a config means: `auto` is tf.data where TensorFlow is installed."""
+    """The feeder that a config selects; `auto` is tf.data if TensorFlow is installed.
+
+    Raises:
+      UserError: The config wants tf.data, but TensorFlow is not installed.
+    """
     installed = importlib.util.find_spec("tensorflow") is not None
     if config.feeder == "auto":
         return "tfdata" if installed else "numpy"
@@ -129,11 +139,18 @@ def feeder_name(config: DataConfig) -> str:
 def numpy_batches(
     make: Make, layouts: Iterator[Placed]
 ) -> Iterator[tuple[Position, HostBatch]]:
-    """The batch of each layout, in order, filled ahead by a thread."""
+    """Yields the batch of each layout, in order, filled ahead by a thread.
+
+    Args:
+      make: Fills one batch.
+      layouts: The position after each batch, and the batch.
+    """
     filled: queue.Queue = queue.Queue(AHEAD)
     stop = threading.Event()
 
     def put(item):
+        # With a timeout, because a full queue would block forever once the consumer
+        # has gone.
         while not stop.is_set():
             with contextlib.suppress(queue.Full):
                 filled.put(item, timeout=0.1)
@@ -145,7 +162,7 @@ def numpy_batches(
                 put(((position, make(layout)), None))
                 if stop.is_set():
                     break
-        except BaseException as e:  # raised again where the batches are used
+        except BaseException as e:  # re-raised where the batches are consumed
             put((None, e))
 
     thread = threading.Thread(target=work, name="feeder", daemon=True)
@@ -164,37 +181,39 @@ def numpy_batches(
 def tfdata_batches(
     make: Make, layouts: Iterator[Placed]
 ) -> Iterator[tuple[Position, HostBatch]]:
-    """The same through tf.data.
+    """The same as `numpy_batches`, through tf.data.
 
-    The arrays are reached through a NumPy callback: as constants of the graph they
-    would be copied into memory whole. It may be asked for several batches at once and
-    in any order, so what is drawn from `layouts` for others waits for them.
+    A NumPy callback reads the token arrays, because constants of the graph would be
+    copied into memory as a whole. tf.data may call it for several batches at once, in
+    any order. So layouts drawn on behalf of a later batch are parked until it asks.
     """
     tf = import_tensorflow()
     lock = threading.Lock()
     positions: queue.SimpleQueue[Position] = queue.SimpleQueue()
-    names, waiting, drawn, errors = [], {}, itertools.count(), []
+    names, parked, drawn, errors = [], {}, itertools.count(), []
 
     def layout_of(number: int) -> Layout:
-        with lock:
-            while number not in waiting:
+        with lock:  # a generator cannot be advanced by two threads at once
+            while number not in parked:
                 position, layout = next(layouts)
                 positions.put(position)
-                waiting[next(drawn)] = layout
-            return waiting.pop(number)
+                parked[next(drawn)] = layout
+            return parked.pop(number)
 
     def call(number):
         try:
             batch = make(layout_of(int(number)))
         except Exception as e:
-            errors.append(e)
+            errors.append(e)  # TensorFlow would keep only its text
             raise
-        names[:] = batch
+        names[:] = batch  # tf.numpy_function returns a list, without the keys
         return list(batch.values())
 
     def load(number):
+        # 6 arrays: tokens, segments and positions of source and target.
         return tf.numpy_function(call, [number], [tf.int32] * 6, stateful=False)
 
+    # In effect endless; `deterministic` keeps the order although two calls run at once.
     dataset = tf.data.Dataset.range(np.iinfo(np.int64).max)
     dataset = dataset.map(load, num_parallel_calls=2, deterministic=True).prefetch(
         AHEAD
@@ -204,8 +223,8 @@ def tfdata_batches(
             yield positions.get(), dict(zip(names, arrays, strict=True))
     except tf.errors.OpError:
         if errors:
-            raise errors[0] from None  # not as TensorFlow tells it
+            raise errors[0] from None  # the original exception, not TensorFlow's
         raise
 
 
-FEEDERS = {"tfdata": tfdata_batches, "numpy": numpy_batches}
+FEEDERS = {"tfdata": tfdata_batches, "numpy": numpy_batches}  # config.data.feeder

@@ -1,11 +1,8 @@
-"""Corpus -> clean -> subwords -> token arrays on disk, once.
+"""Prepares training text once: cleans it, tokenizes it, stores flat arrays on disk.
 
-What is prepared lies in a cache folder under a name made of a hash of everything it
-depends on: the text, the tokenizer, the options. So a second run starts at once, a
-changed input is never silently reused, and runs share what they have in common. Folders
-appear whole or not at all: they are written under another name and then renamed.
-
-Text is streamed: what is kept in memory of a pair is two lengths and a hash.
+The arrays and the tokenizer are kept in a cache folder (`prepared_cache.py`), so a
+second run starts at once. Text is streamed; memory holds only two lengths and a hash of
+each pair.
 """
 
 import collections
@@ -16,43 +13,50 @@ import itertools
 import json
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from etils import epath
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data import tokenizer
 from t2t_jax.data.batching import Ragged
 from t2t_jax.data.cleaning import FIELDS, Chunk, Cleaner, read_chunks
 from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.prepared_cache import (
+    build_once,
+    cache_key,
+    is_intact,
+    known_size,
+    remember_size,
+)
 from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.files import atomic, sealed
+from t2t_jax.files.cache import cache_folder
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.messages import say
 from t2t_jax.terminal.progress import Progress, waiting
 
-FORMAT = 3  # part of every key: raise it when what is written changes
-ROUND_TRIPS = 500  # pairs that a tokenizer brought along is tried on
+ROUND_TRIPS = 500  # pairs on which an existing tokenizer is tried
 
 T, Made = TypeVar("T"), TypeVar("Made")
 
 
 @dataclasses.dataclass(frozen=True)
 class Pairs:
-    """Tokenised pairs: pair i is `source[i]`, `target[i]`, each ending in EOS.
+    """Tokenized pairs: pair i is `source[i]` and `target[i]`, each ending in EOS.
 
-    dropped: rule of `data/cleaning.py` -> pairs left out for it, of `read`.
-    key: a hash of all that they were made from.
-    sizes, weights: of each corpus, how many pairs it has here, one after the other, and
-        how many times an epoch has them; empty means all of them once.
-    folder: where they lie, with examples of what was left out.
-    line: int32 [pairs], where each stands in its corpus, from 1; empty if not known.
+    Attributes:
+      source, target: The tokens of the pairs.
+      dropped: The number of pairs that each rule of `data/cleaning.py` dropped.
+      key: A hash of everything that the arrays depend on.
+      read: The number of pairs before cleaning.
+      sizes: The number of pairs of each corpus; the corpora follow one another.
+      weights: How many times an epoch reads each corpus; empty means once.
+      folder: The folder of the arrays and of examples of the dropped pairs.
+      line: The line of each pair in its corpus, from 1, int32 [pairs]; empty if not
+        known.
     """
 
     source: Ragged
@@ -69,95 +73,21 @@ class Pairs:
         return len(self.source.offsets) - 1
 
 
-def cache_folder() -> Path:
-    """`$T2T_JAX_CACHE`, or `t2t_jax` in the user's cache folder."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("T2T_JAX_CACHE") or Path(home) / "t2t_jax")
-
-
-def _key(**parts) -> str:
-    text = json.dumps({"format": FORMAT, **parts}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
-
-
-def _publish(folder: Path, write: Callable[[Path], None]) -> Path:
-    """Makes `folder` appear whole: `write` fills a temporary one, then a rename.
-
-    One that is there and damaged makes way for it.
-
-    Raises:
-      UserError: it cannot be written.
-    """
-    try:
-        return _published(folder, write)
-    except OSError as e:
-        raise UserError(_unwritable(e)) from e
-
-
-def _published(folder: Path, write: Callable[[Path], None]) -> Path:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
-    try:
-        write(temporary)
-        sealed.seal(temporary)
-        if folder.is_file():
-            folder.unlink()
-        if folder.is_dir() and sealed.damage(folder):
-            with contextlib.suppress(FileNotFoundError):  # another process did
-                sealed.remove(epath.Path(folder))
-        try:
-            temporary.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # another process was first: its bytes are ours
-                raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return folder
-
-
-def _made_once(folder: Path, write: Callable[[Path], None]) -> None:
-    """Publishes a folder that is not there, and of several processes on a disk one.
-
-    The others wait for it.
-    """
-    if _is_whole(folder):
-        return
-    try:
-        turn = atomic.exclusive(cache_folder() / "turns" / folder.name)
-        with turn:
-            if not folder.is_dir() or sealed.damage(folder):
-                _publish(folder, write)
-    except OSError as e:
-        raise UserError(_unwritable(e)) from e
-
-
-def _unwritable(error: OSError) -> str:
-    return (
-        f"{cache_folder()} cannot be written: {error}. Mend that, or name another "
-        "folder for prepared text in the environment variable T2T_JAX_CACHE"
-    )
-
-
-def _is_whole(folder: Path) -> bool:
-    """True if a folder is there as it was written; says so if it is damaged."""
-    if not folder.is_dir():
-        return False
-    if trouble := sealed.damage(folder):
-        say(f"warning: {folder} is damaged ({trouble}); it is made again")
-    return not trouble
-
-
 def make_tokenizer(corpora: Sequence[Corpus], config: DataConfig) -> Vocabulary:
-    """The tokenizer of a training text: an existing one, or trained on both sides.
+    """The tokenizer of a training text: loaded, or trained on both languages.
 
-    It is trained on the text that is left by the rules that need no tokenizer, so a
-    page that occurs a thousand times does not shape it, and of that on pairs of lines
-    sampled evenly: at most `config.tokenizer_lines` lines. A corpus counts by its lines
-    there, whatever its weight.
+    Training uses pairs sampled evenly from the text, at most `config.tokenizer_lines`
+    lines. The rules that need no tokenizer clean the text first, so that a page that
+    occurs a thousand times does not shape the tokenizer. The weights of the corpora do
+    not matter.
+
+    Args:
+      corpora: The training text.
+      config: `tokenizer` is an existing model, relative to `dir`; empty trains one.
 
     Raises:
-      UserError: an existing one that does not fit `config.symbols`; a vocabulary size
-        that does not fit the text.
+      UserError: An existing tokenizer splits one of `config.symbols`; a vocabulary size
+        that does not fit the text; the cache folder cannot be written.
     """
     symbols = tokenizer.parse_symbols(config.symbols)
     if config.tokenizer:
@@ -167,68 +97,56 @@ def make_tokenizer(corpora: Sequence[Corpus], config: DataConfig) -> Vocabulary:
         vocabulary.check_symbols(
             symbols,
             f"train it with --user_defined_symbols={','.join(symbols)}, or leave "
-            "config.data.tokenizer empty, and one is trained",
+            "config.data.tokenizer empty to have one trained",
         )
-        _tell_if_lossy(vocabulary, corpora)
+        _warn_if_lossy(vocabulary, corpora)
         return vocabulary
     text = [corpus.fingerprint() for corpus in corpora]
+    # Every option that changes the tokenizer.
     names = ("vocab_size", "tokenizer_lines", "symbols", "deduplicate")
-    key = _key(text=text, **{name: getattr(config, name) for name in names})
+    key = cache_key(text=text, **{name: getattr(config, name) for name in names})
     folder = cache_folder() / "tokenizers" / key
 
     def write(temporary: Path):
+        # A pair is two lines.
         pairs = tokenizer.sample(clean_pairs(), max(1, config.tokenizer_lines // 2))
-        lines = itertools.chain.from_iterable(tokenizer.drained(pairs))
+        # SentencePiece copies the lines, so this list is emptied as they are read.
+        lines = itertools.chain.from_iterable(tokenizer.consume(pairs))
         with waiting(f"training a tokenizer of {config.vocab_size:,} pieces"):
             model = tokenizer.train(lines, config.vocab_size, symbols)
         (temporary / "tokenizer.model").write_bytes(model)
 
     def clean_pairs() -> Iterator[Pair]:
         cleaner = Cleaner(config)
-        for chunk in _shown("reading", read_chunks(corpora), _known_size(text)):
+        chunks = _with_progress("reading", read_chunks(corpora), known_size(text))
+        for chunk in chunks:
             yield from cleaner.by_text(chunk).pairs
-        _remember_size(text, cleaner.read)
+        remember_size(text, cleaner.read)
 
-    _made_once(folder, write)
+    build_once(folder, write)
     return Vocabulary.load(folder / "tokenizer.model")
 
 
-def _tell_if_lossy(vocabulary: Vocabulary, corpora: Sequence[Corpus]) -> None:
-    """Says so where lines do not survive a tokenizer that was brought along."""
+def _warn_if_lossy(vocabulary: Vocabulary, corpora: Sequence[Corpus]) -> None:
+    """Warns if an existing tokenizer does not give lines back as they were."""
     pairs = itertools.chain.from_iterable(corpus.pairs() for corpus in corpora)
     lines = [line for pair in itertools.islice(pairs, ROUND_TRIPS) for line in pair]
-    back = vocabulary.decode(vocabulary.encode(lines))
-    changed = [both for both in zip(lines, back, strict=True) if both[0] != both[1]]
+    decoded = vocabulary.decode(vocabulary.encode(lines))
+    round_trips = zip(lines, decoded, strict=True)
+    changed = [(before, after) for before, after in round_trips if before != after]
     if changed:
         say(
             f"warning: {vocabulary.name} changes {len(changed):,} of the first "
             f"{len(lines):,} lines, such as {changed[0][0]!r} into {changed[0][1]!r}; "
-            "what it cannot spell is neither learned nor written"
+            "the model neither learns nor writes what this tokenizer cannot spell"
         )
 
 
-def _size_folder(text: list[str]) -> Path:
-    return cache_folder() / "sizes" / _key(text=text)
-
-
-def _remember_size(text: list[str], pairs: int) -> None:
-    """Keeps how many pairs a text has, to tell next time how many are left to read."""
-    folder = _size_folder(text)
-    if not folder.is_dir():
-        _publish(folder, lambda to: (to / "pairs").write_text(str(pairs)))
-
-
-def _known_size(text: list[str]) -> int | None:
-    file = _size_folder(text) / "pairs"
-    try:
-        return int(file.read_text())
-    except (OSError, ValueError):
-        return None  # it is only to tell how much is left
-
-
-def _shown(what: str, chunks: Iterable[Chunk], total: int | None) -> Iterator[Chunk]:
-    """The same chunks, and progress is shown as they are asked for."""
-    with Progress(what, "pairs", total) as progress:
+def _with_progress(
+    job: str, chunks: Iterable[Chunk], total: int | None
+) -> Iterator[Chunk]:
+    """Yields the chunks, and reports the progress of a job as they are consumed."""
+    with Progress(job, "pairs", total) as progress:
         for chunk in chunks:
             yield chunk
             progress.add(len(chunk.pairs))
@@ -237,29 +155,40 @@ def _shown(what: str, chunks: Iterable[Chunk], total: int | None) -> Iterator[Ch
 def training_pairs(
     corpora: Sequence[Corpus], vocabulary: Vocabulary, config: DataConfig
 ) -> Pairs:
-    """The clean training text as memory-mapped token arrays, made now or found.
+    """The clean training text as memory-mapped token arrays, from the cache if there.
+
+    Args:
+      corpora: The training text.
+      vocabulary: Its tokenizer.
+      config: The options of cleaning.
 
     Raises:
-      UserError: no pair is left.
+      UserError: No pair is left after cleaning; the cache folder cannot be written.
     """
     text = [corpus.fingerprint() for corpus in corpora]
+    # Every option that changes the arrays. Weights do not; the plan applies them.
     names = ("max_length", "max_ratio", "deduplicate", "symbols")
-    key = _key(
+    key = cache_key(
         text=text,
         tokenizer=hashlib.sha256(vocabulary.model).hexdigest(),
         **{name: getattr(config, name) for name in names},
     )
     folder = cache_folder() / "pairs" / key
-    _made_once(
+    build_once(
         folder,
-        lambda to: _write_pairs(corpora, vocabulary, config, to, _known_size(text)),
+        lambda to: _write_pairs(corpora, vocabulary, config, to, known_size(text)),
     )
     weights = tuple(float(corpus.weight) for corpus in corpora)
     return dataclasses.replace(_read_pairs(folder), key=key, weights=weights)
 
 
 def _write_pairs(corpora, vocabulary: Vocabulary, config: DataConfig, folder, total):
-    """Streams the tokens of both sides into flat files in `folder`."""
+    """Cleans and encodes the text, and streams the tokens into files in `folder`.
+
+    Files: `source.tokens` and `target.tokens` (flat integers), their offsets,
+    `line.npy`, `left_out.txt` (examples of dropped pairs) and `meta.json`.
+    """
+    # 16 bits hold the ids of most vocabularies, in half the space.
     dtype = np.uint16 if len(vocabulary) <= 1 << 16 else np.int32
     places = [corpus.place for corpus in corpora]
     cleaner = Cleaner(config)
@@ -267,21 +196,26 @@ def _write_pairs(corpora, vocabulary: Vocabulary, config: DataConfig, folder, to
     lengths: tuple[list, list] = ([], [])
     lines: list[np.ndarray] = []
 
-    def encoded(chunk: Chunk) -> tuple[Chunk, tuple[Ragged, Ragged]]:
+    def encode(chunk: Chunk) -> tuple[Chunk, tuple[Ragged, Ragged]]:
+        # One thread a chunk, because chunks are encoded in parallel already.
         return chunk, encode_pairs(chunk.pairs, vocabulary, threads=1)
 
     with contextlib.ExitStack() as stack:
         names = [folder / f"{side}.tokens" for side in ("source", "target")]
-        atomic = [stack.enter_context(open(name, "wb")) for name in names]
-        text = map(cleaner.by_text, _shown("encoding", read_chunks(corpora), total))
-        for chunk, sides in in_order(encoded, text):
+        files = [stack.enter_context(open(name, "wb")) for name in names]
+        chunks = _with_progress("encoding", read_chunks(corpora), total)
+        # `map` is lazy: cleaning stays in this thread and in order, as finding
+        # duplicates needs it.
+        for chunk, sides in in_order(encode, map(cleaner.by_text, chunks)):
             kept_p = cleaner.by_length(chunk, *(side.lengths for side in sides))
             sizes[chunk.corpus] += int(kept_p.sum())
             lines.append(chunk.lines[kept_p].astype(np.int32))
-            for side, file, kept in zip(sides, atomic, lengths, strict=True):
+            for side, file, kept in zip(sides, files, lengths, strict=True):
+                # Repeating the mask of pairs makes it a mask of tokens.
                 tokens = side.tokens[np.repeat(kept_p, side.lengths)]
                 file.write(tokens.astype(dtype).tobytes())
                 kept.append(side.lengths[kept_p].astype(np.int32))
+    # Every pair is either kept or counted as dropped.
     assert cleaner.read == sum(sizes) + sum(cleaner.dropped.values())
     if not sum(sizes):
         raise UserError(_nothing_left(places, cleaner, config))
@@ -301,6 +235,7 @@ def _write_pairs(corpora, vocabulary: Vocabulary, config: DataConfig, folder, to
 
 
 def _nothing_left(places: list[str], cleaner: Cleaner, config: DataConfig) -> str:
+    """The error message if cleaning dropped every pair: the counts, what to change."""
     counts = [f"{count:,} {rule}" for rule, count in cleaner.dropped.items()]
     fields = [
         f"config.data.{field}={getattr(config, field)}"
@@ -315,6 +250,7 @@ def _nothing_left(places: list[str], cleaner: Cleaner, config: DataConfig) -> st
 
 
 def _read_pairs(folder: Path) -> Pairs:
+    """Opens the arrays that `_write_pairs` stored; tokens and lines stay on disk."""
     meta = json.loads((folder / "meta.json").read_text())
     sides = []
     for side in ("source", "target"):
@@ -331,12 +267,16 @@ def _read_pairs(folder: Path) -> Pairs:
 
 
 def text_summary(pairs: Pairs, dev: Sequence[Pair]) -> dict:
-    """What became of the training text, and a hash of the dev text, as a workdir keeps
-    them."""
+    """A summary of the training text and a hash of the dev text, for the workdir.
+
+    Args:
+      pairs: The training text, as prepared.
+      dev: The pairs of the dev text.
+    """
     lines = json.dumps(list(dev), ensure_ascii=False)
     return {
-        # The arrays do not depend on weights, but what is trained on does.
-        "prepared": _key(arrays=pairs.key, weights=pairs.weights),
+        # The arrays do not depend on the weights, but what the run trains on does.
+        "prepared": cache_key(arrays=pairs.key, weights=pairs.weights),
         "dev": hashlib.sha256(lines.encode()).hexdigest(),
         "arrays": pairs.key,
         "weights": list(pairs.weights),
@@ -347,14 +287,18 @@ def text_summary(pairs: Pairs, dev: Sequence[Pair]) -> dict:
 
 
 def find_prepared(text: dict) -> Pairs:
-    """The training pairs that a workdir's `summary` tells of, from the cache folder.
+    """Opens the training pairs of a run from the cache folder.
+
+    Args:
+      text: What `text_summary` returned when the run prepared them.
 
     Raises:
-      UserError: they are not there any more, or damaged.
+      UserError: They are not in the cache folder any more, or damaged.
     """
     key, weights = str(text["arrays"]), tuple(map(float, text["weights"]))
     folder = cache_folder() / "pairs" / key
-    known = re.fullmatch("[0-9a-f]{24}", key) and _is_whole(folder)
+    # The key comes from a file of the workdir, so it must not lead out of the cache.
+    known = re.fullmatch("[0-9a-f]{24}", key) and is_intact(folder)
     if not known:
         raise UserError(
             f"the prepared training text of this run is not in {cache_folder()}; "
@@ -365,7 +309,7 @@ def find_prepared(text: dict) -> Pairs:
 
 
 def report_lines(pairs: Pairs) -> list[str]:
-    """What became of the training text, in lines for a person."""
+    """A report on the training text, in lines for a person: kept, dropped, drawn."""
     left_out = ", ".join(f"{n:,} {rule}" for rule, n in pairs.dropped.items() if n)
     lines = [f"{len(pairs):,} training pairs"]
     if left_out:
@@ -379,14 +323,14 @@ def report_lines(pairs: Pairs) -> list[str]:
 
 
 def tokenize_in_memory(pairs: Iterable[Pair], vocabulary: Vocabulary) -> Pairs:
-    """Tokenises a dev or test set in memory; nothing is ever left out of it."""
+    """Tokenizes a dev or test set in memory; never drops a pair."""
     return Pairs(*encode_pairs(list(pairs), vocabulary), {})
 
 
 def encode_pairs(
     pairs: Sequence[Pair], vocabulary: Vocabulary, threads: int = -1
 ) -> tuple[Ragged, Ragged]:
-    """Both sides of some pairs of lines as tokens; every line ends in EOS."""
+    """Encodes the source and the target lines of some pairs; each ends in EOS."""
     source, target = zip(*pairs, strict=True) if pairs else ((), ())
     return (
         ragged(vocabulary.encode(source, end=True, threads=threads)),
@@ -395,31 +339,39 @@ def encode_pairs(
 
 
 def ragged(rows: Sequence[Sequence[int]]) -> Ragged:
-    """Rows of ids as one flat array with offsets."""
+    """Concatenates rows of ids into one flat array with offsets."""
     offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
     tokens = np.fromiter(itertools.chain.from_iterable(rows), np.int32, offsets[-1])
     return Ragged(tokens, offsets)
 
 
 def in_order(make: Callable[[T], Made], items: Iterable[T]) -> Iterator[Made]:
-    """`make` of each item, in order, made by as many threads as there are cores.
+    """Maps `make` over items in as many threads as there are cores; keeps the order.
 
-    Threads are enough where `make` is mostly SentencePiece, which runs without the
-    interpreter's lock. The items are asked for by the caller's thread, a few ahead.
+    Threads suffice if `make` is mostly SentencePiece, which releases the interpreter's
+    lock. The caller's thread draws the items, only a few ahead of the results.
+
+    Args:
+      make: A function of one item.
+      items: The items, consumed lazily.
+
+    Yields:
+      The result of each item.
     """
-    if hasattr(os, "sched_getaffinity"):
+    if hasattr(os, "sched_getaffinity"):  # the cores of this process, e.g. in Slurm
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    waiting_for = collections.deque()
+    pending = collections.deque()
     with ThreadPoolExecutor(cores, "encoder") as pool:
         try:
             for item in items:
-                waiting_for.append(pool.submit(make, item))
-                if len(waiting_for) > 2 * cores:
-                    yield waiting_for.popleft().result()
-            while waiting_for:
-                yield waiting_for.popleft().result()
+                pending.append(pool.submit(make, item))
+                if len(pending) > 2 * cores:  # bounds memory
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
         finally:
-            for future in waiting_for:
+            # After an error, do not encode what nobody will read.
+            for future in pending:
                 future.cancel()

@@ -17,15 +17,24 @@ class Shape:
 
 
 def rows_within(batch_tokens: int, source: int, target: int, multiple: int) -> int:
-    """Rows of a batch of these lengths within the budget."""
+    """The most rows that fit a token budget, a multiple of `multiple`.
+
+    Args:
+      batch_tokens: The most tokens of a batch on each side, padding included.
+      source, target: Tokens in a row.
+      multiple: The number of rows is a multiple of this.
+
+    Raises:
+      UserError: Not even `multiple` rows fit.
+    """
     length = max(source, target)
     rows = batch_tokens // length // multiple * multiple
     if not rows:
         raise UserError(
             f"config.data.batch_tokens={batch_tokens} is too small for {multiple} rows "
             f"(rows_multiple) of {length} tokens: raise it to {multiple * length} or "
-            "more, or lower the row length (row_length, where rows are packed), or "
-            "leave out the longest sentences, which every batching has to hold"
+            "more, or lower config.data.row_length (packed batches only), or remove "
+            "the longest sentences, because a row must hold the longest one"
         )
     return rows
 

@@ -1,12 +1,12 @@
-"""Pairs of lines from TensorFlow Datasets: `tfds:wmt14_translate/de-en:train`.
+"""Sentence pairs from TensorFlow Datasets (TFDS): `tfds:wmt14_translate/de-en:train`.
 
-A place is `tfds:NAME[/CONFIG][:VERSION]:SPLIT`; the split may be sliced and added up as
-TensorFlow Datasets does it (`train[:10000]`, `train[:5%]`, `train+validation`).
+A place is `tfds:NAME[/CONFIG][:VERSION]:SPLIT`. The split may be a slice or a sum in
+the syntax of TFDS (`train[:10000]`, `train[:5%]`, `train+validation`).
 
-Data sets lie in `$TFDS_DATA_DIR`, or in `~/tensorflow_datasets`. One that is there is
-read without its code and without network; one that is not is downloaded and prepared
-when it is first read. What can be told before that (names, languages, no network) is
-told when the place is opened.
+Data sets are stored in `$TFDS_DATA_DIR`, or in `~/tensorflow_datasets`. A prepared data
+set is read without its code and without a network. A missing one is downloaded and
+prepared when it is first read; but wrong names, wrong languages and a missing network
+are reported as soon as the place is opened.
 """
 
 import contextlib
@@ -31,10 +31,11 @@ from t2t_jax.data.tensorflow_import import import_tensorflow
 from t2t_jax.terminal.errors import UserError, did_you_mean
 from t2t_jax.terminal.messages import say
 
-NETWORK_SECONDS = 5.0  # in which a host of a data set has to answer
-BATCH = 4_096  # records parsed together: one by one takes 20 times as long
-LINES = 1  # part of every fingerprint: raise it when records give other lines
+NETWORK_SECONDS = 5.0  # a host of a data set has to answer within this time
+BATCH = 4_096  # records parsed together; one by one takes 20 times as long
+LINES = 1  # part of every fingerprint; increment it when records give other lines
 VERSION = r"\d+\.\d+\.\d+"
+# The look-ahead refuses a place that ends in its version: the split would be missing.
 PLACE = re.compile(
     rf"tfds:([A-Za-z]\w*)(?:/([^:/]+))?(?::({VERSION}))?:(?!{VERSION}$)([^:/].*)"
 )
@@ -42,11 +43,16 @@ PLACE = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class TfdsCorpus:
-    """A split of a data set that has both languages as features of text.
+    """A split of a TFDS data set that has both languages as text features.
+
+    Attributes:
+      place: `tfds:NAME[/CONFIG][:VERSION]:SPLIT`.
+      source, target: The languages, as the data set names its features.
+      weight: How many times an epoch of training reads it.
 
     Raises:
-      UserError: an unknown data set, config, version, split or language; half a data
-        set; one that is not there, and no network; TensorFlow is not installed.
+      UserError: An unknown data set, config, version, split or language; an incomplete
+        data set; a missing data set and no network; TensorFlow is not installed.
     """
 
     place: str
@@ -55,6 +61,7 @@ class TfdsCorpus:
     weight: float = 1.0
 
     def __post_init__(self):
+        # Both only check here, so that mistakes show before anything is trained.
         if self._find() is None:
             self._code()
         else:
@@ -62,7 +69,7 @@ class TfdsCorpus:
 
     @functools.cached_property
     def _parts(self) -> tuple[str, str, str, str]:
-        """Name, config, version and split; config and version may be empty."""
+        """The name, config, version and split; config and version may be empty."""
         if not (parts := PLACE.fullmatch(self.place)):
             raise UserError(
                 f"{self.place}: want tfds:NAME:SPLIT, tfds:NAME/CONFIG:SPLIT or "
@@ -74,7 +81,7 @@ class TfdsCorpus:
 
     @property
     def name(self) -> str:
-        """`wmt14_translate-de-en-test`; `train[:5%]` becomes `train-to5pct`."""
+        """The place as part of a file name: `wmt14_translate-de-en-train-to5pct`."""
         name = "-".join(filter(None, self._parts))
         for sign, word in {"[": "-", "]": "", ":": "to", "%": "pct"}.items():
             name = name.replace(sign, word)
@@ -83,8 +90,9 @@ class TfdsCorpus:
     def pairs(self) -> Iterator[tuple[str, str]]:
         """Yields (source line, target line) in the order of the records.
 
-        A sentence is one line, here and in all that is made of it: line feeds and
-        carriage returns around it are dropped, and inside it become a space.
+        A sentence must be one line of the files that are written from it. So line feeds
+        and carriage returns around a sentence are dropped, and those inside it become a
+        space.
         """
         count = 0
         for batch in self._batches():
@@ -98,7 +106,7 @@ class TfdsCorpus:
             raise UserError(f"{self.place} is empty; name a split with sentences")
 
     def fingerprint(self) -> str:
-        """A hash of the split's record files; takes as long as to read them."""
+        """A hash of the split's record files; reads all of them."""
         parts = [f"lines {LINES}", self.source, self.target]
         for shard in self._shards():
             digest = hashlib.sha256()
@@ -109,6 +117,7 @@ class TfdsCorpus:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def _lines(self, raw: Iterable[bytes], language: str, before: int) -> list[str]:
+        """Decodes sentences; `before` examples came earlier in the split."""
         lines = []
         for number, sentence in enumerate(raw, before + 1):
             try:
@@ -116,7 +125,7 @@ class TfdsCorpus:
             except UnicodeDecodeError as e:
                 raise UserError(
                     f"{self.place}, example {number:,}, {language!r}: byte "
-                    f"{e.start + 1} (0x{sentence[e.start]:02x}) is not UTF-8; make "
+                    f"{e.start + 1} (0x{sentence[e.start]:02x}) is not UTF-8; prepare "
                     "the data set again with text in UTF-8"
                 ) from None
             if "\n" in line or "\r" in line:
@@ -125,7 +134,7 @@ class TfdsCorpus:
         return lines
 
     def _batches(self) -> Iterator[dict[str, Any]]:
-        """Yields the sentences of some records, as bytes, by language."""
+        """Yields batches of sentences as bytes, keyed by language."""
         tf, _ = import_tfds(self.place)
         text = tf.io.FixedLenFeature((), tf.string)
         features = {self.source: text, self.target: text}
@@ -140,6 +149,7 @@ class TfdsCorpus:
                     count += len(batch[self.source])
             except tf.errors.OpError as e:
                 raise self._broken(f"{shard.filename}: {e.message}") from None
+            # A file cut off between two records reads without an error.
             if count != shard.take:
                 raise self._broken(
                     f"{shard.filename} has {shard.skip + count:,} examples; "
@@ -147,7 +157,11 @@ class TfdsCorpus:
                 )
 
     def _shards(self) -> list:
-        """What to read, as TFDS tells it: `filename`, `skip` and `take`, in order."""
+        """The record files of the split, in order, from TFDS.
+
+        Each has a `filename` and the records to `skip` and `take`. Checks the
+        languages, the format, the split and the presence of the files.
+        """
         info = self._builder.info
         self._check_languages(info)
         if info.file_format.value != "tfrecord":
@@ -163,7 +177,7 @@ class TfdsCorpus:
                 raise UserError(f"{self.place}: no such split {split!r}{hint}")
         try:
             shards = info.splits[wanted].file_instructions
-        except (ValueError, NotImplementedError) as e:  # of the slice
+        except (ValueError, NotImplementedError) as e:  # a wrong slice
             raise UserError(f"{self.place}: {str(e).splitlines()[-1]}") from None
         for shard in shards:
             if not epath.Path(shard.filename).exists():
@@ -185,20 +199,20 @@ class TfdsCorpus:
 
     def _broken(self, what: str) -> UserError:
         return UserError(
-            f"{self.place} is not whole: {what}. Copy it again to {data_folder()}, or "
-            "delete it there to have it downloaded again"
+            f"{self.place} is incomplete or damaged: {what}. Copy it again to "
+            f"{data_folder()}, or delete it there to have it downloaded again"
         )
 
     @functools.cached_property
     def _builder(self):
-        """TFDS's reader of the data set, which is prepared now if it is not there."""
+        """TFDS's reader of the data set; downloads and prepares a missing one."""
         if builder := self._find():
             return builder
         self._prepare()
         return self._find()
 
     def _find(self):
-        """TFDS's reader of the data set, or None where it is not prepared."""
+        """TFDS's reader of the data set, or None if it is not prepared."""
         _, tfds = import_tfds(self.place)
         name, config, version, _ = self._parts
         given = {"config": config} if config else {}
@@ -209,11 +223,15 @@ class TfdsCorpus:
             )
         except tfds.core.registered.DatasetNotFoundError:
             return None
-        except Exception as e:  # of many kinds, where its JSON files are damaged
+        except Exception as e:  # damaged JSON files raise many types
             raise self._broken(str(e)) from e
 
     def _code(self):
-        """TFDS's code that prepares the data set, where its hosts can be reached."""
+        """TFDS's code that downloads and prepares the data set.
+
+        Raises:
+          UserError: An unknown name, config, version or language; no network.
+        """
         _, tfds = import_tfds(self.place)
         name, config, version, split = self._parts
         try:
@@ -233,7 +251,7 @@ class TfdsCorpus:
             raise UserError(f"{self.place}: {e}") from None
         self._check_languages(builder.info)
         urls = [builder.info.homepage or ""]
-        # url_infos wants importlib_resources, which TFDS 4.9.10 does not install.
+        # url_infos imports importlib_resources, which TFDS 4.9.10 does not install.
         with contextlib.suppress(ImportError):
             urls += builder.url_infos or []
         if reason := unreachable(urls, NETWORK_SECONDS):
@@ -251,18 +269,19 @@ class TfdsCorpus:
         return builder
 
     def _instead(self, tfds) -> str:
-        """What could be meant by a data set that TFDS has no code for."""
+        """A hint about a data set that TFDS has no code for: folders or near names."""
         name = self._parts[0]
         folder = epath.Path(data_folder(), name)
-        if folder.is_dir():  # somebody's own: the config or the version is wrong
-            there = sorted(f.name for f in folder.iterdir() if f.name[0] != ".")
-            return f"; {folder} has: {', '.join(there)}"
+        if folder.is_dir():  # the user's own data set: the config or version is wrong
+            present = sorted(f.name for f in folder.iterdir() if f.name[0] != ".")
+            return f"; {folder} has: {', '.join(present)}"
         names = tfds.list_builders(with_community_datasets=False)
-        if not difflib.get_close_matches(name, names):  # there are hundreds
+        if not difflib.get_close_matches(name, names):  # do not list hundreds
             names = [n for n in names if "translate" in n]
         return f", and TensorFlow Datasets has no {name!r}{did_you_mean(name, names)}"
 
     def _prepare(self) -> None:
+        """Downloads and prepares the data set."""
         _, tfds = import_tfds(self.place)
         builder = self._code()
         say(f"downloading {builder.info.full_name} to {data_folder()}, once")
@@ -270,7 +289,7 @@ class TfdsCorpus:
             builder.download_and_prepare(
                 download_config=tfds.download.DownloadConfig(try_download_gcs=False)
             )
-        except Exception as e:  # hosts, disks and TFDS's code fail in all ways
+        except Exception as e:  # hosts, disks and the data set's code raise many types
             hint = f"; pip install {e.name}" if isinstance(e, ImportError) else ""
             raise UserError(
                 f"{self.place} could not be prepared: {type(e).__name__}: {e}{hint}"
@@ -278,16 +297,25 @@ class TfdsCorpus:
 
 
 def data_folder() -> str:
-    """`$TFDS_DATA_DIR` or `~/tensorflow_datasets`; TFDS looks at it on import only."""
+    """`$TFDS_DATA_DIR` or `~/tensorflow_datasets`.
+
+    Read here, because TFDS itself reads the variable only once, when it is imported.
+    """
     folder = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     return os.path.expanduser(folder)
 
 
 def import_tfds(place: str):
-    """TensorFlow and TensorFlow Datasets: silent, without accelerators, without GCS.
+    """Imports TensorFlow and TFDS: no messages, no accelerators, no Google Cloud.
+
+    Args:
+      place: The place that needs them, for the error message.
+
+    Returns:
+      The two modules.
 
     Raises:
-      UserError: one is not installed; `place` is what wants it.
+      UserError: One of them is not installed.
     """
     try:
         tf = import_tensorflow()
@@ -299,18 +327,26 @@ def import_tfds(place: str):
             "pip install tensorflow tensorflow-datasets; or name two text files by "
             "their prefix, such as news for news.en and news.de"
         ) from None
-    gcs_utils._is_gcs_disabled = True  # without network, asking it hangs for minutes
+    # Without a network, TFDS's look-up in its bucket would hang for minutes.
+    gcs_utils._is_gcs_disabled = True
     return tf, tfds
 
 
 def unreachable(urls: Iterable[str], seconds: float) -> str:
-    """Why not one of the hosts of some URLs can be reached; empty where one can.
+    """Checks that at least one host of some URLs, or its proxy, accepts a connection.
 
-    To look up a name can hang and nothing can interrupt it, so every host is tried in
-    a thread that nobody waits for longer than `seconds`.
+    A look-up of a host name can hang and cannot be interrupted. So each host is tried
+    in a thread of its own, and none is waited for longer than `seconds`.
+
+    Args:
+      urls: URLs; those without a host are skipped.
+      seconds: The longest time to wait.
+
+    Returns:
+      The reason why no host can be reached; empty if one can.
     """
     proxies = urllib.request.getproxies()
-    addresses = {}  # in order, without doubles
+    addresses = {}  # a dict as an ordered set
     for url in urls:
         parts = urllib.parse.urlsplit(url)
         proxy = proxies.get(parts.scheme)
@@ -321,7 +357,7 @@ def unreachable(urls: Iterable[str], seconds: float) -> str:
             addresses[parts.hostname, parts.port or port] = None
     answers: queue.SimpleQueue[str] = queue.SimpleQueue()
 
-    def knock(address: tuple[str, int]) -> None:
+    def connect(address: tuple[str, int]) -> None:
         try:
             socket.create_connection(address, seconds).close()
             answers.put("")
@@ -329,7 +365,7 @@ def unreachable(urls: Iterable[str], seconds: float) -> str:
             answers.put(f"{address[0]}: {e}")
 
     for address in addresses:
-        threading.Thread(target=knock, args=[address], daemon=True).start()
+        threading.Thread(target=connect, args=[address], daemon=True).start()
     deadline = time.monotonic() + seconds
     reason = ""
     for _ in addresses:
@@ -337,6 +373,6 @@ def unreachable(urls: Iterable[str], seconds: float) -> str:
             reason = answers.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             return f"{next(iter(addresses))[0]} did not answer within {seconds:g} s"
-        if not reason:
+        if not reason:  # one host is enough
             break
     return reason

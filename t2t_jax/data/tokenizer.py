@@ -1,8 +1,8 @@
-"""Joint subwords (section 5.1): SentencePiece, trained by the program, lossless.
+"""Joint, lossless subwords from SentencePiece (section 5.1).
 
-`decode(encode(line)) == line` for every line: no normalisation, no character unknown
-(bytes stand in for rare ones), no white space dropped. That holds for a tokenizer
-trained here; one that is brought along may do less.
+For a tokenizer trained here, `decode(encode(line)) == line` for every line: it does not
+normalize, has no unknown characters (rare ones are spelled in bytes), and keeps all
+white space. A tokenizer from elsewhere may lose some of that.
 """
 
 import io
@@ -19,28 +19,32 @@ from t2t_jax.terminal.errors import UserError
 
 T = TypeVar("T")
 
-# SentencePiece writes a space as U+2581 and cannot tell that character from a space.
-# So U+2581 in the text is spelled with two characters of the private use area, and the
-# first of those, should it occur, is doubled.
-_SPACE, _ESCAPE, _SPACE_SPELLED = "\u2581", "\uf8fe", "\uf8fe\uf8fd"
-_SPECIAL = re.compile("<s>|</s>|<unk>|<pad>|<0x[0-9A-F]{2}>").fullmatch
+# SentencePiece writes a space as U+2581, so it would decode a real U+2581 as a space.
+# Therefore a U+2581 in the text is escaped as two characters of the private use area.
+# The first of them is the escape character; if it occurs in the text, it is doubled.
+_SPACE, _ESCAPE, _SPACE_ESCAPED = "\u2581", "\uf8fe", "\uf8fe\uf8fd"
+_is_special = re.compile("<s>|</s>|<unk>|<pad>|<0x[0-9A-F]{2}>").fullmatch
 
 
 def _escape(line: str) -> str:
-    return line.replace(_ESCAPE, _ESCAPE * 2).replace(_SPACE, _SPACE_SPELLED)
+    """The text as SentencePiece gets it."""
+    return line.replace(_ESCAPE, _ESCAPE * 2).replace(_SPACE, _SPACE_ESCAPED)
 
 
 def _unescape(line: str) -> str:
-    spelled = {_ESCAPE * 2: _ESCAPE, _SPACE_SPELLED: _SPACE}
-    return re.sub("|".join(spelled), lambda match: spelled[match[0]], line)
+    """Undoes `_escape`."""
+    # In one pass from left to right: two replacements would misread a doubled escape
+    # character before a U+F8FD.
+    originals = {_ESCAPE * 2: _ESCAPE, _SPACE_ESCAPED: _SPACE}
+    return re.sub("|".join(originals), lambda match: originals[match[0]], line)
 
 
 def parse_symbols(symbols: str) -> tuple[str, ...]:
-    """The symbols of `config.data.symbols`, such as `<bt>,<2de>`.
+    """Splits `config.data.symbols`, such as `<bt>,<2de>`, into its symbols.
 
     Raises:
-      UserError: one is empty, named twice, has white space in it, or is a piece or a
-        character that the tokenizer needs itself.
+      UserError: A symbol is empty, is given twice, has white space in it, or is a piece
+        or a character that the tokenizer needs itself.
     """
     parsed = tuple(s.strip() for s in symbols.split(",")) if symbols else ()
     for number, symbol in enumerate(parsed):
@@ -48,10 +52,10 @@ def parse_symbols(symbols: str) -> tuple[str, ...]:
             wrong = "has an empty symbol; write a symbol between any two commas"
         elif re.search(r"[\s\x00-\x1f\x7f]", symbol):
             wrong = f"has white space in the symbol {symbol!r}; leave it out"
-        elif _SPECIAL(symbol):
+        elif _is_special(symbol):
             wrong = f"has {symbol!r}, a piece that every tokenizer has; rename it"
-        elif re.search(f"[{_SPACE}{_SPACE_SPELLED}]", symbol):
-            wrong = f"has {symbol!r}; U+2581, U+F8FE and U+F8FD are for spelling spaces"
+        elif re.search(f"[{_SPACE}{_SPACE_ESCAPED}]", symbol):
+            wrong = f"has {symbol!r}; U+2581, U+F8FE and U+F8FD are reserved for spaces"
         elif symbol in parsed[:number]:
             wrong = f"has {symbol!r} twice; once is enough"
         else:
@@ -61,13 +65,17 @@ def parse_symbols(symbols: str) -> tuple[str, ...]:
 
 
 class Vocabulary:
-    """A SentencePiece model: lines to ids and back.
+    """A SentencePiece model: encodes lines as token ids and decodes them.
 
     Attributes:
-      model: the serialized SentencePiece model, as `tokenizer.model` holds it.
-      pad, bos, eos: ids of padding, begin and end of a sentence. Padding and begin are
-        only given to the model, never predicted, so where a tokenizer has no piece for
-        one, the other stands in; where it has neither, the unknown piece.
+      model: The serialized SentencePiece model, the content of `tokenizer.model`.
+      name: The tokenizer as error messages call it: its file, if it has one.
+      pad, bos, eos: The ids of padding, begin and end of sentence. Padding and begin
+        are inputs only and never predicted. So if a tokenizer lacks one of the two, the
+        other stands in; if it lacks both, the unknown piece does.
+
+    Raises:
+      UserError: Not a SentencePiece model, or one without an end of sentence.
     """
 
     def __init__(self, model: bytes, name: str = "the tokenizer"):
@@ -78,6 +86,7 @@ class Vocabulary:
         self.model, self.name = model, name
         processor = self._processor
         ids = processor.pad_id(), processor.bos_id(), processor.unk_id()
+        # SentencePiece gives -1 for a special piece that a model lacks.
         pad, bos, unknown = (i if i >= 0 else None for i in ids)
         stand_in = next(i for i in (pad, bos, unknown) if i is not None)
         self.pad = stand_in if pad is None else pad
@@ -91,7 +100,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str | Path) -> "Vocabulary":
-        """Reads a `.model` file."""
+        """Loads a `.model` file; raises UserError if it does not exist."""
         path = Path(path)
         if not path.is_file():
             raise UserError(f"{path} does not exist; want a SentencePiece .model file")
@@ -106,58 +115,73 @@ class Vocabulary:
     def encode(
         self, lines: Sequence[str], end: bool = False, threads: int = -1
     ) -> list[list[int]]:
-        """Ids of each line, without begin.
+        """Encodes lines as token ids, without BOS.
 
         Args:
-          end: with the end of the sentence.
-          threads: how many encode; -1 is one for each core.
+          lines: The lines, without line ends.
+          end: Appends EOS to each line.
+          threads: The number of threads; -1 is one for each core.
+
+        Returns:
+          The ids of each line.
         """
         return self._processor.encode(
             [_escape(line) for line in lines], add_eos=end, num_threads=threads
         )
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
-        """Lines of ids; padding, begin and end are left out."""
+        """Decodes token ids to lines; skips padding, begin and end of sentence."""
         special = {self.pad, self.bos, self.eos}
         kept = [[int(i) for i in row if int(i) not in special] for row in ids]
         return [_unescape(line) for line in self._processor.decode(kept)]
 
     def spelled(self, text: str) -> str:
-        """Text in the characters that pieces spell it with."""
+        """The text in the characters of the pieces: special characters are escaped."""
         return _escape(text)
 
     def spelling(self, token: int) -> str | bytes:
-        """What a token adds to the text: characters, or one byte of a character.
+        """The text that a token adds: characters, or one byte of a character.
 
-        A first piece's first space is not part of the text. Nothing for padding, begin
-        and end.
+        Empty for padding, begin and end of sentence. The space that begins the first
+        piece of a line is not part of the line.
         """
         processor = self._processor
         if token in {self.pad, self.bos, self.eos} or processor.is_control(token):
             return ""
-        if processor.is_byte(token):
+        if processor.is_byte(token):  # the piece "<0x41>" is the byte 0x41
             return bytes([int(processor.id_to_piece(token)[3:5], 16)])
         if processor.is_unknown(token):
             return processor.decode([token])
         return processor.id_to_piece(token).replace(_SPACE, " ")
 
     def pieces(self, line: str) -> list[str]:
-        """The pieces of a line, as a person reads them."""
+        """The pieces of a line, for a person to read."""
         return [self.piece(token) for token in self.encode([line])[0]]
 
     def piece(self, token: int) -> str:
-        """A piece, as a person reads it."""
+        """The piece with an id, for a person to read; U+2581 stands for a space."""
         return self._processor.id_to_piece(int(token))
 
     def check_symbols(self, symbols: Sequence[str], remedy: str) -> None:
-        """Raises UserError, with a remedy, unless no symbol is ever split."""
+        """Checks that the tokenizer never splits a symbol.
+
+        Args:
+          symbols: Strings that must be one piece wherever they occur.
+          remedy: The end of the error message: how to get such a tokenizer.
+
+        Raises:
+          UserError: A symbol is split.
+        """
         unknown = self._processor.unk_id()
         ids = {symbol: self._processor.piece_to_id(symbol) for symbol in symbols}
+        # The longest first: one symbol may begin another.
         find = re.compile("|".join(map(re.escape, sorted(symbols, key=len)[::-1])))
         for symbol in symbols:
+            # An ordinary piece may be kept in one place and merged with its neighbours
+            # in another, so try each symbol among spaces, common letters and signs.
             lines = [f"{a}{symbol}{a}{symbol}{a}" for a in ("", " ", *"aeist.<>2")]
             for line, encoded in zip(lines, self.encode(lines), strict=True):
-                wanted = [ids[found] for found in find.findall(line)]
+                wanted = [ids[match] for match in find.findall(line)]
                 if unknown in wanted or wanted != [
                     i for i in encoded if i in ids.values()
                 ]:
@@ -168,20 +192,22 @@ class Vocabulary:
 
 
 def sample(items: Iterable[T], most: int) -> list[T]:
-    """At most `most` of the items, in order; each is as likely as any other.
+    """Samples at most `most` items, in order, each with equal probability.
 
-    Every item draws a number, and the smallest are kept. So it needs no memory but for
-    what it keeps and a quarter more, and the same items give the same sample.
+    Every item draws a random number, and those with the smallest numbers are kept. The
+    same items always give the same sample. Memory holds at most about 1.25 * `most`
+    items at a time.
     """
-    bits = np.random.Philox(0)
+    bits = np.random.Philox(0)  # its raw bits are the same in every version of NumPy
     numbers = itertools.chain.from_iterable(
         iter(lambda: bits.random_raw(4096).tolist(), None)
     )
     kept: list[T] = []
     drawn: list[int] = []
-    limit = 1 << 64
+    limit = 1 << 64  # above all numbers: at first every item is kept
 
-    def leave_most():
+    def trim():
+        """Keeps the `most` items with the smallest numbers; returns the new limit."""
         limit = int(np.partition(np.array(drawn, np.uint64), most)[most])
         below = [number < limit for number in drawn]
         kept[:] = itertools.compress(kept, below)
@@ -192,20 +218,25 @@ def sample(items: Iterable[T], most: int) -> list[T]:
         if number < limit:
             kept.append(item)
             drawn.append(number)
-            if len(kept) > most + most // 4 + 1000:
-                limit = leave_most()
+            if len(kept) > most + most // 4 + 1000:  # seldom: a trim reads all of them
+                limit = trim()
     if len(kept) > most:
-        leave_most()
+        trim()
     return kept
 
 
 def train(lines: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) -> bytes:
-    """Trains joint byte-pair subwords; returns the SentencePiece model.
+    """Trains a joint byte-pair encoding.
 
     Args:
-      lines: the text of both sides, streamed.
-      vocab_size: pieces in all, with 4 special ones, 256 bytes and the symbols.
-      symbols: pieces that are never split nor joined with what stands beside them.
+      lines: The text of both languages, streamed.
+      vocab_size: The number of pieces, including 4 special ones, 256 bytes and the
+        symbols.
+      symbols: Strings that are always one piece: never split, never merged with their
+        neighbours.
+
+    Returns:
+      The serialized SentencePiece model.
 
     Raises:
       UserError: `vocab_size` is too small or too large for this text.
@@ -217,17 +248,18 @@ def train(lines: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) ->
             model_writer=model,
             vocab_size=vocab_size,
             model_type="bpe",
+            # The next three settings make the tokenizer lossless.
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
             byte_fallback=True,
-            character_coverage=0.9999,
-            max_sentence_length=1 << 20,
+            character_coverage=0.9999,  # rarer characters are spelled in bytes
+            max_sentence_length=1 << 20,  # in bytes; longer lines are skipped
             user_defined_symbols=list(symbols),
             pad_id=0,
             bos_id=1,
             eos_id=2,
             unk_id=3,
-            minloglevel=2,
+            minloglevel=2,  # errors only
         )
     except RuntimeError as e:
         raise UserError(_unfit(str(e), vocab_size)) from None
@@ -235,25 +267,28 @@ def train(lines: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) ->
 
 
 def _unfit(reason: str, vocab_size: int) -> str:
-    """What SentencePiece says of a size that does not fit, for a person."""
-    told = f"config.data.vocab_size={vocab_size} does not fit the training text: "
+    """Rewords SentencePiece's error about a vocabulary size, with a size that fits."""
+    message = f"config.data.vocab_size={vocab_size} does not fit the training text: "
     if most := re.search(r"size too high .* value <= (\d+)", reason):
-        return told + (
+        return message + (
             f"it has no more than {int(most[1]):,} different pieces; "
-            f"--config.data.vocab_size={most[1]} or less, or more text"
+            f"want --config.data.vocab_size={most[1]} or less, or more text"
         )
     if least := re.search(r"smaller than required_chars. \d+ vs (\d+)", reason):
-        return told + (
+        return message + (
             f"its characters, 256 bytes, 4 special pieces and config.data.symbols are "
-            f"{int(least[1]):,} already; --config.data.vocab_size={least[1]} or more"
+            f"{int(least[1]):,} already; want --config.data.vocab_size={least[1]} or "
+            "more"
         )
     if "sentences_.empty()" in reason:
         return "there is no text to train a tokenizer on: every line is empty"
-    return told + f"SentencePiece says {reason.rsplit('] ', 1)[-1].strip()}"
+    # SentencePiece puts its source line and condition before "] ".
+    return message + f"SentencePiece says {reason.rsplit('] ', 1)[-1].strip()}"
 
 
-def drained(items: list[T]) -> Iterator[T]:
-    """The items in order, each forgotten by the list once it is given."""
+def consume(items: list[T]) -> Iterator[T]:
+    """Yields the items of a list in order, and removes each from it: frees memory."""
+    # Reversed once, because `pop` is O(1) only at the end.
     items.reverse()
     while items:
         yield items.pop()

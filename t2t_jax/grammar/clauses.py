@@ -1,10 +1,10 @@
-"""Clauses and phrases of the built-in corpus, and how each language says them.
+"""Clauses and phrases of the built-in corpus, and their words in both languages.
 
-A `Clause` is what is meant: who does what to whom, and when. `english` and `german`
-put it into words, so a sentence and its translation are two readings of one clause. The
-German reading is the one with the rules to learn: the finite verb comes first or last
-and the other verb forms (or the separable prefix) close the clause behind everything
-else; articles, adjectives and relative pronouns agree in gender, number and case.
+A `Clause` is a meaning: who does what to whom, and when. `english` and `german` put it
+into words, so a sentence and its translation express the same clause. German has the
+rules that a model must learn. The finite verb comes first, second or last, and other
+verb forms or the separable prefix close the clause. Articles, adjectives and relative
+pronouns agree in gender, number and case.
 """
 
 import functools
@@ -24,7 +24,7 @@ from t2t_jax.grammar.lexicon import (
 
 CASES = ("nominative", "accusative", "dative", "genitive")
 
-# Endings by case; the columns are masculine, feminine, neuter and plural.
+# Endings by case, each for masculine, feminine, neuter and plural; "-" is no ending.
 ENDINGS = {
     "der": {
         "nominative": "der die das die",
@@ -32,7 +32,7 @@ ENDINGS = {
         "dative": "dem der dem den",
         "genitive": "des der des der",
     },
-    # dieser Hund; also the adjective that no article precedes: kalte Milch
+    # dieser Hund; and an adjective without an article before it: kalte Milch
     "strong": {
         "nominative": "er e es e",
         "accusative": "en e es e",
@@ -43,20 +43,21 @@ ENDINGS = {
         "accusative": "en e - e",
         "dative": "em er em en",
     },
-    # after der and dieser
+    # an adjective after der and dieser: der kalte Saft
     "weak": {
         "nominative": "e e e en",
         "accusative": "en e e en",
         "dative": "en en en en",
     },
-    # after ein, kein and mein
+    # an adjective after ein, kein and mein: ein kalter Saft
     "mixed": {
         "nominative": "er e es en",
         "accusative": "en e es en",
         "dative": "en en en en",
     },
 }
-# English determiner: German stem, its endings, the endings of the adjective after it.
+# English determiner: the German stem, its endings, and those of an adjective after it
+# (the last two are keys of ENDINGS).
 DETERMINERS = {
     "this": "dies strong weak",
     "these": "dies strong weak",
@@ -99,15 +100,15 @@ class Phrase(NamedTuple):
 
     head: Noun | str  # a string is a name, or a key of PRONOUNS
     number: str = "singular"
-    determiner: str = ""  # English; "" for bare nouns, a numeral pair for numbers
-    numeral: str = ""  # German, where the determiner is a number
+    determiner: str = ""  # English; "" for a bare noun, or a numeral such as "two"
+    numeral: str = ""  # the German numeral, if the determiner is one
     adjective: Adjective | None = None
     owner: Noun | str | None = None  # Anna's dog, the man's dog
     relative: "Clause | None" = None
 
     @property
     def person(self) -> str:
-        """The column of the verb that it takes as a subject: first, third, plural."""
+        """The verb form that it takes as a subject: first, third or plural."""
         if self.head == "I":
             return "first"
         plural = self.number == "plural" or self.head in ("we", "they")
@@ -115,22 +116,27 @@ class Phrase(NamedTuple):
 
     @property
     def pronoun(self) -> bool:
+        """True if the phrase is a pronoun."""
         return self.head in PRONOUNS
 
 
 class Adjunct(NamedTuple):
     """A phrase with its preposition: in the park, im Park."""
 
-    english: str  # "" where the preposition belongs to the English verb
-    german: str
-    case: str
+    english: str  # the preposition; "" if it belongs to the English verb
+    german: str  # the preposition
+    case: str  # the case that the German preposition governs
     phrase: Phrase
-    contract: bool = True
+    contract: bool = True  # contracts with the article: in dem, im
 
 
 @dataclass(slots=True)
 class Clause:
-    """A verb and its companions; a pronoun in front stands for that named by `gap`."""
+    """A verb and everything that goes with it.
+
+    In a relative clause or a question for a subject or object, `gap` names the role
+    that the pronoun in front fills. That role gets no words of its own.
+    """
 
     subject: Phrase | None
     verb: Verb = be
@@ -141,21 +147,24 @@ class Clause:
     negated: bool = False
     dative: Phrase | None = None
     accusative: Phrase | None = None
-    complement: Adjunct | None = None  # what a verb's own preposition governs
+    complement: Adjunct | None = None  # the object of a verb's own preposition
     adjuncts: list[Adjunct] = field(default_factory=list)
-    predicate: Adjective | Phrase | None = None
-    very: bool = False
-    adverb: tuple[str, str] | None = None
+    predicate: Adjective | Phrase | None = None  # with "to be": is old, is a hat
+    very: bool = False  # before a predicate adjective
+    adverb: tuple[str, str] | None = None  # English, German
     position: str = "end"  # of the adverb in English: front, middle, end
     gap: str = ""  # subject, accusative, dative, complement
-    question: tuple[str, str] | None = None  # ("", "") asks yes or no
-    dependent: "tuple[str, str, Clause] | None" = None  # that, whether, in order to
+    # The English and German words that open a question; ("", "") asks yes or no.
+    question: tuple[str, str] | None = None
+    # A clause after this one, with its English and German conjunction.
+    dependent: "tuple[str, str, Clause] | None" = None
 
 
 # ---------------------------------------------------------------- English
 
 
 def english_phrase(phrase: Phrase, role: str = "object") -> list[str]:
+    """The words of a phrase with its relative clause; `role` selects he or him."""
     head = phrase.head
     if phrase.pronoun:
         return [PRONOUNS[head][0].split()[role != "subject"]]
@@ -173,6 +182,7 @@ def english_phrase(phrase: Phrase, role: str = "object") -> list[str]:
     if words[0] == "a" and words[1][0] in "aeiou":
         words[0] = "an"
     if phrase.relative:
+        # People: who or whom. Things and animals: that.
         person, gap = "person" in head.groups, phrase.relative.gap
         who = ("who" if gap == "subject" else "whom") if person else "that"
         words += [who, *english(phrase.relative)]
@@ -180,7 +190,11 @@ def english_phrase(phrase: Phrase, role: str = "object") -> list[str]:
 
 
 def english_verb(clause: Clause) -> tuple[list[str], list[str]]:
-    """The auxiliary, which *not* follows and questions begin with, and the rest."""
+    """The auxiliary, and the other verb forms.
+
+    *not* follows the auxiliary, and a question begins with it. So a simple verb gets a
+    form of *do* if it is negated or asked.
+    """
     verb, tense, forms = clause.verb, clause.tense, clause.verb.english
     person = clause.subject.person if clause.subject else "plural"
     third = person == "third"
@@ -188,7 +202,10 @@ def english_verb(clause: Clause) -> tuple[list[str], list[str]]:
     is_ = {"first": "was" if past else "am", "third": "was" if past else "is"}
     is_ = is_.get(person, "were" if past else "are")
     do = "did" if past else "does" if third else "do"
-    denied = clause.negated or (clause.question is not None and clause.gap != "subject")
+    # A question for the subject needs no *do*: "Who sleeps?".
+    needs_do = clause.negated or (
+        clause.question is not None and clause.gap != "subject"
+    )
     if tense == "infinitive":
         return ["to"], [forms["base"]]
     if tense == "perfect":
@@ -200,7 +217,7 @@ def english_verb(clause: Clause) -> tuple[list[str], list[str]]:
         name = "past" if clause.modal_past else "third" if third else "others"
         if not clause.modal.do:
             return [modal[name][0]], [*modal[name][1:], forms["base"]]
-        if denied:
+        if needs_do:
             do = "did" if clause.modal_past else do
             return [do], [*modal["others"], forms["base"]]
         return [], [*modal[name], forms["base"]]
@@ -208,13 +225,13 @@ def english_verb(clause: Clause) -> tuple[list[str], list[str]]:
         return [is_], []
     if clause.progressive:
         return [is_], [forms["ing"]]
-    if denied:
+    if needs_do:
         return [do], [forms["base"]]
     return [], [forms["past" if past else "third" if third else "base"]]
 
 
 def english_objects(clause: Clause) -> list[str]:
-    """What follows the verb: particle, objects and the verb's own preposition."""
+    """The words after the verb: its particle or preposition, and its objects."""
     verb, gap = clause.verb, clause.gap
     particle = [verb.particle] if verb.particle else []
     dative = english_phrase(clause.dative) if clause.dative and gap != "dative" else []
@@ -224,6 +241,7 @@ def english_objects(clause: Clause) -> list[str]:
     if verb.frame == "ditransitive, to":
         to = ["to"] if dative or gap == "dative" else []
         return [*accusative, *to, *dative]
+    # "He picks her up", but "he picks up the aunt".
     if accusative and verb.particle_moves and clause.accusative.pronoun:
         return [*accusative, *particle]
     words = [*particle, *dative, *accusative]
@@ -233,7 +251,7 @@ def english_objects(clause: Clause) -> list[str]:
 
 
 def english(clause: Clause) -> list[str]:
-    """The words of the clause, without a pronoun or conjunction that opens it."""
+    """The English words of a clause, without the conjunction or pronoun before it."""
     subject = []
     if clause.subject and clause.gap != "subject":
         subject = english_phrase(clause.subject, "subject")
@@ -267,13 +285,13 @@ def english(clause: Clause) -> list[str]:
 
 @functools.cache
 def ending(table: str, gender: str, number: str, case: str) -> str:
-    """One cell of `ENDINGS`."""
+    """The ending in one cell of `ENDINGS`."""
     column = 3 if number == "plural" else "mfn".index(gender)
     return ENDINGS[table][case].split()[column].strip("-")
 
 
 def german_determiner(phrase: Phrase, case: str) -> tuple[list[str], str]:
-    """The determiner in its form, and the endings of the adjective that follows it."""
+    """The inflected determiner, and the key of the endings of an adjective after it."""
     gender, number = phrase.head.gender, phrase.number
     if isinstance(phrase.owner, Noun) or phrase.determiner == "the":
         return [ending("der", gender, number, case)], "weak"
@@ -286,7 +304,7 @@ def german_determiner(phrase: Phrase, case: str) -> tuple[list[str], str]:
 
 
 def german_phrase(phrase: Phrase, case: str) -> list[str]:
-    """The phrase in its case, without its relative clause."""
+    """The German words of a phrase in a case, without its relative clause."""
     head = phrase.head
     if phrase.pronoun:
         return [PRONOUNS[head][1].split()[CASES.index(case)]]
@@ -297,20 +315,22 @@ def german_phrase(phrase: Phrase, case: str) -> list[str]:
         suffix = ending(table, head.gender, phrase.number, case)
         words.append(phrase.adjective.stem + suffix)
     words.append(head.german(phrase.number, case))
-    if isinstance(phrase.owner, Noun):
+    if isinstance(phrase.owner, Noun):  # die Tochter des Lehrers
         article = ending("der", phrase.owner.gender, "singular", "genitive")
         words += [article, phrase.owner.genitive]
     return words
 
 
 def german_relative(phrase: Phrase | None) -> list[str]:
-    """The relative clause of a phrase between its commas: , den der Mann sieht ,"""
+    """The relative clause of a phrase with its commas: , den der Mann sieht ,"""
     if phrase is None or phrase.relative is None:
         return []
+    # The pronoun takes gender and number from its noun, the case from its own clause.
     clause, head = phrase.relative, phrase.head
     adjunct = clause.complement if clause.gap == "complement" else None
     case = adjunct.case if adjunct else clause.gap.replace("subject", "nominative")
     pronoun = ending("der", head.gender, phrase.number, case)
+    # Like the article, but for this form.
     if (case, phrase.number) == ("dative", "plural"):
         pronoun = "denen"
     preposition = [adjunct.german] if adjunct else []
@@ -318,24 +338,28 @@ def german_relative(phrase: Phrase | None) -> list[str]:
 
 
 def german_adjunct(adjunct: Adjunct) -> list[str]:
+    """The preposition and its phrase, contracted with the article if possible."""
     preposition, words = adjunct.german, german_phrase(adjunct.phrase, adjunct.case)
-    together = CONTRACTIONS.get((preposition, words[0])) if adjunct.contract else None
-    return [together, *words[1:]] if together else [preposition, *words]
+    contracted = CONTRACTIONS.get((preposition, words[0])) if adjunct.contract else None
+    return [contracted, *words[1:]] if contracted else [preposition, *words]
 
 
 def german_verb(clause: Clause) -> tuple[str, list[str]]:
-    """The finite verb, and what closes the clause: prefix, participle or infinitive."""
+    """The finite verb, and the words that close the clause.
+
+    Those are the separable prefix, the participle or the infinitive.
+    """
     verb, tense = clause.verb, clause.tense
     person = clause.subject.person if clause.subject else "plural"
     past = "pasts" if person == "plural" else "past"
     if tense == "past" and clause.question is not None:
-        # Spoken German asks in the Perfekt, but for "war" and "hatte".
+        # German asks about the past in the Perfekt, except for "war" and "hatte".
         if verb is not be and verb.german["infinitive"] != "haben":
             tense = "perfect"
     if tense == "infinitive":
         return "", [verb.german["zu"]]
     if tense == "perfect":
-        sein = {name: be.german[name] for name in haben}
+        sein = {name: be.german[name] for name in haben}  # the same persons
         auxiliary = sein if verb.auxiliary == "sein" else haben
         return auxiliary[person], [verb.german["participle"]]
     if tense == "future":
@@ -349,27 +373,32 @@ def german_verb(clause: Clause) -> tuple[str, list[str]]:
 
 
 def german_middle(clause: Clause) -> tuple[list[str], list[str]]:
-    """What stands between the brackets of the verb, and the relative clause put after.
+    """The words between the finite verb and the end of the clause.
 
-    Pronouns come first, then time, then the dative before the accusative, then what the
-    verb is closest to. *kein* denies an indefinite object, *nicht* all else.
+    Their order: pronouns, time, dative before accusative, *nicht*, and at last the
+    words closest to the verb. *kein* negates an indefinite object, *nicht* everything
+    else.
+
+    Returns:
+      The words, and the relative clause of the last phrase. That one follows the verb
+      forms that close the clause.
     """
     roles = {"dative": clause.dative, "accusative": clause.accusative}
     objects = [(p, case) for case, p in roles.items() if p and case != clause.gap]
     words = [w for p, case in objects if p.pronoun for w in german_phrase(p, case)]
     words += clause.adverb[1].split() if clause.adverb else []
-    denied, last = not clause.negated, None
+    negate, last = clause.negated, None  # negate: no word has negated it yet
     for phrase, case in objects:
         if not phrase.pronoun:
-            if not denied and phrase.determiner in ("", "a") and not phrase.owner:
+            if negate and phrase.determiner in ("", "a") and not phrase.owner:
                 if isinstance(phrase.head, Noun):
-                    phrase, denied = phrase._replace(determiner="no"), True
+                    phrase, negate = phrase._replace(determiner="no"), False
             words += german_phrase(phrase, case)
             last = phrase
     predicate = clause.predicate
-    if isinstance(predicate, Phrase) and not denied and predicate.determiner == "a":
-        predicate, denied = predicate._replace(determiner="no"), True
-    words += [] if denied else ["nicht"]
+    if isinstance(predicate, Phrase) and negate and predicate.determiner == "a":
+        predicate, negate = predicate._replace(determiner="no"), False
+    words += ["nicht"] if negate else []
     if clause.complement and clause.gap != "complement":
         words += german_adjunct(clause.complement)
         last = clause.complement.phrase
@@ -384,10 +413,13 @@ def german_middle(clause: Clause) -> tuple[list[str], list[str]]:
 
 
 def german(clause: Clause, order: str) -> list[str]:
-    """The clause with its finite verb "first", "second" or "last".
+    """The German words of a clause.
 
-    A question word or an adverb in front takes the place before the second verb, and
-    sends the subject behind it: *Heute kauft der Mann ein Buch*.
+    Args:
+      clause: The clause.
+      order: The place of the finite verb: "first" (questions), "second" (statements) or
+        "last" (dependent clauses). An adverb in front of a statement sends the subject
+        behind the verb: *Heute kauft der Mann ein Buch*.
     """
     subject = []
     if clause.subject and clause.gap != "subject":
@@ -396,7 +428,7 @@ def german(clause: Clause, order: str) -> list[str]:
     finite, closing = german_verb(clause)
     front = clause.question[1].split() if clause.question is not None else []
     if order == "second" and clause.position == "front" and clause.adverb:
-        front = clause.adverb[1].split()
+        front = clause.adverb[1].split()  # said here, so not in the middle again
         middle, after = german_middle(without_adverb(clause))
     else:
         middle, after = german_middle(clause)
@@ -404,6 +436,7 @@ def german(clause: Clause, order: str) -> list[str]:
         conjunction, dependent = clause.dependent[1:]
         after = [*after, ",", conjunction, *german(dependent, "last"), ","]
     if order == "last":
+        # A separable prefix joins its finite verb again: "dass er anruft".
         simple = clause.tense in ("present", "past")
         closing = [*closing, finite] if not simple else ["".join([*closing, finite])]
         return [*subject, *middle, *[word for word in closing if word], *after]
@@ -413,13 +446,16 @@ def german(clause: Clause, order: str) -> list[str]:
 
 
 def without_adverb(clause: Clause) -> Clause:
-    """The same clause with nothing said of the time."""
+    """A copy of the clause without its adverb of time."""
     values = {name: getattr(clause, name) for name in Clause.__slots__}
     return Clause(**values | {"adverb": None})
 
 
 def written(words: list[str], end: str) -> str:
-    """Words and commas as a line: one comma where several meet, none before the end."""
+    """Joins words and commas to a line with a capital and an end such as ".".
+
+    Where clauses end together their commas meet: one is kept, none before the end.
+    """
     line = " ".join(words).replace(" ,", ",")
     while ",," in line:
         line = line.replace(",,", ",")

@@ -1,14 +1,12 @@
-"""A built-in English-German corpus: sentences drawn from a small grammar.
+"""The built-in English-German corpus: splits of sentences drawn from a small grammar.
 
-It stands in for a download where a tiny Transformer is to be trained in minutes. What
-it asks of a model is what the two languages ask: agreement in gender, case and number,
-the verb second or last, separable verbs, relative clauses. `lexicon` has the words,
-`clauses` puts meanings into words, `sentences` draws meanings; here they are dealt out
-to splits that each ask one question:
+It replaces a download, to train a tiny Transformer in minutes. The model has to learn
+what the two languages demand: agreement in gender, case and number, the verb in second
+or last place, separable verbs, relative clauses. Each split asks one question:
 
     train, dev, test  the same distribution
-    unseen            known words in pairs (adjective and noun, verb and object) that
-                      `held_out` keeps from all other splits
+    unseen            known words in new pairs (adjective and noun, verb and object),
+                      which `held_out` keeps out of all other splits
     long              sentences longer than any in train
     agreement         words that must agree stand on both sides of a relative clause
 
@@ -24,8 +22,10 @@ import re
 from collections.abc import Iterator
 
 from t2t_jax.grammar import lexicon
+from t2t_jax.grammar.choices import CONJUNCTIONS
 from t2t_jax.grammar.clauses import DETERMINERS, ENDINGS, PRONOUNS
-from t2t_jax.grammar.sentences import CONJUNCTIONS, Dice, Sentence, Writer, digest
+from t2t_jax.grammar.dice import Dice, digest
+from t2t_jax.grammar.sentences import Sentence, Writer
 
 SIZES = {
     "train": 30_000,
@@ -36,23 +36,24 @@ SIZES = {
     "agreement": 500,
 }
 SPLITS = tuple(SIZES)
-RELATIVES = {"train": 0.2, "agreement": 0.8, "long": 0.35}  # the chance of a clause
-LONGEST = 22  # English words of a sentence, in all splits but "long"
+# The probability that a phrase gets a relative clause; other splits are as "train".
+RELATIVES = {"train": 0.2, "agreement": 0.8, "long": 0.35}
+LONGEST = 22  # the most English words of a sentence, in all splits but "long"
 
 
 @functools.cache
 def held_out(word: str, noun: str) -> bool:
-    """Whether the pair of an adjective or verb and its noun is kept for "unseen"."""
+    """True if a pair (adjective or verb, noun) is kept for "unseen"; 1 in 12 is."""
     return digest(f"{word} {noun}") % 12 == 0
 
 
 def _belongs(split: str, sentence: Sentence) -> bool:
-    """Whether a sentence may stand in a split; no sentence may stand in two.
+    """True if a sentence belongs to a split; it belongs to at most one.
 
-    A digest of the English deals sentences out, so the splits stay disjoint whatever
-    their seeds and sizes.
+    A hash of the English deals sentences out, so splits of any seed and size are
+    disjoint.
     """
-    # What needs no words first: they take time.
+    # Tests that need no words come first, because putting a clause into words is slow.
     if any(held_out(*pair) for pair in sentence.pairs) != (split == "unseen"):
         return False
     if split == "agreement" and not sentence.apart:
@@ -60,16 +61,17 @@ def _belongs(split: str, sentence: Sentence) -> bool:
     long = len(sentence.english.split()) > LONGEST
     if long or split in ("long", "unseen"):
         return long == (split == "long")
-    # Of 2, 3 and 4 what is apart is "agreement"; the rest is nothing's, lest train have
-    # fewer apart than test.
+    # Sentences in buckets 2, 3 and 4 that are not apart belong to no split. In train,
+    # they would lower the share of sentences that are apart below their share in test.
     names = {0: "dev", 1: "test", **dict.fromkeys((2, 3, 4), "agreement")}
     return split == names.get(digest(sentence.english) % 40, "train")
 
 
 def _draw(split: str, seed: int) -> Iterator[Sentence]:
-    """Endless sentences that belong to a split, none of them twice."""
+    """Yields sentences of a split without end, none of them twice."""
     dice = Dice(f"{split} {seed}")
     writer = Writer(dice, relatives=RELATIVES.get(split, RELATIVES["train"]))
+    # The special splits ask one question each; unknown words would be another.
     known = None if split in ("train", "dev", "test") else _known(seed)
     seen = set()
     while True:
@@ -89,26 +91,29 @@ def words(line: str) -> set[str]:
 
 @functools.lru_cache(maxsize=2)
 def _known(seed: int) -> set[str]:
-    """The words of train, which the sets that ask one question add none to."""
+    """All words of train in both languages; the special splits use no others."""
     return words(" ".join(f"{en} {de}" for en, de in pairs("train", seed)))
 
 
 def pairs(split: str, seed: int = 0, count: int | None = None) -> list[tuple[str, str]]:
-    """The (English, German) sentences of a split; fewer are the first of more.
+    """The (English, German) sentences of a split.
+
+    A smaller count gives the first sentences of a larger one.
 
     Args:
-        split: One of `SPLITS`.
-        seed: Another seed draws other sentences; splits of all seeds are disjoint.
-        count: How many; None is the default of `SIZES`.
+      split: One of `SPLITS`.
+      seed: Another seed draws other sentences. Different splits are disjoint whatever
+        their seeds.
+      count: The number of sentences; None is the default in `SIZES`.
 
     Raises:
-        ValueError: There is no such split.
+      ValueError: There is no such split.
     """
     if split not in SIZES:
         near = difflib.get_close_matches(split, SPLITS, n=1, cutoff=0)[0]
         raise ValueError(
-            f"The grammar has no split {split!r}; did you mean {near!r}? "
-            f"It has {', '.join(SPLITS)}."
+            f"the grammar has no split {split!r}; did you mean {near!r}? "
+            f"It has {', '.join(SPLITS)}"
         )
     count = SIZES[split] if count is None else count
     return list(_pairs(split, seed, count))
@@ -116,12 +121,13 @@ def pairs(split: str, seed: int = 0, count: int | None = None) -> list[tuple[str
 
 @functools.lru_cache(maxsize=8)
 def _pairs(split: str, seed: int, count: int) -> tuple[tuple[str, str], ...]:
+    """The cached result of `pairs`; a tuple, because callers may change their list."""
     drawn = _draw(split, seed)
     return tuple((s.english, s.german) for s in itertools.islice(drawn, count))
 
 
 # The key of each split's text in the cache of prepared text, and in workdirs. Replace
-# them all when a change of the grammar changes a sentence; tests/golden/grammar.json
+# all of them when a change of the grammar changes a sentence; tests/golden/grammar.json
 # pins the text.
 FINGERPRINTS = {
     "train": "1e095e619f997c154cc9378a7aa0a870b2616b0a86327a99f66af12d319ea7dc",
@@ -134,7 +140,7 @@ FINGERPRINTS = {
 
 
 def fingerprint(split: str, seed: int = 0, count: int | None = None) -> str:
-    """A hash that changes whenever a sentence that `pairs` returns does."""
+    """A hash that changes whenever a sentence that `pairs` returns changes."""
     if seed == 0 and count in (None, SIZES.get(split)):
         return FINGERPRINTS[split]
     arguments = f"{split} {seed} {count} {FINGERPRINTS[split]}"
@@ -145,12 +151,13 @@ def fingerprint(split: str, seed: int = 0, count: int | None = None) -> str:
 
 
 def _translations() -> dict[str, set[str]]:
-    """All German forms that each English word may stand for."""
-    found = collections.defaultdict(set)
+    """All German forms that each English word may be translated as."""
+    forms_of = collections.defaultdict(set)
 
     def add(en: str, *de: str) -> None:
-        found[en.lower()] |= {word for word in de if word}
+        forms_of[en.lower()] |= {word for word in de if word}
 
+    # English words do not show the case, so the forms of all cases are candidates.
     cases = ("nominative", "accusative", "dative")
     for noun in lexicon.nouns:
         add(noun.english, *(noun.german("singular", case) for case in cases))
@@ -191,11 +198,12 @@ def _translations() -> dict[str, set[str]]:
             add(modal.english["past"][0], de["past"], de["pasts"])
     for entries in lexicon.adverbs.values():
         for en, de in entries:
-            if " " not in en:
+            if " " not in en:  # the words of the others have entries elsewhere
                 add(en, de)
-    return found
+    return forms_of
 
 
+# Words that no table of the lexicon has; "" is translated as nothing.
 FUNCTION_WORDS = {
     "the": "der die das den dem",
     "an": "ein eine einen einem einer",
@@ -253,23 +261,25 @@ FUNCTION_WORDS = {
 
 @functools.cache
 def _dictionary() -> dict[str, str]:
-    """Each English word's most common German form, by a count over train."""
+    """The most frequent German form of each English word, counted in train."""
     counts = collections.Counter()
     for _, de in pairs("train", 0, 3000):
         counts.update(re.findall(r"\w+", de))
     return {
+        # Sorted, so that ties are broken the same way every time: a set has no order.
         en: max(sorted(forms), key=lambda form: counts[form]) if forms else ""
         for en, forms in _translations().items()
     }
 
 
 def word_for_word(english: str) -> str:
-    """The baseline that knows words but no grammar: each word's commonest translation.
+    """Translates each word by its most frequent translation, without any grammar.
 
-    Keeps the order and the punctuation, and starts with a capital.
+    This is the baseline that a trained model must beat. It keeps the order of the words
+    and the punctuation, and starts with a capital.
     """
     dictionary = _dictionary()
-    tokens = re.findall(r"[\w']+|[^\w\s]", english)
+    tokens = re.findall(r"[\w']+|[^\w\s]", english)  # words, punctuation marks
     out = [dictionary.get(token.lower(), token) for token in tokens]
     line = re.sub(r" ([,.?])", r"\1", " ".join(word for word in out if word))
     return line[:1].upper() + line[1:]

@@ -1,19 +1,19 @@
-"""The words of the built-in English-German corpus, as tables, and how each takes form.
+"""The words of the built-in English-German corpus: tables, and rules for their forms.
 
-A row of a table is one lexeme in both languages; what a rule of the language gives
-(the English plural *dogs*, the German dative plural *Hunden*) is left to the rule, and
-only what must be learnt by heart is written down. Nouns stand in groups (person,
-text, food ...), and verbs and adjectives name the groups that they may go with, so
-that people read books and dogs do not.
+A row of a table is one word in both languages. It gives only forms that must be
+memorized; rules derive the others (the English plural *dogs*, the German dative plural
+*Hunden*). Nouns belong to groups (person, text, food, ...), and verbs and adjectives
+name the groups that they go with, so people read books and dogs do not.
 
-Every English word has one German translation in its context: words that would need
-knowledge of the world to translate (*you*, *it*, the past of *read*) are left out.
+Each English word has one German translation in its context. Words whose translation
+depends on knowledge of the world are excluded (*you*, *it*, the past of *read*).
 """
 
 from typing import NamedTuple
 
-# One noun a line: English (and its plural, if irregular) | article, German, plural
-# ("-": a mass noun, which has none), and for people and weak nouns the genitive.
+# One noun a line, by group: English singular (and plural, if irregular) | German
+# article, singular, plural ("-" for a mass noun, which has none), and for people and
+# weak nouns the genitive.
 NOUNS = {
     "he": """
         man men | der Mann Männer Mannes
@@ -175,9 +175,9 @@ NOUNS = {
         river | der Fluss Flüsse""",
 }
 
-# Where one is, goes to and comes from depends on the place: English preposition of
-# rest, then the German ones of rest (dative), goal ("in" takes the accusative, "zu" the
-# dative) and origin (dative). Places not named here are "in in in aus".
+# Prepositions that depend on the place: the English one for being there ("at"), then
+# the German ones for being there (dative), going there ("in" takes the accusative, "zu"
+# the dative) and coming from there (dative). The default is "in in in aus".
 PLACE_PREPOSITIONS = {
     "market": "at auf zu von",
     "station": "at an zu von",
@@ -186,7 +186,7 @@ PLACE_PREPOSITIONS = {
     "church": "in in in aus",
 }
 
-# Second names for sets of nouns that some verb or adjective goes with.
+# More groups, across those of NOUNS, for particular verbs and adjectives.
 GROUPS = {
     "small-animal": "cat bird mouse rabbit duck dog monkey",
     "writing": "book letter poem report story novel",
@@ -213,11 +213,16 @@ GROUPS = {
     "colored": "umbrella flower box ball bag cup plate lamp chair door",
 }
 
-# English base, past, participle (if irregular; "-": spelt like the present, so never
-# used; "~" before a particle that a pronoun goes in front of, "_" before another)
-# | German infinitive ("+" after a separable prefix), third person, Präteritum,
-# participle ("*" with sein) | who does it | to what. A leading "=" marks a state, which
-# has no progressive, and "==" one that lasts, which no time is given for.
+# One verb a line, by frame (the objects that it takes):
+#
+#     English | German | groups of its subject | groups of its object
+#
+# English: base form; past and participle, if irregular ("-" if spelled like the
+#   present; that form is never used). "~" comes before a particle that an object
+#   pronoun precedes (pick him up), "_" before any other particle or preposition. A
+#   leading "=" marks a state (no progressive), "==" a lasting one (no adverb of time).
+# German: infinitive ("+" after a separable prefix), third person, past, participle
+#   ("*" if its auxiliary is sein).
 VERBS = {
     "intransitive": """
         sleep slept slept | schlafen schläft schlief geschlafen | person animal
@@ -350,7 +355,9 @@ VERBS = {
         ==hope | hoffen hofft hoffte gehofft | person""",
 }
 
-# Verbs with a preposition of their own: ... | preposition and its case | to what.
+# Verbs with a preposition of their own. Their subject is a person:
+#
+#     English | German | German preposition, its case | groups of its object
 PREPOSITIONAL = """
     wait_for | warten wartet wartete gewartet | auf accusative | person ridden
     think_of thought | denken denkt dachte gedacht | an accusative | person place
@@ -361,6 +368,7 @@ PREPOSITIONAL = """
             | person text place
     play_with | spielen spielt spielte gespielt | mit dative | animal child"""
 
+# English | German (and its stem before an ending, if irregular) | groups of the noun
 ADJECTIVES = """
     old | alt | he she animal text clothes thing device vehicle place opening
     young | jung | he she animal
@@ -421,8 +429,8 @@ NUMERALS = {
 }
 NUMERALS |= {"seven": "sieben", "eight": "acht", "nine": "neun", "ten": "zehn"}
 
-# Adverbials of time, by the tenses they go with: English : German; those of "middle"
-# stand before the English verb, the others at the end or in front.
+# Adverbs of time by the tense that they fit, English : German. Those of "middle" come
+# before the English verb, the others at the end or the front of the clause.
 ADVERBS = {
     "habit": "every day : jeden Tag | every evening : jeden Abend"
     " | on Sundays : sonntags | in the evening : am Abend | in the morning : am Morgen",
@@ -435,9 +443,13 @@ ADVERBS = {
     " | on Friday : am Freitag",
 }
 
-# English present (third person, others) and past | German singular, plural, both past.
-# "do": asks and denies with *do*, like a main verb. *must* and *may* are never denied,
-# because *must not* is not *muss nicht*.
+# One modal verb a line:
+#
+#     English present (third person, others), past | German present (singular, plural),
+#     past (singular, plural) | flags
+#
+# The flag "do": negated and asked with *do*, like a main verb. "deny": may be negated;
+# *must* and *may* are not, because *must not* does not mean *muss nicht*.
 MODALS = """
     can can could | kann können konnte konnten | deny
     must must had_to | muss müssen musste mussten |
@@ -448,7 +460,9 @@ MODALS = """
 
 
 class Noun(NamedTuple):
-    english: str  # the singular, which is also the lexeme's name
+    """A noun in both languages; `singular`, `plural` and `genitive` are German."""
+
+    english: str  # the singular, which also identifies the noun
     english_plural: str
     gender: str  # "m", "f", "n"
     singular: str
@@ -458,8 +472,9 @@ class Noun(NamedTuple):
     groups: frozenset[str]
 
     def german(self, number: str, case: str) -> str:
-        """The form; the dative plural adds -n except after -n and -s."""
+        """The German form for a number and a case."""
         if number == "plural":
+            # The dative plural adds -n, except after -n and -s.
             bare = case != "dative" or self.plural[-1] in "ns"
             return self.plural if bare else self.plural + "n"
         if case == "genitive":
@@ -468,49 +483,58 @@ class Noun(NamedTuple):
 
 
 class Adjective(NamedTuple):
+    """An adjective in both languages."""
+
     english: str
-    german: str  # the predicate: müde, teuer
-    stem: str  # what endings go on: müd-, teur-
-    groups: frozenset[str]
+    german: str  # as a predicate, without an ending: müde, teuer
+    stem: str  # before an ending: müd-, teur-
+    groups: frozenset[str]  # of the nouns that it may describe
 
 
 class Verb(NamedTuple):
+    """A verb in both languages, and what it goes with."""
+
     frame: str  # a key of VERBS, or "prepositional"
-    english: dict[str, str]  # base, third, past (absent: unusable), participle, ing
-    particle: str  # asleep, up, off ...
+    english: dict[str, str]  # base, third, past (absent if unusable), participle, ing
+    particle: str  # English: asleep, up, off ...
     particle_moves: bool  # picks him up, but: looks at him
-    prefix: str  # an-, auf- ...
-    german: dict[str, str]  # infinitive, first, third, plural, past, pasts, participle
-    auxiliary: str  # "haben" or "sein"
+    prefix: str  # German, separable: an-, auf- ...
+    # infinitive, zu (infinitive with zu), first, third, plural, past, pasts (the plural
+    # of the past), participle
+    german: dict[str, str]
+    auxiliary: str  # of the German perfect: "haben" or "sein"
     state: bool  # no progressive: sees
-    lasting: bool  # nor a time: *today he knows her
-    subjects: frozenset[str]
-    objects: frozenset[str]
-    preposition: str  # auf, an ...
-    case: str  # of the object of the preposition
+    lasting: bool  # and no adverb of time: not "today he knows her"
+    subjects: frozenset[str]  # groups of nouns
+    objects: frozenset[str]  # groups of nouns
+    preposition: str  # German: auf, an ...
+    case: str  # that the preposition governs
 
 
 class Modal(NamedTuple):
+    """A modal verb in both languages."""
+
     english: dict[str, tuple[str, ...]]  # third, others, past
-    german: dict[str, str]  # third, plural, past, pasts
-    do: bool
-    deny: bool
+    german: dict[str, str]  # third, plural, past, pasts (the plural of the past)
+    do: bool  # is negated and asked with "do", like a main verb
+    deny: bool  # may be negated
 
 
 def _rows(table: str):
+    """Yields the rows of a table: the words of each column."""
     for line in table.strip().splitlines():
         yield [field.split() for field in line.split("|")]
 
 
 def _s(word: str) -> str:
-    """Adds the -s of the plural or the third person."""
+    """Adds the -s of the English plural or third person."""
     if word.endswith("y") and word[-2] not in "aeiou":
         return word[:-1] + "ies"
     return word + ("es" if word.endswith(("s", "sh", "ch", "x", "go")) else "s")
 
 
 def _doubles(word: str) -> bool:
-    """Whether the last consonant doubles: running, but opening and waiting."""
+    """True if the last consonant doubles: running, but opening and waiting."""
     vowels = [letter in "aeiou" for letter in word]
     return (
         vowels[-3:] == [False, True, False]
@@ -520,18 +544,21 @@ def _doubles(word: str) -> bool:
 
 
 def _ed(word: str) -> str:
+    """The regular English past."""
     if word.endswith("y") and word[-2] not in "aeiou":
         return word[:-1] + "ied"
     return word + ("d" if word.endswith("e") else "ed")
 
 
 def _ing(word: str) -> str:
+    """The English present participle."""
     if word.endswith("e") and not word.endswith("ee"):
         return word[:-1] + "ing"
     return word + (word[-1] if _doubles(word) else "") + "ing"
 
 
 def _nouns() -> list[Noun]:
+    """Parses NOUNS."""
     nouns = []
     for group, table in NOUNS.items():
         for (name, *irregular), (article, singular, plural, *genitive) in _rows(table):
@@ -547,6 +574,7 @@ def _nouns() -> list[Noun]:
                     singular=singular,
                     plural=plural.strip("-"),
                     genitive="".join(genitive),
+                    # der Junge, des Jungen, die Jungen: plural and genitive agree.
                     weak=gender == "m" and [plural] == genitive,
                     groups=frozenset(groups),
                 )
@@ -555,6 +583,7 @@ def _nouns() -> list[Noun]:
 
 
 def _adjectives() -> list[Adjective]:
+    """Parses ADJECTIVES."""
     adjectives = []
     for (english,), (german, *stem), groups in _rows(ADJECTIVES):
         stem = stem[0] if stem else german.removesuffix("e")
@@ -563,8 +592,10 @@ def _adjectives() -> list[Adjective]:
 
 
 def _verb(frame, english, german, subjects, objects=(), preposition=("", "")) -> Verb:
+    """Parses a row of a table of verbs and derives the regular forms."""
     base, *irregular = english
     stative, base = base.count("="), base.lstrip("=")
+    # A particle that starts with "~" after the partition is one that does not move.
     base, separator, particle = base.replace("_", "~~").partition("~")
     past, *participle = irregular or [_ed(base)]
     forms = {
@@ -575,6 +606,7 @@ def _verb(frame, english, german, subjects, objects=(), preposition=("", "")) ->
     forms |= {"past": past, "participle": participle[0] if participle else past}
     infinitive, third, past, participle = german
     prefix, _, infinitive = infinitive.rpartition("+")
+    # The first person is the stem with -e, but for these.
     first = {"lächeln": "lächle", "füttern": "füttere", "wissen": "weiß"}
     return Verb(
         frame=frame,
@@ -603,6 +635,7 @@ def _verb(frame, english, german, subjects, objects=(), preposition=("", "")) ->
 
 
 def _verbs() -> list[Verb]:
+    """Parses VERBS and PREPOSITIONAL."""
     verbs = [
         _verb(frame, *row) for frame, table in VERBS.items() for row in _rows(table)
     ]
@@ -613,6 +646,7 @@ def _verbs() -> list[Verb]:
 
 
 def _modals() -> list[Modal]:
+    """Parses MODALS; "_" stands for a space, "-" for a form that does not exist."""
     modals = []
     for english, german, flags in _rows(MODALS):
         en = zip(("third", "others", "past"), english, strict=True)
@@ -629,6 +663,7 @@ def _modals() -> list[Modal]:
 
 
 def _adverbs() -> dict[str, list[tuple[str, str]]]:
+    """Parses ADVERBS."""
     return {
         when: [tuple(entry.strip().split(" : ")) for entry in entries.split("|")]
         for when, entries in ADVERBS.items()

@@ -1,0 +1,104 @@
+"""Fills the arrays of a batch with the tokens of its sentences.
+
+Suffix: `p` pairs.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from t2t_jax.data.plan import Layout, checked_index
+from t2t_jax.terminal.errors import UserError
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """Sentences of various lengths, concatenated.
+
+    Sentence i is `tokens[offsets[i] : offsets[i + 1]]`.
+
+    Attributes:
+      tokens: Integers [tokens of all sentences]; may be a memory map.
+      offsets: int64 [sentences + 1], starting with 0.
+    """
+
+    tokens: np.ndarray
+    offsets: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The number of tokens in each sentence, int64 [sentences]."""
+        return np.diff(self.offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        i = checked_index(i, len(self), "sentence")
+        return self.tokens[self.offsets[i] : self.offsets[i + 1]]
+
+
+def fill(layout: Layout, source: Ragged, target: Ragged) -> dict[str, np.ndarray]:
+    """Builds the arrays of one batch; padding is zero.
+
+    Args:
+      layout: The batch, from a Plan.
+      source, target: The sentences from whose lengths the plan was built.
+
+    Returns:
+      `source`, `source_segment`, `source_position` and the same for `target`, int32
+      [rows, length]: token ids, segment ids (from 1 in each row), and positions (from 0
+      in each segment).
+
+    Raises:
+      UserError: A sentence does not fit the place that the plan has for it.
+    """
+    shape = layout.shape
+    return {
+        **_fill("source", source, shape.source, layout.source_start_p, layout),
+        **_fill("target", target, shape.target, layout.target_start_p, layout),
+    }
+
+
+def _fill(side: str, ragged: Ragged, length: int, start_p, layout: Layout) -> dict:
+    """The three arrays of one side, filled without a loop over sentences."""
+    if layout.pair_p.max(initial=-1) >= len(ragged):
+        raise UserError(
+            f"the plan has {side} sentence {layout.pair_p.max()}, but there are only "
+            f"{len(ragged)}; plan from the lengths of the sentences that fill it"
+        )
+    first_p = ragged.offsets[layout.pair_p].astype(np.int64)
+    length_p = ragged.offsets[layout.pair_p + 1] - first_p
+    # Places are indices into the flattened [rows * length] array.
+    place_p = layout.row_p.astype(np.int64) * length + start_p
+    end_p = place_p + length_p
+    # A sentence ends before its row does and before the next sentence begins; layouts
+    # are ordered by row and start, so the next one is simply the next pair.
+    limit_p = np.minimum(
+        (layout.row_p + 1).astype(np.int64) * length,
+        np.append(place_p[1:], layout.shape.rows * length),
+    )
+    if np.any(end_p > limit_p):
+        pair = layout.pair_p[np.argmax(end_p > limit_p)]
+        raise UserError(
+            f"{side} sentence {pair} does not fit the place planned for it: it has "
+            f"{len(ragged[pair])} tokens; plan from the lengths of the sentences that "
+            "fill it"
+        )
+    # Real tokens are numbered consecutively. Token n of pair p has position
+    # n - before_p in its sentence; adding place_p or first_p to that gives its index in
+    # the batch or in `ragged`.
+    before_p = np.cumsum(length_p) - length_p
+    token = np.arange(length_p.sum())
+    place = token + np.repeat(place_p - before_p, length_p)
+    filled = {
+        side: ragged.tokens[token + np.repeat(first_p - before_p, length_p)],
+        f"{side}_segment": np.repeat(layout.segment_p, length_p),
+        f"{side}_position": token - np.repeat(before_p, length_p),
+    }
+    arrays = {}
+    for name, values in filled.items():
+        flat = np.zeros(layout.shape.rows * length, np.int32)
+        flat[place] = values
+        arrays[name] = flat.reshape(layout.shape.rows, length)
+    return arrays
