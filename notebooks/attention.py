@@ -45,7 +45,7 @@ from t2t_jax import Translator, load_config, train
 ROOT = Path(t2t_jax.__file__).parents[1]  # the checkout
 WORKDIR = Path(os.environ.get("T2T_JAX_NOTEBOOK_WORKDIR", ROOT / "runs/tiny"))
 # The environment variables are for tests, which train for fewer steps.
-CONFIG = os.environ.get("T2T_JAX_NOTEBOOK_CONFIG", ROOT / "configs/tiny.py")
+CONFIG = os.environ.get("T2T_JAX_NOTEBOOK_CONFIG", "tiny")
 STEPS = int(os.environ.get("T2T_JAX_NOTEBOOK_STEPS", 1100))
 
 if not (WORKDIR / "config.json").is_file():

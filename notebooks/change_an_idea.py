@@ -55,7 +55,7 @@ from t2t_jax.workdir.workdir import Workdir
 
 ROOT = Path(t2t_jax.__file__).parents[1]  # the checkout
 # The environment variables are for tests, which train for fewer steps.
-CONFIG = os.environ.get("T2T_JAX_NOTEBOOK_CONFIG", ROOT / "configs/tiny.py")
+CONFIG = os.environ.get("T2T_JAX_NOTEBOOK_CONFIG", "tiny")
 STEPS = int(os.environ.get("T2T_JAX_NOTEBOOK_STEPS", 300))
 WORKDIRS = Path(os.environ.get("T2T_JAX_NOTEBOOK_IDEAS", ROOT / "runs"))
 
@@ -77,7 +77,7 @@ WORKDIRS = Path(os.environ.get("T2T_JAX_NOTEBOOK_IDEAS", ROOT / "runs"))
 
 
 # %%
-def unscaled(q_bthk, kv, mask, key):
+def unscaled(q_bthk, kv, mask, rng):
     """Equation 1 without the division by the root of the head width."""
     scores_bhts = jnp.einsum("bthk,bshk->bhts", q_bthk, kv.k_bshk)
     weights_bhts = jax.nn.softmax(scores_bhts.astype(jnp.float32) + mask.bias())
@@ -244,14 +244,15 @@ for name in ("dense", "unscaled"):
 
 
 # %%
-def leaky(q_bthk, kv, mask, key):
+def leaky(q_bthk, kv, mask, rng):
     """Wrong on purpose: every query sees every key, later and other sentences too."""
-    everything = mask._replace(
+    everything = dataclasses.replace(
+        mask,
         query_segment_bt=jnp.zeros_like(mask.query_segment_bt),
         key_segment_bs=jnp.zeros_like(mask.key_segment_bs),
-        first=None,
+        causal=False,
     )
-    return dense(q_bthk, kv, everything, key)
+    return dense(q_bthk, kv, everything, rng)
 
 
 ATTENTION["leaky"] = leaky
