@@ -15,7 +15,10 @@ from tests.small_run import ROOT
 
 FORKING = """
 import json, os, runpy, sys, tempfile
-from t2t_jax import describe, evaluate, main, plan, translate, whatwas
+import t2t_jax.main, t2t_jax.translate, t2t_jax.evaluate, t2t_jax.describe
+import t2t_jax.plan, t2t_jax.whatwas, t2t_jax.score
+from t2t_jax.commands import describe, evaluate, main, plan, runner
+from t2t_jax.commands import score, translate, whatwas
 
 for line in sys.stdin:
     module, arguments, source = json.loads(line)

@@ -19,14 +19,14 @@ from t2t_jax import load_config
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data import tokenizer
 from t2t_jax.data.batching import static_shapes
-from t2t_jax.files import locations
 from t2t_jax.grammar import corpus
 from t2t_jax.model.model import build
+from t2t_jax.planning import describe as description
 from t2t_jax.planning.describe import describe, describe_workdir
 from t2t_jax.planning.describe_page import page
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.step import initial_state
-from t2t_jax.workdir import workdir as workdirs
+from t2t_jax.workdir.workdir import Workdir
 
 ROOT = Path(__file__).parent.parent
 SMALL = {"layers": 2, "width": 16, "heads": 2, "head_width": 4, "hidden": 24}
@@ -46,7 +46,7 @@ def workdir(tmp_path_factory):
     vocabulary = tokenizer.Vocabulary(tokenizer.train(lines, 400))
     train = {"steps": 12, "eval_every": 5, "save_every": 4}
     config = small(train=train, decode={"average": 2})
-    workdirs.store(locations.locate(folder), config, vocabulary, {})
+    Workdir(folder).store(config, vocabulary, {})
     return folder
 
 
@@ -264,7 +264,8 @@ def test_mistakes_are_told_without_a_traceback(commands, arguments, told):
 
 def test_describe_loads_no_tensorflow_and_no_orbax():
     code = (
-        "import sys; from t2t_jax import load_config; from t2t_jax.describe import "
+        "import sys; from t2t_jax import load_config; from "
+        "t2t_jax.planning.describe import "
         "describe; describe(load_config('configs/base.py')); "
         "print({'tensorflow', 'orbax', 'tensorflow_datasets'} & set(sys.modules))"
     )
@@ -295,3 +296,16 @@ def test_the_table_of_reproducing_has_the_counts_of_its_commands():
         config = load_config(ROOT / first.partition("=")[2], **sections)
         config = from_config_dict(config)
         assert build(config.model, config.data.vocab_size).count() == count, flags
+
+
+def test_a_new_module_of_the_model_is_a_part_of_its_own():
+    model = build(small().model, 50)
+    adapter = {"down": jax.ShapeDtypeStruct((3, 4), jnp.float32)}
+    model = model._replace(
+        shapes=model.shapes | {"adapter": adapter},
+        axes=model.axes | {"adapter": {"down": ("width", "hidden")}},
+    )
+    parameters = description._parameters(model)
+    assert parameters["parts"]["adapter"] == 12
+    assert parameters["weights"]["adapter.down"]["shape"] == [3, 4]
+    assert sum(parameters["parts"].values()) == parameters["total"]

@@ -123,7 +123,7 @@ def test_an_interpreter_that_cannot_be_started_again_goes_on(monkeypatch):
     monkeypatch.setattr(
         huge_pages, "needed_environment", lambda *_: tried.append(1) or {}
     )
-    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "t2t_jax.main"])
+    monkeypatch.setattr(huge_pages, "_is_command", lambda: True)
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(sys, "gettrace", lambda: None)
     monkeypatch.setattr(os, "execve", refuse)

@@ -23,18 +23,33 @@ KERNEL = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 def restart_if_useful() -> None:
     """Re-executes this command with huge pages where they help and are not yet on."""
-    # With the options of the interpreter, such as `-m`, which sys.argv lacks.
-    command = [*getattr(sys, "orig_argv", ())]
+    if not _is_command() or sys.platform != "linux":
+        return
     # A debugger, profiler or coverage that is active here would not survive.
-    if not command or sys.platform != "linux" or sys.gettrace() or sys.getprofile():
+    if sys.gettrace() or sys.getprofile():
         return
     environment = needed_environment(os.environ, platform.libc_ver(), _kernel())
     if environment is None:
         return
+    # orig_argv has the options of the interpreter, such as `-m`, which sys.argv lacks.
     try:
-        os.execve(sys.executable, [sys.executable, *command[1:]], environment)
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
     except OSError:
         return  # slower, but otherwise the same
+
+
+def _is_command() -> bool:
+    """True if `__main__` is what this process was started for.
+
+    False where `runpy` runs a command within another program: a restart would start
+    that program again.
+    """
+    started = sys.orig_argv[1:]
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is None:  # a script, such as the installed `t2t_jax`
+        return any(sys.argv[0].startswith(argument) for argument in started[:1])
+    module = spec.name.removesuffix(".__main__")
+    return "-m" in started and started[started.index("-m") + 1] == module
 
 
 def needed_environment(

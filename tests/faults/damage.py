@@ -196,11 +196,13 @@ class Trial:
     def newest(self, workdir: Path, kind: str) -> Path:
         """The checkpoint that would be used."""
         from t2t_jax.training.averaging import choose_checkpoints
-        from t2t_jax.workdir.workdir import read_config
+        from t2t_jax.workdir.workdir import Workdir
 
         if kind == "best":
             return Path(
-                choose_checkpoints(workdir, read_config(workdir), "best").folders[0]
+                choose_checkpoints(workdir, Workdir(workdir).config(), "best").folders[
+                    0
+                ]
             )
         return workdir / "checkpoints" / kind / "8"
 

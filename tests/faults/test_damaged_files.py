@@ -13,8 +13,7 @@ from t2t_jax.data import tokenizer
 from t2t_jax.data.feeding import Position
 from t2t_jax.training.metrics_log import MetricsLog
 from t2t_jax.training.rollbacks import Rollback, Rollbacks
-from t2t_jax.workdir import workdir as workdirs
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir.workdir import CHECK, Workdir
 from tests.faults.damage import (
     EVERY,
     contents,
@@ -168,8 +167,8 @@ def test_not_one_bit_of_what_makes_a_workdir_may_be_another(stopped, name):
 
 
 def read_all(workdir):
-    readers = (workdirs.read_config, workdirs.read_vocabulary, workdirs.read_text)
-    config, vocabulary, text = (read(workdir) for read in readers)
+    readers = (Workdir.config, Workdir.vocabulary, Workdir.text)
+    config, vocabulary, text = (read(Workdir(workdir)) for read in readers)
     return config, vocabulary.model, text
 
 
@@ -179,8 +178,8 @@ def test_of_damaged_files_the_right_one_is_named(workdir):
     content = json.loads(file.read_bytes())
     for name in VOUCHED[1:]:
         changed = json.loads(json.dumps(content))
-        hashed = changed[workdirs.CHECK][name]
-        changed[workdirs.CHECK][name] = ("1" if hashed[0] == "0" else "0") + hashed[1:]
+        hashed = changed[CHECK][name]
+        changed[CHECK][name] = ("1" if hashed[0] == "0" else "0") + hashed[1:]
         file.write_text(json.dumps(changed, indent=2))
         with pytest.raises(UserError, match="config.json"):
             read_all(workdir)
@@ -200,8 +199,7 @@ def test_files_of_another_run_are_refused(workdir, text, tmp_path):
     """Each is whole, but they do not belong together."""
     other, lines = tmp_path / "other", (text / "dev.en").read_text().splitlines()
     config = Workdir(workdir).config()
-    workdirs.store(
-        other,
+    Workdir(other).store(
         dataclasses.replace(config, train=dataclasses.replace(config.train, seed=1)),
         tokenizer.Vocabulary(tokenizer.train(lines, 330), "tokenizer.model"),
         Workdir(workdir).text() | {"read": 1},

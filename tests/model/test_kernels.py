@@ -28,7 +28,7 @@ def drawn(t, s, first, b=2, h=2, k=8, seed=0):
         row = 1 + (at >= length // 3) - 2 * (at >= length - length // 5)
         return jnp.asarray(np.broadcast_to(row, (b, length)), jnp.int32)
 
-    return q, KV(key, value), Mask(segments(t), segments(s), first)
+    return q, KV(key, value), Mask(segments(t), segments(s), causal=first is not None)
 
 
 def assert_dense(kernel, q, kv, mask):
@@ -65,15 +65,14 @@ def test_each_device_has_its_rows_and_heads_in_flash_attention(monkeypatch):
         assert q_bhtk.shape == (1, 1, 16, 8)
         assert sm_scale == 8**-0.5
         q_bthk, *kv = (x.swapaxes(1, 2) for x in (q_bhtk, k_bhsk, v_bhsk))
-        mask = Mask(segment_ids.q, segment_ids.kv, 0 if causal else None)
+        mask = Mask(segment_ids.q, segment_ids.kv, causal=causal)
         return dense(q_bthk, KV(*kv), mask, None).swapaxes(1, 2)
 
     monkeypatch.setattr(library, "flash_attention", plain)
     mesh = meshes.make_mesh(MeshConfig(data=2, tensor=2), jax.devices()[:4])
-    q, kv, (*segments, first, _) = drawn(16, 16, 0)
-    arrays = jax.device_put((q, kv, segments), meshes.sharding(mesh, ("batch",)))
+    arrays = jax.device_put(drawn(16, 16, 0), meshes.sharding(mesh, ("batch",)))
     with meshes.compiling_for(mesh):
-        assert_dense(flash, *arrays[:2], Mask(*arrays[2], first))
+        assert_dense(flash, *arrays)
 
 
 def test_a_cpu_has_no_kernel_and_gets_the_plain_one():
@@ -90,17 +89,16 @@ def test_a_cpu_has_no_kernel_and_gets_the_plain_one():
         ("gpu", "bfloat16", 127, 0, None),
         ("gpu", "bfloat16", 4, None, None),  # a beam's attention to the source
         ("gpu", "float32", 128, 0, None),
-        ("gpu", "bfloat16", 128, jnp.int32(3), None),
         ("tpu", "bfloat16", 128, 0, flash),
         ("tpu", "bfloat16", 64, 0, None),
     ],
 )
 def test_the_backend_chooses(backend, dtype, t, first, wanted, monkeypatch):
     class Card:
+        platform = backend
         compute_capability = "9.0"
 
-    monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    monkeypatch.setattr(jax, "devices", lambda: [Card()])
+    monkeypatch.setattr(meshes, "target_device", Card)
     q, kv, mask = drawn(t, 128, first)
     q, kv = jax.tree.map(lambda x: x.astype(dtype), (q, kv))
     assert kernel_for(q, kv, mask) is wanted

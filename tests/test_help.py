@@ -1,0 +1,35 @@
+"""`python -m t2t_jax` and `--help`: what a user reads first."""
+
+import subprocess
+import sys
+
+from t2t_jax.commands.launch import COMMANDS, overview
+from tests.small_run import ROOT
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True
+    )
+
+
+def test_without_a_command_they_are_listed_by_group():
+    listed = run("t2t_jax").stdout
+    assert listed == overview() + "\n"
+    for group, commands in COMMANDS.items():
+        assert f"\n{group}\n" in listed
+        for name, does in commands.items():
+            assert f"  {name:10} {does}" in listed
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest():
+    done = run("t2t_jax", "tranlsate")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "did you mean 'translate'" in done.stderr
+
+
+def test_help_lists_the_config_and_its_sections():
+    text = run("t2t_jax", "main", "--help").stdout
+    assert text == run("t2t_jax.main", "--help").stdout
+    for part in ("--config", "--config.model.FIELD=VALUE", "width=512", "--workdir"):
+        assert part in text
