@@ -62,7 +62,7 @@ class Row:
         ratio = self.ours / self.peer
         return ratio if self.more_is_better else 1 / ratio
 
-    def told(self) -> dict:
+    def to_json(self) -> dict:
         """The row as a dict for JSON."""
         row = dataclasses.asdict(self)
         del row["more_is_better"]
@@ -151,7 +151,7 @@ def share_the_device() -> None:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
-def tell_if_busy() -> None:
+def warn_if_busy() -> None:
     """Warns if other programs use the processor, which slows PyTorch down most."""
     busy = os.getloadavg()[0]
     if busy > 0.5 * cores():
@@ -276,7 +276,7 @@ def begin(given: flags.FlagValues) -> None:
     """
     check_new(given.json)
     share_the_device()
-    tell_if_busy()
+    warn_if_busy()
 
 
 def check_new(path: str | None) -> None:
@@ -302,7 +302,7 @@ def publish(rows: Sequence[Row], path: str | None) -> None:
     if path is None:
         return
     check_new(path)
-    content = json.dumps([row.told() for row in rows], indent=2) + "\n"
+    content = json.dumps([row.to_json() for row in rows], indent=2) + "\n"
     atomic.write_atomically(path, content.encode())
 
 

@@ -52,13 +52,13 @@ def test_a_search_of_one_sentence_costs_what_its_parts_cost():
 
 def test_rows_hold_ratio_share_and_the_better_side():
     rows = measuring.rows_of("T", "tokens/s", {"ours": 6.0, "a": 4.0, "b": 12.0})
-    assert [row.told()["ratio"] for row in rows] == [1.5, 0.5]
+    assert [row.to_json()["ratio"] for row in rows] == [1.5, 0.5]
     assert [row.peer_name for row in rows] == ["a", "b"]
     assert Row("import", "s", 2.0, 3.0, more_is_better=False).ratio == 1.5
     (alone,) = measuring.rows_of("T", "tokens/s", {"ours": 6.0}, floor_share=0.25)
     named = {"work", "ours", "peer", "peer_name", "ratio", "floor_share"}
-    assert named < set(alone.told())
-    assert alone.told()["ratio"] is None
+    assert named < set(alone.to_json())
+    assert alone.to_json()["ratio"] is None
     assert "0.25" in measuring.table([alone])
     assert "peer" not in measuring.table([alone]).replace("MB", "")
 

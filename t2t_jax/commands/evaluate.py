@@ -30,7 +30,7 @@ from t2t_jax.terminal.progress import waiting
 DISTRIBUTED = True
 SEARCH = "beam", "alpha", "penalty", "stop"
 # The scores that are printed for people: name -> description.
-TOLD = {
+PRINTED = {
     "bleu": "sacreBLEU of plain text",
     "bleu_paper": "tokenized, cased",
     "bleu_lc_tok": "tokenized, lower-cased",
@@ -90,7 +90,7 @@ def _compare(baseline, scores, corpus, workdir, target) -> dict:
 
 def _say_scores(name: str, scores: dict) -> None:
     say(f"{name}, {scores['lines']:,} lines, perplexity {scores['perplexity']:.3f}")
-    for score, description in TOLD.items():
+    for score, description in PRINTED.items():
         number = f"{scores[score]:6.2f}"
         if interval := scores.get(f"{score}_interval"):
             number += f" ± {interval['half_width']:.2f}"

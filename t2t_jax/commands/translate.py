@@ -16,14 +16,8 @@ from t2t_jax.commands.flags import (
     define_workdir_flags,
     workdirs_of,
 )
-from t2t_jax.decoding.jobs import (
-    Input,
-    check_output,
-    parse_shard,
-    record,
-    run_job,
-    shard_of,
-)
+from t2t_jax.decoding.jobs import InputFile, parse_shard, record, run_job, shard_of
+from t2t_jax.decoding.output_file import check_output
 from t2t_jax.decoding.prompt import Prompt
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.parallel import processes
@@ -107,7 +101,7 @@ def main(_):
         if processes.is_first() and given.output is not None:
             check_output(path := shard_of(Path(given.output), shard))
         if processes.is_first() and given.input is not None:
-            text = Input(Path(given.input), shard)
+            text = InputFile(Path(given.input), shard)
     # Files are checked above, before loading, so that mistakes are reported at once.
     translator = Translator.load(workdirs_of(given), given.checkpoint, given.dtype)
     piped = text or path or processes.distributed()
@@ -128,7 +122,7 @@ def main(_):
 
     # Everything the output depends on; --resume refuses a job that differs in it.
     made_from = {
-        **translator.made_from(),
+        **translator.provenance(),
         **options,
         "sample": given.sample,
         "shard": "/".join(map(str, shard)),

@@ -13,12 +13,12 @@ from t2t_jax.config import DecodeConfig
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.constraints import Constraints
 from t2t_jax.decoding.continuous_batching import search_lines
-from t2t_jax.decoding.devices import shared
+from t2t_jax.decoding.devices import gather_results
 from t2t_jax.decoding.inputs import Source
 from t2t_jax.decoding.phrases import Phrases
 from t2t_jax.decoding.programs import Block, Search
 from t2t_jax.decoding.results import Hypothesis
-from t2t_jax.decoding.shapes import Group, filled, longest_output
+from t2t_jax.decoding.shapes import Group, longest_output, pad_rows
 from t2t_jax.search.hypotheses import Hypotheses
 from t2t_jax.search.rules import concatenate_rules
 from t2t_jax.terminal.errors import UserError
@@ -49,7 +49,7 @@ def decode_batch(
     for lines, result in search_lines(make_block, search, lengths, decode):
         for line, nbest in zip(lines, _to_text(result, vocabulary), strict=True):
             nbest_lists[line] = [dataclasses.astuple(each) for each in nbest]
-    nbest_lists = shared("translations", nbest_lists)
+    nbest_lists = gather_results("translations", nbest_lists)
     return [
         tuple(Hypothesis(*fields, tuple(ids)) for *fields, ids in nbest_lists[line])
         if line in nbest_lists
@@ -90,10 +90,10 @@ def _block(
     rules = concatenate_rules(
         [
             phrases.rules(*zip(*part, strict=True), *size) if part else None
-            for part in group.parts(constraints)
+            for part in group.split(constraints)
         ]
     )
-    return Block(*filled(ids, rows, bucket), limit_b, rules, hash_b2)
+    return Block(*pad_rows(ids, rows, bucket), limit_b, rules, hash_b2)
 
 
 def _hash(ids: list[int]) -> np.ndarray:

@@ -76,7 +76,7 @@ def _check(
     """Raises UserError if a prefix or a required phrase contains a forbidden one."""
     prefix, must, must_not = constraints
     forbidden = phrases.forbidden(must_not)
-    if forbidden.finds(prefix):
+    if forbidden.matches(prefix):
         raise UserError(
             f"line {number}: prefix={vocabulary.decode([prefix])[0]!r} contains a "
             f"phrase of must_not={[*must_not]}; change one of them"
@@ -84,7 +84,7 @@ def _check(
     # EOS ends a phrase's last word. A prefix is checked without it, since its last word
     # may continue: "a cat" can become "a cats", which does not contain "cat".
     for phrase, ids in zip(must, vocabulary.encode(must, end=True), strict=True):
-        if forbidden.finds(ids):
+        if forbidden.matches(ids):
             raise UserError(
                 f"line {number}: must={phrase!r} contains a phrase of must_not="
                 f"{[*must_not]}; change one of them"

@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from t2t_jax.config import DecodeConfig
-from t2t_jax.decoding.devices import own_groups, placed
+from t2t_jax.decoding.devices import own_groups, place_blocks
 from t2t_jax.decoding.programs import (
     Block,
     Search,
@@ -36,7 +36,7 @@ STRIDE = 8  # positions from one exchange of lines to the next
 ROOM = 16  # positions of the smallest cache; a multiple of STRIDE
 
 # The numbers of finished lines, and NumPy arrays with a row for each.
-Found = tuple[list[int], Hypotheses]
+Finished = tuple[list[int], Hypotheses]
 
 
 def max_parked() -> int:
@@ -77,7 +77,7 @@ def search_lines(
     search: Search,
     lengths: Sequence[int],
     decode: DecodeConfig,
-) -> Iterator[Found]:
+) -> Iterator[Finished]:
     """Yields the hypotheses of each line of positive length, in no particular order.
 
     Args:
@@ -100,7 +100,7 @@ class _Bucket:
         self.search, self.mesh, self.max_length = search, search.mesh, max_length
         self.parked: dict[int, Batch] = {}
 
-    def run(self, make_block: Callable, groups: Iterable[Group]) -> Iterator[Found]:
+    def run(self, make_block: Callable, groups: Iterable[Group]) -> Iterator[Finished]:
         """Searches for all lines of the groups; yields them as they finish."""
         for group in groups:
             yield from self.advance_until_parked(self.begin(group, make_block(group)))
@@ -114,14 +114,14 @@ class _Bucket:
 
     def begin(self, group: Group, block: Block) -> Batch:
         """Starts the search for a group's lines."""
-        block = placed(block, self.mesh)
+        block = place_blocks(block, self.mesh)
         line_b = np.full(group.shape[0], -1)
         line_b[: len(group.lines)] = group.lines
         room = room_for(min(STRIDE, self.max_length), self.max_length)
         state = self.search.begin(block, room, self.max_length)
         return Batch(state, line_b, block.rules, 0, room)
 
-    def advance_until_parked(self, batch: Batch | None) -> Iterator[Found]:
+    def advance_until_parked(self, batch: Batch | None) -> Iterator[Finished]:
         """Advances a batch until it is parked or all its lines have finished."""
         while batch is not None:
             batch, finished = self.advance(batch)
@@ -132,7 +132,7 @@ class _Bucket:
             if batch.rules is None and _count(batch) < len(batch.line_b):
                 batch = self.park_or_merge(batch)
 
-    def advance(self, batch: Batch) -> tuple[Batch, Found | None]:
+    def advance(self, batch: Batch) -> tuple[Batch, Finished | None]:
         """Advances a batch by `STRIDE`; removes the lines that have stopped."""
         state, line_b, rules, position, room = batch
         until = min(position + STRIDE, self.max_length)

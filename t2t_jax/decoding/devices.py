@@ -22,7 +22,7 @@ from t2t_jax.parallel import processes
 from t2t_jax.parallel.mesh import make_mesh, sharding
 
 
-def replicated(
+def replicate(
     parameters: Parameters, devices: Sequence[jax.Device] | None = None
 ) -> Parameters:
     """Copies parameters to each of `devices`; to all of this process if None."""
@@ -35,7 +35,7 @@ def mesh_of(parameters: Parameters) -> Mesh:
     return jax.tree.leaves(parameters)[0].sharding.mesh
 
 
-def computed(
+def compute_blocks(
     make: Callable[[Group], Any],
     compute: Callable[[Any], Any],
     lengths: Sequence[int],
@@ -58,8 +58,8 @@ def computed(
       without lines are left out.
     """
     for group in own_groups(lengths, decode, mesh, divided):
-        outputs = compute(placed(make(group), mesh))
-        for block, lines in enumerate(group.parts(group.lines)):
+        outputs = compute(place_blocks(make(group), mesh))
+        for block, lines in enumerate(group.split(group.lines)):
             if lines:
                 yield lines, jax.device_get(_of_block(outputs, block))
 
@@ -67,19 +67,21 @@ def computed(
 def own_groups(
     lengths: Sequence[int], decode: DecodeConfig, mesh: Mesh, divided: bool = True
 ) -> list[Group]:
-    """Returns the groups that this process computes; `divided` as for `computed`."""
+    """The groups that this process computes; `divided` as for `compute_blocks`."""
     ours = slice(None)
     if divided and processes.distributed():
         ours = slice(processes.index(), None, jax.process_count())
     return groups(lengths, decode, mesh.size)[ours]
 
 
-def placed(arrays: Any, mesh: Mesh) -> Any:
+def place_blocks(arrays: Any, mesh: Mesh) -> Any:
     """Puts each block of a group on its device."""
     return jax.device_put(arrays, sharding(mesh, ("batch",)))
 
 
-def shared(what: str, found: dict[int, processes.Json]) -> dict[int, processes.Json]:
+def gather_results(
+    what: str, found: dict[int, processes.Json]
+) -> dict[int, processes.Json]:
     """Merges the results of all processes; every process returns all lines.
 
     Args:

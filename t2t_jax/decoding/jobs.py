@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from t2t_jax.data.corpus import decode_lines, read_lines
-from t2t_jax.decoding.output_file import Output, Printed
+from t2t_jax.decoding.output_file import OutputFile, PrintedOutput
 from t2t_jax.decoding.output_file import check_output as check_output
 from t2t_jax.decoding.results import Alignment, Translation
 from t2t_jax.parallel import processes
@@ -37,7 +37,7 @@ def parse_shard(shard: str) -> tuple[int, int]:
     )
 
 
-class Input:
+class InputFile:
     """A text file, or the part of it that one of several machines translates.
 
     Parts are consecutive lines: the concatenated outputs are that of the file.
@@ -79,7 +79,7 @@ def shard_of(output: Path, shard: tuple[int, int]) -> Path:
 
 def run_job(
     translate_lines: Callable[[list[str], int], str],
-    text: Input | None,
+    text: InputFile | None,
     path: Path | None,
     made_from: dict,
     resume: bool,
@@ -100,12 +100,12 @@ def run_job(
     total = text.count if text else None
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(Progress("translating", "lines", total))
-        output, lines = Printed(), iter(())  # process 0 replaces them
+        output, lines = PrintedOutput(), iter(())  # process 0 replaces them
         with processes.fail_together("beginning the output"):
             if processes.is_first():
                 lines = text.lines() if text else _standard_input()
             if path:
-                output = stack.enter_context(Output(path, made_from, resume))
+                output = stack.enter_context(OutputFile(path, made_from, resume))
                 lines = output.rest_of(lines)
         progress.add(output.lines)
 

@@ -39,7 +39,7 @@ def check_output(file: Path) -> None:
         )
 
 
-class Printed:
+class PrintedOutput:
     """Standard output; translations are printed as soon as they exist."""
 
     def __init__(self):
@@ -52,7 +52,7 @@ class Printed:
         self.lines += len(lines)
 
 
-class Output:
+class OutputFile:
     """An output file that appears under its name only when it is complete.
 
     A context manager: after an exception, the finished part stays and can be resumed.
@@ -180,7 +180,7 @@ class Output:
         }
         atomic.write_atomically(self._record, atomic.checked_json(note))
 
-    def __enter__(self) -> "Output":
+    def __enter__(self) -> "OutputFile":
         return self
 
     def __exit__(self, kind, *_) -> None:

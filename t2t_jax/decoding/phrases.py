@@ -27,18 +27,18 @@ from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.search.rules import Rules
 from t2t_jax.terminal.errors import UserError
 
-MOST = 1 << 30  # bytes: a limit on the size of an automaton's tables
+MAX_TABLE_BYTES = 1 << 30  # bytes: a limit on the size of an automaton's tables
 
 
 @dataclasses.dataclass(frozen=True)
 class Automaton:
     """A deterministic automaton that matches phrases in a sequence of tokens.
 
-    State 0 is the start. The last state, `said`, means that a phrase has matched.
+    State 0 is the start. The last state, `matched`, means that a phrase has matched.
 
     Attributes:
-      next_sv: int32, the state after a token; `said` leads to itself.
-      distance_s: int32, the least number of tokens to `said`; -1 if the vocabulary
+      next_sv: int32, the state after a token; `matched` leads to itself.
+      distance_s: int32, the least number of tokens to `matched`; -1 if the vocabulary
         cannot spell the phrase.
     """
 
@@ -46,10 +46,10 @@ class Automaton:
     distance_s: np.ndarray
 
     @property
-    def said(self) -> int:
+    def matched(self) -> int:
         return len(self.next_sv) - 1
 
-    def finds(self, ids: Sequence[int]) -> bool:
+    def matches(self, ids: Sequence[int]) -> bool:
         """Returns True if the tokens contain a phrase.
 
         A phrase that ends in a word only matches once the word has ended: after the
@@ -58,7 +58,7 @@ class Automaton:
         state = 0
         for token in ids:
             state = int(self.next_sv[state, token])
-        return state == self.said
+        return state == self.matched
 
 
 class Phrases:
@@ -96,7 +96,7 @@ class Phrases:
         )
         # `Rules` needs an int32 and two booleans of each state and token.
         size = len(next_sy) * len(self._vocabulary) * 6
-        if size > MOST:
+        if size > MAX_TABLE_BYTES:
             raise UserError(
                 f"{len(phrases):,} phrases of {sum(map(len, phrases)):,} characters "
                 f"need tables of {size / 2**30:.1f} GiB; want at most 1 GiB: use "
@@ -169,7 +169,7 @@ class _Table:
         # `Phrases` caches its automata, so the same phrases have the same `id`.
         if (id(automaton), required) in self._starts:
             return self._starts[id(automaton), required]
-        next_sv, said = automaton.next_sv, automaton.said
+        next_sv, said = automaton.next_sv, automaton.matched
         if required:
             # EOS may itself complete the phrase's last word, so the test is of the
             # state after it.

@@ -19,7 +19,7 @@ For the next sentences:
 :help shows this text, :quit ends."""
 
 
-MOST = 1_000  # hypotheses for a sentence; time and memory grow with their number
+MAX_HYPOTHESES = 1_000  # time and memory grow with their number
 
 
 class Prompt:
@@ -164,8 +164,8 @@ def _reraise_signals(error: KeyboardInterrupt) -> None:
 def _parse_count(text: str, default: int) -> int:
     if not text:
         return default
-    if not text.isdecimal() or not 1 <= int(text) <= MOST:
-        raise UserError(f"{text!r} is not a valid number; want 1 to {MOST:,}")
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_HYPOTHESES:
+        raise UserError(f"{text!r} is not a valid number; want 1 to {MAX_HYPOTHESES:,}")
     return int(text)
 
 

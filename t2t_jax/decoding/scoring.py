@@ -12,10 +12,10 @@ import numpy as np
 
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding import programs
-from t2t_jax.decoding.devices import computed, shared
+from t2t_jax.decoding.devices import compute_blocks, gather_results
 from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.results import Alignment, AttentionMaps, Score
-from t2t_jax.decoding.shapes import Group, filled
+from t2t_jax.decoding.shapes import Group, pad_rows
 from t2t_jax.model.attention import AttentionTrace
 from t2t_jax.model.teacher_forcing import teacher_forcing
 from t2t_jax.search.length_penalty import PENALTIES
@@ -48,7 +48,7 @@ def score(
     for rows, log_prob_bt in _run_batches(compute, vocabulary, members, pairs):
         for row, log_prob_t in zip(rows, log_prob_bt, strict=False):
             log_probs[row] = log_prob_t[: len(pairs[row][1])].tolist()
-    log_probs = shared("log-probabilities", log_probs)
+    log_probs = gather_results("log-probabilities", log_probs)
     scores = []
     for row, (_, ids) in enumerate(pairs):
         of_pieces = tuple(log_probs[row])
@@ -106,7 +106,7 @@ def align(
         row: _links(vocabulary, weights_ts, *pairs[row])
         for row, weights_ts in totals.items()
     }
-    links = shared("alignments", links)
+    links = gather_results("alignments", links)
     # The exchange between processes goes through JSON, which has lists for tuples.
     return [Alignment(tuple(map(tuple, links[row]))) for row in range(len(pairs))]
 
@@ -198,8 +198,12 @@ def _run_batches(
         rows, bucket = group.shape
         # A bucket may exceed the learned positions, though its sentences do not.
         shape = rows, min([bucket, *max_positions])
-        source, source_segment = filled([pairs[row][0] for row in group.lines], *shape)
-        target, target_segment = filled([pairs[row][1] for row in group.lines], *shape)
+        source, source_segment = pad_rows(
+            [pairs[row][0] for row in group.lines], *shape
+        )
+        target, target_segment = pad_rows(
+            [pairs[row][1] for row in group.lines], *shape
+        )
         position = np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape)
         batch = {
             "source": source,
@@ -212,7 +216,7 @@ def _run_batches(
         return teacher_forcing(batch, vocabulary.bos)
 
     lengths = [max(map(len, pair)) for pair in pairs]
-    return computed(make, compute, lengths, decode, members[0].mesh)
+    return compute_blocks(make, compute, lengths, decode, members[0].mesh)
 
 
 def _piece_names(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:

@@ -19,12 +19,12 @@ from t2t_jax.config import DecodeConfig
 SHORTEST = 32  # positions of the smallest bucket
 
 
-def bucket_of(length: int) -> int:
+def bucket_for(length: int) -> int:
     """Returns the block width for a line of `length` tokens: 32, 64, 128, ..."""
     return max(SHORTEST, 1 << (length - 1).bit_length())
 
 
-def rows_of(bucket: int, decode: DecodeConfig) -> int:
+def block_rows(bucket: int, decode: DecodeConfig) -> int:
     """Returns the number of rows of a block: fixed for its width, a multiple of 8."""
     tokens = decode.batch_tokens
     if not tokens:  # measured: docs/performance.md
@@ -57,10 +57,10 @@ class Group(NamedTuple):
     def shape(self) -> tuple[int, int]:
         return self.blocks * self.rows, self.bucket
 
-    def parts(self, of: Sequence) -> Iterator[Sequence]:
+    def split(self, items: Sequence) -> Iterator[Sequence]:
         """Yields each block's part of `of`, a sequence with an item for each line."""
         for block in range(self.blocks):
-            yield of[block * self.rows : (block + 1) * self.rows]
+            yield items[block * self.rows : (block + 1) * self.rows]
 
 
 def groups(lengths: Sequence[int], decode: DecodeConfig, blocks: int) -> list[Group]:
@@ -71,16 +71,16 @@ def groups(lengths: Sequence[int], decode: DecodeConfig, blocks: int) -> list[Gr
     order = sorted((length, line) for line, length in enumerate(lengths) if length)
     by_bucket: dict[int, list[int]] = {}
     for length, line in order:
-        by_bucket.setdefault(bucket_of(length), []).append(line)
+        by_bucket.setdefault(bucket_for(length), []).append(line)
     return [
         Group(lines[start : start + blocks * rows], bucket, rows, blocks)
         for bucket, lines in by_bucket.items()
-        for rows in [rows_of(bucket, decode)]
+        for rows in [block_rows(bucket, decode)]
         for start in range(0, len(lines), blocks * rows)
     ]
 
 
-def filled(ids: Sequence[Sequence[int]], rows: int, width: int):
+def pad_rows(ids: Sequence[Sequence[int]], rows: int, width: int):
     """Pads lines; returns tokens and segments, int32 [rows, width], 0 for padding.
 
     The first position of an empty row is in segment 1 too, so that attention has a key.

@@ -20,7 +20,7 @@ from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.batch_decoding import NOTHING, check_room, decode_batch
 from t2t_jax.decoding.constraints import constraints_for
-from t2t_jax.decoding.devices import replicated
+from t2t_jax.decoding.devices import replicate
 from t2t_jax.decoding.inputs import InputReader, Member, Source, check_lines
 from t2t_jax.decoding.phrases import Phrases
 from t2t_jax.decoding.programs import Search
@@ -69,7 +69,7 @@ class Translator:
         steps: Sequence[int] = (),
         devices: Sequence[jax.Device] | None = None,
     ):
-        parameters = replicated(parameters, devices)
+        parameters = replicate(parameters, devices)
         self.members = (Member(config, model, parameters, tuple(steps)),)
         self.vocabulary = vocabulary
 
@@ -141,7 +141,7 @@ class Translator:
         joint.vocabulary = first.vocabulary
         devices = [*first.members[0].mesh.devices.flat]
         joint.members = tuple(
-            m._replace(parameters=replicated(m.parameters, devices))
+            m._replace(parameters=replicate(m.parameters, devices))
             for translator in translators
             for m in translator.members
         )
@@ -186,7 +186,7 @@ class Translator:
         )
         return other
 
-    def made_from(self) -> dict:
+    def provenance(self) -> dict:
         """Provenance: everything translations depend on, except lines and arguments."""
         return {
             "checkpoints": [[*member.steps] for member in self.members],

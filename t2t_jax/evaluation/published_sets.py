@@ -49,16 +49,16 @@ class PublishedSet:
     first: dict[str, str]
     whole: dict[str, str]
 
-    def among(self, text: ScoredText) -> bool:
+    def has_languages(self, text: ScoredText) -> bool:
         """True if the set has both languages of the text."""
         return {text.source, text.target} <= self.first.keys()
 
-    def begins(self, text: ScoredText) -> bool:
+    def starts_like(self, text: ScoredText) -> bool:
         """True if the text has this set's length and its first lines."""
         wanted = self.lines, self.first[text.source], self.first[text.target]
         return wanted == (text.lines, text.source_first, text.reference_first)
 
-    def is_whole(self, text: ScoredText) -> bool:
+    def matches(self, text: ScoredText) -> bool:
         """True if the text is this set byte for byte, or its hashes are unknown."""
         if not self.whole:
             return True
@@ -143,13 +143,13 @@ def compare_with(text: ScoredText, averaged: int) -> str:
             "synthetic text of the built-in grammar, without published numbers; "
             "compare only with runs on the same split and version, same signature"
         )
-    sets = [known for known in PUBLISHED if known.among(text)]
+    sets = [known for known in PUBLISHED if known.has_languages(text)]
     for known in sets:
-        if known.begins(text) and known.is_whole(text):
+        if known.starts_like(text) and known.matches(text):
             how = "text" if known.whole else "number of lines and first lines"
             return f"{_published(known, text, averaged)} [set identified by its {how}]"
     for known in sets:
-        if known.begins(text):  # but a later line differs
+        if known.starts_like(text):  # but a later line differs
             return f"starts like {known.name}, but the text differs; {among}"
     named = [known for known in sets if known.name in text.name]
     if not named:

@@ -16,7 +16,7 @@ from t2t_jax.terminal.messages import say
 
 FOLDER = "xla"
 LIMIT = 2**30  # bytes of all entries
-WORTH = 0.2  # seconds; programs that compile faster are not kept
+MIN_COMPILE_SECONDS = 0.2  # seconds; programs that compile faster are not kept
 CHECKED = "checked"  # file whose modification time is that of the last check
 
 # The threshold that JAX would use instead of `WORTH`. A user's own setting stays.
@@ -50,7 +50,7 @@ def use() -> None:
         return
     config.update("jax_compilation_cache_dir", str(folder))
     if _WORTH.upper() not in os.environ:
-        config.update(_WORTH, WORTH)
+        config.update(_WORTH, MIN_COMPILE_SECONDS)
 
 
 def _kind_of_machine() -> str:

@@ -17,8 +17,8 @@ import jax
 from t2t_jax.terminal.errors import UserError
 
 HEARTBEAT = 30  # seconds of silence after which a process counts as dead
-MEET = 300  # seconds within which all processes have to start
-END = 3600  # seconds that a finished process waits at exit for the others
+CONNECT_TIMEOUT = 300  # seconds within which all processes have to start
+EXIT_TIMEOUT = 3600  # seconds that a finished process waits at exit for the others
 
 
 def initialize(
@@ -56,8 +56,8 @@ def initialize(
         _check(coordinator, processes, process)
     who = f" (process {process} of {processes} at {coordinator})" if coordinator else ""
     hint = (
-        f"Start all of them within {MEET} seconds, with the same --coordinator_address "
-        "(reachable from each) and different values of --process_id; or give "
+        f"Start all of them within {CONNECT_TIMEOUT} seconds, with the same "
+        "--coordinator_address (reachable from each) and different values of --process_id; or give "
         "--num_processes=1 to run a single process"
     )
     try:
@@ -72,11 +72,11 @@ def initialize(
                 # With explicit addresses the cluster's own are not to be looked up.
                 cluster_detection_method="deactivate" if coordinator else None,
                 # Longer than our own timer, whose message says what to do.
-                initialization_timeout=MEET + HEARTBEAT,
+                initialization_timeout=CONNECT_TIMEOUT + HEARTBEAT,
                 heartbeat_timeout_seconds=HEARTBEAT,
                 # A process that is done waits at exit while process 0 still writes its
                 # last checkpoint. When this time is over, JAX kills both.
-                shutdown_timeout_seconds=END,
+                shutdown_timeout_seconds=EXIT_TIMEOUT,
             )
     except Exception as e:
         if missing and "coordinator_address should be defined" in str(e):
@@ -100,7 +100,7 @@ def _connecting(timeout_message: str) -> Iterator[None]:
         print(timeout_message, file=sys.stderr, flush=True)
         exit_now(2)
 
-    timer = threading.Timer(MEET, give_up)
+    timer = threading.Timer(CONNECT_TIMEOUT, give_up)
     timer.daemon = True
     previous = {}
     # Python allows only the main thread to set signal handlers.

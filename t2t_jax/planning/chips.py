@@ -217,7 +217,7 @@ class Slice:
         return links * self.chip.link
 
 
-def find(name: str, measured: Chip | None = None) -> Slice:
+def find_slice(name: str, measured: Chip | None = None) -> Slice:
     """Finds a slice by a name such as `v5e:2x4`, `h100:8` or `cpu:1`.
 
     Args:

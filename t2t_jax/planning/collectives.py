@@ -7,9 +7,9 @@ import collections
 import math
 from collections.abc import Collection
 
-from t2t_jax.planning.hlo import KINDS, Collective, read
+from t2t_jax.planning.hlo import KINDS, Collective, parse_collectives
 
-__all__ = ["KINDS", "Collective", "read", "table", "why"]
+__all__ = ["KINDS", "Collective", "explain", "parse_collectives", "table"]
 
 Shapes = Collection[tuple[int, ...]]
 
@@ -25,7 +25,7 @@ ACTIVATIONS = "activations"
 OTHER = "edges of arrays that do not divide evenly, and other transfers"
 
 
-def why(collective: Collective, length: int, weights: Shapes = ()) -> str:
+def explain(collective: Collective, length: int, weights: Shapes = ()) -> str:
     """Explains a collective, by rules on its kind, mesh axes and shapes.
 
     Args:
@@ -82,7 +82,7 @@ def table(
     """
     rows: dict[tuple, dict] = collections.OrderedDict()
     for one in operations:
-        reason = why(one, length, weights)
+        reason = explain(one, length, weights)
         key = (one.kind, one.axes, reason)
         row = rows.setdefault(
             key,

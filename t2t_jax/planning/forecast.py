@@ -99,7 +99,7 @@ def compile_step(steps: Steps, batch: dict, chip: Chip, length: int) -> Compiled
         spent = time.monotonic() - started
         return Compiled(None, needed, 0, 0, None, 0, 0.0, spent)
     memory = compiled.memory_analysis()
-    found = collectives.read(compiled.as_text(), dict(steps.mesh.shape))
+    found = collectives.parse_collectives(compiled.as_text(), dict(steps.mesh.shape))
     weights = {x.shape for x in jax.tree.leaves(steps.shapes.parameters)}
     tpu = chip.kind == "tpu"
     return Compiled(

@@ -73,7 +73,7 @@ def _size(kind: str, shape: tuple[int, ...]) -> int:
     return math.prod(shape) * bits // 8
 
 
-def read(hlo: str, mesh: Mapping[str, int]) -> list[Collective]:
+def parse_collectives(hlo: str, mesh: Mapping[str, int]) -> list[Collective]:
     """Lists the collectives of a step.
 
     Args:

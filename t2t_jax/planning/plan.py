@@ -40,12 +40,12 @@ def plan(
     if slice.lower().startswith("cpu:"):
         # Any chip does for checking the name. Measuring comes after `use_cpu`, as it
         # starts JAX.
-        if chips.find(slice, chips.CHIPS["h100"]).count > 1:
+        if chips.find_slice(slice, chips.CHIPS["h100"]).count > 1:
             raise UserError(f"--slice={slice}: want cpu:1; this machine is one chip")
         virtual_devices.use_cpu(1)
-        rented = chips.find(slice, this_machine.measured_cpu())
+        rented = chips.find_slice(slice, this_machine.measured_cpu())
     else:
-        rented = chips.find(slice)
+        rented = chips.find_slice(slice)
     devices = virtual_devices.make_devices(rented)
 
     def compile_and_forecast(config: Config) -> dict:

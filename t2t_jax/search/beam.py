@@ -48,17 +48,11 @@ from t2t_jax.search.hypotheses import (
     check_logits,
     extensions,
     moved,
-    rows_of,
+    take_rows,
     top_k,
 )
 from t2t_jax.search.length_penalty import inverse_penalties
-from t2t_jax.search.rules import (
-    Rules,
-    advance_states,
-    allowed,
-    missing,
-    start_states,
-)
+from t2t_jax.search.rules import Rules, advance_states, allowed, missing, start_states
 
 STOPS = ("best", "first")
 
@@ -196,9 +190,9 @@ class BeamSearch:
         parent_bn, token_bn, log_prob_bn = choose(next_bnv)
         if self.beam > 1:  # the only row of a beam of 1 is its own parent
             cache = moved(cache, parent_bn)
-        tokens_bnt = rows_of(before.tokens_bnt, parent_bn)
+        tokens_bnt = take_rows(before.tokens_bnt, parent_bn)
         tokens_bnt = tokens_bnt.at[:, :, position].set(token_bn)
-        state_bnc = rows_of(before.state_bnc, parent_bn)
+        state_bnc = take_rows(before.state_bnc, parent_bn)
         if rules is not None:
             state_bnc = advance_states(rules, state_bnc, token_bn)
         length = position + 1
@@ -257,7 +251,7 @@ class BeamSearch:
         rank_bn = jnp.concatenate([finished_rank_bn, unended_rank_bn], axis=1)
         order_bn = jnp.argsort(rank_bn, axis=1, stable=True)
         best_bn = order_bn[:, : finished.score_bn.shape[1]]
-        return jax.tree.map(lambda leaf: rows_of(leaf, best_bn), candidates)
+        return jax.tree.map(lambda leaf: take_rows(leaf, best_bn), candidates)
 
 
 def beam_search(
@@ -370,7 +364,7 @@ def _spread(next_bnv: Array, rules: Rules, state_bnc: Array):
     earlier_bmm = earlier_mm & ~dead_bm[:, None, :]
     duplicate_bm = jnp.any(pairs(jnp.equal, place_bm) & earlier_bmm, axis=2)
     log_prob_bm = jnp.where(duplicate_bm, -jnp.inf, log_prob_bm)
-    after_bmc = advance_states(rules, rows_of(state_bnc, parent_bm), token_bm)
+    after_bmc = advance_states(rules, take_rows(state_bnc, parent_bm), token_bm)
     missing_bm = missing(rules, after_bmc)
     # A candidate's rank in its group: the number of better ones that lack as much.
     before_bmm = pairs(jnp.less, log_prob_bm) | (
@@ -383,16 +377,16 @@ def _spread(next_bnv: Array, rules: Rules, state_bnc: Array):
     order_bm = jnp.lexsort((missing_bm, rank_bm, dead_bm), axis=1)
     chosen_bn = order_bm[:, :beam]
     # Rows of the beam are in the order of log-probability, as `_best` returns them.
-    better_bn = jnp.argsort(-rows_of(log_prob_bm, chosen_bn), axis=1, stable=True)
-    chosen_bn = rows_of(chosen_bn, better_bn)
-    return tuple(rows_of(x, chosen_bn) for x in (parent_bm, token_bm, log_prob_bm))
+    better_bn = jnp.argsort(-take_rows(log_prob_bm, chosen_bn), axis=1, stable=True)
+    chosen_bn = take_rows(chosen_bn, better_bn)
+    return tuple(take_rows(x, chosen_bn) for x in (parent_bm, token_bm, log_prob_bm))
 
 
 def _best_finished(kept: Hypotheses, new: Hypotheses) -> Hypotheses:
     """Returns the best of two lists by score, as many as `kept` has; ties to `kept`."""
     joint = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), kept, new)
     _, best_bn = jax.lax.top_k(joint.score_bn, kept.score_bn.shape[1])
-    return jax.tree.map(lambda leaf: rows_of(leaf, best_bn), joint)
+    return jax.tree.map(lambda leaf: take_rows(leaf, best_bn), joint)
 
 
 def _where(condition_b: Array, yes: _Sentences, no: _Sentences) -> _Sentences:

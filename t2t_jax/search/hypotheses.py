@@ -66,11 +66,11 @@ def top_k(x_bv: Array, k: int, group: int = 128) -> tuple[Array, Array]:
     # The last values, too few for a group, always take part in the second stage.
     rest = jnp.broadcast_to(jnp.arange(groups * group, size), (batch, size % group))
     index_bm = jnp.concatenate([index_bm, rest], axis=1)
-    best_bk, at_bk = jax.lax.top_k(rows_of(x_bv, index_bm), k)
-    return best_bk, rows_of(index_bm, at_bk)
+    best_bk, at_bk = jax.lax.top_k(take_rows(x_bv, index_bm), k)
+    return best_bk, take_rows(index_bm, at_bk)
 
 
-def rows_of(leaf: Array, index_bn: Array) -> Array:
+def take_rows(leaf: Array, index_bn: Array) -> Array:
     """Takes rows of axis 1: row n of sentence b becomes row `index_bn[b, n]`."""
     index = index_bn.reshape(index_bn.shape + (1,) * (leaf.ndim - 2))
     # All indices come from a search, so a check of their bounds is not needed.
@@ -87,7 +87,7 @@ def moved(cache: Any, parent_bn: Array) -> Any:
     def move(part):
         if _moves_itself(part):
             return part.moved(parent_bn)
-        return rows_of(part, parent_bn)
+        return take_rows(part, parent_bn)
 
     return jax.tree.map(move, cache, is_leaf=_moves_itself)
 

@@ -200,7 +200,7 @@ class Checkpoints:
             restored = reader.restore(path, args=args)
         return TrainState(**restored.state), RunProgress.from_json(restored.reached)
 
-    def mend(self, state: TrainState) -> None:
+    def save_missing_parameters(self, state: TrainState) -> None:
         """Saves the parameters of a restored state again if theirs are damaged."""
         step = int(state.step)
         path = self._path("parameters", step)
@@ -246,11 +246,11 @@ class Checkpoints:
             if step > last:
                 checkpoint_folders.set_aside(self._path(kind, step), "is discarded")
 
-    def none_to_translate_with(self) -> bool:
+    def has_no_parameters(self) -> bool:
         """True until parameters are saved alone for the first time."""
         return not checkpoint_folders.sealed_steps(self._folder / "parameters")
 
-    def tell_room(self, state: TrainState) -> None:
+    def warn_if_disk_is_short(self, state: TrainState) -> None:
         """Warns if the checkpoints of this run may not fit on the disk."""
         sizes = disk_space.nbytes(state), disk_space.nbytes(state.best_parameters())
         disk_space.warn_if_short(self._folder, self._retention.most_bytes(*sizes))

@@ -17,9 +17,11 @@ from t2t_jax.terminal.messages import say
 from t2t_jax.training.meter import Row
 from t2t_jax.workdir.workdir import Workdir
 
-USUAL_OF = 20  # logging intervals, the median of their maxima is the usual norm
-AT_LEAST = 5  # intervals; with fewer no norm counts as unusual
-KEPT = 100  # alarms of a run for which the sentences of the batch are written out
+USUAL_INTERVALS = 20  # logging intervals, the median of their maxima is the usual norm
+MIN_INTERVALS = 5  # intervals; with fewer no norm counts as unusual
+MAX_ALARM_FILES = (
+    100  # alarms of a run for which the sentences of the batch are written out
+)
 
 # position -> one line for each pair of that batch, without a line end
 Describe = Callable[[Position], Sequence[str]]
@@ -50,9 +52,9 @@ def alarms(config: Config, rows: Sequence[Row], norms: Sequence[float]) -> list[
     Returns:
       Rows, each with `usual_norm`, the median of the last `norms`; `nan` if unknown.
     """
-    known = [norm for norm in norms if math.isfinite(norm)][-USUAL_OF:]
+    known = [norm for norm in norms if math.isfinite(norm)][-USUAL_INTERVALS:]
     # A median: the large norms to be reported must not raise the limit.
-    usual = statistics.median(known) if len(known) >= AT_LEAST else math.nan
+    usual = statistics.median(known) if len(known) >= MIN_INTERVALS else math.nan
     limit = config.train.alarm_norm * usual  # if nan, no comparison below is true
     return [
         row | {"usual_norm": usual}
@@ -79,7 +81,7 @@ def report_alarm(workdir: Workdir, alarm: Row, describe: Describe | None) -> Non
     file = workdir / "alarms" / f"{step}.jsonl"
     message = f"warning: step {step:,}: {what}"
     if describe and not file.exists():
-        if file.parent.exists() and len(list(file.parent.iterdir())) >= KEPT:
+        if file.parent.exists() and len(list(file.parent.iterdir())) >= MAX_ALARM_FILES:
             say(f"{message}; python -m t2t_jax.whatwas shows its sentences")
             return
         position = Position(int(alarm["epoch"]), int(alarm["batch"]))

@@ -147,7 +147,7 @@ class TrainingRun:
         restored = self.checkpoints.restore(self.steps.shapes, save_every)
         # Off the grid of `save_every` a state without parameters is not damaged.
         if restored and int(restored[0].step) % save_every == 0:
-            self.checkpoints.mend(restored[0])
+            self.checkpoints.save_missing_parameters(restored[0])
         return restored
 
     def _place(self, read) -> tuple[TrainState, RunProgress] | None:
@@ -191,7 +191,7 @@ class TrainingRun:
         if not why:
             if processes.is_first():
                 provenance_log.record_start(self.workdir, first, describe_machine())
-            self.checkpoints.tell_room(self.state)
+            self.checkpoints.warn_if_disk_is_short(self.state)
             if first:
                 say(f"continuing after step {first:,}")
             self.hooks.before_training(self.steps)
@@ -266,7 +266,7 @@ class TrainingRun:
         # Only multiples of `save_every` are averaged, so that a stop changes no score.
         average = self.step % self.config.train.save_every == 0
         # The first save always stores parameters, so that a short run can translate.
-        average = average or self.checkpoints.none_to_translate_with()
+        average = average or self.checkpoints.has_no_parameters()
         # Also the steps that are not logged yet: see `RunProgress`.
         unread = self.meter.unread()
         progress = RunProgress(self.position, self.clock.seconds(), unread)

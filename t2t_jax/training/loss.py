@@ -23,7 +23,7 @@ from t2t_jax.parallel.mesh import constrain
 # of 2 d tokens need no more memory for logits [2 d, v] than two embedding tables
 # [v, d], and computing the table's gradient hides the cost of adding it to the total:
 # one chunk takes 316 ms where eight take 426 (model T of docs/performance.md).
-AT_ONCE = 512
+CHUNK_TOKENS = 512
 
 
 def cross_entropy(logits_btv: Array, target_bt: Array, smoothing: float):
@@ -154,7 +154,7 @@ def _pass(x_btd, table_vd, target_bt, real_bt, smoothing, gradients: bool):
 def _chunks(shape: tuple[int, ...], shards: int) -> int:
     """The smallest number of equal parts of the length that bounds a chunk's tokens."""
     b, t, d = shape
-    most = shards * max(AT_ONCE, 2 * d)
+    most = shards * max(CHUNK_TOKENS, 2 * d)
     counts = (n for n in range(1, t + 1) if t % n == 0)
     # If even single positions have too many tokens (b > most), use single positions.
     return next((n for n in counts if b * t <= most * n), t)

@@ -175,12 +175,12 @@ def test_the_lines_of_a_block_do_not_depend_on_the_blocks_beside_it(blocks):
     lengths = np.random.default_rng(0).integers(0, 70, 300).tolist()
     want = [group.lines for group in groups(lengths, decode, 1)]
     made = groups(lengths, decode, blocks)
-    parts = [part for group in made for part in group.parts(group.lines)]
+    parts = [part for group in made for part in group.split(group.lines)]
     assert [part for part in parts if part] == want
     assert sorted(line for lines in want for line in lines) == [
         *np.flatnonzero(lengths)
     ]
-    assert all(len([*group.parts(group.lines)]) == blocks for group in made)
+    assert all(len([*group.split(group.lines)]) == blocks for group in made)
 
 
 def test_rules_are_joined_to_tables_of_one_size():

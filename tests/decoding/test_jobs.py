@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_jax.decoding.jobs import Input, Output, chunks, parse_shard, shard_of
+from t2t_jax.decoding.jobs import InputFile, chunks, parse_shard, shard_of
+from t2t_jax.decoding.output_file import OutputFile
 from t2t_jax.terminal.errors import UserError
 
 LINES = ["one", "", "three", "vier ü", "\u2028", "six", "seven"]
@@ -24,7 +25,7 @@ class StopError(Exception):
 
 def job(path, resume=False, lines=LINES, stop=None, made_from=MADE_FROM, error=None):
     """The loop of `t2t_jax.translate`, two lines at a time, stopped before a line."""
-    with Output(path, made_from, resume) as output:
+    with OutputFile(path, made_from, resume) as output:
         rest = output.rest_of(iter(lines))
         for chunk in chunks(rest, 2):
             assert not path.exists()
@@ -75,7 +76,7 @@ def test_a_job_killed_at_its_end_is_whole(tmp_path):
     """All is noted; the file is not there yet, or is and nothing was cleaned up."""
     out = tmp_path / "out"
     partial, note = stopped(out, 4)
-    output = Output(out, MADE_FROM, resume=True)
+    output = OutputFile(out, MADE_FROM, resume=True)
     rest = list(output.rest_of(iter(LINES)))
     output.add(rest, "".join(f"<{line}>\n" for line in rest))
     output.__exit__(StopError, StopError(), None)
@@ -183,20 +184,20 @@ def test_other_options_are_refused_and_named(tmp_path):
 
 def test_two_processes_do_not_write_one_file(tmp_path):
     out = tmp_path / "out"
-    with Output(out, MADE_FROM, resume=False) as output:
+    with OutputFile(out, MADE_FROM, resume=False) as output:
         for resume in (False, True):  # nobody is told to remove what is being written
             with pytest.raises(UserError, match="another process is writing"):
-                Output(out, MADE_FROM, resume)
+                OutputFile(out, MADE_FROM, resume)
         output.add(LINES, WHOLE.decode())
         for resume in (False, True):
             with pytest.raises(UserError, match="another process is writing"):
-                Output(out, MADE_FROM, resume)
+                OutputFile(out, MADE_FROM, resume)
     assert out.read_bytes() == WHOLE
 
 
 def test_what_is_removed_while_it_is_written_is_told(tmp_path):
     out = tmp_path / "out"
-    output = Output(out, MADE_FROM, resume=False)
+    output = OutputFile(out, MADE_FROM, resume=False)
     output.add(LINES, WHOLE.decode())
     (tmp_path / "out.partial").unlink()
     with pytest.raises(UserError, match="was removed while it was being written"):
@@ -206,7 +207,7 @@ def test_what_is_removed_while_it_is_written_is_told(tmp_path):
 
 def test_what_is_there_is_not_written_over(tmp_path):
     out = tmp_path / "out"
-    output = Output(out, MADE_FROM, resume=False)
+    output = OutputFile(out, MADE_FROM, resume=False)
     output.add(LINES, WHOLE.decode())
     out.write_text("mine")
     with pytest.raises(UserError, match="was created by another process meanwhile"):
@@ -215,11 +216,11 @@ def test_what_is_there_is_not_written_over(tmp_path):
     assert (tmp_path / "out.partial").read_bytes() == WHOLE
     for place in (out, tmp_path):
         with pytest.raises(UserError, match="already exists and is not overwritten"):
-            Output(place, MADE_FROM, resume=False)
+            OutputFile(place, MADE_FROM, resume=False)
     with pytest.raises(UserError, match="is not an existing folder"):
-        Output(tmp_path / "no" / "out", MADE_FROM, resume=False)
+        OutputFile(tmp_path / "no" / "out", MADE_FROM, resume=False)
     with pytest.raises(UserError, match="is not an existing folder"):
-        Output(out / "out", MADE_FROM, resume=False)
+        OutputFile(out / "out", MADE_FROM, resume=False)
 
 
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
@@ -228,7 +229,7 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
     def full(_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    output = Output(out, MADE_FROM, resume=False)
+    output = OutputFile(out, MADE_FROM, resume=False)
     output.add(LINES[:2], "<one>\n<>\n")
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
@@ -263,7 +264,7 @@ def test_shards_one_after_the_other_are_the_whole(source, lines, count):
     source.write_text("".join(f"{line}\n" for line in lines))
     before = 0
     for number in range(1, count + 1):
-        part = Input(source, (number, count))
+        part = InputFile(source, (number, count))
         assert part.first == before
         assert len(list(part.lines())) == part.count
         assert abs(part.count - len(lines) / count) < 1
@@ -288,7 +289,7 @@ def test_how_shards_are_written(tmp_path):
 def test_lines_are_read_as_they_are(tmp_path):
     def read(content, name="in"):
         (tmp_path / name).write_bytes(content)
-        found = Input(tmp_path / name)
+        found = InputFile(tmp_path / name)
         lines = list(found.lines())
         assert (found.first, found.count) == (0, len(lines))
         return lines
@@ -303,14 +304,14 @@ def test_lines_are_read_as_they_are(tmp_path):
 
 def test_a_wrong_input_is_told_before_any_work(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
-        Input(tmp_path / "nix")
+        InputFile(tmp_path / "nix")
     with pytest.raises(UserError, match="is not a regular file"):
-        Input(tmp_path)
+        InputFile(tmp_path)
     (tmp_path / "latin").write_bytes(b"a\n" * 5_000 + b"\xfc\n")
     for shard in ((1, 1), (1, 9)):  # though the mistake is in another part
         with pytest.raises(UserError, match=r"line 5,001: byte 1 \(0xfc\)"):
-            Input(tmp_path / "latin", shard)
+            InputFile(tmp_path / "latin", shard)
     for content in (b"a\n", gzip.compress(b"a\n" * 99)[:-5]):
         (tmp_path / "in.gz").write_bytes(content)
         with pytest.raises(UserError, match="is not a complete gzip file"):
-            Input(tmp_path / "in.gz")
+            InputFile(tmp_path / "in.gz")

@@ -146,8 +146,8 @@ def check(name, phrase, text, tokens):
     assert made.decode([tokens]) == [text]
     ended = [*tokens, made.eos]
     wanted = in_text(phrase, text)
-    forbidden = makes(name).forbidden((phrase,)).finds(ended)
-    required = makes(name).required(phrase).finds(ended)
+    forbidden = makes(name).forbidden((phrase,)).matches(ended)
+    required = makes(name).required(phrase).matches(ended)
     assert forbidden >= wanted
     assert required <= wanted
     # Bytes of a character say too little only beside a phrase.
@@ -201,8 +201,8 @@ def test_phrases_that_overlap_themselves_are_found(name, text, phrase, seed):
 def test_one_automaton_forbids_many_phrases(text, some):
     made = vocabulary("words")
     tokens = [*made.encode([text])[0], made.eos]
-    found = makes("words").forbidden(tuple(some)).finds(tokens)
-    assert found == any(makes("words").forbidden((p,)).finds(tokens) for p in some)
+    found = makes("words").forbidden(tuple(some)).matches(tokens)
+    assert found == any(makes("words").forbidden((p,)).matches(tokens) for p in some)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -242,8 +242,8 @@ def test_whole_words(name, phrase, text, found):
         splits = splits[:1] * (name != "few")
     for tokens in splits:
         ended = [*tokens, made.eos]
-        assert makes(name).required(phrase).finds(ended) == found
-        assert makes(name).forbidden((phrase,)).finds(ended) == found
+        assert makes(name).required(phrase).matches(ended) == found
+        assert makes(name).forbidden((phrase,)).matches(ended) == found
 
 
 def test_what_is_said_only_at_the_end_needs_the_end():
@@ -253,18 +253,18 @@ def test_what_is_said_only_at_the_end_needs_the_end():
         makes("words").required("Hund"),
         makes("words").forbidden(("Hund",)),
     ):
-        assert not automaton.finds(ids)
-        assert automaton.finds([*ids, made.eos])
-        assert automaton.finds(made.encode(["der Hund,"])[0])
-        assert not automaton.finds([*ids, *made.encode(["e"])[0][1:], made.eos])
+        assert not automaton.matches(ids)
+        assert automaton.matches([*ids, made.eos])
+        assert automaton.matches(made.encode(["der Hund,"])[0])
+        assert not automaton.matches([*ids, *made.encode(["e"])[0][1:], made.eos])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_character_that_pieces_spell_a_space_with_is_another(name):
     for phrase, text in [("▁", "a▁b"), ("▁", "a b"), ("a▁b", "a▁b"), ("a b", "a▁b")]:
         ids = vocabulary(name).encode([text], end=True)[0]
-        assert makes(name).required(phrase).finds(ids) == (phrase in text)
-        assert makes(name).forbidden((phrase,)).finds(ids) == (phrase in text)
+        assert makes(name).required(phrase).matches(ids) == (phrase in text)
+        assert makes(name).forbidden((phrase,)).matches(ids) == (phrase in text)
 
 
 def test_bytes_of_a_letter_err_on_the_side_of_the_promise():
@@ -273,13 +273,13 @@ def test_bytes_of_a_letter_err_on_the_side_of_the_promise():
     encode = functools.partial(vocabulary("few").encode, end=True)
     for text in ("Hundä", "äHund", "„Hund“", "Hund“", "„Hund"):
         ids = encode([text])[0]
-        assert made.forbidden(("Hund",)).finds(ids)
-        assert not made.required("Hund").finds(ids)
+        assert made.forbidden(("Hund",)).matches(ids)
+        assert not made.required("Hund").matches(ids)
     for phrase in ("Hündin", "„Hund“", "ü", "Köln."):
         for text in (phrase, f"x {phrase}.", f"{phrase} {phrase}"):
             ids = encode([text])[0]
-            assert made.forbidden((phrase,)).finds(ids)
-            assert made.required(phrase).finds(ids)
+            assert made.forbidden((phrase,)).matches(ids)
+            assert made.required(phrase).matches(ids)
 
 
 def test_special_tokens_say_nothing():
@@ -287,7 +287,7 @@ def test_special_tokens_say_nothing():
     automaton = makes("words").required("der Hund")
     start = [made.bos, made.pad]
     ids = [i for token in made.encode(["der Hund"])[0] for i in (token, *start)]
-    assert automaton.finds([*start, *ids, made.eos])
+    assert automaton.matches([*start, *ids, made.eos])
 
 
 # Distances
@@ -298,21 +298,21 @@ def test_special_tokens_say_nothing():
 def test_search_can_always_come_closer(name, phrase):
     made, automaton = vocabulary(name), makes(name).required(phrase)
     distance_s, next_sv = automaton.distance_s, automaton.next_sv
-    assert distance_s[automaton.said] == 0
-    assert (distance_s[: automaton.said] > 0).all()
-    assert (next_sv[automaton.said] == automaton.said).all()
+    assert distance_s[automaton.matched] == 0
+    assert (distance_s[: automaton.matched] > 0).all()
+    assert (next_sv[automaton.matched] == automaton.matched).all()
     after_sv = distance_s[next_sv]
     assert (after_sv >= distance_s[:, None] - 1).all()
     # By a token that search may choose: the end only where it says the phrase.
     usable_sv = np.ones(next_sv.shape, bool)
     usable_sv[:, [made.pad, made.bos]] = False
-    usable_sv[:, made.eos] = next_sv[:, made.eos] == automaton.said
+    usable_sv[:, made.eos] = next_sv[:, made.eos] == automaton.matched
     nearest_s = np.where(usable_sv, after_sv, 10**6).min(axis=1)
     expected_s = np.maximum(distance_s - 1, 0)
     np.testing.assert_array_equal(nearest_s, expected_s)
     # Following it says the phrase, in as many tokens as were promised, in text too.
     state, tokens = 0, []
-    while state != automaton.said:
+    while state != automaton.matched:
         closer = np.flatnonzero(
             usable_sv[state] & (after_sv[state] < distance_s[state])
         )
@@ -346,9 +346,9 @@ def test_what_cannot_be_spelled_cannot_be_required():
             made.required(phrase)
         automaton = made.forbidden((phrase,))
         assert automaton.distance_s[0] == -1
-        assert not automaton.finds(without_bytes().encode(["the cat"], end=True)[0])
+        assert not automaton.matches(without_bytes().encode(["the cat"], end=True)[0])
     automaton = made.required("the cat")
-    assert automaton.finds(without_bytes().encode(["sees the cat."], end=True)[0])
+    assert automaton.matches(without_bytes().encode(["sees the cat."], end=True)[0])
 
 
 # Rules of a batch

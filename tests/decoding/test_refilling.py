@@ -13,7 +13,7 @@ from hypothesis import strategies
 from t2t_jax.config import DecodeConfig
 from t2t_jax.decoding import continuous_batching, programs
 from t2t_jax.decoding.continuous_batching import room_for, search_lines
-from t2t_jax.decoding.shapes import bucket_of, filled, groups, rows_of
+from t2t_jax.decoding.shapes import block_rows, bucket_for, groups, pad_rows
 from t2t_jax.search import beam
 from t2t_jax.search.beam import BeamSearch
 from tests.decoding.test_devices import SHORT, on
@@ -63,9 +63,9 @@ class Counted:
     def advance(self, state, position, until, there_b, rules):
         assert state.room >= until
         assert 0 < until - position <= continuous_batching.STRIDE
-        bucket = {bucket_of(self.lengths[n]) for n in state.line_b[there_b]}
+        bucket = {bucket_for(self.lengths[n]) for n in state.line_b[there_b]}
         assert len(bucket) == 1
-        assert len(there_b) == self.blocks * rows_of(bucket.pop(), DECODE)
+        assert len(there_b) == self.blocks * block_rows(bucket.pop(), DECODE)
         assert (state.done_b[there_b] == position).all(), "a line is at another place"
         assert rules is None or {*rules} <= {*state.line_b[there_b]} | {*self.over}
         self.steps += int(until - position)
@@ -126,7 +126,7 @@ def test_every_line_is_found_once_where_it_began(seed, count, blocks, some_ruled
     home = {
         line: block
         for group in made
-        for block, part in enumerate(group.parts(group.lines))
+        for block, part in enumerate(group.split(group.lines))
         for line in part
     }
     for lines, (line_b, device_b) in counted.run():
@@ -240,7 +240,7 @@ def test_translations_are_those_of_a_search_in_one_piece(devices, monkeypatch):
 
     model, vocabulary = one.model, one.vocabulary
     ids = [[*line, vocabulary.eos] for line in vocabulary.encode(lines)]
-    source_bs, segment_bs = filled(ids, len(ids), 32)
+    source_bs, segment_bs = pad_rows(ids, len(ids), 32)
     limit_b = np.array([len(line) + 5 for line in ids])
 
     @jax.jit

@@ -177,7 +177,7 @@ def test_half_precision_is_close(one):
     for low, high in zip(half.score(pairs), one.score(pairs), strict=True):
         assert low.log_probs != high.log_probs
         assert low.log_prob == pytest.approx(high.log_prob, rel=0.05)
-    assert half.made_from()["dtype"] == ["bfloat16"]
+    assert half.provenance()["dtype"] == ["bfloat16"]
 
 
 def test_options_are_of_a_copy(one):
@@ -195,9 +195,9 @@ def test_options_are_of_a_copy(one):
 
 
 def test_what_translations_are_made_from_tells_models_apart(one):
-    made_from = one.made_from()
-    assert made_from == one.with_options(average=3).made_from()
-    assert made_from != one.with_options(beam=5).made_from()
-    assert made_from != translator(2).made_from()
-    assert made_from != one.with_options(extra_length=6).made_from()
-    assert made_from != Translator.ensemble([one, one]).made_from()
+    made_from = one.provenance()
+    assert made_from == one.with_options(average=3).provenance()
+    assert made_from != one.with_options(beam=5).provenance()
+    assert made_from != translator(2).provenance()
+    assert made_from != one.with_options(extra_length=6).provenance()
+    assert made_from != Translator.ensemble([one, one]).provenance()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from t2t_jax.planning.chips import CHIPS, DEVICES, GIB, find, peak
+from t2t_jax.planning.chips import CHIPS, DEVICES, GIB, find_slice, peak
 from t2t_jax.terminal.errors import UserError
 
 
@@ -33,7 +33,7 @@ def test_a_tpus_memory_is_what_its_compiler_says():
     ],
 )
 def test_slices_have_their_chips(name, count, topology):
-    found = find(name)
+    found = find_slice(name)
     assert (found.count, found.topology) == (count, topology)
 
 
@@ -52,16 +52,18 @@ def test_slices_have_their_chips(name, count, topology):
 )
 def test_slices_that_do_not_exist_are_told_with_the_nearest(name, told):
     with pytest.raises(UserError, match=told):
-        find(name)
+        find_slice(name)
 
 
 def test_links_are_counted_in_the_slice():
     link = CHIPS["v5e"].link
-    assert find("v5e:1x1").interconnect() == 0
-    assert find("v5e:2x2").interconnect() == 2 * link  # a square
-    assert find("v5e:2x4").interconnect() == 2.5 * link  # a ladder: 10 links, 8 chips
-    assert find("v5e:16x16").interconnect() == 4 * link  # a torus
-    assert find("v5p:4x4x4").interconnect() == 6 * CHIPS["v5p"].link
+    assert find_slice("v5e:1x1").interconnect() == 0
+    assert find_slice("v5e:2x2").interconnect() == 2 * link  # a square
+    assert (
+        find_slice("v5e:2x4").interconnect() == 2.5 * link
+    )  # a ladder: 10 links, 8 chips
+    assert find_slice("v5e:16x16").interconnect() == 4 * link  # a torus
+    assert find_slice("v5p:4x4x4").interconnect() == 6 * CHIPS["v5p"].link
 
 
 def test_the_peak_of_a_device_is_that_of_its_chip():

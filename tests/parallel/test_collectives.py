@@ -41,7 +41,7 @@ def test_groups_of_devices_are_axes_of_the_mesh(groups, axes):
         "ENTRY %main (p: f32[4]) -> f32[4] {\n"
         f"  %r = f32[4]{{0}} all-reduce(%p), replica_groups={groups}, channel=1\n}}\n"
     )
-    (found,) = collectives.read(hlo, MESH)
+    (found,) = collectives.parse_collectives(hlo, MESH)
     assert found.axes == axes
     assert found.devices == 2 ** len(axes)
 
@@ -76,7 +76,7 @@ ENTRY %main (p: bf16[8,4]) -> bf16[4,4] {
 
 
 def test_a_tpus_fusions_are_one_operation_each():
-    found = collectives.read(FUSED, {"data": 1, "fsdp": 2, "tensor": 1})
+    found = collectives.parse_collectives(FUSED, {"data": 1, "fsdp": 2, "tensor": 1})
     told = [(one.kind, one.bytes, one.name) for one in found]
     assert told == [
         ("reduce-scatter", 2 * 8 * 4, "dot"),
@@ -100,7 +100,7 @@ def test_what_is_in_a_loop_counts_as_often_as_it_runs(trips):
         "%under (p: s32[]) -> pred[] {\n  %n = s32[]{:T(128)} constant(6)\n}\n\n"
         f"ENTRY %main (p: f32[4]) -> f32[4] {{\n  %w = f32[4] while(%p), {trips}\n}}\n"
     )
-    (found,) = collectives.read(hlo, {"data": 2, "fsdp": 1, "tensor": 1})
+    (found,) = collectives.parse_collectives(hlo, {"data": 2, "fsdp": 1, "tensor": 1})
     assert found.times == 6
     assert found.sent == 6 * 16
 
@@ -122,7 +122,9 @@ def step_on(mesh, config=CONFIG, vocab=96):
     steps = compile_steps(build(config.model, vocab), config, mesh, bos=1)
     shape, _ = costs.assumed_shape(config, mesh)
     compiled = steps.train.lower(steps.shapes, batch_shapes(mesh, shape)).compile()
-    return collectives.read(compiled.as_text(), dict(mesh.shape)), steps.shapes
+    return collectives.parse_collectives(
+        compiled.as_text(), dict(mesh.shape)
+    ), steps.shapes
 
 
 def rows_of(found, reason):
@@ -171,6 +173,6 @@ def test_activations_are_told_from_weights():
     x = collectives.Collective(
         "all-reduce", ("data",), 2, (("f32", (8, 16, 4096)),), 1, ""
     )
-    assert collectives.why(x, 16) == collectives.ACTIVATIONS
-    assert collectives.why(x, 32) == collectives.GRADIENTS
+    assert collectives.explain(x, 16) == collectives.ACTIVATIONS
+    assert collectives.explain(x, 32) == collectives.GRADIENTS
     assert x.bytes == 8 * 16 * 4096 * jnp.float32.dtype.itemsize

@@ -97,7 +97,7 @@ def assert_equal_to_plain(arguments, smoothing):
     [(3, 12, 7, 0.1), (2, 7, 1, 0.0), (1, 6, 512, 0.6)],
 )
 def test_in_chunks_it_is_the_plain_loss(b, t, at_once, smoothing, monkeypatch):
-    monkeypatch.setattr(loss, "AT_ONCE", at_once)
+    monkeypatch.setattr(loss, "CHUNK_TOKENS", at_once)
     assert_equal_to_plain(drawn(b, t), smoothing)
 
 
@@ -110,7 +110,7 @@ def test_chunks_are_few_but_small():
 
 @pytest.mark.parametrize("at_once", [3, 512])
 def test_divided_among_devices_it_is_the_plain_loss(at_once, monkeypatch):
-    monkeypatch.setattr(loss, "AT_ONCE", at_once)
+    monkeypatch.setattr(loss, "CHUNK_TOKENS", at_once)
     mesh = meshes.make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))
     arguments = drawn(8, 4, v=14)
     with meshes.compiling_for(mesh):
@@ -126,7 +126,7 @@ def test_it_is_told_and_not_trained_for():
 @pytest.mark.parametrize("at_once", [16, 512])
 def test_logits_are_not_kept_and_only_of_so_many_tokens(at_once, monkeypatch):
     b, t, d, v = 4, 32, 8, 4_096
-    monkeypatch.setattr(loss, "AT_ONCE", at_once)
+    monkeypatch.setattr(loss, "CHUNK_TOKENS", at_once)
     shapes = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((b, t, d), (v, d))]
     _, _, *others = drawn(b, t)
     step = jax.jit(jax.grad(lambda x, w: projected(x, w, *others, 0.1)[0], (0, 1)))
