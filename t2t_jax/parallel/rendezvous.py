@@ -57,7 +57,8 @@ def initialize(
     who = f" (process {process} of {processes} at {coordinator})" if coordinator else ""
     hint = (
         f"Start all of them within {CONNECT_TIMEOUT} seconds, with the same "
-        "--coordinator_address (reachable from each) and different values of --process_id; or give "
+        "--coordinator_address (reachable from each) and different values of "
+        "--process_id; or give "
         "--num_processes=1 to run a single process"
     )
     try:
