@@ -5,6 +5,7 @@ import gc
 import os
 import pickle
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -202,6 +203,19 @@ def compiled_once(_own_cache):
 
     with damage.compiled_once():
         yield
+
+
+@pytest.fixture
+def signals_as_ever():
+    """Where the tests run with a signal ignored (nohup), their runs would have it so.
+
+    After a test everything is as it was.
+    """
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {signum: signal.signal(signum, usual[signum]) for signum in usual}
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
 
 
 @pytest.fixture(scope="session")

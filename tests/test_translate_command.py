@@ -122,10 +122,10 @@ def test_what_is_printed_beside_translations(trained):
 
 
 WRONG = {
-    "--temperature=0.5": "--temperature: for samples; add --sample",
-    "--seed=0 --top_k=0": "--top_k, --seed: for samples",
-    "--sample --beam=4": "--beam: for a search, which --sample takes the place of",
-    "--sample --must=a --stop=best": "--stop, --must: for a search",
+    "--temperature=0.5": "--temperature: an option of sampling; add --sample",
+    "--seed=0 --top_k=0": "--top_k, --seed: an option of sampling",
+    "--sample --beam=4": "--beam: an option of beam search, which --sample replaces",
+    "--sample --must=a --stop=best": "--stop, --must: an option of beam search",
     "--shard=1/2": "--shard goes with --input; name a file",
     "--resume": "--resume goes with --output; name a file",
     "--shard=3/2 --input=README.md": "--shard='3/2'; want I/N",
@@ -150,11 +150,12 @@ def test_what_makes_no_sense_is_told_in_a_line(trained):
         import sys
         from absl import flags
         from absl.testing import flagsaver
-        from t2t_jax import UserError, command, translate
+        from t2t_jax import UserError
+        from t2t_jax.commands import runner, translate
         translate.define_flags()
         for line in sys.stdin.read().splitlines():
             with flagsaver.flagsaver():
-                command._parse(["translate", *sys.argv[1:], *line.split()])
+                runner._parse(["translate", *sys.argv[1:], *line.split()])
                 for name in line.split():
                     assert flags.FLAGS[name[2:].partition("=")[0]].present
                 try:

@@ -317,7 +317,7 @@ def test_a_sampled_tokenizer_is_the_same_from_run_to_run(tmp_path):
         "from t2t_jax.data import prepare; from t2t_jax.data.corpus import *; "
         "config = DataConfig(vocab_size=300, tokenizer_lines=200); "
         f"corpora = open_corpora('x', 'en', 'de', {str(tmp_path)!r}); "
-        "model = prepare.tokenizer(corpora, config).model; "
+        "model = prepare.make_tokenizer(corpora, config).model; "
         "print(hashlib.sha256(model).hexdigest())"
     )
     digests = set()

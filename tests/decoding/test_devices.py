@@ -55,7 +55,7 @@ def pairs():
 
 
 WAYS = {
-    "search": lambda n: on(n).translate(LINES, nbest=2),
+    "search": lambda n: on(n).translate(SHORT, nbest=2),
     "rules": lambda n: on(n).translate(SHORT, **WISHES, beam=2),
     "ensemble": lambda n: both(n).translate(SHORT[:20], beam=1),
     "sample": lambda n: on(n).sample(SHORT, samples=2, seed=7),

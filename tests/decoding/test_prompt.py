@@ -164,6 +164,7 @@ def test_ctrl_c_ends_an_answer_and_sigterm_all(one, monkeypatch, capsys):
             session(one, monkeypatch, capsys, line, ":quit")
 
 
+@pytest.mark.usefixtures("signals_as_ever")
 def test_a_session_in_a_terminal(trained):
     """Real keys: Ctrl-C at the prompt, Ctrl-D at the end of it."""
     ours, theirs = pty.openpty()

@@ -20,21 +20,21 @@ def limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 """
 STATE = """
-save = loop.Run._save
+save = loop.TrainingRun._save
 def limited(self):
     if self.step == 8:
         self.checkpoints.wait()
         limit(20_000)
     save(self)
-loop.Run._save = limited
+loop.TrainingRun._save = limited
 """
 METRICS = """
-record = loop.Watch.record
+record = loop.Reporter.record
 def limited(self, step, kind, values):
     if kind == "dev":
         limit(Path(self._lines._file.name).stat().st_size + 10)
     record(self, step, kind, values)
-loop.Watch.record = limited
+loop.Reporter.record = limited
 """
 
 pytestmark = pytest.mark.skipif(
@@ -106,7 +106,7 @@ def test_metrics_that_cannot_grow_end_the_run_and_leave_no_half_line(
     assert failed.end() == 2
     assert failed.told.endswith(
         f"\nerror: [Errno 27] File too large: '{workdir}/metrics.jsonl'. What was "
-        "written before is whole; when this is mended, try again\n"
+        "written before is complete; mend this and retry\n"
     )
     written = (workdir / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["kind"] for line in written] == ["train"] * 5

@@ -18,14 +18,14 @@ from t2t_jax.workdir.workdir import Workdir
 from tests.faults.processes import RUN, Process, flags, metrics, outcome
 from tests.small_run import ROOT, config_for
 
-pytestmark = pytest.mark.usefixtures("compiled_once")
+pytestmark = pytest.mark.usefixtures("compiled_once", "signals_as_ever")
 
 INT, TERM = signal.SIGINT, signal.SIGTERM
 SLOW_TO_SAVE = """
 def seal(*_, **__):
     say("sealing")
     time.sleep(999)
-files.seal = seal
+sealed.seal = seal
 """
 # What a signal raises inside a callback of the garbage collector, Python only prints.
 TELLS_OF_EVALUATION = """
@@ -38,20 +38,6 @@ def told(*arguments, **options):
     return translate(*arguments, **options)
 Translator.translate = told
 """
-
-
-@pytest.fixture(autouse=True)
-def _signals_as_ever():
-    """Where the tests run with a signal ignored (nohup), their runs would have it so.
-
-    After a test everything is as it was.
-    """
-    before = {signum: signal.getsignal(signum) for signum in SIGNALS}
-    signal.signal(INT, signal.default_int_handler)
-    signal.signal(TERM, signal.SIG_DFL)
-    yield
-    for signum, handler in before.items():
-        signal.signal(signum, handler)
 
 
 def states(workdir):
@@ -67,7 +53,7 @@ def test_a_run_that_is_interrupted_everywhere_is_one_run(undisturbed, short, tmp
 
     preparing = start().until("training the tokenizer").send(INT)
     assert preparing.end() == 130
-    assert preparing.told.endswith("SIGINT: stopped; what was written is whole\n")
+    assert preparing.told.endswith("SIGINT: stopped; everything written is complete\n")
     assert not workdir.exists()
 
     # Before the loop, or in its first step, which it then saves.
@@ -108,7 +94,7 @@ def test_a_run_that_is_interrupted_everywhere_is_one_run(undisturbed, short, tmp
 
     scoring = start().until("scoring with").send(INT)
     assert scoring.end() == 130
-    assert scoring.told.endswith("SIGINT: stopped; what was written is whole\n")
+    assert scoring.told.endswith("SIGINT: stopped; everything written is complete\n")
 
     assert start().end() == 0
     assert outcome(workdir) == outcome(undisturbed)

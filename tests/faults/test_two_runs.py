@@ -27,8 +27,8 @@ pytestmark = pytest.mark.usefixtures("compiled_once")
 PLAIN = {"data": {"dev": "", "test": ""}}  # trains as ever, and that is all
 HOLDING = """
 import sys, time
-from t2t_jax import workdir
-with workdir.hold(sys.argv[1]):
+from t2t_jax.workdir.workdir import Workdir
+with Workdir(sys.argv[1]).hold():
     print("held", flush=True)
     time.sleep(999)
 """
@@ -118,7 +118,7 @@ def test_a_run_whose_workdir_was_taken_over_writes_nothing_more(
         train(config_for(text, **PLAIN), workdir)
     assert str(error.value) == (
         f"{workdir} is no longer this run's: it was taken over by {TAKEN}. This run "
-        "ends here, and writes nothing more"
+        "ends here and writes nothing more"
     )
     assert without_tensorboard(workdir) == then[0]
     assert saved in checkpoints(workdir)

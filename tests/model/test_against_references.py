@@ -32,9 +32,9 @@ from tests.model import twin
 
 GREEDY = functools.partial(beam_search, beam=1)
 
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+
 PAD, BOS, EOS, VOCABULARY, SMOOTHING = 0, 1, 2, 17, 0.1
-# Compiling is what takes the time here; unoptimised machine code takes half of it.
-jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 CLOSE = {"rtol": 2e-5, "atol": 2e-5}
 SHAPES = {  # all axes of different lengths, so that none can be mistaken
     "post, 1 layer": {"layers": 1},
@@ -89,7 +89,7 @@ def random_parameters(model, seed):
     return jax.tree_util.tree_map_with_path(draw, model.shapes)
 
 
-@partial(jit, static_argnames="definition")
+@partial(jax.jit, static_argnames="definition")
 def everything(definition, parameters, batch):
     """(logits, (loss, nll, tokens), gradient of the mean loss) of the real model."""
     logits_btv = nnx.merge(definition, parameters)(teacher_forcing(batch, BOS))
@@ -198,7 +198,7 @@ PAIRS = st.lists(st.tuples(st.integers(1, 8), st.integers(1, 7)), max_size=6)
 def model_of_any_batch():
     config = ModelConfig(**SMALL | THREE_LAYERS)
     model = build(config, VOCABULARY)
-    apply = jit(
+    apply = jax.jit(
         lambda parameters, batch: nnx.merge(model.definition, parameters)(
             teacher_forcing(batch, BOS)
         )
@@ -237,7 +237,7 @@ def test_greedy_search_is_the_twins(name, seed):
     source_bs = random.integers(EOS, VOCABULARY, (len(lengths), max(lengths)))
     segment_bs = (np.arange(max(lengths)) < np.array(lengths)[:, None]).astype(np.int32)
 
-    @jit
+    @jax.jit
     def search(parameters, source_bs, segment_bs):
         module = nnx.merge(model.definition, parameters)
         position_bs = jnp.broadcast_to(jnp.arange(max(lengths)), source_bs.shape)
@@ -355,7 +355,9 @@ def test_three_steps_of_training_are_torchs(torch):
     model, config = build(torch.config.model, VOCABULARY), torch.config
     parameters = jax.tree.map(jnp.asarray, torch.parameters("weights"))
     state = initial_state(parameters, config)
-    step = jit(partial(train_step, definition=model.definition, config=config, bos=BOS))
+    step = jax.jit(
+        partial(train_step, definition=model.definition, config=config, bos=BOS)
+    )
     metrics = []
     for _ in range(3):
         state, made = step(state, torch.batch)

@@ -9,9 +9,9 @@ from tests.processes.group import Group, ours
 
 
 @pytest.fixture(scope="session")
-def processes_cache(tmp_path_factory):
+def processes_cache(shared):
     """What the processes of all tests keep: compiled code and prepared text."""
-    return tmp_path_factory.mktemp("processes")
+    return shared
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import time
 from tests.small_run import ROOT
 
 LONG = 180.0  # seconds after which a process that has not ended is killed
-DEVICES = 4  # of each process
+DEVICES = 2  # of each process
 
 # Of a small run whose metrics are compared: with a long warmup, Adam, which divides by
 # what it has seen, does not make rounding errors grow.
@@ -30,11 +30,11 @@ PLAIN = {
 # A run that lasts long enough for something to happen to it.
 SLOWLY = """
 from t2t_jax.training import loop
-step = loop.Run._step
+step = loop.TrainingRun._step
 def slowly(self):
     time.sleep(0.25)
     step(self)
-loop.Run._step = slowly
+loop.TrainingRun._step = slowly
 """
 
 # Runs a command as `-m` does, once something of the product is another.

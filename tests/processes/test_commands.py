@@ -11,13 +11,13 @@ from tests.small_run import contents
 
 TWO = {"devices": 2}  # of each process
 SLOW_CHUNKS = """
-from t2t_jax.decoding.jobs import Output
-add = Output.add
+from t2t_jax.decoding.output_file import OutputFile
+add = OutputFile.add
 def slowly(self, *given):
     add(self, *given)
     print("added", file=sys.stderr, flush=True)
     time.sleep(1)
-Output.add = slowly
+OutputFile.add = slowly
 """
 
 

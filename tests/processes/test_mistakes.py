@@ -10,7 +10,7 @@ from tests.processes.group import PLAIN, ours
 from tests.small_run import ROOT
 
 HOST = socket.gethostname()
-IMPATIENT = "from t2t_jax.parallel import meeting; meeting.MEET = 8"
+IMPATIENT = "from t2t_jax.parallel import rendezvous; rendezvous.CONNECT_TIMEOUT = 8"
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_another_config_is_told(hosts):
     _, refused = hosts
     assert refused("--config.train.seed=7") == (
         f"error: the config of process 1 on {HOST} is not that of process 0 on {HOST}; "
-        "give all the same"
+        "give all processes the same"
     )
 
 

@@ -58,7 +58,7 @@ def alone(text, processes_cache, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def together(text, processes_cache, tmp_path_factory):
-    """A run of two processes with four devices each, and what they said; the second
+    """A run of two processes with two devices each, and what they said; the second
     was told of a workdir that cannot be."""
     folder = tmp_path_factory.mktemp("together")
     (folder / "file").touch()
@@ -79,8 +79,8 @@ def test_two_processes_train_as_one_and_only_the_first_writes_and_talks(
     workdir, told = together
     assert_near(losses(workdir), losses(alone))
     assert states(workdir) == states(alone) == [15, 20]
-    assert " on 8 cpu" in told[0]
-    assert "mesh        data 8 x fsdp 1 x tensor 1" in told[0]
+    assert " on 4 cpu" in told[0]
+    assert "mesh        data 4 x fsdp 1 x tensor 1" in told[0]
     assert "finished: 20 of 20 steps are trained" in told[0]
     assert told[1] == ""
     assert {file.name for file in workdir.parent.iterdir()} == {"work", "file", "logs"}
@@ -90,10 +90,10 @@ def test_two_processes_train_as_one_and_only_the_first_writes_and_talks(
 def test_weights_that_are_divided_among_processes_train_as_whole_ones(
     alone, text, group, tmp_path
 ):
-    command = [*flags(text, tmp_path / "work", **PLAIN), "--config.mesh.fsdp=4"]
+    command = [*flags(text, tmp_path / "work", **PLAIN), "--config.mesh.fsdp=2"]
     two = group(2, *command)
     assert two.end() == [0, 0], two.said()
-    assert "mesh        data 2 x fsdp 4 x tensor 1" in two.err()
+    assert "mesh        data 2 x fsdp 2 x tensor 1" in two.err()
     assert_near(losses(tmp_path / "work"), losses(alone))
     assert two.err(1) == ""
 
