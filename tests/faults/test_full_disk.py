@@ -106,7 +106,7 @@ def test_metrics_that_cannot_grow_end_the_run_and_leave_no_half_line(
     assert failed.end() == 2
     assert failed.told.endswith(
         f"\nerror: [Errno 27] File too large: '{workdir}/metrics.jsonl'. What was "
-        "written before is complete; mend this and retry\n"
+        "written before is complete; fix this and retry\n"
     )
     written = (workdir / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["kind"] for line in written] == ["train"] * 5
