@@ -27,7 +27,7 @@ def beam_search_algorithm(
         beam=decode.beam if beam is None else beam,
         nbest=nbest,
         stop=decode.stop if stop is None else stop,
-        **length_penalty(decode, alpha, penalty),
+        **penalty_options(decode, alpha, penalty),
         **_special_tokens(vocabulary),
     )
     beam, stop = algorithm.beam, algorithm.stop
@@ -70,12 +70,12 @@ def sampling_algorithm(
         temperature=float(temperature),
         top_k=top_k,
         top_p=float(top_p),
-        **length_penalty(decode, alpha, penalty),
+        **penalty_options(decode, alpha, penalty),
         **_special_tokens(vocabulary),
     )
 
 
-def length_penalty(
+def penalty_options(
     decode: DecodeConfig, alpha: float | None, penalty: str | None
 ) -> dict:
     """Returns `alpha` and `penalty`; None takes the value of `decode`.

@@ -33,7 +33,7 @@ from t2t_jax.decoding.results import (
 )
 from t2t_jax.decoding.search_options import (
     beam_search_algorithm,
-    length_penalty,
+    penalty_options,
     sampling_algorithm,
 )
 from t2t_jax.decoding.shapes import longest_output
@@ -324,7 +324,7 @@ class Translator:
           alpha, penalty, first_line, warn: as for `translate`.
         """
         pairs = self._reader(first_line, warn).pairs(pairs)
-        penalties = length_penalty(self.config.decode, alpha, penalty)
+        penalties = penalty_options(self.config.decode, alpha, penalty)
         return scoring.score(self.vocabulary, self.members, pairs, **penalties)
 
     def attention(self, source: str, target=None) -> AttentionMaps:

@@ -20,7 +20,9 @@ from t2t_jax.terminal.progress import waiting
 from t2t_jax.workdir.workdir import Workdir
 
 SCORES, TRANSLATIONS = "scores", "translations"
-LAYOUT = 2  # of scores/SET.json; a set scored with another layout is scored again
+# Raise this when a score is added, renamed or computed otherwise: stored scores of another
+# version are then computed again.
+SCORES_VERSION = 2
 
 
 def distinct(corpora: list[Corpus]) -> list[Corpus]:
@@ -109,7 +111,7 @@ def _inputs(translator: Translator, corpus: Corpus, sources, references) -> dict
         "parameters_sha256": translator.members[0].parameters_sha256(),
         "dtype": compute_dtype(translator.config.model).name,
         "t2t_jax": __version__,
-        "layout": LAYOUT,
+        "layout": SCORES_VERSION,
         "decode": translator.decode_options(),
     }
 

@@ -69,6 +69,8 @@ def sacrebleu_metrics(language: str) -> "dict[str, Metric]":
     sacreBLEU's own tokenizer, and Japanese and Korean, which are scored by characters:
     sacreBLEU's tokenizers for these need further packages, and a score must not depend
     on what is installed. The signature names the tokenizer.
+
+    Add a metric here, and raise `SCORES_VERSION` in evaluation/scores.py.
     """
     import sacrebleu
 

@@ -35,13 +35,13 @@ class Retention:
             steps = [*best_steps(folder)]  # best first
         return steps[self.count(kind) :]
 
-    def most_bytes(self, state: int, parameters: int) -> int:
+    def most_bytes(self, state_bytes: int, parameters_bytes: int) -> int:
         """The most disk space that checkpoints take at any time.
 
         Args:
-          state, parameters: bytes of one checkpoint.
+          state_bytes, parameters_bytes: of one checkpoint.
         """
         # One more of each kind than is kept: an old checkpoint is removed only after
         # the new one is complete.
         alone = self.parameters + 1 + self.best + 1
-        return (self.state + 1) * state + alone * parameters
+        return (self.state + 1) * state_bytes + alone * parameters_bytes
