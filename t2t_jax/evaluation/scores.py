@@ -20,8 +20,8 @@ from t2t_jax.terminal.progress import waiting
 from t2t_jax.workdir.workdir import Workdir
 
 SCORES, TRANSLATIONS = "scores", "translations"
-# Raise this when a score is added, renamed or computed otherwise: stored scores of another
-# version are then computed again.
+# Raise this when a score is added, renamed or computed otherwise: stored scores of
+# another version are then computed again.
 SCORES_VERSION = 2
 
 

@@ -14,8 +14,8 @@ def gnmt_penalty(length, alpha: float):
     return ((5 + length) / 6) ** alpha
 
 
-# Add a penalty here, and its name to the choices of `decode.penalty` in config.py. It must
-# not fall as length grows: early stopping relies on that.
+# Add a penalty here, and its name to the choices of `decode.penalty` in config.py. It
+# must not fall as length grows: early stopping relies on that.
 PENALTIES = {
     "gnmt": gnmt_penalty,
     "length": lambda length, alpha: length**alpha,  # alpha 1: the mean per token
