@@ -10,21 +10,23 @@ from t2t_jax import config as fields
 
 def get_config():
     config = fields.defaults()
-    config.model.update(layers=2, width=128, heads=4, hidden=512)
+    config.model.update(layers=2, width=128, heads=4, hidden=512, dropout=0.0)
     config.data.update(
         train="grammar:train",
         dev="grammar:dev",
         test="grammar:test,grammar:unseen,grammar:agreement,grammar:long",
-        vocab_size=2_000,
+        vocab_size=3_000,
         batch_tokens=2_048,
         row_length=64,
+        feeder="numpy",
     )
     config.train.update(
-        steps=1_100,
-        warmup=400,
+        steps=550,
+        warmup=200,
         log_every=25,
         eval_every=275,
-        save_every=50,
+        save_every=25,
         dev_lines=100,
     )
+    config.decode.extra_length = 16
     return config

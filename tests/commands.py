@@ -33,8 +33,15 @@ for line in sys.stdin:
             sys.stdin = open(0)
             del sys.modules[f"t2t_jax.{module}"]
             sys.argv = [module, *arguments]
-            runpy.run_module(f"t2t_jax.{module}", run_name="__main__", alter_sys=True)
-            sys.exit()
+            status = 0
+            try:
+                name = f"t2t_jax.{module}"
+                runpy.run_module(name, run_name="__main__", alter_sys=True)
+            except SystemExit as end:
+                status = end.code or 0
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)  # the end of an interpreter takes long
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         answer = [status]
         for file in (printed, told):

@@ -7,13 +7,18 @@ import pickle
 import shutil
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 import hypothesis
+import hypothesis.configuration
 import jax
 import pytest
 
 # No test asserts a time, and none writes into the repository.
+hypothesis.configuration.set_hypothesis_home_dir(
+    Path(tempfile.gettempdir()) / f"hypothesis-{os.getuid()}"
+)
 hypothesis.settings.register_profile("ours", deadline=None, database=None)
 hypothesis.settings.load_profile("ours")
 jax.config.update("jax_platforms", "cpu")

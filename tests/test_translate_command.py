@@ -63,7 +63,7 @@ def test_a_job_killed_in_the_middle_is_continued(trained, tmp_path):
 
 def test_lines_go_through_one_by_one(trained, tmp_path):
     """The first are answered before the last are asked; whatever they are."""
-    workdir = copy_with(trained[0], tmp_path / "work", max_source=64)
+    workdir = copy_with(trained[0], tmp_path / "work", max_source=32)
     nasty = ["a\x00b", "one\u2028two", "👩‍👩‍👧", "x " * 50_000, "", "\ufeff", "last"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     arguments = (f"--workdir={workdir}", "--batch_size=2", "--beam=1")

@@ -438,7 +438,7 @@ def test_a_phrase_of_two_sentences_is_in_the_table_once():
 def test_tables_that_are_too_large_are_refused(monkeypatch):
     some = tuple(f"Hund{n}" for n in range(20))
     assert makes("words").forbidden(some).next_sv.size
-    monkeypatch.setattr(phrases_module, "MOST", 1000)
+    monkeypatch.setattr(phrases_module, "MAX_TABLE_BYTES", 1000)
     with pytest.raises(UserError, match="21 phrases of 1.. characters .* at most 1"):
         makes("words").forbidden((*some, "Katze"))
 

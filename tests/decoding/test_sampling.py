@@ -55,12 +55,12 @@ sample = whole(sampling.sample)
 @functools.partial(
     jax.jit, static_argnames=("temperature", "top_k", "top_p", "alpha", "penalty")
 )
-def table_sample(table, seed_b, limit_b, key_bn, rules=None, **options):
+def table_sample(table, seed_b, limit_b, rng_bn, rules=None, **options):
     return sample(
         table_step(table, seed_b),
-        table_cache(*key_bn.shape),
+        table_cache(*rng_bn.shape),
         limit_b,
-        key_bn,
+        rng_bn,
         max_length=MAX_LENGTH,
         rules=rules,
         **options,
@@ -93,11 +93,11 @@ def sample_one(step, seed, draws, limit, rules=None, **options):
 def test_the_same_key_draws_the_same_and_another_does_not():
     table = smooth_table(0, VOCABULARY)
     seed_b, limit_b = np.zeros(4, np.int32), np.full(4, 6)
-    key_bn = keys(0, 4, 4)
-    found = table_sample(table, seed_b, limit_b, key_bn)
-    assert_same(table_sample(table, seed_b, limit_b, key_bn), rows_of(found, np.s_[:]))
+    rng_bn = keys(0, 4, 4)
+    found = table_sample(table, seed_b, limit_b, rng_bn)
+    assert_same(table_sample(table, seed_b, limit_b, rng_bn), rows_of(found, np.s_[:]))
     assert len(set(all_outputs(found))) > 8
-    same = table_sample(table, seed_b, limit_b, jnp.repeat(key_bn[:1], 4, axis=0))
+    same = table_sample(table, seed_b, limit_b, jnp.repeat(rng_bn[:1], 4, axis=0))
     assert_same(same, rows_of(same, np.zeros(4, int)))
 
 
@@ -107,12 +107,12 @@ def test_a_draw_depends_on_its_sentence_and_its_key_alone(seed):
     table = smooth_table(seed, VOCABULARY)
     seed_b, limit_b = draw_rows(seed)
     limit_b[0], limit_b[-1] = 1, MAX_LENGTH  # Some stop long before others.
-    key_bn = keys(seed, BATCH, 4)
-    together = table_sample(table, seed_b, limit_b, key_bn, top_p=0.9)
+    rng_bn = keys(seed, BATCH, 4)
+    together = table_sample(table, seed_b, limit_b, rng_bn, top_p=0.9)
     order = np.random.default_rng(seed).integers(0, BATCH, BATCH)
     row = np.random.default_rng(seed).permutation(4)
     others = table_sample(
-        table, seed_b[order], limit_b[order], key_bn[order][:, row], top_p=0.9
+        table, seed_b[order], limit_b[order], rng_bn[order][:, row], top_p=0.9
     )
     expected = rows_of(rows_of(together, order), np.s_[:, row])
     assert_same(others, expected)
@@ -121,13 +121,13 @@ def test_a_draw_depends_on_its_sentence_and_its_key_alone(seed):
 def test_a_draw_does_not_depend_on_how_many_there_are():
     table = smooth_table(1, VOCABULARY)
     seed_b, limit_b = draw_rows(1)
-    key_bn = keys(1, BATCH, 4)
-    four = table_sample(table, seed_b, limit_b, key_bn)
+    rng_bn = keys(1, BATCH, 4)
+    four = table_sample(table, seed_b, limit_b, rng_bn)
     for n in (1, 3):
-        fewer = table_sample(table, seed_b, limit_b, key_bn[:, :n])
+        fewer = table_sample(table, seed_b, limit_b, rng_bn[:, :n])
         assert_same(fewer, rows_of(four, np.s_[:, :n]))
     one = np.s_[2:3]
-    alone = table_sample(table, seed_b[one], limit_b[one], key_bn[one])
+    alone = table_sample(table, seed_b[one], limit_b[one], rng_bn[one])
     assert_same(alone, rows_of(four, one))
 
 
@@ -301,12 +301,12 @@ def test_samples_keep_their_rules(seed):
     seed_b, limit_b = draw_rows(seed)
     wanted_b = [w._replace(must=()) for w in draw_wanted(seed)]
     rules = as_rules(wanted_b)
-    key_bn = keys(seed, BATCH, 4)
-    found = table_sample(table, seed_b, limit_b, key_bn, rules)
+    rng_bn = keys(seed, BATCH, 4)
+    found = table_sample(table, seed_b, limit_b, rng_bn, rules)
     for b, tokens, _ in all_outputs(found):
         assert lawful(wanted_b[b], tokens)
     free = np.array([wanted == Wanted() for wanted in wanted_b])
-    plain = table_sample(table, seed_b, limit_b, key_bn)
+    plain = table_sample(table, seed_b, limit_b, rng_bn)
     assert_same(rows_of(found, free), rows_of(plain, free))
 
 
@@ -339,9 +339,9 @@ def test_where_nothing_may_be_drawn_there_is_no_hypothesis(options):
             all_but_end,
         ]
     )
-    seed_b, limit_b, key_bn = np.arange(4, dtype=np.int32), np.full(4, 4), keys(0, 4, 3)
+    seed_b, limit_b, rng_bn = np.arange(4, dtype=np.int32), np.full(4, 4), keys(0, 4, 3)
     found = rows_of(
-        table_sample(table, seed_b, limit_b, key_bn, rules, **options), np.s_[:]
+        table_sample(table, seed_b, limit_b, rng_bn, rules, **options), np.s_[:]
     )
     for b in (1, 2):
         assert (found.log_prob_bn[b] == -np.inf).all()
@@ -353,7 +353,7 @@ def test_where_nothing_may_be_drawn_there_is_no_hypothesis(options):
     assert (found.tokens_bnt[3, :, 0] == A).all()
     assert_same(
         rows_of(found, np.s_[:1]),
-        rows_of(table_sample(table, seed_b, limit_b, key_bn, **options), np.s_[:1]),
+        rows_of(table_sample(table, seed_b, limit_b, rng_bn, **options), np.s_[:1]),
     )
 
 
@@ -373,16 +373,16 @@ def test_rows_that_are_over_cannot_harm():
         over_bn = (token_bn == EOS) | (position >= limit_b)[:, None]
         return jnp.where(over_bn[:, :, None], jnp.nan, logits_bnv), cache
 
-    key_bn = keys(0, BATCH, 4)
+    rng_bn = keys(0, BATCH, 4)
     poisoned = sample(
         step,
         table_cache(BATCH, 4),
         limit_b,
-        key_bn,
+        rng_bn,
         max_length=MAX_LENGTH,
         **SPECIAL,
     )
-    clean = table_sample(table, seed_b, limit_b, key_bn)
+    clean = table_sample(table, seed_b, limit_b, rng_bn)
     assert np.isfinite(poisoned.score_bn).all()
     assert_same(poisoned, rows_of(clean, np.s_[:]), 1e-6)
 
@@ -408,9 +408,9 @@ def test_rows_that_are_over_cannot_harm():
         ({"eos": 5}, "vocabulary of 5"),
         ({"cache": {"k": jnp.zeros((2, 3))}}, r"cache\['k'\] has shape \(2, 3\)"),
         ({"step": lambda c, t, p: (jnp.zeros((2, 5)), c)}, r"shape \(2, 5\)"),
-        ({"key_bn": keys(0, 3, 4)}, r"key_bn has shape \(3, 4\)"),
-        ({"key_bn": keys(0, 2)}, r"key_bn has shape \(2,\)"),
-        ({"key_bn": jax.random.key_data(keys(0, 2, 4))}, "key_bn has shape"),
+        ({"rng_bn": keys(0, 3, 4)}, r"rng_bn has shape \(3, 4\)"),
+        ({"rng_bn": keys(0, 2)}, r"rng_bn has shape \(2,\)"),
+        ({"rng_bn": jax.random.key_data(keys(0, 2, 4))}, "rng_bn has shape"),
     ],
 )
 def test_bad_arguments_are_refused(changed, message):
@@ -418,7 +418,7 @@ def test_bad_arguments_are_refused(changed, message):
         "step": constant_step(np.zeros(5)),
         "cache": {"k": jnp.zeros((2, 4))},
         "limit_b": jnp.array([3, 3]),
-        "key_bn": keys(0, 2, 4),
+        "rng_bn": keys(0, 2, 4),
         "max_length": 3,
         **SPECIAL,
     }

@@ -180,7 +180,7 @@ def test_which_checkpoints_a_choice_means(tmp_path):
     assert chosen(150) == [150]
     assert chosen("best") == [200]
     assert chosen("best:3") == [150, 200, 300]
-    with pytest.raises(UserError, match=r"keeps 4: \[150, 200, 250, 300\]"):
+    with pytest.raises(UserError, match=r"keeps only 4: \[150, 200, 250, 300\]"):
         chosen("best:5")
 
 

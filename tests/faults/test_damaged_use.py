@@ -47,7 +47,7 @@ def test_damaged_parameters_are_named_and_left_out(workdir, trained, capsys, dam
     translator = Translator.load(workdir)
     told = capsys.readouterr().err
     assert f"warning: {place} is damaged (parameters/" in told
-    assert told.endswith("); not used\n")
+    assert told.endswith("); ignored\n")
     assert translator.steps == Translator.load(workdir, "last").steps == (8,)
     whole = parameters_of(trained[0], 8, translator.model.shapes)
     assert_same(jax.device_get(translator.parameters), whole)

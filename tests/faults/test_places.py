@@ -49,7 +49,7 @@ def test_a_workdir_that_may_only_be_read_translates_and_no_more(
         assert files(finished) == before
     told = str(error.value)
     assert told.startswith(f"{finished} cannot be written: [Errno ")
-    assert told.endswith("needs a folder to write in; to translate, reading is enough")
+    assert told.endswith("Training needs a writable folder; translating only reads")
 
 
 def prepared(text):
@@ -109,8 +109,8 @@ def test_a_run_does_not_go_on_with_another_text(text, tmp_path, finished, name, 
         train(config_for(folder, train={"steps": 13}), finished)
     assert str(error.value) == (
         f"the {told} text of {finished} is not what it was when the run began, or "
-        "another version of t2t_jax prepared it then, so the run cannot go on as one; "
-        "put the text back, or give another --workdir"
+        "another version of t2t_jax prepared it, so the run cannot continue; put the "
+        "text back, or give another --workdir"
     )
     assert files(finished) == before
 
@@ -126,7 +126,7 @@ def test_another_machine_is_told_and_the_same_is_not(
         return capsys.readouterr().err
 
     assert "warning" not in told(13)
-    here = loop.machine()
+    here = loop.describe_machine()
     monkeypatch.setattr(loop, "describe_machine", lambda: here | {"cores": 4_096})
     assert (
         f"warning: the machine is not that of the last start (cores {here['cores']} -> "

@@ -119,6 +119,6 @@ def placed(x: np.ndarray, where: str) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    coordinator, processes, process = (a.partition("=")[2] for a in sys.argv[1:])
-    rendezvous.initialize(coordinator, int(processes), int(process))
+    coordinator, count, process = (a.partition("=")[2] for a in sys.argv[1:])
+    rendezvous.initialize(coordinator, int(count), int(process))
     print(json.dumps(found()))
