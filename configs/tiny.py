@@ -21,10 +21,10 @@ def get_config():
         feeder="numpy",
     )
     config.train.update(
-        steps=550,
+        steps=600,
         warmup=200,
         log_every=25,
-        eval_every=275,
+        eval_every=300,
         save_every=25,
         dev_lines=100,
     )
