@@ -98,7 +98,9 @@ class Counted:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(continuous_batching, "grow_caches", self.grow_caches)
             patch.setattr(continuous_batching, "merge_rows", self.merge_rows)
-            patch.setattr(continuous_batching, "place_blocks", lambda block, mesh: block)
+            patch.setattr(
+                continuous_batching, "place_blocks", lambda block, mesh: block
+            )
             return list(search_lines(self.make, self, self.lengths, DECODE))
 
     def in_one_piece(self) -> int:
