@@ -98,7 +98,7 @@ def test_a_difference_is_told_with_old_and_new():
     assert minutes == "config.train.minutes: 0 -> 0.0"
     assert rates.startswith(f"{rate}: ")
     assert gone == "config.model.gone: 1 -> '(not there)'"
-    assert total == "parameters.total: '(not there)' -> 1178624"
+    assert total == f"parameters.total: '(not there)' -> {new['parameters.total']}"
     assert differences(new | {rate: new[rate] * (1 + 5e-7)}, new) == []
 
 

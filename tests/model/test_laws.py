@@ -42,8 +42,8 @@ class Module:
 
             return partial(jax.jit(does), parameters)
 
-        self.logits, self.remember, self.step = map(
-            compiled, ("__call__", "remember", "step")
+        self.logits, self.encode_memory, self.step = map(
+            compiled, ("__call__", "encode_memory", "step")
         )
         self.empty_cache = nnx.merge(model.definition, parameters).empty_cache
 
@@ -184,8 +184,8 @@ def test_dropout_bits_are_as_good_as_random():
 def test_a_row_drops_out_alike_wherever_it_is_computed():
     x, key = jnp.ones((6, 5, 7)), jax.random.key(3)
     dropped = jax.jit(partial(dropout, rate=0.4))
-    whole = dropped(x, key=DropoutRng(key, jnp.arange(6)))
-    part = dropped(x[:2], key=DropoutRng(key, jnp.array([4, 1])))
+    whole = dropped(x, rng=DropoutRng(key, jnp.arange(6)))
+    part = dropped(x[:2], rng=DropoutRng(key, jnp.array([4, 1])))
     np.testing.assert_array_equal(part, whole[jnp.array([4, 1])])
     assert (whole[0] != whole[1]).any()
 

@@ -170,5 +170,5 @@ def test_what_fits_by_the_estimate_is_compiled_and_told(told):
 
 def test_a_mesh_that_does_not_divide_is_refused():
     config = changed(mesh={"data": 3})
-    with pytest.raises(UserError, match="there are 8"):
+    with pytest.raises(UserError, match="8 are available"):
         forecast.forecast(config, chips.find_slice("h100:8"), jax.devices(), VOCAB)
