@@ -46,7 +46,7 @@ ROOT = Path(t2t_jax.__file__).parents[1]  # the checkout
 WORKDIR = Path(os.environ.get("T2T_JAX_NOTEBOOK_WORKDIR", ROOT / "runs/tiny"))
 # The environment variables are for tests, which train for fewer steps.
 CONFIG = os.environ.get("T2T_JAX_NOTEBOOK_CONFIG", "tiny")
-STEPS = int(os.environ.get("T2T_JAX_NOTEBOOK_STEPS", 1100))
+STEPS = int(os.environ.get("T2T_JAX_NOTEBOOK_STEPS", 600))
 
 if not (WORKDIR / "config.json").is_file():
     train(load_config(CONFIG, train={"steps": STEPS}), WORKDIR)

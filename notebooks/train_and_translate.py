@@ -50,7 +50,7 @@ from t2t_jax.planning import describe, describe_page
 ROOT = Path(t2t_jax.__file__).parents[1]  # the checkout
 # The environment variables are for tests, which train for fewer steps.
 CONFIG = os.environ.get("T2T_JAX_NOTEBOOK_CONFIG", "tiny")
-STEPS = int(os.environ.get("T2T_JAX_NOTEBOOK_STEPS", 1100))
+STEPS = int(os.environ.get("T2T_JAX_NOTEBOOK_STEPS", 600))
 WORKDIR = Path(os.environ.get("T2T_JAX_NOTEBOOK_WORKDIR", ROOT / "runs/tiny"))
 
 config = load_config(CONFIG, train={"steps": STEPS})

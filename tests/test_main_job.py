@@ -7,7 +7,7 @@ from t2t_jax import load_config, train
 
 @pytest.mark.slow
 def test_tiny_learns_its_language(tmp_path):
-    """About five minutes on two cores. Bounds are those the project promises."""
+    """About three minutes on two cores. Bounds are those the project promises."""
     scores = train(load_config("configs/tiny.py"), tmp_path / "work")
     assert scores["test"]["bleu"] >= 90
     assert scores["unseen"]["bleu"] >= 80
