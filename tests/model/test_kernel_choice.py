@@ -43,8 +43,9 @@ def test_layers_that_are_recomputed_know_that_their_mask_is_causal(remat, monkey
     assert all(isinstance(each, bool) for each in causal)
 
 
-def test_the_device_is_that_of_the_mesh_compiled_for():
+def test_the_device_is_that_of_the_mesh_compiled_for(eight_devices):
     here = jax.devices()
+    assert here[0] is not here[-1]
     mesh = meshes.make_mesh(devices=here[-1:])
     assert meshes.target_device() is here[0]
     with meshes.targeting(mesh):
