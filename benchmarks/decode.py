@@ -273,12 +273,12 @@ def main(_):
     peak = measuring.matrix_peak(dtype, torch, given.peak_sizes)
     medians = measuring.alternate(contenders, given.rounds)
     peak = max(peak, measuring.matrix_peak(dtype, torch, given.peak_sizes))
-    rows = told(work, contest, medians, peak)
+    rows = build_rows(work, contest, medians, peak)
     print(f"matrix peak {peak / 1e9:,.0f} GFLOP/s {dtype}")
     measuring.publish(rows, given.json)
 
 
-def told(
+def build_rows(
     work: str, contest: Contest, medians: dict[str, float], peak: float
 ) -> list[measuring.Row]:
     """Builds rows in sentences per second, and in tokens of each one's own outputs."""

@@ -22,8 +22,8 @@ class Interrupted(KeyboardInterrupt):
     the convention of shells.
     """
 
-    def __init__(self, signum: int, told: str = ""):
-        super().__init__(told)
+    def __init__(self, signum: int, message: str = ""):
+        super().__init__(message)
         self.signum = signum
 
 
@@ -83,10 +83,10 @@ class Interruption:
                 self._signum = signal.SIGTERM
         return self._signum is not None
 
-    def ended(self, told: str) -> Interrupted:
+    def ended(self, message: str) -> Interrupted:
         """Creates the exception for the signal that came, with a message."""
         name = signal.Signals(self._signum).name
-        error = Interrupted(self._signum, f"{name}: {told}")
+        error = Interrupted(self._signum, f"{name}: {message}")
         # All processes stop after the same step, so each can exit in the usual way.
         error.everywhere = True
         return error
