@@ -10,10 +10,11 @@ Set a field on the command line as `--config.SECTION.FIELD=VALUE`, such as
 """
 
 import dataclasses
+import importlib
 import math
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import ml_collections
@@ -21,7 +22,13 @@ import ml_collections
 from t2t_jax.terminal.errors import UserError, did_you_mean
 
 
-def _field(default: Any, choices: tuple = (), low: float | None = None, safe=False):
+def field(
+    default: Any,
+    choices: tuple = (),
+    low: float | None = None,
+    safe: bool = False,
+    table: str = "",
+):
     """A dataclass field with its constraints.
 
     Args:
@@ -29,50 +36,147 @@ def _field(default: Any, choices: tuple = (), low: float | None = None, safe=Fal
       choices: The values allowed; empty allows all.
       low: The least value allowed.
       safe: True if the field may change when a stopped run is continued.
+      table: The address of a dict whose keys are the values allowed, as
+        `MODULE.NAME` below `t2t_jax`. It is read when a value is checked, so that
+        entries may be added, and so that this module imports none of the tables.
     """
-    notes = {"choices": choices, "low": low, "safe": safe}
+    notes = {"choices": choices, "low": low, "safe": safe, "table": table}
     return dataclasses.field(default=default, metadata=notes)
 
 
-@dataclasses.dataclass(frozen=True)
-class ModelConfig:
-    """The Transformer (section 3)."""
+class Options(dict):
+    """Hyperparameters of the chosen variants, by name; hashable and read-only.
 
+    Only those that differ from their defaults: so configs are equal that mean the same.
+    """
+
+    def __hash__(self):
+        return hash(frozenset(self.items()))
+
+    def _refuse(self, *_, **__):
+        raise TypeError("the options of a config are read-only")
+
+    __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = _refuse
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A section of the config, with access to the tables that its fields choose from.
+
+    A table entry may have an attribute `Options`, a frozen dataclass of hyperparameters
+    of its own. They are set as `--config.SECTION.options.NAME`.
+    """
+
+    def variant(self, name: str) -> Any:
+        """The table entry that the field `name` chooses.
+
+        Raises:
+          UserError: the table has no such entry.
+        """
+        (known,) = (f for f in dataclasses.fields(self) if f.name == name)
+        value, entries = getattr(self, name), table_of(known)
+        if value not in entries:
+            raise UserError(f"config {name}={value!r}{_no_entry(known, value)}")
+        return entries[value]
+
+    def own_options(self, entry: Any) -> Any:
+        """The values of an entry's `Options`; None if it has no such class."""
+        kind = getattr(entry, "Options", None)
+        return kind and kind(
+            **{
+                option.name: self.options[option.name]
+                for option in dataclasses.fields(kind)
+                if option.name in self.options
+            }
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig(Section):
+    """The model (section 3); the fields after `dtype` are those of the Transformer."""
+
+    # The architecture.
+    kind: str = field("transformer", table="model.model.MODELS")
     # N: the number of encoder layers, and also of decoder layers.
-    layers: int = _field(6, low=1)
+    layers: int = field(6, low=1)
+    # The same for one side only; 0 means `layers`.
+    encoder_layers: int = field(0, low=0)
+    decoder_layers: int = field(0, low=0)
     # d_model: the width of embeddings and layer outputs; even.
-    width: int = _field(512, low=2)
+    width: int = field(512, low=2)
     # h: attention heads.
-    heads: int = _field(8, low=1)
-    # d_k = d_v: the width of a head; 0 means width / heads.
-    head_width: int = _field(0, low=0)
+    heads: int = field(8, low=1)
+    # The same for one side only; 0 means `heads`.
+    encoder_heads: int = field(0, low=0)
+    decoder_heads: int = field(0, low=0)
+    # d_k: the width of a head's queries and keys; 0 means width / heads.
+    head_width: int = field(0, low=0)
+    # d_v: the width of a head's values; 0 means that of its keys.
+    value_width: int = field(0, low=0)
     # d_ff: hidden units of the feed-forward layers.
-    hidden: int = _field(2048, low=1)
-    # P_drop: the dropout rate, 0 <= rate < 1.
-    dropout: float = _field(0.1, low=0)
-    # Position encodings: sinusoids (section 3.5) or a learned table (Table 3, row E).
-    positions: str = _field("sinusoid", ("sinusoid", "learned"))
-    # Rows of the learned table, so the longest row of tokens; unused by sinusoids.
-    max_positions: int = _field(1024, low=1)
-    # LayerNorm after each residual sum ("post", the paper) or before each sub-layer.
-    norm: str = _field("post", ("post", "pre"))
-    # How attention is computed: a name in ATTENTION of model/attention.py.
-    attention: str = _field("fused")
+    hidden: int = field(2048, low=1)
+    # The same for one side only; 0 means `hidden`.
+    encoder_hidden: int = field(0, low=0)
+    decoder_hidden: int = field(0, low=0)
+    # P_drop: the dropout rate of embeddings and of sub-layer outputs, 0 <= rate < 1.
+    dropout: float = field(0.1, low=0)
+    # Dropout of attention weights and of hidden units; the paper has none.
+    attention_dropout: float = field(0.0, low=0)
+    activation_dropout: float = field(0.0, low=0)
+    # Position encodings: sinusoids (section 3.5), a learned table (Table 3, row E), ...
+    positions: str = field("sinusoid", table="model.positions.POSITIONS")
+    # Rows of the learned table, so the longest row of tokens; unused by other schemes.
+    max_positions: int = field(1024, low=1)
+    # Normalization after each residual sum ("post", the paper), before each sub-layer
+    # ("pre"), or after each sum and once more at the end of each side ("post_final").
+    norm: str = field("post", ("post", "pre", "post_final"))
+    # The normalization itself, and the constant added to the variance.
+    norm_kind: str = field("layer", table="model.layers.NORMS")
+    norm_epsilon: float = field(1e-6, low=0)
+    # How attention is computed.
+    attention: str = field("fused", table="model.attention.ATTENTION")
+    # Adds biases to queries, keys, values and outputs of attention.
+    attention_bias: bool = field(False)
+    # The feed-forward layer, by its activation.
+    feed_forward: str = field("relu", table="model.feed_forward.FEED_FORWARD")
+    # Matrices that are one: "all" is source, target and output embeddings (section
+    # 3.4), "target" is target and output, "none" has three matrices.
+    tied: str = field("all", ("all", "target", "none"))
+    # Multiplies embeddings by the root of the width (section 3.4).
+    embedding_scale: bool = field(True)
+    # Adds a bias to the logits.
+    output_bias: bool = field(False)
     # The type of activations; "auto" is bfloat16 where the hardware supports it
     # natively, else float32. Parameters are always float32.
-    dtype: str = _field("auto", ("auto", "float32", "bfloat16"))
+    dtype: str = field("auto", ("auto", "float32", "bfloat16"))
     # Recompute activations in the backward pass to save memory: "dots" keeps only
     # products with weights, "full" keeps only the input of each layer.
-    remat: str = _field("none", ("none", "dots", "full"), safe=True)
+    remat: str = field("none", ("none", "dots", "full"), safe=True)
+
+    # Hyperparameters of the variants chosen above.
+    options: Options = field(Options())
+
+    def side(self, name: str) -> "ModelConfig":
+        """The config of the `encoder` or `decoder`, with its own sizes as the sizes."""
+        sizes = {
+            size: getattr(self, f"{name}_{size}") or getattr(self, size)
+            for size in ("layers", "heads", "hidden")
+        }
+        return dataclasses.replace(self, **sizes)
 
     @property
     def width_of_head(self) -> int:
-        """d_k = d_v, with the default of `head_width` resolved."""
+        """d_k, with the default of `head_width` resolved."""
         return self.head_width or self.width // self.heads
+
+    @property
+    def width_of_value(self) -> int:
+        """d_v, with the default of `value_width` resolved."""
+        return self.value_width or self.width_of_head
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Section):
     """Training, dev and test text, and how it is batched (section 5.1).
 
     `train`, `dev` and `test` are places, separated by commas: a prefix of two text
@@ -82,106 +186,106 @@ class DataConfig:
     """
 
     # The language to translate from; its text files have this ending, as in news.en.
-    source: str = _field("en")
+    source: str = field("en")
     # The language to translate into; its text files have this ending, as in news.de.
-    target: str = _field("de")
+    target: str = field("de")
     # The folder where relative prefixes of text files start; empty: the current one.
-    dir: str = _field("", safe=True)
+    dir: str = field("", safe=True)
     # Training text: one or more places.
-    train: str = _field("")
+    train: str = field("")
     # Dev text, for BLEU and perplexity during training: one or more places, or empty.
     # It must not change within a run, because scores on two dev sets do not compare.
-    dev: str = _field("")
+    dev: str = field("")
     # Test sets: one or more places, each scored by itself.
-    test: str = _field("", safe=True)
+    test: str = field("", safe=True)
     # Pieces of the joint vocabulary, including special pieces, bytes and `symbols`.
-    vocab_size: int = _field(37_000, low=8)
+    vocab_size: int = field(37_000, low=8)
     # An existing SentencePiece model, relative to `dir`; empty: train a new one.
-    tokenizer: str = _field("")
+    tokenizer: str = field("")
     # The most lines that a new tokenizer is trained on, sampled evenly from the text.
-    tokenizer_lines: int = _field(2_000_000, low=1)
+    tokenizer_lines: int = field(2_000_000, low=1)
     # Strings that are always one piece, separated by commas, such as "<bt>,<2de>".
-    symbols: str = _field("")
+    symbols: str = field("")
     # Drop training pairs with more pieces than this on a side, EOS included.
-    max_length: int = _field(256, low=2)
+    max_length: int = field(256, low=2)
     # Drop training pairs if one side has over this many times the pieces of the other;
     # at least 1, or 0 to keep all.
-    max_ratio: float = _field(4.0, low=0)
+    max_ratio: float = field(4.0, low=0)
     # Drop repeated training pairs and keep the first of each.
-    deduplicate: bool = _field(True)
+    deduplicate: bool = field(True)
     # The most tokens of a batch on each side, padding included.
-    batch_tokens: int = _field(25_000, low=1)
+    batch_tokens: int = field(25_000, low=1)
     # "packed": several pairs share a row. "bucketed": one pair a row, in a few shapes.
-    batching: str = _field("packed", ("packed", "bucketed"))
+    batching: str = field("packed", ("packed", "bucketed"))
     # Packed batches only: tokens in a row; raised to hold the longest sentence.
-    row_length: int = _field(128, low=8)
+    row_length: int = field(128, low=8)
     # Bucketed batches only: the most shapes.
-    buckets: int = _field(10, low=1)
+    buckets: int = field(10, low=1)
     # What fills batches; "auto" is tf.data if TensorFlow is installed, else NumPy. Both
     # yield the same batches.
-    feeder: str = _field("auto", ("auto", "tfdata", "numpy"), safe=True)
+    feeder: str = field("auto", ("auto", "tfdata", "numpy"), safe=True)
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(Section):
     """Optimizer, schedule and regularization (sections 5.3, 5.4), and the run."""
 
     # Optimizer steps after which training ends.
-    steps: int = _field(100_000, low=1, safe=True)
+    steps: int = field(100_000, low=1, safe=True)
     # Minutes of training, restarts included, after which it ends early; 0: no limit.
-    minutes: float = _field(0.0, low=0, safe=True)
+    minutes: float = field(0.0, low=0, safe=True)
     # End training after this many evaluations without a better dev BLEU; 0: never.
-    patience: int = _field(0, low=0, safe=True)
+    patience: int = field(0, low=0, safe=True)
     # A workdir whose parameters this run starts from; empty: random parameters.
-    init_from: str = _field("")
+    init_from: str = field("")
     # The checkpoint of `init_from`: "average", "best", "last", a step, or any other
     # value of --checkpoint of the commands.
-    init_checkpoint: str = _field("average")
+    init_checkpoint: str = field("average")
     # Steps in which the learning rate rises linearly; then it falls as step^-0.5.
-    warmup: int = _field(4_000, low=1)
+    warmup: int = field(4_000, low=1)
     # The learning rate at step `warmup`; 0: the paper's, (width * warmup)^-0.5.
-    peak_learning_rate: float = _field(0.0, low=0)
+    peak_learning_rate: float = field(0.0, low=0)
     # Adam's beta_1, 0 <= beta_1 < 1.
-    adam_b1: float = _field(0.9, low=0)
+    adam_b1: float = field(0.9, low=0)
     # Adam's beta_2, 0 <= beta_2 < 1.
-    adam_b2: float = _field(0.98, low=0)
+    adam_b2: float = field(0.98, low=0)
     # Adam's epsilon.
-    adam_epsilon: float = _field(1e-9, low=1e-15)
+    adam_epsilon: float = field(1e-9, low=1e-15)
     # epsilon_ls: the probability spread over the vocabulary (section 5.4), below 1.
-    label_smoothing: float = _field(0.1, low=0)
+    label_smoothing: float = field(0.1, low=0)
     # The decay of an exponential moving average of the parameters, below 1; 0: none.
-    ema_decay: float = _field(0.0, low=0)
+    ema_decay: float = field(0.0, low=0)
     # Seed of the initial parameters, of dropout and of the order of the data.
-    seed: int = _field(0, low=0)
+    seed: int = field(0, low=0)
     # Microbatches of a batch, computed one after another to save memory.
-    accumulate: int = _field(1, low=1, safe=True)
+    accumulate: int = field(1, low=1, safe=True)
     # Steps between two lines of metrics.
-    log_every: int = _field(100, low=1, safe=True)
+    log_every: int = field(100, low=1, safe=True)
     # Steps between two evaluations on the dev text.
-    eval_every: int = _field(1_500, low=1, safe=True)
+    eval_every: int = field(1_500, low=1, safe=True)
     # Steps between two checkpoints. Scoring averages the last ones, so this changes
     # scores.
-    save_every: int = _field(1_500, low=1)
+    save_every: int = field(1_500, low=1)
     # The first lines of the dev text, which every evaluation translates to measure
     # BLEU; 0: no BLEU.
-    dev_lines: int = _field(500, low=0)
+    dev_lines: int = field(500, low=0)
     # The number of checkpoints that are kept because of their dev BLEU.
-    keep_best: int = _field(1, low=1, safe=True)
+    keep_best: int = field(1, low=1, safe=True)
     # Warn if a gradient norm exceeds this many times the usual one (the median of
     # recent ones); 0: no such warnings.
-    alarm_norm: float = _field(5.0, low=0, safe=True)
+    alarm_norm: float = field(5.0, low=0, safe=True)
     # Updates with a gradient that is not finite are skipped. The run has diverged after
     # this many in a row.
-    max_skipped: int = _field(10, low=1, safe=True)
+    max_skipped: int = field(10, low=1, safe=True)
     # The run has diverged if the loss rises this many nats above its lowest; 0: never.
-    max_rise: float = _field(0.0, low=0, safe=True)
+    max_rise: float = field(0.0, low=0, safe=True)
     # Times that a diverged run goes back to an earlier checkpoint and skips the data in
     # between; after that, divergence is an error.
-    rollbacks: int = _field(0, low=0, safe=True)
+    rollbacks: int = field(0, low=0, safe=True)
 
 
 @dataclasses.dataclass(frozen=True)
-class MeshConfig:
+class MeshConfig(Section):
     """The number of devices along each axis of the mesh (`parallel/mesh.py`).
 
     One axis may be -1: all remaining devices. Any mesh trains the same, up to rounding,
@@ -189,39 +293,39 @@ class MeshConfig:
     """
 
     # Data parallelism: each device computes different rows of the batch.
-    data: int = _field(-1, low=-1, safe=True)
+    data: int = field(-1, low=-1, safe=True)
     # Data parallelism in which each device stores only a part of every weight.
-    fsdp: int = _field(1, low=-1, safe=True)
+    fsdp: int = field(1, low=-1, safe=True)
     # Tensor parallelism: attention heads, hidden units and vocabulary are divided.
-    tensor: int = _field(1, low=-1, safe=True)
+    tensor: int = field(1, low=-1, safe=True)
 
 
 @dataclasses.dataclass(frozen=True)
-class DecodeConfig:
+class DecodeConfig(Section):
     """Checkpoints and beam search for translation (section 6.1)."""
 
     # Hypotheses of the beam; 1 is greedy search.
-    beam: int = _field(4, low=1, safe=True)
+    beam: int = field(4, low=1, safe=True)
     # The exponent of the length penalty; higher values prefer longer translations.
-    alpha: float = _field(0.6, low=0, safe=True)
+    alpha: float = field(0.6, low=0, safe=True)
     # What a log-probability is divided by: "gnmt" ((5 + length) / 6)^alpha, "length"
     # length^alpha, "none" 1.
-    penalty: str = _field("gnmt", ("gnmt", "length", "none"), safe=True)
+    penalty: str = field("gnmt", ("gnmt", "length", "none"), safe=True)
     # End the search of a sentence when no better result is possible ("best"), or as
     # soon as enough hypotheses have ended ("first").
-    stop: str = _field("best", ("best", "first"), safe=True)
+    stop: str = field("best", ("best", "first"), safe=True)
     # The longest translation in pieces is the length of the input plus this.
-    extra_length: int = _field(50, low=1, safe=True)
+    extra_length: int = field(50, low=1, safe=True)
     # The longest input in pieces, EOS included; longer lines are truncated.
-    max_source: int = _field(1024, low=8, safe=True)
+    max_source: int = field(1024, low=8, safe=True)
     # The number of last checkpoints that are kept, and averaged for translation.
-    average: int = _field(5, low=1)
+    average: int = field(5, low=1)
     # The parameters that translate: the average of the last `average` checkpoints, or
     # the checkpoint with the best dev BLEU.
-    checkpoint: str = _field("average", ("average", "best"), safe=True)
+    checkpoint: str = field("average", ("average", "best"), safe=True)
     # Source tokens, padding included, that are translated at once; 0: 512 on a CPU,
     # 16,384 on an accelerator.
-    batch_tokens: int = _field(0, low=0, safe=True)
+    batch_tokens: int = field(0, low=0, safe=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,12 +340,14 @@ class Config:
 
     def __post_init__(self):
         model = self.model
-        if not model.head_width and model.width % model.heads:
-            raise UserError(
-                f"config.model.width={model.width} does not divide into "
-                f"config.model.heads={model.heads}; choose a multiple, or set "
-                "config.model.head_width"
-            )
+        for name in ("", "encoder_", "decoder_"):
+            heads = getattr(model, f"{name}heads") or model.heads
+            if not model.head_width and model.width % heads:
+                raise UserError(
+                    f"config.model.width={model.width} does not divide into "
+                    f"config.model.{name}heads={heads}; choose a multiple, or set "
+                    "config.model.head_width"
+                )
         if model.width % 2:
             raise UserError(
                 f"config.model.width={model.width} is odd; sinusoidal positions come "
@@ -249,6 +355,8 @@ class Config:
             )
         for name, rate in (
             ("model.dropout", model.dropout),
+            ("model.attention_dropout", model.attention_dropout),
+            ("model.activation_dropout", model.activation_dropout),
             ("train.label_smoothing", self.train.label_smoothing),
             ("train.adam_b1", self.train.adam_b1),
             ("train.adam_b2", self.train.adam_b2),
@@ -297,16 +405,76 @@ class Config:
             )
 
 
-SECTIONS = {field.name: field.default for field in dataclasses.fields(Config)}
+SECTIONS = {part.name: part.default for part in dataclasses.fields(Config)}
+
+
+def table_of(known: dataclasses.Field) -> Mapping[str, Any]:
+    """The table that a field chooses from; empty if it has none."""
+    if not known.metadata["table"]:
+        return {}
+    module, _, name = known.metadata["table"].rpartition(".")
+    return getattr(importlib.import_module(f"t2t_jax.{module}"), name)
+
+
+def _no_entry(known: dataclasses.Field, value: Any) -> str:
+    """The end of a message about a value that the field's table does not have."""
+    module, _, name = known.metadata["table"].rpartition(".")
+    return (
+        f"{did_you_mean(value, table_of(known))}; if it is an idea of your own, name "
+        f"the module that adds it to {name} (t2t_jax.{module}): --ideas=MODULE"
+    )
+
+
+def _entries(section: str) -> Iterator[tuple[str, str, Any]]:
+    """Yields (field, name, entry) for all entries of a section's tables."""
+    for known in dataclasses.fields(SECTIONS[section]):
+        for name, entry in table_of(known).items():
+            yield known.name, name, entry
+
+
+def known_options(section: str) -> dict[str, tuple[dataclasses.Field, list[str]]]:
+    """The options of all entries of a section's tables.
+
+    Returns:
+      By name, the field of the `Options` dataclass, and the choices that have it, such
+      as "positions='relative'".
+
+    Raises:
+      UserError: two entries have an option of one name but with different defaults.
+    """
+    known: dict[str, tuple[dataclasses.Field, list[str]]] = {}
+    for chooser, name, entry in _entries(section):
+        for option in dataclasses.fields(getattr(entry, "Options", None) or Section):
+            choice = f"{chooser}={name!r}"
+            first, choices = known.setdefault(option.name, (option, []))
+            if repr(first.default) != repr(option.default):
+                raise UserError(
+                    f"{choice} and {choices[0]} both have an option {option.name!r}, "
+                    f"with the defaults {option.default!r} and {first.default!r}; "
+                    "rename one of them"
+                )
+            choices.append(choice)
+    return known
 
 
 def field_names() -> list[str]:
-    """The full names of all fields: `['model.layers', ...]`."""
-    return [
-        f"{section}.{field.name}"
-        for section, default in SECTIONS.items()
-        for field in dataclasses.fields(default)
-    ]
+    """The full names of all fields: `['model.layers', ...]`, options included."""
+    names = []
+    for section, default in SECTIONS.items():
+        for known in dataclasses.fields(default):
+            if known.name == "options":
+                names += [f"{section}.options.{name}" for name in known_options(section)]
+            else:
+                names.append(f"{section}.{known.name}")
+    return names
+
+
+def default_of(name: str) -> Any:
+    """The default of a field, by its full name, such as `train.steps`."""
+    section, *path = name.split(".")
+    if len(path) == 2:
+        return known_options(section)[path[1]][0].default
+    return getattr(SECTIONS[section], path[0])
 
 
 def defaults() -> ml_collections.ConfigDict:
@@ -315,29 +483,86 @@ def defaults() -> ml_collections.ConfigDict:
 
 
 def to_config_dict(config: Config) -> ml_collections.ConfigDict:
-    """Converts a config to a mutable, type-safe `ConfigDict`."""
-    return ml_collections.ConfigDict(dataclasses.asdict(config))
+    """Converts a config to a mutable, type-safe `ConfigDict`.
+
+    Its `options` hold those of all variants, so that flags can set each of them.
+    """
+    sections = dataclasses.asdict(config)
+    for section, values in sections.items():
+        if "options" in values:
+            everything = {
+                name: option.default
+                for name, (option, _) in known_options(section).items()
+            }
+            values["options"] = everything | dict(values["options"])
+    return ml_collections.ConfigDict(sections)
 
 
-def _checked(name: str, field: dataclasses.Field, value: Any) -> Any:
-    """Returns `value` if `field` allows it; raises UserError with its name if not."""
-    wanted = typing.cast(type, field.type)
+def _checked(name: str, known: dataclasses.Field, value: Any) -> Any:
+    """Returns `value` if its field allows it; raises UserError with its name if not."""
+    wanted = type(known.default)
     if wanted is float and type(value) is int:
         value = float(value)
     # Not isinstance: a bool is an int, too.
     if type(value) is not wanted:
         raise UserError(
             f"config.{name}={value!r} is of type {type(value).__name__}; "
-            f"want {wanted.__name__}, such as {field.default!r}"
+            f"want {wanted.__name__}, such as {known.default!r}"
         )
-    choices, low = field.metadata["choices"], field.metadata["low"]
+    # The fields of an entry's `Options` may be plain ones, without constraints.
+    notes = {"choices": (), "low": None, "table": ""} | dict(known.metadata)
+    choices, low = notes["choices"], notes["low"]
     if choices and value not in choices:
         raise UserError(f"config.{name}={value!r}{did_you_mean(value, choices)}")
+    if notes["table"] and value not in table_of(known):
+        raise UserError(f"config.{name}={value!r}{_no_entry(known, value)}")
     if wanted is float and not math.isfinite(value):
         raise UserError(f"config.{name}={value!r}; want a finite number")
     if low is not None and value < low:
         raise UserError(f"config.{name}={value!r} is too small; want at least {low}")
     return value
+
+
+def _checked_options(section: str, values: Any, checked: Mapping[str, Any]) -> Options:
+    """Checks the options of a section; returns those that differ from the defaults.
+
+    Args:
+      values: by name; also those of variants that are not chosen, at their defaults.
+      checked: the other fields of the section.
+    """
+    if not isinstance(values, (Mapping, ml_collections.ConfigDict)):
+        raise UserError(f"config.{section}.options={values!r}; want a dict")
+    known, chosen = known_options(section), SECTIONS[section]
+    chosen = dataclasses.replace(chosen, **checked)
+    kept = {}
+    for name, value in dict(values).items():
+        full = f"{section}.options.{name}"
+        if name not in known:
+            raise UserError(
+                f"config.{full}: no such option"
+                + did_you_mean(name, known)
+                + "; options of an idea of your own need --ideas=MODULE"
+            )
+        option, choices = known[name]
+        if _checked(full, option, value) == option.default:
+            continue
+        active = [c for c in choices if c in _choices_of(chosen)]
+        if not active:
+            raise UserError(
+                f"config.{full}={value!r} is an option of config.{section}."
+                f"{' and '.join(choices)}, which this config does not choose"
+            )
+        kept[name] = _checked(full, option, value)
+    return Options(kept)
+
+
+def _choices_of(section: Section) -> list[str]:
+    """The choices that a section makes, such as `["positions='sinusoid'", ...]`."""
+    return [
+        f"{known.name}={getattr(section, known.name)!r}"
+        for known in dataclasses.fields(section)
+        if known.metadata["table"]
+    ]
 
 
 def from_config_dict(fields: Mapping) -> Config:
@@ -356,14 +581,17 @@ def from_config_dict(fields: Mapping) -> Config:
                 f"config.{section}: no such section" + did_you_mean(section, SECTIONS)
             )
         known = {f.name: f for f in dataclasses.fields(SECTIONS[section])}
-        checked = {}
-        for name, value in dict(values).items():
+        values, checked = dict(values), {}
+        options = values.pop("options", {}) if "options" in known else {}
+        for name, value in values.items():
             if name not in known:
                 full = f"{section}.{name}"
                 raise UserError(
                     f"config.{full}: no such field" + did_you_mean(full, field_names())
                 )
             checked[name] = _checked(f"{section}.{name}", known[name], value)
+        if options:
+            checked["options"] = _checked_options(section, options, checked)
         sections[section] = type(SECTIONS[section])(**checked)
     return Config(**sections)
 
@@ -392,9 +620,18 @@ def differences(old: Config, new: Config) -> dict[str, tuple[Any, Any, bool]]:
     changed = {}
     for section, default in SECTIONS.items():
         before, after = getattr(old, section), getattr(new, section)
-        for field in dataclasses.fields(default):
-            values = getattr(before, field.name), getattr(after, field.name)
-            if values[0] != values[1]:
-                safe = field.metadata["safe"]
-                changed[f"{section}.{field.name}"] = (*values, safe)
+        for known in dataclasses.fields(default):
+            name = f"{section}.{known.name}"
+            values = getattr(before, known.name), getattr(after, known.name)
+            if values[0] == values[1]:
+                continue
+            if known.name != "options":
+                changed[name] = (*values, known.metadata["safe"])
+                continue
+            for option in {**values[0], **values[1]}:
+                # An option is stored only if it differs from its default.
+                default = default_of(f"{name}.{option}")
+                pair = [stored.get(option, default) for stored in values]
+                if pair[0] != pair[1]:
+                    changed[f"{name}.{option}"] = (*pair, False)
     return changed

@@ -146,8 +146,8 @@ def explain(error: flags.Error) -> str:
         return f"--config: {refused[1]}"
     if re.search(r"^TypeError: get_config\(\) takes .* given\Z", text, re.M):
         return "--config: this config takes no argument after a colon"
-    field = re.match(r"flag --config\.(\w+)\.(\w+)=", text)
+    field = re.match(r"flag --config\.(\w+\.[\w.]+)=", text)
     if not field:
         return str(error)
-    default = getattr(fields.SECTIONS[field[1]], field[2])
+    default = fields.default_of(field[1])
     return f"{error}; want {type(default).__name__}, such as {default!r}"

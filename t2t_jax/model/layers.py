@@ -153,3 +153,6 @@ def compute_dtype(config: ModelConfig) -> jnp.dtype:
         and float(getattr(device, "compute_capability", 0)) >= 8  # Ampere or newer
     )
     return jnp.dtype(jnp.bfloat16 if native else jnp.float32)
+
+
+NORMS = {"layer": LayerNorm}

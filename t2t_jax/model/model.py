@@ -18,6 +18,8 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.model.layers import Parameters, compute_dtype
 from t2t_jax.model.transformer import Transformer
 
+MODELS = {"transformer": Transformer}
+
 
 class Model(NamedTuple):
     """A model without parameter values.

@@ -15,3 +15,6 @@ def sinusoids(length: int, width: int) -> np.ndarray:
     table[:, 0::2] = np.sin(angles)
     table[:, 1::2] = np.cos(angles)
     return table
+
+
+POSITIONS = {"sinusoid": None, "learned": None}

@@ -1,0 +1,3 @@
+"""Feed-forward layers."""
+
+FEED_FORWARD = {"relu": None}
