@@ -13,7 +13,6 @@ import dataclasses
 import importlib
 import math
 import re
-import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -57,6 +56,9 @@ class Options(dict):
         raise TypeError("the options of a config are read-only")
 
     __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = _refuse
+
+
+NO_OPTIONS = Options()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +156,7 @@ class ModelConfig(Section):
     remat: str = field("none", ("none", "dots", "full"), safe=True)
 
     # Hyperparameters of the variants chosen above.
-    options: Options = field(Options())
+    options: Options = field(NO_OPTIONS)  # noqa: RUF009  (immutable)
 
     def side(self, name: str) -> "ModelConfig":
         """The config of the `encoder` or `decoder`, with its own sizes as the sizes."""
@@ -364,12 +366,6 @@ class Config:
         ):
             if rate >= 1:
                 raise UserError(f"config.{name}={rate}; want 0 <= {name} < 1")
-        room = 32 + self.decode.extra_length  # decoding pads inputs to 32 at least
-        if model.positions == "learned" and model.max_positions < room:
-            raise UserError(
-                f"config.model.max_positions={model.max_positions}; want at least "
-                f"{room}: 32 + config.decode.extra_length"
-            )
         sizes = dataclasses.asdict(self.mesh)
         if 0 in sizes.values() or [*sizes.values()].count(-1) > 1:
             axes = ", ".join(f"{name}={size}" for name, size in sizes.items())
@@ -463,7 +459,9 @@ def field_names() -> list[str]:
     for section, default in SECTIONS.items():
         for known in dataclasses.fields(default):
             if known.name == "options":
-                names += [f"{section}.options.{name}" for name in known_options(section)]
+                names += [
+                    f"{section}.options.{name}" for name in known_options(section)
+                ]
             else:
                 names.append(f"{section}.{known.name}")
     return names

@@ -14,7 +14,7 @@ from t2t_jax.data.cleaning import visible
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.devices import mesh_of
 from t2t_jax.decoding.results import Hypothesis, Translation
-from t2t_jax.decoding.shapes import longest_output
+from t2t_jax.decoding.shapes import SHORTEST, longest_output
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model
 from t2t_jax.terminal.errors import UserError
@@ -80,7 +80,7 @@ class InputReader:
         self._vocabulary = vocabulary
         # The strictest member of an ensemble limits all of them.
         self._longest, self._why = min(
-            longest_source(member.config) for member in members
+            longest_source(member.config, member.model) for member in members
         )
         self._decode = members[0].config.decode
         self._first = first_line
@@ -166,17 +166,26 @@ class InputReader:
         return list(zip(source_ids, encoded, strict=True))
 
 
-def longest_source(config: Config) -> tuple[int, str]:
-    """Returns the longest input in pieces, with EOS, and the field that limits it."""
+def longest_source(config: Config, model: Model) -> tuple[int, str]:
+    """Returns the longest input in pieces, with EOS, and the field that limits it.
+
+    Raises:
+      UserError: the model has too few positions for any input.
+    """
     longest = config.decode.max_source
-    if config.model.positions == "learned":
+    if model.longest is not None:
         # Sources are padded to a bucket, a power of two, and outputs may be longer than
         # the bucket by `extra_length`; all these positions must exist.
-        max_positions = config.model.max_positions
-        room = max_positions - config.decode.extra_length
-        room = 1 << max(3, room.bit_length() - 1)  # the power of two below
+        room = model.longest - config.decode.extra_length
+        if room < SHORTEST:
+            raise UserError(
+                f"config.model.max_positions={model.longest}; want at least "
+                f"{SHORTEST + config.decode.extra_length}: {SHORTEST} + "
+                "config.decode.extra_length"
+            )
+        room = 1 << (room.bit_length() - 1)  # the power of two below
         if room < longest:
-            return room, f"config.model.max_positions={max_positions}"
+            return room, f"config.model.max_positions={model.longest}"
     return longest, f"config.decode.max_source={longest}"
 
 

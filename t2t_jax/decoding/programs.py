@@ -21,7 +21,9 @@ from flax import nnx
 from jax import Array
 from jax.sharding import Mesh, PartitionSpec
 
+from t2t_jax.model.architecture import logits, step_logits
 from t2t_jax.model.attention import AttentionTrace
+from t2t_jax.model.mask import Tokens
 from t2t_jax.parallel.mesh import targeting
 from t2t_jax.search.algorithm import Algorithm
 from t2t_jax.search.hypotheses import Hypotheses, Step
@@ -49,7 +51,7 @@ class SearchState(NamedTuple):
     """A search in progress, with the encoded sources.
 
     Attributes:
-      memories: each model's `encode_memory` of the sources.
+      memories: each model's `encode` of the sources.
       search: the state of the algorithm; its cache is a list of each model's cache.
     """
 
@@ -176,10 +178,8 @@ def begin_search(
     source_bs = block.source_bs
     models = [nnx.merge(*pair) for pair in zip(definitions, parameters, strict=True)]
     position_bs = jnp.broadcast_to(jnp.arange(source_bs.shape[1]), source_bs.shape)
-    memories = [
-        model.encode_memory(source_bs, block.segment_bs, position_bs)
-        for model in models
-    ]
+    at = Tokens(block.segment_bs, position_bs)
+    memories = [model.encode(source_bs, at) for model in models]
     batch = source_bs.shape[0]
     cache = [model.empty_cache(batch, algorithm.rows, room) for model in models]
 
@@ -243,7 +243,7 @@ def merge_rows(state: SearchState, other: SearchState, from_b: Array) -> SearchS
 def target_log_probs(parameters, batch: dict[str, Array], *, definitions) -> Array:
     """Returns the log-probabilities of `batch["target"]`, float32 [b, t]."""
     models = map(nnx.merge, definitions, parameters)
-    logits_btv = ensemble_logits([model(batch) for model in models])
+    logits_btv = ensemble_logits([logits(model, batch) for model in models])
     chosen_bt1 = jnp.take_along_axis(logits_btv, batch["target"][..., None], axis=2)
     return chosen_bt1[..., 0] - jax.nn.logsumexp(logits_btv, axis=2)
 
@@ -254,17 +254,17 @@ def attention_trace(
 ) -> AttentionTrace:
     """Returns a model's attention weights: [b, layers, heads, queries, keys]."""
     trace = AttentionTrace([], [], [])
-    nnx.merge(definition, parameters)(batch, trace=trace)
+    nnx.merge(definition, parameters).outputs(batch, trace=trace)
     return AttentionTrace(*(jnp.stack(layers, axis=1) for layers in trace))
 
 
-def ensemble_logits(logits: list[Array]) -> Array:
+def ensemble_logits(of_models: list[Array]) -> Array:
     """Returns logits of the mean of several distributions; one is left unchanged."""
-    if len(logits) == 1:
-        return logits[0]
+    if len(of_models) == 1:
+        return of_models[0]
     # The logarithm of the mean probability, without leaving the log domain.
-    log_probs = [jax.nn.log_softmax(x.astype(jnp.float32)) for x in logits]
-    return jax.nn.logsumexp(jnp.stack(log_probs), axis=0) - jnp.log(len(logits))
+    log_probs = [jax.nn.log_softmax(x.astype(jnp.float32)) for x in of_models]
+    return jax.nn.logsumexp(jnp.stack(log_probs), axis=0) - jnp.log(len(of_models))
 
 
 def _step(definitions, parameters, memories) -> Step:
@@ -273,10 +273,10 @@ def _step(definitions, parameters, memories) -> Step:
 
     def step(caches, token_bn, position):
         results = [
-            model.step(memory, cache, token_bn, position)
+            step_logits(model, memory, cache, token_bn, position)
             for model, memory, cache in zip(models, memories, caches, strict=True)
         ]
-        logits, caches = zip(*results, strict=True)
-        return ensemble_logits(list(logits)), list(caches)
+        of_models, caches = zip(*results, strict=True)
+        return ensemble_logits(list(of_models)), list(caches)
 
     return step

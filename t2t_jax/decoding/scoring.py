@@ -95,7 +95,12 @@ def align(
     """
     totals: dict[int, np.ndarray] = {}
     for member in members:
-        layers = member.config.model.layers
+        layers = member.model.cross_layers
+        if not layers:
+            raise UserError(
+                f"config.model.kind={member.config.model.kind!r} has no attention to "
+                "the source, by which words could be aligned"
+            )
         chosen = alignment_layer(layers) if layer is None else layer
         if not 0 <= chosen < layers:
             raise UserError(f"layer={layer}; want one from 0 to {layers - 1}")
@@ -191,13 +196,12 @@ def _run_batches(
     Pairs of similar length are batched; the shape depends on the length alone.
     """
     decode = members[0].config.decode
-    models = [member.config.model for member in members]
-    max_positions = [m.max_positions for m in models if m.positions == "learned"]
+    limits = [m.model.longest for m in members if m.model.longest is not None]
 
     def make(group: Group) -> dict[str, np.ndarray]:
         rows, bucket = group.shape
-        # A bucket may exceed the learned positions, though its sentences do not.
-        shape = rows, min([bucket, *max_positions])
+        # A bucket may exceed a model's longest row, though its sentences do not.
+        shape = rows, min([bucket, *limits])
         source, source_segment = pad_rows(
             [pairs[row][0] for row in group.lines], *shape
         )

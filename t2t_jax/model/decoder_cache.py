@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from t2t_jax.model.attention import KV
+from t2t_jax.model.dense import KV
+from t2t_jax.model.mask import Tokens
 
 
 class Cache(NamedTuple):
@@ -66,9 +67,12 @@ class LayerCache(NamedTuple):
         stored = jax.tree.map(put, self.kv, new)
         # For attention, the rows of all hypotheses are one row of n * room keys. `Mask`
         # selects those of each hypothesis.
-        b, h, n, t, k = stored.k_bshk.shape
-        kv = jax.tree.map(lambda x: x.reshape(b, h, n * t, k).swapaxes(1, 2), stored)
-        return kv, stored
+
+        def in_one_row(x_bhntk):
+            b, h, n, t, k = x_bhntk.shape
+            return x_bhntk.reshape(b, h, n * t, k).swapaxes(1, 2)
+
+        return jax.tree.map(in_one_row, stored), stored
 
 
 class Memory(NamedTuple):
@@ -77,11 +81,11 @@ class Memory(NamedTuple):
     Attributes:
       stored: of each decoder layer, a KV of [b, h, s, k], the order in which every step
         reads them.
-      segment_bs: as in the batch; 0 for padding.
+      at: the source tokens.
     """
 
     stored: list[KV]
-    segment_bs: Array
+    at: Tokens
 
     @property
     def kvs(self) -> list[KV]:

@@ -1,3 +1,76 @@
-"""Feed-forward layers."""
+"""Feed-forward layers (section 3.3).
 
-FEED_FORWARD = {"relu": None}
+Shape suffixes: b batch, t length, d model width, f feed-forward width.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+
+from t2t_jax.config import ModelConfig
+from t2t_jax.model.layers import Dropout, DropoutRng, constant, weight
+from t2t_jax.parallel.mesh import constrain
+
+
+class FeedForward(nnx.Module):
+    """max(0, xW1 + b1)W2 + b2 (equation 2), with any activation in place of max."""
+
+    def __init__(self, activation: Callable, config: ModelConfig, rng: Array):
+        width, hidden = {"width": config.width}, {"hidden": config.hidden}
+        inner_rng, outer_rng = jax.random.split(rng)
+        self.activation, self.rate = activation, config.activation_dropout
+        self.inner = weight(inner_rng, width, hidden)
+        self.inner_bias = constant(0.0, hidden)
+        self.outer = weight(outer_rng, hidden, width)
+        self.outer_bias = constant(0.0, width)
+
+    def __call__(self, x_btd: Array, rng: DropoutRng | None = None) -> Array:
+        dtype = x_btd.dtype
+        x_btf = jnp.einsum("btd,df->btf", x_btd, self.inner[...].astype(dtype))
+        x_btf = constrain(x_btf, "batch", "length", "hidden")
+        x_btf = self.activation(x_btf + self.inner_bias[...].astype(dtype))
+        x_btf = Dropout(self.rate, rng)(x_btf)
+        y_btd = jnp.einsum("btf,fd->btd", x_btf, self.outer[...].astype(dtype))
+        y_btd = constrain(y_btd, "batch", "length", "features")
+        return y_btd + self.outer_bias[...].astype(dtype)
+
+
+class GatedFeedForward(nnx.Module):
+    """(activation(xW) * xV)W2 without biases (Shazeer 2020, section 2)."""
+
+    def __init__(self, activation: Callable, config: ModelConfig, rng: Array):
+        width, hidden = {"width": config.width}, {"hidden": config.hidden}
+        gate_rng, inner_rng, outer_rng = jax.random.split(rng, 3)
+        self.activation, self.rate = activation, config.activation_dropout
+        self.gate = weight(gate_rng, width, hidden)
+        self.inner = weight(inner_rng, width, hidden)
+        self.outer = weight(outer_rng, hidden, width)
+
+    def __call__(self, x_btd: Array, rng: DropoutRng | None = None) -> Array:
+        dtype = x_btd.dtype
+        gate_btf, x_btf = (
+            constrain(
+                jnp.einsum("btd,df->btf", x_btd, matrix[...].astype(dtype)),
+                *("batch", "length", "hidden"),
+            )
+            for matrix in (self.gate, self.inner)
+        )
+        x_btf = Dropout(self.rate, rng)(self.activation(gate_btf) * x_btf)
+        y_btd = jnp.einsum("btf,fd->btd", x_btf, self.outer[...].astype(dtype))
+        return constrain(y_btd, "batch", "length", "features")
+
+
+gelu = partial(jax.nn.gelu, approximate=False)  # Hendrycks and Gimpel 2016, exactly
+
+# A feed-forward layer is a module made from (config, rng), and a line here.
+FEED_FORWARD = {
+    "relu": partial(FeedForward, jax.nn.relu),
+    "gelu": partial(FeedForward, gelu),
+    "silu": partial(FeedForward, jax.nn.silu),
+    "swiglu": partial(GatedFeedForward, jax.nn.silu),
+    "geglu": partial(GatedFeedForward, gelu),
+}

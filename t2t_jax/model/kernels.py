@@ -18,15 +18,25 @@ LANES = 128  # lanes of a TPU; the kernel works on blocks of this many positions
 MIN_QUERIES = 16  # decoding steps have fewer and gain nothing from a kernel
 
 
-def kernel_for(q_bthk: Array, kv, mask) -> Callable | None:
-    """Returns the kernel of the target device if it supports the arrays, else None."""
-    if mask.only_bts is not None:
+def kernel_for(q_bthk: Array, kv, mask, position, drop) -> Callable | None:
+    """Returns the kernel of the target device if it computes this, else None.
+
+    A kernel is called as `kernel(q_bthk, kv, mask, scores)`; `scores` are those of the
+    position scheme, [b or 1, h, t, s], or None.
+    """
+    if mask.only_bts is not None or mask.within is not None:
         return None  # kernels support segments and causality only
-    if q_bthk.shape[1] < MIN_QUERIES:
+    if mask.causal and not mask.aligned:
+        return None  # their causality goes by the index
+    if drop.active or position.overrides("values"):
+        return None
+    if q_bthk.shape[1] < MIN_QUERIES or kv.v_bshk.shape[-1] != q_bthk.shape[-1]:
         return None
     device = meshes.target_device()
     if device.platform in ("gpu", "cuda") and _cudnn_supports(device, q_bthk, kv):
-        return cudnn
+        # With a batch, cuDNN returns zeros for the gradient of what is added.
+        fixed = position.constant_scores or not position.overrides("scores")
+        return cudnn if fixed else None
     if device.platform == "tpu" and _flash_supports(q_bthk, kv):
         return flash
     return None
@@ -44,10 +54,15 @@ def _cudnn_supports(device: jax.Device, q_bthk: Array, kv) -> bool:
     return capable and half_precision and even and k % 8 == 0 and k <= 128
 
 
-def cudnn(q_bthk: Array, kv, mask, implementation: str = "cudnn") -> Array:
+def cudnn(q_bthk: Array, kv, mask, scores=None, implementation: str = "cudnn") -> Array:
     """NVIDIA's fused attention, through JAX."""
     return jax.nn.dot_product_attention(
-        q_bthk, kv.k_bshk, kv.v_bshk, mask=mask.allowed(), implementation=implementation
+        q_bthk,
+        kv.k_bshk,
+        kv.v_bshk,
+        bias=None if scores is None else scores.astype(q_bthk.dtype),
+        mask=mask.allowed(),
+        implementation=implementation,
     )
 
 
@@ -57,34 +72,33 @@ def _flash_supports(q_bthk: Array, kv) -> bool:
     return t % LANES == 0 and kv.k_bshk.shape[1] % LANES == 0 and k <= LANES
 
 
-def flash(q_bthk: Array, kv, mask) -> Array:
+def flash(q_bthk: Array, kv, mask, scores=None) -> Array:
     """Flash attention for TPUs (Dao et al. 2022), the Pallas kernel that JAX ships."""
     from jax.experimental.pallas.ops.tpu import flash_attention as tpu
 
-    def on_one_device(q_bthk, k_bshk, v_bshk, query_segment_bt, key_segment_bs):
-        segments = tpu.SegmentIds(query_segment_bt, key_segment_bs)
+    def on_one_device(q_bthk, k_bshk, v_bshk, query_bt, key_bs, *scores_bhts):
         y_bhtk = tpu.flash_attention(
             *(x.swapaxes(1, 2) for x in (q_bthk, k_bshk, v_bshk)),
-            segment_ids=segments,
+            *scores_bhts,
+            segment_ids=tpu.SegmentIds(query_bt, key_bs),
             causal=mask.causal,
             sm_scale=q_bthk.shape[-1] ** -0.5,
         )
         return y_bhtk.swapaxes(1, 2)
 
-    arrays = q_bthk, *kv, mask.query_segment_bt, mask.key_segment_bs
+    arrays = [q_bthk, *kv, mask.query.segment, mask.key.segment]
+    axes = [("batch", "length", "heads", "head")] * 3 + [("batch", "length")] * 2
+    if scores is not None:
+        b = len(q_bthk)  # the kernel wants the scores of every row
+        arrays.append(jnp.broadcast_to(scores, (b, *scores.shape[1:])))
+        axes.append(("batch", "heads", "length", "length"))
     # Manual axes: this is already inside a `shard_map`.
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.size == 1 or AxisType.Manual in mesh.axis_types:
         return on_one_device(*arrays)
     # XLA cannot partition a kernel; `shard_map` gives each device its rows and heads.
-    heads, rows = (
-        meshes.spec(axes)
-        for axes in (("batch", "length", "heads", "head"), ("batch", "length"))
-    )
+    specs = tuple(meshes.spec(names) for names in axes)
     sharded = jax.shard_map(
-        on_one_device,
-        in_specs=(heads, heads, heads, rows, rows),
-        out_specs=heads,
-        check_vma=False,
+        on_one_device, in_specs=specs, out_specs=specs[0], check_vma=False
     )
     return sharded(*arrays)

@@ -1,11 +1,9 @@
-"""Parts of every layer: weights with named axes, dropout, LayerNorm, feed-forward.
+"""Parts of every layer: weights with named axes, dropout, normalization, residuals.
 
-Shape suffixes: b batch, t length, d model width, f feed-forward width.
+Shape suffixes: b batch, t length, d model width, v vocabulary.
 """
 
-import itertools
 import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -17,8 +15,6 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.parallel.mesh import constrain
 
 Parameters = dict[str, Any]  # nested; the leaves are float32 arrays
-
-EPSILON = 1e-6  # of LayerNorm: tensor2tensor's value, as the paper gives none
 
 
 def weight(rng: Array, inputs: dict[str, int], outputs: dict[str, int]) -> nnx.Param:
@@ -48,10 +44,11 @@ class DropoutRng(NamedTuple):
     row_b: Array
 
 
-def dropout_rngs(rng: DropoutRng | None) -> Iterator[DropoutRng | None]:
-    """Yields different rngs without end, derived from `rng`; None if `rng` is None."""
-    for i in itertools.count():
-        yield rng and rng._replace(key=jax.random.fold_in(rng.key, i))
+def dropout_rngs(rng: DropoutRng | None, count: int) -> list[DropoutRng | None]:
+    """Returns `count` different rngs, derived from `rng`; None if `rng` is None."""
+    if rng is None:
+        return [None] * count
+    return [rng._replace(key=jax.random.fold_in(rng.key, i)) for i in range(count)]
 
 
 def dropout(x: Array, rate: float, rng: DropoutRng | None) -> Array:
@@ -86,40 +83,64 @@ def random_bits(rng: DropoutRng, shape: tuple[int, ...]) -> Array:
     return x ^ (x >> 16)
 
 
+class Dropout(NamedTuple):
+    """Dropout with its rate and randomness; called on an array, it drops.
+
+    Attributes:
+      rate: 0 <= rate < 1.
+      rng: None turns it off.
+    """
+
+    rate: float
+    rng: DropoutRng | None
+
+    @property
+    def active(self) -> bool:
+        """False if calling it returns its argument."""
+        return self.rng is not None and self.rate > 0
+
+    def __call__(self, x: Array) -> Array:
+        return dropout(x, self.rate, self.rng)
+
+    def block(self, number: Array | int) -> "Dropout":
+        """Returns independent dropout for one of several blocks of an array."""
+        if self.rng is None:
+            return self
+        key = jax.random.fold_in(self.rng.key, number)
+        return self._replace(rng=self.rng._replace(key=key))
+
+
 class LayerNorm(nnx.Module):
     """Normalises the last axis (Ba et al. 2016), in float32."""
 
-    def __init__(self, width: int):
-        self.scale = constant(1.0, {"norm": width})
-        self.bias = constant(0.0, {"norm": width})
+    def __init__(self, config: ModelConfig):
+        self.epsilon = config.norm_epsilon
+        self.scale = constant(1.0, {"norm": config.width})
+        self.bias = constant(0.0, {"norm": config.width})
 
     def __call__(self, x_btd: Array) -> Array:
         # bfloat16 has 8 significant bits, too few for a mean and a variance.
         x = x_btd.astype(jnp.float32)
         x = x - x.mean(-1, keepdims=True)
-        x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + EPSILON)
+        x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
         return (x * self.scale[...] + self.bias[...]).astype(x_btd.dtype)
 
 
-class FeedForward(nnx.Module):
-    """max(0, xW1 + b1)W2 + b2 (section 3.3, equation 2)."""
+class RMSNorm(nnx.Module):
+    """Divides the last axis by its root mean square (Zhang and Sennrich 2019)."""
 
-    def __init__(self, config: ModelConfig, rng: Array):
-        width, hidden = {"width": config.width}, {"hidden": config.hidden}
-        inner_rng, outer_rng = jax.random.split(rng)
-        self.inner = weight(inner_rng, width, hidden)
-        self.inner_bias = constant(0.0, hidden)
-        self.outer = weight(outer_rng, hidden, width)
-        self.outer_bias = constant(0.0, width)
+    def __init__(self, config: ModelConfig):
+        self.epsilon = config.norm_epsilon
+        self.scale = constant(1.0, {"norm": config.width})
 
     def __call__(self, x_btd: Array) -> Array:
-        dtype = x_btd.dtype
-        x_btf = jnp.einsum("btd,df->btf", x_btd, self.inner[...].astype(dtype))
-        x_btf = constrain(x_btf, "batch", "length", "hidden")
-        x_btf = jax.nn.relu(x_btf + self.inner_bias[...].astype(dtype))
-        y_btd = jnp.einsum("btf,fd->btd", x_btf, self.outer[...].astype(dtype))
-        y_btd = constrain(y_btd, "batch", "length", "features")
-        return y_btd + self.outer_bias[...].astype(dtype)
+        x = x_btd.astype(jnp.float32)
+        x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
+        return (x * self.scale[...]).astype(x_btd.dtype)
+
+
+# A normalization is a module made from the config, and a line here.
+NORMS = {"layer": LayerNorm, "rms": RMSNorm}
 
 
 class SubLayer(nnx.Module):
@@ -131,7 +152,7 @@ class SubLayer(nnx.Module):
     """
 
     def __init__(self, config: ModelConfig):
-        self.norm = LayerNorm(config.width)
+        self.norm = config.variant("norm_kind")(config)
         self.pre_norm = config.norm == "pre"
         self.rate = config.dropout
 
@@ -141,6 +162,24 @@ class SubLayer(nnx.Module):
     def after(self, x_btd: Array, y_btd: Array, rng: DropoutRng | None) -> Array:
         x_btd = x_btd + dropout(y_btd, self.rate, rng)
         return x_btd if self.pre_norm else self.norm(x_btd)
+
+
+def project(x_btd: Array, table_vd: Array, bias_v: Array | None) -> Array:
+    """Returns logits, float32 [b, t, v]: the output layer of every model (section 3.4).
+
+    Args:
+      x_btd: the model's `outputs`, in the compute dtype.
+      table_vd, bias_v: its `output_layer()`, float32.
+    """
+    logits_btv = jnp.einsum(
+        "btd,vd->btv",
+        x_btd,
+        table_vd.astype(x_btd.dtype),
+        preferred_element_type=jnp.float32,
+    )
+    if bias_v is not None:
+        logits_btv += bias_v
+    return constrain(logits_btv, "batch", "length", "vocab")
 
 
 def compute_dtype(config: ModelConfig) -> jnp.dtype:
@@ -153,6 +192,3 @@ def compute_dtype(config: ModelConfig) -> jnp.dtype:
         and float(getattr(device, "compute_capability", 0)) >= 8  # Ampere or newer
     )
     return jnp.dtype(jnp.bfloat16 if native else jnp.float32)
-
-
-NORMS = {"layer": LayerNorm}

@@ -18,6 +18,7 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.model.layers import Parameters, compute_dtype
 from t2t_jax.model.transformer import Transformer
 
+# An architecture is a class with the methods of `Architecture`, and a line here.
 MODELS = {"transformer": Transformer}
 
 
@@ -29,23 +30,40 @@ class Model(NamedTuple):
       init: random key -> parameters, a plain nested dict of float32 arrays.
       shapes: the parameters as `jax.ShapeDtypeStruct`s.
       axes: the logical axis names of each parameter, in a dict of the same structure.
+      packs, generates, has_source, longest, cross_layers: of its `Architecture`.
     """
 
     definition: nnx.GraphDef
     init: Callable[[Array], Parameters]
     shapes: Parameters
     axes: Parameters
+    packs: bool
+    generates: bool
+    has_source: bool
+    longest: int | None
+    cross_layers: int
 
     def count(self) -> int:
         """Returns the number of parameters."""
         return sum(x.size for x in jax.tree.leaves(self.shapes))
 
 
-def build(config: ModelConfig, vocab_size: int) -> Model:
-    """Builds the model of a config, without allocating arrays."""
+def build(
+    config: ModelConfig, vocab_size: int, source_vocab_size: int | None = None
+) -> Model:
+    """Builds the model of a config, without allocating arrays.
+
+    Args:
+      vocab_size: of the target.
+      source_vocab_size: None if both sides share a vocabulary.
+
+    Raises:
+      UserError: a field names no variant, or fields contradict each other.
+    """
+    kind = config.variant("kind")
 
     def make(key):
-        return Transformer(config, vocab_size, key)
+        return kind(config, vocab_size, key, source_vocab_size)
 
     def init(key):
         return nnx.to_pure_dict(nnx.split(make(key))[1])
@@ -58,7 +76,17 @@ def build(config: ModelConfig, vocab_size: int) -> Model:
         state,
         is_leaf=lambda x: isinstance(x, nnx.Variable),
     )
-    return Model(definition, init, nnx.to_pure_dict(state), nnx.to_pure_dict(axes))
+    return Model(
+        definition,
+        init,
+        nnx.to_pure_dict(state),
+        nnx.to_pure_dict(axes),
+        packs=abstract.packs,
+        generates=abstract.generates,
+        has_source=abstract.has_source,
+        longest=abstract.longest,
+        cross_layers=abstract.cross_layers,
+    )
 
 
 def describe_dtype(config: ModelConfig) -> str:

@@ -1,20 +1,344 @@
-"""Position encodings, added to the embeddings (section 3.5)."""
+"""Position schemes: how attention learns the order of the tokens (section 3.5).
 
+A scheme overrides what it changes: the embeddings (`embed`), the queries and keys of
+self-attention (`rotate`), its scores (`scores`) or its weighted sums (`values`).
+Cross-attention has no scheme, since source and target positions do not correspond.
+
+Shape suffixes: b batch, t queries, s keys, d model width, h heads, k head width,
+p positions or distances.
+"""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
 import numpy as np
+from flax import nnx
+from jax import Array
+
+from t2t_jax.config import ModelConfig, field
+from t2t_jax.model.mask import Mask, Tokens
+from t2t_jax.terminal.errors import UserError
 
 
-def sinusoids(length: int, width: int) -> np.ndarray:
+class Position(nnx.Module):
+    """The scheme without positions, and the base class of all schemes.
+
+    Attributes:
+      per_layer: True if each layer has a scheme of its own; else the layers of a stack
+        (encoder or decoder) share one.
+      constant_scores: True if `scores` has no gradient, which not every fused kernel
+        computes.
+      Options: None, or a frozen dataclass of the scheme's hyperparameters.
+    """
+
+    per_layer = False
+    constant_scores = False
+    Options: type | None = None
+
+    def __init__(self, config: ModelConfig, causal: bool, rng: Array):
+        """Creates the scheme of a stack or of one of its layers.
+
+        Args:
+          config: with the sizes of the stack.
+          causal: True for a decoder, whose keys never stand after the query.
+          rng: for initial weights.
+        """
+
+    @property
+    def longest(self) -> int | None:
+        """The number of positions that exist; None if there is no limit."""
+        return None
+
+    def embed(self, x_btd: Array, at: Tokens, limit: int) -> Array:
+        """Changes the embeddings; all positions are below `limit`, which is static."""
+        return x_btd
+
+    def rotate(self, x_bthk: Array, at: Tokens) -> Array:
+        """Changes queries or keys."""
+        return x_bthk
+
+    def scores(self, q_bthk: Array, mask: Mask) -> Array | None:
+        """Returns what is added to the scores, float32 [b or 1, h, t, s], or None.
+
+        Args:
+          q_bthk: the queries divided by the root of the head width, as for the scores.
+        """
+        return None
+
+    def values(self, weights_bhts: Array, mask: Mask) -> Array | None:
+        """Returns what is added to the weighted sums of values, [b, t, h, k], or None.
+
+        It is linear in the weights, so that blocks of keys may be added up.
+        """
+        return None
+
+    @classmethod
+    def overrides(cls, method: str) -> bool:
+        """True if the scheme has its own `scores` or `values`."""
+        return getattr(cls, method) is not getattr(Position, method)
+
+
+def sinusoids(
+    length: int, width: int, layout: str = "interleaved", spacing: str = "paper"
+) -> np.ndarray:
     """Returns the paper's table: sin at 2i, cos at 2i+1 of pos / 10000^(2i / width).
+
+    Args:
+      layout: "half" has all sines before all cosines.
+      spacing: of the wavelengths from 2 pi to 10000 * 2 pi. "paper" excludes the last
+        one, as the formula does; "tensor2tensor" includes it (width / 2 - 1 steps).
 
     Returns:
       float32 [length, width], computed in float64.
     """
     positions = np.arange(length)[:, None]
-    angles = positions / 10000 ** (np.arange(0, width, 2) / width)
+    steps = width / 2 if spacing == "paper" else max(1, width / 2 - 1)
+    angles = positions / 10000 ** (np.arange(width // 2) / steps)
     table = np.empty((length, width), np.float32)
-    table[:, 0::2] = np.sin(angles)
-    table[:, 1::2] = np.cos(angles)
+    half = width // 2
+    sin, cos = (
+        (slice(0, None, 2), slice(1, None, 2))
+        if layout == "interleaved"
+        else (slice(0, half), slice(half, None))
+    )
+    table[:, sin] = np.sin(angles)
+    table[:, cos] = np.cos(angles)
     return table
 
 
-POSITIONS = {"sinusoid": None, "learned": None}
+class Sinusoid(Position):
+    """Adds sinusoids to the embeddings (section 3.5)."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        """Published checkpoints differ in these.
+
+        Attributes:
+          sinusoid_layout, sinusoid_spacing: as for `sinusoids`.
+          position_offset: the number of the first position.
+        """
+
+        sinusoid_layout: str = field("interleaved", ("interleaved", "half"))
+        sinusoid_spacing: str = field("paper", ("paper", "tensor2tensor"))
+        position_offset: int = field(0, low=0)
+
+    def __init__(self, config: ModelConfig, causal: bool, rng: Array):
+        self.own = config.own_options(Sinusoid)
+
+    def embed(self, x_btd: Array, at: Tokens, limit: int) -> Array:
+        own = self.own
+        table_pd = sinusoids(
+            limit + own.position_offset,
+            x_btd.shape[-1],
+            own.sinusoid_layout,
+            own.sinusoid_spacing,
+        )
+        return x_btd + jnp.asarray(table_pd[own.position_offset :])[at.position]
+
+
+class Learned(Position):
+    """Adds a learned vector for each position (Table 3, row E; Gehring et al. 2017)."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        """`position_offset`: rows of the table before that of the first position."""
+
+        position_offset: int = field(0, low=0)
+
+    def __init__(self, config: ModelConfig, causal: bool, rng: Array):
+        self.config = config
+        self.offset = config.own_options(Learned).position_offset
+        shape = (config.max_positions + self.offset, config.width)
+        table_pd = config.width**-0.5 * jax.random.normal(rng, shape)
+        self.table = nnx.Param(table_pd, axes=("positions", "width"))
+
+    @property
+    def longest(self) -> int | None:
+        return self.config.max_positions
+
+    def embed(self, x_btd: Array, at: Tokens, limit: int) -> Array:
+        if limit > self.config.max_positions:
+            raise UserError(
+                f"a row of {limit} tokens, but config.model.max_positions="
+                f"{self.config.max_positions}; there are no learned positions beyond "
+                "it: shorten the rows, raise it, or use "
+                "config.model.positions='sinusoid'"
+            )
+        return x_btd + self.table[...][at.position + self.offset]
+
+
+class Rotary(Position):
+    """Rotates pairs of features of queries and keys by angles (Su et al. 2021).
+
+    The product of a query and a key then depends on their distance only.
+    """
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        """`rotary_base`: pair i turns by base^(-2i / head width) a position."""
+
+        rotary_base: float = field(10_000.0, low=1)
+
+    def __init__(self, config: ModelConfig, causal: bool, rng: Array):
+        if config.width_of_head % 2:
+            raise UserError(
+                f"config.model.positions='rotary' turns pairs of features, but the "
+                f"head width is {config.width_of_head}; want an even "
+                "config.model.head_width"
+            )
+        self.base = config.own_options(Rotary).rotary_base
+
+    def rotate(self, x_bthk: Array, at: Tokens) -> Array:
+        k = x_bthk.shape[-1]
+        angle_bt1k = at.position[:, :, None, None] * jnp.asarray(
+            self.base ** (-np.arange(0, k, 2) / k), jnp.float32
+        )
+        # float32: bfloat16 cannot represent the angles of far positions.
+        pairs = x_bthk.astype(jnp.float32).reshape(*x_bthk.shape[:-1], k // 2, 2)
+        cos, sin = jnp.cos(angle_bt1k), jnp.sin(angle_bt1k)
+        one, two = pairs[..., 0], pairs[..., 1]
+        turned = jnp.stack([one * cos - two * sin, one * sin + two * cos], axis=-1)
+        return turned.reshape(x_bthk.shape).astype(x_bthk.dtype)
+
+
+class Relative(Position):
+    """Adds a learned vector of the distance to keys and values (Shaw et al. 2018)."""
+
+    per_layer = True
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        """Hyperparameters of section 3.2 of Shaw et al.
+
+        Attributes:
+          relative_clip: farther tokens share the vector of this distance.
+          relative_values: also adds vectors to the values.
+        """
+
+        relative_clip: int = field(16, low=1)
+        relative_values: bool = field(True)
+
+    def __init__(self, config: ModelConfig, causal: bool, rng: Array):
+        own = config.own_options(Relative)
+        self.clip, self.with_values = own.relative_clip, own.relative_values
+        key_rng, value_rng = jax.random.split(rng)
+        self.key = self._table(key_rng, config.width_of_head)
+        if self.with_values:
+            self.value = self._table(value_rng, config.width_of_value)
+
+    def _table(self, rng: Array, width: int) -> nnx.Param:
+        table_pk = width**-0.5 * jax.random.normal(rng, (2 * self.clip + 1, width))
+        return nnx.Param(table_pk, axes=("positions", "head"))
+
+    def _distance(self, mask: Mask) -> Array:
+        """The row of the table for each query and key, int [b, t, s]."""
+        return jnp.clip(mask.distance(), -self.clip, self.clip) + self.clip
+
+    def scores(self, q_bthk: Array, mask: Mask) -> Array:
+        table_pk = self.key[...].astype(q_bthk.dtype)
+        by_distance_bhtp = jnp.einsum("bthk,pk->bhtp", q_bthk, table_pk)
+        index_b1ts = self._distance(mask)[:, None]
+        scores_bhts = jnp.take_along_axis(by_distance_bhtp, index_b1ts, axis=3)
+        return scores_bhts.astype(jnp.float32)
+
+    def values(self, weights_bhts: Array, mask: Mask) -> Array | None:
+        if not self.with_values:
+            return None
+        # The sum of the weights at each distance, by a product with one-hot rows: it
+        # needs no scatter, which is slow on accelerators.
+        distances = jnp.arange(2 * self.clip + 1)
+        at_btsp = (self._distance(mask)[..., None] == distances).astype(
+            weights_bhts.dtype
+        )
+        by_distance_bhtp = jnp.einsum("bhts,btsp->bhtp", weights_bhts, at_btsp)
+        table_pk = self.value[...].astype(weights_bhts.dtype)
+        return jnp.einsum("bhtp,pk->bthk", by_distance_bhtp, table_pk)
+
+
+class T5(Position):
+    """Adds a learned number for the bucket of the distance (Raffel et al. 2020).
+
+    Half of the buckets hold one distance each; the others grow logarithmically up to
+    `t5_distance`, beyond which all distances share the last one.
+    """
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        """The number of buckets, and the distance from which on they are the same."""
+
+        t5_buckets: int = field(32, low=4)
+        t5_distance: int = field(128, low=2)
+
+    def __init__(self, config: ModelConfig, causal: bool, rng: Array):
+        own = config.own_options(T5)
+        self.causal = causal
+        self.buckets, self.farthest = own.t5_buckets, own.t5_distance
+        if self.farthest <= (self.buckets if causal else self.buckets // 2) // 2:
+            raise UserError(
+                f"config.model.options.t5_distance={self.farthest} is too small for "
+                f"config.model.options.t5_buckets={self.buckets}; want more than half "
+                "of the buckets"
+            )
+        table_ph = config.width**-0.5 * jax.random.normal(
+            rng, (self.buckets, config.heads)
+        )
+        self.table = nnx.Param(table_ph, axes=("positions", "heads"))
+
+    def bucket(self, distance: Array) -> Array:
+        """Returns the bucket of each distance (key minus query)."""
+        count, first = self.buckets, 0
+        if not self.causal:  # half of the buckets for keys after the query
+            count //= 2
+            first = jnp.where(distance > 0, count, 0)
+            far = jnp.abs(distance)
+        else:
+            far = jnp.maximum(-distance, 0)
+        exact = count // 2
+        growth = (count - exact) / math.log(self.farthest / exact)
+        # `maximum`: the logarithm is only used from `exact` on, but computed for all.
+        log = jnp.log(jnp.maximum(far, 1).astype(jnp.float32) / exact) * growth
+        large = jnp.minimum(exact + log.astype(jnp.int32), count - 1)
+        return first + jnp.where(far < exact, far, large)
+
+    def scores(self, q_bthk: Array, mask: Mask) -> Array:
+        bias_btsh = self.table[...][self.bucket(mask.distance())]
+        return jnp.moveaxis(bias_btsh, 3, 1)
+
+
+class ALiBi(Position):
+    """Lowers the scores in proportion to the distance (Press et al. 2022).
+
+    Head i of n has the slope 2^(-8 i / n), i from 1. In an encoder, keys before and
+    after the query are treated alike.
+    """
+
+    def __init__(self, config: ModelConfig, causal: bool, rng: Array):
+        self.heads = config.heads
+
+    def scores(self, q_bthk: Array, mask: Mask) -> Array:
+        slope_h = 2.0 ** (-8.0 * np.arange(1, self.heads + 1) / self.heads)
+        far_bts = jnp.abs(mask.distance()).astype(jnp.float32)
+        return -jnp.asarray(slope_h, jnp.float32)[:, None, None] * far_bts[:, None]
+
+
+# A scheme is a subclass of `Position` and a line here.
+POSITIONS = {
+    "sinusoid": Sinusoid,
+    "learned": Learned,
+    "none": Position,
+    "rotary": Rotary,
+    "relative": Relative,
+    "t5": T5,
+    "alibi": ALiBi,
+}
+
+
+def stack_positions(config: ModelConfig, causal: bool, rng: Array) -> list[Position]:
+    """Creates the schemes of a stack: one for each layer, or one for all."""
+    scheme = config.variant("positions")
+    count = config.layers if scheme.per_layer else 1
+    return [
+        scheme(config, causal, layer_rng) for layer_rng in jax.random.split(rng, count)
+    ]

@@ -5,6 +5,7 @@ h heads, k head width.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -12,71 +13,12 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.model import positions
-from t2t_jax.model.attention import KV, Attention, AttentionTrace, Mask
+from t2t_jax.model.attention import KV, Attention, AttentionTrace
 from t2t_jax.model.decoder_cache import Cache, LayerCache, Memory
-from t2t_jax.model.layers import (
-    DropoutRng,
-    FeedForward,
-    LayerNorm,
-    SubLayer,
-    compute_dtype,
-    dropout,
-    dropout_rngs,
-)
-from t2t_jax.parallel.mesh import constrain
-from t2t_jax.terminal.errors import UserError
-
-
-class Embedding(nnx.Module):
-    """One matrix for source, target and output (section 3.4), and the positions."""
-
-    def __init__(self, config: ModelConfig, vocab_size: int, rng: Array):
-        token_rng, position_rng = jax.random.split(rng)
-        self.config = config
-        std = config.width**-0.5
-        table_vd = std * jax.random.normal(token_rng, (vocab_size, config.width))
-        self.tokens = nnx.Param(table_vd, axes=("vocab", "width"))
-        if config.positions == "learned":  # Table 3, row (E)
-            shape = (config.max_positions, config.width)
-            table_pd = std * jax.random.normal(position_rng, shape)
-            self.positions = nnx.Param(table_pd, axes=("positions", "width"))
-
-    def __call__(self, tokens_bt: Array, position_bt: Array, limit: int, rng) -> Array:
-        """Embeds tokens at positions < `limit` (static), [b, t, d]."""
-        config = self.config
-        # FSDP divides the rows of the table along d. They are gathered here, since XLA
-        # could otherwise divide the embeddings along d as well.
-        table_vd = constrain(self.tokens[...], "vocab", "features")
-        x_btd = table_vd[tokens_bt] * config.width**0.5  # section 3.4
-        x_btd += self.position_table(limit)[position_bt]
-        x_btd = constrain(x_btd, "batch", "length", "features")
-        return dropout(x_btd.astype(compute_dtype(config)), config.dropout, rng)
-
-    def position_table(self, limit: int) -> Array:
-        """Returns the vectors of positions 0, 1, ..., float32 [at least limit, d].
-
-        Raises:
-          UserError: learned positions end before `limit`.
-        """
-        if self.config.positions == "sinusoid":
-            return jnp.asarray(positions.sinusoids(limit, self.config.width))
-        if limit > self.config.max_positions:
-            raise UserError(
-                f"a row of {limit} tokens, but config.model.max_positions="
-                f"{self.config.max_positions}; there are no learned positions beyond "
-                "it: shorten the rows, raise it, or use "
-                "config.model.positions='sinusoid'"
-            )
-        return self.positions[...]
-
-    def logits(self, x_btd: Array) -> Array:
-        """Returns logits, float32 [b, t, v]: the output matrix of section 3.4."""
-        table_vd = self.tokens[...].astype(x_btd.dtype)
-        logits_btv = jnp.einsum(
-            "btd,vd->btv", x_btd, table_vd, preferred_element_type=jnp.float32
-        )
-        return constrain(logits_btv, "batch", "length", "vocab")
+from t2t_jax.model.embedding import Embedding
+from t2t_jax.model.layers import DropoutRng, SubLayer, compute_dtype, dropout_rngs
+from t2t_jax.model.mask import Mask, Tokens
+from t2t_jax.model.positions import Position, stack_positions
 
 
 class EncoderLayer(nnx.Module):
@@ -86,7 +28,7 @@ class EncoderLayer(nnx.Module):
         attention_rng, ff_rng = jax.random.split(rng)
         self.attention = Attention(config, attention_rng)
         self.attention_sub = SubLayer(config)
-        self.ff = FeedForward(config, ff_rng)
+        self.ff = config.variant("feed_forward")(config, ff_rng)
         self.ff_sub = SubLayer(config)
 
     def __call__(
@@ -95,14 +37,18 @@ class EncoderLayer(nnx.Module):
         mask: Mask,
         rng: DropoutRng | None,
         trace: AttentionTrace | None = None,
+        *,
+        position: Position,
     ) -> Array:
-        rngs = dropout_rngs(rng)
+        attention_rng, after_rng, ff_after_rng, ff_rng = dropout_rngs(rng, 4)
         y_bsd = self.attention_sub.before(x_bsd)
-        kv = self.attention.keys_values(y_bsd)
-        y_bsd = self.attention(y_bsd, kv, mask, next(rngs), trace and trace.encoder)
-        x_bsd = self.attention_sub.after(x_bsd, y_bsd, next(rngs))
-        y_bsd = self.ff(self.ff_sub.before(x_bsd))
-        return self.ff_sub.after(x_bsd, y_bsd, next(rngs))
+        kv = self.attention.keys_values(y_bsd, mask.key, position)
+        y_bsd = self.attention(
+            y_bsd, kv, mask, position, attention_rng, trace and trace.encoder
+        )
+        x_bsd = self.attention_sub.after(x_bsd, y_bsd, after_rng)
+        y_bsd = self.ff(self.ff_sub.before(x_bsd), ff_rng)
+        return self.ff_sub.after(x_bsd, y_bsd, ff_after_rng)
 
 
 class DecoderLayer(nnx.Module):
@@ -112,9 +58,9 @@ class DecoderLayer(nnx.Module):
         self_rng, cross_rng, ff_rng = jax.random.split(rng, 3)
         self.attention = Attention(config, self_rng)
         self.attention_sub = SubLayer(config)
-        self.cross = Attention(config, cross_rng)
+        self.cross = Attention(config, cross_rng, cross=True)
         self.cross_sub = SubLayer(config)
-        self.ff = FeedForward(config, ff_rng)
+        self.ff = config.variant("feed_forward")(config, ff_rng)
         self.ff_sub = SubLayer(config)
 
     def __call__(
@@ -126,6 +72,8 @@ class DecoderLayer(nnx.Module):
         source_mask: Mask,
         rng: DropoutRng | None = None,
         trace: AttentionTrace | None = None,
+        *,
+        position: Position,
     ):
         """Computes all target positions at once, or with a cache, one decoding step.
 
@@ -136,26 +84,30 @@ class DecoderLayer(nnx.Module):
           source_kv, source_mask: for cross-attention.
           rng: for dropout; None turns it off.
           trace: collects the attention weights.
+          position: the scheme of self-attention.
 
         Returns:
           The output, and the layer's cached KV with this step stored; None without a
           cache.
         """
-        rngs = dropout_rngs(rng)
+        rngs = dropout_rngs(rng, 6)
         y_btd = self.attention_sub.before(x_btd)
-        kv, stored = self.attention.keys_values(y_btd), None
+        kv, stored = self.attention.keys_values(y_btd, mask.query, position), None
         if cache is not None:
             kv, stored = cache.append(kv)
-        y_btd = self.attention(y_btd, kv, mask, next(rngs), trace and trace.decoder)
-        x_btd = self.attention_sub.after(x_btd, y_btd, next(rngs))
+        y_btd = self.attention(
+            y_btd, kv, mask, position, rngs[0], trace and trace.decoder
+        )
+        x_btd = self.attention_sub.after(x_btd, y_btd, rngs[1])
 
         y_btd = self.cross_sub.before(x_btd)
-        cross_trace = trace and trace.cross
-        y_btd = self.cross(y_btd, source_kv, source_mask, next(rngs), cross_trace)
-        x_btd = self.cross_sub.after(x_btd, y_btd, next(rngs))
+        y_btd = self.cross(
+            y_btd, source_kv, source_mask, None, rngs[2], trace and trace.cross
+        )
+        x_btd = self.cross_sub.after(x_btd, y_btd, rngs[3])
 
-        y_btd = self.ff(self.ff_sub.before(x_btd))
-        return self.ff_sub.after(x_btd, y_btd, next(rngs)), stored
+        y_btd = self.ff(self.ff_sub.before(x_btd), rngs[5])
+        return self.ff_sub.after(x_btd, y_btd, rngs[4]), stored
 
 
 # config.model.remat: the activations of a layer that are stored for the gradient; the
@@ -176,48 +128,73 @@ def rematerialized(
 
 
 class Transformer(nnx.Module):
-    """The paper's model: `outputs` trains; `encode_memory` and `step` decode."""
+    """The paper's model: an `Architecture`, see model/architecture.py."""
 
-    def __init__(self, config: ModelConfig, vocab_size: int, rng: Array):
-        self.config = config
-        embedding_rng, *layer_rngs = jax.random.split(rng, 1 + 2 * config.layers)
-        encoder_rngs, decoder_rngs = layer_rngs[::2], layer_rngs[1::2]
-        self.embedding = Embedding(config, vocab_size, embedding_rng)
-        self.encoder = nnx.List([EncoderLayer(config, k) for k in encoder_rngs])
-        self.decoder = nnx.List([DecoderLayer(config, k) for k in decoder_rngs])
-        # Post-norm layers end in a LayerNorm; pre-norm ones need one after the last.
-        if config.norm == "pre":
-            self.encoder_norm = LayerNorm(config.width)
-            self.decoder_norm = LayerNorm(config.width)
+    packs = True  # attention does not cross segments
+    generates = True
+    has_source = True
 
-    def encode(self, source_bs, segment_bs, position_bs, rng=None, trace=None) -> Array:
-        """Returns the encoder's output, [b, s, d]."""
-        rngs = dropout_rngs(rng)
-        limit = source_bs.shape[1]
-        x_bsd = self.embedding(source_bs, position_bs, limit, next(rngs))
-        mask = Mask(segment_bs, segment_bs)
-        for layer in self.encoder:
-            layer = rematerialized(layer, self.config, layer_rng := next(rngs))
-            x_bsd = layer(x_bsd, mask, layer_rng, trace)
-        return self.encoder_norm(x_bsd) if self.config.norm == "pre" else x_bsd
-
-    def encode_memory(
-        self, source_bs, segment_bs, position_bs, rng=None, trace=None
-    ) -> Memory:
-        """Encodes the source into the keys and values of every decoder layer."""
-        x_bsd = self.encode(source_bs, segment_bs, position_bs, rng, trace)
-        # Computed once per sentence, not once per step and hypothesis.
-        kvs = [layer.cross.keys_values(x_bsd) for layer in self.decoder]
-        return Memory(jax.tree.map(lambda x: x.swapaxes(1, 2), kvs), segment_bs)
-
-    def __call__(
+    def __init__(
         self,
-        batch: dict[str, Array],
+        config: ModelConfig,
+        vocab_size: int,
+        rng: Array,
+        source_vocab_size: int | None = None,
+    ):
+        self.config = config
+        encoder, decoder = config.side("encoder"), config.side("decoder")
+        # Alternating, so that the sides' weights do not depend on each other's depth.
+        deepest = max(encoder.layers, decoder.layers)
+        embedding_rng, *layer_rngs = jax.random.split(rng, 1 + 2 * deepest)
+        encoder_rngs = layer_rngs[::2][: encoder.layers]
+        decoder_rngs = layer_rngs[1::2][: decoder.layers]
+        self.embedding = Embedding(config, vocab_size, embedding_rng, source_vocab_size)
+        self.encoder = nnx.List([EncoderLayer(encoder, k) for k in encoder_rngs])
+        self.decoder = nnx.List([DecoderLayer(decoder, k) for k in decoder_rngs])
+        source_rng, target_rng = jax.random.split(jax.random.fold_in(rng, 1))
+        self.encoder_positions = nnx.List(stack_positions(encoder, False, source_rng))
+        self.decoder_positions = nnx.List(stack_positions(decoder, True, target_rng))
+        # Pre-norm layers do not end in a normalization: the stack does.
+        self.final_norm = config.norm in ("pre", "post_final")
+        if self.final_norm:
+            self.encoder_norm = config.variant("norm_kind")(config)
+            self.decoder_norm = config.variant("norm_kind")(config)
+
+    @property
+    def longest(self) -> int | None:
+        """The number of positions that exist on each side; None for no limit."""
+        schemes = self.encoder_positions[0], self.decoder_positions[0]
+        return min((s.longest for s in schemes if s.longest is not None), default=None)
+
+    @property
+    def cross_layers(self) -> int:
+        """The number of layers with attention to the source."""
+        return len(self.decoder)
+
+    def encode(
+        self,
+        source_bs: Array,
+        at: Tokens,
         rng: DropoutRng | None = None,
         trace: AttentionTrace | None = None,
-    ) -> Array:
-        """Returns teacher-forced logits, float32 [b, t, v]; arguments as `outputs`."""
-        return self.embedding.logits(self.outputs(batch, rng, trace))
+    ) -> Memory:
+        """Encodes the source into the keys and values of every decoder layer."""
+        # Computed once per sentence, not once per step and hypothesis.
+        x_bsd = self._encoder_outputs(source_bs, at, rng, trace)
+        kvs = [layer.cross.keys_values(x_bsd) for layer in self.decoder]
+        return Memory(jax.tree.map(lambda x: x.swapaxes(1, 2), kvs), at)
+
+    def _encoder_outputs(self, source_bs, at: Tokens, rng, trace) -> Array:
+        """Returns the encoder's output, [b, s, d]."""
+        embedding_rng, *rngs = dropout_rngs(rng, 1 + len(self.encoder))
+        positions = self.encoder_positions
+        x_bsd = self.embedding.source(source_bs, at, positions[0], embedding_rng)
+        mask = Mask(at, at, aligned=True)
+        for i, layer in enumerate(self.encoder):
+            layer = partial(layer, position=positions[i % len(positions)])
+            layer = rematerialized(layer, self.config, rngs[i])
+            x_bsd = layer(x_bsd, mask, rngs[i], trace)
+        return self.encoder_norm(x_bsd) if self.final_norm else x_bsd
 
     def outputs(
         self,
@@ -225,63 +202,61 @@ class Transformer(nnx.Module):
         rng: DropoutRng | None = None,
         trace: AttentionTrace | None = None,
     ) -> Array:
-        """Returns the decoder's output, [b, t, d], which `Embedding.logits` projects.
-
-        Args:
-          batch: of `data/batching.py` and `teacher_forcing`; int32 arrays `source`,
-            `source_segment`, `source_position` [b, s] and `target_input`,
-            `target_segment`, `target_position` [b, t].
-          rng: for dropout; None turns it off.
-          trace: collects the attention weights of every layer.
-        """
+        """Returns the decoder's output, [b, t, d]; arguments as for `Architecture`."""
         source_rng, target_rng = None, None
         if rng is not None:
             source_rng, target_rng = (
                 rng._replace(key=half) for half in jax.random.split(rng.key)
             )
-        memory = self.encode_memory(
-            batch["source"],
-            batch["source_segment"],
-            batch["source_position"],
-            source_rng,
-            trace,
+        source_at = Tokens(batch["source_segment"], batch["source_position"])
+        memory = self.encode(batch["source"], source_at, source_rng, trace)
+        at = Tokens(batch["target_segment"], batch["target_position"])
+        embedding_rng, *rngs = dropout_rngs(target_rng, 1 + len(self.decoder))
+        positions = self.decoder_positions
+        x_btd = self.embedding.target(
+            batch["target_input"], at, positions[0], embedding_rng
         )
-        rngs = dropout_rngs(target_rng)
-        tokens_bt, segment_bt = batch["target_input"], batch["target_segment"]
-        x_btd = self.embedding(
-            tokens_bt, batch["target_position"], tokens_bt.shape[1], next(rngs)
-        )
-        mask = Mask(segment_bt, segment_bt, causal=True)
-        source_mask = Mask(segment_bt, memory.segment_bs)
-        for layer, kv in zip(self.decoder, memory.kvs, strict=True):
-            layer = rematerialized(layer, self.config, layer_rng := next(rngs))
-            x_btd, _ = layer(x_btd, None, mask, kv, source_mask, layer_rng, trace)
-        return self.decoder_norm(x_btd) if self.config.norm == "pre" else x_btd
+        mask = Mask(at, at, causal=True, aligned=True)
+        source_mask = Mask(at, source_at)
+        for i, (layer, kv) in enumerate(zip(self.decoder, memory.kvs, strict=True)):
+            layer = partial(layer, position=positions[i % len(positions)])
+            layer = rematerialized(layer, self.config, rngs[i])
+            x_btd, _ = layer(x_btd, None, mask, kv, source_mask, rngs[i], trace)
+        return self.decoder_norm(x_btd) if self.final_norm else x_btd
 
-    def empty_cache(self, batch: int, beams: int, length: int) -> Cache:
-        """Returns a cache with room for `length` steps of `beams` hypotheses."""
-        heads, width = self.decoder[0].attention.key.shape[1:]
-        shape = batch, heads, beams, length, width
-        zeros = jnp.zeros(shape, compute_dtype(self.config))
-        row_bnt = jnp.broadcast_to(jnp.arange(beams)[:, None], (batch, beams, length))
-        return Cache([KV(zeros, zeros) for _ in self.decoder], row_bnt)
+    def output_layer(self) -> tuple[Array, Array | None]:
+        """Returns the matrix [v, d] and the bias [v] that make logits of `outputs`."""
+        return self.embedding.output_layer()
+
+    def empty_cache(self, batch: int, beams: int, room: int) -> Cache:
+        """Returns a cache with room for `room` steps of `beams` hypotheses."""
+        attention = self.decoder[0].attention
+
+        def zeros(weight_dhk):
+            heads, width = weight_dhk.shape[1:]
+            shape = batch, heads, beams, room, width
+            return jnp.zeros(shape, compute_dtype(self.config))
+
+        kv = KV(zeros(attention.key), zeros(attention.value))
+        row_bnt = jnp.broadcast_to(jnp.arange(beams)[:, None], (batch, beams, room))
+        return Cache([kv for _ in self.decoder], row_bnt)
 
     def step(self, memory: Memory, cache: Cache, token_bn: Array, position):
         """Runs one decoding step of n hypotheses for each of b sentences.
 
         Args:
-          memory: of the b sentences, from `encode_memory`.
+          memory: of the b sentences, from `encode`.
           cache: from `empty_cache` or the previous step.
           token_bn: the tokens before `position` (BOS at 0).
           position: int scalar, the same for all hypotheses.
 
         Returns:
-          float32 logits [b, n, v] of the tokens at `position`, and the new cache.
+          The outputs [b, n, d] that predict the tokens at `position`, and the new
+          cache.
         """
         b, n = token_bn.shape
-        length = cache.row_bnt.shape[2]
-        position_bn = jnp.full((b, n), position)
-        x_bnd = self.embedding(token_bn, position_bn, length, None)
+        room = cache.row_bnt.shape[2]
+        positions = self.decoder_positions
         # At this position, each hypothesis writes to the row that it is in now.
         row_bnt = jax.lax.dynamic_update_slice_in_dim(
             cache.row_bnt,
@@ -291,19 +266,20 @@ class Transformer(nnx.Module):
         )
         # True where row m stores position t of hypothesis n; later positions are empty.
         mine_bnmt = row_bnt[:, :, None] == jnp.arange(n)[:, None]
-        mine_bnmt &= jnp.arange(length) <= position
-        # All keys are in segment 1; `only_bts` alone decides.
-        ones_bs = jnp.ones((b, n * length), jnp.int32)
-        mask = Mask(ones_bs[:, :n], ones_bs, only_bts=mine_bnmt.reshape(b, n, -1))
-        source_mask = Mask(ones_bs[:, :n], memory.segment_bs)
+        mine_bnmt &= jnp.arange(room) <= position
+        # All tokens are in segment 1; `only_bts` alone decides.
+        ones_bs = jnp.ones((b, n * room), jnp.int32)
+        at = Tokens(ones_bs[:, :n], jnp.full((b, n), position))
+        place_bs = jnp.broadcast_to(jnp.tile(jnp.arange(room), n), ones_bs.shape)
+        mask = Mask(at, Tokens(ones_bs, place_bs), mine_bnmt.reshape(b, n, -1))
+        source_mask = Mask(at, memory.at)
+        x_bnd = self.embedding.target(token_bn, at, positions[0], None, limit=room)
         kvs = []
-        for layer, layer_cache, kv in zip(
-            self.decoder, cache.kvs, memory.kvs, strict=True
-        ):
-            x_bnd, stored = layer(
-                x_bnd, LayerCache(layer_cache, position), mask, kv, source_mask
-            )
+        for i, (layer, kv) in enumerate(zip(self.decoder, memory.kvs, strict=True)):
+            layer_cache = LayerCache(cache.kvs[i], position)
+            layer = partial(layer, position=positions[i % len(positions)])
+            x_bnd, stored = layer(x_bnd, layer_cache, mask, kv, source_mask)
             kvs.append(stored)
-        if self.config.norm == "pre":
+        if self.final_norm:
             x_bnd = self.decoder_norm(x_bnd)
-        return self.embedding.logits(x_bnd), Cache(kvs, row_bnt)
+        return x_bnd, Cache(kvs, row_bnt)

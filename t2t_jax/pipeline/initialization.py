@@ -8,14 +8,21 @@ from t2t_jax.data import prepare
 from t2t_jax.data.corpus import Corpus
 from t2t_jax.data.tokenizer import Vocabulary, parse_symbols
 from t2t_jax.model.layers import Parameters
-from t2t_jax.model.model import Model
+from t2t_jax.model.model import Model, build
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.messages import say
 from t2t_jax.training.averaging import average_checkpoints, choose_checkpoints
 from t2t_jax.workdir.workdir import Workdir
 
-# Fields of the model that may differ: they change neither shape nor meaning of weights.
-_FREE = {f"model.{name}" for name in ("dropout", "dtype", "attention", "remat")}
+# Fields of the model that may differ: they do not change the meaning of weights. Their
+# shapes are compared besides.
+_FREE = {
+    f"model.{name}"
+    for name in (
+        *("dropout", "attention_dropout", "activation_dropout"),
+        *("dtype", "attention", "remat", "max_positions"),
+    )
+}
 
 
 def check_source(config: Config) -> None:
@@ -30,9 +37,9 @@ def check_source(config: Config) -> None:
     source = Workdir(config.train.init_from)
     theirs = source.config()
     choose_checkpoints(source, theirs, config.train.init_checkpoint)
-    free = set(_FREE)
-    if config.model.positions != "learned":
-        free.add("model.max_positions")
+    pieces = config.data.vocab_size  # the vocabulary is theirs, so any size serves
+    shapes = [build(c.model, pieces).shapes for c in (theirs, config)]
+    free = _FREE if shapes[0] == shapes[1] else _FREE - {"model.max_positions"}
     directions = [f"{data.source}-{data.target}" for data in (theirs.data, config.data)]
     if directions[0] != directions[1]:
         say(f"{source} translates {directions[0]}, this run will {directions[1]}")

@@ -16,12 +16,13 @@ from t2t_jax.data.corpus import Corpus, Pair, open_corpora
 from t2t_jax.data.feeding import feeder_name, plan_for
 from t2t_jax.data.shapes import Shape
 from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.evaluation.dev_translations import DevTranslations
 from t2t_jax.evaluation.scores import distinct
 from t2t_jax.evaluation.table import score_all
 from t2t_jax.files import sealed
 from t2t_jax.model.layers import compute_dtype
-from t2t_jax.model.model import build
+from t2t_jax.model.model import Model, build
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.parallel.process_setup import set_up_process
@@ -76,7 +77,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
         with processes.fail_together("opening the text and the workdir"):
             workdir = Workdir.open(workdir)
             training, dev, tests = _open_text(config)
-            _check_mesh(config)
+            _check_model(config)
             if processes.is_first():
                 _check_start(workdir, config)
             # Read the dev and test sets to the end: mistakes in them are reported now,
@@ -112,10 +113,10 @@ def _train(
             dev_pairs = prepare.tokenize_in_memory(dev_lines, vocabulary)
         model = build(config.model, len(vocabulary))
         plan = plan_for(pairs, config.data, config.train.seed, epoch=0)
-        _check_lengths(config, plan.shapes, "training rows")
+        _check_lengths(model, plan.shapes, "training rows")
         if dev_pairs:
             dev_shapes = dev_plan(dev_pairs, config).shapes
-            _check_lengths(config, dev_shapes, "rows of the dev set")
+            _check_lengths(model, dev_shapes, "rows of the dev set")
         text = prepare.text_summary(pairs, dev_lines)
     # The manifest holds hashes of the arrays, so this compares the tokens themselves.
     prepared = text | {"manifest": sealed.fingerprint(pairs.folder)}
@@ -176,11 +177,17 @@ def _open_text(config: Config) -> tuple[list[Corpus], list[Corpus], list[Corpus]
     return training, dev, distinct(tests)
 
 
-def _check_mesh(config: Config) -> None:
-    """Refuses sizes that the mesh does not divide, before text is prepared."""
+def _check_model(config: Config) -> None:
+    """Refuses a model that cannot be trained as configured, before text is prepared."""
     model = build(config.model, config.data.vocab_size)
-    # Works on shapes only, and raises the error that training would raise later.
+    # Works on shapes only, and raises the errors that training would raise later.
     state_shardings(model, config, make_mesh(config.mesh))
+    longest_source(config, model)
+    if config.data.batching == "packed" and not model.packs:
+        raise UserError(
+            f"config.model.kind={config.model.kind!r} cannot tell the sentences of a "
+            "packed row apart; choose config.data.batching='bucketed'"
+        )
 
 
 def _check_start(workdir: Workdir, config: Config) -> None:
@@ -191,14 +198,13 @@ def _check_start(workdir: Workdir, config: Config) -> None:
         initialization.check_source(config)
 
 
-def _check_lengths(config: Config, shapes: Sequence[Shape], what: str) -> None:
-    """Refuses rows longer than the table of learned positions."""
+def _check_lengths(model: Model, shapes: Sequence[Shape], what: str) -> None:
+    """Refuses rows longer than the model's positions."""
     longest = max(max(shape.source, shape.target) for shape in shapes)
-    limit = config.model.max_positions
-    if config.model.positions == "learned" and longest > limit:
+    if model.longest is not None and longest > model.longest:
         raise UserError(
             f"{what} have up to {longest} tokens, but config.model.max_positions="
-            f"{limit}; raise it, or lower config.data.row_length and "
+            f"{model.longest}; raise it, or lower config.data.row_length and "
             "config.data.max_length, or shorten the longest lines"
         )
 

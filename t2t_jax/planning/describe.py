@@ -96,7 +96,7 @@ def describe_workdir(workdir: str | Path) -> dict:
 def _describe(config: Config, pieces: int, source: str) -> dict:
     model = build(config.model, pieces)
     train, decode = config.train, config.decode
-    longest, _ = longest_source(config)
+    longest, _ = longest_source(config, model)
     return {
         "config": dataclasses.asdict(config),
         "paper": beside_paper(config),

@@ -1,0 +1,103 @@
+"""The interface of a model: everything outside this folder knows only this.
+
+Shape suffixes: b batch, n hypotheses, s source, t target, d width of outputs,
+v vocabulary.
+"""
+
+from typing import Any, Protocol
+
+from jax import Array
+
+from t2t_jax.config import ModelConfig
+from t2t_jax.model.layers import DropoutRng, project
+from t2t_jax.model.mask import Tokens
+
+
+class Architecture(Protocol):
+    """An encoder-decoder; a class of `MODELS`.
+
+    Attributes:
+      packs: sentences in one row do not affect each other. If False, it trains on
+        bucketed batches only.
+      generates: it has `encode`, `empty_cache` and `step`, so it can translate.
+      has_source: its outputs depend on the source.
+      longest: the tokens of the longest row, or None for no limit.
+      cross_layers: the layers with attention to the source, which align words.
+    """
+
+    packs: bool
+    generates: bool
+    has_source: bool
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        vocab_size: int,
+        rng: Array,
+        source_vocab_size: int | None = None,
+    ):
+        """Creates initial weights; all of them `nnx.Param`s with named axes.
+
+        Args:
+          source_vocab_size: None if source and target share a vocabulary.
+        """
+
+    @property
+    def longest(self) -> int | None: ...
+
+    @property
+    def cross_layers(self) -> int: ...
+
+    def outputs(
+        self,
+        batch: dict[str, Array],
+        rng: DropoutRng | None = None,
+        trace: Any = None,
+    ) -> Array:
+        """Returns the outputs for given targets (teacher forcing), [b, t, d].
+
+        Args:
+          batch: of `data/batching.py` and `teacher_forcing`; int32 arrays `source`,
+            `source_segment`, `source_position` [b, s] and `target_input`,
+            `target_segment`, `target_position` [b, t].
+          rng: for dropout; None turns it off.
+          trace: an `AttentionTrace`, which collects the weights of every layer.
+        """
+
+    def output_layer(self) -> tuple[Array, Array | None]:
+        """Returns the matrix [v, d] and the bias [v] (or None) of the logits."""
+
+    def encode(
+        self, source_bs: Array, at: Tokens, rng: DropoutRng | None = None
+    ) -> Any:
+        """Returns what decoding needs of the source: a pytree, leaves [b, ...]."""
+
+    def empty_cache(self, batch: int, beams: int, room: int) -> Any:
+        """Returns the state before the first step: a pytree, leaves [b, ...].
+
+        It has the methods `moved(parent_bn)`, which moves hypotheses to other rows, and
+        `grown(room)`, which makes room for more steps.
+        """
+
+    def step(
+        self, memory: Any, cache: Any, token_bn: Array, position: Array | int
+    ) -> tuple[Array, Any]:
+        """Returns the outputs [b, n, d] after one more token, and the new cache."""
+
+
+def logits(
+    model: Architecture,
+    batch: dict[str, Array],
+    rng: DropoutRng | None = None,
+    trace: Any = None,
+) -> Array:
+    """Returns teacher-forced logits, float32 [b, t, v]; arguments as for `outputs`."""
+    return project(model.outputs(batch, rng, trace), *model.output_layer())
+
+
+def step_logits(
+    model: Architecture, memory: Any, cache: Any, token_bn: Array, position
+) -> tuple[Array, Any]:
+    """Returns the logits of the next token, float32 [b, n, v], and the new cache."""
+    x_bnd, cache = model.step(memory, cache, token_bn, position)
+    return project(x_bnd, *model.output_layer()), cache

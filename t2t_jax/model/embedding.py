@@ -1,0 +1,96 @@
+"""Embeddings of source and target, and the output layer (section 3.4).
+
+Shape suffixes: b batch, t length, d model width, v vocabulary.
+"""
+
+import jax
+from flax import nnx
+from jax import Array
+
+from t2t_jax.config import ModelConfig
+from t2t_jax.model.layers import DropoutRng, compute_dtype, constant, dropout
+from t2t_jax.model.mask import Tokens
+from t2t_jax.model.positions import Position
+from t2t_jax.parallel.mesh import constrain
+from t2t_jax.terminal.errors import UserError
+
+
+class Embedding(nnx.Module):
+    """One to three matrices, as `config.tied` says; the paper has one."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        vocab_size: int,
+        rng: Array,
+        source_vocab_size: int | None = None,
+    ):
+        if source_vocab_size not in (None, vocab_size) and config.tied == "all":
+            raise UserError(
+                f"the vocabularies have {source_vocab_size} source and {vocab_size} "
+                "target pieces, which cannot share one matrix; choose "
+                "config.model.tied='target' or 'none'"
+            )
+        self.config = config
+        token_rng, source_rng, output_rng = (
+            *jax.random.split(rng)[:1],
+            *(jax.random.fold_in(rng, i) for i in (1, 2)),
+        )
+        # These names are part of the checkpoint format.
+        self.tokens = self._matrix(vocab_size, token_rng)
+        if config.tied != "all":
+            self.source_tokens = self._matrix(
+                source_vocab_size or vocab_size, source_rng
+            )
+        if config.tied == "none":
+            self.output = self._matrix(vocab_size, output_rng)
+        if config.output_bias:
+            self.output_bias = constant(0.0, {"vocab": vocab_size})
+
+    def _matrix(self, vocab_size: int, rng: Array) -> nnx.Param:
+        width = self.config.width
+        table_vd = width**-0.5 * jax.random.normal(rng, (vocab_size, width))
+        return nnx.Param(table_vd, axes=("vocab", "width"))
+
+    def source(
+        self, tokens_bt: Array, at: Tokens, position: Position, rng: DropoutRng | None
+    ) -> Array:
+        """Embeds source tokens, [b, t, d]; arguments as for `target`."""
+        tied = self.config.tied == "all"
+        matrix = self.tokens if tied else self.source_tokens
+        return self._embed(matrix, tokens_bt, at, position, rng, tokens_bt.shape[1])
+
+    def target(
+        self,
+        tokens_bt: Array,
+        at: Tokens,
+        position: Position,
+        rng: DropoutRng | None,
+        limit: int | None = None,
+    ) -> Array:
+        """Embeds target tokens, [b, t, d].
+
+        Args:
+          position: the scheme of the decoder.
+          limit: all positions are below this static number; by default t.
+        """
+        limit = tokens_bt.shape[1] if limit is None else limit
+        return self._embed(self.tokens, tokens_bt, at, position, rng, limit)
+
+    def _embed(self, matrix, tokens_bt, at, position, rng, limit: int) -> Array:
+        config = self.config
+        # FSDP divides the rows of the table along d. They are gathered here, since XLA
+        # could otherwise divide the embeddings along d as well.
+        table_vd = constrain(matrix[...], "vocab", "features")
+        x_btd = table_vd[tokens_bt]
+        if config.embedding_scale:
+            x_btd *= config.width**0.5  # section 3.4
+        x_btd = position.embed(x_btd, at, limit)
+        x_btd = constrain(x_btd, "batch", "length", "features")
+        return dropout(x_btd.astype(compute_dtype(config)), config.dropout, rng)
+
+    def output_layer(self) -> tuple[Array, Array | None]:
+        """Returns the matrix [v, d] and the bias [v] of the logits, float32."""
+        tied = self.config.tied != "none"
+        table_vd = (self.tokens if tied else self.output)[...]
+        return table_vd, self.output_bias[...] if self.config.output_bias else None
