@@ -1,0 +1,564 @@
+"""The laws of a model, as functions of a config; they run over the tables.
+
+`alone` and `pairs` derive the configs from the tables of `ModelConfig`, so a line that
+is added to a table is put through all laws that apply to it. A law returns the worst
+figure that it saw, which has to be at most its bound; it raises `Excused` if a property
+of the model says that it does not apply.
+
+    python -m tests.model.laws    # prints the worst figure of each law and config
+"""
+
+import dataclasses
+import functools
+import importlib
+import itertools
+import sys
+import tempfile
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+from t2t_jax import config as fields
+from t2t_jax.config import MeshConfig, ModelConfig
+from t2t_jax.data.batching import fill, plan_epoch
+from t2t_jax.data.prepare import ragged
+from t2t_jax.model.architecture import logits, step_logits
+from t2t_jax.model.attention import AttentionTrace
+from t2t_jax.model.layers import DropoutRng
+from t2t_jax.model.mask import Tokens
+from t2t_jax.model.model import build
+from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.parallel import mesh as meshes
+
+V, BOS = 24, 1
+ROWS, LENGTH, BEAMS = 6, 24, 3
+# Small enough that rows of LENGTH tokens have several blocks, buckets and clipped ends.
+SMALL_OPTIONS = {
+    "neighbourhood": 4,
+    "chunk": 8,
+    "relative_clip": 3,
+    "t5_buckets": 8,
+    "t5_distance": 16,
+}
+# Choices that are no table of their own, each a difference from the default.
+OTHERS = {
+    "norm=pre": {"norm": "pre"},
+    "norm=post_final": {"norm": "post_final"},
+    "tied=target": {"tied": "target"},
+    "tied=none, output_bias": {"tied": "none", "output_bias": True},
+    "attention_bias, no scale": {"attention_bias": True, "embedding_scale": False},
+    "d_k=3, d_v=5": {"head_width": 3, "value_width": 5},
+    "other sizes a side": {"layers": 1, "decoder_heads": 4, "encoder_hidden": 8},
+    "sinusoid as tensor2tensor": {
+        "options": {"sinusoid_layout": "half", "sinusoid_spacing": "tensor2tensor"}
+    },
+    "sinusoid with an offset": {"options": {"position_offset": 2}},
+    "relative keys only": {
+        "positions": "relative",
+        "options": {"relative_values": False},
+    },
+}
+TABLES = [f for f in dataclasses.fields(ModelConfig) if f.metadata["table"]]
+
+
+class Excused(Exception):  # noqa: N818  (no error: the law does not apply)
+    """The law does not apply, because of the property named."""
+
+
+def config_of(**changes) -> ModelConfig:
+    """A small model with options small enough for small rows."""
+    own = changes.pop("options", {})
+    small = {
+        **{"encoder_layers": 1, "decoder_layers": 2, "max_positions": 64},
+        **{"width": 16, "heads": 2, "hidden": 24},
+        **changes,
+    }
+    # A config refuses the options of variants that it does not choose.
+    known = fields.known_options("model")
+    chosen = {f"{f.name}={small.get(f.name, f.default)!r}" for f in TABLES}
+    options = {
+        name: value
+        for name, value in {**SMALL_OPTIONS, **own}.items()
+        if chosen & {*known[name][1]}
+    }
+    return fields.from_config_dict({"model": {**small, "options": options}}).model
+
+
+def alone() -> dict[str, dict]:
+    """The defaults, and each entry of each table against them."""
+    cases = {"defaults": {}}
+    for field in TABLES:
+        for name in fields.table_of(field):
+            if name != field.default:
+                cases[f"{field.name}={name}"] = {field.name: name}
+    return cases | OTHERS
+
+
+def pairs() -> dict[str, dict]:
+    """Configs in which any two entries of two tables meet (greedy covering)."""
+    tables = {f.name: [*fields.table_of(f)] for f in TABLES} | {
+        "norm": ["post", "pre", "post_final"],
+        "tied": ["all", "target", "none"],
+    }
+    tables = {name: values for name, values in tables.items() if len(values) > 1}
+    names = [*tables]
+    missing = {
+        ((one, a), (two, b))
+        for one, two in itertools.combinations(names, 2)
+        for a in tables[one]
+        for b in tables[two]
+    }
+    cases = {}
+    while missing:
+        case = dict(min(missing))
+        for name in names:
+            if name not in case:
+                # The value that meets most others for the first time.
+                case[name] = max(
+                    tables[name],
+                    key=lambda value, name=name: len(
+                        missing & _met(case | {name: value}, names)
+                    ),
+                )
+        missing -= _met(case, names)
+        cases[_named(case)] = case
+    return cases
+
+
+def _met(case: dict[str, str], names: list[str]) -> set:
+    present = [(name, case[name]) for name in names if name in case]
+    return {*itertools.combinations(present, 2)}
+
+
+def product() -> dict[str, dict]:
+    """Every combination of the tables' entries."""
+    tables = {f.name: [*fields.table_of(f)] for f in TABLES}
+    return {
+        ", ".join(
+            f"{name}={value}" for name, value in zip(tables, case, strict=True)
+        ): (dict(zip(tables, case, strict=True)))
+        for case in itertools.product(*tables.values())
+    }
+
+
+@functools.lru_cache(maxsize=2)
+def subject(name: str, group: str = "alone") -> "Subject":
+    """The model of a case; kept while its laws run one after another."""
+    return Subject(config_of(**globals()[group]()[name]))
+
+
+class Subject:
+    """A model with random weights, and its functions, each compiled once."""
+
+    def __init__(self, config: ModelConfig):
+        self.config = dataclasses.replace(config, dtype="float32", dropout=0.0)
+        source_size = V if config.tied == "all" else V + 6
+        self.sizes = (V, None if config.tied == "all" else source_size)
+        self.model = build(self.config, *self.sizes)
+        self.source_size = source_size
+        drawn = self.model.init(jax.random.key(0))
+        # Biases and scales begin at 0 and 1, where mistakes do not show.
+        leaves, tree = jax.tree.flatten(drawn)
+        keys = jax.random.split(jax.random.key(1), len(leaves))
+        self.parameters = jax.tree.unflatten(
+            tree,
+            [
+                x + 0.1 * jax.random.normal(key, x.shape)
+                for x, key in zip(leaves, keys, strict=True)
+            ],
+        )
+        table = importlib.import_module("t2t_jax.model.attention").ATTENTION
+        self.traces = bool(
+            self.model.cross_layers and table[config.attention].weights is not None
+        )
+        self.forced_and_trace = self.compiled(self._forced_and_trace)
+        self.loss_and_gradient = jax.jit(
+            jax.value_and_grad(self.compiled(_mean_nll, jit=False))
+        )
+
+    def compiled(self, function, definition=None, jit=True):
+        """`function(module, ...)` as a function of (parameters, ...)."""
+        definition = definition or self.model.definition
+
+        def of_parameters(parameters, *arguments):
+            return function(nnx.merge(definition, parameters), *arguments)
+
+        return jax.jit(of_parameters) if jit else of_parameters
+
+    def _forced_and_trace(self, module, batch):
+        trace = AttentionTrace([], [], []) if self.traces else None
+        return logits(module, batch, trace=trace), trace
+
+    def forced(self, batch):
+        """Teacher-forced logits."""
+        return np.asarray(self.forced_and_trace(self.parameters, batch)[0])
+
+    @functools.cached_property
+    def texts(self):
+        rng = np.random.default_rng(0)
+        lengths = rng.integers(1, 10, (2, 4 * ROWS))
+        lengths[:, 0] = LENGTH - 2
+        sizes = self.source_size, V
+        return [
+            [rng.integers(3, size, n).tolist() for n in side]
+            for size, side in zip(sizes, lengths, strict=True)
+        ]
+
+    @functools.cached_property
+    def packed(self):
+        """A batch of packed rows, and its layout."""
+        if not self.model.packs:
+            raise Excused("packs = False")
+        sides = [ragged(side) for side in self.texts]
+        plan = plan_epoch(
+            *(side.lengths for side in sides),
+            seed=0,
+            epoch=0,
+            shuffle=False,
+            batching="packed",
+            batch_tokens=2 * ROWS * LENGTH,
+            row_length=LENGTH,
+        )
+        assert len(plan) == 1
+        batch = teacher_forcing(fill(plan[0], *sides), BOS)
+        return _shaped(batch, 2 * ROWS), plan[0]
+
+    def alone(self, pairs):
+        """A batch with a sentence pair in each row, and empty rows."""
+        batch = {
+            f"{side}{part}": np.zeros((2 * ROWS, LENGTH), np.int32)
+            for side in ("source", "target")
+            for part in ("", "_segment", "_position")
+        }
+        for row, pair in enumerate(pairs):
+            for side, text in zip(("source", "target"), self.texts, strict=True):
+                ids = text[pair]
+                batch[side][row, : len(ids)] = ids
+                batch[f"{side}_segment"][row, : len(ids)] = 1
+                batch[f"{side}_position"][row, : len(ids)] = range(len(ids))
+        return teacher_forcing(batch, BOS)
+
+    @functools.cached_property
+    def batch(self):
+        return self.packed[0] if self.model.packs else self.alone(range(2 * ROWS))
+
+    @functools.cached_property
+    def gradient(self):
+        return self.loss_and_gradient(self.parameters, self.batch)
+
+
+def _shaped(batch, rows: int):
+    """Rows and lengths as of all other batches, so that nothing is compiled again."""
+    length = batch["target"].shape[1]
+    assert length == LENGTH, length
+    assert len(batch["target"]) <= rows, len(batch["target"])
+    return {
+        name: np.concatenate([x, np.zeros((rows - len(x), length), x.dtype)])
+        for name, x in batch.items()
+    }
+
+
+def _mean_nll(module, batch, rng=None):
+    log_probs = jax.nn.log_softmax(logits(module, batch, rng))
+    true = jnp.take_along_axis(log_probs, batch["target"][..., None], 2)[..., 0]
+    real = batch["target_segment"] > 0
+    return -jnp.sum(true, where=real) / jnp.sum(real)
+
+
+def worst(got, want, where=...) -> float:
+    """The largest difference, relative to values above 1."""
+    got, want = (np.asarray(x, np.float64)[where] for x in (got, want))
+    return float(np.max(np.abs(got - want) / np.maximum(1, np.abs(want)), initial=0.0))
+
+
+def worst_leaf(got, want) -> float:
+    """The largest difference of an array from another, relative to its norm."""
+    return max(
+        float(np.linalg.norm(np.subtract(a, b)) / max(1e-3, np.linalg.norm(b)))
+        for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True)
+    )
+
+
+# -------------------------------------------------------------------------------- laws
+
+
+def future_is_unseen(subject: Subject) -> float:
+    """What follows a token does not change its logits."""
+    if not subject.model.generates:
+        raise Excused("generates = False")
+    batch = subject.alone(range(2 * ROWS))
+    before, real = subject.forced(batch), batch["target_segment"] > 0
+    figure = 0.0
+    for t in (1, 4, 9):
+        after = batch["target_input"].copy()
+        after[:, t:] = (after[:, t:] + 5) % V
+        changed = subject.forced(batch | {"target_input": after})
+        figure = max(figure, worst(changed[:, :t], before[:, :t], real[:, :t]))
+        assert worst(changed[0, t:], before[0, t:]) > 1e-3  # but what it changes does
+    return figure
+
+
+def source_is_seen(subject: Subject) -> float:
+    """Logits depend on the source: 0 if they do."""
+    if not subject.model.has_source:
+        raise Excused("has_source = False")
+    batch = subject.alone(range(2 * ROWS))
+    other = batch | {"source": (batch["source"] + 3) % V}
+    return float(worst(subject.forced(other), subject.forced(batch)) < 1e-3)
+
+
+def packed_is_alone(subject: Subject) -> float:
+    """Sentences that share a row have the logits that they have alone."""
+    batch, layout = subject.packed
+    assert layout.segment_p.max() > 1
+    together = subject.forced(batch)
+    figure = 0.0
+    for start in range(0, len(layout.pair_p), 2 * ROWS):
+        places = range(start, min(start + 2 * ROWS, len(layout.pair_p)))
+        apart = subject.forced(subject.alone([layout.pair_p[p] for p in places]))
+        for row, p in enumerate(places):
+            n = len(subject.texts[1][layout.pair_p[p]])
+            first = layout.target_start_p[p]
+            packed = together[layout.row_p[p], first : first + n]
+            figure = max(figure, worst(packed, apart[row, :n]))
+    return figure
+
+
+def padding_is_inert(subject: Subject) -> float:
+    """Tokens that stand in padding change nothing."""
+    batch = subject.batch
+    noisy = dict(batch)
+    for name in ("source", "target_input"):
+        segment = batch[name.split("_")[0] + "_segment"]
+        noisy[name] = np.where(segment == 0, 7, batch[name])
+    real = batch["target_segment"] > 0
+    return worst(subject.forced(noisy), subject.forced(batch), real)
+
+
+def cached_is_forced(subject: Subject) -> float:
+    """Steps with a cache give the logits of teacher forcing.
+
+    While hypotheses change rows, the cache grows, and another sentence takes a row.
+    """
+    if not subject.model.generates:
+        raise Excused("generates = False")
+    rng = np.random.default_rng(3)
+    encode, step = (
+        functools.partial(subject.compiled(f), subject.parameters)
+        for f in (lambda module, *a: module.encode(a[0], Tokens(*a[1:])), step_logits)
+    )
+    module = nnx.merge(subject.model.definition, subject.parameters)
+    batches = [subject.alone([first, 5]) for first in (0, 4)]
+    memories = [
+        encode(*(b[f"source{part}"][:2] for part in ("", "_segment", "_position")))
+        for b in batches
+    ]
+    caches = [module.empty_cache(2, BEAMS, 4) for _ in batches]
+    tokens = [np.full((2, BEAMS, 0), BOS) for _ in batches]
+    seen = [np.zeros((2, BEAMS, 0, V)) for _ in batches]
+    steps = 9
+    for t in range(steps):
+        for i in range(len(caches)):
+            new = (
+                rng.integers(3, V, (2, BEAMS, 1)) if t else np.full((2, BEAMS, 1), BOS)
+            )
+            tokens[i] = np.concatenate([tokens[i], new], axis=2)
+            memory, cache = memories[i], caches[i]
+            found, cache = step(memory, cache, jnp.asarray(new[:, :, 0]), jnp.int32(t))
+            seen[i] = np.concatenate([seen[i], np.asarray(found)[:, :, None]], axis=2)
+            parents = rng.integers(0, BEAMS, (2, BEAMS))
+            caches[i] = cache.moved(jnp.asarray(parents))
+            for history in (tokens, seen):
+                index = parents.reshape(2, BEAMS, *[1] * (history[i].ndim - 2))
+                history[i] = np.take_along_axis(history[i], index, axis=1)
+        if t == 3:
+            caches = [cache.grown(12) for cache in caches]
+        if t == 5:  # row 1 of the second search goes on in place of the first's row 0
+            first, other = (memories[0], caches[0]), (memories[1], caches[1])
+            memories[0], caches[0] = jax.tree.map(
+                lambda mine, theirs: jnp.stack([theirs[1], mine[1]]), first, other
+            )
+            for history in (tokens, seen):
+                history[0][0] = history[1][1]
+            batches[0] = {
+                name: np.stack([batches[1][name][1], x[1]])
+                for name, x in batches[0].items()
+            }
+    forced = subject.alone([])
+    for row in range(2):
+        for beam in range(BEAMS):
+            place = row * BEAMS + beam
+            for part in ("", "_segment", "_position"):
+                forced[f"source{part}"][place] = batches[0][f"source{part}"][row]
+            forced["target_input"][place, :steps] = tokens[0][row, beam]
+            forced["target_segment"][place, :steps] = 1
+            forced["target_position"][place, :steps] = range(steps)
+    want = subject.forced(forced)[: 2 * BEAMS, :steps]
+    return worst(seen[0].reshape(want.shape), want)
+
+
+def gradient_is_slope(subject: Subject) -> float:
+    """Gradients agree with finite differences, along random directions of length 1.
+
+    The error is relative to the slope to be expected in such a direction.
+    """
+    _, gradient = subject.gradient
+    leaves, tree = jax.tree.flatten(subject.parameters)
+    size = sum(x.size for x in leaves)
+    expected = float(optax.tree.norm(gradient)) / size**0.5
+    rng, h, figure = np.random.default_rng(7), 1e-2, 0.0
+    for _ in range(2):
+        direction = jax.tree.unflatten(
+            tree, [(rng.normal(size=x.shape) / size**0.5).astype("f4") for x in leaves]
+        )
+        ends = [
+            subject.loss_and_gradient(
+                jax.tree.map(
+                    lambda x, v, s=s: x + s * v, subject.parameters, direction
+                ),
+                subject.batch,
+            )[0]
+            for s in (h, -h)
+        ]
+        slope = float(ends[0] - ends[1]) / (2 * h)
+        want = float(optax.tree.vdot(gradient, direction))
+        figure = max(figure, abs(slope - want) / expected)
+    return figure
+
+
+def every_weight_is_used(subject: Subject) -> float:
+    """No parameter has a gradient of zero everywhere; the number that has."""
+    if subject.config.attention_bias:
+        raise Excused("a bias of keys has no gradient: it does not change the softmax")
+    _, gradient = subject.gradient
+    return float(sum(not np.any(g) for g in jax.tree.leaves(gradient)))
+
+
+def rematerialized_is_stored(subject: Subject) -> float:
+    """Recomputing activations changes neither loss nor gradients."""
+    config = dataclasses.replace(subject.config, remat="full")
+    rng = DropoutRng(jax.random.key(5), jnp.arange(2 * ROWS))  # in training only
+    definition = build(config, *subject.sizes).definition
+    loss = subject.compiled(_mean_nll, definition, jit=False)
+    recomputed = jax.jit(jax.value_and_grad(loss))
+    return worst_leaf(
+        recomputed(subject.parameters, subject.batch, rng), subject.gradient
+    )
+
+
+def bfloat16_is_near(subject: Subject) -> float:
+    """Logits in bfloat16 are near those in float32, and are float32 numbers."""
+    config = dataclasses.replace(subject.config, dtype="bfloat16")
+    definition = build(config, *subject.sizes).definition
+    compute = subject.compiled(logits, definition)
+    rounded = compute(subject.parameters, subject.batch)
+    assert rounded.dtype == jnp.float32
+    exact = subject.forced(subject.batch)
+    real = subject.batch["target_segment"] > 0
+    error = np.asarray(rounded)[real] - exact[real]
+    return float(np.linalg.norm(error) / np.linalg.norm(exact[real]))
+
+
+def sharded_is_one_device(subject: Subject) -> float:
+    """A mesh of 2 x 2 x 2 (data, fsdp, tensor) gives the logits of one device."""
+    mesh = meshes.make_mesh(MeshConfig(data=2, fsdp=2, tensor=2), jax.devices()[:8])
+    model = subject.model
+    parameters = jax.device_put(
+        subject.parameters, meshes.shardings(mesh, model.axes, model.shapes)
+    )
+
+    def sharded(module, batch):
+        with meshes.compiling_for(mesh):
+            return logits(module, batch)
+
+    got = subject.compiled(sharded)(parameters, meshes.place_batch(mesh, subject.batch))
+    real = subject.batch["target_segment"] > 0
+    return worst(got, subject.forced(subject.batch), real)
+
+
+def weights_add_up(subject: Subject) -> float:
+    """Attention weights of a query add up to 1, and are 0 where it may not look."""
+    if not subject.model.cross_layers:
+        raise Excused("cross_layers = 0")
+    if not subject.traces:
+        raise Excused("the attention function has no weights")
+    batch = subject.batch
+    _, trace = subject.forced_and_trace(subject.parameters, batch)
+    source, target = batch["source_segment"], batch["target_segment"]
+    figure = 0.0
+    for layers, query, key, causal in (
+        (trace.encoder, source, source, False),
+        (trace.decoder, target, target, True),
+        (trace.cross, target, source, False),
+    ):
+        seen = query[:, :, None] == key[:, None, :]
+        if causal:
+            seen &= np.tri(LENGTH, dtype=bool)
+        real = (query > 0)[:, None, :, None]
+        for weights in layers:
+            sums = np.where(real, np.asarray(weights), 0).sum(-1, keepdims=True)
+            figure = max(figure, worst(sums, np.ones_like(sums) * real))
+            elsewhere = np.where(seen[:, None] | ~real, 0, np.asarray(weights))
+            figure = max(figure, float(np.abs(elsewhere).max()))
+    return figure
+
+
+def restored_is_saved(subject: Subject) -> float:
+    """Parameters come back from a checkpoint bit by bit: the number that do not."""
+    import orbax.checkpoint as ocp
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ocp.StandardCheckpointer() as checkpointer,
+    ):
+        checkpointer.save(f"{folder}/saved", subject.parameters)
+        checkpointer.wait_until_finished()
+        restored = checkpointer.restore(f"{folder}/saved", subject.model.shapes)
+    pairs = zip(
+        jax.tree.leaves(restored), jax.tree.leaves(subject.parameters), strict=True
+    )
+    return float(sum(not np.array_equal(a, b) for a, b in pairs))
+
+
+# Law -> the most that its figure may be.
+LAWS = {
+    future_is_unseen: 0.0,
+    source_is_seen: 0.0,
+    packed_is_alone: 2e-4,
+    padding_is_inert: 0.0,
+    cached_is_forced: 2e-4,
+    gradient_is_slope: 0.1,
+    every_weight_is_used: 0.0,
+    rematerialized_is_stored: 1e-4,
+    bfloat16_is_near: 0.08,
+    sharded_is_one_device: 1e-3,
+    weights_add_up: 1e-5,
+    restored_is_saved: 0.0,
+}
+# For pairs of variants: the laws that a bad composition breaks.
+COMPOSITION = [future_is_unseen, packed_is_alone, padding_is_inert, cached_is_forced]
+
+
+def main() -> None:
+    names = [law.__name__ for law in LAWS]
+    print("| | " + " | ".join(names) + " |")
+    print("|---" * (len(names) + 1) + "|")
+    for name in alone():
+        cells = []
+        for law in LAWS:
+            try:
+                cells.append(f"{law(subject(name)):.1e}")
+            except Excused as e:
+                cells.append(str(e))
+        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_num_cpu_devices", 8)
+    from t2t_jax.model import restricted
+
+    restricted.SMALLEST_BLOCK = 4
+    sys.exit(main())
