@@ -41,11 +41,18 @@ class Model(NamedTuple):
         return sum(x.size for x in jax.tree.leaves(self.shapes))
 
 
-def build(config: ModelConfig, vocab_size: int) -> Model:
-    """Builds the model of a config, without allocating arrays."""
+def build(
+    config: ModelConfig, vocab_size: int, source_vocab_size: int | None = None
+) -> Model:
+    """Builds the model of a config, without allocating arrays.
+
+    Args:
+      vocab_size: pieces of the target, and of the source if the vocabulary is joint.
+      source_vocab_size: pieces of the source; None if the vocabulary is joint.
+    """
 
     def make(key):
-        return Transformer(config, vocab_size, key)
+        return Transformer(config, vocab_size, key, source_vocab_size)
 
     def init(key):
         return nnx.to_pure_dict(nnx.split(make(key))[1])

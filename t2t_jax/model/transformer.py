@@ -178,11 +178,20 @@ def rematerialized(
 class Transformer(nnx.Module):
     """The paper's model: `outputs` trains; `encode_memory` and `step` decode."""
 
-    def __init__(self, config: ModelConfig, vocab_size: int, rng: Array):
+    def __init__(
+        self,
+        config: ModelConfig,
+        vocab_size: int,
+        rng: Array,
+        source_vocab_size: int | None = None,
+    ):
         self.config = config
         embedding_rng, *layer_rngs = jax.random.split(rng, 1 + 2 * config.layers)
         encoder_rngs, decoder_rngs = layer_rngs[::2], layer_rngs[1::2]
         self.embedding = Embedding(config, vocab_size, embedding_rng)
+        if source_vocab_size:
+            source_rng = jax.random.fold_in(embedding_rng, 1)
+            self.source_embedding = Embedding(config, source_vocab_size, source_rng)
         self.encoder = nnx.List([EncoderLayer(config, k) for k in encoder_rngs])
         self.decoder = nnx.List([DecoderLayer(config, k) for k in decoder_rngs])
         # Post-norm layers end in a LayerNorm; pre-norm ones need one after the last.
@@ -194,7 +203,8 @@ class Transformer(nnx.Module):
         """Returns the encoder's output, [b, s, d]."""
         rngs = dropout_rngs(rng)
         limit = source_bs.shape[1]
-        x_bsd = self.embedding(source_bs, position_bs, limit, next(rngs))
+        embedding = getattr(self, "source_embedding", self.embedding)
+        x_bsd = embedding(source_bs, position_bs, limit, next(rngs))
         mask = Mask(segment_bs, segment_bs)
         for layer in self.encoder:
             layer = rematerialized(layer, self.config, layer_rng := next(rngs))

@@ -110,7 +110,7 @@ def _train(
         dev_pairs = None
         if dev_lines:
             dev_pairs = prepare.tokenize_in_memory(dev_lines, vocabulary)
-        model = build(config.model, len(vocabulary))
+        model = build(config.model, *vocabulary.sizes)
         plan = plan_for(pairs, config.data, config.train.seed, epoch=0)
         _check_lengths(config, plan.shapes, "training rows")
         if dev_pairs:
@@ -178,7 +178,7 @@ def _open_text(config: Config) -> tuple[list[Corpus], list[Corpus], list[Corpus]
 
 def _check_mesh(config: Config) -> None:
     """Refuses sizes that the mesh does not divide, before text is prepared."""
-    model = build(config.model, config.data.vocab_size)
+    model = build(config.model, *config.data.vocab_sizes)
     # Works on shapes only, and raises the error that training would raise later.
     state_shardings(model, config, make_mesh(config.mesh))
 
@@ -208,6 +208,6 @@ def _vocabulary(workdir: Workdir, training: list[Corpus], config: Config) -> Voc
     if processes.from_first("the run", workdir.has_run):
         return workdir.config_and_vocabulary()[1]
     if config.train.init_from:
-        return initialization.vocabulary(training, config)
+        return initialization.vocabulary(config)
     say("training the tokenizer")
     return prepare.make_tokenizer(training, config.data)
