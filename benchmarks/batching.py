@@ -34,9 +34,9 @@ class Contender:
     """One way of batching: a compiled step, and a sample of an epoch's batches."""
 
     def __init__(
-        self, config: Config, pairs: prepare.Pairs, vocab_size: int, steps: int
+        self, config: Config, pairs: prepare.Pairs, sizes: tuple[int, ...], steps: int
     ):
-        model = build(config.model, vocab_size)
+        model = build(config.model, *sizes)
         self.steps = compile_steps(
             model, config, make_mesh(devices=jax.devices()[:1]), bos=1
         )
@@ -82,7 +82,7 @@ def main(_):
     for batching in ("packed", "bucketed"):
         changed = dataclasses.replace(data, batching=batching)
         changed = dataclasses.replace(config, data=changed)
-        contenders[batching] = Contender(changed, pairs, len(vocabulary), given.steps)
+        contenders[batching] = Contender(changed, pairs, vocabulary.sizes, given.steps)
     rates = {name: [] for name in contenders}
     for _ in range(given.rounds):
         for name, contender in contenders.items():

@@ -119,7 +119,7 @@ def define_flags():
 def main(_):
     preset = load_config(f"configs/{flags.FLAGS.preset}.py")
     config = fields.from_config_dict(preset)
-    model = build(config.model, config.data.vocab_size)
+    model = build(config.model, *config.data.vocab_sizes)
     steps = compile_steps(model, config, make_mesh(), bos=1)
     state = _worn(steps.init())
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))

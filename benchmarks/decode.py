@@ -50,7 +50,7 @@ class Numbers:
     pad, bos, eos = peers.PAD, peers.BOS, peers.EOS
 
     def __init__(self, size: int):
-        self.size = size
+        self.size, self.source = size, self
 
     def __len__(self) -> int:
         return self.size

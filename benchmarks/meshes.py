@@ -53,7 +53,9 @@ def losses(devices: int, mesh: dict, accumulate: int = 1, remat: str = "none"):
     data = Config().data.__class__(batch_tokens=2048, row_length=64)
     plan = plan_for(pairs, data, seed=0, epoch=0)
     device_mesh = meshes.make_mesh(config.mesh, jax.devices()[:devices])
-    steps = compile_steps(build(config.model, len(vocabulary)), config, device_mesh, 1)
+    steps = compile_steps(
+        build(config.model, *vocabulary.sizes), config, device_mesh, 1
+    )
     state, values = steps.init(), []
     for number in range(STEPS):
         layout = meshes.local_layout(device_mesh, plan[number], accumulate)

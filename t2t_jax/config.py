@@ -200,10 +200,17 @@ class DataConfig(Section):
     dev: str = field("")
     # Test sets: one or more places, each scored by itself.
     test: str = field("", safe=True)
-    # Pieces of the joint vocabulary, including special pieces, bytes and `symbols`.
+    # One vocabulary for both languages (section 5.1), or one for each. Then the next
+    # two fields are of the target.
+    joint_vocabulary: bool = field(True)
+    # Pieces of the vocabulary, including special pieces, bytes and `symbols`.
     vocab_size: int = field(37_000, low=8)
     # An existing SentencePiece model, relative to `dir`; empty: train a new one.
     tokenizer: str = field("")
+    # Without a joint vocabulary: pieces of the source's; 0 means `vocab_size`.
+    source_vocab_size: int = field(0, low=0)
+    # Without a joint vocabulary: an existing model for the source; empty: train one.
+    source_tokenizer: str = field("")
     # The most lines that a new tokenizer is trained on, sampled evenly from the text.
     tokenizer_lines: int = field(2_000_000, low=1)
     # Strings that are always one piece, separated by commas, such as "<bt>,<2de>".
@@ -226,6 +233,13 @@ class DataConfig(Section):
     # What fills batches; "auto" is tf.data if TensorFlow is installed, else NumPy. Both
     # yield the same batches.
     feeder: str = field("auto", ("auto", "tfdata", "numpy"), safe=True)
+
+    @property
+    def vocab_sizes(self) -> tuple[int, ...]:
+        """The pieces of new tokenizers: one size, or the target's and the source's."""
+        if self.joint_vocabulary:
+            return (self.vocab_size,)
+        return self.vocab_size, self.source_vocab_size or self.vocab_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -398,6 +412,30 @@ class Config:
                 f"config.data.source and config.data.target are both "
                 f"{self.data.source!r}; want the endings of two text files, such as "
                 "'en' and 'de'"
+            )
+        self._check_vocabularies()
+
+    def _check_vocabularies(self):
+        data = self.data
+        if data.joint_vocabulary:
+            for name in ("source_vocab_size", "source_tokenizer"):
+                if value := getattr(data, name):
+                    raise UserError(
+                        f"config.data.{name}={value!r}, but one joint vocabulary "
+                        "serves both sides; set config.data.joint_vocabulary=False, or "
+                        f"leave {name} out"
+                    )
+        elif self.model.tied == "all":
+            raise UserError(
+                "config.data.joint_vocabulary=False with config.model.tied='all'; one "
+                "matrix cannot embed two vocabularies: choose "
+                "config.model.tied='target' or 'none'"
+            )
+        elif data.source_tokenizer and data.source_vocab_size:
+            raise UserError(
+                f"config.data.source_vocab_size={data.source_vocab_size}, but "
+                f"config.data.source_tokenizer={data.source_tokenizer!r} has a size of "
+                "its own; leave one of the two out"
             )
 
 

@@ -148,6 +148,20 @@ def test_every_preset_builds_without_memory(name):
         ({"data": {"batching": "sorted"}}, "there are: packed, bucketed"),
         ({"data": {"source": "de"}}, "are both 'de'"),
         ({"data": {"max_ratio": 0.5}}, "want at least 1"),
+        ({"data": {"joint_vocabulary": False}}, "choose config.model.tied='target'"),
+        ({"data": {"source_tokenizer": "x.model"}}, "set config.data.joint_vocab"),
+        ({"data": {"source_vocab_size": 9}}, "source_vocab_size=9, but one joint"),
+        (
+            {
+                "model": {"tied": "target"},
+                "data": {
+                    "joint_vocabulary": False,
+                    "source_tokenizer": "x.model",
+                    "source_vocab_size": 9,
+                },
+            },
+            "has a size of its own; leave one of the two out",
+        ),
         ({"train": {"ema_decay": 1.0}}, "want 0 <= train.ema_decay < 1"),
         ({"train": {"patience": 3}}, "patience=3 goes by dev BLEU"),
         ({"decode": {"checkpoint": "best"}}, "'best' goes by dev BLEU"),

@@ -216,6 +216,23 @@ def test_a_tokenizer_of_ones_own_says_how_many_pieces(workdir):
         describe(small(data={"tokenizer": "none.model"}))
 
 
+def test_separate_vocabularies_are_both_told(workdir):
+    data = {"joint_vocabulary": False, "vocab_size": 60, "source_vocab_size": 30}
+    told = describe(small(model={"tied": "target"}, data=data))
+    assert told["vocabulary"] == {"pieces": 60, "from": "config.data.vocab_size"}
+    size = {"pieces": 30, "from": "config.data.source_vocab_size"}
+    assert told["source_vocabulary"] == size
+    joint = describe(small(data={"vocab_size": 60}))
+    assert "source_vocabulary" not in joint
+    more = told["parameters"]["total"] - joint["parameters"]["total"]
+    assert more == 30 * SMALL["width"]
+    assert "60 pieces (config.data.vocab_size) and one of 30 for the" in page(told)
+    data |= {"source_vocab_size": 0, "source_tokenizer": "tokenizer.model"}
+    data |= {"dir": str(workdir)}
+    told = describe(small(model={"tied": "target"}, data=data))
+    assert told["source_vocabulary"]["pieces"] == 400
+
+
 def test_a_workdir_is_told_with_its_own_vocabulary(workdir):
     told = describe_workdir(workdir)
     assert told["vocabulary"]["pieces"] == 400

@@ -45,6 +45,9 @@ def test_a_page_has_the_memory_the_collectives_and_the_time(told):
     for word in ("P ", "O ", "T ", "all-gather over fsdp", "all-reduce", "tokens/s"):
         assert word in page
     assert json.loads(json.dumps(told)) == told
+    assert "3,000 pieces" in page
+    separate = plan_page.page(told | {"source_vocabulary": 500})
+    assert "3,000 target and 500 source pieces" in separate
     assert told["dtype"] == "bfloat16"
 
 

@@ -5,7 +5,7 @@ Read the modules in this order:
     corpus.py             sentence pairs from text files and the built-in grammar
     tfds.py               sentence pairs from TensorFlow Datasets
     cleaning.py           the rules that drop pairs from training text
-    tokenizer.py          joint subwords: a SentencePiece model, trained or loaded
+    tokenizer.py          subwords: SentencePiece models, trained or loaded
     prepare.py            clean, tokenize and store a training text as flat arrays
     prepared_cache.py     the cache on disk that keeps those arrays between runs
     batching.py           sentence lengths to a plan of every batch of an epoch

@@ -54,8 +54,11 @@ class BatchLookup:
         # Pairs are numbered consecutively across corpora.
         first = np.cumsum([0, *self._pairs.sizes])
         sides = [
-            self._vocabulary.decode(self._without_end(side, layout.pair_p))
-            for side in (self._pairs.source, self._pairs.target)
+            vocabulary.decode(self._without_end(side, layout.pair_p))
+            for vocabulary, side in (
+                (self._vocabulary.source, self._pairs.source),
+                (self._vocabulary, self._pairs.target),
+            )
         ]
         for pair, row, source, target in zip(
             layout.pair_p.tolist(), layout.row_p.tolist(), *sides, strict=True

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -73,8 +73,27 @@ class Pairs:
         return len(self.source.offsets) - 1
 
 
+class Part(NamedTuple):
+    """The part of the text that a tokenizer is for.
+
+    Attributes:
+      sides: The sides of a pair in it: 0 is the source, 1 the target.
+      tokenizer, size: The fields of `config.data` for an existing tokenizer, and for
+        the number of pieces of a new one.
+    """
+
+    sides: tuple[int, ...]
+    tokenizer: str = "tokenizer"
+    size: str = "vocab_size"
+
+
+JOINT = Part((0, 1))
+# In the order of `Vocabulary.sides`.
+SEPARATE = Part((1,)), Part((0,), "source_tokenizer", "source_vocab_size")
+
+
 def make_tokenizer(corpora: Sequence[Corpus], config: DataConfig) -> Vocabulary:
-    """The tokenizer of a training text: loaded, or trained on both languages.
+    """The tokenizer of a training text, or one for each side: loaded or trained.
 
     Training uses pairs sampled evenly from the text, at most `config.tokenizer_lines`
     lines. The rules that need no tokenizer clean the text first, so that a page that
@@ -83,54 +102,79 @@ def make_tokenizer(corpora: Sequence[Corpus], config: DataConfig) -> Vocabulary:
 
     Args:
       corpora: The training text.
-      config: `tokenizer` is an existing model, relative to `dir`; empty trains one.
+      config: `tokenizer` and `source_tokenizer` are existing models, relative to
+        `dir`; empty trains one.
 
     Raises:
       UserError: An existing tokenizer splits one of `config.symbols`; a vocabulary size
         that does not fit the text; the cache folder cannot be written.
     """
+    if config.joint_vocabulary:
+        return _tokenizer_for(JOINT, corpora, config, *config.vocab_sizes)
+    target, source = (
+        _tokenizer_for(part, corpora, config, size)
+        for part, size in zip(SEPARATE, config.vocab_sizes, strict=True)
+    )
+    return Vocabulary(target.model, target.name, source)
+
+
+def existing_tokenizer(config: DataConfig, field: str) -> Vocabulary | None:
+    """Loads the tokenizer that a field of `config.data` names; None if it is empty."""
+    if not (path := getattr(config, field)):
+        return None
+    return Vocabulary.load(Path(config.dir).expanduser() / Path(path).expanduser())
+
+
+def _tokenizer_for(
+    part: Part, corpora: Sequence[Corpus], config: DataConfig, vocab_size: int
+) -> Vocabulary:
+    """The tokenizer of a part of the text; see `make_tokenizer`."""
     symbols = tokenizer.parse_symbols(config.symbols)
-    if config.tokenizer:
-        vocabulary = Vocabulary.load(
-            Path(config.dir).expanduser() / Path(config.tokenizer).expanduser()
-        )
+    if vocabulary := existing_tokenizer(config, part.tokenizer):
         vocabulary.check_symbols(
             symbols,
             f"train it with --user_defined_symbols={','.join(symbols)}, or leave "
-            "config.data.tokenizer empty to have one trained",
+            f"config.data.{part.tokenizer} empty to have one trained",
         )
-        _warn_if_lossy(vocabulary, corpora)
+        _warn_if_lossy(vocabulary, part, corpora)
         return vocabulary
     text = [corpus.fingerprint() for corpus in corpora]
     # Every option that changes the tokenizer.
-    names = ("vocab_size", "tokenizer_lines", "symbols", "deduplicate")
-    key = cache_key(text=text, **{name: getattr(config, name) for name in names})
+    names = ("tokenizer_lines", "symbols", "deduplicate")
+    options = {name: getattr(config, name) for name in names}
+    if part != JOINT:
+        options["sides"] = part.sides
+    key = cache_key(text=text, vocab_size=vocab_size, **options)
     folder = cache_folder() / "tokenizers" / key
 
     def write(temporary: Path):
-        # A pair is two lines.
-        pairs = tokenizer.sample(clean_pairs(), max(1, config.tokenizer_lines // 2))
+        most = max(1, config.tokenizer_lines // len(part.sides))
+        samples = tokenizer.sample(clean_lines(), most)
         # SentencePiece copies the lines, so this list is emptied as they are read.
-        lines = itertools.chain.from_iterable(tokenizer.consume(pairs))
-        with waiting(f"training a tokenizer of {config.vocab_size:,} pieces"):
-            model = tokenizer.train(lines, config.vocab_size, symbols)
+        lines = itertools.chain.from_iterable(tokenizer.consume(samples))
+        with waiting(f"training a tokenizer of {vocab_size:,} pieces"):
+            model = tokenizer.train(lines, vocab_size, symbols, part.size)
         (temporary / "tokenizer.model").write_bytes(model)
 
-    def clean_pairs() -> Iterator[Pair]:
+    def clean_lines() -> Iterator[tuple[str, ...]]:
         cleaner = Cleaner(config)
         chunks = _with_progress("reading", read_chunks(corpora), known_size(text))
         for chunk in chunks:
-            yield from cleaner.by_text(chunk).pairs
+            for pair in cleaner.by_text(chunk).pairs:
+                yield tuple(pair[side] for side in part.sides)
         remember_size(text, cleaner.read)
 
     build_once(folder, write)
     return Vocabulary.load(folder / "tokenizer.model")
 
 
-def _warn_if_lossy(vocabulary: Vocabulary, corpora: Sequence[Corpus]) -> None:
+def _warn_if_lossy(
+    vocabulary: Vocabulary, part: Part, corpora: Sequence[Corpus]
+) -> None:
     """Warns if an existing tokenizer does not give lines back as they were."""
     pairs = itertools.chain.from_iterable(corpus.pairs() for corpus in corpora)
-    lines = [line for pair in itertools.islice(pairs, ROUND_TRIPS) for line in pair]
+    first = itertools.islice(pairs, ROUND_TRIPS)
+    lines = [pair[side] for pair in first for side in part.sides]
     decoded = vocabulary.decode(vocabulary.encode(lines))
     round_trips = zip(lines, decoded, strict=True)
     changed = [(before, after) for before, after in round_trips if before != after]
@@ -168,10 +212,12 @@ def training_pairs(
     text = [corpus.fingerprint() for corpus in corpora]
     # Every option that changes the arrays. Weights do not; the plan applies them.
     names = ("max_length", "max_ratio", "deduplicate", "symbols")
+    hashes = {
+        part.tokenizer: hashlib.sha256(side.model).hexdigest()
+        for part, side in zip(SEPARATE, vocabulary.sides, strict=False)
+    }
     key = cache_key(
-        text=text,
-        tokenizer=hashlib.sha256(vocabulary.model).hexdigest(),
-        **{name: getattr(config, name) for name in names},
+        text=text, **hashes, **{name: getattr(config, name) for name in names}
     )
     folder = cache_folder() / "pairs" / key
     build_once(
@@ -189,7 +235,7 @@ def _write_pairs(corpora, vocabulary: Vocabulary, config: DataConfig, folder, to
     `line.npy`, `left_out.txt` (examples of dropped pairs) and `meta.json`.
     """
     # 16 bits hold the ids of most vocabularies, in half the space.
-    dtype = np.uint16 if len(vocabulary) <= 1 << 16 else np.int32
+    dtype = np.uint16 if max(vocabulary.sizes) <= 1 << 16 else np.int32
     places = [corpus.place for corpus in corpora]
     cleaner = Cleaner(config)
     sizes = [0] * len(corpora)
@@ -333,7 +379,7 @@ def encode_pairs(
     """Encodes the source and the target lines of some pairs; each ends in EOS."""
     source, target = zip(*pairs, strict=True) if pairs else ((), ())
     return (
-        ragged(vocabulary.encode(source, end=True, threads=threads)),
+        ragged(vocabulary.source.encode(source, end=True, threads=threads)),
         ragged(vocabulary.encode(target, end=True, threads=threads)),
     )
 

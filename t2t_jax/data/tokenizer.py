@@ -1,4 +1,4 @@
-"""Joint, lossless subwords from SentencePiece (section 5.1).
+"""Lossless subwords from SentencePiece, joint or one model a side (section 5.1).
 
 For a tokenizer trained here, `decode(encode(line)) == line` for every line: it does not
 normalize, has no unknown characters (rare ones are spelled in bytes), and keeps all
@@ -67,7 +67,10 @@ def parse_symbols(symbols: str) -> tuple[str, ...]:
 class Vocabulary:
     """A SentencePiece model: encodes lines as token ids and decodes them.
 
+    The vocabulary of a run is that of the target; `source` encodes its source text.
+
     Attributes:
+      source: The vocabulary of the source; this one itself if it is joint.
       model: The serialized SentencePiece model, the content of `tokenizer.model`.
       name: The tokenizer as error messages call it: its file, if it has one.
       pad, bos, eos: The ids of padding, begin and end of sentence. Padding and begin
@@ -78,12 +81,18 @@ class Vocabulary:
       UserError: Not a SentencePiece model, or one without an end of sentence.
     """
 
-    def __init__(self, model: bytes, name: str = "the tokenizer"):
+    def __init__(
+        self,
+        model: bytes,
+        name: str = "the tokenizer",
+        source: "Vocabulary | None" = None,
+    ):
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as e:
             raise UserError(f"{name} is not a SentencePiece model: {e}") from None
         self.model, self.name = model, name
+        self.source = self if source is None else source
         processor = self._processor
         ids = processor.pad_id(), processor.bos_id(), processor.unk_id()
         # SentencePiece gives -1 for a special piece that a model lacks.
@@ -110,7 +119,17 @@ class Vocabulary:
         return self._processor.get_piece_size()
 
     def __repr__(self) -> str:
-        return f"Vocabulary({len(self):,} pieces)"
+        return f"Vocabulary({show_sizes(self.sizes)} pieces)"
+
+    @property
+    def sides(self) -> tuple["Vocabulary", ...]:
+        """The vocabulary itself; then, unless it is joint, that of the source."""
+        return (self,) if self.source is self else (self, self.source)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The numbers of pieces of `sides`, as `model.build` takes them."""
+        return tuple(len(side) for side in self.sides)
 
     def encode(
         self, lines: Sequence[str], end: bool = False, threads: int = -1
@@ -191,6 +210,13 @@ class Vocabulary:
                     )
 
 
+def show_sizes(sizes: Sequence[int]) -> str:
+    """Formats `Vocabulary.sizes`: `37,000`, or `37,000 target and 32,000 source`."""
+    if len(sizes) == 1:
+        return f"{sizes[0]:,}"
+    return f"{sizes[0]:,} target and {sizes[1]:,} source"
+
+
 def sample(items: Iterable[T], most: int) -> list[T]:
     """Samples at most `most` items, in order, each with equal probability.
 
@@ -225,15 +251,21 @@ def sample(items: Iterable[T], most: int) -> list[T]:
     return kept
 
 
-def train(lines: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) -> bytes:
-    """Trains a joint byte-pair encoding.
+def train(
+    lines: Iterable[str],
+    vocab_size: int,
+    symbols: Sequence[str] = (),
+    field: str = "vocab_size",
+) -> bytes:
+    """Trains a byte-pair encoding.
 
     Args:
-      lines: The text of both languages, streamed.
+      lines: The text of both languages, or of one, streamed.
       vocab_size: The number of pieces, including 4 special ones, 256 bytes and the
         symbols.
       symbols: Strings that are always one piece: never split, never merged with their
         neighbours.
+      field: The field of `config.data` that error messages name for `vocab_size`.
 
     Returns:
       The serialized SentencePiece model.
@@ -262,23 +294,22 @@ def train(lines: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) ->
             minloglevel=2,  # errors only
         )
     except RuntimeError as e:
-        raise UserError(_unfit(str(e), vocab_size)) from None
+        raise UserError(_unfit(str(e), f"config.data.{field}=", vocab_size)) from None
     return model.getvalue()
 
 
-def _unfit(reason: str, vocab_size: int) -> str:
+def _unfit(reason: str, flag: str, vocab_size: int) -> str:
     """Rewords SentencePiece's error about a vocabulary size, with a size that fits."""
-    message = f"config.data.vocab_size={vocab_size} does not fit the training text: "
+    message = f"{flag}{vocab_size} does not fit the training text: "
     if most := re.search(r"size too high .* value <= (\d+)", reason):
         return message + (
             f"it has no more than {int(most[1]):,} different pieces; "
-            f"want --config.data.vocab_size={most[1]} or less, or more text"
+            f"want --{flag}{most[1]} or less, or more text"
         )
     if least := re.search(r"smaller than required_chars. \d+ vs (\d+)", reason):
         return message + (
             f"its characters, 256 bytes, 4 special pieces and config.data.symbols are "
-            f"{int(least[1]):,} already; want --config.data.vocab_size={least[1]} or "
-            "more"
+            f"{int(least[1]):,} already; want --{flag}{least[1]} or more"
         )
     if "sentences_.empty()" in reason:
         return "there is no text to train a tokenizer on: every line is empty"

@@ -105,11 +105,11 @@ class InputReader:
     def sources(self, lines: Sequence[str]) -> list[Source]:
         """Encodes each line; cuts those that are too long, with a warning."""
         check_lines(lines)
-        eos, most, sources = self._vocabulary.eos, self._longest - 1, []
-        for line, ids in zip(lines, self._vocabulary.encode(lines), strict=True):
+        vocabulary, most, sources = self._vocabulary.source, self._longest - 1, []
+        for line, ids in zip(lines, vocabulary.encode(lines), strict=True):
             if visible(line):
                 cut = max(0, len(ids) - most)
-                sources.append(Source([*ids[:most], eos], cut))
+                sources.append(Source([*ids[:most], vocabulary.eos], cut))
             else:
                 sources.append(Source([], 0))
         cut = [row for row, source in enumerate(sources) if source.cut]
@@ -140,7 +140,6 @@ class InputReader:
             if not all(isinstance(side, kinds) for side in pair):
                 raise UserError(f"{pair!r}: want texts, Hypothesis or Translation")
             check_text(str(pair[1]))
-        eos = self._vocabulary.eos
         sources = self.sources([str(source) for source, _ in pairs])
         targets = [target for _, target in pairs]
         encoded = self._vocabulary.encode([str(t) for t in targets], end=True)
@@ -162,7 +161,8 @@ class InputReader:
         for row in cut:
             del encoded[row][most:]
         # An empty source is EOS alone, so that there is a token to attend to.
-        source_ids = [source.ids or [eos] for source in sources]
+        end = [self._vocabulary.source.eos]
+        source_ids = [source.ids or end for source in sources]
         return list(zip(source_ids, encoded, strict=True))
 
 

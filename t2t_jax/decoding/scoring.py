@@ -64,8 +64,12 @@ def attention(
     maps: list[AttentionMaps | None] = [None] * len(pairs)
     # Processes do not exchange attention weights, so each computes those of all pairs.
     for row, trace in _traces(vocabulary, member, pairs, divided=False):
-        names = (_piece_names(vocabulary, ids) for ids in pairs[row])
-        maps[row] = AttentionMaps(*names, *trace)
+        source, target = pairs[row]
+        maps[row] = AttentionMaps(
+            _piece_names(vocabulary.source, source),
+            _piece_names(vocabulary, target),
+            *trace,
+        )
     yield from maps
 
 
@@ -118,7 +122,7 @@ def align(
 
 def _links(vocabulary: Vocabulary, weights_ts, source, target) -> list[tuple[int, int]]:
     """Links words by the attention between their pieces; row t predicts piece t."""
-    source_words = _words(vocabulary, source[:-1])
+    source_words = _words(vocabulary.source, source[:-1])
     ended = target[-1:] == [vocabulary.eos]
     target_words = _words(vocabulary, target[:-1] if ended else target)
     links = []

@@ -51,7 +51,7 @@ class Translator:
     """A trained model, or an ensemble of several, that translates lines of text.
 
     Attributes:
-      vocabulary: shared by all members.
+      vocabulary: of the target, with that of the source; shared by all members.
       members: the models. `config`, `model`, `parameters` and `steps` are those of the
         first.
 
@@ -106,7 +106,7 @@ class Translator:
         config, vocabulary = workdir.config_and_vocabulary()
         if dtype:
             config = fields.changed(config, "model", dtype=dtype)
-        model = build(config.model, len(vocabulary))
+        model = build(config.model, *vocabulary.sizes)
         # Only process 0 reads the checkpoints; the others receive its parameters.
         steps, parameters = processes.arrays_from_first(
             "the parameters",
@@ -129,14 +129,18 @@ class Translator:
         if not translators:
             raise UserError("the ensemble is empty; want at least one translator")
         first, *others = translators
-        for other in others:
-            if other.vocabulary.model != first.vocabulary.model:
-                raise UserError(
-                    f"the vocabularies {other.vocabulary.name} and "
-                    f"{first.vocabulary.name} differ; the members of an ensemble must "
-                    "share one vocabulary: train them with the same "
-                    "--config.data.tokenizer"
-                )
+        ours = first.vocabulary
+        for theirs in (other.vocabulary for other in others):
+            for one, two, field in (
+                (theirs, ours, "tokenizer"),
+                (theirs.source, ours.source, "source_tokenizer"),
+            ):
+                if one.model != two.model:
+                    raise UserError(
+                        f"the vocabularies {one.name} and {two.name} differ; the "
+                        "members of an ensemble must share one vocabulary: train them "
+                        f"with the same --config.data.{field}"
+                    )
         joint = cls.__new__(cls)  # `__init__` would build a translator of one member
         joint.vocabulary = first.vocabulary
         devices = [*first.members[0].mesh.devices.flat]

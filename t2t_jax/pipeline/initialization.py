@@ -3,9 +3,8 @@
 from collections.abc import Callable
 
 from t2t_jax import config as fields
-from t2t_jax.config import Config
+from t2t_jax.config import Config, DataConfig
 from t2t_jax.data import prepare
-from t2t_jax.data.corpus import Corpus
 from t2t_jax.data.tokenizer import Vocabulary, parse_symbols
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build
@@ -43,7 +42,7 @@ def check_source(config: Config) -> None:
     directions = [f"{data.source}-{data.target}" for data in (theirs.data, config.data)]
     if directions[0] != directions[1]:
         say(f"{source} translates {directions[0]}, this run will {directions[1]}")
-    changed = fields.differences(Config(model=theirs.model), Config(model=config.model))
+    changed = fields.differences(*map(_fixed, (theirs, config)))
     listed = "".join(
         f"\n  --config.{name}={old!r} there, {new!r} here"
         for name, (old, new, _) in changed.items()
@@ -56,7 +55,13 @@ def check_source(config: Config) -> None:
         )
 
 
-def vocabulary(training: list[Corpus], config: Config) -> Vocabulary:
+def _fixed(config: Config) -> Config:
+    """The fields that must be the same; the others at their defaults."""
+    joint = DataConfig(joint_vocabulary=config.data.joint_vocabulary)
+    return Config(model=config.model, data=joint)
+
+
+def vocabulary(config: Config) -> Vocabulary:
     """Loads the other workdir's tokenizer, as its embeddings belong to those pieces.
 
     Raises:
@@ -64,17 +69,19 @@ def vocabulary(training: list[Corpus], config: Config) -> Vocabulary:
     """
     source = config.train.init_from
     _, theirs = Workdir(source).config_and_vocabulary()
-    if config.data.tokenizer:
-        if prepare.make_tokenizer(training, config.data).model != theirs.model:
+    for part, side in zip(prepare.SEPARATE, theirs.sides, strict=False):
+        field = part.tokenizer
+        given = prepare.existing_tokenizer(config.data, field)
+        if given and given.model != side.model:
             raise UserError(
-                f"config.data.tokenizer={config.data.tokenizer} differs from that of "
-                f"config.train.init_from={source}, whose embeddings are only valid for "
-                "its own pieces; leave config.data.tokenizer out"
+                f"config.data.{field}={getattr(config.data, field)} differs from that "
+                f"of config.train.init_from={source}, whose embeddings are only valid "
+                f"for its own pieces; leave config.data.{field} out"
             )
-    theirs.check_symbols(
-        parse_symbols(config.data.symbols),
-        "leave it out, or start from a run that was trained with it",
-    )
+        side.check_symbols(
+            parse_symbols(config.data.symbols),
+            "leave it out, or start from a run that was trained with it",
+        )
     say(f"using the tokenizer of {source}")
     return theirs
 

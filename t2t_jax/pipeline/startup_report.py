@@ -6,7 +6,7 @@ from t2t_jax.config import Config
 from t2t_jax.data.batching import Plan
 from t2t_jax.data.feeding import feeder_name
 from t2t_jax.data.prepare import Pairs, report_lines
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizer import Vocabulary, show_sizes
 from t2t_jax.model.model import Model, describe_dtype
 from t2t_jax.parallel.machine import describe_machine, nondeterminism
 from t2t_jax.parallel.mesh import make_mesh, padded_rows
@@ -29,7 +29,8 @@ def report_start(
     machine = describe_machine()
     say(f"workdir     {workdir}")
     say(
-        f"model       {model.count():,} parameters, vocabulary {len(vocabulary):,}, "
+        f"model       {model.count():,} parameters, vocabulary "
+        f"{show_sizes(vocabulary.sizes)}, "
         f"{describe_dtype(config.model)} on {len(devices)} {devices[0].device_kind}"
     )
     say(

@@ -111,7 +111,7 @@ def _train(
         dev_pairs = None
         if dev_lines:
             dev_pairs = prepare.tokenize_in_memory(dev_lines, vocabulary)
-        model = build(config.model, len(vocabulary))
+        model = build(config.model, *vocabulary.sizes)
         plan = plan_for(pairs, config.data, config.train.seed, epoch=0)
         _check_lengths(model, plan.shapes, "training rows")
         if dev_pairs:
@@ -179,7 +179,7 @@ def _open_text(config: Config) -> tuple[list[Corpus], list[Corpus], list[Corpus]
 
 def _check_model(config: Config) -> None:
     """Refuses a model that cannot be trained as configured, before text is prepared."""
-    model = build(config.model, config.data.vocab_size)
+    model = build(config.model, *config.data.vocab_sizes)
     # Works on shapes only, and raises the errors that training would raise later.
     state_shardings(model, config, make_mesh(config.mesh))
     longest_source(config, model)
@@ -214,6 +214,6 @@ def _vocabulary(workdir: Workdir, training: list[Corpus], config: Config) -> Voc
     if processes.from_first("the run", workdir.has_run):
         return workdir.config_and_vocabulary()[1]
     if config.train.init_from:
-        return initialization.vocabulary(training, config)
+        return initialization.vocabulary(config)
     say("training the tokenizer")
     return prepare.make_tokenizer(training, config.data)

@@ -14,8 +14,8 @@ from ml_collections import ConfigDict
 from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.data.packing import STRETCH
+from t2t_jax.data.prepare import SEPARATE, existing_tokenizer
 from t2t_jax.data.shapes import ROWS_MULTIPLE, round_up, rows_within
-from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.model.layers import compute_dtype
@@ -76,10 +76,13 @@ def describe(config: Config | ConfigDict) -> dict:
     if not isinstance(config, Config):
         config = fields.from_config_dict(config)
     data = config.data
-    if not data.tokenizer:
-        return _describe(config, data.vocab_size, "config.data.vocab_size")
-    path = Path(data.dir).expanduser() / Path(data.tokenizer).expanduser()
-    return _describe(config, len(Vocabulary.load(path)), str(path))
+    vocabularies = []
+    for part, size in zip(SEPARATE, data.vocab_sizes, strict=False):
+        if given := existing_tokenizer(data, part.tokenizer):
+            vocabularies.append((len(given), given.name))
+        else:
+            vocabularies.append((size, f"config.data.{part.size}"))
+    return _describe(config, vocabularies)
 
 
 def describe_workdir(workdir: str | Path) -> dict:
@@ -90,17 +93,23 @@ def describe_workdir(workdir: str | Path) -> dict:
     """
     workdir = Workdir.open(workdir)
     vocabulary, config = workdir.vocabulary(), workdir.config()
-    return _describe(config, len(vocabulary), vocabulary.name)
+    return _describe(config, [(len(side), side.name) for side in vocabulary.sides])
 
 
-def _describe(config: Config, pieces: int, source: str) -> dict:
-    model = build(config.model, pieces)
+def _describe(config: Config, vocabularies: list[tuple[int, str]]) -> dict:
+    """Describes a config; `vocabularies` has (pieces, origin) of `Vocabulary.sides`."""
+    model = build(config.model, *(pieces for pieces, _ in vocabularies))
     train, decode = config.train, config.decode
     longest, _ = longest_source(config, model)
     return {
         "config": dataclasses.asdict(config),
         "paper": beside_paper(config),
-        "vocabulary": {"pieces": pieces, "from": source},
+        **{
+            name: {"pieces": pieces, "from": origin}
+            for name, (pieces, origin) in zip(
+                ("vocabulary", "source_vocabulary"), vocabularies, strict=False
+            )
+        },
         "parameters": _parameters(model),
         "bytes": _bytes(config, model.count()),
         "compute": {"dtype": compute_dtype(config.model).name, **_flops(model)},

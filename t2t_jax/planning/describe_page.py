@@ -21,6 +21,9 @@ def page(description: dict) -> str:
         f"parameters  {parameters['total']:,}, with a vocabulary of "
         f"{vocabulary['pieces']:,} pieces ({vocabulary['from']})"
     ]
+    if source := description.get("source_vocabulary"):
+        lines[-1] += f" and one of {source['pieces']:,} for the source"
+        lines[-1] += f" ({source['from']})"
     lines += [f"  {part:20} {n:13,}" for part, n in parameters["parts"].items()]
     for name, weight in parameters["weights"].items():
         times = f" x {weight['layers']}" if "*" in name else ""

@@ -26,6 +26,8 @@ from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.step import Steps, compile_steps
 
 BOS = 1  # any piece would do: its value does not affect the cost
+# The sizes in a forecast; the second one only if the vocabulary is not joint.
+VOCABULARIES = "vocabulary", "source_vocabulary"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,14 +138,13 @@ def _out_of_memory(message: str) -> tuple[float, bool] | None:
     return float(used[1]) * scale[used[2]], "HLO temporaries" in message
 
 
-def forecast(config: Config, chips: Slice, devices: list, vocab_size: int) -> dict:
+def forecast(config: Config, chips: Slice, devices: list) -> dict:
     """Forecasts memory, communication and time of a run on a slice.
 
     Args:
       config: of the run.
       chips: the slice.
       devices: of `virtual_devices.make_devices`.
-      vocab_size: pieces.
 
     Returns:
       Strings, numbers, lists and dicts, as `--json` prints them. Bytes are per chip.
@@ -153,7 +154,7 @@ def forecast(config: Config, chips: Slice, devices: list, vocab_size: int) -> di
     """
     config = for_chip(config, chips.chip)
     mesh = meshes.make_mesh(config.mesh, devices)
-    model = build(config.model, vocab_size)
+    model = build(config.model, *config.data.vocab_sizes)
     steps = compile_steps(model, config, mesh, BOS)
     shape, assumed = costs.assumed_shape(config, mesh)
     batch = batch_shapes(mesh, shape)
@@ -166,7 +167,7 @@ def forecast(config: Config, chips: Slice, devices: list, vocab_size: int) -> di
         "mesh": dict(mesh.shape),
         "dtype": config.model.dtype,
         "parameters": model.count(),
-        "vocabulary": vocab_size,
+        **dict(zip(VOCABULARIES, config.data.vocab_sizes, strict=False)),
         "accumulate": config.train.accumulate,
         "remat": config.model.remat,
         "steps": config.train.steps,
@@ -252,11 +253,12 @@ def _time(result: dict, chips: Slice) -> dict:
     }
 
 
-def measure_step(config: Config, vocab_size: int, count: int = 5) -> float:
+def measure_step(config: Config, count: int = 5) -> float:
     """Measures a real step on this machine's processor: the median, in seconds."""
     config = fields.changed(config, "model", dtype="float32")
     mesh = meshes.make_mesh(config.mesh, jax.devices("cpu")[:1])
-    steps = compile_steps(build(config.model, vocab_size), config, mesh, BOS)
+    model = build(config.model, *config.data.vocab_sizes)
+    steps = compile_steps(model, config, mesh, BOS)
     shape, _ = costs.assumed_shape(config, mesh)
     batch = {
         name: jnp.ones(x.shape, x.dtype)

@@ -50,7 +50,7 @@ def plan(
 
     def compile_and_forecast(config: Config) -> dict:
         with waiting(f"compiling for {rented.topology}"):
-            return forecasts.forecast(config, rented, devices, config.data.vocab_size)
+            return forecasts.forecast(config, rented, devices)
 
     result = compile_and_forecast(config)
     result["remedy"] = None
@@ -61,5 +61,5 @@ def plan(
         if suggestion:
             result["remedy"] = {"change": suggestion[0], "forecast": suggestion[1]}
     if measure and rented.chip.kind == "cpu":
-        result["measured_step"] = forecasts.measure_step(config, config.data.vocab_size)
+        result["measured_step"] = forecasts.measure_step(config)
     return result

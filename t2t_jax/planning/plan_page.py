@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+from t2t_jax.data.tokenizer import show_sizes
 from t2t_jax.planning import chips, suggestions
+from t2t_jax.planning.forecast import VOCABULARIES
 from t2t_jax.terminal.errors import UserError
 
 GIB = 2**30
@@ -33,9 +35,10 @@ def page(plan: dict) -> str:
     """
     mesh = " x ".join(f"{axis} {n}" for axis, n in plan["mesh"].items())
     batch = plan["batch"]
+    sizes = [plan[name] for name in VOCABULARIES if name in plan]
     lines = [
         f"{plan['slice']}   {plan['chips']} chips, mesh {mesh}",
-        f"model     {plan['parameters']:,} parameters, {plan['vocabulary']:,} pieces; "
+        f"model     {plan['parameters']:,} parameters, {show_sizes(sizes)} pieces; "
         f"activations in {plan['dtype']}, remat {plan['remat']}",
         f"batch     {batch['rows']} rows; microbatches: {plan['accumulate']}; shape "
         "assumed, since no text is read:",

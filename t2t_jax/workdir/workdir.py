@@ -1,9 +1,10 @@
 """A workdir: everything that a run writes, and all that a translator needs.
 
-config.json        the experiment as data, with hashes of itself and of the next two
+config.json        the experiment as data, with hashes of itself and of the next files
 training_text.json hashes of the prepared training text and of the dev text, which must
                    not change during a run; counts of the pairs that cleaning removed
 tokenizer.model    SentencePiece
+source_tokenizer.model  that of the source, if the vocabulary is not joint
 checkpoints/       training/checkpoint.py
 starts.jsonl       the machine and library versions of each start of the run
 metrics.jsonl      metrics, one JSON object per line; tensorboard/ plots the same
@@ -35,8 +36,9 @@ from t2t_jax.parallel import processes
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.workdir import lock
 
-CONFIG, TOKENIZER, TEXT = "config.json", "tokenizer.model", "training_text.json"
-CHECK = "check"  # key of config.json: the SHA-256 of itself, TEXT and TOKENIZER
+CONFIG, TEXT = "config.json", "training_text.json"
+TOKENIZERS = "tokenizer.model", "source_tokenizer.model"
+CHECK = "check"  # key of config.json: the SHA-256 of itself, TEXT and the tokenizers
 
 
 class Workdir:
@@ -94,7 +96,7 @@ class Workdir:
         Raises:
           UserError: it is missing or damaged.
         """
-        return Vocabulary(self._read_checked(TOKENIZER), str(self / TOKENIZER))
+        return self._vocabulary(self.config(), self._read_checked)
 
     def text(self) -> dict:
         """The `text` argument of `store`: hashes of the run's training and dev text.
@@ -107,13 +109,16 @@ class Workdir:
     def config_and_vocabulary(self) -> tuple[Config, Vocabulary]:
         """`config` and `vocabulary`, read by process 0 and sent to all processes."""
         # As JSON and bytes, from process 0: the others may not see the workdir's disk.
-        config = processes.from_first(
-            "the config", lambda: dataclasses.asdict(self.config())
+        config = fields.from_config_dict(
+            processes.from_first(
+                "the config", lambda: dataclasses.asdict(self.config())
+            )
         )
-        model = processes.bytes_from_first(
-            "the tokenizer", lambda: self.vocabulary().model
-        )
-        return fields.from_config_dict(config), Vocabulary(model, str(self / TOKENIZER))
+
+        def read(name: str) -> bytes:
+            return processes.bytes_from_first(name, lambda: self._read_checked(name))
+
+        return config, self._vocabulary(config, read)
 
     def changes(self, config: Config) -> dict:
         """The differences from the run's config, as `config.differences` returns them.
@@ -160,7 +165,10 @@ class Workdir:
             self._check_same_text(text)
         written = {
             TEXT: json.dumps(text, indent=2).encode() + b"\n",
-            TOKENIZER: vocabulary.model,
+            **{
+                name: side.model
+                for name, side in zip(TOKENIZERS, vocabulary.sides, strict=False)
+            },
         }
         # A continued run keeps the hashes from its start.
         if begun:
@@ -188,6 +196,14 @@ class Workdir:
             trial.unlink()
         except OSError as e:
             raise UserError(f"{self} cannot be written: {e}") from None
+
+    def _vocabulary(self, config: Config, read: Callable[[str], bytes]) -> Vocabulary:
+        """The vocabulary of a config; `read` returns a file's content by its name."""
+        name, of_source = TOKENIZERS
+        source = None
+        if not config.data.joint_vocabulary:
+            source = Vocabulary(read(of_source), str(self / of_source))
+        return Vocabulary(read(name), str(self / name), source)
 
     def _check_same_text(self, text: dict) -> None:
         before = self.text()

@@ -171,6 +171,72 @@ def test_tokenizers_depend_on_their_options(tmp_path):
         assert len(list((tmp_path / "cache" / "tokenizers").iterdir())) == count
 
 
+SEPARATE = dataclasses.replace(
+    CONFIG, joint_vocabulary=False, vocab_size=310, source_vocab_size=300
+)
+
+
+def test_separate_tokenizers_are_trained_on_their_sides(tmp_path, monkeypatch):
+    seen, train = [], prepare.tokenizer.train
+
+    def watched(lines, *arguments):
+        seen.append(list(lines))
+        return train(iter(seen[-1]), *arguments)
+
+    monkeypatch.setattr(prepare.tokenizer, "train", watched)
+    training = corpora(tmp_path, [(f"<bt>{en}", de) for en, de in LINES])
+    config = dataclasses.replace(SEPARATE, symbols="<bt>", tokenizer_lines=20)
+    vocabulary = prepare.make_tokenizer(training, config)
+    assert vocabulary.sizes == config.vocab_sizes == (310, 300)
+    assert repr(vocabulary) == "Vocabulary(310 target and 300 source pieces)"
+    assert [len(lines) for lines in seen] == [20, 20]
+    assert all("Katze" in line for line in seen[0])
+    assert all(line.startswith("<bt>the cat") for line in seen[1])
+    for side in vocabulary.sides:
+        assert side.pieces("<bt>x")[1] == "<bt>"
+    assert dataclasses.replace(config, source_vocab_size=0).vocab_sizes == (310, 310)
+    with pytest.raises(UserError, match="--config.data.source_vocab_size=285"):
+        prepare.make_tokenizer(
+            training, dataclasses.replace(config, source_vocab_size=9)
+        )
+
+
+def test_each_side_is_encoded_with_its_own_tokenizer(tmp_path):
+    training = corpora(tmp_path)
+    vocabulary = prepare.make_tokenizer(training, SEPARATE)
+    pairs = prepare.training_pairs(training, vocabulary, SEPARATE)
+    held_out = prepare.tokenize_in_memory(LINES, vocabulary)
+    for made in (pairs, held_out):
+        for side, of, ragged in (
+            (0, vocabulary.source, made.source),
+            (1, vocabulary, made.target),
+        ):
+            wanted = of.encode([pair[side] for pair in LINES], end=True)
+            assert [ragged[i].tolist() for i in range(50)] == wanted
+    # Other source pieces are other arrays.
+    config = dataclasses.replace(SEPARATE, source_vocab_size=0)
+    other = prepare.make_tokenizer(training, config)
+    assert vocabulary.model == other.model != other.source.model
+    again = prepare.training_pairs(training, other, config)
+    assert again.key != pairs.key
+    np.testing.assert_array_equal(again.target.tokens, pairs.target.tokens)
+
+
+def test_a_tokenizer_of_ones_own_may_be_of_one_side(tmp_path, capsys):
+    config = dataclasses.replace(
+        brought_along(tmp_path), joint_vocabulary=False, tokenizer=""
+    )
+    config = dataclasses.replace(config, source_tokenizer="theirs.model")
+    lossy = corpora(tmp_path, [*LINES, ("cat", "die  Katze")])
+    vocabulary = prepare.make_tokenizer(lossy, config)
+    assert vocabulary.sizes == (320, len(Vocabulary.load(tmp_path / "theirs.model")))
+    assert vocabulary.source.name.endswith("theirs.model")
+    assert capsys.readouterr().err == ""  # it need not spell the target
+    config = dataclasses.replace(config, symbols="<bt>")
+    with pytest.raises(UserError, match="leave config.data.source_tokenizer empty"):
+        prepare.make_tokenizer(lossy, config)
+
+
 def test_weights_are_part_of_what_is_trained_on_but_not_of_the_arrays(tmp_path):
     corpora(tmp_path)
     (tmp_path / "y.en").write_text("the dog barks\n\nthe dog barks\n")

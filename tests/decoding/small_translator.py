@@ -2,8 +2,10 @@
 
 import dataclasses
 import functools
+from unittest import mock
 
 import jax
+import sentencepiece
 
 from t2t_jax.config import Config, DecodeConfig, ModelConfig
 from t2t_jax.data import tokenizer
@@ -31,3 +33,36 @@ def translator(seed: int = 1, pieces: int = 290, **model) -> Translator:
     built = build(config.model, pieces)
     parameters = jax.tree.map(lambda x: 4 * x, built.init(jax.random.key(seed)))
     return Translator(config, vocabulary(pieces), built, parameters, [7])
+
+
+def renumbered(pieces: int = 290) -> tokenizer.Vocabulary:
+    """The pieces of `vocabulary` and a symbol, with other ids."""
+    trainer = sentencepiece.SentencePieceTrainer
+    ids = {"pad_id": 3, "bos_id": 2, "eos_id": 0, "unk_id": 1}
+    other = functools.partial(_with, trainer.train, ids)
+    with mock.patch.object(trainer, "train", other):
+        model = tokenizer.train(TEXT * 20, pieces + 1, ["<symbol>"])
+    return tokenizer.Vocabulary(model, "source")
+
+
+def _with(train, ids, **options):
+    train(**options | ids)
+
+
+def with_own_source(joint: Translator) -> Translator:
+    """The same function of text, with a vocabulary and a table of the source."""
+    ours = joint.vocabulary
+    separate = tokenizer.Vocabulary(ours.model, ours.name, renumbered(len(ours)))
+    config = dataclasses.replace(
+        joint.config,
+        model=dataclasses.replace(joint.config.model, tied="target"),
+        data=dataclasses.replace(joint.config.data, joint_vocabulary=False),
+    )
+    built = build(config.model, *separate.sizes)
+    ids = {ours.piece(i): i for i in range(len(ours))}
+    theirs = map(separate.source.piece, range(len(separate.source)))
+    place_v = [ids.get(piece, 0) for piece in theirs]
+    assert all(place != i for i, place in enumerate(place_v))
+    table_vd = joint.parameters["embedding"]["tokens"]
+    source = {"source_embedding": {"tokens": table_vd[jax.numpy.array(place_v)]}}
+    return Translator(config, separate, built, joint.parameters | source, joint.steps)

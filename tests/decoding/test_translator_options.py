@@ -8,7 +8,7 @@ import pytest
 
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.terminal.errors import UserError
-from tests.decoding.small_translator import CONFIG, TEXT, translator
+from tests.decoding.small_translator import CONFIG, TEXT, translator, with_own_source
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 
@@ -167,8 +167,25 @@ def test_an_ensemble_predicts_the_mean_of_probabilities(one):
 def test_an_ensemble_has_one_vocabulary(one):
     with pytest.raises(UserError, match="share one vocabulary: train them with the"):
         Translator.ensemble([one, translator(1, pieces=289)])
+    separate = with_own_source(one)
+    with pytest.raises(UserError, match="source_tokenizer$") as error:
+        Translator.ensemble([one, separate])
+    assert "the vocabularies source and the tokenizer differ" in str(error.value)
+    Translator.ensemble([separate, separate])
     with pytest.raises(UserError, match="no workdir is given"):
         Translator.load([])
+
+
+def test_the_ids_of_the_source_are_its_own(one):
+    """Its pieces are those of the target here, but other ids, that of EOS too."""
+    own, lines = with_own_source(one), [*TEXT, ""]
+    assert own.translate(lines, nbest=2) == one.translate(lines, nbest=2)
+    pairs = list(zip(lines, lines[::-1], strict=True))
+    assert own.score(pairs) == one.score(pairs)
+    assert own.align(pairs) == one.align(pairs)
+    ours, theirs = (t.attention(TEXT[2], TEXT[0]) for t in (own, one))
+    assert (ours.source, ours.target) == (theirs.source, theirs.target)
+    np.testing.assert_array_equal(ours.cross, theirs.cross)
 
 
 def test_half_precision_is_close(one):

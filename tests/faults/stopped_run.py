@@ -7,11 +7,11 @@ from tests.faults.damage import same_arrays
 from tests.small_run import config_for
 
 
-def go_on(workdir, text, steps=12, data=None, **fields):
+def go_on(workdir, text, steps=12, data=None, model=None, **fields):
     """Trains on the same text to a step; saved after 4, 8 and 12."""
     fields = {"steps": steps, "log_every": 2} | fields
     data = {"test": "", "dev": ""} | (data or {})
-    train(config_for(text, train=fields, data=data), workdir)
+    train(config_for(text, train=fields, data=data, model=model or {}), workdir)
 
 
 def metrics_of(workdir):

@@ -129,15 +129,32 @@ def test_lost_rollbacks_are_missed(workdir, text):
 
 
 VOUCHED = ("config.json", "training_text.json", "tokenizer.model")
+OF_SOURCE = "source_tokenizer.model"
+SEPARATE = {"model": {"tied": "target"}, "data": {"joint_vocabulary": False}}
 
 
-@pytest.mark.parametrize("name", VOUCHED)
+def give_it_a_source_tokenizer(workdir):
+    """As if the run had begun with one."""
+    run = Workdir(workdir)
+    config, vocabulary, text = run.config(), run.vocabulary(), run.text()
+    for section, values in SEPARATE.items():
+        changed = dataclasses.replace(getattr(config, section), **values)
+        config = dataclasses.replace(config, **{section: changed})
+    separate = tokenizer.Vocabulary(vocabulary.model, source=vocabulary)
+    (workdir / "config.json").unlink()
+    run.store(config, separate, text)
+
+
+@pytest.mark.parametrize("name", [*VOUCHED, OF_SOURCE])
 def test_what_makes_a_workdir_is_refused_where_it_is_damaged(workdir, text, name):
+    sections = SEPARATE if name == OF_SOURCE else {}
+    if sections:
+        give_it_a_source_tokenizer(workdir)
     before = contents(workdir)
     for number, damage in enumerate(EVERY):
         damage(workdir / name, Random(number))
         damaged = contents(workdir)
-        uses = [lambda: go_on(workdir, text)]
+        uses = [lambda: go_on(workdir, text, **sections)]
         if name != "training_text.json":  # which a translator has no use for
             uses.append(lambda: Translator.load(workdir))
         for use in uses:
@@ -150,17 +167,19 @@ def test_what_makes_a_workdir_is_refused_where_it_is_damaged(workdir, text, name
         (workdir / name).write_bytes(before[name])
 
 
-@pytest.mark.parametrize("name", VOUCHED)
-def test_not_one_bit_of_what_makes_a_workdir_may_be_another(stopped, name):
+@pytest.mark.parametrize("name", [*VOUCHED, OF_SOURCE])
+def test_not_one_bit_of_what_makes_a_workdir_may_be_another(workdir, name):
     """But where JSON says the same in another way, such as 1E-9."""
-    file = stopped / name
+    if name == OF_SOURCE:
+        give_it_a_source_tokenizer(workdir)
+    file = workdir / name
     written, random = file.read_bytes(), Random(4)
-    wanted = read_all(stopped)
+    wanted = read_all(workdir)
     try:
         for _ in range(300):
             flip(file, random)
             with contextlib.suppress(UserError):
-                assert read_all(stopped) == wanted
+                assert read_all(workdir) == wanted
             file.write_bytes(written)
     finally:
         file.write_bytes(written)
@@ -169,7 +188,7 @@ def test_not_one_bit_of_what_makes_a_workdir_may_be_another(stopped, name):
 def read_all(workdir):
     readers = (Workdir.config, Workdir.vocabulary, Workdir.text)
     config, vocabulary, text = (read(Workdir(workdir)) for read in readers)
-    return config, vocabulary.model, text
+    return config, [side.model for side in vocabulary.sides], text
 
 
 def test_of_damaged_files_the_right_one_is_named(workdir):

@@ -133,6 +133,10 @@ def _met(case: dict[str, str], names: list[str]) -> set:
     return {*itertools.combinations(present, 2)}
 
 
+def _named(case: dict[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in case.items())
+
+
 def product() -> dict[str, dict]:
     """Every combination of the tables' entries."""
     tables = {f.name: [*fields.table_of(f)] for f in TABLES}

@@ -106,7 +106,7 @@ def test_a_compiler_that_gives_up_is_understood():
 def told():
     train = {"steps": 1000, "ema_decay": 0.9}
     config = changed(mesh={"data": 2, "fsdp": 4}, train=train)
-    return forecast.forecast(config, chips.find_slice("h100:8"), jax.devices(), VOCAB)
+    return forecast.forecast(config, chips.find_slice("h100:8"), jax.devices())
 
 
 def test_the_parts_of_memory_are_those_of_the_arguments(told):
@@ -171,4 +171,4 @@ def test_what_fits_by_the_estimate_is_compiled_and_told(told):
 def test_a_mesh_that_does_not_divide_is_refused():
     config = changed(mesh={"data": 3})
     with pytest.raises(UserError, match="8 are available"):
-        forecast.forecast(config, chips.find_slice("h100:8"), jax.devices(), VOCAB)
+        forecast.forecast(config, chips.find_slice("h100:8"), jax.devices())
