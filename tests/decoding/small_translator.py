@@ -64,5 +64,7 @@ def with_own_source(joint: Translator) -> Translator:
     place_v = [ids.get(piece, 0) for piece in theirs]
     assert all(place != i for i, place in enumerate(place_v))
     table_vd = joint.parameters["embedding"]["tokens"]
-    source = {"source_embedding": {"tokens": table_vd[jax.numpy.array(place_v)]}}
-    return Translator(config, separate, built, joint.parameters | source, joint.steps)
+    source_tokens_vd = table_vd[jax.numpy.array(place_v)]
+    embedding = {"tokens": table_vd, "source_tokens": source_tokens_vd}
+    parameters = joint.parameters | {"embedding": embedding}
+    return Translator(config, separate, built, parameters, joint.steps)
