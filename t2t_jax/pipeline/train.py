@@ -132,7 +132,7 @@ def _train(
         before_training=lambda steps: memory_check.compile_largest_batch(
             steps, config, plan.shapes
         ),
-        step_flops=lambda shape: costs.step_flops(model, config, shape)["model"],
+        step_flops=lambda shape: costs.model_flops(model, config, shape),
         peak_flops=_peak_flops(config),
     )
     try:
