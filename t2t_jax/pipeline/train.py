@@ -28,6 +28,7 @@ from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.pipeline import initialization
 from t2t_jax.pipeline.startup_report import report_start
 from t2t_jax.planning import chips, costs, memory_check
+from t2t_jax.terminal import ideas
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.messages import say, silence
 from t2t_jax.training import loop
@@ -70,6 +71,9 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
         "the config",
         dataclasses.asdict(same_everywhere),
         "give all processes the same",
+    )
+    processes.check_same(
+        "the code of --ideas", ideas.imported, "give all processes the same files"
     )
     with contextlib.ExitStack() as until_the_end:
         # A mistake seen by one process, such as a missing file, ends all of them.
