@@ -46,7 +46,7 @@ class Work(NamedTuple):
     def flops(self) -> float:
         """FLOPs of the matrix products of a step."""
         model = build(self.config.model, self.vocab_size)
-        return costs.step_flops(model, self.config, self.shape)["model"]
+        return costs.model_flops(model, self.config, self.shape)
 
     def batch(self) -> dict[str, np.ndarray]:
         """A batch of random tokens without padding, with the arrays of training."""

@@ -42,6 +42,25 @@ LONG = [
 ]
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--ideas",
+        action="append",
+        default=[],
+        help="a module that adds entries to the tables, over which the laws run",
+    )
+
+
+def pytest_configure(config):
+    from t2t_jax.terminal import errors, ideas
+
+    for module in config.getoption("--ideas"):
+        try:
+            ideas.load(module)
+        except errors.UserError as e:
+            raise pytest.UsageError(str(e)) from None
+
+
 def pytest_collection_modifyitems(items):
     def place(item):
         name = item.path.relative_to(HERE).as_posix()

@@ -23,6 +23,16 @@ def define_config_flag() -> None:
     )
 
 
+def define_ideas_flag() -> None:
+    """Defines --ideas, which `runner.py` has read before the flags are parsed."""
+    flags.DEFINE_multi_string(
+        "ideas",
+        [],
+        "A module of your own to import first, such as my_idea or ideas/my_idea.py. It "
+        "adds entries to the tables that the config chooses from",  # absl adds a clause
+    )
+
+
 def define_workdir_flags(several: bool = False) -> None:
     """Defines --workdir, --checkpoint and --dtype.
 
@@ -123,7 +133,7 @@ def help_text(name: str, module_doc: str, defined: list[str]) -> str:
     lines = [module_doc.strip(), "", f"Flags of {name}:"]
     for flag_name in defined:
         flag = flags.FLAGS[flag_name]
-        default = "" if flag.default in (None, False) else f" [{flag.default}]"
+        default = "" if flag.default in (None, False, []) else f" [{flag.default}]"
         lines.append(f"  --{flag_name}{default}")
         lines += _indented(flag.help or "", 6)
     if "config" in defined:
@@ -143,4 +153,5 @@ def help_text(name: str, module_doc: str, defined: list[str]) -> str:
 
 def _indented(text: str, indent: int) -> list[str]:
     margin = " " * indent
+    text = " ".join(text.split())
     return textwrap.wrap(text, 80, initial_indent=margin, subsequent_indent=margin)

@@ -15,10 +15,14 @@ from absl import app, flags
 
 from t2t_jax import config as fields
 from t2t_jax.commands import config_files
-from t2t_jax.commands.flags import define_process_flags, help_text
+from t2t_jax.commands.flags import (
+    define_ideas_flag,
+    define_process_flags,
+    help_text,
+)
 from t2t_jax.parallel import processes, rendezvous
 from t2t_jax.parallel.process_setup import set_up_process
-from t2t_jax.terminal import messages
+from t2t_jax.terminal import ideas, messages
 from t2t_jax.terminal.errors import UserError, did_you_mean
 from t2t_jax.terminal.messages import say
 
@@ -55,6 +59,8 @@ def run(name: str, command: ModuleType) -> None:
     default = command.default_config() if hasattr(command, "default_config") else None
     # --help prints our own text instead of absl's.
     wants_help = any(a in ("--help", "-help", "-h", "--h") for a in argv[1:])
+    if not wants_help:
+        _catch_errors(_import_ideas, argv)
     if default and not wants_help:
         if not any(re.match("--?config(=|$)", argument) for argument in argv):
             argv.insert(1, f"--config={default}")
@@ -63,6 +69,7 @@ def run(name: str, command: ModuleType) -> None:
     # flags, and names would clash.
     before = {*flags.FLAGS}  # flags of libraries, which --help leaves out
     command.define_flags()
+    define_ideas_flag()
     distributed = getattr(command, "DISTRIBUTED", False)
     if distributed:
         define_process_flags()
@@ -172,6 +179,12 @@ def _exit(status: int, message: str, everywhere: bool = False) -> None:
     sys.exit(status)
 
 
+def _import_ideas(argv: Sequence[str]) -> None:
+    """Imports the modules of --ideas, before the config that they add to is read."""
+    for module in ideas.named(argv):
+        ideas.load(module)
+
+
 def _resolve_config(argv: Sequence[str]) -> list[str]:
     """Replaces presets by their files in --config; checks the names of fields."""
     argv = [*argv]
@@ -200,6 +213,11 @@ def _parse(argv: Sequence[str]) -> list[str]:
         raise UserError(config_files.no_get_config(e)) from None
     except flags.Error as e:
         raise UserError(f"{config_files.explain(e)} (--help lists the flags)") from None
+    if unread := {*flags.FLAGS.ideas} - {*ideas.imported}:
+        raise UserError(
+            f"--ideas={min(unread)} is not on the command line itself; give it there, "
+            "not in a file of flags"
+        )
     if len(rest) > 1:
         raise UserError(f"{rest[1]!r} is not a flag; flags are written --name=value")
     return rest

@@ -21,6 +21,7 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.published_sets import ScoredText, compare_with
 from t2t_jax.metrics.bootstrap import LONGEST, SAMPLES, SEED
 from t2t_jax.parallel.machine import describe_machine
+from t2t_jax.terminal import ideas
 
 PACKAGES = (
     *("jax", "jaxlib", "flax", "optax", "numpy"),
@@ -39,7 +40,8 @@ def score_provenance(
     Returns:
       `compare_with` (a line for people), `name` (of the set), `direction`,
       `source_sha256` and `reference_sha256` (of `text_bytes`), `bootstrap` (None if
-      the set is too long for one), `config`, `code`, `versions`, `machine`.
+      the set is too long for one), `config`, `code`, `versions`, `machine`; `ideas`
+      (the SHA-256 of each module of --ideas) if there are any.
     """
     data = translator.config.data
     text = ScoredText(
@@ -70,6 +72,7 @@ def score_provenance(
         },
         "machine": machine
         | {"device_kinds": dict(Counter(d.device_kind for d in jax.devices()))},
+        **({"ideas": dict(ideas.imported)} if ideas.imported else {}),
     }
 
 

@@ -5,7 +5,9 @@ that its `_supports` function accepts.
 Shape suffixes: b batch, t queries, s keys, h heads, k head width.
 """
 
-from collections.abc import Callable
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +19,18 @@ from t2t_jax.parallel import mesh as meshes
 LANES = 128  # lanes of a TPU; the kernel works on blocks of this many positions
 MIN_QUERIES = 16  # decoding steps have fewer and gain nothing from a kernel
 
+_enabled = contextvars.ContextVar("enabled", default=True)
+
+
+@contextlib.contextmanager
+def disabled() -> Iterator[None]:
+    """Keeps a function that is traced inside from using kernels."""
+    token = _enabled.set(False)
+    try:
+        yield
+    finally:
+        _enabled.reset(token)
+
 
 def kernel_for(q_bthk: Array, kv, mask, position, drop) -> Callable | None:
     """Returns the kernel of the target device if it computes this, else None.
@@ -24,6 +38,8 @@ def kernel_for(q_bthk: Array, kv, mask, position, drop) -> Callable | None:
     A kernel is called as `kernel(q_bthk, kv, mask, scores)`; `scores` are those of the
     position scheme, [b or 1, h, t, s], or None.
     """
+    if not _enabled.get():
+        return None
     if mask.only_bts is not None or mask.within is not None:
         return None  # kernels support segments and causality only
     if mask.causal and not mask.aligned:

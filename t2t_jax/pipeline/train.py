@@ -29,6 +29,7 @@ from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.pipeline import initialization
 from t2t_jax.pipeline.startup_report import report_start
 from t2t_jax.planning import chips, costs, memory_check
+from t2t_jax.terminal import ideas
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.messages import say, silence
 from t2t_jax.training import loop
@@ -71,6 +72,11 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
         "the config",
         dataclasses.asdict(same_everywhere),
         "give all processes the same",
+    )
+    processes.check_same(
+        "the code of --ideas",
+        [*ideas.imported.values()],  # the hashes: folders may differ, as data.dir may
+        "give all processes the same files",
     )
     with contextlib.ExitStack() as until_the_end:
         # A mistake seen by one process, such as a missing file, ends all of them.
@@ -133,7 +139,7 @@ def _train(
         before_training=lambda steps: memory_check.compile_largest_batch(
             steps, config, plan.shapes
         ),
-        step_flops=lambda shape: costs.step_flops(model, config, shape)["model"],
+        step_flops=lambda shape: costs.model_flops(model, config, shape),
         peak_flops=_peak_flops(config),
     )
     try:

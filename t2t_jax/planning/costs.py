@@ -1,16 +1,23 @@
-"""Cost of a training step by arithmetic: batch shapes, FLOPs and bytes."""
+"""Cost of a training step without running it: batch shapes, FLOPs and bytes."""
 
-import math
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 from jax.sharding import Mesh
 
 from t2t_jax.config import Config
 from t2t_jax.data.shapes import ROWS_MULTIPLE, Shape, round_up, rows_within
+from t2t_jax.model import kernels
+from t2t_jax.model.layers import DropoutRng
 from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.training.step import TrainState
+from t2t_jax.planning import flops
+from t2t_jax.training.step import TrainState, loss_sums
+
+BOS = 1  # any piece would do: its value does not affect the cost
 
 
 def assumed_shape(config: Config, mesh: Mesh) -> tuple[Shape, str]:
@@ -49,45 +56,85 @@ def real_rows(config: Config) -> int:
     return rows_within(data.batch_tokens, length, length, ROWS_MULTIPLE)
 
 
+def batch_shapes(shape: Shape, mesh: Mesh | None = None) -> dict[str, Any]:
+    """Shapes and types of a batch's arrays, by name; on a mesh also their shardings."""
+    sharding = mesh and meshes.sharding(mesh, ("batch",))
+    return {
+        side + suffix: jax.ShapeDtypeStruct(
+            (shape.rows, getattr(shape, side)), jnp.int32, sharding=sharding
+        )
+        for side in ("source", "target")
+        for suffix in ("", "_segment", "_position")
+    }
+
+
+def model_flops(model: Model, config: Config, shape: Shape) -> float:
+    """FLOPs of the matrix products that one step needs, on all devices together.
+
+    Three times those of the loss without its gradient: the backward pass takes two
+    products for each product. Attention is counted as `dense` computes it: for all
+    pairs of positions in a row, masked or not.
+    """
+
+    def loss(parameters, batch):
+        return _loss_sums(model, config, parameters, batch, None)
+
+    with kernels.disabled():
+        return 3 * flops.count(loss, model.shapes, batch_shapes(shape))
+
+
 def step_flops(model: Model, config: Config, shape: Shape) -> dict[str, float]:
     """FLOPs of the matrix products in one step, on all devices together.
 
-    Forward: a multiplication and an addition for each weight and token. Attention adds
-    scores and weighted sums for all pairs of positions in a row, masked or not. The
-    backward pass costs twice the forward pass.
+    Returns:
+      `model`: of `model_flops`. `computed`: those of the loss and its gradient as they
+      are traced, with what `config.model.remat` computes again.
+    """
+
+    def gradient(parameters, batch):
+        # With random keys, since only training recomputes activations.
+        rng = DropoutRng(jax.random.key(0), jnp.arange(shape.rows))
+
+        def loss(parameters):
+            first, *others = _loss_sums(model, config, parameters, batch, rng)
+            return first, others
+
+        return jax.value_and_grad(loss, has_aux=True)(parameters)
+
+    with kernels.disabled():
+        computed = flops.count(gradient, model.shapes, batch_shapes(shape))
+    return {"model": model_flops(model, config, shape), "computed": computed}
+
+
+def _loss_sums(model: Model, config: Config, parameters, batch, rng):
+    """The loss of training, the first of the sums it returns."""
+    module = nnx.merge(model.definition, parameters)
+    return loss_sums(module, batch, config.train.label_smoothing, BOS, rng)
+
+
+def row_flops(model: Model, config: Config) -> dict[tuple[int, int], float]:
+    """`model_flops` of a row, as a polynomial of its lengths s (source) and t (target).
+
+    Found from six pairs of lengths. It is exact if it has degree 2: products with
+    weights are computed for each token, and attention for each pair of tokens.
 
     Returns:
-      `model`: the FLOPs that the step needs. `computed`: those and the recomputation
-      of `config.model.remat`.
+      {(i, j): the coefficient of s^i t^j}.
     """
-    rows, s, t = shape.rows, shape.source, shape.target
-    weights = weighted = 0
-    for path, leaf in jax.tree.leaves_with_path(model.shapes):
-        name = ".".join(str(part.key) for part in path)
-        # Biases and norms are no matrices; learned positions are only looked up.
-        if len(leaf.shape) < 2 or name == "embedding.positions":
-            continue
-        # Cross-attention computes its keys and values from the encoder's output.
-        source_side = name.startswith("encoder") or name.endswith(
-            ("cross.key", "cross.value")
-        )
-        each = 2 * math.prod(leaf.shape) * rows * (s if source_side else t)
-        weights += each
-        # Remat recomputes neither the output projection (the embedding) nor the keys
-        # of cross-attention, which are computed outside the layers.
-        weighted += each * (name != "embedding.tokens" and "cross.key" not in name)
-    heads, head_width = config.model.heads, config.model.width_of_head
-    # Per layer: self-attention of the encoder and of the decoder, cross-attention.
-    pairs = config.model.layers * (s * s + t * t + t * s)
-    # 2 FLOPs for the score and 2 for the weighted sum, for each pair and feature.
-    attention = 4 * rows * heads * head_width * pairs
-    forward = weights + attention
-    # `dots` keeps the products with weights, so only attention is recomputed.
-    recomputed = {"none": 0, "dots": attention, "full": attention + weighted}
-    return {
-        "model": 3.0 * forward,
-        "computed": 3.0 * forward + recomputed[config.model.remat],
+    n = 8  # the unit of lengths; a learned table has more than 3 n positions
+    f = {
+        (s, t): model_flops(model, config, Shape(1, n * s, n * t))
+        for s, t in ((1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (2, 2))
     }
+    # Differences, which are exact where solving a linear system would round.
+    ss = (f[3, 1] - 2 * f[2, 1] + f[1, 1]) / 2
+    tt = (f[1, 3] - 2 * f[1, 2] + f[1, 1]) / 2
+    st = f[2, 2] - f[2, 1] - f[1, 2] + f[1, 1]
+    s = f[2, 1] - f[1, 1] - 3 * ss - st
+    t = f[1, 2] - f[1, 1] - 3 * tt - st
+    found = {(1, 0): s, (0, 1): t, (2, 0): ss, (1, 1): st, (0, 2): tt}
+    found[0, 0] = f[1, 1] - sum(found.values())
+    return {(i, j): value / n ** (i + j) for (i, j), value in found.items()}
 
 
 def bytes_on_device(tree) -> int:

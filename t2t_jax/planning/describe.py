@@ -5,6 +5,7 @@ Reads no text and allocates no parameters.
 
 import collections
 import dataclasses
+import math
 from pathlib import Path
 
 import jax
@@ -20,6 +21,7 @@ from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import Model, build
+from t2t_jax.planning import costs
 from t2t_jax.training.optimizer import schedule
 from t2t_jax.workdir.workdir import Workdir
 
@@ -112,7 +114,7 @@ def _describe(config: Config, vocabularies: list[tuple[int, str]]) -> dict:
         },
         "parameters": _parameters(model),
         "bytes": _bytes(config, model.count()),
-        "compute": {"dtype": compute_dtype(config.model).name, **_flops(model)},
+        "compute": {"dtype": compute_dtype(config.model).name, **_flops(model, config)},
         "learning_rate": _learning_rate(config),
         "batches": _batches(config),
         "run": {
@@ -185,23 +187,19 @@ def _bytes(config: Config, count: int) -> dict[str, int]:
     return {"parameters": FLOAT32 * count, "state": FLOAT32 * count * copies}
 
 
-def _flops(model: Model) -> dict:
-    """FLOPs per token of the products with weights in a training step.
+def _flops(model: Model, config: Config) -> dict:
+    """FLOPs per token in a training step, without those that grow with the row.
 
-    The forward pass takes a multiplication and an addition for each weight, the
-    backward pass twice that. Cross-attention's keys and values are computed from source
-    tokens. Looking up an embedding takes none; the same matrix as the output projection
-    counts for target tokens.
+    A row's FLOPs are a polynomial of its lengths, in which attention's pairs of tokens
+    are the products and squares. These are the factors of the two lengths: 6 for each
+    weight that multiplies the token. Cross-attention's keys and values are computed
+    from source tokens, the logits from target tokens.
     """
-    source = target = 0
-    for name, shape, _ in _weights(model):
-        if len(shape) < 2 or name == "embedding.positions":
-            continue
-        if name.startswith("encoder.") or name.endswith(("cross.key", "cross.value")):
-            source += int(np.prod(shape))
-        else:
-            target += int(np.prod(shape))
-    return {"flops_source_token": 6 * source, "flops_target_token": 6 * target}
+    row = costs.row_flops(model, config)
+    source, target = (
+        value if math.isnan(value) else round(value) for value in (row[1, 0], row[0, 1])
+    )
+    return {"flops_source_token": source, "flops_target_token": target}
 
 
 def _learning_rate(config: Config) -> dict:

@@ -7,16 +7,13 @@ the compiler; its time is computed from both (`docs/planning.md`).
 import dataclasses
 import re
 import time
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
-from t2t_jax.data.shapes import Shape
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.planning import chips as chips_table
@@ -25,7 +22,6 @@ from t2t_jax.planning.chips import Chip, Slice
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.step import Steps, compile_steps
 
-BOS = 1  # any piece would do: its value does not affect the cost
 # The sizes in a forecast; the second one only if the vocabulary is not joint.
 VOCABULARIES = "vocabulary", "source_vocabulary"
 
@@ -66,24 +62,12 @@ def for_chip(config: Config, chip: Chip) -> Config:
     return fields.changed(config, "model", dtype=dtype)
 
 
-def batch_shapes(mesh: Mesh, shape: Shape) -> dict[str, Any]:
-    """Shapes, types and shardings of a batch's arrays, by name."""
-    sharding = meshes.sharding(mesh, ("batch",))
-    return {
-        side + suffix: jax.ShapeDtypeStruct(
-            (shape.rows, getattr(shape, side)), jnp.int32, sharding=sharding
-        )
-        for side in ("source", "target")
-        for suffix in ("", "_segment", "_position")
-    }
-
-
 def compile_step(steps: Steps, batch: dict, chip: Chip, length: int) -> Compiled:
     """Compiles the jitted train step for the mesh's devices, which need not be here.
 
     Args:
       steps: of `training.step.compile_steps`.
-      batch: of `batch_shapes`.
+      batch: of `costs.batch_shapes`.
       chip: the kind of the devices.
       length: tokens in a row of the target.
     """
@@ -155,9 +139,9 @@ def forecast(config: Config, chips: Slice, devices: list) -> dict:
     config = for_chip(config, chips.chip)
     mesh = meshes.make_mesh(config.mesh, devices)
     model = build(config.model, *config.data.vocab_sizes)
-    steps = compile_steps(model, config, mesh, BOS)
+    steps = compile_steps(model, config, mesh, costs.BOS)
     shape, assumed = costs.assumed_shape(config, mesh)
-    batch = batch_shapes(mesh, shape)
+    batch = costs.batch_shapes(shape, mesh)
     compiled = compile_step(steps, batch, chips.chip, shape.target)
     flops = costs.step_flops(model, config, shape)
     result = {
@@ -258,11 +242,11 @@ def measure_step(config: Config, count: int = 5) -> float:
     config = fields.changed(config, "model", dtype="float32")
     mesh = meshes.make_mesh(config.mesh, jax.devices("cpu")[:1])
     model = build(config.model, *config.data.vocab_sizes)
-    steps = compile_steps(model, config, mesh, BOS)
+    steps = compile_steps(model, config, mesh, costs.BOS)
     shape, _ = costs.assumed_shape(config, mesh)
     batch = {
         name: jnp.ones(x.shape, x.dtype)
-        for name, x in batch_shapes(mesh, shape).items()
+        for name, x in costs.batch_shapes(shape, mesh).items()
     }
     state, spent = steps.init(), []
     for _ in range(count + 1):  # the first one compiles, and is left out

@@ -12,7 +12,7 @@ from t2t_jax.config import Config
 from t2t_jax.data.shapes import Shape
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.planning import costs, suggestions
-from t2t_jax.planning.forecast import batch_shapes
+from t2t_jax.planning.costs import batch_shapes
 from t2t_jax.planning.this_machine import memory_here
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.messages import say
@@ -42,7 +42,7 @@ def compile_largest_batch(
     largest = max(
         on_devices, key=lambda s: (s.rows * (s.source + s.target), s.source + s.target)
     )
-    batch = batch_shapes(steps.mesh, largest)
+    batch = batch_shapes(largest, steps.mesh)
     memory = steps.train.lower(steps.shapes, batch).compile().memory_analysis()
     if memory is None:
         return

@@ -6,7 +6,8 @@ training_text.json hashes of the prepared training text and of the dev text, whi
 tokenizer.model    SentencePiece
 source_tokenizer.model  that of the source, if the vocabulary is not joint
 checkpoints/       training/checkpoint.py
-starts.jsonl       the machine and library versions of each start of the run
+starts.jsonl       of each start of the run: the machine, the versions of libraries and
+                   the modules of --ideas
 metrics.jsonl      metrics, one JSON object per line; tensorboard/ plots the same
 alarms/            sentences of batches whose gradient was not finite or very large
 rollbacks.json     when the run returned to an earlier checkpoint, if it did
@@ -20,6 +21,7 @@ nothing in it is executed, and nothing in it names a file elsewhere to read or w
 import dataclasses
 import hashlib
 import json
+import re
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -33,11 +35,13 @@ from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.files.atomic import checked_json, read_checked_json, write_atomically
 from t2t_jax.files.locations import is_local, locate
 from t2t_jax.parallel import processes
+from t2t_jax.terminal import ideas
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.workdir import lock
 
 CONFIG, TEXT = "config.json", "training_text.json"
 TOKENIZERS = "tokenizer.model", "source_tokenizer.model"
+STARTS = "starts.jsonl"
 CHECK = "check"  # key of config.json: the SHA-256 of itself, TEXT and the tokenizers
 
 
@@ -236,9 +240,37 @@ class Workdir:
             return fields.from_config_dict(content), check
         # Intact JSON, but with unknown fields or values: written by another version.
         except (ValueError, TypeError, LookupError) as e:
+            if missing := self._missing_ideas():
+                what = re.split("; |: ", str(e))[0]  # config.SECTION.FIELD='VALUE'
+                raise UserError(
+                    f"{self} uses {what}, which this installation does not have; it "
+                    f"was trained with {missing}: give it to this command, too"
+                ) from None
             raise UserError(
                 f"{file} does not fit this version of t2t_jax: {e}"
             ) from None
+
+    def last_start(self) -> dict | None:
+        """The last line of starts.jsonl; None if it is missing or unreadable.
+
+        Its `machine` and `ideas` are dicts.
+        """
+        file = self / STARTS
+        try:
+            start = json.loads(file.read_bytes().splitlines()[-1])
+            modules = {str(k): str(v) for k, v in start.get("ideas", {}).items()}
+            return start | {"machine": dict(start["machine"]), "ideas": modules}
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return None
+
+    def _missing_ideas(self) -> str:
+        """The modules that the last start had and this program lacks, as flags."""
+        start = self.last_start() or {"ideas": {}}
+        return " ".join(
+            f"--ideas={name}"
+            for name, sha256 in start["ideas"].items()
+            if name not in ideas.imported and sha256 not in ideas.imported.values()
+        )
 
     def _read_checked(self, name: str) -> bytes:
         """A file that must be unchanged since the config was written."""

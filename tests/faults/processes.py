@@ -33,6 +33,7 @@ def flags(text, workdir, **sections):
     """The command line of a small run."""
     given = ["--config=configs/tiny.py", f"--workdir={workdir}"]
     for section, values in config_for(text, **sections).to_dict().items():
+        values.pop("options", None)  # a dict, which no single flag sets
         given += [f"--config.{section}.{n}={v}" for n, v in values.items()]
     return given
 

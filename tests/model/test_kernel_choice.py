@@ -1,5 +1,7 @@
 """A kernel is chosen by the device compiled for, and by a mask known in tracing."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 from flax import nnx
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.model import attention
+from t2t_jax.model import attention, kernels
 from t2t_jax.model.layers import DropoutRng
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
@@ -54,3 +56,13 @@ def test_the_device_is_that_of_the_mesh_compiled_for(eight_devices):
         assert meshes.target_device() is here[-1]
     assert meshes.target_device() is here[0]
     assert np.size(mesh.devices) == 1
+
+
+def test_kernels_can_be_disabled_while_a_function_is_traced(monkeypatch):
+    monkeypatch.setattr(kernels, "_flash_supports", lambda *_: True)
+    tpu = SimpleNamespace(platform="tpu")
+    monkeypatch.setattr(meshes, "target_device", lambda: tpu)
+    q_bthk, mask = jnp.zeros((1, 128, 1, 8)), SimpleNamespace(only_bts=None)
+    with kernels.disabled():
+        assert kernels.kernel_for(q_bthk, None, mask) is None
+    assert kernels.kernel_for(q_bthk, None, mask) is kernels.flash

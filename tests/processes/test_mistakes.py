@@ -46,6 +46,16 @@ def test_another_config_is_told(hosts):
 
 
 @pytest.mark.slow
+def test_other_ideas_are_told(hosts):
+    other, refused = hosts
+    (other / "mine.py").write_text("")
+    assert refused("--ideas=mine") == (
+        f"error: the code of --ideas of process 1 on {HOST} is not that of process 0 "
+        f"on {HOST}; give all processes the same files"
+    )
+
+
+@pytest.mark.slow
 def test_another_text_is_told(hosts):
     """Every host has files of these names, but not the same."""
     other, refused = hosts

@@ -11,7 +11,7 @@ from t2t_jax.data.shapes import Shape
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.planning import memory_check
-from t2t_jax.planning.forecast import batch_shapes
+from t2t_jax.planning.costs import batch_shapes
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.step import compile_steps
 
@@ -48,7 +48,7 @@ def compiled():
 
 
 def batch_of(steps, shape):
-    given = batch_shapes(steps.mesh, shape)
+    given = batch_shapes(shape, steps.mesh)
     ones = {name: np.ones(x.shape, x.dtype) for name, x in given.items()}
     return meshes.place_batch(steps.mesh, ones)
 

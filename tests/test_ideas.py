@@ -1,0 +1,179 @@
+"""Modules of a user's own, given as --ideas, add entries to the tables."""
+
+import hashlib
+import json
+import sys
+
+import pytest
+
+from t2t_jax.config import from_config_dict
+from t2t_jax.data import tokenizer
+from t2t_jax.grammar import corpus
+from t2t_jax.model import attention
+from t2t_jax.planning.describe import describe_workdir
+from t2t_jax.terminal import ideas
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.training.provenance_log import record_start
+from t2t_jax.workdir.workdir import Workdir
+
+MINE = """
+import dataclasses
+from t2t_jax.model.attention import ATTENTION
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    window: int = 3
+
+def mine(*arguments):
+    return ATTENTION["dense"](*arguments)
+
+mine.Options = Options
+ATTENTION["mine"] = mine
+"""
+SHA256 = hashlib.sha256(MINE.encode()).hexdigest()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The current folder, with a module; what it changes is put back after the test."""
+    monkeypatch.setattr(ideas, "imported", {})
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(attention, "ATTENTION", {**attention.ATTENTION})
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_idea.py").write_text(MINE)
+    yield tmp_path
+    for name in [*sys.modules]:
+        if name.partition(".")[0] in ("my_idea", "package"):
+            del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    lines = [line for pair in corpus.pairs("dev")[:200] for line in pair]
+    return tokenizer.Vocabulary(tokenizer.train(lines, 400))
+
+
+@pytest.fixture
+def workdir(folder, vocabulary, monkeypatch):
+    """A workdir trained with the module, in a program that does not have it."""
+    ideas.load("my_idea.py")
+    workdir = Workdir(folder / "work")
+    model = {"layers": 1, "width": 8, "attention": "mine", "options": {"window": 5}}
+    config = from_config_dict({"model": model, "data": {"vocab_size": 400}})
+    workdir.store(config, vocabulary, {})
+    record_start(workdir, 0, {"cores": 1})
+    del attention.ATTENTION["mine"]
+    monkeypatch.setattr(ideas, "imported", {})
+    return workdir
+
+
+@pytest.mark.parametrize("name", ["my_idea", "my_idea.py", "package.my_idea"])
+def test_a_module_is_imported_once_and_recorded(folder, name):
+    (folder / "package").mkdir()
+    (folder / "package/my_idea.py").write_text(MINE)
+    ideas.load(name)
+    del attention.ATTENTION["mine"]
+    assert ideas.imported == {name: SHA256}
+    ideas.load(name)
+    assert "mine" not in attention.ATTENTION
+
+
+def test_the_hash_of_a_package_is_that_of_all_its_modules(folder):
+    (folder / "package").mkdir()
+    for name in ("__init__", "other"):
+        (folder / f"package/{name}.py").write_text(f"# {name}\n")
+    ideas.load("package")
+    whole = hashlib.sha256(b"# __init__\n# other\n").hexdigest()
+    assert ideas.imported == {"package": whole}
+
+
+@pytest.mark.parametrize("words", [["--ideas={}"], ["--ideas", "{}"]])
+def test_a_command_has_the_entries_and_their_options(folder, commands, words):
+    done = commands(
+        "describe",
+        *(word.format(folder / "my_idea.py") for word in words),
+        "--json",
+        "--config=tiny",
+        "--config.model.attention=mine",
+        "--config.model.options.window=4",
+    )
+    assert done.returncode == 0, done.stderr
+    model = json.loads(done.stdout)["config"]["model"]
+    assert (model["attention"], model["options"]) == ("mine", {"window": 4})
+
+
+def test_without_the_module_the_entry_is_unknown_and_help_names_the_flag(commands):
+    done = commands("describe", "--config=tiny", "--config.model.attention=mine")
+    assert done.returncode == 2
+    assert "--ideas=MODULE" in done.stderr
+    assert "--ideas\n" in commands("translate", "--help").stdout
+
+
+def test_a_file_of_flags_names_no_ideas(folder, commands):
+    (folder / "flags").write_text(f"--ideas={folder / 'my_idea.py'}\n")
+    done = commands("describe", f"--flagfile={folder / 'flags'}")
+    assert done.returncode == 2
+    assert "not on the command line itself" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("my_ideas", ["no module 'my_ideas'", "did you mean 'my_idea.py'?"]),
+        ("package.mine", ["no module 'package'", "a path that ends in .py"]),
+        ("my_ideas.py", ["no such file", "did you mean 'my_idea.py'?"]),
+        ("./my_idea", ["not the name of a module", "a path that ends in .py"]),
+        ("", ["not the name of a module"]),
+        ("json.py", ["another module 'json' is already imported", "rename the file"]),
+        ("wrong.py", ["wrong.py", "line 2", "def f(:", "SyntaxError"]),
+        ("wrong", ["wrong.py", "line 2", "def f(:", "SyntaxError"]),
+        ("lacks", ["lacks.py", "import missing_one", "'missing_one'"]),
+        ("fails", ["fails.py", "1 / 0", "ZeroDivisionError"]),
+    ],
+)
+def test_a_module_that_cannot_be_imported_says_why(folder, name, parts):
+    (folder / "json.py").write_text("")
+    (folder / "wrong.py").write_text("\ndef f(:\n")
+    (folder / "lacks.py").write_text("import missing_one\n")
+    (folder / "fails.py").write_text("1 / 0\n")
+    with pytest.raises(UserError) as e:
+        ideas.load(name)
+    message = str(e.value)
+    assert message.startswith(f"--ideas={name}")
+    for part in parts:
+        assert part in message
+    assert "importlib" not in message
+    assert ideas.imported == {}
+
+
+def test_a_workdir_names_the_module_that_it_needs(workdir, commands):
+    with pytest.raises(UserError) as e:
+        describe_workdir(workdir)
+    assert str(e.value) == (
+        f"{workdir} uses config.model.attention='mine', which this installation does "
+        "not have; it was trained with --ideas=my_idea.py: give it to this command, too"
+    )
+    module = workdir.path.parent / "my_idea.py"
+    done = commands("describe", f"--workdir={workdir}", f"--ideas={module}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_module_that_is_given_is_not_asked_for_again(workdir, monkeypatch):
+    """It has lost its entry since."""
+    monkeypatch.setattr(ideas, "imported", {"my_idea.py": "another"})
+    with pytest.raises(UserError, match="does not fit this version of t2t_jax: config"):
+        workdir.config()
+
+
+def test_a_module_that_changed_is_reported(workdir, monkeypatch, capsys):
+    for step, imported, reported in (
+        (1, {"elsewhere/my_idea.py": SHA256}, ""),
+        (2, {"my_idea.py": "0123456789abcdef"}, "-> SHA-256 0123456789ab); the run"),
+        (3, {}, "my_idea.py SHA-256 0123456789ab -> None); the run"),
+        (4, {}, ""),
+    ):
+        monkeypatch.setattr(ideas, "imported", imported)
+        record_start(workdir, step, {"cores": 1})
+        told = capsys.readouterr().err
+        assert told.count("warning: the code of --ideas is not that") == bool(reported)
+        assert reported in told
