@@ -12,7 +12,9 @@ from t2t_jax.training.meter import Meter
 def metrics(loss, tokens, norm=1.0, skipped=0, in_a_row=0):
     return {
         "loss": np.float32(loss),
+        "loss_count": np.int32(tokens),
         "nll": np.float32(loss / 2),
+        "nll_count": np.int32(tokens),
         "tokens": np.int32(tokens),
         "source_tokens": np.int32(tokens),
         "gradient_norm": np.float32(norm),
