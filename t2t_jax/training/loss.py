@@ -124,7 +124,7 @@ def _pass(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v, gradients: boo
         x_btd, target_bt, real_bt = chunk
         # Even if the factors are bfloat16, the logits are float32: softmax needs it.
         logits_btv = jnp.einsum(
-            "btd,vd->btv", x_btd, rounded_vd, preferred_element_type=jnp.float32
+            "btd,vd->btv", x_btd, rounded_vd, preferred_element_type=_wide(x_btd)
         )
         logits_btv = constrain(logits_btv, "batch", "length", "vocab")
         if bias_v is not None:
@@ -148,16 +148,16 @@ def _pass(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v, gradients: boo
             a.reshape(shards, -1, a.shape[-1]) for a in (grad_btv, x_btd)
         )
         grad_table_gvd = jnp.einsum(
-            "grv,grd->gvd", grad_grv, x_grd, preferred_element_type=jnp.float32
+            "grv,grd->gvd", grad_grv, x_grd, preferred_element_type=_wide(x_btd)
         )
         grad_table_gvd = constrain(grad_table_gvd, "batch", "vocab", "features")
         sums += [grad_table_gvd, grad_bias_gv]
         grad_x_btd = constrain(grad_x_btd, "batch", "length", "features")
         return jax.tree.map(jnp.add, total, sums), grad_x_btd
 
-    zeros = [jnp.float32(0), jnp.float32(0)]
+    zeros = [jnp.zeros((), _wide(x_btd))] * 2
     if gradients:
-        zeros_gvd = jnp.zeros((shards, *table_vd.shape), jnp.float32)
+        zeros_gvd = jnp.zeros((shards, *table_vd.shape), _wide(x_btd))
         zeros.append(constrain(zeros_gvd, "batch", "vocab", "features"))
         zeros.append(None if bias_v is None else jnp.zeros_like(zeros_gvd[..., 0]))
     count = _chunks(x_btd.shape, shards)
@@ -213,7 +213,7 @@ def chunked(
             "gbcd,gvd->gbcv",
             x_gbcd,
             table_gvd.astype(x_bcd.dtype),
-            preferred_element_type=jnp.float32,
+            preferred_element_type=_wide(x_bcd),
         )
         logits_bcv = logits_gbcv.reshape(*x_bcd.shape[:2], -1)
         logits_bcv = constrain(logits_bcv, "batch", "length", "vocab")
@@ -228,6 +228,11 @@ def chunked(
     chunks = jax.tree.map(lambda a: _split(a, count), (tuple(outputs), others))
     _, parts = jax.lax.scan(lambda _, chunk: (None, of_chunk(*chunk)), None, chunks)
     return jax.tree.map(_joined, parts)
+
+
+def _wide(x: Array) -> jnp.dtype:
+    """The dtype of logits: float32, but float64 if `x` is, as in tests."""
+    return jnp.promote_types(x.dtype, jnp.float32)
 
 
 def _chunks(shape: tuple[int, ...], shards: int) -> int:

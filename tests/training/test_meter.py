@@ -40,6 +40,24 @@ def test_means_are_over_tokens_and_alarms_are_the_worst():
     assert values["tokens_per_second"] == pytest.approx(80 / values["seconds"])
 
 
+def test_a_metric_of_a_loss_is_a_mean_over_what_it_counts():
+    meter = Meter()
+    for mean, count in ((5.0, 1), (1.0, 3)):
+        more = {"kl": np.float32(mean), "kl_count": np.int32(count)}
+        add(meter, metrics(2.0, 30) | more)
+    values = meter.read()
+    assert values["kl"] == pytest.approx(2.0)
+    assert not {"nll", "loss_count", "kl_count"} & set(values)
+
+
+def test_steps_without_counts_from_an_earlier_version_are_weighed_by_tokens():
+    old = {"step": 1, **metrics(2.0, 30)}
+    del old["loss_count"], old["nll_count"]
+    meter = Meter([old])
+    add(meter, metrics(4.0, 10), 2)
+    assert meter.read()["loss"] == pytest.approx(2.5)
+
+
 def test_a_reading_starts_anew():
     meter = Meter()
     add(meter, metrics(2.0, 30))
