@@ -77,7 +77,7 @@ def cross_entropy_sums(module, batch, rng, config: Config, bos: int) -> Sums:
 class RDrop:
     """Options of `r_drop`."""
 
-    # alpha: the weight of the divergence.
+    # alpha: the weight of the divergence; the model needs dropout, or it is 0.
     r_drop_alpha: float = field(5.0, low=0)
 
 
@@ -97,25 +97,19 @@ def r_drop_sums(module, batch, rng, config: Config, bos: int) -> Sums:
       two divergences, per token in nats.
     """
     alpha = config.train.own_options(LOSSES["r_drop"]).r_drop_alpha
+    smoothing = config.train.label_smoothing
     forced, rngs = teacher_forcing(batch, bos), dropout_rngs(rng)
     outputs = [module.outputs(forced, next(rngs)) for _ in range(2)]
 
     def of_tokens(first_btv, second_btv, target_bt):
-        loss_bt, nll_bt = (
-            (one + other) / 2
-            for one, other in zip(
-                *(
-                    cross_entropy(x_btv, target_bt, config.train.label_smoothing)
-                    for x_btv in (first_btv, second_btv)
-                ),
-                strict=True,
-            )
-        )
+        first_loss, first_nll = cross_entropy(first_btv, target_bt, smoothing)
+        second_loss, second_nll = cross_entropy(second_btv, target_bt, smoothing)
         log_p, log_q = map(jax.nn.log_softmax, (first_btv, second_btv))
         # KL(p|q) + KL(q|p) = sum of (p - q) (log p - log q)
         both_btv = (jnp.exp(log_p) - jnp.exp(log_q)) * (log_p - log_q)
         kl_bt = both_btv.sum(-1) / 2
-        return loss_bt + alpha / 2 * kl_bt, nll_bt, kl_bt
+        loss_bt = (first_loss + second_loss) / 2 + alpha / 2 * kl_bt
+        return loss_bt, (first_nll + second_nll) / 2, kl_bt
 
     by_token = chunked(of_tokens, outputs, *output_layer(module), batch["target"])
     real_bt = batch["target_segment"] > 0
