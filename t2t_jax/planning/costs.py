@@ -146,7 +146,7 @@ def bytes_on_device(tree) -> int:
 
 
 def state_bytes(state: TrainState) -> dict[str, int]:
-    """Bytes of the state on one device: parameters, moving average, Adam's moments."""
+    """Bytes of the state on one device: parameters, moving average, the optimizer's."""
     return {
         "parameters": bytes_on_device(state.parameters),
         "average": bytes_on_device(state.ema),
