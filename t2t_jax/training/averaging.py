@@ -15,6 +15,7 @@ from t2t_jax.terminal.messages import say
 from t2t_jax.training.checkpoint_folders import (
     SINGLE_PROCESS,
     best_steps,
+    check_names,
     damage,
     incomplete_steps,
     sealed_steps,
@@ -201,7 +202,7 @@ def read_parameters(folder: epath.Path, shapes: Parameters) -> Parameters:
 
     Raises:
       DamagedError: the checkpoint differs from what was written.
-      UserError: the checkpoint is of a model with other shapes.
+      UserError: the checkpoint is of a model with other names or shapes.
     """
     if trouble := damage(folder):
         raise DamagedError(f"{folder} is damaged ({trouble})")
@@ -220,6 +221,7 @@ def read_parameters(folder: epath.Path, shapes: Parameters) -> Parameters:
         # A run that is still training may have removed the checkpoint meanwhile.
         if trouble := damage(folder):
             raise DamagedError(f"{folder} was removed ({trouble})") from None
+        check_names(folder / "parameters", shapes)
         raise
     # Orbax restores arrays with the shapes that were saved, without a comparison.
     leaves, _ = jax.tree.flatten_with_path(tree)

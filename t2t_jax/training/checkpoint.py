@@ -138,7 +138,8 @@ class Checkpoints:
           The state as NumPy arrays, or None if the run has not saved one yet.
 
         Raises:
-          UserError: all states are damaged or lost; nothing is moved.
+          UserError: all states are damaged or lost, or the newest is of another
+            version of the model; nothing is moved.
         """
         self.wait()
         damaged, result = {}, None
@@ -197,7 +198,13 @@ class Checkpoints:
         with ocp.Checkpointer(
             handler(), multiprocessing_options=checkpoint_folders.SINGLE_PROCESS
         ) as reader:
-            restored = reader.restore(path, args=args)
+            try:
+                restored = reader.restore(path, args=args)
+            except ValueError:
+                checkpoint_folders.check_names(
+                    path / "state", shapes.parameters, "parameters"
+                )
+                raise
         return TrainState(**restored.state), RunProgress.from_json(restored.reached)
 
     def save_missing_parameters(self, state: TrainState) -> None:

@@ -1,7 +1,9 @@
 """Folders of checkpoints: which exist, which are complete, which are the best."""
 
 import re
+from typing import Any
 
+import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
@@ -49,6 +51,41 @@ def damage(path: epath.Path) -> str:
     notes = sealed.notes(path)
     was, here = f"{notes.get('kind')}/{notes.get('step')}", "/".join(path.parts[-2:])
     return "" if was == here else f"it was written as {was}"
+
+
+def check_names(folder: epath.Path, shapes: Any, part: str = "") -> None:
+    """Refuses stored parameters that have other names than those of the model.
+
+    Args:
+      folder: written by Orbax, in a checkpoint.
+      shapes: the model's parameters, as arrays or shapes.
+      part: the name of the parameters in what is stored; empty: all of it.
+
+    Raises:
+      UserError: the names differ.
+    """
+    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=SINGLE_PROCESS)
+    stored = handler.metadata(folder).tree
+    got, want = (
+        {
+            jax.tree_util.keystr(path, simple=True, separator=".")
+            for path, _ in jax.tree.leaves_with_path(tree)
+        }
+        for tree in (stored[part] if part else stored, shapes)
+    )
+    if got != want:
+        raise UserError(
+            f"{folder.parent} was written by another version of the model (of t2t_jax, "
+            f"or of the module given as --ideas): it has {_some(got - want)}, where "
+            f"this one has {_some(want - got)}. Use the version that wrote it, or "
+            "train in another --workdir"
+        )
+
+
+def _some(names: set[str]) -> str:
+    """Lists some of the names of parameters."""
+    first = ", ".join(sorted(names)[:3]) or "nothing"
+    return f"{first} and {len(names) - 3} more" if len(names) > 3 else first
 
 
 def best_steps(folder: epath.Path) -> dict[int, float]:

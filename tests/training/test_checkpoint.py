@@ -188,3 +188,11 @@ def test_a_checkpoint_that_is_not_there_or_does_not_fit_is_told(tmp_path, steps)
         choose_checkpoints(tmp_path, CONFIG, "7")
     with pytest.raises(UserError, match="has shape"):
         parameters_of(tmp_path, 1, build(CONFIG.model, 12).shapes)
+    other = build(dataclasses.replace(CONFIG.model, output_bias=True), 11).shapes
+    told = "has nothing, where this one has embedding.output_bias. Use the version"
+    with pytest.raises(UserError, match=told):
+        parameters_of(tmp_path, 1, other)
+    checkpoints = Checkpoints(Workdir(tmp_path), 3, 1)
+    with pytest.raises(UserError, match=told):
+        checkpoints.restore(steps.shapes._replace(parameters=other), 1)
+    checkpoints.close()
