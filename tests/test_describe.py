@@ -250,6 +250,12 @@ def test_learned_positions_limit_what_is_decoded():
     assert told["longest_input"] >= 64
 
 
+def test_too_few_learned_positions_are_told_before_any_text_is_read():
+    model = {"positions": "learned", "max_positions": 40}
+    with pytest.raises(UserError, match="max_positions=40; want at least 48"):
+        describe(small(model=model))
+
+
 def test_the_command_prints_what_python_gives(commands):
     changes = ("--config=configs/tiny.py", "--config.model.layers=1")
     done = commands("describe", *changes, "--json")
