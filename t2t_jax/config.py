@@ -66,7 +66,9 @@ class Section:
     """A section of the config, with access to the tables that its fields choose from.
 
     A table entry may have an attribute `Options`, a frozen dataclass of hyperparameters
-    of its own. They are set as `--config.SECTION.options.NAME`.
+    of its own. They are set as `--config.SECTION.options.NAME`. It may have an
+    attribute `fixes`: names of fields of the section that are otherwise safe to change
+    when a stopped run is continued, and are not if this entry is chosen.
     """
 
     def variant(self, name: str) -> Any:
@@ -80,6 +82,14 @@ class Section:
         if value not in entries:
             raise UserError(f"config {name}={value!r}{_no_entry(known, value)}")
         return entries[value]
+
+    def fixed_by(self, name: str) -> str:
+        """The choice that does not let a safe field change, as `schedule='linear'`."""
+        for known in dataclasses.fields(self):
+            entry = table_of(known).get(getattr(self, known.name))
+            if name in getattr(entry, "fixes", ()):
+                return f"{known.name}={getattr(self, known.name)!r}"
+        return ""
 
     def own_options(self, entry: Any) -> Any:
         """The values of an entry's `Options`; None if it has no such class."""
@@ -257,16 +267,26 @@ class TrainConfig(Section):
     # The checkpoint of `init_from`: "average", "best", "last", a step, or any other
     # value of --checkpoint of the commands.
     init_checkpoint: str = field("average")
-    # Steps in which the learning rate rises linearly; then it falls as step^-0.5.
+    # The learning rate: "paper" falls as step^-0.5 (section 5.3), ...
+    schedule: str = field("paper", table="training.schedules.SCHEDULES")
+    # Steps in which the learning rate rises linearly, before the schedule sets in.
     warmup: int = field(4_000, low=1)
     # The learning rate at step `warmup`; 0: the paper's, (width * warmup)^-0.5.
     peak_learning_rate: float = field(0.0, low=0)
+    # The optimizer; the next three fields are those of Adam.
+    optimizer: str = field("adam", table="training.optimizers.OPTIMIZERS")
     # Adam's beta_1, 0 <= beta_1 < 1.
     adam_b1: float = field(0.9, low=0)
     # Adam's beta_2, 0 <= beta_2 < 1.
     adam_b2: float = field(0.98, low=0)
     # Adam's epsilon.
     adam_epsilon: float = field(1e-9, low=1e-15)
+    # Scale gradients down to this global norm if theirs is larger; 0: never.
+    clip_norm: float = field(0.0, low=0)
+    # Decoupled weight decay, times the learning rate; not of biases and norms. 0: none.
+    weight_decay: float = field(0.0, low=0)
+    # What training minimizes; evaluation always measures -log p of the target.
+    loss: str = field("cross_entropy", table="training.losses.LOSSES")
     # epsilon_ls: the probability spread over the vocabulary (section 5.4), below 1.
     label_smoothing: float = field(0.1, low=0)
     # The decay of an exponential moving average of the parameters, below 1; 0: none.
@@ -298,6 +318,8 @@ class TrainConfig(Section):
     # Times that a diverged run goes back to an earlier checkpoint and skips the data in
     # between; after that, divergence is an error.
     rollbacks: int = field(0, low=0, safe=True)
+    # Hyperparameters of the variants chosen above.
+    options: Options = field(NO_OPTIONS)  # noqa: RUF009  (immutable)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -589,7 +611,13 @@ def _checked_options(section: str, values: Any, checked: Mapping[str, Any]) -> O
                 f"{' and '.join(choices)}, which this config does not choose"
             )
         kept[name] = _checked(full, option, value)
-    return Options(kept)
+    chosen = dataclasses.replace(chosen, options=Options(kept))
+    for known_field in dataclasses.fields(chosen):
+        if known_field.metadata[
+            "table"
+        ]:  # the dataclasses may have checks of their own
+            chosen.own_options(chosen.variant(known_field.name))
+    return chosen.options
 
 
 def _choices_of(section: Section) -> list[str]:
@@ -662,7 +690,8 @@ def differences(old: Config, new: Config) -> dict[str, tuple[Any, Any, bool]]:
             if values[0] == values[1]:
                 continue
             if known.name != "options":
-                changed[name] = (*values, known.metadata["safe"])
+                safe = known.metadata["safe"] and not after.fixed_by(known.name)
+                changed[name] = (*values, safe)
                 continue
             for option in {**values[0], **values[1]}:
                 # An option is stored only if it differs from its default.

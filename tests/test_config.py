@@ -19,7 +19,7 @@ from t2t_jax.config import (
 )
 from t2t_jax.model.model import build
 from t2t_jax.terminal.errors import UserError
-from t2t_jax.training.optimizer import schedule
+from t2t_jax.training.schedules import schedule
 
 PRESETS = ["tiny", "small", "multi30k", "base", "big"]
 

@@ -11,7 +11,7 @@ from t2t_jax.model.model import Model, describe_dtype
 from t2t_jax.parallel.machine import describe_machine, nondeterminism
 from t2t_jax.parallel.mesh import make_mesh, padded_rows
 from t2t_jax.terminal.messages import say
-from t2t_jax.training.optimizer import schedule
+from t2t_jax.training.schedules import schedule
 from t2t_jax.workdir.workdir import Workdir
 
 

@@ -22,7 +22,8 @@ from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import Model, build
 from t2t_jax.planning import costs
-from t2t_jax.training.optimizer import schedule
+from t2t_jax.training.optimizers import optimizer
+from t2t_jax.training.schedules import formula, schedule
 from t2t_jax.workdir.workdir import Workdir
 
 FLOAT32 = 4  # bytes
@@ -40,11 +41,14 @@ PAPER = {
     "model.attention": ("3.2.1", "fused", "fused"),
     "data.batch_tokens": ("5.1", 25_000, 25_000),
     "train.steps": ("5.2", 100_000, 300_000),
+    "train.schedule": ("5.3", "paper", "paper"),
     "train.warmup": ("5.3", 4_000, 4_000),
     "train.peak_learning_rate": ("5.3: 0 is equation 3", 0.0, 0.0),
+    "train.optimizer": ("5.3", "adam", "adam"),
     "train.adam_b1": ("5.3", 0.9, 0.9),
     "train.adam_b2": ("5.3", 0.98, 0.98),
     "train.adam_epsilon": ("5.3", 1e-9, 1e-9),
+    "train.loss": ("5.4", "cross_entropy", "cross_entropy"),
     "train.label_smoothing": ("5.4", 0.1, 0.1),
     "train.save_every": ("5.2, 6.1: 10 minutes", 1_500, 600),
     "decode.beam": ("6.1", 4, 4),
@@ -113,7 +117,7 @@ def _describe(config: Config, vocabularies: list[tuple[int, str]]) -> dict:
             )
         },
         "parameters": _parameters(model),
-        "bytes": _bytes(config, model.count()),
+        "bytes": _bytes(config, model),
         "compute": {"dtype": compute_dtype(config.model).name, **_flops(model, config)},
         "learning_rate": _learning_rate(config),
         "batches": _batches(config),
@@ -181,10 +185,13 @@ def _weights(model: Model):
         yield ".".join(str(part.key) for part in path), leaf.shape, names
 
 
-def _bytes(config: Config, count: int) -> dict[str, int]:
+def _bytes(config: Config, model: Model) -> dict[str, int]:
     """Sizes of the arrays in a checkpoint, without its counters and file headers."""
-    copies = 3 + bool(config.train.ema_decay)  # parameters, Adam's two moments
-    return {"parameters": FLOAT32 * count, "state": FLOAT32 * count * copies}
+    moments = jax.tree.leaves(jax.eval_shape(optimizer(config).init, model.shapes))
+    parameters = FLOAT32 * model.count()
+    state = parameters * (1 + bool(config.train.ema_decay))
+    state += sum(x.size * x.dtype.itemsize for x in moments if x.shape)
+    return {"parameters": parameters, "state": state}
 
 
 def _flops(model: Model, config: Config) -> dict:
@@ -211,9 +218,6 @@ def _learning_rate(config: Config) -> dict:
     # On the CPU: another run may be using the accelerator.
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         rates = np.asarray(schedule(config)(np.array(steps) - 1), np.float32)
-    scale = f"{config.model.width}^-0.5"
-    if train.peak_learning_rate:
-        scale = f"{train.peak_learning_rate:g} * {warmup}^0.5"
     # str() gives the shortest decimal that is the same float32: 0.0007, and not the
     # float64 0.0006999999...
     table = {
@@ -221,7 +225,7 @@ def _learning_rate(config: Config) -> dict:
     }
     top = min(warmup, train.steps)
     return {
-        "formula": f"{scale} * min(step^-0.5, step * {warmup}^-1.5)",
+        "formula": formula(config),
         "peak": {"step": top, "rate": table[str(top)]},
         "rates": table,
     }

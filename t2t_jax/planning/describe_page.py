@@ -67,7 +67,7 @@ def _compute_lines(compute: dict) -> list[str]:
         "  6 for each weight that multiplies the token, including the output "
         "projection;",
         "  not counted: attention scores (they grow with the row), biases, norms, "
-        "softmax, Adam",
+        "softmax, the optimizer",
     ]
 
 

@@ -20,7 +20,7 @@ COLORS = {
 MEANING = {
     "parameters": "parameters, float32",
     "average": "their moving average",
-    "optimizer": "Adam's two moments",
+    "optimizer": "the optimizer's state",
     "batch": "token ids",
     "temporary": "activations, gradients and other temporaries",
     "program": "machine code",

@@ -1,21 +1,28 @@
-"""Label-smoothed cross-entropy (section 5.4): the formula, and a fast fused version.
+"""Losses by the logits, and a fast label-smoothed cross-entropy (section 5.4).
 
 Logits hold one number for every target token and vocabulary entry. Stored in full they
-take most of the memory of training and, computed naively, a third of its time.
-`projected` computes them for a chunk of positions at a time and turns each chunk into
-gradients at once, so that no chunk outlives its use. `cross_entropy` is the formula
-alone.
+take most of the memory of training and, computed naively, a third of its time. Here
+they are computed for a chunk of positions at a time, and no chunk outlives its use:
+
+- `projected`: cross-entropy, which turns each chunk into gradients at once;
+- `chunked`: any function of each token's logits, with JAX's gradient, which computes
+  each chunk a second time. The losses of `losses.py` choose between the two.
+
+`cross_entropy` is the formula alone.
 
 Shape suffixes: b batch, t target, v vocabulary, d model width, g devices that share the
 batch, r tokens on one of them.
 """
 
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from t2t_jax.model.layers import logits_dtype, project
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.mesh import constrain
 
@@ -62,12 +69,17 @@ def cross_entropy_gradient(logits_btv: Array, target_bt: Array, smoothing: float
 # pass. Here the forward pass already computes the gradients.
 @partial(jax.custom_vjp, nondiff_argnums=(4,))
 def projected(
-    x_btd: Array, table_vd: Array, target_bt: Array, real_bt: Array, smoothing: float
+    x_btd: Array,
+    table_vd: Array,
+    target_bt: Array,
+    real_bt: Array,
+    smoothing: float,
+    bias_v: Array | None = None,
 ):
-    """Sums of `cross_entropy` over real tokens, for the logits x_btd table_vd^T.
+    """Sums of `cross_entropy` over real tokens, for the logits x_btd table_vd^T + bias.
 
     Works on one chunk of positions at a time: computes its logits, uses them for the
-    sums and, under differentiation, for the gradients of both factors, and drops them.
+    sums and, under differentiation, for the gradients of the factors, and drops them.
 
     Args:
       x_btd: the decoder's outputs, in the compute dtype.
@@ -75,12 +87,14 @@ def projected(
       target_bt: int [b, t].
       real_bt: bool [b, t], False at padding.
       smoothing: epsilon_ls, 0 <= smoothing < 1.
+      bias_v: float32; None if the output layer has none.
 
     Returns:
       Two float32 scalars: the sum of the smoothed loss, and the sum of -log p(target).
       The second is for reporting only: its gradient is 0.
     """
-    return _pass(x_btd, table_vd, target_bt, real_bt, smoothing, gradients=False)[0]
+    arguments = x_btd, table_vd, target_bt, real_bt, smoothing, bias_v
+    return _pass(*arguments, gradients=False)[0]
 
 
 def _forward(*arguments):
@@ -91,14 +105,17 @@ def _forward(*arguments):
 def _backward(smoothing, gradients, cotangents):
     # The gradients are those of the loss itself; the chain rule only scales them, by
     # the cotangent of the first output. Targets and mask are not differentiable.
-    return *((cotangents[0] * x).astype(x.dtype) for x in gradients), None, None
+    x, table, bias = jax.tree.map(
+        lambda x: (cotangents[0] * x).astype(x.dtype), gradients
+    )
+    return x, table, None, None, bias
 
 
 projected.defvjp(_forward, _backward)
 
 
-def _pass(x_btd, table_vd, target_bt, real_bt, smoothing, gradients: bool):
-    """Returns the two sums, and their gradients by x and table or None."""
+def _pass(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v, gradients: bool):
+    """Returns the two sums, and their gradients by x, table and bias, or None."""
     shards = meshes.batch_shards()
     # Gather the model width, sharded under fsdp, before the loop over chunks.
     table_vd = constrain(table_vd, "vocab", "features")
@@ -106,17 +123,19 @@ def _pass(x_btd, table_vd, target_bt, real_bt, smoothing, gradients: bool):
 
     def add(total, chunk):
         x_btd, target_bt, real_bt = chunk
-        # Even if the factors are bfloat16, the logits are float32: softmax needs it.
-        logits_btv = jnp.einsum(
-            "btd,vd->btv", x_btd, rounded_vd, preferred_element_type=jnp.float32
-        )
-        logits_btv = constrain(logits_btv, "batch", "length", "vocab")
+        logits_btv = project(x_btd, rounded_vd, bias_v)
         loss_bt, nll_bt = cross_entropy(logits_btv, target_bt, smoothing)
         sums = [jnp.sum(loss_bt, where=real_bt), jnp.sum(nll_bt, where=real_bt)]
         if not gradients:
             return jax.tree.map(jnp.add, total, sums), None
         grad_btv = cross_entropy_gradient(logits_btv, target_bt, smoothing)
-        grad_btv = jnp.where(real_bt[..., None], grad_btv, 0).astype(x_btd.dtype)
+        grad_btv = jnp.where(real_bt[..., None], grad_btv, 0)
+        grad_bias_gv = None
+        if bias_v is not None:
+            v = grad_btv.shape[-1]
+            grad_bias_gv = grad_btv.reshape(shards, -1, v).sum(1)
+            grad_bias_gv = constrain(grad_bias_gv, "batch", "vocab")
+        grad_btv = grad_btv.astype(x_btd.dtype)
         grad_x_btd = jnp.einsum("btv,vd->btd", grad_btv, rounded_vd)
         # The table's gradient sums over the batch. Keep one partial sum per device, so
         # that devices communicate once, after the last chunk, and not in every chunk.
@@ -124,31 +143,86 @@ def _pass(x_btd, table_vd, target_bt, real_bt, smoothing, gradients: bool):
             a.reshape(shards, -1, a.shape[-1]) for a in (grad_btv, x_btd)
         )
         grad_table_gvd = jnp.einsum(
-            "grv,grd->gvd", grad_grv, x_grd, preferred_element_type=jnp.float32
+            "grv,grd->gvd", grad_grv, x_grd, preferred_element_type=logits_dtype(x_btd)
         )
-        sums.append(constrain(grad_table_gvd, "batch", "vocab", "features"))
+        grad_table_gvd = constrain(grad_table_gvd, "batch", "vocab", "features")
+        sums += [grad_table_gvd, grad_bias_gv]
         grad_x_btd = constrain(grad_x_btd, "batch", "length", "features")
         return jax.tree.map(jnp.add, total, sums), grad_x_btd
 
-    zeros = [jnp.float32(0), jnp.float32(0)]
+    zeros = [jnp.zeros((), logits_dtype(x_btd))] * 2
     if gradients:
-        zeros_gvd = jnp.zeros((shards, *table_vd.shape), jnp.float32)
+        zeros_gvd = jnp.zeros((shards, *table_vd.shape), logits_dtype(x_btd))
         zeros.append(constrain(zeros_gvd, "batch", "vocab", "features"))
+        zeros.append(None if bias_v is None else jnp.zeros_like(zeros_gvd[..., 0]))
     count = _chunks(x_btd.shape, shards)
     if count == 1:
         total, grad_x_btd = add(zeros, (x_btd, target_bt, real_bt))
     else:
         chunks = [_split(a, count) for a in (x_btd, target_bt, real_bt)]
         total, grad_x = jax.lax.scan(add, zeros, chunks)
-        # [count, b, t / count, d] -> [b, t, d], the inverse of `_split`.
-        grad_x_btd = (
-            jnp.moveaxis(grad_x, 0, 1).reshape(x_btd.shape) if gradients else None
-        )
+        grad_x_btd = _joined(grad_x) if gradients else None
     if not gradients:
         return tuple(total), None
-    loss, nll, grad_table_gvd = total
+    loss, nll, grad_table_gvd, grad_bias_gv = total
     grad_table_vd = constrain(grad_table_gvd.sum(0), "vocab", "width")
-    return (loss, nll), (grad_x_btd, grad_table_vd.astype(table_vd.dtype))
+    grad_bias_v = None if bias_v is None else grad_bias_gv.sum(0)
+    return (loss, nll), (grad_x_btd, grad_table_vd.astype(table_vd.dtype), grad_bias_v)
+
+
+def chunked(
+    f: Callable[..., Any],
+    outputs: Sequence[Array],
+    table_vd: Array,
+    bias_v: Array | None,
+    *others: Array,
+):
+    """Applies a function of each token's logits, without storing the logits.
+
+    The gradient is JAX's. The backward pass computes the logits again, one chunk of
+    positions at a time, so it takes a third more products than `projected`.
+
+    Args:
+      f: (logits of each output, others) -> a tree of arrays, one number a token. Gets
+        some positions at a time: float32 [b, c, v], and [b, c, ...] of `others`.
+      outputs: of one or several passes of the model, [b, t, d].
+      table_vd, bias_v: the output layer; logits are outputs table_vd^T + bias_v.
+      *others: arrays [b, t, ...] that `f` needs, such as targets.
+
+    Returns:
+      What `f` returns, of all positions [b, t].
+    """
+    shards = meshes.batch_shards()
+    b, t, d = outputs[0].shape
+    table_vd = constrain(table_vd, "vocab", "features")
+    # A copy for each device that shares the batch, which costs none of them memory. So
+    # the backward pass keeps partial sums of the table's gradient, as `_pass` does, and
+    # devices communicate once, after the last chunk.
+    table_gvd = jnp.broadcast_to(table_vd, (shards, *table_vd.shape))
+    table_gvd = constrain(table_gvd, "batch", "vocab", "features")
+
+    def logits(x_bcd):
+        x_gbcd = x_bcd.reshape(shards, -1, *x_bcd.shape[1:])
+        # Cast here, and not before the loop: float32 gradients of the chunks add up.
+        logits_gbcv = jnp.einsum(
+            "gbcd,gvd->gbcv",
+            x_gbcd,
+            table_gvd.astype(x_bcd.dtype),
+            preferred_element_type=logits_dtype(x_bcd),
+        )
+        logits_bcv = logits_gbcv.reshape(*x_bcd.shape[:2], -1)
+        logits_bcv = constrain(logits_bcv, "batch", "length", "vocab")
+        return logits_bcv if bias_v is None else logits_bcv + bias_v
+
+    # Within a scan XLA cannot merge the two computations, so nothing has to prevent it.
+    @partial(jax.checkpoint, prevent_cse=False)
+    def of_chunk(outputs, others):
+        return f(*map(logits, outputs), *others)
+
+    count = _chunks((b * len(outputs), t, d), shards)
+    chunks = jax.tree.map(lambda a: _split(a, count), (tuple(outputs), others))
+    _, parts = jax.lax.scan(lambda _, chunk: (None, of_chunk(*chunk)), None, chunks)
+    return jax.tree.map(_joined, parts)
 
 
 def _chunks(shape: tuple[int, ...], shards: int) -> int:
@@ -167,3 +241,9 @@ def _split(a: Array, count: int) -> Array:
     """
     a = jnp.moveaxis(a.reshape(a.shape[0], count, -1, *a.shape[2:]), 1, 0)
     return constrain(a, "microbatch", "batch", "length", *["features"] * (a.ndim - 3))
+
+
+def _joined(a: Array) -> Array:
+    """[count, b, t / count, ...] -> [b, t, ...], the inverse of `_split`."""
+    a = jnp.moveaxis(a, 0, 1)
+    return a.reshape(a.shape[0], -1, *a.shape[3:])

@@ -13,6 +13,8 @@ from t2t_jax.metrics.perplexity import perplexity
 # Metrics of one step, with its `step` and the `epoch` and `batch` of its data.
 Row = dict[str, float]
 
+COUNT = "_count"  # NAME_count is the number that the metric NAME is a mean over
+
 
 class Meter:
     """Collects the metrics of steps, and waits for the device only when they are read.
@@ -64,9 +66,11 @@ class Meter:
     def read(self, keep: bool = False) -> Row:
         """Aggregates the metrics since the last `read`, and starts a new interval.
 
-        Losses are means over target tokens, `gradient_norm` and `skipped_in_a_row` are
-        maxima, `learning_rate` and `skipped` the latest values. Steps whose loss is not
-        finite are left out of the means, which are `nan` if no step remains.
+        The loss, and each metric NAME that comes with a NAME_count, are means over all
+        that was counted; `nll` becomes `perplexity`. `gradient_norm` and
+        `skipped_in_a_row` are maxima, `learning_rate` and `skipped` the latest values.
+        Steps whose loss is not finite are left out of the means, which are `nan` if no
+        step remains.
 
         Args:
           keep: leaves the rows unread; only the clock starts again.
@@ -81,20 +85,27 @@ class Meter:
             self.seconds_a_step = seconds / self._timed
         timed = rows[len(rows) - self._timed :]
         real_tokens = sum(row["source_tokens"] + row["tokens"] for row in timed)
+        # Rows that an earlier version saved with a checkpoint have no counts: all of
+        # their means are over tokens.
         column = {
-            name: np.array([row[name] for row in rows], np.float64) for name in rows[0]
+            name: np.array([row.get(name, row["tokens"]) for row in rows], np.float64)
+            for name in rows[-1]
         }
         finite = np.isfinite(column["loss"])
 
         def mean(name: str) -> float:
-            # Each row is a mean over its own tokens, hence the weights.
-            tokens = column["tokens"][finite].sum()
-            total = (column[name][finite] * column["tokens"][finite]).sum()
-            return total / tokens if tokens else math.nan
+            # Each row is a mean over its own tokens, or what else the loss counts,
+            # hence the weights.
+            weights = column[f"{name}{COUNT}"][finite]
+            total = (column[name][finite] * weights).sum()
+            return total / weights.sum() if weights.any() else math.nan
 
+        names = [n.removesuffix(COUNT) for n in column if n.endswith(COUNT)]
+        means = {name: mean(name) for name in names}
+        if "nll" in means:
+            means["perplexity"] = perplexity(means.pop("nll"))
         values = {
-            "loss": mean("loss"),
-            "perplexity": perplexity(mean("nll")),
+            **means,
             "learning_rate": column["learning_rate"][-1],
             "gradient_norm": column["gradient_norm"].max(),
             "skipped": column["skipped"][-1],

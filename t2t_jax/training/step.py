@@ -12,17 +12,16 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 from jax import Array
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from t2t_jax.config import Config
 from t2t_jax.model.layers import DropoutRng, Parameters
 from t2t_jax.model.model import Model
-from t2t_jax.model.teacher_forcing import teacher_forcing
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.training.loss import projected
-from t2t_jax.training.optimizer import adam, schedule
-
-Batch = dict[str, Array]
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.training.losses import Batch, Loss, loss_sums, real_tokens
+from t2t_jax.training.optimizers import optimizer
+from t2t_jax.training.schedules import schedule
 
 
 class TrainState(NamedTuple):
@@ -58,7 +57,7 @@ def initial_state(parameters: Parameters, config: Config) -> TrainState:
     # A copy: the step donates its state, and a buffer can be donated only once.
     ema = jax.tree.map(jnp.copy, parameters) if config.train.ema_decay else {}
     zeros = [jnp.zeros((), jnp.int32) for _ in range(3)]
-    return TrainState(parameters, ema, adam(config).init(parameters), *zeros)
+    return TrainState(parameters, ema, optimizer(config).init(parameters), *zeros)
 
 
 def microbatches(batch: Batch, count: int) -> Batch:
@@ -70,27 +69,10 @@ def microbatches(batch: Batch, count: int) -> Batch:
 
     def split(x):
         x = jnp.moveaxis(x.reshape(-1, count, *x.shape[1:]), 1, 0)
-        axes = ["microbatch", "batch", "length"][: x.ndim]
+        axes = ["microbatch", "batch", "length", "features"][: x.ndim]
         return meshes.constrain(x, *axes)
 
     return jax.tree.map(split, batch)
-
-
-def loss_sums(module, batch: Batch, smoothing: float, bos: int, key=None):
-    """Sums over the real target tokens: (smoothed loss, -log p, number of tokens).
-
-    Args:
-      module: a model with its parameters.
-      smoothing: label smoothing.
-      bos: the id that begins a target sentence.
-      key: a `DropoutRng`; None turns dropout off.
-    """
-    x_btd = module.outputs(teacher_forcing(batch, bos), key)
-    # The output projection is the embedding table (section 3.4).
-    table_vd = module.embedding.tokens[...]
-    real_bt = batch["target_segment"] > 0
-    sums = projected(x_btd, table_vd, batch["target"], real_bt, smoothing)
-    return *sums, jnp.sum(real_bt)
 
 
 def train_step(
@@ -98,14 +80,21 @@ def train_step(
 ):
     """One update. All randomness comes from (seed, step), so resuming is exact.
 
-    The loss is the mean over the real target tokens of the whole batch. If the gradient
-    is not finite, only the counters change.
+    The loss is a mean over the whole batch, by default over its real target tokens. If
+    the gradient is not finite, only the counters change.
 
     Returns:
-      The new state, and scalars: `loss`, `nll` (means over target tokens), `tokens`,
-      `source_tokens`, `gradient_norm`, `learning_rate`, `skipped`, `skipped_in_a_row`.
+      The new state, and scalars: `loss`; the means that it brings as metrics, such as
+      `nll`; for each of these NAME the number NAME_count that it is a mean over;
+      `tokens`, `source_tokens`, `gradient_norm` (unclipped), `learning_rate`,
+      `skipped`, `skipped_in_a_row`.
+
+    Raises:
+      UserError: the loss needs an array that the batch does not have.
     """
     train = config.train
+    chosen = train.variant("loss")
+    _check_arrays(chosen, batch, config)
     rng = _dropout_rng(train.seed, state.step)
     rows = len(batch["target"])
     # Dropout bits depend on the row's number in the global batch, so that every mesh
@@ -114,37 +103,38 @@ def train_step(
 
     # Counted over the whole batch, before it is split into microbatches: the sum of
     # their gradients is then that of the mean. At least 1, for a batch of padding.
-    tokens = jnp.maximum(jnp.sum(batch["target_segment"] > 0), 1)
+    count = jnp.maximum(chosen.count(batch), 1)
 
     def mean_loss(parameters, batch):
         # Only dicts of arrays cross `jit` and `grad`; modules are rebuilt inside.
         module = nnx.merge(definition, parameters)
         rngs = DropoutRng(rng, batch["row"])
-        loss, nll, _ = loss_sums(module, batch, train.label_smoothing, bos, rngs)
-        return loss / tokens, nll / tokens
+        total, sums = chosen.sums(module, batch, rngs, config, bos)
+        return total / count, sums
 
     gradient = jax.value_and_grad(mean_loss, has_aux=True)
-    (loss, nll), gradients = accumulated(
+    (loss, sums), gradients = accumulated(
         gradient, state.parameters, batch, train.accumulate
     )
     norm = optax.tree.norm(gradients)  # not finite if any gradient is not
     finite = jnp.isfinite(norm) & jnp.isfinite(loss)
 
     def updated(old):
-        parameters, ema, optimizer = old
-        updates, optimizer = adam(config).update(gradients, optimizer, parameters)
+        parameters, ema, moments = old
+        updates, moments = optimizer(config).update(gradients, moments, parameters)
         parameters = optax.apply_updates(parameters, updates)
         ema = moving_average(ema, parameters, train.ema_decay, _updates_made(state))
-        return parameters, ema, optimizer
+        return parameters, ema, moments
 
     # `cond`, not `where` on every array: `where` copies, since it needs the old and the
     # new value at once. For Adam alone 67 ms instead of 188 (docs/performance.md).
     old = state.parameters, state.ema, state.optimizer
-    parameters, ema, optimizer = jax.lax.cond(finite, updated, lambda old: old, old)
+    parameters, ema, moments = jax.lax.cond(finite, updated, lambda old: old, old)
     metrics = {
         "loss": loss,
-        "nll": nll,
-        "tokens": tokens,
+        "loss_count": count,
+        **_means(sums),
+        "tokens": jnp.maximum(real_tokens(batch), 1),
         "source_tokens": jnp.sum(batch["source_segment"] > 0),
         "gradient_norm": norm,
         "learning_rate": schedule(config)(_updates_made(state)),
@@ -154,12 +144,32 @@ def train_step(
     new = TrainState(
         parameters,
         ema,
-        optimizer,
+        moments,
         step=state.step + 1,
         skipped=metrics["skipped"],
         skipped_in_a_row=metrics["skipped_in_a_row"],
     )
     return new, metrics
+
+
+def _check_arrays(loss: Loss, batch: Batch, config: Config) -> None:
+    """Raises UserError if the batch lacks an array that the loss needs."""
+    missing = [name for name in loss.arrays if name not in batch]
+    if missing:
+        raise UserError(
+            f"config.train.loss={config.train.loss!r} needs {', '.join(missing)} in "
+            f"each batch, which has {', '.join(sorted(batch))}; add the arrays where "
+            "batches are filled, or choose another loss"
+        )
+
+
+def _means(sums: dict[str, tuple[Array, Array]]) -> dict[str, Array]:
+    """Each metric's mean, and as NAME_count what it is over; at least 1."""
+    means = {}
+    for name, (total, count) in sums.items():
+        means[f"{name}_count"] = count = jnp.maximum(count, 1)
+        means[name] = total / count
+    return means
 
 
 def accumulated(gradient, parameters: Parameters, batch: Batch, count: int):
@@ -206,21 +216,40 @@ def _updates_made(state: TrainState) -> Array:
 
 
 def state_shardings(model: Model, config: Config, mesh: Mesh) -> TrainState:
-    """The sharding of each array of the state; Adam's moments as their parameters."""
+    """The sharding of each array of the state; the optimizer's as their parameters."""
     parameters = meshes.shardings(mesh, model.axes, model.shapes)
     replicated = meshes.sharding(mesh, ())
-    optimizer = adam(config)
-    shapes = jax.eval_shape(optimizer.init, model.shapes)
-    # The optimizer's state nests copies of the parameter tree, among counters.
+    chosen = optimizer(config)
+    shapes = jax.eval_shape(chosen.init, model.shapes)
+    # The optimizer's state nests trees like that of the parameters, among counters.
     moments = optax.tree_utils.tree_map_params(
-        optimizer,
-        lambda _, sharding: sharding,
+        chosen,
+        _sharding_like,
         shapes,
         parameters,
+        model.shapes,
         transform_non_params=lambda _: replicated,
     )
     ema = parameters if config.train.ema_decay else {}
     return TrainState(parameters, ema, moments, replicated, replicated, replicated)
+
+
+def _sharding_like(x, sharding: NamedSharding, parameter) -> NamedSharding:
+    """The sharding of an array that an optimizer keeps for a parameter.
+
+    Its parameter's. If the array lacks one of the parameter's axes, like Adafactor's
+    means of rows and columns, those of the other axes. Else it is replicated.
+    """
+    if x.shape == parameter.shape:
+        return sharding
+    spec = PartitionSpec()
+    for axis in range(len(parameter.shape)):
+        shape, others = list(parameter.shape), list(sharding.spec)
+        del shape[axis], others[axis]
+        if x.shape == tuple(shape):
+            spec = PartitionSpec(*others)
+            break  # of two axes of equal size either will do
+    return NamedSharding(sharding.mesh, spec)
 
 
 class Steps(NamedTuple):

@@ -147,6 +147,7 @@ class Workdir:
         if unsafe:
             listed = "".join(
                 f"\n  --config.{name}: {old!r} there, {new!r} now"
+                + _reason(config, name)
                 for name, (old, new) in unsafe.items()
             )
             raise UserError(
@@ -285,6 +286,13 @@ class Workdir:
                 "Restore it from a copy"
             )
         return content
+
+
+def _reason(config: Config, name: str) -> str:
+    """Explains why a field that is otherwise safe may not change; else empty."""
+    section, field = name.split(".", 1)
+    chosen = getattr(config, section).fixed_by(field)
+    return f" (the run depends on it, because of {section}.{chosen})" if chosen else ""
 
 
 def _sha256(content: bytes) -> str:

@@ -8,7 +8,12 @@ import pytest
 from t2t_jax.config import MeshConfig
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.training import loss
-from t2t_jax.training.loss import cross_entropy, cross_entropy_gradient, projected
+from t2t_jax.training.loss import (
+    chunked,
+    cross_entropy,
+    cross_entropy_gradient,
+    projected,
+)
 
 pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
 
@@ -55,10 +60,21 @@ def test_large_logits_stay_finite():
     assert np.isfinite(cross_entropy_gradient(logits, target, 0.1)).all()
 
 
-def plain(x_btd, table_vd, target_bt, real_bt, smoothing):
+def plain(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v=None):
     """`projected`, with the gradients that JAX makes of the formula."""
     logits_btv = jnp.einsum("btd,vd->btv", x_btd, table_vd)
+    logits_btv += 0 if bias_v is None else bias_v
     losses = cross_entropy(logits_btv, target_bt, smoothing)
+    return tuple(jnp.sum(x_bt, where=real_bt) for x_bt in losses)
+
+
+def in_chunks(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v=None):
+    """`projected` by means of `chunked`."""
+
+    def of_tokens(logits_btv, target_bt):
+        return cross_entropy(logits_btv, target_bt, smoothing)
+
+    losses = chunked(of_tokens, [x_btd], table_vd, bias_v, target_bt)
     return tuple(jnp.sum(x_bt, where=real_bt) for x_bt in losses)
 
 
@@ -72,33 +88,38 @@ def drawn(b, t, d=6, v=13, seed=0):
     return x_btd, table_vd, target_bt, jnp.asarray(rng.random((b, t)) < 0.7)
 
 
-def assert_equal_to_plain(arguments, smoothing):
+def assert_equal_to_plain(function, arguments, smoothing, biased=False):
     x_btd, table_vd, *others = arguments
+    bias_v = 3 * jnp.sin(jnp.arange(len(table_vd))) if biased else None
 
     def half(function):  # a factor, as the mean over tokens is one
-        def of(x_btd, table_vd):
-            loss, nll = function(x_btd, table_vd, *others, smoothing)
+        def of(x_btd, table_vd, bias_v):
+            loss, nll = function(x_btd, table_vd, *others, smoothing, bias_v)
             return 0.5 * loss, (loss, nll)
 
-        return jax.jit(jax.value_and_grad(of, (0, 1), has_aux=True))
+        by = (0, 1, 2) if biased else (0, 1)
+        return jax.jit(jax.value_and_grad(of, by, has_aux=True))
 
-    (_, got), got_by = half(projected)(x_btd, table_vd)
-    (_, want), want_by = half(plain)(x_btd, table_vd)
+    (_, got), got_by = half(function)(x_btd, table_vd, bias_v)
+    (_, want), want_by = half(plain)(x_btd, table_vd, bias_v)
     np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-5)
     # Without a gradient the way is another, the sums are the same.
-    sums = jax.jit(projected, static_argnums=4)(*arguments, smoothing)
+    sums = jax.jit(function, static_argnums=4)(*arguments, smoothing, bias_v)
     np.testing.assert_allclose(sums, want, rtol=2e-5, atol=1e-5)
     for one, other in zip(got_by, want_by, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("b", "t", "at_once", "smoothing"),
-    [(3, 12, 7, 0.1), (2, 7, 1, 0.0), (1, 6, 512, 0.6)],
+    ("b", "t", "at_once", "smoothing", "biased"),
+    [(3, 12, 7, 0.1, True), (2, 7, 1, 0.0, False), (1, 6, 512, 0.6, True)],
 )
-def test_in_chunks_it_is_the_plain_loss(b, t, at_once, smoothing, monkeypatch):
+@pytest.mark.parametrize("function", [projected, in_chunks])
+def test_in_chunks_it_is_the_plain_loss(
+    function, b, t, at_once, smoothing, biased, monkeypatch
+):
     monkeypatch.setattr(loss, "CHUNK_TOKENS", at_once)
-    assert_equal_to_plain(drawn(b, t), smoothing)
+    assert_equal_to_plain(function, drawn(b, t), smoothing, biased)
 
 
 def test_chunks_are_few_but_small():
@@ -109,12 +130,13 @@ def test_chunks_are_few_but_small():
 
 
 @pytest.mark.parametrize("at_once", [3, 512])
-def test_divided_among_devices_it_is_the_plain_loss(at_once, monkeypatch):
+@pytest.mark.parametrize("function", [projected, in_chunks])
+def test_divided_among_devices_it_is_the_plain_loss(function, at_once, monkeypatch):
     monkeypatch.setattr(loss, "CHUNK_TOKENS", at_once)
     mesh = meshes.make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))
     arguments = drawn(8, 4, v=14)
     with meshes.compiling_for(mesh):
-        assert_equal_to_plain(arguments, 0.1)
+        assert_equal_to_plain(function, arguments, 0.1, biased=at_once == 3)
 
 
 def test_it_is_told_and_not_trained_for():
@@ -124,13 +146,16 @@ def test_it_is_told_and_not_trained_for():
 
 
 @pytest.mark.parametrize("at_once", [16, 512])
-def test_logits_are_not_kept_and_only_of_so_many_tokens(at_once, monkeypatch):
+@pytest.mark.parametrize(("function", "arrays"), [(projected, 2.3), (in_chunks, 3.3)])
+def test_logits_are_not_kept_and_only_of_so_many_tokens(
+    function, arrays, at_once, monkeypatch
+):
     b, t, d, v = 4, 32, 8, 4_096
     monkeypatch.setattr(loss, "CHUNK_TOKENS", at_once)
     shapes = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((b, t, d), (v, d))]
     _, _, *others = drawn(b, t)
-    step = jax.jit(jax.grad(lambda x, w: projected(x, w, *others, 0.1)[0], (0, 1)))
+    step = jax.jit(jax.grad(lambda x, w: function(x, w, *others, 0.1)[0], (0, 1)))
     memory = step.lower(*shapes).compile().memory_analysis()
     once = 4 * min(at_once, b * t) * v
     # Softmax and its gradient: JAX's own keeps three such arrays of all tokens.
-    assert memory.temp_size_in_bytes < 2.3 * once + 4 * v * d * 4
+    assert memory.temp_size_in_bytes < arrays * once + 4 * v * d * 4

@@ -12,7 +12,9 @@ from t2t_jax.training.meter import Meter
 def metrics(loss, tokens, norm=1.0, skipped=0, in_a_row=0):
     return {
         "loss": np.float32(loss),
+        "loss_count": np.int32(tokens),
         "nll": np.float32(loss / 2),
+        "nll_count": np.int32(tokens),
         "tokens": np.int32(tokens),
         "source_tokens": np.int32(tokens),
         "gradient_norm": np.float32(norm),
@@ -36,6 +38,24 @@ def test_means_are_over_tokens_and_alarms_are_the_worst():
     assert (values["gradient_norm"], values["skipped_in_a_row"]) == (5.0, 3.0)
     assert (values["learning_rate"], values["skipped"]) == (4.0, 2.0)
     assert values["tokens_per_second"] == pytest.approx(80 / values["seconds"])
+
+
+def test_a_metric_of_a_loss_is_a_mean_over_what_it_counts():
+    meter = Meter()
+    for mean, count in ((5.0, 1), (1.0, 3)):
+        more = {"kl": np.float32(mean), "kl_count": np.int32(count)}
+        add(meter, metrics(2.0, 30) | more)
+    values = meter.read()
+    assert values["kl"] == pytest.approx(2.0)
+    assert not {"nll", "loss_count", "kl_count"} & set(values)
+
+
+def test_steps_without_counts_from_an_earlier_version_are_weighed_by_tokens():
+    old = {"step": 1, **metrics(2.0, 30)}
+    del old["loss_count"], old["nll_count"]
+    meter = Meter([old])
+    add(meter, metrics(4.0, 10), 2)
+    assert meter.read()["loss"] == pytest.approx(2.5)
 
 
 def test_a_reading_starts_anew():

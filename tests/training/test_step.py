@@ -12,7 +12,7 @@ from t2t_jax.data.batching import fill, plan_epoch
 from t2t_jax.data.prepare import ragged
 from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh
-from t2t_jax.training.optimizer import inverse_sqrt_schedule
+from t2t_jax.training.schedules import inverse_sqrt_schedule
 from t2t_jax.training.step import compile_steps
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

@@ -1,0 +1,79 @@
+"""A model that compiles in no time, for the laws of losses and optimizers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from t2t_jax.config import Config, from_config_dict
+from t2t_jax.model.layers import constant, dropout, weight
+from t2t_jax.model.model import Model, made_by
+from t2t_jax.parallel import mesh as meshes
+from t2t_jax.training.step import compile_steps
+
+V, WIDTH, ROWS, LENGTH = 16, 8, 8, 6
+
+
+class Table(nnx.Module):
+    def __init__(self, rng):
+        self.tokens = weight(rng, {"vocab": V}, {"width": WIDTH})
+
+
+class Bigrams(nnx.Module):
+    """Each token by the one before; a weight of three axes, and a bias."""
+
+    packs, generates, has_source = True, False, False
+    longest, cross_layers = None, 0
+
+    def __init__(self, rate, rng):
+        table_rng, weight_rng = jax.random.split(rng)
+        self.embedding = Table(table_rng)
+        self.query = weight(weight_rng, {"width": WIDTH}, {"heads": 2, "head": 4})
+        self.bias = constant(0.0, {"norm": WIDTH})
+        self.rate = rate
+
+    def output_layer(self):
+        return self.embedding.tokens[...], None
+
+    def outputs(self, batch, rng=None):
+        x_btd = self.embedding.tokens[...][batch["target_input"]]
+        x_btd = meshes.constrain(x_btd, "batch", "length", "features")
+        x_bthk = jnp.einsum("btd,dhk->bthk", x_btd, self.query[...])
+        x_btd = x_bthk.reshape(x_btd.shape) + self.bias[...]
+        x_btd = meshes.constrain(x_btd, "batch", "length", "features")
+        return dropout(x_btd, self.rate, rng)
+
+
+def model_of(rate: float = 0.0) -> Model:
+    return made_by(lambda rng: Bigrams(rate, rng))
+
+
+def batch_of(rows: int = ROWS, seed: int = 0):
+    """Sentences of all lengths up to the row's."""
+    random = np.random.default_rng(seed)
+    target = random.integers(0, V, (rows, LENGTH)).astype(np.int32)
+    lengths = random.integers(1, LENGTH + 1, (rows, 1))
+    real = (np.arange(LENGTH) < lengths).astype(np.int32)
+    position = np.arange(LENGTH, dtype=np.int32) * real
+    return {"target": target, "target_segment": real, "target_position": position} | {
+        "source": target,
+        "source_segment": real,
+        "source_position": position,
+    }
+
+
+def config_of(mesh: dict | None = None, **train) -> Config:
+    train = {"warmup": 1, "peak_learning_rate": 0.1, "steps": 100} | train
+    return from_config_dict({"train": train, "mesh": mesh or {}})
+
+
+def steps_of(config: Config, rate: float = 0.0, devices: int = 1):
+    mesh = meshes.make_mesh(config.mesh, jax.devices()[:devices])
+    return compile_steps(model_of(rate), config, mesh, bos=1)
+
+
+def trained(config: Config, batch=None, rate: float = 0.0, devices: int = 1):
+    """(state, metrics) after one step, as NumPy arrays."""
+    steps = steps_of(config, rate, devices)
+    placed = meshes.place_batch(steps.mesh, batch or batch_of())
+    return jax.tree.map(np.asarray, steps.train(steps.init(), placed))

@@ -1,0 +1,142 @@
+"""Laws of every loss in the table, and the formulas of each."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from t2t_jax.model.layers import DropoutRng
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.training import loss as chunks
+from t2t_jax.training.losses import LOSSES, Loss
+from tests.training.small_model import ROWS, V, batch_of, config_of, model_of, trained
+
+pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
+
+
+def assert_close(one, other):
+    """Two results of `trained`, in which the update is the gradient."""
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def sgd(name, **fields):
+    return config_of(loss=name, optimizer="sgd", **fields)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_gradient_is_the_finite_difference(name):
+    random = np.random.default_rng(0)
+    model, batch = model_of(rate=0.3), batch_of()
+    shapes = model.shapes
+    config = config_of(loss=name)
+    with jax.enable_x64(True):
+        rng = DropoutRng(jax.random.key(0), jnp.arange(ROWS))
+        parameters, direction = (
+            jax.tree.map(lambda x: jnp.asarray(random.normal(size=x.shape)), shapes)
+            for _ in range(2)
+        )
+
+        @jax.jit
+        def total(parameters):
+            module = nnx.merge(model.definition, parameters)
+            return LOSSES[name].sums(module, batch, rng, config, 1)[0]
+
+        gradient = jax.jit(jax.grad(total))(parameters)
+        slope = jax.tree.reduce(jnp.add, jax.tree.map(jnp.vdot, gradient, direction))
+        h = 1e-5
+        ahead, behind = (
+            total(jax.tree.map(lambda x, d, h=h: x + h * d, parameters, direction))
+            for h in (h, -h)
+        )
+        assert float(slope) == pytest.approx(float(ahead - behind) / (2 * h), rel=1e-7)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_padding_microbatches_and_devices_change_nothing(name):
+    whole = trained(sgd(name))
+    padded = {k: np.pad(x, ((0, ROWS), (0, 2))) for k, x in batch_of().items()}
+    assert_close(trained(sgd(name), padded), whole)
+    assert_close(trained(sgd(name, accumulate=4)), whole)
+    mesh = {"data": 2, "fsdp": 2, "tensor": 2}
+    # The mesh is not in the state; dropout is that of the row, on any device.
+    one = trained(sgd(name), rate=0.3)
+    assert_close(trained(sgd(name, mesh=mesh), rate=0.3, devices=8), one)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_chunks_change_nothing(name, monkeypatch):
+    whole = trained(sgd(name), rate=0.3)
+    sizes = []
+    monkeypatch.setattr(chunks, "_chunks", lambda shape, _: sizes.append(shape) or 3)
+    assert_close(trained(sgd(name), rate=0.3), whole)
+    assert sizes
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_metric_has_its_count(name):
+    _, metrics = trained(sgd(name))
+    tokens = batch_of()["target_segment"].sum()
+    assert metrics["tokens"] == metrics["nll_count"] == tokens
+    assert metrics["loss_count"] == LOSSES[name].count(batch_of())
+    assert np.isfinite(metrics["nll"])
+
+
+class Fixed:
+    """A module whose passes are given."""
+
+    def __init__(self, table_vd, *outputs):
+        self.table_vd, self.given = table_vd, list(outputs)
+
+    def output_layer(self):
+        return self.table_vd, None
+
+    def outputs(self, batch, rng):
+        return self.given.pop(0)
+
+
+def test_r_drop_is_the_formula():
+    random = np.random.default_rng(1)
+    batch, alpha, smoothing = batch_of(), 3.0, 0.1
+    table = random.normal(size=(V, 5))
+    passes = random.normal(size=(2, *batch["target"].shape, 5))
+    log_p, log_q = (
+        x - np.log(np.exp(x).sum(-1, keepdims=True)) for x in passes @ table.T
+    )
+    wanted = (1 - smoothing) * np.eye(V)[batch["target"]] + smoothing / V
+    entropies = -(wanted * (log_p + log_q)).sum(-1)
+    nll = -(np.eye(V)[batch["target"]] * (log_p + log_q)).sum(-1) / 2
+    p, q = np.exp(log_p), np.exp(log_q)
+    kl = (p * (log_p - log_q)).sum(-1), (q * (log_q - log_p)).sum(-1)
+    # The paper's equation 4, halved.
+    costs = (entropies + alpha / 2 * (kl[0] + kl[1])) / 2
+    real = batch["target_segment"] > 0
+    config = config_of(loss="r_drop", options={"r_drop_alpha": alpha})
+    module = Fixed(*(jnp.asarray(x, jnp.float32) for x in (table, *passes)))
+    total, sums = LOSSES["r_drop"].sums(module, batch, None, config, 1)
+    np.testing.assert_allclose(total, costs[real].sum(), rtol=1e-5)
+    np.testing.assert_allclose(sums["nll"][0], nll[real].sum(), rtol=1e-5)
+    np.testing.assert_allclose(
+        sums["kl"][0], (kl[0] + kl[1])[real].sum() / 2, rtol=1e-5
+    )
+    assert int(sums["kl"][1]) == real.sum()
+
+
+def test_r_drop_has_two_passes_that_differ_in_dropout():
+    _, metrics = trained(sgd("r_drop"), rate=0.3)
+    assert metrics["kl"] > 0.01
+    alike, plain = (trained(sgd(name))[1] for name in ("r_drop", "cross_entropy"))
+    assert alike["kl"] == pytest.approx(0, abs=1e-6)
+    assert alike["loss"] == pytest.approx(float(plain["loss"]), rel=1e-6)
+
+
+def test_an_array_that_the_batch_lacks_is_told(monkeypatch):
+    distilled = Loss(*LOSSES["cross_entropy"][:2], arrays=("teacher",))
+    monkeypatch.setitem(LOSSES, "distilled", distilled)
+    with pytest.raises(UserError, match="'distilled' needs teacher in each batch"):
+        trained(sgd("distilled"))
+    batch = batch_of()
+    batch["teacher"] = np.zeros((*batch["target"].shape, 3), np.float32)
+    state, _ = trained(sgd("distilled", accumulate=2), batch)
+    assert state.step == 1

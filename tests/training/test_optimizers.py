@@ -1,0 +1,198 @@
+"""Laws of every optimizer in the table, against the library's own and on a mesh."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from t2t_jax.data.feeding import Position
+from t2t_jax.model.model import build
+from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel import processes
+from t2t_jax.planning.describe import describe
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.training.checkpoint import Checkpoints, RunProgress
+from t2t_jax.training.optimizers import OPTIMIZERS, is_decayed, optimizer
+from t2t_jax.training.schedules import schedule
+from t2t_jax.workdir.workdir import Workdir
+from tests.training.small_model import batch_of, config_of, model_of, steps_of, trained
+
+pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
+
+# Small matrices are factored, too.
+OPTIONS = {"adafactor": {"adafactor_factored_from": 4}, "sgd": {"nesterov": True}}
+MESH = {"data": 2, "fsdp": 2, "tensor": 2}
+
+
+def of(name, **fields):
+    fields = {"peak_learning_rate": 0.01, "warmup": 5} | fields
+    return config_of(optimizer=name, options=OPTIONS.get(name, {}), **fields)
+
+
+def host(tree):
+    return jax.tree.map(np.array, jax.device_get(tree))
+
+
+def assert_same(a, b):
+    jax.tree.map(np.testing.assert_array_equal, host(a), host(b))
+
+
+def updates_of(transform, count=3):
+    """Parameters after some updates with random gradients, and the state."""
+    random = np.random.default_rng(0)
+    parameters, *gradients = (
+        jax.tree.map(
+            lambda x: jnp.asarray(random.normal(size=x.shape), jnp.float32),
+            model_of().shapes,
+        )
+        for _ in range(count + 1)
+    )
+    state = transform.init(parameters)
+    for gradient in gradients:
+        updates, state = transform.update(gradient, state, parameters)
+        parameters = optax.apply_updates(parameters, updates)
+    return parameters, state
+
+
+def test_by_default_it_is_adam_to_the_bit_and_its_state_is_adams():
+    config = config_of()
+    adam = optax.adam(schedule(config), b1=0.9, b2=0.98, eps=1e-9)
+    ours, theirs = updates_of(optimizer(config)), updates_of(adam)
+    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+    assert_same(ours, theirs)
+
+
+LIBRARY = {
+    "adam": lambda rate: optax.adamw(rate, 0.9, 0.98, 1e-9, weight_decay=0.1),
+    "adafactor": lambda rate: optax.chain(
+        optax.adafactor(min_dim_size_to_factor=4), optax.scale_by_schedule(rate)
+    ),
+    "lion": lambda rate: optax.lion(rate, weight_decay=0.1),
+    "sgd": lambda rate: optax.sgd(rate, 0.9, nesterov=True),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_it_is_the_librarys(name, monkeypatch):
+    decay = 0.1 if name in ("adam", "lion") else 0.0
+    monkeypatch.setattr(  # the library's default is to decay everything
+        "t2t_jax.training.optimizers.is_decayed",
+        lambda tree: jax.tree.map(lambda _: True, tree),
+    )
+    config = of(name, weight_decay=decay)
+    ours = updates_of(optimizer(config))[0]
+    theirs = updates_of(LIBRARY[name](schedule(config)))[0]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), ours, theirs)
+
+
+def test_gradients_are_clipped_and_reported_as_they_were():
+    clipped, plain = (
+        trained(of("sgd", clip_norm=norm, warmup=1)) for norm in (0.01, 0.0)
+    )
+    assert clipped[1]["gradient_norm"] == plain[1]["gradient_norm"] > 0.1
+    start = host(steps_of(of("sgd")).init()).parameters
+    step = jax.tree.map(jnp.subtract, clipped[0].parameters, start)
+    # Nesterov's first step is 1.9 times the gradient.
+    assert optax.tree.norm(step) == pytest.approx(1.9 * 0.01 * 0.01, rel=1e-3)
+
+
+def test_weights_decay_by_the_learning_rate_and_biases_do_not():
+    config = of("adam", weight_decay=0.5, warmup=1)
+    transform = optimizer(config)
+    ones = jax.tree.map(lambda x: jnp.ones(x.shape), model_of().shapes)
+    zeros = jax.tree.map(jnp.zeros_like, ones)
+    updates, _ = transform.update(zeros, transform.init(ones), ones)
+    np.testing.assert_allclose(updates["embedding"]["tokens"], -0.5 * 0.01)
+    np.testing.assert_allclose(updates["query"], -0.5 * 0.01)
+    np.testing.assert_array_equal(updates["bias"], 0)
+    # Biases of attention have two axes.
+    names = is_decayed({"query_bias": ones["query"][0], "scale": ones["bias"]})
+    assert not any(names.values())
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_it_learns_on_a_mesh_as_on_one_device_and_is_stored_and_restored(
+    name, tmp_path
+):
+    fields = {"weight_decay": 0.1, "clip_norm": 1.0}
+    steps = steps_of(of(name, mesh=MESH, **fields), devices=8)
+    alone = steps_of(of(name, **fields))
+    state, one = steps.init(), alone.init()
+    losses = []
+    for _ in range(4):
+        state, metrics = steps.train(state, meshes.place_batch(steps.mesh, batch_of()))
+        one, _ = alone.train(one, batch_of())
+        losses.append(float(metrics["loss"]))
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < losses[0] - 1e-3
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6),
+        *map(host, (state, one)),
+    )
+    checkpoints = Checkpoints(Workdir(tmp_path), 1, 1)
+    checkpoints.save(state, RunProgress(Position(0, 4)), average=False)
+    checkpoints.wait()
+    restored, _ = checkpoints.restore(steps.shapes, 1)
+    checkpoints.close()
+    placed = processes.distribute(restored, steps.shapes)
+    assert_same(placed, state)
+    assert_placed(placed, steps.shapes)
+    assert_placed(state, steps.shapes)
+    # A gradient that is not finite changes the counters only.
+    tokens = placed.parameters["embedding"]["tokens"]
+    placed.parameters["embedding"]["tokens"] = tokens.at[5].set(jnp.inf)
+    before = host(placed)
+    after, metrics = steps.train(placed, meshes.place_batch(steps.mesh, batch_of()))
+    assert not np.isfinite(metrics["gradient_norm"])
+    assert_same(
+        (after.parameters, after.optimizer), (before.parameters, before.optimizer)
+    )
+    assert (int(after.step), int(after.skipped)) == (5, 1)
+
+
+def assert_placed(state, shapes):
+    for x, shape in zip(jax.tree.leaves(state), jax.tree.leaves(shapes), strict=True):
+        assert x.sharding.is_equivalent_to(shape.sharding, x.ndim)
+
+
+def test_rows_and_columns_are_sharded_as_what_is_left_of_their_weight():
+    steps = steps_of(of("adafactor", mesh=MESH), devices=8)
+    (factored, *_), *_ = steps.shapes.optimizer
+    # The table is [vocab, width]; the query [width, heads, head], of which heads is 2.
+    named = {
+        "rows": factored.v_row["embedding"]["tokens"],
+        "columns": factored.v_col["embedding"]["tokens"],
+        "query rows": factored.v_row["query"],
+        "query columns": factored.v_col["query"],
+        "bias": factored.v["bias"],
+        "not there": factored.v_row["bias"],
+    }
+    got = {name: (x.shape, tuple(x.sharding.spec)) for name, x in named.items()}
+    assert got == {
+        "rows": ((8,), ("fsdp",)),
+        "columns": ((16,), ("tensor",)),
+        "query rows": ((2, 4), ("tensor", None)),
+        "query columns": ((8, 2), ("fsdp", "tensor")),
+        "bias": ((8,), (None,)),
+        "not there": ((1,), ()),
+    }
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_described_bytes_are_those_of_the_state(name):
+    config = of(name, ema_decay=0.9)
+    sizes = describe(config)["bytes"]
+    shapes = build(config.model, config.data.vocab_size).shapes
+    state = jax.eval_shape(optimizer(config).init, shapes)
+    moments = sum(4 * x.size for x in jax.tree.leaves(state) if x.shape)
+    assert sizes["state"] == 2 * sizes["parameters"] + moments
+    copies = {"adam": 2, "lion": 1, "sgd": 1, "adafactor": 0}[name]
+    assert moments / sizes["parameters"] == pytest.approx(copies, abs=0.1)
+
+
+def test_momentum_of_one_is_told():
+    with pytest.raises(UserError, match="want 0 <= momentum < 1"):
+        config_of(optimizer="sgd", options={"momentum": 1.0})
+    plain = config_of(optimizer="sgd", options={"momentum": 0.0})
+    assert not jax.tree.leaves(optimizer(plain).init(model_of().shapes))[1:]
