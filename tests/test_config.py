@@ -140,7 +140,7 @@ def test_every_preset_builds_without_memory(name):
         ({"model": {"dropout": 1.0}}, "want 0 <= model.dropout < 1"),
         ({"model": {"norm": "pst"}}, "did you mean 'post'?"),
         ({"model": {"positions": "rotari"}}, "did you mean 'rotary'?"),
-        ({"model": {"attention": "mine"}}, "POSITIONS|ATTENTION .*--ideas=MODULE"),
+        ({"model": {"attention": "mine"}}, "t2t_jax.model.attention): --ideas=MODULE"),
         ({"model": {"decoder_heads": 7}}, "into config.model.decoder_heads=7"),
         ({"model": {"options": {"clip": 3}}}, "no such option"),
         ({"model": {"options": {"rotary_base": 9.0}}}, "of config.model.positions="),
