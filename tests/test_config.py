@@ -137,12 +137,17 @@ def test_every_preset_builds_without_memory(name):
         ({"model": {"layers": 0}}, "too small; want at least 1"),
         ({"model": {"dropout": math.nan}}, "want a finite number"),
         ({"decode": {"alpha": math.inf}}, "want a finite number"),
-        (
-            {"model": {"positions": "learned", "max_positions": 80}},
-            "want at least 82",
-        ),
         ({"model": {"dropout": 1.0}}, "want 0 <= model.dropout < 1"),
         ({"model": {"norm": "pst"}}, "did you mean 'post'?"),
+        ({"model": {"positions": "rotari"}}, "did you mean 'rotary'?"),
+        ({"model": {"attention": "mine"}}, "t2t_jax.model.attention): --ideas=MODULE"),
+        ({"model": {"decoder_heads": 7}}, "into config.model.decoder_heads=7"),
+        ({"model": {"options": {"clip": 3}}}, "no such option"),
+        ({"model": {"options": {"rotary_base": 9.0}}}, "of config.model.positions="),
+        (
+            {"model": {"positions": "relative", "options": {"relative_clip": 0}}},
+            "relative_clip=0 is too small; want at least 1",
+        ),
         ({"model": {"width": 100, "heads": 3}}, "does not divide"),
         ({"model": {"width": 9, "heads": 3}}, "odd"),
         ({"data": {"batching": "sorted"}}, "there are: packed, bucketed"),
@@ -193,3 +198,42 @@ def test_a_file_that_is_no_config_is_told(tmp_path):
         load_config(tmp_path / "nothing.py")
     with pytest.raises(UserError, match="want a dict of the section's fields"):
         load_config("configs/tiny.py", steps=5)
+
+
+def test_the_options_of_a_variant_are_fields():
+    """They are set by flags, stored, and compared like any field."""
+    chosen = {"positions": "relative", "options": {"relative_clip": 3}}
+    config = from_config_dict({"model": chosen})
+    assert config.model.options == {"relative_clip": 3}
+    assert from_config_dict(dataclasses.asdict(config)) == config
+    flat = fields.to_config_dict(config)
+    assert flat.model.options.relative_clip == 3
+    assert flat.model.options.relative_values is True  # settable by a flag
+    assert from_config_dict(flat) == config
+    assert hash(config) == hash(from_config_dict(flat))
+    other = from_config_dict({"model": {"positions": "relative"}})
+    assert fields.differences(config, other) == {
+        "model.options.relative_clip": (3, 16, False)
+    }
+    assert "model.options.relative_clip" in fields.field_names()
+    with pytest.raises(TypeError, match="read-only"):
+        config.model.options["relative_clip"] = 4
+
+
+def test_an_option_at_its_default_is_as_one_left_out():
+    given = from_config_dict({"model": {"options": {"position_offset": 0}}})
+    assert given == Config()
+    assert given.model.options == {}
+
+
+def test_options_of_one_name_have_one_default(monkeypatch):
+    from t2t_jax.model import positions
+
+    @dataclasses.dataclass(frozen=True)
+    class Other:
+        rotary_base: float = 2.0
+
+    other = type("Other", (positions.Position,), {"Options": Other})
+    monkeypatch.setitem(positions.POSITIONS, "other", other)
+    with pytest.raises(UserError, match="both have an option 'rotary_base'"):
+        fields.known_options("model")

@@ -20,6 +20,7 @@ from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data import tokenizer
 from t2t_jax.data.batching import static_shapes
 from t2t_jax.grammar import corpus
+from t2t_jax.model.architecture import logits
 from t2t_jax.model.model import build
 from t2t_jax.planning import describe as description
 from t2t_jax.planning.describe import describe, describe_workdir
@@ -91,7 +92,8 @@ def test_the_parts_and_the_weights_are_all_parameters(norm):
     assert sum(sizes) == told["total"]
     # 2 layers, 2 norms each in the encoder and 3 in the decoder, scale and bias.
     assert told["parts"]["norms"] == 2 * 16 * (2 * 2 + 2 * 3 + 2 * (norm == "pre"))
-    assert told["parts"]["embedding"] == (50 + 1024) * 16
+    assert told["parts"]["embedding"] == 50 * 16
+    assert told["parts"]["decoder_positions"] == 1024 * 16
     query = {"shape": [16, 2, 4], "axes": ["width", "heads", "head"], "layers": 2}
     assert told["weights"]["decoder.*.cross.query"] == query
 
@@ -119,7 +121,7 @@ def test_flops_are_those_of_the_matrix_products():
             for side, tokens in (("source", source), ("target", target))
             for what in ("", "_input", "_segment", "_position")
         }
-        return nnx.merge(model.definition, parameters)(batch)
+        return logits(nnx.merge(model.definition, parameters), batch)
 
     def products(source: int, target: int) -> int:
         tokens = (jax.ShapeDtypeStruct((1, n), jnp.int32) for n in (source, target))
@@ -248,6 +250,12 @@ def test_learned_positions_limit_what_is_decoded():
     told = describe(small(model=model))["decoding"]
     assert told["longest_input"] + 16 == told["longest_output"] <= 200
     assert told["longest_input"] >= 64
+
+
+def test_too_few_learned_positions_are_told_before_any_text_is_read():
+    model = {"positions": "learned", "max_positions": 40}
+    with pytest.raises(UserError, match="max_positions=40; want at least 48"):
+        describe(small(model=model))
 
 
 def test_the_command_prints_what_python_gives(commands):

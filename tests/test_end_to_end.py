@@ -15,7 +15,7 @@ from t2t_jax import Translator, UserError, train
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.evaluation.scores import score_set
 from t2t_jax.files.atomic import read_checked_json
-from t2t_jax.training import loop, step, step_lookup
+from t2t_jax.training import loop, losses, step_lookup
 from t2t_jax.training.averaging import parameter_steps
 from tests.small_run import ROOT, assert_same, config_for, files, final_parameters
 
@@ -164,9 +164,9 @@ def test_the_average_is_what_is_scored(trained, text):
 
 
 def test_gradients_that_are_never_finite_end_the_run(text, tmp_path, monkeypatch):
-    true_loss = step.projected
+    true_loss = losses.projected
     monkeypatch.setattr(
-        step, "projected", lambda *a: [x * np.inf for x in true_loss(*a)]
+        losses, "projected", lambda *a: [x * np.inf for x in true_loss(*a)]
     )
     config = config_for(
         text, train={"max_skipped": 5, "save_every": 2, "eval_every": 99}

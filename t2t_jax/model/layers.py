@@ -175,11 +175,15 @@ def project(x_btd: Array, table_vd: Array, bias_v: Array | None) -> Array:
         "btd,vd->btv",
         x_btd,
         table_vd.astype(x_btd.dtype),
-        preferred_element_type=jnp.float32,
+        preferred_element_type=logits_dtype(x_btd),
     )
-    if bias_v is not None:
-        logits_btv += bias_v
-    return constrain(logits_btv, "batch", "length", "vocab")
+    logits_btv = constrain(logits_btv, "batch", "length", "vocab")
+    return logits_btv if bias_v is None else logits_btv + bias_v
+
+
+def logits_dtype(x: Array) -> jnp.dtype:
+    """float32 even for bfloat16 outputs, as softmax needs it; float64 in tests."""
+    return jnp.promote_types(x.dtype, jnp.float32)
 
 
 def compute_dtype(config: ModelConfig) -> jnp.dtype:

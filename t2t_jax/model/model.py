@@ -15,6 +15,7 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
+from t2t_jax.model.architecture import Architecture
 from t2t_jax.model.layers import Parameters, compute_dtype
 from t2t_jax.model.transformer import Transformer
 
@@ -61,12 +62,14 @@ def build(
       UserError: a field names no variant, or fields contradict each other.
     """
     kind = config.variant("kind")
+    return made_by(lambda rng: kind(config, vocab_size, rng, source_vocab_size))
 
-    def make(key):
-        return kind(config, vocab_size, key, source_vocab_size)
 
-    def init(key):
-        return nnx.to_pure_dict(nnx.split(make(key))[1])
+def made_by(make: Callable[[Array], Architecture]) -> Model:
+    """Returns the `Model` of a function that makes the module from a random key."""
+
+    def init(rng):
+        return nnx.to_pure_dict(nnx.split(make(rng))[1])
 
     # Traces the constructor: all shapes and axis names, and no arrays.
     abstract = nnx.eval_shape(make, jax.random.key(0))

@@ -15,7 +15,7 @@ from t2t_jax.model.layers import DropoutRng
 from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.planning import flops
-from t2t_jax.training.step import TrainState, loss_sums
+from t2t_jax.training.step import TrainState
 
 BOS = 1  # any piece would do: its value does not affect the cost
 
@@ -77,7 +77,7 @@ def model_flops(model: Model, config: Config, shape: Shape) -> float:
     """
 
     def loss(parameters, batch):
-        return _loss_sums(model, config, parameters, batch, None)
+        return _loss(model, config, parameters, batch, None)[0]
 
     with kernels.disabled():
         return 3 * flops.count(loss, model.shapes, batch_shapes(shape))
@@ -96,8 +96,7 @@ def step_flops(model: Model, config: Config, shape: Shape) -> dict[str, float]:
         rng = DropoutRng(jax.random.key(0), jnp.arange(shape.rows))
 
         def loss(parameters):
-            first, *others = _loss_sums(model, config, parameters, batch, rng)
-            return first, others
+            return _loss(model, config, parameters, batch, rng)
 
         return jax.value_and_grad(loss, has_aux=True)(parameters)
 
@@ -106,10 +105,10 @@ def step_flops(model: Model, config: Config, shape: Shape) -> dict[str, float]:
     return {"model": model_flops(model, config, shape), "computed": computed}
 
 
-def _loss_sums(model: Model, config: Config, parameters, batch, rng):
-    """The loss of training, the first of the sums it returns."""
+def _loss(model: Model, config: Config, parameters, batch, rng):
+    """The training loss of a batch, and the sums that it reports besides."""
     module = nnx.merge(model.definition, parameters)
-    return loss_sums(module, batch, config.train.label_smoothing, BOS, rng)
+    return config.train.variant("loss").sums(module, batch, rng, config, BOS)
 
 
 def row_flops(model: Model, config: Config) -> dict[tuple[int, int], float]:

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from t2t_jax.model.layers import logits_dtype, project
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.mesh import constrain
 
@@ -122,13 +123,7 @@ def _pass(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v, gradients: boo
 
     def add(total, chunk):
         x_btd, target_bt, real_bt = chunk
-        # Even if the factors are bfloat16, the logits are float32: softmax needs it.
-        logits_btv = jnp.einsum(
-            "btd,vd->btv", x_btd, rounded_vd, preferred_element_type=_wide(x_btd)
-        )
-        logits_btv = constrain(logits_btv, "batch", "length", "vocab")
-        if bias_v is not None:
-            logits_btv += bias_v
+        logits_btv = project(x_btd, rounded_vd, bias_v)
         loss_bt, nll_bt = cross_entropy(logits_btv, target_bt, smoothing)
         sums = [jnp.sum(loss_bt, where=real_bt), jnp.sum(nll_bt, where=real_bt)]
         if not gradients:
@@ -148,16 +143,16 @@ def _pass(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v, gradients: boo
             a.reshape(shards, -1, a.shape[-1]) for a in (grad_btv, x_btd)
         )
         grad_table_gvd = jnp.einsum(
-            "grv,grd->gvd", grad_grv, x_grd, preferred_element_type=_wide(x_btd)
+            "grv,grd->gvd", grad_grv, x_grd, preferred_element_type=logits_dtype(x_btd)
         )
         grad_table_gvd = constrain(grad_table_gvd, "batch", "vocab", "features")
         sums += [grad_table_gvd, grad_bias_gv]
         grad_x_btd = constrain(grad_x_btd, "batch", "length", "features")
         return jax.tree.map(jnp.add, total, sums), grad_x_btd
 
-    zeros = [jnp.zeros((), _wide(x_btd))] * 2
+    zeros = [jnp.zeros((), logits_dtype(x_btd))] * 2
     if gradients:
-        zeros_gvd = jnp.zeros((shards, *table_vd.shape), _wide(x_btd))
+        zeros_gvd = jnp.zeros((shards, *table_vd.shape), logits_dtype(x_btd))
         zeros.append(constrain(zeros_gvd, "batch", "vocab", "features"))
         zeros.append(None if bias_v is None else jnp.zeros_like(zeros_gvd[..., 0]))
     count = _chunks(x_btd.shape, shards)
@@ -213,7 +208,7 @@ def chunked(
             "gbcd,gvd->gbcv",
             x_gbcd,
             table_gvd.astype(x_bcd.dtype),
-            preferred_element_type=_wide(x_bcd),
+            preferred_element_type=logits_dtype(x_bcd),
         )
         logits_bcv = logits_gbcv.reshape(*x_bcd.shape[:2], -1)
         logits_bcv = constrain(logits_bcv, "batch", "length", "vocab")
@@ -228,11 +223,6 @@ def chunked(
     chunks = jax.tree.map(lambda a: _split(a, count), (tuple(outputs), others))
     _, parts = jax.lax.scan(lambda _, chunk: (None, of_chunk(*chunk)), None, chunks)
     return jax.tree.map(_joined, parts)
-
-
-def _wide(x: Array) -> jnp.dtype:
-    """The dtype of logits: float32, but float64 if `x` is, as in tests."""
-    return jnp.promote_types(x.dtype, jnp.float32)
 
 
 def _chunks(shape: tuple[int, ...], shards: int) -> int:

@@ -93,7 +93,7 @@ def r_drop_sums(module, batch, rng, config: Config, bos: int) -> Sums:
     alpha = config.train.own_options(LOSSES["r_drop"]).r_drop_alpha
     smoothing = config.train.label_smoothing
     forced = teacher_forcing(batch, bos)
-    outputs = [module.outputs(forced, half) for half in dropout_rngs(rng, 2)]
+    outputs = [module.outputs(forced, of_pass) for of_pass in dropout_rngs(rng, 2)]
 
     def of_tokens(first_btv, second_btv, target_bt):
         first_loss, first_nll = cross_entropy(first_btv, target_bt, smoothing)
@@ -112,6 +112,7 @@ def r_drop_sums(module, batch, rng, config: Config, bos: int) -> Sums:
     return loss, {"nll": (nll, tokens), "kl": (kl, tokens)}
 
 
+# A loss is a function of a model and a batch, and a line here.
 LOSSES = {
     "cross_entropy": Loss(real_tokens, cross_entropy_sums),
     "r_drop": Loss(real_tokens, r_drop_sums, Options=RDrop),

@@ -171,7 +171,7 @@ def decay_steps(config: Config) -> int:
 
 
 def warmup_stable_decay(config: Config) -> optax.Schedule:
-    """Stays at the peak, then falls linearly to 0 (Hu et al. 2024, section 4)."""
+    """Stays at the peak, then falls to 0 (Hu et al. 2024), here linearly."""
     fall = decay_steps(config)
     stable = optax.join_schedules(
         [

@@ -26,7 +26,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from t2t_jax.training import loop, step
+from t2t_jax.training import loop, losses
 
 Damage = Callable[[Path, Random], object]
 
@@ -136,7 +136,7 @@ def compiled_once() -> Iterator[None]:
         for name in WHEN:
             del what[name]
         # The loss may be one that a test has put in its place.
-        key = repr((config.model, what, model.count(), mesh, bos)), step.projected
+        key = repr((config.model, what, model.count(), mesh, bos)), losses.projected
         if key not in compiled:
             compiled[key] = compile_steps(model, config, mesh, bos)
         return compiled[key]

@@ -8,7 +8,7 @@ import pytest
 from t2t_jax import UserError, train
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.pipeline import train as pipeline
-from t2t_jax.training import loop, step, step_lookup
+from t2t_jax.training import loop, losses, step_lookup
 from t2t_jax.training.averaging import parameter_steps
 from t2t_jax.training.divergence import DivergedError
 from t2t_jax.training.rollbacks import Rollbacks
@@ -30,7 +30,7 @@ def poisoned(text, tmp_path, monkeypatch):
     for language in ("en", "de"):
         with open(folder / f"train.{language}", "a", encoding="utf-8") as f:
             f.write(f"{POISON} {POISON} qq.\n")
-    true_loss = step.projected
+    true_loss = losses.projected
 
     def infinite(x_btd, table_vd, target_bt, *others):
         loss, nll = true_loss(x_btd, table_vd, target_bt, *others)
@@ -45,7 +45,7 @@ def poisoned(text, tmp_path, monkeypatch):
 
     find_vocabulary = pipeline._vocabulary
     monkeypatch.setattr(pipeline, "_vocabulary", vocabulary)
-    monkeypatch.setattr(step, "projected", infinite)
+    monkeypatch.setattr(losses, "projected", infinite)
     return folder
 
 

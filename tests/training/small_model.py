@@ -7,7 +7,7 @@ from flax import nnx
 
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.model.layers import constant, dropout, weight
-from t2t_jax.model.model import Model
+from t2t_jax.model.model import Model, made_by
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.training.step import compile_steps
 
@@ -22,7 +22,8 @@ class Table(nnx.Module):
 class Bigrams(nnx.Module):
     """Each token by the one before; a weight of three axes, and a bias."""
 
-    packs, generates, has_source, longest, cross_layers = True, False, False, None, 0
+    packs, generates, has_source = True, False, False
+    longest, cross_layers = None, 0
 
     def __init__(self, rate, rng):
         table_rng, weight_rng = jax.random.split(rng)
@@ -30,6 +31,9 @@ class Bigrams(nnx.Module):
         self.query = weight(weight_rng, {"width": WIDTH}, {"heads": 2, "head": 4})
         self.bias = constant(0.0, {"norm": WIDTH})
         self.rate = rate
+
+    def output_layer(self):
+        return self.embedding.tokens[...], None
 
     def outputs(self, batch, rng=None):
         x_btd = self.embedding.tokens[...][batch["target_input"]]
@@ -39,32 +43,9 @@ class Bigrams(nnx.Module):
         x_btd = meshes.constrain(x_btd, "batch", "length", "features")
         return dropout(x_btd, self.rate, rng)
 
-    def output_layer(self):
-        return self.embedding.tokens[...], None
-
 
 def model_of(rate: float = 0.0) -> Model:
-    def make(rng):
-        return Bigrams(rate, rng)
-
-    abstract = nnx.eval_shape(make, jax.random.key(0))
-    definition, state = nnx.split(abstract)
-    axes = jax.tree.map(
-        lambda variable: variable.get_metadata()["axes"],
-        state,
-        is_leaf=lambda x: isinstance(x, nnx.Variable),
-    )
-    return Model(
-        definition,
-        lambda rng: nnx.to_pure_dict(nnx.split(make(rng))[1]),
-        nnx.to_pure_dict(state),
-        nnx.to_pure_dict(axes),
-        packs=Bigrams.packs,
-        generates=Bigrams.generates,
-        has_source=Bigrams.has_source,
-        longest=Bigrams.longest,
-        cross_layers=Bigrams.cross_layers,
-    )
+    return made_by(lambda rng: Bigrams(rate, rng))
 
 
 def batch_of(rows: int = ROWS, seed: int = 0):

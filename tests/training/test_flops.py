@@ -15,7 +15,7 @@ from t2t_jax import load_config
 from t2t_jax.config import Config, ModelConfig, from_config_dict
 from t2t_jax.data.shapes import Shape
 from t2t_jax.model import kernels
-from t2t_jax.model.model import Model, build
+from t2t_jax.model.model import build, made_by
 from t2t_jax.model.transformer import Transformer
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.planning import costs
@@ -169,16 +169,14 @@ class OneMore(Transformer):
 
     def __init__(self, config, vocab_size, rng):
         super().__init__(config, vocab_size, rng)
-        self.another = nnx.Param(jnp.ones((WIDTH, WIDTH)))
+        self.another = nnx.Param(jnp.ones((WIDTH, WIDTH)), axes=("width", "norm"))
 
     def outputs(self, *arguments):
         return super().outputs(*arguments) @ self.another[...]
 
 
 def test_a_matrix_added_to_the_model_is_counted():
-    made = nnx.eval_shape(lambda: OneMore(CONFIG.model, VOCAB, jax.random.key(0)))
-    definition, state = nnx.split(made)
-    model = Model(definition, None, nnx.to_pure_dict(state), None)
+    model = made_by(lambda rng: OneMore(CONFIG.model, VOCAB, rng))
     before = costs.step_flops(build(CONFIG.model, VOCAB), CONFIG, SHAPE)
     more = 3 * 2 * SHAPE.rows * SHAPE.target * WIDTH * WIDTH
     after = {name: flops + more for name, flops in before.items()}
@@ -192,5 +190,5 @@ def test_attention_in_a_kernel_is_counted_as_dense(monkeypatch):
         meshes, "target_device", lambda: SimpleNamespace(platform="tpu")
     )
     monkeypatch.setattr(kernels, "_flash_supports", lambda *_: True)
-    monkeypatch.setattr(kernels, "flash", lambda q_bthk, kv, mask: q_bthk)
+    monkeypatch.setattr(kernels, "flash", lambda q_bthk, *_: q_bthk)
     assert costs.step_flops(model, CONFIG, shape) == dense

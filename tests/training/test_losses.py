@@ -87,13 +87,13 @@ class Fixed:
     """A module whose passes are given."""
 
     def __init__(self, table_vd, *outputs):
-        self.table, self.given = table_vd, list(outputs)
+        self.table_vd, self.given = table_vd, list(outputs)
+
+    def output_layer(self):
+        return self.table_vd, None
 
     def outputs(self, batch, rng):
         return self.given.pop(0)
-
-    def output_layer(self):
-        return self.table, None
 
 
 def test_r_drop_is_the_formula():
