@@ -1,0 +1,115 @@
+"""The page docs/your-idea.md quotes files that train, decode and obey the laws."""
+
+import contextlib
+import dataclasses
+import json
+import math
+import re
+import sys
+from unittest import mock
+
+import pytest
+
+from t2t_jax import config as fields
+from t2t_jax import train
+from t2t_jax.planning.describe import describe_workdir
+from t2t_jax.terminal import ideas
+from t2t_jax.workdir.workdir import Workdir
+from tests.model import laws
+from tests.small_run import ROOT, config_for
+
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+
+PAGE = ROOT / "docs/your-idea.md"
+FILES = sorted((ROOT / "docs/ideas").glob("*.py"))
+# Each idea is in one of these.
+RUNS = {
+    "transformer": {
+        "model": {
+            "positions": "kerple",
+            "attention": "cosine",
+            "feed_forward": "squared_relu",
+            "options": {"attention_temperature": 0.2},
+        },
+        "train": {
+            "loss": "confidence_penalty",
+            "schedule": "polynomial",
+            "options": {"confidence_penalty": 0.3, "decay_power": 1.5},
+        },
+    },
+    "bag of words": {"model": {"kind": "bag_of_words"}},
+}
+
+
+@pytest.fixture(scope="module")
+def imported():
+    """The entries that the files add, imported as by --ideas; removed afterwards."""
+    tables = {
+        known.name: fields.table_of(known)
+        for section in fields.SECTIONS.values()
+        for known in dataclasses.fields(section)
+        if known.metadata["table"]
+    }
+    before = {name: {*table} for name, table in tables.items()}
+    with contextlib.ExitStack() as stack:
+        for known in (*tables.values(), ideas.imported):
+            stack.enter_context(mock.patch.dict(known))
+        for file in FILES:
+            ideas.load(str(file))
+        yield {(f, name) for f, table in tables.items() for name in table} - {
+            (f, name) for f, names in before.items() for name in names
+        }
+    for file in FILES:
+        del sys.modules[file.stem]
+
+
+@pytest.fixture(scope="module")
+def subjects(imported):
+    return {
+        name: laws.Subject(laws.config_of(**run["model"])) for name, run in RUNS.items()
+    }
+
+
+def test_the_page_quotes_the_files_and_counts_their_lines():
+    page = PAGE.read_text(encoding="utf-8")
+    pattern = r"\((ideas/\w+\.py)\), (\d+) lines\.\n\n```python\n(.*?)```"
+    quoted = re.findall(pattern, page, re.S)
+    assert {name for name, _, _ in quoted} == {f"ideas/{f.name}" for f in FILES}
+    for name, count, code in quoted:
+        assert code == (ROOT / "docs" / name).read_text(encoding="utf-8"), name
+        assert int(count) == sum(map(bool, code.splitlines())), name
+
+
+def test_each_idea_is_tried_here(imported):
+    tried = {
+        choice
+        for run in RUNS.values()
+        for section in run.values()
+        for choice in section.items()
+        if choice[0] != "options"
+    }
+    assert imported <= tried
+    assert len(imported) == len(FILES)
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize(
+    "law",
+    [laws.packed_is_alone, laws.cached_is_forced, laws.future_is_unseen],
+    ids=lambda law: law.__name__,
+)
+def test_a_model_obeys(subjects, run, law):
+    assert law(subjects[run]) <= laws.LAWS[law]
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_it_trains_and_decodes_and_is_recorded(imported, run, text, tmp_path):
+    scores = train(config_for(text, **RUNS[run]), tmp_path / "work")
+    assert math.isfinite(scores["test"]["bleu"])
+    workdir = Workdir(tmp_path / "work")
+    lines = map(json.loads, (workdir.path / "metrics.jsonl").read_text().splitlines())
+    losses = [line["loss"] for line in lines if line["kind"] == "train"]
+    assert losses[-1] < losses[0] - 0.1
+    kept = describe_workdir(workdir)["config"]
+    for section, values in RUNS[run].items():
+        assert values.items() <= kept[section].items()
