@@ -304,7 +304,7 @@ translator.attention(corpus.pairs("dev", count=1)[0][0]).plot()
 #
 # Ideas of other kinds have tables of their own. A position scheme is a class that
 # overrides what it changes. This one adds to the scores: a window in the shape of a
-# cosine. Each head learns how wide and how deep it is. `mask.distance()` is the distance
+# cosine. Each head learns its width and its depth. `mask.distance()` is the distance
 # of each key from its query, within the sentence.
 
 
