@@ -152,6 +152,8 @@ def test_what_makes_no_sense_is_told_in_a_line(trained):
         from absl.testing import flagsaver
         from t2t_jax import UserError
         from t2t_jax.commands import runner, translate
+        from t2t_jax.commands.flags import define_ideas_flag
+        define_ideas_flag()
         translate.define_flags()
         for line in sys.stdin.read().splitlines():
             with flagsaver.flagsaver():
