@@ -80,6 +80,20 @@ def test_the_page_quotes_the_files_and_counts_their_lines():
         assert int(count) == sum(map(bool, code.splitlines())), name
 
 
+def test_the_page_of_variants_has_all_entries_and_options():
+    page = (ROOT / "docs/variants.md").read_text(encoding="utf-8")
+    options = {option for s in ("model", "train") for option in fields.known_options(s)}
+    entries = {
+        name
+        for section in fields.SECTIONS.values()
+        for known in dataclasses.fields(section)
+        if known.name != "kind"  # there is one model, and the page is about it
+        for name in fields.table_of(known)
+    }
+    named = {*re.findall(r"`(?:[\w.]+[.=])?(\w+)`", page)}
+    assert entries | options <= named
+
+
 def test_each_idea_is_tried_here(imported):
     tried = {
         choice
