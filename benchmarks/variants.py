@@ -29,6 +29,7 @@ from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.feeding import feed
 from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh, place_batch
+from t2t_jax.sections import table_of
 from t2t_jax.training.step import compile_steps
 from t2t_jax.training.validation import cross_entropy_of
 
@@ -54,7 +55,7 @@ def variants() -> dict[str, dict]:
     cases: dict[str, dict] = {"default": {}}
     for section, default in fields.SECTIONS.items():
         for known in dataclasses.fields(default):
-            for name in fields.table_of(known):
+            for name in table_of(known):
                 if name != known.default:
                     changes = {known.name: name}
                     if name in PEAKS:

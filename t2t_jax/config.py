@@ -10,97 +10,21 @@ Set a field on the command line as `--config.SECTION.FIELD=VALUE`, such as
 """
 
 import dataclasses
-import importlib
-import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import ml_collections
 
+from t2t_jax.sections import (
+    NO_OPTIONS,
+    Options,
+    Section,
+    checked_section,
+    field,
+    known_options,
+)
 from t2t_jax.terminal.errors import UserError, did_you_mean
-
-
-def field(
-    default: Any,
-    choices: tuple = (),
-    low: float | None = None,
-    safe: bool = False,
-    table: str = "",
-):
-    """A dataclass field with its constraints.
-
-    Args:
-      default: The value in the paper's base model; its type is the field's type.
-      choices: The values allowed; empty allows all.
-      low: The least value allowed.
-      safe: True if the field may change when a stopped run is continued.
-      table: The address of a dict whose keys are the values allowed, as
-        `MODULE.NAME` below `t2t_jax`. It is read when a value is checked, so that
-        entries may be added, and so that this module imports none of the tables.
-    """
-    notes = {"choices": choices, "low": low, "safe": safe, "table": table}
-    return dataclasses.field(default=default, metadata=notes)
-
-
-class Options(dict):
-    """Hyperparameters of the chosen variants, by name; hashable and read-only.
-
-    Only those that differ from their defaults: so configs are equal that mean the same.
-    """
-
-    def __hash__(self):
-        return hash(frozenset(self.items()))
-
-    def _refuse(self, *_, **__):
-        raise TypeError("the options of a config are read-only")
-
-    __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = _refuse
-
-
-NO_OPTIONS = Options()
-
-
-@dataclasses.dataclass(frozen=True)
-class Section:
-    """A section of the config, with access to the tables that its fields choose from.
-
-    A table entry may have an attribute `Options`, a frozen dataclass of hyperparameters
-    of its own. They are set as `--config.SECTION.options.NAME`. It may have an
-    attribute `fixes`: names of fields of the section that are otherwise safe to change
-    when a stopped run is continued, and are not if this entry is chosen.
-    """
-
-    def variant(self, name: str) -> Any:
-        """The table entry that the field `name` chooses.
-
-        Raises:
-          UserError: the table has no such entry.
-        """
-        (known,) = (f for f in dataclasses.fields(self) if f.name == name)
-        value, entries = getattr(self, name), table_of(known)
-        if value not in entries:
-            raise UserError(f"config {name}={value!r}{_no_entry(known, value)}")
-        return entries[value]
-
-    def fixed_by(self, name: str) -> str:
-        """The choice that does not let a safe field change, as `schedule='linear'`."""
-        for known in dataclasses.fields(self):
-            entry = table_of(known).get(getattr(self, known.name))
-            if name in getattr(entry, "fixes", ()):
-                return f"{known.name}={getattr(self, known.name)!r}"
-        return ""
-
-    def own_options(self, entry: Any) -> Any:
-        """The values of an entry's `Options`; None if it has no such class."""
-        kind = getattr(entry, "Options", None)
-        return kind and kind(
-            **{
-                option.name: self.options[option.name]
-                for option in dataclasses.fields(kind)
-                if option.name in self.options
-            }
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -378,19 +302,6 @@ class Config:
 
     def __post_init__(self):
         model = self.model
-        for name in ("", "encoder_", "decoder_"):
-            heads = getattr(model, f"{name}heads") or model.heads
-            if not model.head_width and model.width % heads:
-                raise UserError(
-                    f"config.model.width={model.width} does not divide into "
-                    f"config.model.{name}heads={heads}; choose a multiple, or set "
-                    "config.model.head_width"
-                )
-        if model.width % 2:
-            raise UserError(
-                f"config.model.width={model.width} is odd; sinusoidal positions come "
-                "in pairs of sine and cosine, so choose an even width"
-            )
         for name, rate in (
             ("model.dropout", model.dropout),
             ("model.attention_dropout", model.attention_dropout),
@@ -464,64 +375,13 @@ class Config:
 SECTIONS = {part.name: part.default for part in dataclasses.fields(Config)}
 
 
-def table_of(known: dataclasses.Field) -> Mapping[str, Any]:
-    """The table that a field chooses from; empty if it has none."""
-    if not known.metadata["table"]:
-        return {}
-    module, _, name = known.metadata["table"].rpartition(".")
-    return getattr(importlib.import_module(f"t2t_jax.{module}"), name)
-
-
-def _no_entry(known: dataclasses.Field, value: Any) -> str:
-    """The end of a message about a value that the field's table does not have."""
-    module, _, name = known.metadata["table"].rpartition(".")
-    return (
-        f"{did_you_mean(value, table_of(known))}; if it is an idea of your own, name "
-        f"the module that adds it to {name} (t2t_jax.{module}): --ideas=MODULE"
-    )
-
-
-def _entries(section: str) -> Iterator[tuple[str, str, Any]]:
-    """Yields (field, name, entry) for all entries of a section's tables."""
-    for known in dataclasses.fields(SECTIONS[section]):
-        for name, entry in table_of(known).items():
-            yield known.name, name, entry
-
-
-def known_options(section: str) -> dict[str, tuple[dataclasses.Field, list[str]]]:
-    """The options of all entries of a section's tables.
-
-    Returns:
-      By name, the field of the `Options` dataclass, and the choices that have it, such
-      as "positions='relative'".
-
-    Raises:
-      UserError: two entries have an option of one name but with different defaults.
-    """
-    known: dict[str, tuple[dataclasses.Field, list[str]]] = {}
-    for chooser, name, entry in _entries(section):
-        for option in dataclasses.fields(getattr(entry, "Options", None) or Section):
-            choice = f"{chooser}={name!r}"
-            first, choices = known.setdefault(option.name, (option, []))
-            if repr(first.default) != repr(option.default):
-                raise UserError(
-                    f"{choice} and {choices[0]} both have an option {option.name!r}, "
-                    f"with the defaults {option.default!r} and {first.default!r}; "
-                    "rename one of them"
-                )
-            choices.append(choice)
-    return known
-
-
 def field_names() -> list[str]:
     """The full names of all fields: `['model.layers', ...]`, options included."""
     names = []
     for section, default in SECTIONS.items():
         for known in dataclasses.fields(default):
             if known.name == "options":
-                names += [
-                    f"{section}.options.{name}" for name in known_options(section)
-                ]
+                names += [f"{section}.options.{o}" for o in known_options(default)]
             else:
                 names.append(f"{section}.{known.name}")
     return names
@@ -531,7 +391,7 @@ def default_of(name: str) -> Any:
     """The default of a field, by its full name, such as `train.steps`."""
     section, *path = name.split(".")
     if len(path) == 2:
-        return known_options(section)[path[1]][0].default
+        return known_options(SECTIONS[section])[path[1]][0].default
     return getattr(SECTIONS[section], path[0])
 
 
@@ -550,83 +410,10 @@ def to_config_dict(config: Config) -> ml_collections.ConfigDict:
         if "options" in values:
             everything = {
                 name: option.default
-                for name, (option, _) in known_options(section).items()
+                for name, (option, _) in known_options(SECTIONS[section]).items()
             }
             values["options"] = everything | dict(values["options"])
     return ml_collections.ConfigDict(sections)
-
-
-def _checked(name: str, known: dataclasses.Field, value: Any) -> Any:
-    """Returns `value` if its field allows it; raises UserError with its name if not."""
-    wanted = type(known.default)
-    if wanted is float and type(value) is int:
-        value = float(value)
-    # Not isinstance: a bool is an int, too.
-    if type(value) is not wanted:
-        raise UserError(
-            f"config.{name}={value!r} is of type {type(value).__name__}; "
-            f"want {wanted.__name__}, such as {known.default!r}"
-        )
-    # The fields of an entry's `Options` may be plain ones, without constraints.
-    notes = {"choices": (), "low": None, "table": ""} | dict(known.metadata)
-    choices, low = notes["choices"], notes["low"]
-    if choices and value not in choices:
-        raise UserError(f"config.{name}={value!r}{did_you_mean(value, choices)}")
-    if notes["table"] and value not in table_of(known):
-        raise UserError(f"config.{name}={value!r}{_no_entry(known, value)}")
-    if wanted is float and not math.isfinite(value):
-        raise UserError(f"config.{name}={value!r}; want a finite number")
-    if low is not None and value < low:
-        raise UserError(f"config.{name}={value!r} is too small; want at least {low}")
-    return value
-
-
-def _checked_options(section: str, values: Any, checked: Mapping[str, Any]) -> Options:
-    """Checks the options of a section; returns those that differ from the defaults.
-
-    Args:
-      values: by name; also those of variants that are not chosen, at their defaults.
-      checked: the other fields of the section.
-    """
-    if not isinstance(values, (Mapping, ml_collections.ConfigDict)):
-        raise UserError(f"config.{section}.options={values!r}; want a dict")
-    known, chosen = known_options(section), SECTIONS[section]
-    chosen = dataclasses.replace(chosen, **checked)
-    kept = {}
-    for name, value in dict(values).items():
-        full = f"{section}.options.{name}"
-        if name not in known:
-            raise UserError(
-                f"config.{full}: no such option"
-                + did_you_mean(name, known)
-                + "; options of an idea of your own need --ideas=MODULE"
-            )
-        option, choices = known[name]
-        if _checked(full, option, value) == option.default:
-            continue
-        active = [c for c in choices if c in _choices_of(chosen)]
-        if not active:
-            raise UserError(
-                f"config.{full}={value!r} is an option of config.{section}."
-                f"{' and '.join(choices)}, which this config does not choose"
-            )
-        kept[name] = _checked(full, option, value)
-    chosen = dataclasses.replace(chosen, options=Options(kept))
-    for known_field in dataclasses.fields(chosen):
-        if known_field.metadata[
-            "table"
-        ]:  # the dataclasses may have checks of their own
-            chosen.own_options(chosen.variant(known_field.name))
-    return chosen.options
-
-
-def _choices_of(section: Section) -> list[str]:
-    """The choices that a section makes, such as `["positions='sinusoid'", ...]`."""
-    return [
-        f"{known.name}={getattr(section, known.name)!r}"
-        for known in dataclasses.fields(section)
-        if known.metadata["table"]
-    ]
 
 
 def from_config_dict(fields: Mapping) -> Config:
@@ -644,19 +431,14 @@ def from_config_dict(fields: Mapping) -> Config:
             raise UserError(
                 f"config.{section}: no such section" + did_you_mean(section, SECTIONS)
             )
-        known = {f.name: f for f in dataclasses.fields(SECTIONS[section])}
-        values, checked = dict(values), {}
-        options = values.pop("options", {}) if "options" in known else {}
-        for name, value in values.items():
-            if name not in known:
+        default = SECTIONS[section]
+        for name in dict(values):
+            if name not in (f.name for f in dataclasses.fields(default)):
                 full = f"{section}.{name}"
                 raise UserError(
                     f"config.{full}: no such field" + did_you_mean(full, field_names())
                 )
-            checked[name] = _checked(f"{section}.{name}", known[name], value)
-        if options:
-            checked["options"] = _checked_options(section, options, checked)
-        sections[section] = type(SECTIONS[section])(**checked)
+        sections[section] = checked_section(section, default, values)
     return Config(**sections)
 
 

@@ -18,6 +18,7 @@ from t2t_jax.config import (
     from_config_dict,
 )
 from t2t_jax.model.model import build
+from t2t_jax.sections import known_options
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.schedules import schedule
 
@@ -141,15 +142,12 @@ def test_every_preset_builds_without_memory(name):
         ({"model": {"norm": "pst"}}, "did you mean 'post'?"),
         ({"model": {"positions": "rotari"}}, "did you mean 'rotary'?"),
         ({"model": {"attention": "mine"}}, "t2t_jax.model.attention): --ideas=MODULE"),
-        ({"model": {"decoder_heads": 7}}, "into config.model.decoder_heads=7"),
         ({"model": {"options": {"clip": 3}}}, "no such option"),
         ({"model": {"options": {"rotary_base": 9.0}}}, "of config.model.positions="),
         (
             {"model": {"positions": "relative", "options": {"relative_clip": 0}}},
             "relative_clip=0 is too small; want at least 1",
         ),
-        ({"model": {"width": 100, "heads": 3}}, "does not divide"),
-        ({"model": {"width": 9, "heads": 3}}, "odd"),
         ({"data": {"batching": "sorted"}}, "there are: packed, bucketed"),
         ({"data": {"source": "de"}}, "are both 'de'"),
         ({"data": {"max_ratio": 0.5}}, "want at least 1"),
@@ -236,4 +234,19 @@ def test_options_of_one_name_have_one_default(monkeypatch):
     other = type("Other", (positions.Position,), {"Options": Other})
     monkeypatch.setitem(positions.POSITIONS, "other", other)
     with pytest.raises(UserError, match="both have an option 'rotary_base'"):
-        fields.known_options("model")
+        known_options(Config().model)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"width": 100, "heads": 3}, "into config.model.heads=3; choose a multiple"),
+        ({"decoder_heads": 7}, "into config.model.decoder_heads=7"),
+        ({"width": 9, "heads": 3}, "odd"),
+        ({"positions": "rotary", "head_width": 3}, "want an even"),
+    ],
+)
+def test_sizes_that_a_model_cannot_have_are_named(changes, told):
+    config = from_config_dict({"model": changes})
+    with pytest.raises(UserError, match=told):
+        build(config.model, 10)

@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from t2t_jax.config import field
 from t2t_jax.model.dense import KV, dense, scores, weighted_values
 from t2t_jax.model.layers import Dropout
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.positions import Position
+from t2t_jax.sections import field
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,8 +17,9 @@ import numpy as np
 from flax import nnx
 from jax import Array
 
-from t2t_jax.config import ModelConfig, field
+from t2t_jax.config import ModelConfig
 from t2t_jax.model.mask import Mask, Tokens
+from t2t_jax.sections import field
 from t2t_jax.terminal.errors import UserError
 
 
@@ -125,6 +126,11 @@ class Sinusoid(Position):
         position_offset: int = field(0, low=0)
 
     def __init__(self, config: ModelConfig, causal: bool, rng: Array):
+        if config.width % 2:
+            raise UserError(
+                f"config.model.width={config.width} is odd; sinusoidal positions come "
+                "in pairs of sine and cosine, so choose an even width"
+            )
         self.own = config.own_options(Sinusoid)
 
     def embed(self, x_btd: Array, at: Tokens, limit: int) -> Array:

@@ -11,11 +11,11 @@ import dataclasses
 import jax.numpy as jnp
 from jax import Array
 
-from t2t_jax.config import field
 from t2t_jax.model.dense import KV, attention_weights, dense
 from t2t_jax.model.layers import Dropout
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.positions import Position
+from t2t_jax.sections import field
 
 SMALLEST_BLOCK = 32  # queries computed together; smaller products are slower
 

@@ -19,6 +19,7 @@ from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import DropoutRng, SubLayer, compute_dtype, dropout_rngs
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.positions import Position, stack_positions
+from t2t_jax.terminal.errors import UserError
 
 
 class EncoderLayer(nnx.Module):
@@ -142,7 +143,7 @@ class Transformer(nnx.Module):
         source_vocab_size: int | None = None,
     ):
         self.config = config
-        encoder, decoder = config.side("encoder"), config.side("decoder")
+        encoder, decoder = (_checked_side(config, s) for s in ("encoder", "decoder"))
         # Alternating, so that the sides' weights do not depend on each other's depth.
         deepest = max(encoder.layers, decoder.layers)
         embedding_rng, *layer_rngs = jax.random.split(rng, 1 + 2 * deepest)
@@ -283,3 +284,15 @@ class Transformer(nnx.Module):
         if self.final_norm:
             x_bnd = self.decoder_norm(x_bnd)
         return x_bnd, Cache(kvs, row_bnt)
+
+
+def _checked_side(config: ModelConfig, name: str) -> ModelConfig:
+    """The config of one side; raises UserError if its heads do not divide the width."""
+    side = config.side(name)
+    if not side.head_width and side.width % side.heads:
+        field = f"{name}_heads" if getattr(config, f"{name}_heads") else "heads"
+        raise UserError(
+            f"config.model.width={side.width} does not divide into config.model."
+            f"{field}={side.heads}; choose a multiple, or set config.model.head_width"
+        )
+    return side

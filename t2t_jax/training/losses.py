@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from t2t_jax.config import Config, field
+from t2t_jax.config import Config
 from t2t_jax.model.layers import DropoutRng, dropout_rngs
 from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.sections import field
 from t2t_jax.training.loss import chunked, cross_entropy, projected
 
 Batch = dict[str, Array]

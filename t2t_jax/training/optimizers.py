@@ -11,8 +11,9 @@ from typing import NamedTuple
 import jax
 import optax
 
-from t2t_jax.config import Config, field
+from t2t_jax.config import Config
 from t2t_jax.model.layers import Parameters
+from t2t_jax.sections import field
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.schedules import schedule
 

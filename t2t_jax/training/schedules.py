@@ -11,7 +11,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import optax
 
-from t2t_jax.config import Config, field
+from t2t_jax.config import Config
+from t2t_jax.sections import field
 from t2t_jax.terminal.errors import UserError
 
 

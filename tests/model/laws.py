@@ -32,6 +32,7 @@ from t2t_jax.model.mask import Tokens
 from t2t_jax.model.model import build
 from t2t_jax.model.teacher_forcing import teacher_forcing
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.sections import known_options, table_of
 
 V, BOS = 24, 1
 ROWS, LENGTH, BEAMS = 6, 24, 3
@@ -77,7 +78,7 @@ def config_of(**changes) -> ModelConfig:
         **changes,
     }
     # A config refuses the options of variants that it does not choose.
-    known = fields.known_options("model")
+    known = known_options(ModelConfig())
     chosen = {f"{f.name}={small.get(f.name, f.default)!r}" for f in TABLES}
     options = {
         name: value
@@ -91,7 +92,7 @@ def alone() -> dict[str, dict]:
     """The defaults, and each entry of each table against them."""
     cases = {"defaults": {}}
     for field in TABLES:
-        for name in fields.table_of(field):
+        for name in table_of(field):
             if name != field.default:
                 cases[f"{field.name}={name}"] = {field.name: name}
     return cases | OTHERS
@@ -99,7 +100,7 @@ def alone() -> dict[str, dict]:
 
 def pairs() -> dict[str, dict]:
     """Configs in which any two entries of two tables meet (greedy covering)."""
-    tables = {f.name: [*fields.table_of(f)] for f in TABLES} | {
+    tables = {f.name: [*table_of(f)] for f in TABLES} | {
         "norm": ["post", "pre", "post_final"],
         "tied": ["all", "target", "none"],
     }
@@ -139,7 +140,7 @@ def _named(case: dict[str, str]) -> str:
 
 def product() -> dict[str, dict]:
     """Every combination of the tables' entries."""
-    tables = {f.name: [*fields.table_of(f)] for f in TABLES}
+    tables = {f.name: [*table_of(f)] for f in TABLES}
     return {
         ", ".join(
             f"{name}={value}" for name, value in zip(tables, case, strict=True)

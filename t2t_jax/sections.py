@@ -1,0 +1,233 @@
+"""Sections of the config: fields that choose from tables, and how values are checked.
+
+`config.py` names the fields. A table is a literal dict in the module of its idea; a
+field knows its address, so that entries can be added before a value is checked.
+"""
+
+import dataclasses
+import importlib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import ml_collections
+
+from t2t_jax.terminal.errors import UserError, did_you_mean
+
+
+def field(
+    default: Any,
+    choices: tuple = (),
+    low: float | None = None,
+    safe: bool = False,
+    table: str = "",
+):
+    """A dataclass field with its constraints.
+
+    Args:
+      default: The value in the paper's base model; its type is the field's type.
+      choices: The values allowed; empty allows all.
+      low: The least value allowed.
+      safe: True if the field may change when a stopped run is continued.
+      table: The address of a dict whose keys are the values allowed, as
+        `MODULE.NAME` below `t2t_jax`. It is read when a value is checked, so that
+        entries may be added, and so that this module imports none of the tables.
+    """
+    notes = {"choices": choices, "low": low, "safe": safe, "table": table}
+    return dataclasses.field(default=default, metadata=notes)
+
+
+class Options(dict):
+    """Hyperparameters of the chosen variants, by name; hashable and read-only.
+
+    Only those that differ from their defaults: so configs are equal that mean the same.
+    """
+
+    def __hash__(self):
+        return hash(frozenset(self.items()))
+
+    def _refuse(self, *_, **__):
+        raise TypeError("the options of a config are read-only")
+
+    __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = _refuse
+
+
+NO_OPTIONS = Options()
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A section of the config, with access to the tables that its fields choose from.
+
+    A table entry may have an attribute `Options`, a frozen dataclass of hyperparameters
+    of its own. They are set as `--config.SECTION.options.NAME`. It may have an
+    attribute `fixes`: names of fields of the section that are otherwise safe to change
+    when a stopped run is continued, and are not if this entry is chosen.
+    """
+
+    def variant(self, name: str) -> Any:
+        """The table entry that the field `name` chooses.
+
+        Raises:
+          UserError: the table has no such entry.
+        """
+        (known,) = (f for f in dataclasses.fields(self) if f.name == name)
+        value, entries = getattr(self, name), table_of(known)
+        if value not in entries:
+            raise UserError(f"config {name}={value!r}{_no_entry(known, value)}")
+        return entries[value]
+
+    def choosers(self) -> list[dataclasses.Field]:
+        """The fields that choose from a table."""
+        return [f for f in dataclasses.fields(self) if f.metadata["table"]]
+
+    def fixed_by(self, name: str) -> str:
+        """The choice that does not let a safe field change, as `schedule='linear'`."""
+        for known in self.choosers():
+            entry = table_of(known).get(getattr(self, known.name))
+            if name in getattr(entry, "fixes", ()):
+                return f"{known.name}={getattr(self, known.name)!r}"
+        return ""
+
+    def own_options(self, entry: Any) -> Any:
+        """The values of an entry's `Options`; None if it has no such class."""
+        kind = getattr(entry, "Options", None)
+        return kind and kind(
+            **{
+                option.name: self.options[option.name]
+                for option in dataclasses.fields(kind)
+                if option.name in self.options
+            }
+        )
+
+
+def table_of(known: dataclasses.Field) -> Mapping[str, Any]:
+    """The table that a field chooses from; empty if it has none."""
+    if not known.metadata["table"]:
+        return {}
+    module, _, name = known.metadata["table"].rpartition(".")
+    return getattr(importlib.import_module(f"t2t_jax.{module}"), name)
+
+
+def _no_entry(known: dataclasses.Field, value: Any) -> str:
+    """The end of a message about a value that the field's table does not have."""
+    module, _, name = known.metadata["table"].rpartition(".")
+    return (
+        f"{did_you_mean(value, table_of(known))}; if it is an idea of your own, name "
+        f"the module that adds it to {name} (t2t_jax.{module}): --ideas=MODULE"
+    )
+
+
+def known_options(section: Section) -> dict[str, tuple[dataclasses.Field, list[str]]]:
+    """The options of all entries of a section's tables.
+
+    Returns:
+      By name, the field of the `Options` dataclass, and the choices that have it, such
+      as "positions='relative'".
+
+    Raises:
+      UserError: two entries have an option of one name but with different defaults.
+    """
+    known: dict[str, tuple[dataclasses.Field, list[str]]] = {}
+    entries = [
+        (f"{chooser.name}={name!r}", entry)
+        for chooser in dataclasses.fields(section)
+        for name, entry in table_of(chooser).items()
+    ]
+    for choice, entry in entries:
+        for option in dataclasses.fields(getattr(entry, "Options", None) or Section):
+            first, choices = known.setdefault(option.name, (option, []))
+            if repr(first.default) != repr(option.default):
+                raise UserError(
+                    f"{choice} and {choices[0]} both have an option {option.name!r}, "
+                    f"with the defaults {option.default!r} and {first.default!r}; "
+                    "rename one of them"
+                )
+            choices.append(choice)
+    return known
+
+
+def checked(name: str, known: dataclasses.Field, value: Any) -> Any:
+    """Returns `value` if its field allows it; raises UserError with its name if not."""
+    wanted = type(known.default)
+    if wanted is float and type(value) is int:
+        value = float(value)
+    # Not isinstance: a bool is an int, too.
+    if type(value) is not wanted:
+        raise UserError(
+            f"config.{name}={value!r} is of type {type(value).__name__}; "
+            f"want {wanted.__name__}, such as {known.default!r}"
+        )
+    # The fields of an entry's `Options` may be plain ones, without constraints.
+    notes = {"choices": (), "low": None, "table": ""} | dict(known.metadata)
+    choices, low = notes["choices"], notes["low"]
+    if choices and value not in choices:
+        raise UserError(f"config.{name}={value!r}{did_you_mean(value, choices)}")
+    if notes["table"] and value not in table_of(known):
+        raise UserError(f"config.{name}={value!r}{_no_entry(known, value)}")
+    if wanted is float and not math.isfinite(value):
+        raise UserError(f"config.{name}={value!r}; want a finite number")
+    if low is not None and value < low:
+        raise UserError(f"config.{name}={value!r} is too small; want at least {low}")
+    return value
+
+
+def checked_section(name: str, default: Section, values: Mapping) -> Section:
+    """Builds a section from a dict of its fields, whose names exist.
+
+    Args:
+      name: of the section, for messages.
+      default: gives the fields that are missing.
+
+    Raises:
+      UserError: a value of the wrong type or out of range, or an unknown option.
+    """
+    known = {f.name: f for f in dataclasses.fields(default)}
+    values = dict(values)
+    options = values.pop("options", {}) if "options" in known else {}
+    section = dataclasses.replace(
+        default,
+        **{
+            field_name: checked(f"{name}.{field_name}", known[field_name], value)
+            for field_name, value in values.items()
+        },
+    )
+    if options:
+        options = _checked_options(f"{name}.options", section, options)
+        section = dataclasses.replace(section, options=options)
+        for chooser in section.choosers():
+            # The dataclasses of options may have checks of their own.
+            section.own_options(section.variant(chooser.name))
+    return section
+
+
+def _checked_options(name: str, section: Section, values: Any) -> Options:
+    """Checks the options of a section; returns those that differ from the defaults.
+
+    Args:
+      section: with its choices.
+      values: by name; also those of variants that are not chosen, at their defaults.
+    """
+    if not isinstance(values, Mapping | ml_collections.ConfigDict):
+        raise UserError(f"config.{name}={values!r}; want a dict")
+    known, kept = known_options(section), {}
+    choices = {f"{f.name}={getattr(section, f.name)!r}" for f in section.choosers()}
+    for option_name, value in dict(values).items():
+        full = f"{name}.{option_name}"
+        if option_name not in known:
+            raise UserError(
+                f"config.{full}: no such option{did_you_mean(option_name, known)}; "
+                "options of an idea of your own need --ideas=MODULE"
+            )
+        option, owners = known[option_name]
+        value = checked(full, option, value)
+        if value == option.default:
+            continue
+        if choices.isdisjoint(owners):
+            raise UserError(
+                f"config.{full}={value!r} is an option of config."
+                f"{name.partition('.')[0]}.{' and '.join(owners)}, which this config "
+                "does not choose"
+            )
+        kept[option_name] = value
+    return Options(kept)
