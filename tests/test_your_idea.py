@@ -10,9 +10,10 @@ from unittest import mock
 
 import pytest
 
-from t2t_jax import config as fields
 from t2t_jax import train
+from t2t_jax.config import SECTIONS
 from t2t_jax.planning.describe import describe_workdir
+from t2t_jax.sections import known_options, table_of
 from t2t_jax.terminal import ideas
 from t2t_jax.workdir.workdir import Workdir
 from tests.model import laws
@@ -45,8 +46,8 @@ RUNS = {
 def imported():
     """The entries that the files add, imported as by --ideas; removed afterwards."""
     tables = {
-        known.name: fields.table_of(known)
-        for section in fields.SECTIONS.values()
+        known.name: table_of(known)
+        for section in SECTIONS.values()
         for known in dataclasses.fields(section)
         if known.metadata["table"]
     }
@@ -82,13 +83,13 @@ def test_the_page_quotes_the_files_and_counts_their_lines():
 
 def test_the_page_of_variants_has_all_entries_and_options():
     page = (ROOT / "docs/variants.md").read_text(encoding="utf-8")
-    options = {option for s in ("model", "train") for option in fields.known_options(s)}
+    options = {name for section in SECTIONS.values() for name in known_options(section)}
     entries = {
         name
-        for section in fields.SECTIONS.values()
+        for section in SECTIONS.values()
         for known in dataclasses.fields(section)
         if known.name != "kind"  # there is one model, and the page is about it
-        for name in fields.table_of(known)
+        for name in table_of(known)
     }
     named = {*re.findall(r"`(?:[\w.]+[.=])?(\w+)`", page)}
     assert entries | options <= named

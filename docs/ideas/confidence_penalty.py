@@ -8,8 +8,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from t2t_jax.config import field
 from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.sections import field
 from t2t_jax.training.loss import chunked, cross_entropy
 from t2t_jax.training.losses import LOSSES, Loss, real_tokens
 

@@ -8,9 +8,9 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from t2t_jax.config import field
 from t2t_jax.model.attention import ATTENTION, AttentionFunction, fused
 from t2t_jax.model.dense import attention_weights
+from t2t_jax.sections import field
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@ import dataclasses
 
 import optax
 
-from t2t_jax.config import field
+from t2t_jax.sections import field
 from t2t_jax.training.schedules import (
     SCHEDULES,
     Schedule,
