@@ -86,6 +86,11 @@ class Attention(nnx.Module):
 
     def __init__(self, config: ModelConfig, rng: Array, cross: bool = False):
         chosen = config.variant("attention")
+        if not isinstance(chosen, AttentionFunction):
+            raise UserError(
+                f"ATTENTION[{config.attention!r}] is {chosen!r}; want an "
+                "AttentionFunction: its function, and its weights if it has any"
+            )
         self.variant = config.attention if chosen.cross or not cross else "fused"
         self.options = config.own_options(ATTENTION[self.variant])
         self.rate = config.attention_dropout

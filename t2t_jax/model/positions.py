@@ -29,8 +29,8 @@ class Position(nnx.Module):
     Attributes:
       per_layer: True if each layer has a scheme of its own; else the layers of a stack
         (encoder or decoder) share one.
-      constant_scores: True if `scores` has no gradient, which not every fused kernel
-        computes.
+      constant_scores: True if `scores` depends on distances alone. cuDNN's kernel gives
+        no gradient to what is added to the scores.
       Options: None, or a frozen dataclass of the scheme's hyperparameters.
     """
 
@@ -319,6 +319,8 @@ class ALiBi(Position):
     Head i of n has the slope 2^(-8 i / n), i from 1. In an encoder, keys before and
     after the query are treated alike.
     """
+
+    constant_scores = True
 
     def __init__(self, config: ModelConfig, causal: bool, rng: Array):
         self.heads = config.heads

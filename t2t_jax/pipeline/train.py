@@ -194,6 +194,12 @@ def _check_model(config: Config) -> None:
             f"config.model.kind={config.model.kind!r} cannot tell the sentences of a "
             "packed row apart; choose config.data.batching='bucketed'"
         )
+    translates = config.data.test or (config.data.dev and config.train.dev_lines)
+    if translates and not model.generates:
+        raise UserError(
+            f"config.model.kind={config.model.kind!r} does not generate text; set "
+            "config.data.test='' and config.train.dev_lines=0"
+        )
 
 
 def _check_start(workdir: Workdir, config: Config) -> None:

@@ -454,6 +454,26 @@ def rematerialized_is_stored(subject: Subject) -> float:
     )
 
 
+def rows_drop_out_alike(subject: Subject) -> float:
+    """With every dropout on, a row is computed alike in any part of a batch."""
+    rates = {"dropout": 0.2, "attention_dropout": 0.2, "activation_dropout": 0.2}
+    config = dataclasses.replace(subject.config, **rates)
+    definition = build(config, *subject.sizes).definition
+    compute = subject.compiled(logits, definition)
+
+    def dropped(batch, rows):
+        rng = DropoutRng(jax.random.key(5), jnp.asarray(rows))
+        return np.asarray(compute(subject.parameters, batch, rng))
+
+    real = subject.batch["target_segment"] > 0
+    order = np.random.default_rng(2).permutation(2 * ROWS)
+    moved = {name: x[order] for name, x in subject.batch.items()}
+    whole = dropped(subject.batch, np.arange(2 * ROWS))
+    assert worst(whole, subject.forced(subject.batch), real) > 1e-2
+    assert worst(whole, dropped(subject.batch, 99 + order), real) > 1e-2
+    return worst(dropped(moved, order), whole[order], real[order])
+
+
 def bfloat16_is_near(subject: Subject) -> float:
     """Logits in bfloat16 are near those in float32, and are float32 numbers."""
     config = dataclasses.replace(subject.config, dtype="bfloat16")
@@ -538,6 +558,7 @@ LAWS = {
     gradient_is_slope: 0.1,
     every_weight_is_used: 0.0,
     rematerialized_is_stored: 1e-4,
+    rows_drop_out_alike: 1e-5,
     bfloat16_is_near: 0.08,
     sharded_is_one_device: 1e-3,
     weights_add_up: 1e-5,
