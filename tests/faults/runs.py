@@ -77,6 +77,7 @@ class Place:
                 f"--config.{section}.{name}={value}"
                 for section, fields in config.items()
                 for name, value in fields.items()
+                if name != "options"  # a dict, which no single flag sets
             ),
             f"--workdir={workdir}",
         ]
