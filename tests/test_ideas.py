@@ -18,17 +18,16 @@ from t2t_jax.workdir.workdir import Workdir
 
 MINE = """
 import dataclasses
-from t2t_jax.model.attention import ATTENTION
+from t2t_jax.model.attention import ATTENTION, AttentionFunction
 
 @dataclasses.dataclass(frozen=True)
 class Options:
     window: int = 3
 
-def mine(*arguments):
-    return ATTENTION["dense"](*arguments)
+def mine(*arguments, options):
+    return ATTENTION["dense"].attend(*arguments)
 
-mine.Options = Options
-ATTENTION["mine"] = mine
+ATTENTION["mine"] = AttentionFunction(mine, Options=Options)
 """
 SHA256 = hashlib.sha256(MINE.encode()).hexdigest()
 

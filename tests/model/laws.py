@@ -32,6 +32,7 @@ from t2t_jax.model.mask import Tokens
 from t2t_jax.model.model import build
 from t2t_jax.model.teacher_forcing import teacher_forcing
 from t2t_jax.parallel import mesh as meshes
+from tests.model import twin
 
 V, BOS = 24, 1
 ROWS, LENGTH, BEAMS = 6, 24, 3
@@ -483,6 +484,20 @@ def sharded_is_one_device(subject: Subject) -> float:
     return worst(got, subject.forced(subject.batch), real)
 
 
+def model_is_its_twin(subject: Subject) -> float:
+    """Logits are those of the formulas of the papers in float64 (twin.py)."""
+    for field in TABLES:
+        entry = getattr(subject.config, field.name)
+        if entry not in twin.KNOWN.get(field.name, {field.default}):
+            raise Excused(f"the twin does not know {field.name}={entry}")
+    rows = slice(0, 2)  # it is slow
+    batch = {name: x[rows] for name, x in subject.batch.items()}
+    parameters = jax.tree.map(np.asarray, subject.parameters)
+    want = twin.logits(subject.config, parameters, batch)
+    real = batch["target_segment"] > 0
+    return worst(subject.forced(subject.batch)[rows], want, real)
+
+
 def weights_add_up(subject: Subject) -> float:
     """Attention weights of a query add up to 1, and are 0 where it may not look."""
     if not subject.model.cross_layers:
@@ -539,6 +554,7 @@ LAWS = {
     rematerialized_is_stored: 1e-4,
     bfloat16_is_near: 0.08,
     sharded_is_one_device: 1e-3,
+    model_is_its_twin: 2e-5,
     weights_add_up: 1e-5,
     restored_is_saved: 0.0,
 }
