@@ -38,19 +38,23 @@ from tests.model import twin
 
 V, BOS = 24, 1
 ROWS, LENGTH, BEAMS = 6, 24, 3
-# Small enough that rows of LENGTH tokens have several blocks, buckets and clipped ends.
+# So small that rows of LENGTH tokens have several blocks, buckets and clipped ends.
 SMALL_OPTIONS = {
     "neighbourhood": 4,
     "chunk": 8,
     "relative_clip": 3,
+    "rotary_base": 100.0,
     "t5_buckets": 8,
     "t5_distance": 16,
 }
 # Choices that are no table of their own, each a difference from the default.
 OTHERS = {
     "norm=pre": {"norm": "pre"},
-    "norm=post_final": {"norm": "post_final"},
-    "tied=target": {"tied": "target"},
+    "norm=post_final, norm_epsilon": {"norm": "post_final", "norm_epsilon": 0.1},
+    "tied=target, learned with an offset": {
+        **{"tied": "target", "positions": "learned"},
+        "options": {"position_offset": 2},
+    },
     "tied=none, output_bias": {"tied": "none", "output_bias": True},
     "attention_bias, no scale": {"attention_bias": True, "embedding_scale": False},
     "d_k=3, d_v=5": {"head_width": 3, "value_width": 5},
@@ -600,7 +604,10 @@ LAWS = {
     restored_is_saved: 0.0,
 }
 # For pairs of variants: the laws that a bad composition breaks.
-COMPOSITION = [future_is_unseen, packed_is_alone, padding_is_inert, cached_is_forced]
+COMPOSITION = [
+    *(future_is_unseen, packed_is_alone, padding_is_inert, cached_is_forced),
+    model_is_its_twin,
+]
 
 
 def main() -> None:

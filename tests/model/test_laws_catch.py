@@ -191,3 +191,10 @@ def test_a_law_catches(law, table, wrong, monkeypatch):
 
 def test_every_law_has_a_variant_that_breaks_it():
     assert {law for law, *_ in WRONG} == {*laws.LAWS}
+
+
+def test_a_variant_without_a_formula_is_excused(monkeypatch):
+    monkeypatch.setitem(POSITIONS, "mine", ALiBi)
+    subject = laws.Subject(laws.config_of(positions="mine"))
+    with pytest.raises(laws.Excused, match="does not know positions=mine"):
+        laws.model_is_its_twin(subject)
