@@ -6,6 +6,7 @@ biases, and its sinusoids are theirs in another order. Both compute our logits, 
 rounding, and greedy search finds the same tokens. Needs the extra `[peers]`.
 """
 
+import dataclasses
 import tempfile
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,7 +17,7 @@ import numpy as np
 from benchmarks import measuring
 from benchmarks.peers import device, marian, need, sizes
 from t2t_jax.config import ModelConfig
-from t2t_jax.model.layers import EPSILON, Parameters
+from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
 from t2t_jax.terminal.errors import UserError
@@ -95,9 +96,9 @@ def hugging_face(
     rounding alone is off by 3e-3, it is 2.5e-2. The best tokens were always the same.
 
     Raises:
-      UserError: the model's positions are learned.
+      UserError: the model has parts that the peers do not have.
     """
-    _check_positions(config)
+    _check(config)
     (torch,) = need("torch")
     weights = matrices(sines_first(config, parameters))
     vocab_size = len(weights["embedding.tokens"])
@@ -136,16 +137,16 @@ def hugging_face(
             continue
         assert name.endswith("_proj.bias"), name
         left.data.zero_()
-    set_epsilon(model)
+    set_epsilon(model, config.norm_epsilon)
     return model.eval()
 
 
-def set_epsilon(model) -> None:
-    """Gives every LayerNorm of a PyTorch model the epsilon of ours."""
+def set_epsilon(model, epsilon: float) -> None:
+    """Gives every LayerNorm of a PyTorch model this epsilon."""
     (torch,) = need("torch")
     for module in model.modules():
         if isinstance(module, torch.nn.LayerNorm):
-            module.eps = EPSILON
+            module.eps = epsilon
 
 
 _ATTENTIONS = {
@@ -180,12 +181,19 @@ def _pegasus(config: ModelConfig, vocab_size: int, longest: int, special):
     return transformers.PegasusForConditionalGeneration(described)
 
 
-def _check_positions(config: ModelConfig) -> None:
-    if config.positions != "sinusoid":
-        raise UserError(
-            f"config.model.positions={config.positions!r}: only models with 'sinusoid' "
-            "can be converted for the peers; leave them out with --peers="
-        )
+def _check(config: ModelConfig) -> None:
+    """Refuses models that the peers cannot compute."""
+    ours, paper = dataclasses.asdict(config), dataclasses.asdict(ModelConfig())
+    free = {*("layers", "width", "heads", "hidden", "norm_epsilon", "max_positions")}
+    free |= {*("dropout", "attention_dropout", "activation_dropout", "dtype", "remat")}
+    free |= {"norm"} if config.norm == "pre" else set()
+    for name in paper.keys() - free:
+        if ours[name] != paper[name]:
+            raise UserError(
+                f"config.model.{name}={ours[name]!r}: only models with "
+                f"{paper[name]!r} can be converted for the peers; leave them out with "
+                "--peers="
+            )
 
 
 class HuggingFace:
@@ -246,7 +254,7 @@ def ctranslate2_spec(
     config: ModelConfig, parameters: Parameters, special: Sequence[int], longest: int
 ):
     """Builds a CTranslate2 model with our parameters; pieces are named by their ids."""
-    _check_positions(config)
+    _check(config)
     (specs,) = need("ctranslate2.specs")
     weights = matrices(parameters)
     layers = config.layers, config.layers
@@ -299,7 +307,7 @@ def ctranslate2_spec(
     pieces = [str(i) for i in range(len(table))]
     spec.register_source_vocabulary(pieces)
     spec.register_target_vocabulary(pieces)
-    spec.config.layer_norm_epsilon = EPSILON
+    spec.config.layer_norm_epsilon = config.norm_epsilon
     spec.config.bos_token = spec.config.decoder_start_token = str(bos)
     spec.config.eos_token = str(eos)
     spec.config.unk_token = str(bos)  # required, but no input is unknown

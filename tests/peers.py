@@ -18,6 +18,7 @@ from flax import nnx
 from benchmarks import converted, measuring
 from benchmarks.decode import Numbers, random_translator
 from t2t_jax.config import ModelConfig
+from t2t_jax.model.architecture import logits
 
 TINY = ModelConfig(layers=1, width=16, heads=2, hidden=16, dropout=0.0, dtype="float32")
 SEARCH = converted.Search((0, 1, 2), 1, 0.6, 8, None, 4)
@@ -66,11 +67,12 @@ def check_that_a_saved_model_computes_our_logits(norm, folder):
     reloaded = type(in_memory).from_pretrained(folder).eval()
     batch = some_batch()
     with jax.default_matmul_precision("highest"):
-        wanted = nnx.merge(translator.model.definition, parameters)(batch)
+        module = nnx.merge(translator.model.definition, parameters)
+        wanted = logits(module, batch)
     np.testing.assert_allclose(logits_of(in_memory, batch), wanted, atol=2e-3)
     # Saving loses the epsilon of LayerNorm, and nothing else.
     np.testing.assert_allclose(logits_of(reloaded, batch), wanted, atol=1e-2)
-    converted.set_epsilon(reloaded)
+    converted.set_epsilon(reloaded, config.norm_epsilon)
     both = logits_of(reloaded, batch), logits_of(in_memory, batch)
     np.testing.assert_allclose(*both, atol=1e-5)
 

@@ -1,5 +1,6 @@
 """The benchmarks: their arithmetic, their rows, and that they run without peers."""
 
+import dataclasses
 import importlib.util
 import json
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import measuring, picture
+from benchmarks import converted, measuring, picture
 from benchmarks.decode import Numbers, random_translator, search_flops
 from benchmarks.end_to_end import _range, grouped_by_length, padded
 from benchmarks.measuring import Row
@@ -137,6 +138,17 @@ def test_the_peers_get_our_model(norm):
     command = [sys.executable, "-m", "tests.peers", norm]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("positions", "alibi"), ("encoder_layers", 2), ("norm", "post_final")],
+)
+def test_a_model_that_the_peers_cannot_compute_is_not_converted(name, value):
+    config = dataclasses.replace(TINY, **{name: value})
+    for convert in converted.hugging_face, converted.ctranslate2_spec:
+        with pytest.raises(UserError, match=f"config.model.{name}={value!r}: only"):
+            convert(config, {}, None, 32)
 
 
 def test_without_the_peers_it_is_told_what_to_install(monkeypatch):

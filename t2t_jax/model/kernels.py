@@ -105,8 +105,9 @@ def flash(q_bthk: Array, kv, mask, scores=None) -> Array:
     arrays = [q_bthk, *kv, mask.query.segment, mask.key.segment]
     axes = [("batch", "length", "heads", "head")] * 3 + [("batch", "length")] * 2
     if scores is not None:
-        b = len(q_bthk)  # the kernel wants the scores of every row
-        arrays.append(jnp.broadcast_to(scores, (b, *scores.shape[1:])))
+        # The kernel wants the scores of every row, and scales them as it does q k^T.
+        scores = jnp.broadcast_to(scores, (len(q_bthk), *scores.shape[1:]))
+        arrays.append(scores * q_bthk.shape[-1] ** 0.5)
         axes.append(("batch", "heads", "length", "length"))
     # Manual axes: this is already inside a `shard_map`.
     mesh = jax.sharding.get_abstract_mesh()

@@ -9,7 +9,6 @@ p positions or distances.
 """
 
 import dataclasses
-import math
 
 import jax
 import jax.numpy as jnp
@@ -301,12 +300,14 @@ class T5(Position):
             far = jnp.abs(distance)
         else:
             far = jnp.maximum(-distance, 0)
+        # A constant table: logarithms of devices differ where a bucket begins.
         exact = count // 2
-        growth = (count - exact) / math.log(self.farthest / exact)
-        # `maximum`: the logarithm is only used from `exact` on, but computed for all.
-        log = jnp.log(jnp.maximum(far, 1).astype(jnp.float32) / exact) * growth
-        large = jnp.minimum(exact + log.astype(jnp.int32), count - 1)
-        return first + jnp.where(far < exact, far, large)
+        far_p = np.arange(self.farthest + 1)
+        log_p = np.log(np.maximum(far_p, exact) / exact) / np.log(self.farthest / exact)
+        # float32 rounds the errors of float64 away, which would end below an integer.
+        large_p = exact + (log_p * (count - exact)).astype(np.float32).astype(int)
+        bucket_p = np.where(far_p < exact, far_p, np.minimum(large_p, count - 1))
+        return first + jnp.asarray(bucket_p)[jnp.minimum(far, self.farthest)]
 
     def scores(self, q_bthk: Array, mask: Mask) -> Array:
         bias_btsh = self.table[...][self.bucket(mask.distance())]

@@ -14,6 +14,7 @@ from t2t_jax.config import DecodeConfig
 from t2t_jax.decoding import continuous_batching, programs
 from t2t_jax.decoding.continuous_batching import room_for, search_lines
 from t2t_jax.decoding.shapes import block_rows, bucket_for, groups, pad_rows
+from t2t_jax.model.mask import Tokens
 from t2t_jax.search import beam
 from t2t_jax.search.beam import BeamSearch
 from tests.decoding.test_devices import SHORT, on
@@ -249,7 +250,7 @@ def test_translations_are_those_of_a_search_in_one_piece(devices, monkeypatch):
     def in_one_piece(parameters):
         module = nnx.merge(model.definition, parameters)
         position_bs = np.broadcast_to(np.arange(32), source_bs.shape)
-        memories = [module.encode_memory(source_bs, segment_bs, position_bs)]
+        memories = [module.encode(source_bs, Tokens(segment_bs, position_bs))]
         cache = [module.empty_cache(len(source_bs), 2, 37)]
         step = programs._step((model.definition,), (parameters,), memories)
         special = {"bos": vocabulary.bos, "eos": vocabulary.eos, "pad": vocabulary.pad}

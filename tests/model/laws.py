@@ -27,28 +27,35 @@ from t2t_jax.data.batching import fill, plan_epoch
 from t2t_jax.data.prepare import ragged
 from t2t_jax.model.architecture import logits, step_logits
 from t2t_jax.model.attention import AttentionTrace
-from t2t_jax.model.layers import DropoutRng
-from t2t_jax.model.mask import Tokens
+from t2t_jax.model.dense import KV, weighted_values
+from t2t_jax.model.layers import Dropout, DropoutRng
+from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.model import build
+from t2t_jax.model.positions import stack_positions
 from t2t_jax.model.teacher_forcing import teacher_forcing
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.sections import known_options, table_of
+from tests.model import twin
 
 V, BOS = 24, 1
 ROWS, LENGTH, BEAMS = 6, 24, 3
-# Small enough that rows of LENGTH tokens have several blocks, buckets and clipped ends.
+# So small that rows of LENGTH tokens have several blocks, buckets and clipped ends.
 SMALL_OPTIONS = {
     "neighbourhood": 4,
     "chunk": 8,
     "relative_clip": 3,
+    "rotary_base": 100.0,
     "t5_buckets": 8,
     "t5_distance": 16,
 }
 # Choices that are no table of their own, each a difference from the default.
 OTHERS = {
     "norm=pre": {"norm": "pre"},
-    "norm=post_final": {"norm": "post_final"},
-    "tied=target": {"tied": "target"},
+    "norm=post_final, norm_epsilon": {"norm": "post_final", "norm_epsilon": 0.1},
+    "tied=target, learned with an offset": {
+        **{"tied": "target", "positions": "learned"},
+        "options": {"position_offset": 2},
+    },
     "tied=none, output_bias": {"tied": "none", "output_bias": True},
     "attention_bias, no scale": {"attention_bias": True, "embedding_scale": False},
     "d_k=3, d_v=5": {"head_width": 3, "value_width": 5},
@@ -276,15 +283,22 @@ def _mean_nll(module, batch, rng=None):
 def worst(got, want, where=...) -> float:
     """The largest difference, relative to values above 1."""
     got, want = (np.asarray(x, np.float64)[where] for x in (got, want))
-    return float(np.max(np.abs(got - want) / np.maximum(1, np.abs(want)), initial=0.0))
+    return largest(np.abs(got - want) / np.maximum(1, np.abs(want)))
 
 
 def worst_leaf(got, want) -> float:
     """The largest difference of an array from another, relative to its norm."""
-    return max(
-        float(np.linalg.norm(np.subtract(a, b)) / max(1e-3, np.linalg.norm(b)))
-        for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True)
+    return largest(
+        [
+            np.linalg.norm(np.subtract(a, b)) / max(1e-3, np.linalg.norm(b))
+            for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True)
+        ]
     )
+
+
+def largest(figures) -> float:
+    """The largest; infinite if one is NaN, which is neither more nor less than any."""
+    return float(np.max(np.nan_to_num(figures, nan=np.inf), initial=0.0))
 
 
 # -------------------------------------------------------------------------------- laws
@@ -430,7 +444,7 @@ def gradient_is_slope(subject: Subject) -> float:
         ]
         slope = float(ends[0] - ends[1]) / (2 * h)
         want = float(optax.tree.vdot(gradient, direction))
-        figure = max(figure, abs(slope - want) / expected)
+        figure = max(figure, largest(abs(slope - want) / expected))
     return figure
 
 
@@ -504,6 +518,20 @@ def sharded_is_one_device(subject: Subject) -> float:
     return worst(got, subject.forced(subject.batch), real)
 
 
+def model_is_its_twin(subject: Subject) -> float:
+    """Logits are those of the formulas of the papers in float64 (twin.py)."""
+    for field in TABLES:
+        entry = getattr(subject.config, field.name)
+        if entry not in twin.KNOWN.get(field.name, {field.default}):
+            raise Excused(f"the twin does not know {field.name}={entry}")
+    rows = slice(0, 2)  # it is slow
+    batch = {name: x[rows] for name, x in subject.batch.items()}
+    parameters = jax.tree.map(np.asarray, subject.parameters)
+    want = twin.logits(subject.config, parameters, batch)
+    real = batch["target_segment"] > 0
+    return worst(subject.forced(subject.batch)[rows], want, real)
+
+
 def weights_add_up(subject: Subject) -> float:
     """Attention weights of a query add up to 1, and are 0 where it may not look."""
     if not subject.model.cross_layers:
@@ -527,8 +555,39 @@ def weights_add_up(subject: Subject) -> float:
             sums = np.where(real, np.asarray(weights), 0).sum(-1, keepdims=True)
             figure = max(figure, worst(sums, np.ones_like(sums) * real))
             elsewhere = np.where(seen[:, None] | ~real, 0, np.asarray(weights))
-            figure = max(figure, float(np.abs(elsewhere).max()))
+            figure = max(figure, largest(np.abs(elsewhere)))
     return figure
+
+
+def weights_are_of_attention(subject: Subject) -> float:
+    """Attention weights times values are what attention returns."""
+    if not subject.traces:
+        raise Excused("no attention weights")
+    config = subject.config.side("decoder")
+    chosen = config.variant("attention")
+    options = config.own_options(chosen)
+    options = {"options": options} if options else {}
+    position = stack_positions(config, True, jax.random.key(4))[0]
+    batch = subject.batch
+    at = Tokens(batch["target_segment"], batch["target_position"])
+    mask = Mask(at, at, causal=True, aligned=True)
+
+    @jax.jit
+    def both(key):
+        widths = config.width_of_head, config.width_of_head, config.width_of_value
+        q, *kv = (
+            jax.random.normal(each, (*at.segment.shape, config.heads, width))
+            for each, width in zip(jax.random.split(key, 3), widths, strict=True)
+        )
+        arguments = q, KV(*kv), mask, position
+        weights = chosen.weights(*arguments, **options)
+        drop = Dropout(0.0, None)
+        return (
+            chosen.attend(*arguments, drop, **options),
+            weighted_values(weights, *arguments[1:]),
+        )
+
+    return worst(*both(jax.random.key(6)), at.segment > 0)
 
 
 def restored_is_saved(subject: Subject) -> float:
@@ -561,11 +620,16 @@ LAWS = {
     rows_drop_out_alike: 1e-5,
     bfloat16_is_near: 0.08,
     sharded_is_one_device: 1e-3,
+    model_is_its_twin: 2e-5,
     weights_add_up: 1e-5,
+    weights_are_of_attention: 1e-5,
     restored_is_saved: 0.0,
 }
 # For pairs of variants: the laws that a bad composition breaks.
-COMPOSITION = [future_is_unseen, packed_is_alone, padding_is_inert, cached_is_forced]
+COMPOSITION = [
+    *(future_is_unseen, packed_is_alone, padding_is_inert, cached_is_forced),
+    model_is_its_twin,
+]
 
 
 def main() -> None:

@@ -23,6 +23,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.config import Config, ModelConfig, TrainConfig
+from t2t_jax.model.architecture import logits, step_logits
+from t2t_jax.model.mask import Tokens
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
 from t2t_jax.model.teacher_forcing import teacher_forcing
@@ -92,7 +94,8 @@ def random_parameters(model, seed):
 @partial(jax.jit, static_argnames="definition")
 def everything(definition, parameters, batch):
     """(logits, (loss, nll, tokens), gradient of the mean loss) of the real model."""
-    logits_btv = nnx.merge(definition, parameters)(teacher_forcing(batch, BOS))
+    module = nnx.merge(definition, parameters)
+    logits_btv = logits(module, teacher_forcing(batch, BOS))
 
     def mean_loss(parameters):
         module = nnx.merge(definition, parameters)
@@ -199,8 +202,8 @@ def model_of_any_batch():
     config = ModelConfig(**SMALL | THREE_LAYERS)
     model = build(config, VOCABULARY)
     apply = jax.jit(
-        lambda parameters, batch: nnx.merge(model.definition, parameters)(
-            teacher_forcing(batch, BOS)
+        lambda parameters, batch: logits(
+            nnx.merge(model.definition, parameters), teacher_forcing(batch, BOS)
         )
     )
     return config, random_parameters(model, seed=5), apply
@@ -241,9 +244,9 @@ def test_greedy_search_is_the_twins(name, seed):
     def search(parameters, source_bs, segment_bs):
         module = nnx.merge(model.definition, parameters)
         position_bs = jnp.broadcast_to(jnp.arange(max(lengths)), source_bs.shape)
-        memory = module.encode_memory(source_bs, segment_bs, position_bs)
+        memory = module.encode(source_bs, Tokens(segment_bs, position_bs))
         return GREEDY(
-            partial(module.step, memory),
+            partial(step_logits, module, memory),
             module.empty_cache(len(lengths), 1, limit),
             jnp.full(len(lengths), limit),
             max_length=limit,

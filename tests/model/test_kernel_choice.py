@@ -10,7 +10,9 @@ from flax import nnx
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.model import attention, kernels
-from t2t_jax.model.layers import DropoutRng
+from t2t_jax.model.attention import KV, NO_POSITION
+from t2t_jax.model.layers import Dropout, DropoutRng
+from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
 
@@ -20,7 +22,7 @@ def test_layers_that_are_recomputed_know_that_their_mask_is_causal(remat, monkey
     """As a traced array it would hide the decoder's kernel."""
     causal = []
 
-    def record(q_bthk, kv, mask):
+    def record(q_bthk, kv, mask, position, drop):
         causal.append(mask.causal)
 
     monkeypatch.setattr(attention, "kernel_for", record)
@@ -62,7 +64,14 @@ def test_kernels_can_be_disabled_while_a_function_is_traced(monkeypatch):
     monkeypatch.setattr(kernels, "_flash_supports", lambda *_: True)
     tpu = SimpleNamespace(platform="tpu")
     monkeypatch.setattr(meshes, "target_device", lambda: tpu)
-    q_bthk, mask = jnp.zeros((1, 128, 1, 8)), SimpleNamespace(only_bts=None)
+    q_bthk, at = jnp.zeros((1, 128, 1, 8)), Tokens(*jnp.ones((2, 1, 128), jnp.int32))
+    arguments = (
+        q_bthk,
+        KV(q_bthk, q_bthk),
+        Mask(at, at),
+        NO_POSITION,
+        Dropout(0.1, None),
+    )
     with kernels.disabled():
-        assert kernels.kernel_for(q_bthk, None, mask) is None
-    assert kernels.kernel_for(q_bthk, None, mask) is kernels.flash
+        assert kernels.kernel_for(*arguments) is None
+    assert kernels.kernel_for(*arguments) is kernels.flash

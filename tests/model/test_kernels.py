@@ -1,5 +1,7 @@
 """Kernels that libraries ship against the plain attention, as far as a CPU shows it."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,98 +9,184 @@ import pytest
 from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas.ops.tpu import flash_attention as library
 
-from t2t_jax.config import MeshConfig
-from t2t_jax.model.attention import KV, Mask, dense, fused
+from t2t_jax.config import MeshConfig, from_config_dict
+from t2t_jax.model.attention import KV, NO_POSITION, fused
+from t2t_jax.model.dense import dense, scaled
 from t2t_jax.model.kernels import cudnn, flash, kernel_for
+from t2t_jax.model.layers import Dropout, DropoutRng
+from t2t_jax.model.mask import Mask, Tokens
+from t2t_jax.model.positions import Position
 from t2t_jax.parallel import mesh as meshes
 
 pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
 
+NO_DROPOUT = Dropout(0.0, None)
 
-def drawn(t, s, first, b=2, h=2, k=8, seed=0):
+
+def drawn(t, s, causal=False, b=2, h=2, k=8, value=None, seed=0):
     """Packed rows: two sentences and padding on both sides."""
     rng = np.random.default_rng(seed)
     q, key, value = (
-        jnp.asarray(rng.normal(size=(b, length, h, k)), jnp.float32)
-        for length in (t, s, s)
+        jnp.asarray(rng.normal(size=(b, length, h, width)), jnp.float32)
+        for length, width in ((t, k), (s, k), (s, value or k))
     )
 
-    def segments(length):
-        at = np.arange(length)
-        row = 1 + (at >= length // 3) - 2 * (at >= length - length // 5)
-        return jnp.asarray(np.broadcast_to(row, (b, length)), jnp.int32)
+    def tokens(length):
+        index = np.arange(length)
+        second, padding = length // 3, length - length // 5
+        segment = 1 + (index >= second) - 2 * (index >= padding)
+        position = index - second * (segment == 2)
+        rows = np.broadcast_to([segment, position], (b, 2, length)).swapaxes(0, 1)
+        return Tokens(*jnp.asarray(rows, jnp.int32))
 
-    return q, KV(key, value), Mask(segments(t), segments(s), causal=first is not None)
+    return q, KV(key, value), Mask(tokens(t), tokens(s), causal=causal, aligned=t == s)
 
 
-def assert_dense(kernel, q, kv, mask):
-    real = (mask.query_segment_bt > 0)[..., None, None]
+def scheme(name, causal=False):
+    """A position scheme for the heads of `drawn`, with random weights."""
+    fields = {"positions": name, "heads": 2, "width": 16}
+    config = from_config_dict({"model": fields}).model
+    return config.variant("positions")(config, causal, jax.random.key(0))
+
+
+class Given(Position):
+    """A scheme that adds these scores."""
+
+    def __init__(self, scores):
+        self.scores = lambda q_bthk, mask: scores
+
+
+def assert_dense(kernel, q, kv, mask, position=NO_POSITION):
+    """Results, and gradients of all arrays, are those of `dense`."""
+    real = (mask.query.segment > 0)[..., None, None]
 
     def sums(attend):
-        def of(q, kv):
-            return jnp.sum(jnp.where(real, attend(q, kv, mask), 0) ** 2)
+        def of(q, kv, scores):
+            return jnp.sum(jnp.where(real, attend(q, kv, mask, scores), 0) ** 2)
 
-        return jax.jit(jax.value_and_grad(of, (0, 1)))
+        scores = position.scores(scaled(q), mask)
+        return jax.jit(jax.value_and_grad(of, (0, 1, 2)))(q, kv, scores)
 
-    got = sums(kernel)(q, kv)
-    want = sums(lambda *arguments: dense(*arguments, None))(q, kv)
+    got = sums(kernel)
+    want = sums(lambda *arrays: dense(*arrays[:3], Given(arrays[3]), NO_DROPOUT))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4), got, want)
 
 
-@pytest.mark.parametrize("first", [None, 0])
-def test_what_cudnn_is_told_is_what_dense_computes(first):
-    def told(q, kv, mask):
-        return cudnn(q, kv, mask, implementation="xla")
+@pytest.mark.parametrize(
+    ("causal", "positions"), [(False, "none"), (True, "none"), (True, "alibi")]
+)
+def test_arguments_of_cudnn_compute_dense(causal, positions):
+    def xla(*arguments):
+        return cudnn(*arguments, implementation="xla")
 
-    assert_dense(told, *drawn(24, 24 if first == 0 else 16, first))
+    arrays = drawn(24, 24 if causal else 16, causal)
+    assert_dense(xla, *arrays, scheme(positions, causal))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("s", "first"), [(256, None), (128, 0)])
-def test_flash_attention_is_dense(s, first):
+@pytest.mark.parametrize(
+    ("s", "causal", "positions"),
+    [(256, False, "none"), (128, True, "none"), (128, True, "alibi"), (128, 0, "t5")],
+)
+def test_flash_attention_is_dense(s, causal, positions):
     with pltpu.force_tpu_interpret_mode():
-        assert_dense(flash, *drawn(128, s, first))
+        assert_dense(flash, *drawn(128, s, bool(causal)), scheme(positions, causal))
 
 
-def test_each_device_has_its_rows_and_heads_in_flash_attention(monkeypatch):
-    def plain(q_bhtk, k_bhsk, v_bhsk, *, segment_ids, causal, sm_scale):
+@pytest.mark.parametrize("positions", ["none", "alibi", "t5"])
+def test_each_device_has_its_rows_and_heads_in_flash_attention(positions, monkeypatch):
+    def plain(q_bhtk, k_bhsk, v_bhsk, scores=None, *, segment_ids, causal, sm_scale):
         assert q_bhtk.shape == (1, 1, 16, 8)
+        assert scores is None or scores.shape == (1, 1, 16, 16)
         assert sm_scale == 8**-0.5
         q_bthk, *kv = (x.swapaxes(1, 2) for x in (q_bhtk, k_bhsk, v_bhsk))
-        mask = Mask(segment_ids.q, segment_ids.kv, causal=causal)
-        return dense(q_bthk, KV(*kv), mask, None).swapaxes(1, 2)
+        nowhere = jnp.zeros_like(segment_ids.q)
+        at, key = Tokens(segment_ids.q, nowhere), Tokens(segment_ids.kv, nowhere)
+        mask = Mask(at, key, causal=causal, aligned=True)
+        position = NO_POSITION if scores is None else Given(scores * sm_scale)
+        y_bthk = dense(q_bthk, KV(*kv), mask, position, NO_DROPOUT)
+        return y_bthk.swapaxes(1, 2)
 
     monkeypatch.setattr(library, "flash_attention", plain)
     mesh = meshes.make_mesh(MeshConfig(data=2, tensor=2), jax.devices()[:4])
-    arrays = jax.device_put(drawn(16, 16, 0), meshes.sharding(mesh, ("batch",)))
+    arrays = jax.device_put(drawn(16, 16, True), meshes.sharding(mesh, ("batch",)))
     with meshes.compiling_for(mesh):
-        assert_dense(flash, *arrays)
+        assert_dense(flash, *arrays, scheme(positions, True))
 
 
 def test_a_cpu_has_no_kernel_and_gets_the_plain_one():
-    arguments = drawn(128, 128, 0)
+    arguments = *drawn(128, 128, True), NO_POSITION, NO_DROPOUT
     assert kernel_for(*arguments) is None
-    np.testing.assert_array_equal(fused(*arguments, None), dense(*arguments, None))
+    np.testing.assert_array_equal(fused(*arguments), dense(*arguments))
+
+
+@pytest.fixture
+def chosen(monkeypatch):
+    """The kernel for bfloat16 arrays on a device of some platform."""
+
+    def choose(
+        backend, arrays, position=NO_POSITION, drop=NO_DROPOUT, dtype="bfloat16"
+    ):
+        class Card:
+            platform = backend
+            compute_capability = "9.0"
+
+        monkeypatch.setattr(meshes, "target_device", Card)
+        q, kv, mask = arrays
+        q, kv = jax.tree.map(lambda x: x.astype(dtype), (q, kv))
+        return kernel_for(q, kv, mask, position, drop)
+
+    return choose
 
 
 @pytest.mark.parametrize(
-    ("backend", "dtype", "t", "first", "wanted"),
+    ("backend", "dtype", "t", "causal", "wanted"),
     [
-        ("gpu", "bfloat16", 128, 0, cudnn),
-        ("gpu", "bfloat16", 128, None, cudnn),
-        ("gpu", "bfloat16", 127, 0, None),
-        ("gpu", "bfloat16", 4, None, None),  # a beam's attention to the source
-        ("gpu", "float32", 128, 0, None),
-        ("tpu", "bfloat16", 128, 0, flash),
-        ("tpu", "bfloat16", 64, 0, None),
+        ("gpu", "bfloat16", 128, True, cudnn),
+        ("gpu", "bfloat16", 128, False, cudnn),
+        ("gpu", "bfloat16", 126, False, cudnn),
+        ("gpu", "bfloat16", 127, False, None),
+        ("gpu", "bfloat16", 4, False, None),  # a beam's attention to the source
+        ("gpu", "float32", 128, True, None),
+        ("tpu", "bfloat16", 128, True, flash),
+        ("tpu", "bfloat16", 64, False, None),
     ],
 )
-def test_the_backend_chooses(backend, dtype, t, first, wanted, monkeypatch):
-    class Card:
-        platform = backend
-        compute_capability = "9.0"
+def test_the_backend_chooses(backend, dtype, t, causal, wanted, chosen):
+    assert chosen(backend, drawn(t, 128, causal), dtype=dtype) is wanted
 
-    monkeypatch.setattr(meshes, "target_device", Card)
-    q, kv, mask = drawn(t, 128, first)
-    q, kv = jax.tree.map(lambda x: x.astype(dtype), (q, kv))
-    assert kernel_for(q, kv, mask) is wanted
+
+KERNELS = {"gpu": cudnn, "tpu": flash}
+
+
+@pytest.mark.parametrize("backend", KERNELS)
+def test_kernels_step_aside_for_what_they_do_not_compute(backend, chosen):
+    arrays, rng = drawn(128, 128, True), DropoutRng(jax.random.key(0), jnp.arange(2))
+    assert chosen(backend, arrays) is KERNELS[backend]
+    assert chosen(backend, arrays, drop=Dropout(0.0, rng)) is KERNELS[backend]
+    assert chosen(backend, arrays, drop=Dropout(0.1, None)) is KERNELS[backend]
+    assert chosen(backend, arrays, drop=Dropout(0.1, rng)) is None
+    assert chosen(backend, drawn(128, 128, True, value=16)) is None
+    q, kv, mask = arrays
+    for changes in (
+        {"aligned": False},  # and causal
+        {"within": 4},
+        {"only_bts": jnp.ones((2, 128, 128), bool)},
+    ):
+        assert chosen(backend, (q, kv, dataclasses.replace(mask, **changes))) is None
+
+
+@pytest.mark.parametrize(
+    ("positions", "gpu", "tpu"),
+    [
+        ("sinusoid", cudnn, flash),
+        ("learned", cudnn, flash),
+        ("rotary", cudnn, flash),
+        ("alibi", cudnn, flash),
+        ("t5", None, flash),  # cuDNN has no gradient of what is added to the scores
+        ("relative", None, None),  # it also adds to the values
+    ],
+)
+def test_kernels_compute_only_some_schemes(positions, gpu, tpu, chosen):
+    for backend, wanted in (("gpu", gpu), ("tpu", tpu)):
+        assert chosen(backend, drawn(128, 128, True), scheme(positions)) is wanted

@@ -1,20 +1,41 @@
-"""The whole model a second time: NumPy, float64, from the paper's formulas alone.
+"""The whole model a second time: NumPy, float64, from the papers' formulas alone.
 
-Written to be checked against the printed paper and not to be fast: loops over rows,
-heads and queries; masks are dense tables made of plain comparisons; a softmax is taken
-over a list of just the keys that may be seen. It shares no line with `t2t_jax`; it only
-reads its parameters (nested dicts of arrays, layers under integer keys) and the fields
-`norm` and `positions` of a model config.
+Written to be checked against the printed papers and not to be fast: loops over rows,
+heads, queries and keys; masks are dense tables made of plain comparisons; a softmax is
+taken over a list of just the keys that may be seen. It shares no line with `t2t_jax`;
+it only reads its parameters (nested dicts of arrays, layers under integer keys) and the
+fields of a model config. All sizes are those of the parameters.
 
 Shape suffixes: b batch, s source (keys), t target (queries), d model width, h heads,
-k head width, v vocabulary.
+k head width, f feed-forward width, v vocabulary.
 """
 
+import cmath
 import math
+from fractions import Fraction
 
 import numpy as np
 
-EPSILON = 1e-6  # of LayerNorm; the paper is silent
+# The entries of the tables that have a formula here.
+KNOWN = {
+    "kind": {"transformer"},
+    "positions": {"sinusoid", "learned", "none", "rotary", "relative", "t5", "alibi"},
+    "norm_kind": {"layer", "rms"},
+    "attention": {"fused", "dense", "chunked", "restricted"},
+    "feed_forward": {"relu", "gelu", "silu", "swiglu", "geglu"},
+}
+# What the options are if a config does not say: the values of their papers.
+OPTIONS = {
+    "neighbourhood": 32,
+    "position_offset": 0,
+    "relative_clip": 16,
+    "relative_values": True,
+    "rotary_base": 10_000,
+    "sinusoid_layout": "interleaved",
+    "sinusoid_spacing": "paper",
+    "t5_buckets": 32,
+    "t5_distance": 128,
+}
 
 
 def logits(config, parameters, batch) -> np.ndarray:
@@ -33,131 +54,264 @@ def logits(config, parameters, batch) -> np.ndarray:
 
 def _row(config, parameters, row):
     """Figure 1, for one row: [t, v]."""
-    source_segment, segment = row["source_segment"], row["target_segment"]
-    among_source = allowed(source_segment, source_segment, causal=False)
-    among_target = allowed(segment, segment, causal=True)
-    from_target_to_source = allowed(segment, source_segment, causal=False)
+    embedding = parameters["embedding"]
+    of_target = embedding["tokens"]
+    of_source = of_target if config.tied == "all" else embedding["source_tokens"]
+    of_output = embedding["output"] if config.tied == "none" else of_target
+    source, target = (
+        {"segment": row[f"{side}_segment"], "position": row[f"{side}_position"]}
+        for side in ("source", "target")
+    )
+    among_source = allowed(config, source, source)
+    among_target = allowed(config, target, target, causal=True)
+    from_target_to_source = allowed(config, target, source, cross=True)
 
-    x_sd = embed(config, parameters, row["source"], row["source_position"])
+    schemes = parameters.get("encoder_positions", {})
+    x_sd = embed(config, of_source, schemes, row["source"], source["position"])
     for i in range(len(parameters["encoder"])):
         layer = parameters["encoder"][i]
+        scheme = Scheme(config, schemes, i, source["position"], causal=False)
 
-        def attend(x_sd, layer=layer):
-            return attention(layer["attention"], x_sd, x_sd, among_source)
+        def attend(x_sd, layer=layer, scheme=scheme):
+            return attention(layer["attention"], x_sd, x_sd, among_source, scheme)
 
         def forward(x_sd, layer=layer):
-            return feed_forward(layer["ff"], x_sd)
+            return feed_forward(config, layer["ff"], x_sd)
 
         x_sd = residual(config, layer["attention_sub"], x_sd, attend)
         x_sd = residual(config, layer["ff_sub"], x_sd, forward)
-    if config.norm == "pre":
-        x_sd = layer_norm(parameters["encoder_norm"], x_sd)
+    if config.norm in ("pre", "post_final"):
+        x_sd = norm(config, parameters["encoder_norm"], x_sd)
 
-    x_td = embed(config, parameters, row["target_input"], row["target_position"])
+    schemes = parameters.get("decoder_positions", {})
+    x_td = embed(config, of_target, schemes, row["target_input"], target["position"])
     for i in range(len(parameters["decoder"])):
         layer = parameters["decoder"][i]
+        scheme = Scheme(config, schemes, i, target["position"], causal=True)
 
-        def attend(x_td, layer=layer):
-            return attention(layer["attention"], x_td, x_td, among_target)
+        def attend(x_td, layer=layer, scheme=scheme):
+            return attention(layer["attention"], x_td, x_td, among_target, scheme)
 
         def attend_to_source(x_td, layer=layer, x_sd=x_sd):
             return attention(layer["cross"], x_td, x_sd, from_target_to_source)
 
         def forward(x_td, layer=layer):
-            return feed_forward(layer["ff"], x_td)
+            return feed_forward(config, layer["ff"], x_td)
 
         x_td = residual(config, layer["attention_sub"], x_td, attend)
         x_td = residual(config, layer["cross_sub"], x_td, attend_to_source)
         x_td = residual(config, layer["ff_sub"], x_td, forward)
-    if config.norm == "pre":
-        x_td = layer_norm(parameters["decoder_norm"], x_td)
+    if config.norm in ("pre", "post_final"):
+        x_td = norm(config, parameters["decoder_norm"], x_td)
 
     # Section 3.4: the pre-softmax linear transformation is the embedding matrix.
-    return x_td @ float64(parameters["embedding"]["tokens"]).T
+    logits_tv = x_td @ float64(of_output).T
+    return logits_tv + float64(embedding["output_bias"] if config.output_bias else 0)
 
 
 def float64(array) -> np.ndarray:
     return np.asarray(array, np.float64)
 
 
-def allowed(query_segment, key_segment, causal: bool) -> list[list[bool]]:
+def option(config, name: str):
+    return config.options.get(name, OPTIONS[name])
+
+
+def allowed(config, query, key, causal=False, cross=False) -> list[list[bool]]:
     """Which query (row) may see which key (column)."""
+    # Section 4: "considering only a neighborhood of size r", r / 2 on each side.
+    restricted = config.attention == "restricted" and not cross
+    reach = option(config, "neighbourhood") // 2 if restricted else math.inf
     table = []
-    for t in range(len(query_segment)):
+    for t in range(len(query["segment"])):
         line = []
-        for s in range(len(key_segment)):
-            both_real = query_segment[t] != 0 and key_segment[s] != 0
-            same_sentence = query_segment[t] == key_segment[s]
+        for s in range(len(key["segment"])):
+            both_real = query["segment"][t] != 0 and key["segment"][s] != 0
+            same_sentence = query["segment"][t] == key["segment"][s]
             from_the_future = causal and s > t
-            line.append(bool(both_real and same_sentence and not from_the_future))
+            near = abs(key["position"][s] - query["position"][t]) <= reach
+            line.append(
+                bool(both_real and same_sentence and near and not from_the_future)
+            )
         table.append(line)
     return table
 
 
-def embed(config, parameters, tokens, positions) -> np.ndarray:
+def embed(config, table_vd, schemes, tokens, positions) -> np.ndarray:
     """Embedding times sqrt(d_model) (section 3.4) plus position (section 3.5)."""
-    table_vd = float64(parameters["embedding"]["tokens"])
+    table_vd = float64(table_vd)
     d_model = table_vd.shape[1]
+    scale = math.sqrt(d_model) if config.embedding_scale else 1
     x_td = np.zeros((len(tokens), d_model))
     for t, (token, position) in enumerate(zip(tokens, positions, strict=True)):
+        place = int(position) + option(config, "position_offset")
+        x_td[t] = table_vd[token] * scale
         if config.positions == "learned":
-            position_d = float64(parameters["embedding"]["positions"])[position]
-        else:
-            position_d = sinusoid(int(position), d_model)
-        x_td[t] = table_vd[token] * math.sqrt(d_model) + position_d
+            x_td[t] += float64(schemes[0]["table"])[place]
+        elif config.positions == "sinusoid":
+            x_td[t] += sinusoid(
+                place,
+                d_model,
+                option(config, "sinusoid_layout"),
+                option(config, "sinusoid_spacing"),
+            )
     return x_td
 
 
-def sinusoid(pos: int, d_model: int) -> np.ndarray:
-    """Section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos."""
+def sinusoid(pos: int, d_model: int, layout="interleaved", spacing="paper"):
+    """Section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos.
+
+    The authors' program differs: it has all sines first, and its wavelengths form a
+    geometric progression that ends at 10000 * 2 pi and not before.
+    """
     encoding_d = np.zeros(d_model)
-    for i in range(d_model // 2):
-        angle = pos / math.pow(10000, 2 * i / d_model)
-        encoding_d[2 * i] = math.sin(angle)
-        encoding_d[2 * i + 1] = math.cos(angle)
+    half = d_model // 2
+    for i in range(half):
+        exponent = 2 * i / d_model if spacing == "paper" else i / (half - 1)
+        angle = pos / math.pow(10000, exponent)
+        sine, cosine = (2 * i, 2 * i + 1) if layout == "interleaved" else (i, half + i)
+        encoding_d[sine] = math.sin(angle)
+        encoding_d[cosine] = math.cos(angle)
     return encoding_d
+
+
+class Scheme:
+    """How one layer's self-attention knows where its tokens stand.
+
+    Distances are j - i for a query at i and a key at j.
+    """
+
+    def __init__(self, config, schemes, layer: int, position, causal: bool):
+        self.config, self.position, self.causal = config, position, causal
+        # Shaw et al. have vectors for each layer, T5 has numbers for all (section 2.1).
+        self.weights = schemes.get(layer if config.positions == "relative" else 0, {})
+
+    def turn(self, x_k, t: int) -> np.ndarray:
+        """Su et al. 2021, section 3.2.2: pairs as complex numbers times e^(i m theta).
+
+        theta_i = 10000^(-2 (i - 1) / d), i from 1.
+        """
+        if self.config.positions != "rotary":
+            return x_k
+        y_k = np.zeros(len(x_k))
+        for i in range(1, len(x_k) // 2 + 1):
+            theta = option(self.config, "rotary_base") ** (-2 * (i - 1) / len(x_k))
+            pair = complex(x_k[2 * i - 2], x_k[2 * i - 1])
+            pair *= cmath.exp(1j * int(self.position[t]) * theta)
+            y_k[2 * i - 2], y_k[2 * i - 1] = pair.real, pair.imag
+        return y_k
+
+    def score(self, q_k, t: int, s: int, head: int, heads: int) -> float:
+        """What is added to q k / sqrt(d_k)."""
+        distance = int(self.position[s]) - int(self.position[t])
+        if self.config.positions == "alibi":
+            # Press et al. 2022, section 3: the geometric sequence that starts at
+            # 2^(-8/n) and uses that same value as its ratio.
+            return -math.pow(2 ** (-8 / heads), head + 1) * abs(distance)
+        if self.config.positions == "t5":
+            buckets = option(self.config, "t5_buckets")
+            farthest = option(self.config, "t5_distance")
+            bucket = t5_bucket(distance, not self.causal, buckets, farthest)
+            return float64(self.weights["table"])[bucket, head]
+        if self.config.positions == "relative":  # Shaw et al. 2018, equation 4
+            return q_k @ self._clipped("key", distance) / math.sqrt(len(q_k))
+        return 0.0
+
+    def value(self, t: int, s: int) -> np.ndarray | float:
+        """What is added to the value (Shaw et al. 2018, equation 3)."""
+        if self.config.positions != "relative":
+            return 0.0
+        if not option(self.config, "relative_values"):
+            return 0.0
+        return self._clipped("value", int(self.position[s]) - int(self.position[t]))
+
+    def _clipped(self, name: str, distance: int) -> np.ndarray:
+        """w_clip(j - i, k) of w = (w_-k, ..., w_k)."""
+        k = option(self.config, "relative_clip")
+        return float64(self.weights[name])[max(-k, min(k, distance)) + k]
+
+
+def t5_bucket(distance: int, both_sides: bool, buckets: int, farthest: int) -> int:
+    """Raffel et al. 2020, section 2.1 and its program, in exact arithmetic.
+
+    Half of the buckets hold one distance; bucket half + j begins where
+    log(distance / half) / log(farthest / half) * (buckets - half) is j.
+    """
+    if both_sides:
+        first = buckets // 2 if distance > 0 else 0
+        return first + t5_bucket(-abs(distance), False, buckets // 2, farthest)
+    far, half = max(0, -distance), buckets // 2
+    if far < half:
+        return far
+    j = 0
+    while Fraction(far, half) ** (buckets - half) >= Fraction(farthest, half) ** (
+        j + 1
+    ):
+        j += 1
+    return min(half + j, buckets - 1)
 
 
 def residual(config, sub, x_td, sublayer) -> np.ndarray:
     """Section 3.1: LayerNorm(x + Sublayer(x)); pre-norm: x + Sublayer(LayerNorm(x))."""
     if config.norm == "pre":
-        return x_td + sublayer(layer_norm(sub["norm"], x_td))
-    return layer_norm(sub["norm"], x_td + sublayer(x_td))
+        return x_td + sublayer(norm(config, sub["norm"], x_td))
+    return norm(config, sub["norm"], x_td + sublayer(x_td))
 
 
-def layer_norm(norm, x_td) -> np.ndarray:
-    """Ba et al. 2016, equation 4: gain * (a - mean) / deviation + bias."""
-    y_td = np.zeros(x_td.shape)
+def norm(config, weights, x_td) -> np.ndarray:
+    """Ba et al. 2016, equation 4: gain * (a - mean) / deviation + bias.
+
+    RMSNorm (Zhang and Sennrich 2019, equation 4): gain * a / root of the mean of a^2.
+    """
+    y_td, epsilon = np.zeros(x_td.shape), config.norm_epsilon
     for t, a_d in enumerate(x_td):
-        mean = sum(a_d) / len(a_d)
-        variance = sum((a - mean) ** 2 for a in a_d) / len(a_d)
-        y_td[t] = (a_d - mean) / math.sqrt(variance + EPSILON)
-    return y_td * float64(norm["scale"]) + float64(norm["bias"])
+        if config.norm_kind == "layer":
+            mean = sum(a_d) / len(a_d)
+            variance = sum((a - mean) ** 2 for a in a_d) / len(a_d)
+            y_td[t] = (a_d - mean) / math.sqrt(variance + epsilon)
+        else:
+            y_td[t] = a_d / math.sqrt(sum(a**2 for a in a_d) / len(a_d) + epsilon)
+    y_td *= float64(weights["scale"])
+    return y_td + float64(weights["bias"]) if config.norm_kind == "layer" else y_td
 
 
-def attention(weights, queries_td, keys_sd, allowed_ts) -> np.ndarray:
+def attention(weights, queries_td, keys_sd, allowed_ts, scheme=None) -> np.ndarray:
     """Section 3.2.2: Concat(head_1, ..., head_h) W^O.
 
     head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V), where (section 3.2.1)
     Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V; here values are the keys.
     """
     _, heads, d_k = weights["query"].shape
-    concat = np.zeros((len(queries_td), heads * d_k))
+    d_v = weights["value"].shape[2]
+
+    def projected(x_d, name, h):
+        bias_k = weights[f"{name}_bias"][h] if f"{name}_bias" in weights else 0
+        return x_d @ float64(weights[name])[:, h, :] + float64(bias_k)
+
+    concat = np.zeros((len(queries_td), heads * d_v))
     for h in range(heads):
-        q_tk = queries_td @ float64(weights["query"])[:, h, :]
-        k_sk = keys_sd @ float64(weights["key"])[:, h, :]
-        v_sk = keys_sd @ float64(weights["value"])[:, h, :]
+        q_tk = projected(queries_td, "query", h)
+        k_sk = projected(keys_sd, "key", h)
+        v_sk = projected(keys_sd, "value", h)
+        if scheme:
+            q_tk = [scheme.turn(q_k, t) for t, q_k in enumerate(q_tk)]
+            k_sk = [scheme.turn(k_k, s) for s, k_k in enumerate(k_sk)]
         for t in range(len(queries_td)):
             seen = [s for s in range(len(keys_sd)) if allowed_ts[t][s]]
             if not seen:  # padding
                 continue
             scores = [q_tk[t] @ k_sk[s] / math.sqrt(d_k) for s in seen]
-            head_k = np.zeros(d_k)
+            if scheme:
+                for i, s in enumerate(seen):
+                    scores[i] += scheme.score(q_tk[t], t, s, h, heads)
+            head_k = np.zeros(d_v)
             for s, probability in zip(seen, softmax(scores), strict=True):
                 head_k += probability * v_sk[s]
-            concat[t, h * d_k : (h + 1) * d_k] = head_k
-    w_o = float64(weights["out"]).reshape(heads * d_k, -1)
-    return concat @ w_o
+                if scheme:
+                    head_k += probability * scheme.value(t, s)
+            concat[t, h * d_v : (h + 1) * d_v] = head_k
+    w_o = float64(weights["out"]).reshape(heads * d_v, -1)
+    return concat @ w_o + float64(weights.get("out_bias", 0))
 
 
 def softmax(scores) -> list[float]:
@@ -166,11 +320,40 @@ def softmax(scores) -> list[float]:
     return [e / sum(exponentials) for e in exponentials]
 
 
-def feed_forward(weights, x_td) -> np.ndarray:
-    """Equation 2: max(0, x W1 + b1) W2 + b2."""
-    inner_tf = x_td @ float64(weights["inner"]) + float64(weights["inner_bias"])
-    outer_td = np.maximum(0, inner_tf) @ float64(weights["outer"])
-    return outer_td + float64(weights["outer_bias"])
+def feed_forward(config, weights, x_td) -> np.ndarray:
+    """Equation 2: max(0, x W1 + b1) W2 + b2, or with another function than max(0, .).
+
+    Gated (Shazeer 2020, equation 6): (f(x W) * x V) W2.
+    """
+    f = ACTIVATIONS[config.feed_forward]
+    inner_tf = x_td @ float64(weights["inner"])
+    if "glu" in config.feed_forward:
+        gate_tf = x_td @ float64(weights["gate"])
+        return (f(gate_tf) * inner_tf) @ float64(weights["outer"])
+    inner_tf = f(inner_tf + float64(weights["inner_bias"]))
+    return inner_tf @ float64(weights["outer"]) + float64(weights["outer_bias"])
+
+
+@np.vectorize
+def gelu(x: float) -> float:
+    """Hendrycks and Gimpel 2016, section 2: x P(X <= x) of a standard normal X."""
+    return x * (1 + math.erf(x / math.sqrt(2))) / 2
+
+
+@np.vectorize
+def silu(x: float) -> float:
+    """x sigmoid(x), of the same section."""
+    return x / (1 + math.exp(-x))
+
+
+def relu(x) -> np.ndarray:
+    return np.maximum(0, x)
+
+
+ACTIVATIONS = {
+    **{"relu": relu, "gelu": gelu, "silu": silu},
+    **{"swiglu": silu, "geglu": gelu},
+}
 
 
 def teacher_forcing(batch, bos: int) -> dict:

@@ -1,0 +1,68 @@
+"""The formulas of the twin against facts that the papers print, and the model's too."""
+
+import cmath
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+from t2t_jax.config import from_config_dict
+from tests.model import twin
+
+# The buckets of T5 (32 up to 128) for keys before the query, as its program makes them:
+# the first distance of each bucket.
+BOTH_SIDES = [*range(8), 8, 12, 16, 23, 32, 46, 64, 91]
+ONE_SIDE = [*range(16), 16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113]
+
+
+def scheme(positions, place=(0,), **options):
+    config = SimpleNamespace(positions=positions, options=options)
+    return twin.Scheme(config, {}, 0, place, causal=True)
+
+
+@pytest.mark.parametrize(("causal", "first"), [(False, BOTH_SIDES), (True, ONE_SIDE)])
+def test_buckets_are_those_of_t5(causal, first):
+    for far in range(200):
+        want = int(np.searchsorted(first, far, side="right")) - 1
+        after = 0 if causal or far == 0 else 16 + want
+        found = [twin.t5_bucket(n, not causal, 32, 128) for n in (-far, far)]
+        assert found == [want, after]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("count", "farthest"), [(32, 128), (64, 256), (5, 9), (6, 20)])
+def test_buckets_of_the_model_are_exact(causal, count, farthest):
+    options = {"t5_buckets": count, "t5_distance": farthest}
+    config = from_config_dict({"model": {"positions": "t5", "options": options}}).model
+    position = config.variant("positions")(config, causal, jax.random.key(0))
+    distance = np.arange(-300, 301)
+    want = [twin.t5_bucket(n, not causal, count, farthest) for n in distance.tolist()]
+    assert position.bucket(distance).tolist() == want
+
+
+def test_slopes_of_8_heads_are_the_powers_of_a_half():
+    alibi = scheme("alibi", (0, 1, 2, 3))
+    for head in range(8):
+        for s in range(4):
+            assert alibi.score(None, 3, s, head, 8) == -(0.5 ** (head + 1)) * (3 - s)
+
+
+def test_products_of_turned_vectors_depend_on_the_distance():
+    """Equation 11 of Su et al.: Re(q conj(k) e^(i (m - n) theta)) of each pair."""
+    rng = np.random.default_rng(0)
+    q_k, k_k = rng.normal(size=(2, 6))
+    one, other = scheme("rotary", (3, 1)), scheme("rotary", (93, 91))
+    products = [each.turn(q_k, 0) @ each.turn(k_k, 1) for each in (one, other)]
+    q, k = (x[::2] + 1j * x[1::2] for x in (q_k, k_k))
+    theta = [1, 10_000 ** (-1 / 3), 10_000 ** (-2 / 3)]
+    want = sum(
+        (q[i] * k[i].conjugate() * cmath.exp(2j * theta[i])).real for i in range(3)
+    )
+    np.testing.assert_allclose(products, want, rtol=1e-12)
+
+
+def test_activations_have_their_known_values():
+    # Phi(1) of a standard normal, and the sigmoid of 1, from tables.
+    np.testing.assert_allclose(twin.gelu([1, -1, 0]), [0.8413447461, -0.1586552539, 0])
+    np.testing.assert_allclose(twin.silu([1, -1, 0]), [0.7310585786, -0.2689414214, 0])
