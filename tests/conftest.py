@@ -29,6 +29,7 @@ HERE = Path(__file__).parent
 
 # Files that take longest, begun first: or a worker would end alone with one of them.
 LONG = [
+    *("model/test_laws_of_variants.py",),
     *("faults/test_kills.py", "test_end_to_end.py", "faults/test_signals.py"),
     *("processes/test_training.py", "decoding/test_bits.py", "faults/test_damage.py"),
     *("test_translate_command.py", "test_starts_and_stops.py", "test_workdir_paths.py"),

@@ -59,7 +59,10 @@ OTHERS = {
     "tied=none, output_bias": {"tied": "none", "output_bias": True},
     "attention_bias, no scale": {"attention_bias": True, "embedding_scale": False},
     "d_k=3, d_v=5": {"head_width": 3, "value_width": 5},
-    "other sizes a side": {"layers": 1, "decoder_heads": 4, "encoder_hidden": 8},
+    "other sizes a side": {
+        **{"encoder_layers": 2, "decoder_layers": 3, "positions": "relative"},
+        **{"decoder_heads": 4, "encoder_hidden": 8},
+    },
     "sinusoid as tensor2tensor": {
         "options": {"sinusoid_layout": "half", "sinusoid_spacing": "tensor2tensor"}
     },
@@ -80,7 +83,7 @@ def config_of(**changes) -> ModelConfig:
     """A small model with options small enough for small rows."""
     own = changes.pop("options", {})
     small = {
-        **{"encoder_layers": 1, "decoder_layers": 2, "max_positions": 64},
+        **{"layers": 1, "max_positions": 64},
         **{"width": 16, "heads": 2, "hidden": 24},
         **changes,
     }
