@@ -17,6 +17,8 @@ from t2t_jax.sections import known_options, table_of
 from t2t_jax.terminal import ideas
 from t2t_jax.workdir.workdir import Workdir
 from tests.model import laws
+from tests.model.cases import config_of
+from tests.model.subject import Subject
 from tests.small_run import ROOT, config_for
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
@@ -66,9 +68,7 @@ def imported():
 
 @pytest.fixture(scope="module")
 def subjects(imported):
-    return {
-        name: laws.Subject(laws.config_of(**run["model"])) for name, run in RUNS.items()
-    }
+    return {name: Subject(config_of(**run["model"])) for name, run in RUNS.items()}
 
 
 def test_the_page_quotes_the_files_and_counts_their_lines():

@@ -32,10 +32,8 @@ class Embedding(nnx.Module):
                 "config.model.tied='target' or 'none'"
             )
         self.config = config
-        token_rng, source_rng, output_rng = (
-            *jax.random.split(rng)[:1],
-            *(jax.random.fold_in(rng, i) for i in (1, 2)),
-        )
+        token_rng, _ = jax.random.split(rng)  # the same draw, tied or not
+        source_rng, output_rng = (jax.random.fold_in(rng, i) for i in (1, 2))
         # These names are part of the checkpoint format.
         self.tokens = self._matrix(vocab_size, token_rng)
         if config.tied != "all":

@@ -1,7 +1,7 @@
 """The laws of a model, as functions of a config; they run over the tables.
 
-`alone` and `pairs` derive the configs from the tables of `ModelConfig`, so a line that
-is added to a table is put through all laws that apply to it. A law returns the worst
+`cases.py` derives the configs from the tables of `ModelConfig`, so a line that is added
+to a table is put through all laws that apply to it. A law returns the worst
 figure that it saw, which has to be at most its bound; it raises `Excused` if a property
 of the model says that it does not apply.
 
@@ -10,8 +10,6 @@ of the model says that it does not apply.
 
 import dataclasses
 import functools
-import importlib
-import itertools
 import sys
 import tempfile
 
@@ -21,266 +19,26 @@ import numpy as np
 import optax
 from flax import nnx
 
-from t2t_jax import config as fields
-from t2t_jax.config import MeshConfig, ModelConfig
-from t2t_jax.data.batching import fill, plan_epoch
-from t2t_jax.data.prepare import ragged
+from t2t_jax.config import MeshConfig
 from t2t_jax.model.architecture import logits, step_logits
-from t2t_jax.model.attention import AttentionTrace
 from t2t_jax.model.dense import KV, weighted_values
 from t2t_jax.model.layers import Dropout, DropoutRng
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import stack_positions
-from t2t_jax.model.teacher_forcing import teacher_forcing
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.sections import known_options, table_of
-from tests.model import twin
-
-V, BOS = 24, 1
-ROWS, LENGTH, BEAMS = 6, 24, 3
-# So small that rows of LENGTH tokens have several blocks, buckets and clipped ends.
-SMALL_OPTIONS = {
-    "neighbourhood": 4,
-    "chunk": 8,
-    "relative_clip": 3,
-    "rotary_base": 100.0,
-    "t5_buckets": 8,
-    "t5_distance": 16,
-}
-# Choices that are no table of their own, each a difference from the default.
-OTHERS = {
-    "norm=pre": {"norm": "pre"},
-    "norm=post_final, norm_epsilon": {"norm": "post_final", "norm_epsilon": 0.1},
-    "tied=target, learned with an offset": {
-        **{"tied": "target", "positions": "learned"},
-        "options": {"position_offset": 2},
-    },
-    "tied=none, output_bias": {"tied": "none", "output_bias": True},
-    "attention_bias, no scale": {"attention_bias": True, "embedding_scale": False},
-    "d_k=3, d_v=5": {"head_width": 3, "value_width": 5},
-    "other sizes a side": {
-        **{"encoder_layers": 2, "decoder_layers": 3, "positions": "relative"},
-        **{"decoder_heads": 4, "encoder_hidden": 8},
-    },
-    "sinusoid as tensor2tensor": {
-        "options": {"sinusoid_layout": "half", "sinusoid_spacing": "tensor2tensor"}
-    },
-    "sinusoid with an offset": {"options": {"position_offset": 2}},
-    "relative keys only": {
-        "positions": "relative",
-        "options": {"relative_values": False},
-    },
-}
-TABLES = [f for f in dataclasses.fields(ModelConfig) if f.metadata["table"]]
-
-
-class Excused(Exception):  # noqa: N818  (no error: the law does not apply)
-    """The law does not apply, because of the property named."""
-
-
-def config_of(**changes) -> ModelConfig:
-    """A small model with options small enough for small rows."""
-    own = changes.pop("options", {})
-    small = {
-        **{"layers": 1, "max_positions": 64},
-        **{"width": 16, "heads": 2, "hidden": 24},
-        **changes,
-    }
-    # A config refuses the options of variants that it does not choose.
-    known = known_options(ModelConfig())
-    chosen = {f"{f.name}={small.get(f.name, f.default)!r}" for f in TABLES}
-    options = {
-        name: value
-        for name, value in {**SMALL_OPTIONS, **own}.items()
-        if chosen & {*known[name][1]}
-    }
-    return fields.from_config_dict({"model": {**small, "options": options}}).model
-
-
-def alone() -> dict[str, dict]:
-    """The defaults, and each entry of each table against them."""
-    cases = {"defaults": {}}
-    for field in TABLES:
-        for name in table_of(field):
-            if name != field.default:
-                cases[f"{field.name}={name}"] = {field.name: name}
-    return cases | OTHERS
-
-
-def pairs() -> dict[str, dict]:
-    """Configs in which any two entries of two tables meet (greedy covering)."""
-    tables = {f.name: [*table_of(f)] for f in TABLES} | {
-        "norm": ["post", "pre", "post_final"],
-        "tied": ["all", "target", "none"],
-    }
-    tables = {name: values for name, values in tables.items() if len(values) > 1}
-    names = [*tables]
-    missing = {
-        ((one, a), (two, b))
-        for one, two in itertools.combinations(names, 2)
-        for a in tables[one]
-        for b in tables[two]
-    }
-    cases = {}
-    while missing:
-        case = dict(min(missing))
-        for name in names:
-            if name not in case:
-                # The value that meets most others for the first time.
-                case[name] = max(
-                    tables[name],
-                    key=lambda value, name=name: len(
-                        missing & _met(case | {name: value}, names)
-                    ),
-                )
-        missing -= _met(case, names)
-        cases[_named(case)] = case
-    return cases
-
-
-def _met(case: dict[str, str], names: list[str]) -> set:
-    present = [(name, case[name]) for name in names if name in case]
-    return {*itertools.combinations(present, 2)}
-
-
-def _named(case: dict[str, str]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in case.items())
-
-
-def product() -> dict[str, dict]:
-    """Every combination of the tables' entries."""
-    tables = {f.name: [*table_of(f)] for f in TABLES}
-    return {
-        ", ".join(
-            f"{name}={value}" for name, value in zip(tables, case, strict=True)
-        ): (dict(zip(tables, case, strict=True)))
-        for case in itertools.product(*tables.values())
-    }
-
-
-@functools.lru_cache(maxsize=2)
-def subject(name: str, group: str = "alone") -> "Subject":
-    """The model of a case; kept while its laws run one after another."""
-    return Subject(config_of(**globals()[group]()[name]))
-
-
-class Subject:
-    """A model with random weights, and its functions, each compiled once."""
-
-    def __init__(self, config: ModelConfig):
-        self.config = dataclasses.replace(config, dtype="float32", dropout=0.0)
-        source_size = V if config.tied == "all" else V + 6
-        self.sizes = (V, None if config.tied == "all" else source_size)
-        self.model = build(self.config, *self.sizes)
-        self.source_size = source_size
-        drawn = self.model.init(jax.random.key(0))
-        # Biases and scales begin at 0 and 1, where mistakes do not show.
-        leaves, tree = jax.tree.flatten(drawn)
-        keys = jax.random.split(jax.random.key(1), len(leaves))
-        self.parameters = jax.tree.unflatten(
-            tree,
-            [
-                x + 0.1 * jax.random.normal(key, x.shape)
-                for x, key in zip(leaves, keys, strict=True)
-            ],
-        )
-        table = importlib.import_module("t2t_jax.model.attention").ATTENTION
-        self.traces = bool(
-            self.model.cross_layers and table[config.attention].weights is not None
-        )
-        self.forced_and_trace = self.compiled(self._forced_and_trace)
-        self.loss_and_gradient = jax.jit(
-            jax.value_and_grad(self.compiled(_mean_nll, jit=False))
-        )
-
-    def compiled(self, function, definition=None, jit=True):
-        """`function(module, ...)` as a function of (parameters, ...)."""
-        definition = definition or self.model.definition
-
-        def of_parameters(parameters, *arguments):
-            return function(nnx.merge(definition, parameters), *arguments)
-
-        return jax.jit(of_parameters) if jit else of_parameters
-
-    def _forced_and_trace(self, module, batch):
-        trace = AttentionTrace([], [], []) if self.traces else None
-        return logits(module, batch, trace=trace), trace
-
-    def forced(self, batch):
-        """Teacher-forced logits."""
-        return np.asarray(self.forced_and_trace(self.parameters, batch)[0])
-
-    @functools.cached_property
-    def texts(self):
-        rng = np.random.default_rng(0)
-        lengths = rng.integers(1, 10, (2, 4 * ROWS))
-        lengths[:, 0] = LENGTH - 2
-        sizes = self.source_size, V
-        return [
-            [rng.integers(3, size, n).tolist() for n in side]
-            for size, side in zip(sizes, lengths, strict=True)
-        ]
-
-    @functools.cached_property
-    def packed(self):
-        """A batch of packed rows, and its layout."""
-        if not self.model.packs:
-            raise Excused("packs = False")
-        sides = [ragged(side) for side in self.texts]
-        plan = plan_epoch(
-            *(side.lengths for side in sides),
-            seed=0,
-            epoch=0,
-            shuffle=False,
-            batching="packed",
-            batch_tokens=2 * ROWS * LENGTH,
-            row_length=LENGTH,
-        )
-        assert len(plan) == 1
-        batch = teacher_forcing(fill(plan[0], *sides), BOS)
-        return _shaped(batch, 2 * ROWS), plan[0]
-
-    def alone(self, pairs):
-        """A batch with a sentence pair in each row, and empty rows."""
-        batch = {
-            f"{side}{part}": np.zeros((2 * ROWS, LENGTH), np.int32)
-            for side in ("source", "target")
-            for part in ("", "_segment", "_position")
-        }
-        for row, pair in enumerate(pairs):
-            for side, text in zip(("source", "target"), self.texts, strict=True):
-                ids = text[pair]
-                batch[side][row, : len(ids)] = ids
-                batch[f"{side}_segment"][row, : len(ids)] = 1
-                batch[f"{side}_position"][row, : len(ids)] = range(len(ids))
-        return teacher_forcing(batch, BOS)
-
-    @functools.cached_property
-    def batch(self):
-        return self.packed[0] if self.model.packs else self.alone(range(2 * ROWS))
-
-    @functools.cached_property
-    def gradient(self):
-        return self.loss_and_gradient(self.parameters, self.batch)
-
-
-def _shaped(batch, rows: int):
-    """Rows and lengths as of all other batches, so that nothing is compiled again."""
-    length = batch["target"].shape[1]
-    assert length == LENGTH, length
-    assert len(batch["target"]) <= rows, len(batch["target"])
-    return {
-        name: np.concatenate([x, np.zeros((rows - len(x), length), x.dtype)])
-        for name, x in batch.items()
-    }
-
-
-def _mean_nll(module, batch, rng=None):
-    log_probs = jax.nn.log_softmax(logits(module, batch, rng))
-    true = jnp.take_along_axis(log_probs, batch["target"][..., None], 2)[..., 0]
-    real = batch["target_segment"] > 0
-    return -jnp.sum(true, where=real) / jnp.sum(real)
+from tests.model import cases, twin
+from tests.model.subject import (
+    BEAMS,
+    BOS,
+    LENGTH,
+    ROWS,
+    Excused,
+    Subject,
+    V,
+    mean_nll,
+    subject,
+)
 
 
 def worst(got, want, where=...) -> float:
@@ -464,7 +222,7 @@ def rematerialized_is_stored(subject: Subject) -> float:
     config = dataclasses.replace(subject.config, remat="full")
     rng = DropoutRng(jax.random.key(5), jnp.arange(2 * ROWS))  # in training only
     definition = build(config, *subject.sizes).definition
-    loss = subject.compiled(_mean_nll, definition, jit=False)
+    loss = subject.compiled(mean_nll, definition, jit=False)
     recomputed = jax.jit(jax.value_and_grad(loss))
     return worst_leaf(
         recomputed(subject.parameters, subject.batch, rng), subject.gradient
@@ -523,7 +281,7 @@ def sharded_is_one_device(subject: Subject) -> float:
 
 def model_is_its_twin(subject: Subject) -> float:
     """Logits are those of the formulas of the papers in float64 (twin.py)."""
-    for field in TABLES:
+    for field in cases.TABLES:
         entry = getattr(subject.config, field.name)
         if entry not in twin.KNOWN.get(field.name, {field.default}):
             raise Excused(f"the twin does not know {field.name}={entry}")
@@ -639,7 +397,7 @@ def main() -> None:
     names = [law.__name__ for law in LAWS]
     print("| | " + " | ".join(names) + " |")
     print("|---" * (len(names) + 1) + "|")
-    for name in alone():
+    for name in cases.alone():
         cells = []
         for law in LAWS:
             try:

@@ -21,6 +21,8 @@ from t2t_jax.model.positions import POSITIONS, ALiBi, Position, sinusoids
 from t2t_jax.model.transformer import Transformer
 from t2t_jax.parallel import mesh as meshes
 from tests.model import laws
+from tests.model.cases import config_of
+from tests.model.subject import Excused, Subject
 
 pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
 
@@ -197,7 +199,7 @@ def test_a_law_catches(law, table, wrong, monkeypatch):
     # In place of an entry, so that the twin knows its name.
     field, name = FIELDS[id(table)]
     monkeypatch.setitem(table, name, wrong)
-    subject = laws.Subject(laws.config_of(decoder_layers=1, **{field: name}))
+    subject = Subject(config_of(decoder_layers=1, **{field: name}))
     assert not law(subject) <= laws.LAWS[law]
 
 
@@ -207,6 +209,6 @@ def test_every_law_has_a_variant_that_breaks_it():
 
 def test_a_variant_without_a_formula_is_excused(monkeypatch):
     monkeypatch.setitem(POSITIONS, "mine", ALiBi)
-    subject = laws.Subject(laws.config_of(positions="mine"))
-    with pytest.raises(laws.Excused, match="does not know positions=mine"):
+    subject = Subject(config_of(positions="mine"))
+    with pytest.raises(Excused, match="does not know positions=mine"):
         laws.model_is_its_twin(subject)

@@ -3,15 +3,9 @@
 import pytest
 
 from t2t_jax.model import restricted
-from tests.model.laws import (
-    COMPOSITION,
-    LAWS,
-    Excused,
-    alone,
-    pairs,
-    product,
-    subject,
-)
+from tests.model.cases import alone, pairs, product
+from tests.model.laws import COMPOSITION, LAWS
+from tests.model.subject import Excused, subject
 
 pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler", "small_blocks")
 

@@ -1,0 +1,123 @@
+"""The configs that the laws run over, derived from the tables of `ModelConfig`."""
+
+import dataclasses
+import itertools
+
+from t2t_jax import config as fields
+from t2t_jax.config import ModelConfig
+from t2t_jax.sections import known_options, table_of
+
+# So small that rows of LENGTH tokens have several blocks, buckets and clipped ends.
+SMALL_OPTIONS = {
+    "neighbourhood": 4,
+    "chunk": 8,
+    "relative_clip": 3,
+    "rotary_base": 100.0,
+    "t5_buckets": 8,
+    "t5_distance": 16,
+}
+# Choices that are no table of their own, each a difference from the default.
+OTHERS = {
+    "norm=pre": {"norm": "pre"},
+    "norm=post_final, norm_epsilon": {"norm": "post_final", "norm_epsilon": 0.1},
+    "tied=target, learned with an offset": {
+        **{"tied": "target", "positions": "learned"},
+        "options": {"position_offset": 2},
+    },
+    "tied=none, output_bias": {"tied": "none", "output_bias": True},
+    "attention_bias, no scale": {"attention_bias": True, "embedding_scale": False},
+    "d_k=3, d_v=5": {"head_width": 3, "value_width": 5},
+    "other sizes a side": {
+        **{"encoder_layers": 2, "decoder_layers": 3, "positions": "relative"},
+        **{"decoder_heads": 4, "encoder_hidden": 8},
+    },
+    "sinusoid as tensor2tensor": {
+        "options": {"sinusoid_layout": "half", "sinusoid_spacing": "tensor2tensor"}
+    },
+    "sinusoid with an offset": {"options": {"position_offset": 2}},
+    "relative keys only": {
+        "positions": "relative",
+        "options": {"relative_values": False},
+    },
+}
+TABLES = [f for f in dataclasses.fields(ModelConfig) if f.metadata["table"]]
+
+
+def config_of(**changes) -> ModelConfig:
+    """A small model with options small enough for small rows."""
+    own = changes.pop("options", {})
+    small = {
+        **{"layers": 1, "max_positions": 64},
+        **{"width": 16, "heads": 2, "hidden": 24},
+        **changes,
+    }
+    # A config refuses the options of variants that it does not choose.
+    known = known_options(ModelConfig())
+    chosen = {f"{f.name}={small.get(f.name, f.default)!r}" for f in TABLES}
+    options = {
+        name: value
+        for name, value in {**SMALL_OPTIONS, **own}.items()
+        if chosen & {*known[name][1]}
+    }
+    return fields.from_config_dict({"model": {**small, "options": options}}).model
+
+
+def alone() -> dict[str, dict]:
+    """The defaults, and each entry of each table against them."""
+    cases = {"defaults": {}}
+    for field in TABLES:
+        for name in table_of(field):
+            if name != field.default:
+                cases[f"{field.name}={name}"] = {field.name: name}
+    return cases | OTHERS
+
+
+def pairs() -> dict[str, dict]:
+    """Configs in which any two entries of two tables meet (greedy covering)."""
+    tables = {f.name: [*table_of(f)] for f in TABLES} | {
+        "norm": ["post", "pre", "post_final"],
+        "tied": ["all", "target", "none"],
+    }
+    tables = {name: values for name, values in tables.items() if len(values) > 1}
+    names = [*tables]
+    missing = {
+        ((one, a), (two, b))
+        for one, two in itertools.combinations(names, 2)
+        for a in tables[one]
+        for b in tables[two]
+    }
+    cases = {}
+    while missing:
+        case = dict(min(missing))
+        for name in names:
+            if name not in case:
+                # The value that meets most others for the first time.
+                case[name] = max(
+                    tables[name],
+                    key=lambda value, name=name: len(
+                        missing & _met(case | {name: value}, names)
+                    ),
+                )
+        missing -= _met(case, names)
+        cases[_named(case)] = case
+    return cases
+
+
+def _met(case: dict[str, str], names: list[str]) -> set:
+    present = [(name, case[name]) for name in names if name in case]
+    return {*itertools.combinations(present, 2)}
+
+
+def _named(case: dict[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in case.items())
+
+
+def product() -> dict[str, dict]:
+    """Every combination of the tables' entries."""
+    tables = {f.name: [*table_of(f)] for f in TABLES}
+    return {
+        ", ".join(
+            f"{name}={value}" for name, value in zip(tables, case, strict=True)
+        ): (dict(zip(tables, case, strict=True)))
+        for case in itertools.product(*tables.values())
+    }

@@ -1,0 +1,153 @@
+"""The model that laws are tried on: random weights, batches, compiled functions.
+
+Shape suffixes: b batch, t target, v vocabulary.
+"""
+
+import dataclasses
+import functools
+import importlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from t2t_jax.config import ModelConfig
+from t2t_jax.data.batching import fill, plan_epoch
+from t2t_jax.data.prepare import ragged
+from t2t_jax.model.architecture import logits
+from t2t_jax.model.attention import AttentionTrace
+from t2t_jax.model.model import build
+from t2t_jax.model.teacher_forcing import teacher_forcing
+from tests.model import cases
+
+V, BOS = 24, 1
+ROWS, LENGTH, BEAMS = 6, 24, 3
+
+
+class Excused(Exception):  # noqa: N818  (no error: the law does not apply)
+    """The law does not apply, because of the property named."""
+
+
+class Subject:
+    """A model with random weights, and its functions, each compiled once."""
+
+    def __init__(self, config: ModelConfig):
+        self.config = dataclasses.replace(config, dtype="float32", dropout=0.0)
+        source_size = V if config.tied == "all" else V + 6
+        self.sizes = (V, None if config.tied == "all" else source_size)
+        self.model = build(self.config, *self.sizes)
+        self.source_size = source_size
+        drawn = self.model.init(jax.random.key(0))
+        # Biases and scales begin at 0 and 1, where mistakes do not show.
+        leaves, tree = jax.tree.flatten(drawn)
+        keys = jax.random.split(jax.random.key(1), len(leaves))
+        self.parameters = jax.tree.unflatten(
+            tree,
+            [
+                x + 0.1 * jax.random.normal(key, x.shape)
+                for x, key in zip(leaves, keys, strict=True)
+            ],
+        )
+        table = importlib.import_module("t2t_jax.model.attention").ATTENTION
+        self.traces = bool(
+            self.model.cross_layers and table[config.attention].weights is not None
+        )
+        self.forced_and_trace = self.compiled(self._forced_and_trace)
+        self.loss_and_gradient = jax.jit(
+            jax.value_and_grad(self.compiled(mean_nll, jit=False))
+        )
+
+    def compiled(self, function, definition=None, jit=True):
+        """`function(module, ...)` as a function of (parameters, ...)."""
+        definition = definition or self.model.definition
+
+        def of_parameters(parameters, *arguments):
+            return function(nnx.merge(definition, parameters), *arguments)
+
+        return jax.jit(of_parameters) if jit else of_parameters
+
+    def _forced_and_trace(self, module, batch):
+        trace = AttentionTrace([], [], []) if self.traces else None
+        return logits(module, batch, trace=trace), trace
+
+    def forced(self, batch):
+        """Teacher-forced logits."""
+        return np.asarray(self.forced_and_trace(self.parameters, batch)[0])
+
+    @functools.cached_property
+    def texts(self):
+        rng = np.random.default_rng(0)
+        lengths = rng.integers(1, 10, (2, 4 * ROWS))
+        lengths[:, 0] = LENGTH - 2
+        sizes = self.source_size, V
+        return [
+            [rng.integers(3, size, n).tolist() for n in side]
+            for size, side in zip(sizes, lengths, strict=True)
+        ]
+
+    @functools.cached_property
+    def packed(self):
+        """A batch of packed rows, and its layout."""
+        if not self.model.packs:
+            raise Excused("packs = False")
+        sides = [ragged(side) for side in self.texts]
+        plan = plan_epoch(
+            *(side.lengths for side in sides),
+            seed=0,
+            epoch=0,
+            shuffle=False,
+            batching="packed",
+            batch_tokens=2 * ROWS * LENGTH,
+            row_length=LENGTH,
+        )
+        assert len(plan) == 1
+        batch = teacher_forcing(fill(plan[0], *sides), BOS)
+        return _shaped(batch, 2 * ROWS), plan[0]
+
+    def alone(self, pairs):
+        """A batch with a sentence pair in each row, and empty rows."""
+        batch = {
+            f"{side}{part}": np.zeros((2 * ROWS, LENGTH), np.int32)
+            for side in ("source", "target")
+            for part in ("", "_segment", "_position")
+        }
+        for row, pair in enumerate(pairs):
+            for side, text in zip(("source", "target"), self.texts, strict=True):
+                ids = text[pair]
+                batch[side][row, : len(ids)] = ids
+                batch[f"{side}_segment"][row, : len(ids)] = 1
+                batch[f"{side}_position"][row, : len(ids)] = range(len(ids))
+        return teacher_forcing(batch, BOS)
+
+    @functools.cached_property
+    def batch(self):
+        return self.packed[0] if self.model.packs else self.alone(range(2 * ROWS))
+
+    @functools.cached_property
+    def gradient(self):
+        return self.loss_and_gradient(self.parameters, self.batch)
+
+
+def _shaped(batch, rows: int):
+    """Rows and lengths as of all other batches, so that nothing is compiled again."""
+    length = batch["target"].shape[1]
+    assert length == LENGTH, length
+    assert len(batch["target"]) <= rows, len(batch["target"])
+    return {
+        name: np.concatenate([x, np.zeros((rows - len(x), length), x.dtype)])
+        for name, x in batch.items()
+    }
+
+
+def mean_nll(module, batch, rng=None):
+    log_probs = jax.nn.log_softmax(logits(module, batch, rng))
+    true = jnp.take_along_axis(log_probs, batch["target"][..., None], 2)[..., 0]
+    real = batch["target_segment"] > 0
+    return -jnp.sum(true, where=real) / jnp.sum(real)
+
+
+@functools.lru_cache(maxsize=2)
+def subject(name: str, group: str = "alone") -> "Subject":
+    """The model of a case; kept while its laws run one after another."""
+    return Subject(cases.config_of(**getattr(cases, group)()[name]))
