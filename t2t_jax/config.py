@@ -29,7 +29,7 @@ from t2t_jax.terminal.errors import UserError, did_you_mean
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig(Section):
-    """The model (section 3); the fields after `dtype` are those of the Transformer."""
+    """The model (section 3)."""
 
     # The architecture.
     kind: str = field("transformer", table="model.model.MODELS")

@@ -81,6 +81,17 @@ def test_what_differs_from_the_paper_is_told_with_its_value_and_section():
     assert line.split() == ["max_ratio", "4.0"]
 
 
+def test_what_the_paper_has_not_is_listed():
+    """A field whose default is the paper's is listed if a config changes it."""
+    usual = {*describe(small())["paper"]}
+    changes = {"feed_forward": "swiglu", "encoder_layers": 3}
+    paper = describe(small(model=changes, train={"clip_norm": 1.0}))["paper"]
+    new = {"model.feed_forward", "model.encoder_layers", "train.clip_norm"}
+    assert {*paper} - usual == new
+    assert all(paper[name]["same"] == [] for name in new)
+    assert paper["model.feed_forward"]["base"] == "relu"
+
+
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_the_parts_and_the_weights_are_all_parameters(norm):
     config = small(model={"norm": norm, "positions": "learned"})

@@ -62,11 +62,13 @@ def build(
       UserError: a field names no variant, or fields contradict each other.
     """
     kind = config.variant("kind")
-    return made_by(lambda rng: kind(config, vocab_size, rng, source_vocab_size))
+    return from_constructor(
+        lambda rng: kind(config, vocab_size, rng, source_vocab_size)
+    )
 
 
-def made_by(make: Callable[[Array], Architecture]) -> Model:
-    """Returns the `Model` of a function that makes the module from a random key."""
+def from_constructor(make: Callable[[Array], Architecture]) -> Model:
+    """Builds the model of a function that creates the module from a random key."""
 
     def init(rng):
         return nnx.to_pure_dict(nnx.split(make(rng))[1])

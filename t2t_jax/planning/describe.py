@@ -57,6 +57,27 @@ PAPER = {
     "decode.extra_length": ("6.1", 50, 50),
     "decode.average": ("6.1", 5, 20),
 }
+# Fields whose default is the paper's choice. They are listed if a config has another.
+USUAL = {
+    **{
+        f"model.{side}_{size}": "3.1"
+        for side in ("encoder", "decoder")
+        for size in ("layers", "heads", "hidden")
+    },
+    "model.kind": "3",
+    "model.value_width": "3.2.2",
+    "model.attention_bias": "3.2.2",
+    "model.feed_forward": "3.3",
+    "model.norm_kind": "3.1",
+    "model.tied": "3.4",
+    "model.embedding_scale": "3.4",
+    "model.output_bias": "3.4",
+    "model.attention_dropout": "5.4",
+    "model.activation_dropout": "5.4",
+    "data.joint_vocabulary": "5.1",
+    "train.clip_norm": "5.3",
+    "train.weight_decay": "5.3",
+}
 # Values that sections 5.1 and 6.1 give for one pair of languages only.
 LANGUAGES = {
     frozenset({"en", "de"}): {"data.vocab_size": ("5.1", 37_000, 37_000)},
@@ -147,8 +168,15 @@ def beside_paper(config: Config) -> dict[str, dict]:
       `same`, the list of those two models that have the config's value.
     """
     pair = frozenset({config.data.source, config.data.target})
+    unusual = {}
+    for name, section in USUAL.items():
+        part, field = name.split(".")
+        default = fields.default_of(name)
+        if getattr(getattr(config, part), field) != default:
+            unusual[name] = (section, default, default)
     compared = {}
-    for name, (section, base, big) in (PAPER | LANGUAGES.get(pair, {})).items():
+    given = PAPER | unusual | LANGUAGES.get(pair, {})
+    for name, (section, base, big) in given.items():
         part, field = name.split(".")
         value = getattr(getattr(config, part), field)
         if name == "model.head_width":  # 0 means width / heads, as in the paper

@@ -7,7 +7,7 @@ from flax import nnx
 
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.model.layers import constant, dropout, weight
-from t2t_jax.model.model import Model, made_by
+from t2t_jax.model.model import Model, from_constructor
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.training.step import compile_steps
 
@@ -45,7 +45,7 @@ class Bigrams(nnx.Module):
 
 
 def model_of(rate: float = 0.0) -> Model:
-    return made_by(lambda rng: Bigrams(rate, rng))
+    return from_constructor(lambda rng: Bigrams(rate, rng))
 
 
 def batch_of(rows: int = ROWS, seed: int = 0):

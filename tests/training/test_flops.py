@@ -15,7 +15,7 @@ from t2t_jax import load_config
 from t2t_jax.config import Config, ModelConfig, from_config_dict
 from t2t_jax.data.shapes import Shape
 from t2t_jax.model import kernels
-from t2t_jax.model.model import build, made_by
+from t2t_jax.model.model import build, from_constructor
 from t2t_jax.model.transformer import Transformer
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.planning import costs
@@ -176,7 +176,7 @@ class OneMore(Transformer):
 
 
 def test_a_matrix_added_to_the_model_is_counted():
-    model = made_by(lambda rng: OneMore(CONFIG.model, VOCAB, rng))
+    model = from_constructor(lambda rng: OneMore(CONFIG.model, VOCAB, rng))
     before = costs.step_flops(build(CONFIG.model, VOCAB), CONFIG, SHAPE)
     more = 3 * 2 * SHAPE.rows * SHAPE.target * WIDTH * WIDTH
     after = {name: flops + more for name, flops in before.items()}
