@@ -47,7 +47,7 @@ OTHERS = {
     "activation_dropout=0.1": {"model": {"activation_dropout": 0.1}},
 }
 # Optimizers whose updates have another size need another learning rate.
-PEAKS = {"lion": 3e-4, "sgd": 0.1}
+PEAKS = {"adafactor": 0.01, "lion": 3e-4, "sgd": 0.1}
 
 
 def variants() -> dict[str, dict]:

@@ -52,7 +52,15 @@ class Mask:
     within: int | None = dataclasses.field(default=None, metadata={"static": True})
 
     def distance(self) -> Array:
-        """Returns the position of each key minus that of the query, int [b, t, s]."""
+        """Returns the position of each key minus that of the query, int [b or 1, t, s].
+
+        It has a meaning only for keys of the query's own segment.
+        """
+        if self.aligned:
+            # A sentence's tokens are consecutive, so that the difference of indices is
+            # that of positions: one constant for all rows.
+            index_t = jnp.arange(self.query.segment.shape[1])
+            return (index_t - index_t[:, None])[None]
         return self.key.position[:, None, :] - self.query.position[:, :, None]
 
     def allowed(self) -> Array:

@@ -237,29 +237,24 @@ class Relative(Position):
         table_pk = width**-0.5 * jax.random.normal(rng, (2 * self.clip + 1, width))
         return nnx.Param(table_pk, axes=("positions", "head"))
 
-    def _distance(self, mask: Mask) -> Array:
-        """The row of the table for each query and key, int [b, t, s]."""
-        return jnp.clip(mask.distance(), -self.clip, self.clip) + self.clip
+    def _vectors(self, table: nnx.Param, mask: Mask, dtype) -> tuple[Array, str]:
+        """The vector of each query and key, [b, t, s, k] or [t, s, k], and its axes."""
+        index_bts = jnp.clip(mask.distance(), -self.clip, self.clip) + self.clip
+        vectors_btsk = table[...].astype(dtype)[index_bts]
+        if len(vectors_btsk) == 1:  # the same for all rows: one product for all of them
+            return vectors_btsk[0], "tsk"
+        return vectors_btsk, "btsk"
 
     def scores(self, q_bthk: Array, mask: Mask) -> Array:
-        table_pk = self.key[...].astype(q_bthk.dtype)
-        by_distance_bhtp = jnp.einsum("bthk,pk->bhtp", q_bthk, table_pk)
-        index_b1ts = self._distance(mask)[:, None]
-        scores_bhts = jnp.take_along_axis(by_distance_bhtp, index_b1ts, axis=3)
+        vectors, axes = self._vectors(self.key, mask, q_bthk.dtype)
+        scores_bhts = jnp.einsum(f"bthk,{axes}->bhts", q_bthk, vectors)
         return scores_bhts.astype(jnp.float32)
 
     def values(self, weights_bhts: Array, mask: Mask) -> Array | None:
         if not self.with_values:
             return None
-        # The sum of the weights at each distance, by a product with one-hot rows: it
-        # needs no scatter, which is slow on accelerators.
-        distances = jnp.arange(2 * self.clip + 1)
-        at_btsp = (self._distance(mask)[..., None] == distances).astype(
-            weights_bhts.dtype
-        )
-        by_distance_bhtp = jnp.einsum("bhts,btsp->bhtp", weights_bhts, at_btsp)
-        table_pk = self.value[...].astype(weights_bhts.dtype)
-        return jnp.einsum("bhtp,pk->bthk", by_distance_bhtp, table_pk)
+        vectors, axes = self._vectors(self.value, mask, weights_bhts.dtype)
+        return jnp.einsum(f"bhts,{axes}->bthk", weights_bhts, vectors)
 
 
 class T5(Position):
