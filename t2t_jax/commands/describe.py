@@ -49,7 +49,7 @@ def main(_):
 
 
 def _given_flags() -> tuple[bool, list[str]]:
-    """Whether the command line names a workdir, and its flags about a config.
+    """Returns whether --workdir is given, and the flags about a config.
 
     Reads the command line itself, as it is called before the flags are parsed.
     """

@@ -57,7 +57,7 @@ def _nested(params: dict[str, Any]) -> Iterator[core.Jaxpr]:
 
 
 def _repetitions(name: str, params: dict[str, Any]) -> float:
-    """How many times an equation computes the jaxprs inside it."""
+    """The number of times that an equation computes the jaxprs inside it."""
     if name == "scan":
         return params["length"]
     if name == "while":
