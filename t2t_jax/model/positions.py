@@ -18,6 +18,7 @@ from jax import Array
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.model.mask import Mask, Tokens
+from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
 from t2t_jax.terminal.errors import UserError
 
@@ -171,7 +172,9 @@ class Learned(Position):
                 "it: shorten the rows, raise it, or use "
                 "config.model.positions='sinusoid'"
             )
-        return x_btd + self.table[...][at.position + self.offset]
+        # Gathered along d first, as the embeddings are.
+        table_pd = constrain(self.table[...], "positions", "features")
+        return x_btd + table_pd[at.position + self.offset]
 
 
 class Rotary(Position):
