@@ -64,14 +64,6 @@ def variants() -> dict[str, dict]:
     return cases | OTHERS
 
 
-def changed(config: Config, changes: dict[str, dict]) -> Config:
-    """The config with some fields of some sections changed."""
-    values = dataclasses.asdict(config)
-    for section, new in changes.items():
-        values[section] |= new
-    return from_config_dict(values)
-
-
 class Trainer:
     """A model of a config, trained on one device."""
 
@@ -121,7 +113,10 @@ def main(_):
     print("| variant | parameters | dev loss | tokens/s | of the default |")
     print("|---|---|---|---|---|", flush=True)
     for name in chosen:
-        trainer = Trainer(changed(config, known[name]), vocabulary.sizes)
+        variant = config
+        for section, changes in known[name].items():
+            variant = fields.changed(variant, section, **changes)
+        trainer = Trainer(variant, vocabulary.sizes)
         trainer.train(batches)
         loss = cross_entropy_of(
             trainer.steps, trainer.state.best_parameters(), dev, trainer.config

@@ -128,6 +128,14 @@ def rematerialized(
     return jax.checkpoint(layer, policy=REMAT[config.remat])
 
 
+def with_schemes(layers: nnx.List, positions: nnx.List) -> list[Callable]:
+    """Binds each layer to its position scheme: its own, or the one that all share."""
+    return [
+        partial(layer, position=positions[i % len(positions)])
+        for i, layer in enumerate(layers)
+    ]
+
+
 class Transformer(nnx.Module):
     """The paper's model: an `Architecture`, see model/architecture.py."""
 
@@ -191,10 +199,10 @@ class Transformer(nnx.Module):
         positions = self.encoder_positions
         x_bsd = self.embedding.source(source_bs, at, positions[0], embedding_rng)
         mask = Mask(at, at, aligned=True)
-        for i, layer in enumerate(self.encoder):
-            layer = partial(layer, position=positions[i % len(positions)])
-            layer = rematerialized(layer, self.config, rngs[i])
-            x_bsd = layer(x_bsd, mask, rngs[i], trace)
+        layers = with_schemes(self.encoder, positions)
+        for layer, layer_rng in zip(layers, rngs, strict=True):
+            layer = rematerialized(layer, self.config, layer_rng)
+            x_bsd = layer(x_bsd, mask, layer_rng, trace)
         return self.encoder_norm(x_bsd) if self.final_norm else x_bsd
 
     def outputs(
@@ -219,10 +227,10 @@ class Transformer(nnx.Module):
         )
         mask = Mask(at, at, causal=True, aligned=True)
         source_mask = Mask(at, source_at)
-        for i, (layer, kv) in enumerate(zip(self.decoder, memory.kvs, strict=True)):
-            layer = partial(layer, position=positions[i % len(positions)])
-            layer = rematerialized(layer, self.config, rngs[i])
-            x_btd, _ = layer(x_btd, None, mask, kv, source_mask, rngs[i], trace)
+        layers = with_schemes(self.decoder, positions)
+        for layer, kv, layer_rng in zip(layers, memory.kvs, rngs, strict=True):
+            layer = rematerialized(layer, self.config, layer_rng)
+            x_btd, _ = layer(x_btd, None, mask, kv, source_mask, layer_rng, trace)
         return self.decoder_norm(x_btd) if self.final_norm else x_btd
 
     def output_layer(self) -> tuple[Array, Array | None]:
@@ -276,9 +284,9 @@ class Transformer(nnx.Module):
         source_mask = Mask(at, memory.at)
         x_bnd = self.embedding.target(token_bn, at, positions[0], None, limit=room)
         kvs = []
-        for i, (layer, kv) in enumerate(zip(self.decoder, memory.kvs, strict=True)):
-            layer_cache = LayerCache(cache.kvs[i], position)
-            layer = partial(layer, position=positions[i % len(positions)])
+        layers = with_schemes(self.decoder, positions)
+        for layer, cached, kv in zip(layers, cache.kvs, memory.kvs, strict=True):
+            layer_cache = LayerCache(cached, position)
             x_bnd, stored = layer(x_bnd, layer_cache, mask, kv, source_mask)
             kvs.append(stored)
         if self.final_norm:
