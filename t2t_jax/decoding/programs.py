@@ -252,10 +252,21 @@ def target_log_probs(parameters, batch: dict[str, Array], *, definitions) -> Arr
 def attention_trace(
     parameters, batch: dict[str, Array], *, definition
 ) -> AttentionTrace:
-    """Returns a model's attention weights: [b, layers, heads, queries, keys]."""
+    """Returns a model's attention weights: [b, layers, heads, queries, keys].
+
+    A model without attention within the source or the target has 0 layers of it.
+    """
     trace = AttentionTrace([], [], [])
     nnx.merge(definition, parameters).outputs(batch, trace=trace)
-    return AttentionTrace(*(jnp.stack(layers, axis=1) for layers in trace))
+    b, t = batch["target"].shape
+    s = batch["source"].shape[1]
+    nothing = (jnp.zeros((b, 0, 1, *sides)) for sides in ((s, s), (t, t), (t, s)))
+    return AttentionTrace(
+        *(
+            jnp.stack(layers, axis=1) if layers else none
+            for layers, none in zip(trace, nothing, strict=True)
+        )
+    )
 
 
 def ensemble_logits(of_models: list[Array]) -> Array:

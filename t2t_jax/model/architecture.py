@@ -12,6 +12,19 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.model.layers import DropoutRng, project
 from t2t_jax.model.mask import Tokens
 
+# Fields that only layers of a Transformer read: for the `unused` of other models.
+OF_TRANSFORMERS = frozenset(
+    {
+        *("heads", "encoder_heads", "decoder_heads", "head_width", "value_width"),
+        *("hidden", "encoder_hidden", "decoder_hidden"),
+        *("attention", "attention_bias", "attention_dropout", "activation_dropout"),
+        *("feed_forward", "norm"),
+    }
+)
+# Unused fields that may have any value, so that a preset's sizes need not be taken back
+# to try another model on its text.
+SIZES = frozenset({"heads", "hidden", "max_positions"})
+
 
 class Architecture(Protocol):
     """An encoder-decoder; a class of `MODELS`.
@@ -23,6 +36,8 @@ class Architecture(Protocol):
       has_source: its outputs depend on the source.
       longest: the tokens of the longest row, or None for no limit.
       cross_layers: the layers with attention to the source, which align words.
+      unused: the fields of `ModelConfig` that it does not read. They have to be at
+        their defaults, except for the `SIZES`; without this attribute it reads all.
     """
 
     packs: bool

@@ -1,9 +1,10 @@
-"""State kept between decoding steps: keys and values of hypotheses and source.
+"""State kept between decoding steps, of hypotheses and of the source.
 
 Shape suffixes: b batch, n beams, s source, t target, h heads, k head width.
 """
 
-from typing import NamedTuple
+import dataclasses
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -73,6 +74,33 @@ class LayerCache(NamedTuple):
             return x_bhntk.reshape(b, h, n * t, k).swapaxes(1, 2)
 
         return jax.tree.map(in_one_row, stored), stored
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class States:
+    """State of hypotheses that does not grow with their length; moving copies it.
+
+    Attributes:
+      arrays: a pytree, leaves [b, n, ...].
+      room: the number of steps, for tables of positions.
+    """
+
+    arrays: Any
+    room: int = dataclasses.field(metadata={"static": True})
+
+    def moved(self, parent_bn: Array) -> "States":
+        """Moves hypotheses `parent_bn` to rows 0, 1, ..."""
+
+        def move(x: Array) -> Array:
+            index = parent_bn.reshape(*parent_bn.shape, *[1] * (x.ndim - 2))
+            return jnp.take_along_axis(x, index, axis=1)
+
+        return dataclasses.replace(self, arrays=jax.tree.map(move, self.arrays))
+
+    def grown(self, room: int) -> "States":
+        """Returns the state for up to `room` steps."""
+        return dataclasses.replace(self, room=room)
 
 
 class Memory(NamedTuple):

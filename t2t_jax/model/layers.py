@@ -4,6 +4,7 @@ Shape suffixes: b batch, t length, d model width, v vocabulary.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -162,6 +163,23 @@ class SubLayer(nnx.Module):
     def after(self, x_btd: Array, y_btd: Array, rng: DropoutRng | None) -> Array:
         x_btd = x_btd + dropout(y_btd, self.rate, rng)
         return x_btd if self.pre_norm else self.norm(x_btd)
+
+
+# config.model.remat: the activations of a layer that are stored for the gradient; the
+# others are recomputed. `dots` stores products with weights, `full` only the input.
+REMAT = {
+    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    "full": jax.checkpoint_policies.nothing_saveable,
+}
+
+
+def rematerialized(
+    layer: Callable, config: ModelConfig, rng: DropoutRng | None
+) -> Callable:
+    """Returns the layer, in training wrapped in `jax.checkpoint` per `config.remat`."""
+    if rng is None or config.remat == "none":
+        return layer
+    return jax.checkpoint(layer, policy=REMAT[config.remat])
 
 
 def project(x_btd: Array, table_vd: Array, bias_v: Array | None) -> Array:

@@ -6,7 +6,7 @@ no cost.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import jax
@@ -15,9 +15,10 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.model.architecture import Architecture
+from t2t_jax.model.architecture import SIZES, Architecture
 from t2t_jax.model.layers import Parameters, compute_dtype
 from t2t_jax.model.transformer import Transformer
+from t2t_jax.terminal.errors import UserError
 
 # An architecture is a class with the methods of `Architecture`, and a line here.
 MODELS = {"transformer": Transformer}
@@ -62,9 +63,23 @@ def build(
       UserError: a field names no variant, or fields contradict each other.
     """
     kind = config.variant("kind")
+    _check_unused(config, getattr(kind, "unused", ()))
     return from_constructor(
         lambda rng: kind(config, vocab_size, rng, source_vocab_size)
     )
+
+
+def _check_unused(config: ModelConfig, unused: Iterable[str]) -> None:
+    """Refuses a choice that would have no effect; raises UserError."""
+    for known in dataclasses.fields(config):
+        value = getattr(config, known.name)
+        if known.name in SIZES or known.name not in unused or value == known.default:
+            continue
+        raise UserError(
+            f"config.model.{known.name}={value!r} has no effect with "
+            f"config.model.kind={config.kind!r}; leave it at {known.default!r}, or "
+            "choose another kind"
+        )
 
 
 def from_constructor(make: Callable[[Array], Architecture]) -> Model:

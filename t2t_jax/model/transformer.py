@@ -16,7 +16,13 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.model.attention import KV, Attention, AttentionTrace
 from t2t_jax.model.decoder_cache import Cache, LayerCache, Memory
 from t2t_jax.model.embedding import Embedding
-from t2t_jax.model.layers import DropoutRng, SubLayer, compute_dtype, dropout_rngs
+from t2t_jax.model.layers import (
+    DropoutRng,
+    SubLayer,
+    compute_dtype,
+    dropout_rngs,
+    rematerialized,
+)
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.positions import Position, stack_positions
 from t2t_jax.terminal.errors import UserError
@@ -109,23 +115,6 @@ class DecoderLayer(nnx.Module):
 
         y_btd = self.ff(self.ff_sub.before(x_btd), rngs[5])
         return self.ff_sub.after(x_btd, y_btd, rngs[4]), stored
-
-
-# config.model.remat: the activations of a layer that are stored for the gradient; the
-# others are recomputed. `dots` stores products with weights, `full` only the input.
-REMAT = {
-    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
-    "full": jax.checkpoint_policies.nothing_saveable,
-}
-
-
-def rematerialized(
-    layer: Callable, config: ModelConfig, rng: DropoutRng | None
-) -> Callable:
-    """Returns the layer, in training wrapped in `jax.checkpoint` per `config.remat`."""
-    if rng is None or config.remat == "none":
-        return layer
-    return jax.checkpoint(layer, policy=REMAT[config.remat])
 
 
 def with_schemes(layers: nnx.List, positions: nnx.List) -> list[Callable]:

@@ -34,6 +34,9 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
     "batch": ("data", "fsdp"),
     "length": None,
     "features": None,
+    # of weights of recurrences and convolutions
+    "gates": None,
+    "kernel": None,
     # of weights; the last three also of activations
     "positions": None,
     "width": "fsdp",

@@ -5,6 +5,7 @@ import itertools
 
 from t2t_jax import config as fields
 from t2t_jax.config import ModelConfig
+from t2t_jax.model.model import MODELS
 from t2t_jax.sections import known_options, table_of
 
 # So small that rows of LENGTH tokens have several blocks, buckets and clipped ends.
@@ -40,6 +41,13 @@ OTHERS = {
         "options": {"relative_values": False},
     },
 }
+
+
+def unused(kind: str) -> frozenset[str]:
+    """The fields that a model does not read."""
+    return frozenset(getattr(MODELS[kind], "unused", ()))
+
+
 TABLES = [f for f in dataclasses.fields(ModelConfig) if f.metadata["table"]]
 
 
@@ -85,6 +93,8 @@ def pairs() -> dict[str, dict]:
         for one, two in itertools.combinations(names, 2)
         for a in tables[one]
         for b in tables[two]
+        # All models share the embeddings: that they can be tied is tried with one.
+        if (one, two) != ("kind", "tied") and _meet(tables, {one: a, two: b})
     }
     cases = {}
     while missing:
@@ -93,7 +103,7 @@ def pairs() -> dict[str, dict]:
             if name not in case:
                 # The value that meets most others for the first time.
                 case[name] = max(
-                    tables[name],
+                    [v for v in tables[name] if _meet(tables, case | {name: v})],
                     key=lambda value, name=name: len(
                         missing & _met(case | {name: value}, names)
                     ),
@@ -101,6 +111,17 @@ def pairs() -> dict[str, dict]:
         missing -= _met(case, names)
         cases[_named(case)] = case
     return cases
+
+
+def _meet(tables: dict[str, list[str]], case: dict[str, str]) -> bool:
+    """False if the model of a case does not read one of the other choices.
+
+    A case without a model is of the Transformer, once all its choices are made.
+    """
+    ignored = unused(case.get("kind", tables.get("kind", ["transformer"])[0]))
+    return not any(
+        name in ignored and value != tables[name][0] for name, value in case.items()
+    )
 
 
 def _met(case: dict[str, str], names: list[str]) -> set:

@@ -231,8 +231,9 @@ def rematerialized_is_stored(subject: Subject) -> float:
 
 def rows_drop_out_alike(subject: Subject) -> float:
     """With every dropout on, a row is computed alike in any part of a batch."""
-    rates = {"dropout": 0.2, "attention_dropout": 0.2, "activation_dropout": 0.2}
-    config = dataclasses.replace(subject.config, **rates)
+    rates = {"dropout", "attention_dropout", "activation_dropout"}
+    used = rates - cases.unused(subject.config.kind)
+    config = dataclasses.replace(subject.config, **dict.fromkeys(used, 0.2))
     definition = build(config, *subject.sizes).definition
     compute = subject.compiled(logits, definition)
 
@@ -283,6 +284,8 @@ def model_is_its_twin(subject: Subject) -> float:
     """Logits are those of the formulas of the papers in float64 (twin.py)."""
     for field in cases.TABLES:
         entry = getattr(subject.config, field.name)
+        if field.name in cases.unused(subject.config.kind):
+            continue
         if entry not in twin.KNOWN.get(field.name, {field.default}):
             raise Excused(f"the twin does not know {field.name}={entry}")
     rows = slice(0, 2)  # it is slow
@@ -324,6 +327,8 @@ def weights_are_of_attention(subject: Subject) -> float:
     """Attention weights times values are what attention returns."""
     if not subject.traces:
         raise Excused("no attention weights")
+    if "attention" in cases.unused(subject.config.kind):
+        raise Excused("the model has an attention of its own")
     config = subject.config.side("decoder")
     chosen = config.variant("attention")
     options = config.own_options(chosen)
