@@ -92,6 +92,14 @@ def test_what_the_paper_has_not_is_listed():
     assert paper["model.feed_forward"]["base"] == "relu"
 
 
+def test_fields_that_the_model_does_not_read_are_marked():
+    described = describe(small(model={"kind": "lstm", "head_width": 0}))
+    assert "model.heads" in described["unused"]
+    assert "model.heads" not in described["paper"]
+    (line,) = (line for line in page(described).splitlines() if "  heads" in line)
+    assert line.endswith("not read by config.model.kind='lstm'")
+
+
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_the_parts_and_the_weights_are_all_parameters(norm):
     config = small(model={"norm": norm, "positions": "learned"})

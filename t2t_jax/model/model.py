@@ -6,7 +6,7 @@ no cost.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -17,11 +17,15 @@ from jax import Array
 from t2t_jax.config import ModelConfig
 from t2t_jax.model.architecture import SIZES, Architecture
 from t2t_jax.model.layers import Parameters, compute_dtype
+from t2t_jax.model.lstm import LSTM
 from t2t_jax.model.transformer import Transformer
 from t2t_jax.terminal.errors import UserError
 
 # An architecture is a class with the methods of `Architecture`, and a line here.
-MODELS = {"transformer": Transformer}
+MODELS = {
+    "transformer": Transformer,
+    "lstm": LSTM,
+}
 
 
 class Model(NamedTuple):
@@ -63,17 +67,23 @@ def build(
       UserError: a field names no variant, or fields contradict each other.
     """
     kind = config.variant("kind")
-    _check_unused(config, getattr(kind, "unused", ()))
+    _check_unused(config)
     return from_constructor(
         lambda rng: kind(config, vocab_size, rng, source_vocab_size)
     )
 
 
-def _check_unused(config: ModelConfig, unused: Iterable[str]) -> None:
+def unused_fields(config: ModelConfig) -> frozenset[str]:
+    """The fields that the architecture of a config does not read."""
+    return frozenset(getattr(config.variant("kind"), "unused", ()))
+
+
+def _check_unused(config: ModelConfig) -> None:
     """Refuses a choice that would have no effect; raises UserError."""
+    unused = unused_fields(config) - SIZES
     for known in dataclasses.fields(config):
         value = getattr(config, known.name)
-        if known.name in SIZES or known.name not in unused or value == known.default:
+        if known.name not in unused or value == known.default:
             continue
         raise UserError(
             f"config.model.{known.name}={value!r} has no effect with "

@@ -20,7 +20,7 @@ from t2t_jax.data.shapes import ROWS_MULTIPLE, round_up, rows_within
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.model.layers import compute_dtype
-from t2t_jax.model.model import Model, build
+from t2t_jax.model.model import Model, build, unused_fields
 from t2t_jax.planning import costs
 from t2t_jax.training.optimizers import optimizer
 from t2t_jax.training.schedules import formula, schedule
@@ -131,6 +131,7 @@ def _describe(config: Config, vocabularies: list[tuple[int, str]]) -> dict:
     return {
         "config": dataclasses.asdict(config),
         "paper": beside_paper(config),
+        "unused": sorted(f"model.{name}" for name in unused_fields(config.model)),
         **{
             name: {"pieces": pieces, "from": origin}
             for name, (pieces, origin) in zip(
@@ -176,8 +177,11 @@ def beside_paper(config: Config) -> dict[str, dict]:
             unusual[name] = (section, default, default)
     compared = {}
     given = PAPER | unusual | LANGUAGES.get(pair, {})
+    unused = unused_fields(config.model)
     for name, (section, base, big) in given.items():
         part, field = name.split(".")
+        if part == "model" and field in unused:
+            continue
         value = getattr(getattr(config, part), field)
         if name == "model.head_width":  # 0 means width / heads, as in the paper
             value = config.model.width_of_head

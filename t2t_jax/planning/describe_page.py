@@ -8,13 +8,17 @@ def page(description: dict) -> str:
       description: the result of `describe` or `describe_workdir`.
     """
     lines = []
+    kind = description["config"]["model"]["kind"]
     for section, values in description["config"].items():
         lines.append(section)
         for field, value in values.items():
             fact = description["paper"].get(f"{section}.{field}")
             if fact and fact["value"] != value:  # head_width 0: add the actual width
                 value = f"{value} ({fact['value']})"
-            lines.append(f"  {field:20} {value!s:20} {_remark(fact)}".rstrip())
+            remark = _remark(fact)
+            if f"{section}.{field}" in description["unused"]:
+                remark = f"not read by config.model.kind={kind!r}"
+            lines.append(f"  {field:20} {value!s:20} {remark}".rstrip())
     parameters, size = description["parameters"], description["bytes"]
     vocabulary = description["vocabulary"]
     lines += [

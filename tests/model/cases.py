@@ -40,6 +40,11 @@ OTHERS = {
         "positions": "relative",
         "options": {"relative_values": False},
     },
+    "lstm of 3 layers": {"kind": "lstm", "layers": 3, "tied": "none"},
+    "lstm as Luong's": {
+        **{"kind": "lstm", "layers": 2},
+        "options": {"lstm_form": "luong"},
+    },
 }
 
 

@@ -1,0 +1,431 @@
+"""Recurrent encoder-decoder with attention: LSTM layers.
+
+Google's translator of 2016 (Wu et al., "Google's Neural Machine Translation System",
+sections 3 to 3.3), and the plain form of Luong et al. 2015 ("Effective Approaches to
+Attention-based Neural Machine Translation", sections 3 and 3.1).
+
+Shape suffixes: b batch, n hypotheses, s source, t target, d width, e width of the
+encoder's output, g the four gates.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+
+from t2t_jax.config import ModelConfig
+from t2t_jax.model.architecture import OF_TRANSFORMERS
+from t2t_jax.model.attention import NO_POSITION, AttentionTrace
+from t2t_jax.model.decoder_cache import States
+from t2t_jax.model.embedding import Embedding
+from t2t_jax.model.layers import (
+    DropoutRng,
+    compute_dtype,
+    constant,
+    dropout,
+    dropout_rngs,
+    rematerialized,
+    weight,
+)
+from t2t_jax.model.mask import Mask, Tokens
+from t2t_jax.parallel.mesh import constrain
+from t2t_jax.sections import field
+from t2t_jax.terminal.errors import UserError
+
+
+class State(NamedTuple):
+    """What a layer knows of the tokens so far, [..., d]: its cell and its output."""
+
+    cell: Array  # float32
+    hidden: Array
+
+
+class LSTMLayer(nnx.Module):
+    """Long short-term memory (Hochreiter and Schmidhuber 1997; Gers et al. 2000)."""
+
+    def __init__(self, inputs: int, width: int, rng: Array):
+        input_rng, recurrent_rng = jax.random.split(rng)
+        gates = {"gates": 4, "hidden": width}  # input, forget, cell, output
+        # These names are part of the checkpoint format.
+        self.input = _uniform(input_rng, width, {"width": inputs, **gates})
+        self.recurrent = _uniform(recurrent_rng, width, {"width": width, **gates})
+        self.bias = constant(0.0, gates)
+        # Open at first: the cell remembers (Jozefowicz et al. 2015).
+        self.bias[...] = self.bias[...].at[1].set(1.0)
+
+    def of_inputs(self, x_btd: Array, part: slice = slice(None)) -> Array:
+        """The inputs' part in the gates, [b, t, g, d], with these rows of `input`."""
+        matrix_dgd = self.input[...][part].astype(x_btd.dtype)
+        return jnp.einsum("btd,dgh->btgh", x_btd, matrix_dgd)
+
+    def step(self, state: State, gates_bgd: Array) -> State:
+        """One step, from the inputs' part in the gates."""
+        dtype = state.hidden.dtype
+        of_state = jnp.einsum(
+            "...d,dgh->...gh", state.hidden, self.recurrent[...].astype(dtype)
+        )
+        gates = gates_bgd.astype(jnp.float32) + of_state + self.bias[...]
+        i, f, g, o = (gates[..., k, :] for k in range(4))
+        cell = jax.nn.sigmoid(f) * state.cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+        return State(cell, (jax.nn.sigmoid(o) * jnp.tanh(cell)).astype(dtype))
+
+    def __call__(
+        self,
+        x_btd: Array,
+        segment_bt: Array,
+        initial: State | None = None,
+        reverse: bool = False,
+    ) -> State:
+        """The states after each token, [b, t, d].
+
+        Args:
+          initial: [b, t, d], those before each token that begins a sentence; None: 0.
+          reverse: reads each sentence from its end.
+        """
+
+        def step(state, now):
+            gates_bgd, begins_b, before = now
+            state = _restarted(state, begins_b, before)
+            state = self.step(state, gates_bgd)
+            return state, state
+
+        b, _, d = *segment_bt.shape, self.bias.shape[1]
+        begins_bt = beginnings(segment_bt, reverse)
+        inputs = self.of_inputs(x_btd), begins_bt, initial
+        last = zero_state((b, d), x_btd.dtype)
+        _, states = jax.lax.scan(step, last, _by_time(inputs), reverse=reverse)
+        return jax.tree.map(
+            lambda x: constrain(x, "batch", "length", "features"), _by_time(states)
+        )
+
+
+def _uniform(rng: Array, width: int, axes: dict[str, int]) -> nnx.Param:
+    """A weight drawn uniformly from +-1 / sqrt(width)."""
+    bound = width**-0.5
+    drawn = jax.random.uniform(rng, (*axes.values(),), jnp.float32, -bound, bound)
+    return nnx.Param(drawn, axes=(*axes,))
+
+
+def zero_state(shape: tuple[int, ...], dtype) -> State:
+    """The state before a sentence."""
+    return State(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, dtype))
+
+
+def beginnings(segment_bt: Array, reverse: bool = False) -> Array:
+    """True where a sentence is entered, bool [b, t]: another segment stood before."""
+    if reverse:
+        return beginnings(segment_bt[:, ::-1])[:, ::-1]
+    return jnp.diff(segment_bt, axis=1, prepend=-1) != 0
+
+
+def _restarted(state: State, begins_b: Array, initial: State | None = None) -> State:
+    """The state [b, ...], or in rows where a sentence begins, `initial` or zeros."""
+    initial = initial or jax.tree.map(jnp.zeros_like, state)
+
+    def restart(new: Array, old: Array) -> Array:
+        return jnp.where(begins_b.reshape(-1, *[1] * (old.ndim - 1)), new, old)
+
+    return jax.tree.map(restart, initial, state)
+
+
+def _by_time(tree):
+    """Swaps the first two axes: a scan's time comes first."""
+    return jax.tree.map(lambda x: x.swapaxes(0, 1), tree)
+
+
+class Source(NamedTuple):
+    """The encoded source.
+
+    Attributes:
+      z_bse: the encoder's outputs.
+      keys_bsd: what queries are compared with.
+      at: the source tokens.
+      last: of each encoder layer, its state [b, d] after the sentence, which has to be
+        the only one in its row; an empty list if the decoder begins with zeros.
+    """
+
+    z_bse: Array
+    keys_bsd: Array
+    at: Tokens
+    last: list[State]
+
+
+class AdditiveAttention(nnx.Module):
+    """score^T tanh(query + key) (Bahdanau et al. 2015, appendix A.1.2)."""
+
+    def __init__(self, inputs: int, width: int, rng: Array):
+        query_rng, key_rng, score_rng = jax.random.split(rng, 3)
+        hidden = {"hidden": width}
+        self.query = weight(query_rng, {"width": width}, hidden)
+        self.key = weight(key_rng, {"width": inputs}, hidden)
+        self.score = _uniform(score_rng, width, hidden)
+
+    def scores(self, h_btd: Array, keys_bsd: Array) -> Array:
+        """float32 [b, t, s]."""
+        dtype = h_btd.dtype
+        query_btd = jnp.einsum("btd,dh->bth", h_btd, self.query[...].astype(dtype))
+        both_btsd = jnp.tanh(query_btd[:, :, None] + keys_bsd[:, None])
+        return (both_btsd @ self.score[...].astype(dtype)).astype(jnp.float32)
+
+
+class GeneralAttention(nnx.Module):
+    """h^T key^T z, "general" in Luong et al. 2015, equation 8."""
+
+    def __init__(self, inputs: int, width: int, rng: Array):
+        key_rng, combine_rng = jax.random.split(rng)
+        self.key = weight(key_rng, {"width": inputs}, {"hidden": width})
+        both = {"width": inputs + width}
+        self.combine = weight(combine_rng, both, {"hidden": width})
+
+    def scores(self, h_btd: Array, keys_bsd: Array) -> Array:
+        """float32 [b, t, s]."""
+        return jnp.einsum("btd,bsd->bts", h_btd, keys_bsd).astype(jnp.float32)
+
+    def outputs(self, context_bte: Array, h_btd: Array) -> Array:
+        """The attentional hidden state (equation 5)."""
+        both = jnp.concatenate([context_bte, h_btd], axis=-1)
+        matrix = self.combine[...].astype(h_btd.dtype)
+        return jnp.tanh(jnp.einsum("bte,ed->btd", both, matrix))
+
+
+def attend(attention, h_btd: Array, source: Source, mask_bts: Array):
+    """The context of each query, [b, t, e], and the weights, float32 [b, t, s]."""
+    scores_bts = attention.scores(h_btd, source.keys_bsd)
+    weights_bts = jax.nn.softmax(jnp.where(mask_bts, scores_bts, -1e9))
+    context_bte = jnp.einsum(
+        "bts,bse->bte", weights_bts.astype(h_btd.dtype), source.z_bse
+    )
+    return context_bte, weights_bts
+
+
+class LSTM(nnx.Module):
+    """Recurrent encoder and decoder with attention: an `Architecture`.
+
+    `lstm_form="gnmt"` (Wu et al. 2016): the first encoder layer reads in both
+    directions; from the third layer on, inputs are added to outputs; every decoder
+    layer gets the context that the first one's output before found by additive
+    attention. `"luong"` (Luong et al. 2015): plain stacks; the decoder begins with the
+    encoder's last states, and attention follows the last layer, without input feeding.
+    """
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        """`lstm_form`: the paper whose shape it has."""
+
+        lstm_form: str = field("gnmt", ("gnmt", "luong"))
+
+    packs = True  # the state begins anew with each sentence
+    generates = True
+    has_source = True
+    longest = None
+    cross_layers = 1
+    unused = OF_TRANSFORMERS | {
+        *("positions", "max_positions", "norm_kind", "norm_epsilon")
+    }
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        vocab_size: int,
+        rng: Array,
+        source_vocab_size: int | None = None,
+    ):
+        self.config = config
+        self.luong = config.own_options(LSTM).lstm_form == "luong"
+        count, decoder_count = (
+            config.side(name).layers for name in ("encoder", "decoder")
+        )
+        if self.luong and count != decoder_count:
+            raise UserError(
+                f"config.model.options.lstm_form='luong' hands the states of {count} "
+                f"encoder layers to {decoder_count} decoder layers; want as many on "
+                "both sides: leave out config.model.encoder_layers and decoder_layers"
+            )
+        embedding_rng, attention_rng, *rngs = jax.random.split(
+            rng, 3 + count + decoder_count
+        )
+        d = config.width
+        # Two directions of the first layer, one of the others.
+        self.encoder = nnx.List([])
+        for i, layer_rng in enumerate(rngs[:count]):
+            inputs = 2 * d if i == 1 and not self.luong else d
+            layer = {"forward": LSTMLayer(inputs, d, layer_rng)}
+            if i == 0 and not self.luong:
+                layer["backward"] = LSTMLayer(inputs, d, rngs[-1])
+            self.encoder.append(nnx.Dict(layer))
+        e = 2 * d if count == 1 and not self.luong else d
+        self.decoder = nnx.List(
+            LSTMLayer(d if self.luong else d + e, d, layer_rng)
+            for layer_rng in rngs[count:-1]
+        )
+        kind = GeneralAttention if self.luong else AdditiveAttention
+        self.attention = kind(e, d, attention_rng)
+        self.embedding = Embedding(config, vocab_size, embedding_rng, source_vocab_size)
+
+    # ------------------------------------------------------------------------- encoder
+
+    def encode(
+        self, source_bs: Array, at: Tokens, rng: DropoutRng | None = None
+    ) -> Source:
+        """Encodes sources, of which each row holds one."""
+        source, states = self._encoded(source_bs, at, rng)
+        if self.luong:
+            one_b1 = jnp.ones((len(source_bs), 1), at.segment.dtype)
+            last = _last_states(states, at.segment, one_b1)
+            source = source._replace(last=jax.tree.map(lambda x: x[:, 0], last))
+        return source
+
+    def _encoded(self, source_bs, at: Tokens, rng) -> tuple[Source, list[State]]:
+        """The encoded source, and the states of each layer's forward direction."""
+        embedding_rng, *rngs = dropout_rngs(rng, 1 + len(self.encoder))
+        x_bsd = self.embedding.source(source_bs, at, NO_POSITION, embedding_rng)
+        states = []
+        for i, (layer, layer_rng) in enumerate(zip(self.encoder, rngs, strict=True)):
+            state = self._recompute(layer["forward"], rng)(x_bsd, at.segment)
+            h_bsd = state.hidden
+            if "backward" in layer:
+                backward = partial(layer["backward"], reverse=True)
+                other = self._recompute(backward, rng)(x_bsd, at.segment)
+                h_bsd = jnp.concatenate([h_bsd, other.hidden], axis=-1)
+            x_bsd = self._after(i, x_bsd, h_bsd, layer_rng)
+            states.append(state)
+        key = self.attention.key[...].astype(x_bsd.dtype)
+        keys_bsd = jnp.einsum("bse,ed->bsd", x_bsd, key)
+        return Source(x_bsd, keys_bsd, at, []), states
+
+    def _recompute(self, layer: Callable, rng: DropoutRng | None) -> Callable:
+        return rematerialized(layer, self.config, rng)
+
+    def _after(self, i: int, x_btd: Array, h_btd: Array, rng) -> Array:
+        """Drops out a layer's output and adds its input, from the third layer on."""
+        h_btd = dropout(h_btd, self.config.dropout, rng)
+        return h_btd if i < 2 or self.luong else x_btd + h_btd
+
+    # ------------------------------------------------------------------------- decoder
+
+    def outputs(
+        self,
+        batch: dict[str, Array],
+        rng: DropoutRng | None = None,
+        trace: AttentionTrace | None = None,
+    ) -> Array:
+        """Returns the decoder's outputs, [b, t, d]; arguments as for `Architecture`."""
+        source_rng, target_rng = dropout_rngs(rng, 2)
+        source_at, at = (
+            Tokens(batch[f"{side}_segment"], batch[f"{side}_position"])
+            for side in ("source", "target")
+        )
+        source, states = self._encoded(batch["source"], source_at, source_rng)
+        embedding_rng, *rngs = dropout_rngs(target_rng, 1 + len(self.decoder))
+        tokens_bt = batch["target_input"]
+        x_btd = self.embedding.target(tokens_bt, at, NO_POSITION, embedding_rng)
+        mask_bts = Mask(at, source_at).allowed()[:, 0]
+        context: list[Array] = []
+        initial = [None] * len(self.decoder)
+        if self.luong:
+            initial = _last_states(states, source_at.segment, at.segment)
+        for i, (layer, layer_rng) in enumerate(zip(self.decoder, rngs, strict=True)):
+            if i == 0 and not self.luong:
+                first = self._recompute(self._first, rng)
+                h_btd, context_bte, weights_bts = first(
+                    x_btd, at.segment, source, mask_bts
+                )
+                context = [context_bte]
+            else:
+                inputs = jnp.concatenate([x_btd, *context], axis=-1)
+                run = self._recompute(layer, rng)
+                h_btd = run(inputs, at.segment, initial[i]).hidden
+            x_btd = self._after(i, x_btd, h_btd, layer_rng)
+        if self.luong:
+            context_bte, weights_bts = attend(self.attention, x_btd, source, mask_bts)
+            x_btd = self.attention.outputs(context_bte, x_btd)
+        if trace is not None:
+            trace.cross.append(weights_bts[:, None])
+        return constrain(x_btd, "batch", "length", "features")
+
+    def _first(self, x_btd, segment_bt, source: Source, mask_bts):
+        """Runs the first decoder layer, in which each step attends with the last one.
+
+        Returns:
+          Its outputs [b, t, d], the contexts [b, t, e] and the weights [b, t, s].
+        """
+
+        def step(state, now):
+            gates_bgd, begins_b, mask_bs = now
+            state = _restarted(state, begins_b)
+            context_bne, weights_bns = attend(
+                self.attention, state.hidden, source, mask_bs[:, None]
+            )
+            state = self._first_step(state, gates_bgd[:, None], context_bne)
+            return state, (state.hidden, context_bne, weights_bns)
+
+        inputs = self._of_tokens(x_btd), beginnings(segment_bt), mask_bts
+        last = zero_state((len(x_btd), 1, self.config.width), x_btd.dtype)
+        _, found = jax.lax.scan(step, last, _by_time(inputs))
+        return jax.tree.map(lambda x: x[:, :, 0], _by_time(found))
+
+    def _of_tokens(self, x_btd: Array) -> Array:
+        """The tokens' part in the gates of the first layer, for all steps at once."""
+        return self.decoder[0].of_inputs(x_btd, slice(self.config.width))
+
+    def _first_step(self, state: State, of_tokens_bngd, context_bne) -> State:
+        """One step of the first layer, of n hypotheses."""
+        layer, d = self.decoder[0], self.config.width
+        of_context = layer.of_inputs(context_bne, slice(d, None))
+        return layer.step(state, of_tokens_bngd + of_context)
+
+    def output_layer(self) -> tuple[Array, Array | None]:
+        """Returns the matrix [v, d] and the bias [v] that make logits of `outputs`."""
+        return self.embedding.output_layer()
+
+    def empty_cache(self, batch: int, beams: int, room: int) -> States:
+        """Returns the states before the first step, zeros."""
+        shape = batch, beams, self.config.width
+        dtype = compute_dtype(self.config)
+        return States([zero_state(shape, dtype) for _ in self.decoder], room)
+
+    def step(self, memory: Source, cache: States, token_bn: Array, position):
+        """Runs one decoding step; arguments and results as for `Architecture`."""
+        at = Tokens(jnp.ones_like(token_bn), jnp.full_like(token_bn, position))
+        x_bnd = self.embedding.target(token_bn, at, NO_POSITION, None, cache.room)
+        mask_bns = Mask(at, memory.at).allowed()[:, 0]
+        states, context = [], []
+        for i, (layer, state) in enumerate(
+            zip(self.decoder, cache.arrays, strict=True)
+        ):
+            if self.luong:
+                state = jax.tree.map(
+                    lambda last, now: jnp.where(position == 0, last[:, None], now),
+                    memory.last[i],
+                    state,
+                )
+            if i == 0 and not self.luong:
+                context_bne, _ = attend(self.attention, state.hidden, memory, mask_bns)
+                context = [context_bne]
+                state = self._first_step(state, self._of_tokens(x_bnd), context_bne)
+            else:
+                inputs = jnp.concatenate([x_bnd, *context], axis=-1)
+                state = layer.step(state, layer.of_inputs(inputs))
+            x_bnd = self._after(i, x_bnd, state.hidden, None)
+            states.append(state)
+        if self.luong:
+            context_bne, _ = attend(self.attention, x_bnd, memory, mask_bns)
+            x_bnd = self.attention.outputs(context_bne, x_bnd)
+        return x_bnd, States(states, cache.room)
+
+
+def _last_states(
+    states: list[State], source_segment_bs: Array, segment_bt: Array
+) -> list[State]:
+    """The states [b, t, d] after the source sentence that each token belongs to."""
+    index_s = jnp.arange(source_segment_bs.shape[1])
+    same_bts = segment_bt[:, :, None] == source_segment_bs[:, None]
+    last_bt = jnp.max(jnp.where(same_bts, index_s, 0), axis=2)
+    return jax.tree.map(
+        lambda x_bsd: jnp.take_along_axis(x_bsd, last_bt[..., None], axis=1), states
+    )
