@@ -6,6 +6,9 @@ taken over a list of just the keys that may be seen. It shares no line with `t2t
 it only reads its parameters (nested dicts of arrays, layers under integer keys) and the
 fields of a model config. All sizes are those of the parameters.
 
+Here are the Transformer, the loss and greedy search; `older_twins.py` has the models of
+other papers.
+
 Shape suffixes: b batch, s source (keys), t target (queries), d model width, h heads,
 k head width, f feed-forward width, v vocabulary.
 """
@@ -16,25 +19,24 @@ from fractions import Fraction
 
 import numpy as np
 
+from tests.model import older_twins
+from tests.model.formulas import (
+    embeddings,
+    float64,
+    norm,
+    option,
+    relu,
+    softmax,
+    tables,
+)
+
 # The entries of the tables that have a formula here.
 KNOWN = {
-    "kind": {"transformer"},
+    "kind": {"transformer", *older_twins.MODELS},
     "positions": {"sinusoid", "learned", "none", "rotary", "relative", "t5", "alibi"},
     "norm_kind": {"layer", "rms"},
     "attention": {"fused", "dense", "chunked", "restricted"},
     "feed_forward": {"relu", "gelu", "silu", "swiglu", "geglu"},
-}
-# What the options are if a config does not say: the values of their papers.
-OPTIONS = {
-    "neighbourhood": 32,
-    "position_offset": 0,
-    "relative_clip": 16,
-    "relative_values": True,
-    "rotary_base": 10_000,
-    "sinusoid_layout": "interleaved",
-    "sinusoid_spacing": "paper",
-    "t5_buckets": 32,
-    "t5_distance": 128,
 }
 
 
@@ -53,11 +55,19 @@ def logits(config, parameters, batch) -> np.ndarray:
 
 
 def _row(config, parameters, row):
-    """Figure 1, for one row: [t, v]."""
-    embedding = parameters["embedding"]
-    of_target = embedding["tokens"]
-    of_source = of_target if config.tied == "all" else embedding["source_tokens"]
-    of_output = embedding["output"] if config.tied == "none" else of_target
+    """The logits of one row, [t, v]."""
+    # Section 3.4: the pre-softmax linear transformation is the embedding matrix.
+    *_, of_output = tables(config, parameters["embedding"])
+    outputs = transformer if config.kind == "transformer" else older_twins.outputs
+    logits_tv = outputs(config, parameters, row) @ float64(of_output).T
+    if config.output_bias:
+        logits_tv += float64(parameters["embedding"]["output_bias"])
+    return logits_tv
+
+
+def transformer(config, parameters, row) -> np.ndarray:
+    """Figure 1, for one row: [t, d]."""
+    of_source, of_target, _ = tables(config, parameters["embedding"])
     source, target = (
         {"segment": row[f"{side}_segment"], "position": row[f"{side}_position"]}
         for side in ("source", "target")
@@ -103,18 +113,7 @@ def _row(config, parameters, row):
         x_td = residual(config, layer["ff_sub"], x_td, forward)
     if config.norm in ("pre", "post_final"):
         x_td = norm(config, parameters["decoder_norm"], x_td)
-
-    # Section 3.4: the pre-softmax linear transformation is the embedding matrix.
-    logits_tv = x_td @ float64(of_output).T
-    return logits_tv + float64(embedding["output_bias"] if config.output_bias else 0)
-
-
-def float64(array) -> np.ndarray:
-    return np.asarray(array, np.float64)
-
-
-def option(config, name: str):
-    return config.options.get(name, OPTIONS[name])
+    return x_td
 
 
 def allowed(config, query, key, causal=False, cross=False) -> list[list[bool]]:
@@ -138,14 +137,11 @@ def allowed(config, query, key, causal=False, cross=False) -> list[list[bool]]:
 
 
 def embed(config, table_vd, schemes, tokens, positions) -> np.ndarray:
-    """Embedding times sqrt(d_model) (section 3.4) plus position (section 3.5)."""
-    table_vd = float64(table_vd)
-    d_model = table_vd.shape[1]
-    scale = math.sqrt(d_model) if config.embedding_scale else 1
-    x_td = np.zeros((len(tokens), d_model))
-    for t, (token, position) in enumerate(zip(tokens, positions, strict=True)):
+    """Embedding plus position (section 3.5)."""
+    x_td = embeddings(config, table_vd, tokens)
+    d_model = x_td.shape[1]
+    for t, position in enumerate(positions):
         place = int(position) + option(config, "position_offset")
-        x_td[t] = table_vd[token] * scale
         if config.positions == "learned":
             x_td[t] += float64(schemes[0]["table"])[place]
         elif config.positions == "sinusoid":
@@ -258,23 +254,6 @@ def residual(config, sub, x_td, sublayer) -> np.ndarray:
     return norm(config, sub["norm"], x_td + sublayer(x_td))
 
 
-def norm(config, weights, x_td) -> np.ndarray:
-    """Ba et al. 2016, equation 4: gain * (a - mean) / deviation + bias.
-
-    RMSNorm (Zhang and Sennrich 2019, equation 4): gain * a / root of the mean of a^2.
-    """
-    y_td, epsilon = np.zeros(x_td.shape), config.norm_epsilon
-    for t, a_d in enumerate(x_td):
-        if config.norm_kind == "layer":
-            mean = sum(a_d) / len(a_d)
-            variance = sum((a - mean) ** 2 for a in a_d) / len(a_d)
-            y_td[t] = (a_d - mean) / math.sqrt(variance + epsilon)
-        else:
-            y_td[t] = a_d / math.sqrt(sum(a**2 for a in a_d) / len(a_d) + epsilon)
-    y_td *= float64(weights["scale"])
-    return y_td + float64(weights["bias"]) if config.norm_kind == "layer" else y_td
-
-
 def attention(weights, queries_td, keys_sd, allowed_ts, scheme=None) -> np.ndarray:
     """Section 3.2.2: Concat(head_1, ..., head_h) W^O.
 
@@ -314,12 +293,6 @@ def attention(weights, queries_td, keys_sd, allowed_ts, scheme=None) -> np.ndarr
     return concat @ w_o + float64(weights.get("out_bias", 0))
 
 
-def softmax(scores) -> list[float]:
-    highest = max(scores)
-    exponentials = [math.exp(score - highest) for score in scores]
-    return [e / sum(exponentials) for e in exponentials]
-
-
 def feed_forward(config, weights, x_td) -> np.ndarray:
     """Equation 2: max(0, x W1 + b1) W2 + b2, or with another function than max(0, .).
 
@@ -344,10 +317,6 @@ def gelu(x: float) -> float:
 def silu(x: float) -> float:
     """x sigmoid(x), of the same section."""
     return x / (1 + math.exp(-x))
-
-
-def relu(x) -> np.ndarray:
-    return np.maximum(0, x)
 
 
 ACTIVATIONS = {

@@ -1,0 +1,126 @@
+"""Makes torch_lstm.npz: torch.nn.LSTM's numbers for our parameters.
+
+Run once, by hand, where PyTorch is installed; the tests need only the file:
+
+    python tests/model/make_torch_lstm.py
+
+The model is a bidirectional LSTM of one layer, as GNMT's encoder begins, and on its
+outputs a stack of two LSTM layers in one direction. Sentences of several lengths go
+through `pack_padded_sequence`, so that the backward direction begins at the last token
+of each. Everything is computed in float64, on weights that float32 holds exactly. The
+file has, by our names of parameters, such as `weights/encoder/0/forward/input`:
+
+- `weights/*` (float32); the two biases of PyTorch are one here, their sum;
+- `x` [b, s, input] (float32): the inputs, not zero behind a sentence; `length` [b];
+- `bidirectional` [b, s, 2 d], `stacked` [b, s, d] (float64): the outputs of the first
+  and the last layer; zero behind a sentence, as PyTorch has it;
+- `final/encoder/0/forward` etc. [2, b, d] (float64): the last h and the last c;
+- `cotangent` [b, s, d] (float32): fixed random numbers, zero behind a sentence;
+- `gradients/*`, `gradient_of_x` (float64): of sum(cotangent * stacked);
+- `torch_version`.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+INPUT, WIDTH, LENGTH = 5, 6, [7, 4, 6]
+PLACE = Path(__file__).with_name("torch_lstm.npz")
+
+
+def run(layers: nn.LSTM, x_bsi):
+    """The outputs [b, s, ...], zero behind a sentence, and the last (h, c)."""
+    packed = pack_padded_sequence(x_bsi, LENGTH, batch_first=True, enforce_sorted=False)
+    packed, state = layers(packed)
+    outputs, _ = pad_packed_sequence(packed, batch_first=True)
+    return outputs, state
+
+
+def randomise(layers: nn.LSTM):
+    """Multiples of 1 / 1024, so that the sum of two biases is a float32 as well."""
+    for parameter in layers.parameters():
+        value = 0.5 * torch.randn(parameter.shape)
+        parameter.data = torch.round(1024 * value).double() / 1024
+
+
+def ours(layers: nn.LSTM, first: int, read, both_biases) -> dict[str, np.ndarray]:
+    """`read(parameter)` by our names; `both_biases` makes one of two.
+
+    PyTorch has the four gates (input, forget, cell, output) one after another in the
+    rows of a matrix, and multiplies by its transpose.
+    """
+    named = {}
+    for i in range(layers.num_layers):
+        for direction in ("forward", "backward")[: 1 + layers.bidirectional]:
+            suffix = f"l{i}" + ("_reverse" if direction == "backward" else "")
+            array = {
+                part: read(getattr(layers, f"{part}_{suffix}"))
+                for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            }
+            name = f"encoder/{first + i}/{direction}"
+            for part, matrix in (("input", "weight_ih"), ("recurrent", "weight_hh")):
+                gates_gdi = array[matrix].reshape(4, WIDTH, -1)
+                named[f"{name}/{part}"] = gates_gdi.transpose(2, 0, 1)
+            bias = both_biases(array["bias_ih"], array["bias_hh"])
+            named[f"{name}/bias"] = bias.reshape(4, WIDTH)
+    return named
+
+
+def same(one, other):
+    """The gradient of either bias, which is that of their sum."""
+    np.testing.assert_allclose(one, other, rtol=1e-14)
+    return one
+
+
+def main():
+    torch.manual_seed(20160926)
+    bidirectional = nn.LSTM(INPUT, WIDTH, batch_first=True, bidirectional=True).double()
+    stack = nn.LSTM(2 * WIDTH, WIDTH, num_layers=2, batch_first=True).double()
+    for layers in (bidirectional, stack):
+        randomise(layers)
+    x = torch.randn(len(LENGTH), max(LENGTH), INPUT).double().requires_grad_()
+    cotangent = torch.randn(len(LENGTH), max(LENGTH), WIDTH).double()
+    for row, length in enumerate(LENGTH):
+        cotangent[row, length:] = 0
+
+    first, first_state = run(bidirectional, x)
+    last, last_state = run(stack, first)
+    (last * cotangent).sum().backward()
+
+    saved = {}
+    for layers, start in (bidirectional, 0), (stack, 1):
+        for kind, read, both in (
+            ("weights", lambda p: p.detach().numpy(), np.add),
+            ("gradients", lambda p: p.grad.numpy(), same),
+        ):
+            for name, array in ours(layers, start, read, both).items():
+                if kind == "weights":
+                    assert (array == array.astype(np.float32)).all()
+                    array = array.astype(np.float32)
+                saved[f"{kind}/{name}"] = array
+    names = "0/forward", "0/backward", "1/forward", "2/forward"
+    states = [
+        np.stack([part[i].detach().numpy() for part in state])
+        for state in (first_state, last_state)
+        for i in range(2)
+    ]
+    for name, state in zip(names, states, strict=True):
+        saved[f"final/encoder/{name}"] = state
+    saved |= {
+        "x": x.detach().numpy().astype(np.float32),
+        "length": np.array(LENGTH),
+        "bidirectional": first.detach().numpy(),
+        "stacked": last.detach().numpy(),
+        "cotangent": cotangent.numpy().astype(np.float32),
+        "gradient_of_x": x.grad.numpy(),
+        "torch_version": np.array(torch.__version__),
+    }
+    np.savez(PLACE, **saved)
+    print(f"{PLACE}: {PLACE.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
