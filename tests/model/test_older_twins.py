@@ -1,0 +1,486 @@
+"""The twins of the older translators against PyTorch, and against hand computation."""
+
+import functools
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.model import formulas, older_twins, twin
+
+D, V, ROWS = 8, 9, 2
+CLOSE = {"rtol": 2e-5, "atol": 2e-5}  # of float32
+SOURCE, TARGET = [3, 5, 4, 8, 6], [1, 7, 3, 3, 5, 8, 4, 6, 7]
+
+
+def config_of(kind, **options):
+    return SimpleNamespace(
+        kind=kind,
+        tied="target",
+        embedding_scale=True,
+        output_bias=True,
+        norm_kind="layer",
+        norm_epsilon=1e-6,
+        options={"neural_gpu_rows": ROWS, **options},
+    )
+
+
+# Case -> (kind, options).
+CASES = {
+    "gnmt": ("lstm", {}),
+    "luong": ("lstm", {"lstm_form": "luong"}),
+    "conv": ("conv", {"conv_kernel": 4}),
+    "bytenet": ("bytenet", {"bytenet_set": 2}),
+    "neural_gpu": ("neural_gpu", {}),
+}
+
+
+def drawing(seed=0):
+    """A function of a shape, which draws other numbers at each call."""
+    rng = np.random.default_rng(seed)
+    return lambda *shape: rng.normal(size=shape) / 2
+
+
+def lstm(draw, inputs):
+    shapes = {"input": (inputs, 4, D), "recurrent": (D, 4, D), "bias": (4, D)}
+    return {name: draw(*shape) for name, shape in shapes.items()}
+
+
+def normalised(draw, *shape):
+    last = shape[-1:]
+    return {"direction": draw(*shape), "norm": draw(*last), "bias": draw(*last)}
+
+
+def block(draw):
+    """Its biases of norms keep most ReLUs open, so that changes come through."""
+    half = D // 2
+    norms = {
+        f"norm{i}": {"scale": 1 + draw(width), "bias": 2 + draw(width)}
+        for i, width in ((1, D), (2, half), (3, half))
+    }
+    shapes = {"inner": (D, half), "conv": (3, half, half), "outer": (half, D)}
+    biases = {f"{name}_bias": draw(shape[-1]) for name, shape in shapes.items()}
+    return norms | biases | {name: draw(*shape) for name, shape in shapes.items()}
+
+
+def cgru(draw, parts):
+    shapes = {"gates": (3, 3, D, 2, D), "gates_bias": (2, D)}
+    shapes |= {"candidate": (3, 3, D, D), "candidate_bias": (D,)}
+    shapes |= {"tape": (3, 3, D, 3, D)} if parts == 3 else {}
+    return {name: draw(*shape) for name, shape in shapes.items()}
+
+
+def parameters_of(name):
+    """Random parameters of a case, with three layers in the encoder."""
+    draw = drawing()
+    own = {
+        "gnmt": lambda: {
+            "encoder": {
+                0: {"forward": lstm(draw, D), "backward": lstm(draw, D)},
+                1: {"forward": lstm(draw, 2 * D)},
+                2: {"forward": lstm(draw, D)},
+            },
+            "attention": {"query": draw(D, D), "key": draw(D, D), "score": draw(D)},
+            "decoder": {i: lstm(draw, 2 * D) for i in range(3)},
+        },
+        "luong": lambda: {
+            "encoder": {i: {"forward": lstm(draw, D)} for i in range(3)},
+            "attention": {"key": draw(D, D), "combine": draw(2 * D, D)},
+            "decoder": {i: lstm(draw, D) for i in range(3)},
+        },
+        "conv": lambda: {
+            **{
+                f"{side}_{end}": normalised(draw, D, D)
+                for side in ("encoder", "decoder")
+                for end in ("in", "out")
+            },
+            "encoder_positions": {"table": draw(12, D)},
+            "decoder_positions": {"table": draw(11, D)},
+            "encoder": {i: normalised(draw, 4, D, 2 * D) for i in range(3)},
+            "decoder": {
+                i: {
+                    "conv": normalised(draw, 4, D, 2 * D),
+                    "query": normalised(draw, D, D),
+                    "context": normalised(draw, D, D),
+                }
+                for i in range(2)
+            },
+        },
+        "bytenet": lambda: {
+            "encoder": {i: block(draw) for i in range(3)},
+            "decoder": {i: block(draw) for i in range(2)},
+            "final_norm": {"scale": 1 + draw(D), "bias": 2 + draw(D)},
+            "final": draw(D, D),
+            "final_bias": draw(D),
+        },
+        "neural_gpu": lambda: {
+            "encoder": {i: cgru(draw, 2) for i in range(3)},
+            "decoder": {i: cgru(draw, 3) for i in range(2)},
+        },
+    }
+    embedding = {
+        "tokens": draw(V, D),
+        "source_tokens": draw(V + 1, D),
+        "output_bias": draw(V),
+    }
+    return {"embedding": embedding, **own[name]()}
+
+
+def batch_of(*rows):
+    """Rows of (source, target_input) pairs, with a token of padding at the end."""
+    batch = {}
+    for i, (side, name) in enumerate(
+        [("source", "source"), ("target", "target_input")]
+    ):
+        length = 1 + max(sum(len(pair[i]) for pair in row) for row in rows)
+        for key in (name, f"{side}_segment", f"{side}_position"):
+            batch[key] = np.zeros((len(rows), length), int)
+        for b, row in enumerate(rows):
+            start = 0
+            for segment, pair in enumerate(row, start=1):
+                at = slice(start, start + len(pair[i]))
+                batch[name][b, at] = pair[i]
+                batch[f"{side}_segment"][b, at] = segment
+                batch[f"{side}_position"][b, at] = range(len(pair[i]))
+                start = at.stop
+    return batch
+
+
+def logits_of(name, source=SOURCE, target=TARGET):
+    kind, options = CASES[name]
+    arguments = config_of(kind, **options), parameters_of(name)
+    return twin.logits(*arguments, batch_of([(source, target)]))[0, : len(target)]
+
+
+def changed(before_td, after_td) -> list[bool]:
+    """At which positions."""
+    return [bool(np.any(b != a)) for b, a in zip(before_td, after_td, strict=True)]
+
+
+# ---------------------------------------------------------------------- all the models
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_only_the_past_and_the_source_are_seen(name):
+    before = logits_of(name)
+    assert before.shape == (len(TARGET), V)
+    for t in (1, 4):
+        after = logits_of(name, target=[*TARGET[:t], 2, *TARGET[t + 1 :]])
+        np.testing.assert_array_equal(after[:t], before[:t])
+        assert np.abs(after[t] - before[t]).max() > 1e-4
+    for s in range(len(SOURCE)):
+        after = logits_of(name, source=[*SOURCE[:s], 9, *SOURCE[s + 1 :]])
+        assert np.abs(after - before).max() > 1e-4
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sentences_of_a_row_are_as_alone(name):
+    kind, options = CASES[name]
+    pairs = [(SOURCE, TARGET[:4]), ([8], [1, 2, 3, 4, 5]), ([4, 4, 5], [1])]
+    batch = batch_of(pairs, pairs[1:2])
+    logits_btv = twin.logits(config_of(kind, **options), parameters_of(name), batch)
+    want_tv = np.concatenate([logits_of(name, *pair) for pair in pairs])
+    np.testing.assert_array_equal(logits_btv[0, : len(want_tv)], want_tv)
+    np.testing.assert_array_equal(logits_btv[1, :5], want_tv[4:9])
+
+
+# ------------------------------------------------------------------------------- LSTMs
+
+
+@pytest.fixture(scope="module")
+def torch():
+    with np.load(Path(__file__).with_name("torch_lstm.npz")) as file:
+        return dict(file)
+
+
+def torch_layers(torch, kind):
+    """The arrays named `kind/encoder/LAYER/DIRECTION/...`: {(layer, direction): {}}."""
+    layers = {}
+    for name, array in torch.items():
+        start, *path = name.split("/")
+        if start == kind:
+            _, layer, direction, part = path
+            layers.setdefault((int(layer), direction), {})[part] = array
+    return layers
+
+
+def stacked(layers, x_si):
+    """The twin's outputs of the first and the last layer, and all last states."""
+    forward_sd, state = older_twins.lstm_layer(layers[0, "forward"], x_si)
+    backward_sd, back = older_twins.lstm_layer(layers[0, "backward"], x_si[::-1])
+    both_sf = np.concatenate([forward_sd, backward_sd[::-1]], axis=1)
+    states = {"0/forward": state, "0/backward": back}
+    h_sd, states["1/forward"] = older_twins.lstm_layer(layers[1, "forward"], both_sf)
+    h_sd, states["2/forward"] = older_twins.lstm_layer(layers[2, "forward"], h_sd)
+    return both_sf, h_sd, states
+
+
+def test_lstm_is_torchs(torch):
+    layers = torch_layers(torch, "weights")
+    for b, n in enumerate(torch["length"]):
+        both_sf, h_sd, states = stacked(layers, formulas.float64(torch["x"][b, :n]))
+        for got, want in (
+            (both_sf, torch["bidirectional"][b, :n]),
+            (h_sd, torch["stacked"][b, :n]),
+            *((states[of], torch[f"final/encoder/{of}"][:, b]) for of in states),
+        ):
+            np.testing.assert_allclose(got, want, rtol=0, atol=1e-12)
+
+
+@pytest.mark.usefixtures("quick_compiler")
+def test_lstm_of_the_model_is_torchs(torch):
+    """Outputs, last states, gradients, of padded rows."""
+    recur = pytest.importorskip("t2t_jax.model.lstm").recur
+    weights, length = torch_layers(torch, "weights"), torch["length"]
+    x_bsi, cotangent_bsd = torch["x"], torch["cotangent"]
+    segment_bs = (np.arange(x_bsi.shape[1]) < length[:, None]).astype(np.int32)
+
+    @jax.jit
+    @functools.partial(jax.grad, argnums=(0, 1), has_aux=True)
+    def gradients_and_outputs(layers, x_bsi):
+        forward, backward = (
+            recur(layers[0, way], x_bsi, segment_bs, reverse=way == "backward")
+            for way in ("forward", "backward")
+        )
+        both_bsf = jnp.concatenate([forward[0], backward[0]], axis=-1)
+        second = recur(layers[1, "forward"], both_bsf, segment_bs)
+        third = recur(layers[2, "forward"], second[0], segment_bs)
+        loss = jnp.sum(third[0] * cotangent_bsd)
+        return loss, (both_bsf, third[0], (forward, backward, second, third))
+
+    found, (both_bsf, h_bsd, states) = gradients_and_outputs(weights, x_bsi)
+    real = segment_bs == 1
+    np.testing.assert_allclose(both_bsf[real], torch["bidirectional"][real], **CLOSE)
+    np.testing.assert_allclose(h_bsd[real], torch["stacked"][real], **CLOSE)
+    names = "0/forward", "0/backward", "1/forward", "2/forward"
+    for name, (h_bsd, c_bsd) in zip(names, states, strict=True):
+        last = length - 1 if name.endswith("forward") else 0 * length
+        got = [x_bsd[np.arange(len(length)), last] for x_bsd in (h_bsd, c_bsd)]
+        np.testing.assert_allclose(got, torch[f"final/encoder/{name}"], **CLOSE)
+    want = torch_layers(torch, "gradients"), torch["gradient_of_x"]
+    jax.tree.map(lambda *x: np.testing.assert_allclose(*x, **CLOSE), found, want)
+
+
+def test_slopes_of_the_lstm_are_torchs_gradients(torch):
+    """Central differences in a random direction of each array by itself."""
+    rng, h = np.random.default_rng(0), 1e-5
+    layers = {
+        of: {name: formulas.float64(x) for name, x in arrays.items()}
+        for of, arrays in torch_layers(torch, "weights").items()
+    }
+    x_bsi = formulas.float64(torch["x"])
+    gradients = torch_layers(torch, "gradients")
+
+    def loss():
+        return sum(
+            np.sum(stacked(layers, x_bsi[b, :n])[1] * torch["cotangent"][b, :n])
+            for b, n in enumerate(torch["length"])
+        )
+
+    arrays = [(x_bsi, torch["gradient_of_x"])]
+    for of, weights in layers.items():
+        arrays += [(weights[name], gradients[of][name]) for name in weights]
+    assert len(arrays) == 1 + 4 * 3
+    for x, gradient in arrays:
+        direction = rng.normal(size=x.shape)
+        ends = []
+        for step in (h, -2 * h):
+            x += step * direction
+            ends.append(loss())
+        x += h * direction
+        slope = (ends[0] - ends[1]) / (2 * h)
+        np.testing.assert_allclose(slope, np.sum(gradient * direction), rtol=1e-7)
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_gnmt_adds_the_input_from_the_third_layer_on(side):
+    """A layer whose weights are 0 returns 0; the third adds its input to that."""
+    config, parameters = config_of("lstm"), parameters_of("gnmt")
+    draw = drawing(1)
+    x_sd, y_td = draw(5, D), draw(4, D)
+
+    def outputs(zero, layers, x_sd=x_sd):
+        changed = {i: dict(parameters[side][i]) for i in range(layers)}
+        cell = changed[zero]["forward"] if side == "encoder" else changed[zero]
+        cell = {name: np.zeros(weights.shape) for name, weights in cell.items()}
+        changed[zero] = {"forward": cell} if side == "encoder" else cell
+        return older_twins.lstm(config, parameters | {side: changed}, x_sd, y_td)
+
+    two = parameters | {side: {i: parameters[side][i] for i in range(2)}}
+    want_td = older_twins.lstm(config, two, x_sd, y_td)
+    np.testing.assert_allclose(outputs(zero=2, layers=3), want_td, rtol=1e-12)
+    # The second layer adds nothing: what is above it no longer depends on the input.
+    without_td = outputs(zero=1, layers=2)
+    if side == "decoder":
+        np.testing.assert_array_equal(without_td, 0)
+    else:
+        np.testing.assert_array_equal(without_td, outputs(1, 2, x_sd=2 * x_sd))
+
+
+def test_luong_starts_from_the_last_states_of_the_encoder():
+    """Without context: the decoder goes on where the encoder stopped."""
+    draw, parameters = drawing(1), parameters_of("luong")
+    combine_fd = np.concatenate([np.zeros((D, D)), np.eye(D)])  # tanh(h)
+    parameters["attention"]["combine"] = combine_fd
+    parameters["decoder"] = {i: parameters["encoder"][i]["forward"] for i in range(3)}
+    x_sd, y_td = draw(5, D), draw(4, D)
+    config = config_of("lstm", lstm_form="luong")
+    got_td = older_twins.lstm(config, parameters, x_sd, y_td)
+    want_td = np.concatenate([x_sd, y_td])
+    for weights in parameters["decoder"].values():
+        want_td, _ = older_twins.lstm_layer(weights, want_td)
+    np.testing.assert_allclose(got_td, np.tanh(want_td[5:]), rtol=1e-12)
+
+
+def test_attention_without_weights_is_the_mean():
+    draw = drawing(1)
+    z_se = draw(3, D)
+    weights = {"query": draw(D, D), "key": draw(D, D), "score": np.zeros(D)}
+    mean_e = older_twins.additive_attention(weights, draw(D), z_se)
+    np.testing.assert_allclose(mean_e, z_se.mean(0), rtol=1e-12)
+
+
+# ------------------------------------------------------------------------ convolutions
+
+
+def test_taps_are_at_their_offsets():
+    draw = drawing(1)
+    x_ti = draw(5, 2)
+    kernel_kio = np.stack([np.eye(2) * factor for factor in (100, 1, 10)])
+    y_to = older_twins.convolution(kernel_kio, [0, 3], x_ti, [-2, 0, 1])
+    for t in range(5):
+        want = x_ti[t] + [0, 3]
+        want += 100 * x_ti[t - 2] if t >= 2 else 0
+        want += 10 * x_ti[t + 1] if t < 4 else 0
+        np.testing.assert_allclose(y_to[t], want)
+
+
+def test_normalised_weights_have_their_norms():
+    draw = drawing(1)
+    weights = normalised(draw, 3, 2, 5)
+    kernel_kio = older_twins.normalised(weights)
+    norms = np.linalg.norm(kernel_kio.reshape(6, 5), axis=0)
+    np.testing.assert_allclose(norms, np.abs(weights["norm"]))
+    ratio = kernel_kio / weights["direction"]
+    np.testing.assert_allclose(ratio, ratio[:1, :1].repeat(3, 0).repeat(2, 1))
+
+
+def test_conv_without_convolutions_attends_to_the_mean():
+    """GLU(0) = 0, and queries of 0: everything but the residual sums is gone."""
+    draw = drawing(1)
+    parameters = parameters_of("conv")
+    zero = {"norm": np.zeros(D), "bias": np.zeros(D)}
+    identity = {"direction": np.eye(D), "norm": np.ones(D), "bias": np.zeros(D)}
+    for name in ("encoder_in", "encoder_out", "decoder_in", "decoder_out"):
+        parameters[name] = identity
+    glu_zero = {"norm": np.zeros(2 * D), "bias": np.zeros(2 * D)}
+    parameters["encoder"] = {0: parameters["encoder"][0] | glu_zero}
+    layer = parameters["decoder"][0]
+    parameters["decoder"] = {
+        0: {"conv": layer["conv"] | glu_zero, "query": layer["query"] | zero}
+        | {"context": identity}
+    }
+    parameters["decoder_positions"]["table"][2] = 0  # the third token's g is y_t = 0
+    x_sd, y_td = draw(5, D), np.zeros((3, D))
+    got_td = older_twins.conv(config_of("conv", conv_kernel=4), parameters, x_sd, y_td)
+    e_sd = x_sd + parameters["encoder_positions"]["table"][:5]
+    context_d = (1 + 0.5**0.5) * e_sd.mean(0) * 5**0.5
+    np.testing.assert_allclose(got_td[2], context_d / 2, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("unfold", "extra", "columns"), [(1.2, 0, 6), (1.1, 1, 7), (0.5, 0, 5), (1, 2, 7)]
+)
+def test_unfolded_columns_reach_the_target(unfold, extra, columns):
+    """With the target's blocks turned off, position t sees column t of the source."""
+    draw = drawing(1)
+    parameters = parameters_of("bytenet")
+    for weights in parameters["decoder"].values():
+        weights["outer"] = np.zeros((D // 2, D))
+        weights["outer_bias"] = np.zeros(D)
+    config = config_of("bytenet", bytenet_unfold=unfold, bytenet_extra=extra)
+    rows = draw(2, 5, D)
+    y_td = np.ones((9, 1)) * draw(D)
+    found = [older_twins.bytenet(config, parameters, x_sd, y_td) for x_sd in rows]
+    assert changed(*found) == [t < columns for t in range(9)]
+
+
+def test_bytenet_reaches_as_far_as_its_dilations():
+    """Blocks of 1 and 2, kernel 3: six tokens back; in the encoder on both sides."""
+    draw = drawing(1)
+    config, parameters = config_of("bytenet"), parameters_of("bytenet")
+    x_sd, y_td = draw(5, D), draw(9, D)
+    before = older_twins.bytenet(config, parameters, x_sd, y_td)
+    y_td[1] += draw(D)
+    after = older_twins.bytenet(config, parameters, x_sd, y_td)
+    assert changed(before, after) == [False] + [True] * 7 + [False]
+    parameters["decoder"] = {}
+    parameters["encoder"] = {0: block(draw), 1: block(draw)}
+    x_sd = draw(8, D)
+    before = older_twins.bytenet(config, parameters, x_sd, y_td)
+    x_sd[1] += draw(D)
+    after = older_twins.bytenet(config, parameters, x_sd, y_td)
+    assert changed(before, after) == [True] * 5 + [False] * 4
+
+
+# -------------------------------------------------------------------------- Neural GPU
+
+
+def test_3x3_taps_are_at_their_offsets():
+    draw = drawing(1)
+    x_rci = draw(3, 4, 1)
+    kernel = np.zeros((3, 3, 1, 1))
+    kernel[0, 2], kernel[1, 0] = 1, 10  # the row above, one to the right; to the left
+    y_rco = older_twins.convolution_3x3(kernel, x_rci)
+    want = np.zeros((3, 4, 1))
+    want[1:, :-1] += x_rci[:-1, 1:]
+    want[:, 1:] += 10 * x_rci[:, :-1]
+    np.testing.assert_allclose(y_rco, want)
+
+
+def test_units_that_update_nothing_keep_the_source():
+    draw = drawing(1)
+    parameters = parameters_of("neural_gpu")
+    for units in (parameters["encoder"], parameters["decoder"]):
+        for weights in units.values():
+            weights["gates_bias"][0] = 1e3  # u = 1
+    x_sd, y_td = draw(3, D), draw(5, D)
+    got_td = older_twins.neural_gpu(config_of("neural_gpu"), parameters, x_sd, y_td)
+    np.testing.assert_allclose(got_td, [*x_sd, *np.zeros((2, D))])
+
+
+def test_a_unit_by_hand():
+    """One cell and one feature, so that only the tap in the middle counts."""
+    middle = {"gates": [0.3, -0.4], "candidate": 0.7, "tape": [0.2, 0.6, -0.5]}
+    weights = {
+        "gates": np.full((3, 3, 1, 2, 1), 9.0),
+        "candidate": np.full((3, 3, 1, 1), 9.0),
+        "tape": np.full((3, 3, 1, 3, 1), 9.0),
+        "gates_bias": np.array([[0.1], [-0.2]]),
+        "candidate_bias": np.array([0.3]),
+    }
+    for name, value in middle.items():
+        weights[name][1, 1] = np.reshape(value, weights[name][1, 1].shape)
+    s, p = 0.8, 1.5
+    u = 1 / (1 + np.exp(-(0.3 * s + 0.2 * p + 0.1)))
+    r = 1 / (1 + np.exp(-(-0.4 * s + 0.6 * p - 0.2)))
+    want = u * s + (1 - u) * np.tanh(0.7 * r * s - 0.5 * p + 0.3)
+    cell = np.ones((1, 1, 1))
+    np.testing.assert_allclose(older_twins.cgru(weights, s * cell, p * cell), want)
+
+
+def test_a_decoder_unit_looks_one_column_further_at_each_step():
+    """The last of 6 source tokens is seen at position t after 5 - t steps or more."""
+    draw = drawing(1)
+    config, parameters = config_of("neural_gpu"), parameters_of("neural_gpu")
+    parameters["encoder"] = {}
+    parameters["decoder"] = {0: cgru(draw, 3)}
+    x_sd, y_td = draw(6, D), draw(6, D)
+    before = older_twins.neural_gpu(config, parameters, x_sd, y_td)
+    x_sd[5] += 1
+    after = older_twins.neural_gpu(config, parameters, x_sd, y_td)
+    # Step t is the (t + 1)-th; a unit reaches two columns through r and the candidate.
+    assert changed(before, after) == [t + 2 * (t + 1) >= 5 for t in range(6)]
