@@ -60,7 +60,14 @@ def score(
 def attention(
     vocabulary: Vocabulary, member: Member, pairs: Pairs
 ) -> Iterator[AttentionMaps]:
-    """Yields all attention weights of each pair, in order."""
+    """Yields all attention weights of each pair, in order.
+
+    A model without attention within the source or the target has 0 layers of it.
+
+    Raises:
+      UserError: the model has no attention to the source.
+    """
+    _cross_layers(member)
     maps: list[AttentionMaps | None] = [None] * len(pairs)
     # Processes do not exchange attention weights, so each computes those of all pairs.
     for row, trace in _traces(vocabulary, member, pairs, divided=False):
@@ -71,6 +78,16 @@ def attention(
             *trace,
         )
     yield from maps
+
+
+def _cross_layers(member: Member) -> int:
+    """The number of layers with attention to the source; raises UserError if 0."""
+    if not member.model.cross_layers:
+        raise UserError(
+            f"config.model.kind={member.config.model.kind!r} has no attention to the "
+            "source: there are no weights to show or to align words by"
+        )
+    return member.model.cross_layers
 
 
 def alignment_layer(layers: int) -> int:
@@ -99,12 +116,7 @@ def align(
     """
     totals: dict[int, np.ndarray] = {}
     for member in members:
-        layers = member.model.cross_layers
-        if not layers:
-            raise UserError(
-                f"config.model.kind={member.config.model.kind!r} has no attention to "
-                "the source, by which words could be aligned"
-            )
+        layers = _cross_layers(member)
         chosen = alignment_layer(layers) if layer is None else layer
         if not 0 <= chosen < layers:
             raise UserError(f"layer={layer}; want one from 0 to {layers - 1}")

@@ -339,7 +339,7 @@ class Translator:
             source if None.
 
         Raises:
-          UserError: this translator is an ensemble.
+          UserError: this translator is an ensemble, or its model has no attention.
         """
         if len(self.members) > 1:
             raise UserError(

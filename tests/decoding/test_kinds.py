@@ -1,0 +1,53 @@
+"""Every model of `MODELS` is searched, scored, explained and ensembled alike."""
+
+import numpy as np
+import pytest
+
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.model.model import MODELS
+from t2t_jax.terminal.errors import UserError
+from tests.decoding.small_translator import translator
+
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+
+LINES = ["the cat sees the dog", "a dog sleeps", "the dog sees a cat", "a cat"]
+
+
+# The searches of Transformers have tests of their own.
+@pytest.fixture(scope="module", params=[k for k in MODELS if k != "transformer"])
+def one(request):
+    return translator(1, kind=request.param)
+
+
+def test_searches_find_the_probabilities_of_teacher_forcing(one):
+    """Also those of a Transformer and this model together."""
+    both = Translator.ensemble([translator(1), one])
+    found = both.translate(LINES, nbest=3, warn=False)
+    alone = both.translate(LINES[2:3], nbest=3, warn=False)
+    assert [h.text for h in alone[0].hypotheses] == [
+        h.text for h in found[2].hypotheses
+    ]
+    pairs = [(t.source, h) for t in found for h in t.hypotheses]
+    assert len(pairs) > len(LINES)
+    scores = [member.score(pairs) for member in (both, translator(1), one)]
+    for (_, hypothesis), of_both, *of_members in zip(pairs, *scores, strict=True):
+        mean = np.mean(np.exp([s.log_probs for s in of_members]), axis=0)
+        np.testing.assert_allclose(of_both.log_probs, np.log(mean), atol=3e-4)
+        assert of_both.log_prob == pytest.approx(hypothesis.log_prob, abs=1e-3)
+
+
+def test_attention_is_shown_where_there_is_some(one):
+    if not one.model.cross_layers:
+        with pytest.raises(UserError, match="has no attention to the source"):
+            one.attention("the cat", "die Katze")
+        with pytest.raises(UserError, match="has no attention to the source"):
+            one.align([("the cat", "die Katze")])
+        return
+    maps = one.attention("the cat", "die Katze")
+    s, t = len(maps.source), len(maps.target)
+    assert maps.cross.shape == (one.model.cross_layers, 1, t, s)
+    np.testing.assert_allclose(maps.cross.sum(-1), 1, atol=1e-5)
+    assert maps.encoder.shape == (0, 1, s, s)
+    assert maps.decoder.shape == (0, 1, t, t)
+    (links,) = one.align([("the cat", "die Katze")])
+    assert {j for _, j in links.links} == {0, 1}
