@@ -53,15 +53,8 @@ def lstm(config, parameters, x_sd, y_td) -> np.ndarray:
 
 
 def gnmt(parameters, x_sd, y_td) -> np.ndarray:
-    """Wu et al. 2016, section 3, figure 1; residual connections are section 3.1."""
-    first, *others = in_order(parameters["encoder"])
-    forward_sd, _ = lstm_layer(first["forward"], x_sd)
-    backward_sd, _ = lstm_layer(first["backward"], x_sd[::-1])
-    z_se = np.concatenate([forward_sd, backward_sd[::-1]], axis=1)  # section 3.2
-    for i, weights in enumerate(others, start=1):
-        h_sd, _ = lstm_layer(weights["forward"], z_se)
-        z_se = h_sd + z_se if i >= 2 else h_sd  # equation 6
-
+    """Wu et al. 2016, section 3, figure 1."""
+    z_se = gnmt_encoder(in_order(parameters["encoder"]), x_sd)
     attention, layers = parameters["attention"], in_order(parameters["decoder"])
     states = [zero_state(weights) for weights in layers]
     outputs_td = []
@@ -78,6 +71,18 @@ def gnmt(parameters, x_sd, y_td) -> np.ndarray:
     return np.array(outputs_td)
 
 
+def gnmt_encoder(layers, x_sd) -> np.ndarray:
+    """Section 3.2: the first layer in both directions; residuals are section 3.1."""
+    first, *others = layers
+    forward_sd, _ = lstm_layer(first["forward"], x_sd)
+    backward_sd, _ = lstm_layer(first["backward"], x_sd[::-1])
+    z_se = np.concatenate([forward_sd, backward_sd[::-1]], axis=1)
+    for i, weights in enumerate(others, start=1):
+        h_sd, _ = lstm_layer(weights["forward"], z_se)
+        z_se = h_sd + z_se if i >= 2 else h_sd  # equation 6
+    return z_se
+
+
 def luong(parameters, x_sd, y_td) -> np.ndarray:
     """Luong et al. 2015, section 3.1, global attention with the score `general`."""
     z_sd, states = x_sd, []
@@ -85,9 +90,7 @@ def luong(parameters, x_sd, y_td) -> np.ndarray:
         z_sd, last = lstm_layer(weights["forward"], z_sd)
         states.append(last)
 
-    key_dd, combine_fd = (
-        float64(parameters["attention"][name]) for name in ("key", "combine")
-    )
+    attention = parameters["attention"]
     layers, outputs_td = in_order(parameters["decoder"]), []
     assert len(layers) == len(states)
     for y_d in y_td:
@@ -95,9 +98,9 @@ def luong(parameters, x_sd, y_td) -> np.ndarray:
         for i, weights in enumerate(layers):
             states[i] = lstm_cell(weights, h_d, states[i])
             h_d, _ = states[i]
-        scores = [z_d @ key_dd @ h_d for z_d in z_sd]
-        context_d = weighted_sum(softmax(scores), z_sd)
-        outputs_td.append(np.tanh(np.concatenate([context_d, h_d]) @ combine_fd))  # 5
+        context_d = general_attention(attention, h_d, z_sd)
+        combined_f = np.concatenate([context_d, h_d])
+        outputs_td.append(np.tanh(combined_f @ float64(attention["combine"])))  # 5
     return np.array(outputs_td)
 
 
@@ -137,35 +140,45 @@ def additive_attention(weights, q_d, z_se) -> np.ndarray:
     return weighted_sum(softmax(scores), z_se)
 
 
+def general_attention(weights, h_d, z_sd) -> np.ndarray:
+    """Section 3.1 of Luong et al.: h^T W z, where W is the transpose of `key`."""
+    w_dd = float64(weights["key"]).T
+    return weighted_sum(softmax([h_d @ w_dd @ z_d for z_d in z_sd]), z_sd)
+
+
 # ------------------------------------------------------------------------ convolutions
 
 
 def conv(config, parameters, x_sd, y_td) -> np.ndarray:
     """Gehring et al. 2017, section 3."""
-    k = option(config, "conv_kernel")
-    both_sides = [j - (k - 1) // 2 for j in range(k)]
-    causal = [j - (k - 1) for j in range(k)]
-
-    x_sd = with_positions(config, parameters["encoder_positions"], x_sd)  # e
-    z_sd = normalised_linear(parameters["encoder_in"], x_sd)
-    for weights in in_order(parameters["encoder"]):
-        h_sd = glu(normalised_convolution(weights, z_sd, both_sides))
-        z_sd = (z_sd + h_sd) * math.sqrt(0.5)  # the residual sum, section 3.4
-    z_sd = normalised_linear(parameters["encoder_out"], z_sd)
-
+    e_sd = with_positions(config, parameters["encoder_positions"], x_sd)
+    z_sd = conv_encoder(config, parameters, e_sd)
     g_td = with_positions(config, parameters["decoder_positions"], y_td)
     x_td, m = normalised_linear(parameters["decoder_in"], g_td), len(z_sd)
+    k = option(config, "conv_kernel")
+    causal = [j - (k - 1) for j in range(k)]
     for weights in in_order(parameters["decoder"]):
         h_td = glu(normalised_convolution(weights["conv"], x_td, causal))
         d_td = normalised_linear(weights["query"], h_td) + g_td  # equation 1
         c_td = np.zeros(d_td.shape)
         for t, d_d in enumerate(d_td):
             a_s = softmax([d_d @ z_d for z_d in z_sd])
-            c_td[t] = weighted_sum(a_s, z_sd + x_sd)  # equation 2
+            c_td[t] = weighted_sum(a_s, z_sd + e_sd)  # equation 2
         c_td *= m * math.sqrt(1 / m)  # section 3.4
         h_td = (h_td + normalised_linear(weights["context"], c_td)) * math.sqrt(0.5)
         x_td = (x_td + h_td) * math.sqrt(0.5)
     return normalised_linear(parameters["decoder_out"], x_td)
+
+
+def conv_encoder(config, parameters, e_sd) -> np.ndarray:
+    """Section 3.2; the residual sums are scaled as in section 3.4."""
+    k = option(config, "conv_kernel")
+    both_sides = [j - (k - 1) // 2 for j in range(k)]
+    x_sd = normalised_linear(parameters["encoder_in"], e_sd)
+    for weights in in_order(parameters["encoder"]):
+        h_sd = glu(normalised_convolution(weights, x_sd, both_sides))
+        x_sd = (x_sd + h_sd) * math.sqrt(0.5)
+    return normalised_linear(parameters["encoder_out"], x_sd)
 
 
 def with_positions(config, positions, x_td) -> np.ndarray:

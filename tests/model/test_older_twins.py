@@ -189,6 +189,17 @@ def test_sentences_of_a_row_are_as_alone(name):
     np.testing.assert_array_equal(logits_btv[1, :5], want_tv[4:9])
 
 
+def test_each_side_has_its_embeddings():
+    """Source tokens that change their numbers, and rows of the table, are the same."""
+    config, parameters = config_of("lstm", lstm_form="luong"), parameters_of("luong")
+    batch = batch_of([(SOURCE, TARGET)])
+    want = twin.logits(config, parameters, batch)
+    embedding = parameters["embedding"]
+    embedding["source_tokens"] = np.roll(embedding["source_tokens"], 1, axis=0)
+    got = twin.logits(config, parameters, batch | {"source": batch["source"] + 1})
+    np.testing.assert_array_equal(got, want)
+
+
 # ------------------------------------------------------------------------------- LSTMs
 
 
@@ -329,6 +340,40 @@ def test_gnmt_adds_the_input_from_the_third_layer_on(side):
         np.testing.assert_array_equal(without_td, outputs(1, 2, x_sd=2 * x_sd))
 
 
+def test_gnmt_reads_in_both_directions():
+    """With the same weights both ways, a reversed source exchanges the directions."""
+    draw = drawing(1)
+    layers, x_sd = [dict.fromkeys(["forward", "backward"], lstm(draw, D))], draw(5, D)
+    z_se = older_twins.gnmt_encoder(layers, x_sd)
+    reversed_se = older_twins.gnmt_encoder(layers, x_sd[::-1])
+    want_se = np.concatenate([z_se[::-1, D:], z_se[::-1, :D]], axis=1)
+    np.testing.assert_array_equal(reversed_se, want_se)
+    forward_sd, _ = older_twins.lstm_layer(layers[0]["forward"], x_sd)
+    np.testing.assert_array_equal(z_se[:, :D], forward_sd)
+
+
+def test_gnmt_asks_with_the_first_layer():
+    """If that returns 0, then nothing depends on what is multiplied by the query."""
+    draw, config, parameters = drawing(1), config_of("lstm"), parameters_of("gnmt")
+    x_sd, y_td = draw(5, D), draw(4, D)
+    for asks in (True, False):
+        first = parameters["decoder"][0]
+        if not asks:
+            for weights in first.values():
+                weights[...] = 0
+        before = older_twins.lstm(config, parameters, x_sd, y_td)
+        parameters["attention"]["query"] = draw(D, D)
+        after = older_twins.lstm(config, parameters, x_sd, y_td)
+        # The first step asks with 0 in any case.
+        assert changed(before, after) == [False] + [asks] * 3
+
+
+def test_luong_scores_rows_of_the_key_by_the_source():
+    z_sd, h_d, key_dd = np.eye(2), np.array([0, 1]), np.array([[0, 99], [0, 0]])
+    context_d = older_twins.general_attention({"key": key_dd}, h_d, z_sd)
+    np.testing.assert_allclose(context_d, z_sd[0], atol=1e-12)
+
+
 def test_luong_starts_from_the_last_states_of_the_encoder():
     """Without context: the decoder goes on where the encoder stopped."""
     draw, parameters = drawing(1), parameters_of("luong")
@@ -377,27 +422,63 @@ def test_normalised_weights_have_their_norms():
     np.testing.assert_allclose(ratio, ratio[:1, :1].repeat(3, 0).repeat(2, 1))
 
 
-def test_conv_without_convolutions_attends_to_the_mean():
-    """GLU(0) = 0, and queries of 0: everything but the residual sums is gone."""
-    draw = drawing(1)
-    parameters = parameters_of("conv")
-    zero = {"norm": np.zeros(D), "bias": np.zeros(D)}
+def test_gates_are_the_second_half():
+    np.testing.assert_allclose(older_twins.glu(np.array([[2.0, 3, 0, 0]])), [[1, 1.5]])
+
+
+@pytest.mark.parametrize(("kernel", "before", "after"), [(3, 1, 1), (4, 1, 2)])
+def test_an_encoder_of_convolutions_sees_both_sides(kernel, before, after):
+    draw, parameters = drawing(1), parameters_of("conv")
+    parameters["encoder"] = {0: normalised(draw, kernel, D, 2 * D)}
+    config, e_sd = config_of("conv", conv_kernel=kernel), draw(9, D)
+    first = older_twins.conv_encoder(config, parameters, e_sd)
+    e_sd[4] += 1
+    second = older_twins.conv_encoder(config, parameters, e_sd)
+    assert changed(first, second) == [
+        t - before <= 4 <= t + after for t in range(len(e_sd))
+    ]
+
+
+def test_attention_of_convolutions_by_hand():
+    """Convolutions and queries are 0, the other layers the identity."""
+    draw, parameters = drawing(1), parameters_of("conv")
     identity = {"direction": np.eye(D), "norm": np.ones(D), "bias": np.zeros(D)}
+    zero, glu_zero = (
+        normalised(draw, *shape)
+        | {"norm": np.zeros(shape[-1]), "bias": np.zeros(shape[-1])}
+        for shape in ((D, D), (4, D, 2 * D))
+    )
     for name in ("encoder_in", "encoder_out", "decoder_in", "decoder_out"):
         parameters[name] = identity
-    glu_zero = {"norm": np.zeros(2 * D), "bias": np.zeros(2 * D)}
-    parameters["encoder"] = {0: parameters["encoder"][0] | glu_zero}
-    layer = parameters["decoder"][0]
-    parameters["decoder"] = {
-        0: {"conv": layer["conv"] | glu_zero, "query": layer["query"] | zero}
-        | {"context": identity}
-    }
-    parameters["decoder_positions"]["table"][2] = 0  # the third token's g is y_t = 0
-    x_sd, y_td = draw(5, D), np.zeros((3, D))
+    parameters["encoder"] = {0: glu_zero}
+    parameters["decoder"] = {0: {"conv": glu_zero, "query": zero, "context": identity}}
+    x_sd, y_td = draw(5, D), draw(3, D)
     got_td = older_twins.conv(config_of("conv", conv_kernel=4), parameters, x_sd, y_td)
     e_sd = x_sd + parameters["encoder_positions"]["table"][:5]
-    context_d = (1 + 0.5**0.5) * e_sd.mean(0) * 5**0.5
-    np.testing.assert_allclose(got_td[2], context_d / 2, rtol=1e-12)
+    g_td = y_td + parameters["decoder_positions"]["table"][:3]
+    z_sd = e_sd / 2**0.5
+    scores_ts = np.exp(g_td @ z_sd.T)
+    weights_ts = scores_ts / scores_ts.sum(1, keepdims=True)
+    context_td = weights_ts @ (z_sd + e_sd) * 5**0.5
+    np.testing.assert_allclose(got_td, (g_td + context_td / 2**0.5) / 2**0.5)
+
+
+def test_a_residual_block_by_hand():
+    """For one token, which only the tap in the middle sees."""
+    draw = drawing(1)
+    weights, x_d = block(draw), draw(D)
+
+    def rectified(i, x):
+        norm = weights[f"norm{i}"]
+        norm["bias"] -= 2  # so that ReLUs close, too
+        x = (x - x.mean()) / np.sqrt(x.var() + 1e-6)
+        return np.maximum(0, norm["scale"] * x + norm["bias"])
+
+    h = rectified(1, x_d) @ weights["inner"] + weights["inner_bias"]
+    h = rectified(2, h) @ weights["conv"][1] + weights["conv_bias"]
+    h = rectified(3, h) @ weights["outer"] + weights["outer_bias"]
+    arguments = config_of("bytenet"), weights, x_d[None], [-2, 0, 2]
+    np.testing.assert_allclose(older_twins.residual_block(*arguments)[0], x_d + h)
 
 
 @pytest.mark.parametrize(
@@ -450,15 +531,20 @@ def test_3x3_taps_are_at_their_offsets():
     np.testing.assert_allclose(y_rco, want)
 
 
-def test_units_that_update_nothing_keep_the_source():
-    draw = drawing(1)
-    parameters = parameters_of("neural_gpu")
-    for units in (parameters["encoder"], parameters["decoder"]):
-        for weights in units.values():
-            weights["gates_bias"][0] = 1e3  # u = 1
-    x_sd, y_td = draw(3, D), draw(5, D)
+def test_as_many_steps_as_source_tokens_and_one_an_output():
+    """Weights of 0 make u = 1/2 and a candidate of 0: a unit halves the state."""
+    draw, parameters = drawing(1), parameters_of("neural_gpu")
+    for side in ("encoder", "decoder"):
+        for weights in parameters[side].values():
+            for name in weights:
+                weights[name] = np.zeros_like(weights[name])
+    units, steps = {side: len(parameters[side]) for side in ("encoder", "decoder")}, 3
+    x_sd, y_td = draw(steps, D), draw(5, D)
     got_td = older_twins.neural_gpu(config_of("neural_gpu"), parameters, x_sd, y_td)
-    np.testing.assert_allclose(got_td, [*x_sd, *np.zeros((2, D))])
+    for t in range(3):
+        halved = units["encoder"] * steps + units["decoder"] * (t + 1)
+        np.testing.assert_allclose(got_td[t], x_sd[t] / 2**halved)
+    np.testing.assert_array_equal(got_td[3:], 0)
 
 
 def test_a_unit_by_hand():
