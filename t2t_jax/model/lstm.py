@@ -169,8 +169,15 @@ class AdditiveAttention(nnx.Module):
         """float32 [b, t, s]."""
         dtype = h_btd.dtype
         query_btd = jnp.einsum("btd,dh->bth", h_btd, self.query[...].astype(dtype))
-        both_btsd = jnp.tanh(query_btd[:, :, None] + keys_bsd[:, None])
-        return (both_btsd @ self.score[...].astype(dtype)).astype(jnp.float32)
+
+        # Recomputed for the gradient: a scan that stores these for every step takes
+        # memory for all pairs of tokens times d, and on a CPU four times as long.
+        @jax.checkpoint
+        def compare(query_btd, keys_bsd, score_d):
+            return jnp.tanh(query_btd[:, :, None] + keys_bsd[:, None]) @ score_d
+
+        score_d = self.score[...].astype(dtype)
+        return compare(query_btd, keys_bsd, score_d).astype(jnp.float32)
 
 
 class GeneralAttention(nnx.Module):

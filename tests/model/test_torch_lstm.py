@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
+from t2t_jax.model.lstm import LSTMLayer
 from tests.model import formulas, older_twins
 
 CLOSE = {"rtol": 2e-5, "atol": 2e-5}  # of float32
@@ -53,10 +55,17 @@ def test_lstm_is_torchs(torch):
             np.testing.assert_allclose(got, want, rtol=0, atol=1e-12)
 
 
+def recur(weights, x_bsi, segment_bs, reverse=False):
+    """Outputs and cells of the model's layer with these weights."""
+    layer = LSTMLayer(x_bsi.shape[-1], weights["bias"].shape[-1], jax.random.key(0))
+    nnx.update(layer, weights)
+    states = layer(x_bsi, segment_bs, reverse=reverse)
+    return states.hidden, states.cell
+
+
 @pytest.mark.usefixtures("quick_compiler")
 def test_lstm_of_the_model_is_torchs(torch):
     """Outputs, last states, gradients, of padded rows."""
-    recur = pytest.importorskip("t2t_jax.model.lstm").recur
     weights, length = torch_layers(torch, "weights"), torch["length"]
     x_bsi, cotangent_bsd = torch["x"], torch["cotangent"]
     segment_bs = (np.arange(x_bsi.shape[1]) < length[:, None]).astype(np.int32)
