@@ -26,116 +26,24 @@ from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import (
     DropoutRng,
     compute_dtype,
-    constant,
     dropout,
     dropout_rngs,
     rematerialized,
     weight,
 )
 from t2t_jax.model.mask import Mask, Tokens
+from t2t_jax.model.recurrence import (
+    LSTMLayer,
+    State,
+    beginnings,
+    by_time,
+    restarted,
+    uniform,
+    zero_state,
+)
 from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
 from t2t_jax.terminal.errors import UserError
-
-
-class State(NamedTuple):
-    """What a layer knows of the tokens so far, [..., d]: its cell and its output."""
-
-    cell: Array  # float32
-    hidden: Array
-
-
-class LSTMLayer(nnx.Module):
-    """Long short-term memory (Hochreiter and Schmidhuber 1997; Gers et al. 2000)."""
-
-    def __init__(self, inputs: int, width: int, rng: Array):
-        input_rng, recurrent_rng = jax.random.split(rng)
-        gates = {"gates": 4, "hidden": width}  # input, forget, cell, output
-        # These names are part of the checkpoint format.
-        self.input = _uniform(input_rng, width, {"width": inputs, **gates})
-        self.recurrent = _uniform(recurrent_rng, width, {"width": width, **gates})
-        self.bias = constant(0.0, gates)
-        # Open at first: the cell remembers (Jozefowicz et al. 2015).
-        self.bias[...] = self.bias[...].at[1].set(1.0)
-
-    def of_inputs(self, x_btd: Array, part: slice = slice(None)) -> Array:
-        """The inputs' part in the gates, [b, t, g, d], with these rows of `input`."""
-        matrix_dgd = self.input[...][part].astype(x_btd.dtype)
-        return jnp.einsum("btd,dgh->btgh", x_btd, matrix_dgd)
-
-    def step(self, state: State, gates_bgd: Array) -> State:
-        """One step, from the inputs' part in the gates."""
-        dtype = state.hidden.dtype
-        of_state = jnp.einsum(
-            "...d,dgh->...gh", state.hidden, self.recurrent[...].astype(dtype)
-        )
-        gates = gates_bgd.astype(jnp.float32) + of_state + self.bias[...]
-        i, f, g, o = (gates[..., k, :] for k in range(4))
-        cell = jax.nn.sigmoid(f) * state.cell + jax.nn.sigmoid(i) * jnp.tanh(g)
-        return State(cell, (jax.nn.sigmoid(o) * jnp.tanh(cell)).astype(dtype))
-
-    def __call__(
-        self,
-        x_btd: Array,
-        segment_bt: Array,
-        initial: State | None = None,
-        reverse: bool = False,
-    ) -> State:
-        """The states after each token, [b, t, d].
-
-        Args:
-          initial: [b, t, d], those before each token that begins a sentence; None: 0.
-          reverse: reads each sentence from its end.
-        """
-
-        def step(state, now):
-            gates_bgd, begins_b, before = now
-            state = _restarted(state, begins_b, before)
-            state = self.step(state, gates_bgd)
-            return state, state
-
-        b, _, d = *segment_bt.shape, self.bias.shape[1]
-        begins_bt = beginnings(segment_bt, reverse)
-        inputs = self.of_inputs(x_btd), begins_bt, initial
-        last = zero_state((b, d), x_btd.dtype)
-        _, states = jax.lax.scan(step, last, _by_time(inputs), reverse=reverse)
-        return jax.tree.map(
-            lambda x: constrain(x, "batch", "length", "features"), _by_time(states)
-        )
-
-
-def _uniform(rng: Array, width: int, axes: dict[str, int]) -> nnx.Param:
-    """A weight drawn uniformly from +-1 / sqrt(width)."""
-    bound = width**-0.5
-    drawn = jax.random.uniform(rng, (*axes.values(),), jnp.float32, -bound, bound)
-    return nnx.Param(drawn, axes=(*axes,))
-
-
-def zero_state(shape: tuple[int, ...], dtype) -> State:
-    """The state before a sentence."""
-    return State(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, dtype))
-
-
-def beginnings(segment_bt: Array, reverse: bool = False) -> Array:
-    """True where a sentence is entered, bool [b, t]: another segment stood before."""
-    if reverse:
-        return beginnings(segment_bt[:, ::-1])[:, ::-1]
-    return jnp.diff(segment_bt, axis=1, prepend=-1) != 0
-
-
-def _restarted(state: State, begins_b: Array, initial: State | None = None) -> State:
-    """The state [b, ...], or in rows where a sentence begins, `initial` or zeros."""
-    initial = initial or jax.tree.map(jnp.zeros_like, state)
-
-    def restart(new: Array, old: Array) -> Array:
-        return jnp.where(begins_b.reshape(-1, *[1] * (old.ndim - 1)), new, old)
-
-    return jax.tree.map(restart, initial, state)
-
-
-def _by_time(tree):
-    """Swaps the first two axes: a scan's time comes first."""
-    return jax.tree.map(lambda x: x.swapaxes(0, 1), tree)
 
 
 class Source(NamedTuple):
@@ -163,7 +71,7 @@ class AdditiveAttention(nnx.Module):
         hidden = {"hidden": width}
         self.query = weight(query_rng, {"width": width}, hidden)
         self.key = weight(key_rng, {"width": inputs}, hidden)
-        self.score = _uniform(score_rng, width, hidden)
+        self.score = uniform(score_rng, width, hidden)
 
     def scores(self, h_btd: Array, keys_bsd: Array) -> Array:
         """float32 [b, t, s]."""
@@ -364,7 +272,7 @@ class LSTM(nnx.Module):
 
         def step(state, now):
             gates_bgd, begins_b, mask_bs = now
-            state = _restarted(state, begins_b)
+            state = restarted(state, begins_b)
             context_bne, weights_bns = attend(
                 self.attention, state.hidden, source, mask_bs[:, None]
             )
@@ -373,8 +281,8 @@ class LSTM(nnx.Module):
 
         inputs = self._of_tokens(x_btd), beginnings(segment_bt), mask_bts
         last = zero_state((len(x_btd), 1, self.config.width), x_btd.dtype)
-        _, found = jax.lax.scan(step, last, _by_time(inputs))
-        return jax.tree.map(lambda x: x[:, :, 0], _by_time(found))
+        _, found = jax.lax.scan(step, last, by_time(inputs))
+        return jax.tree.map(lambda x: x[:, :, 0], by_time(found))
 
     def _of_tokens(self, x_btd: Array) -> Array:
         """The tokens' part in the gates of the first layer, for all steps at once."""

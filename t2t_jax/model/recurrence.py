@@ -1,0 +1,172 @@
+"""Long short-term memory over the sentences of a row.
+
+Shape suffixes: b batch, t length, d width, g the four gates, h width of the state.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+
+from t2t_jax.model.layers import constant
+from t2t_jax.parallel.mesh import constrain
+
+
+class State(NamedTuple):
+    """What a layer knows of the tokens so far, [..., d]: its cell and its output."""
+
+    cell: Array  # float32
+    hidden: Array
+
+
+class LSTMLayer(nnx.Module):
+    """Long short-term memory (Hochreiter and Schmidhuber 1997; Gers et al. 2000)."""
+
+    def __init__(self, inputs: int, width: int, rng: Array):
+        input_rng, recurrent_rng = jax.random.split(rng)
+        gates = {"gates": 4, "hidden": width}  # input, forget, cell, output
+        # These names are part of the checkpoint format.
+        self.input = uniform(input_rng, width, {"width": inputs, **gates})
+        self.recurrent = uniform(recurrent_rng, width, {"width": width, **gates})
+        self.bias = constant(0.0, gates)
+        # Open at first: the cell remembers (Jozefowicz et al. 2015).
+        self.bias[...] = self.bias[...].at[1].set(1.0)
+
+    def of_inputs(self, x_btd: Array, rows: slice = slice(None)) -> Array:
+        """The inputs' part in the gates, [b, t, g, d], by these rows of `input`."""
+        matrix_dgh = self.input[...][rows].astype(x_btd.dtype)
+        return jnp.einsum("btd,dgh->btgh", x_btd, matrix_dgh)
+
+    def step(self, state: State, of_inputs: Array) -> State:
+        """One step, from the inputs' part in the gates, [..., g, d]."""
+        matrix_dgh, bias_gh = self._of_dtype(of_inputs.dtype)
+        of_state = jnp.einsum("...d,dgh->...gh", state.hidden, matrix_dgh)
+        return _next(state.cell, of_inputs + bias_gh + of_state)
+
+    def _of_dtype(self, dtype) -> tuple[Array, Array]:
+        return self.recurrent[...].astype(dtype), self.bias[...].astype(dtype)
+
+    def __call__(
+        self,
+        x_btd: Array,
+        segment_bt: Array,
+        initial: State | None = None,
+        reverse: bool = False,
+    ) -> State:
+        """The states after each token, [b, t, d].
+
+        Args:
+          initial: [b, t, d], those before each token that begins a sentence; None: 0.
+          reverse: reads each sentence from its end.
+        """
+        matrix_dgh, bias_gh = self._of_dtype(x_btd.dtype)
+        begins_bt = beginnings(segment_bt, reverse)
+        inputs = by_time((self.of_inputs(x_btd) + bias_gh, begins_bt, initial))
+        states = recur(reverse, matrix_dgh, *inputs)
+        return jax.tree.map(
+            lambda x: constrain(x, "batch", "length", "features"), by_time(states)
+        )
+
+
+def _next(cell: Array, gates: Array) -> State:
+    """The state after a token, from the cell before it and the sums of the gates."""
+    i, f, g, o = (gates[..., k, :].astype(jnp.float32) for k in range(4))
+    cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+    return State(cell, (jax.nn.sigmoid(o) * jnp.tanh(cell)).astype(gates.dtype))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def recur(
+    reverse: bool,
+    matrix_dgh: Array,
+    of_inputs_tbgh: Array,
+    begins_tb: Array,
+    initial: State | None,
+) -> State:
+    """The states after each token, [t, b, d]; arguments by time.
+
+    Its gradient by the matrix is one product after the scan, and not a sum in it, which
+    would be read and written at every step.
+    """
+    return _recur(reverse, matrix_dgh, of_inputs_tbgh, begins_tb, initial)[0]
+
+
+def _recur(reverse, matrix_dgh, of_inputs_tbgh, begins_tb, initial):
+    """Returns the states, and what their gradients need."""
+
+    def step(state, now):
+        of_inputs_bgh, begins_b, initial = now
+        before = restarted(state, begins_b, initial)
+        gates_bgh = of_inputs_bgh + jnp.einsum("bd,dgh->bgh", before.hidden, matrix_dgh)
+        after = _next(before.cell, gates_bgh)
+        return after, (after, before, gates_bgh)
+
+    b, _, d = of_inputs_tbgh.shape[1:]
+    inputs = of_inputs_tbgh, begins_tb, initial
+    state = zero_state((b, d), of_inputs_tbgh.dtype)
+    _, (after, before, gates_tbgh) = jax.lax.scan(step, state, inputs, reverse=reverse)
+    # The structure of `initial`, without its arrays: a flag would be traced.
+    has_initial = None if initial is None else ()
+    return after, (matrix_dgh, before, gates_tbgh, begins_tb, has_initial)
+
+
+def _recur_backward(reverse, stored, gradient: State):
+    matrix_dgh, before, gates_tbgh, begins_tb, has_initial = stored
+
+    def step(of_state, now):
+        of_after, cell_bd, gates_bgh, begins_b = now
+        _, pull = jax.vjp(_next, cell_bd, gates_bgh)
+        of_cell, of_gates = pull(jax.tree.map(jnp.add, of_state, of_after))
+        of_hidden = jnp.einsum("bgh,dgh->bd", of_gates, matrix_dgh)
+        of_before = State(of_cell, of_hidden)
+        zeros = jax.tree.map(jnp.zeros_like, of_before)
+        of_initial = None
+        if has_initial is not None:
+            of_initial = restarted(zeros, begins_b, of_before)
+        return restarted(of_before, begins_b, zeros), (of_gates, of_initial)
+
+    nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), gradient)
+    inputs = gradient, before.cell, gates_tbgh, begins_tb
+    _, (of_gates, of_initial) = jax.lax.scan(step, nothing, inputs, reverse=not reverse)
+    of_matrix = jnp.einsum("tbd,tbgh->dgh", before.hidden, of_gates)
+    return of_matrix, of_gates, None, of_initial
+
+
+recur.defvjp(_recur, _recur_backward)
+
+
+def uniform(rng: Array, width: int, axes: dict[str, int]) -> nnx.Param:
+    """A weight drawn uniformly from +-1 / sqrt(width)."""
+    bound = width**-0.5
+    drawn = jax.random.uniform(rng, (*axes.values(),), jnp.float32, -bound, bound)
+    return nnx.Param(drawn, axes=(*axes,))
+
+
+def zero_state(shape: tuple[int, ...], dtype) -> State:
+    """The state before a sentence."""
+    return State(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, dtype))
+
+
+def beginnings(segment_bt: Array, reverse: bool = False) -> Array:
+    """True where a sentence is entered, bool [b, t]: another segment stood before."""
+    if reverse:
+        return beginnings(segment_bt[:, ::-1])[:, ::-1]
+    return jnp.diff(segment_bt, axis=1, prepend=-1) != 0
+
+
+def restarted(state: State, begins_b: Array, initial: State | None = None) -> State:
+    """The state [b, ...], or in rows where a sentence begins, `initial` or zeros."""
+    initial = initial or jax.tree.map(jnp.zeros_like, state)
+
+    def restart(new: Array, old: Array) -> Array:
+        return jnp.where(begins_b.reshape(-1, *[1] * (old.ndim - 1)), new, old)
+
+    return jax.tree.map(restart, initial, state)
+
+
+def by_time(tree):
+    """Swaps the first two axes: a scan's time comes first."""
+    return jax.tree.map(lambda x: x.swapaxes(0, 1), tree)
