@@ -88,6 +88,7 @@ def test_the_papers_run_is_pinned():
     [
         ("configs/base.py:en-es", "'en-es' is not a direction of the paper"),
         ("configs/multi30k.py:houre", "want 'hour' or 'published'"),
+        ("configs/conv.py:wmt", "want 'tiny' or 'multi30k'"),
         ("configs/tiny.py:what", "takes no argument"),
     ],
 )

@@ -92,14 +92,6 @@ def test_what_the_paper_has_not_is_listed():
     assert paper["model.feed_forward"]["base"] == "relu"
 
 
-def test_fields_that_the_model_does_not_read_are_marked():
-    described = describe(small(model={"kind": "lstm", "head_width": 0}))
-    assert "model.heads" in described["unused"]
-    assert "model.heads" not in described["paper"]
-    (line,) = (line for line in page(described).splitlines() if "  heads" in line)
-    assert line.endswith("not read by config.model.kind='lstm'")
-
-
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_the_parts_and_the_weights_are_all_parameters(norm):
     config = small(model={"norm": norm, "positions": "learned"})
@@ -275,6 +267,16 @@ def test_too_few_learned_positions_are_told_before_any_text_is_read():
     model = {"positions": "learned", "max_positions": 40}
     with pytest.raises(UserError, match="max_positions=40; want at least 48"):
         describe(small(model=model))
+
+
+def test_fields_that_a_model_does_not_read_are_marked():
+    told = describe(load_config(ROOT / "configs/conv.py"))
+    assert "model.heads" in told["unused"]
+    assert "model.heads" not in told["paper"]
+    assert "model.width" in told["paper"]
+    remarks = {line.split()[0]: line for line in page(told).splitlines()}
+    assert remarks["heads"].endswith("not read by config.model.kind='conv'")
+    assert remarks["width"].endswith("Table 3")
 
 
 def test_the_command_prints_what_python_gives(commands):

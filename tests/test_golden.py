@@ -16,7 +16,12 @@ from t2t_jax.planning.describe import describe
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "tests" / "golden"
 # Every file of configs/ as it is, and these, which take an argument.
-WITH_ARGUMENTS = ["configs/big.py:en-fr", "configs/multi30k.py:published"]
+WITH_ARGUMENTS = [
+    "configs/big.py:en-fr",
+    "configs/conv.py:multi30k",
+    "configs/lstm.py:multi30k",
+    "configs/multi30k.py:published",
+]
 ACCEPT = "if that is meant, accept it: python -m tests.test_golden"
 # What a config comes to on any machine. `paper` and the lengths of texts say no more.
 PINNED = ("config", "parameters", "learning_rate", "batches", "run", "decoding")

@@ -88,7 +88,6 @@ def test_the_page_of_variants_has_all_entries_and_options():
         name
         for section in SECTIONS.values()
         for known in dataclasses.fields(section)
-        if known.name != "kind"  # there is one model, and the page is about it
         for name in table_of(known)
     }
     named = {*re.findall(r"`(?:[\w.]+[.=])?(\w+)`", page)}

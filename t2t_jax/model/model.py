@@ -16,15 +16,18 @@ from jax import Array
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.model.architecture import SIZES, Architecture
+from t2t_jax.model.conv import ConvS2S
 from t2t_jax.model.layers import Parameters, compute_dtype
 from t2t_jax.model.lstm import LSTM
 from t2t_jax.model.transformer import Transformer
+from t2t_jax.sections import known_options
 from t2t_jax.terminal.errors import UserError
 
 # An architecture is a class with the methods of `Architecture`, and a line here.
 MODELS = {
     "transformer": Transformer,
     "lstm": LSTM,
+    "conv": ConvS2S,
 }
 
 
@@ -79,17 +82,30 @@ def unused_fields(config: ModelConfig) -> frozenset[str]:
 
 
 def _check_unused(config: ModelConfig) -> None:
-    """Refuses a choice that would have no effect; raises UserError."""
-    unused = unused_fields(config) - SIZES
+    """Refuses a choice or an option without effect; raises UserError."""
+    unused = unused_fields(config)
+    without = f"has no effect with config.model.kind={config.kind!r}"
     for known in dataclasses.fields(config):
         value = getattr(config, known.name)
-        if known.name not in unused or value == known.default:
+        if known.name not in unused - SIZES or value == known.default:
             continue
         raise UserError(
-            f"config.model.{known.name}={value!r} has no effect with "
-            f"config.model.kind={config.kind!r}; leave it at {known.default!r}, or "
-            "choose another kind"
+            f"config.model.{known.name}={value!r} {without}; leave it at "
+            f"{known.default!r}, or choose another kind"
         )
+    owners = known_options(config)
+    read = {
+        f"{f.name}={getattr(config, f.name)!r}"
+        for f in config.choosers()
+        if f.name not in unused
+    }
+    for name, value in config.options.items():
+        known, choices = owners[name]
+        if read.isdisjoint(choices):
+            raise UserError(
+                f"config.model.options.{name}={value!r} {without}; leave it at "
+                f"{known.default!r}, or choose another kind"
+            )
 
 
 def from_constructor(make: Callable[[Array], Architecture]) -> Model:

@@ -131,7 +131,7 @@ def _describe(config: Config, vocabularies: list[tuple[int, str]]) -> dict:
     return {
         "config": dataclasses.asdict(config),
         "paper": beside_paper(config),
-        "unused": sorted(f"model.{name}" for name in unused_fields(config.model)),
+        "unused": _unused(config),
         **{
             name: {"pieces": pieces, "from": origin}
             for name, (pieces, origin) in zip(
@@ -162,7 +162,7 @@ def _describe(config: Config, vocabularies: list[tuple[int, str]]) -> dict:
 
 
 def beside_paper(config: Config) -> dict[str, dict]:
-    """Compares each field that the paper gives a value for.
+    """Compares each field that the paper gives a value for and the model reads.
 
     Returns:
       By field: `section`, `value` (the config's), `base` and `big` (the paper's), and
@@ -177,11 +177,11 @@ def beside_paper(config: Config) -> dict[str, dict]:
             unusual[name] = (section, default, default)
     compared = {}
     given = PAPER | unusual | LANGUAGES.get(pair, {})
-    unused = unused_fields(config.model)
+    unused = _unused(config)
     for name, (section, base, big) in given.items():
-        part, field = name.split(".")
-        if part == "model" and field in unused:
+        if name in unused:
             continue
+        part, field = name.split(".")
         value = getattr(getattr(config, part), field)
         if name == "model.head_width":  # 0 means width / heads, as in the paper
             value = config.model.width_of_head
@@ -189,6 +189,11 @@ def beside_paper(config: Config) -> dict[str, dict]:
         same = [model for model in values if values[model] == value]
         compared[name] = {"section": section, "value": value, **values, "same": same}
     return compared
+
+
+def _unused(config: Config) -> list[str]:
+    """The fields that the model does not read."""
+    return sorted(f"model.{name}" for name in unused_fields(config.model))
 
 
 def _parameters(model: Model) -> dict:

@@ -45,6 +45,9 @@ OTHERS = {
         **{"kind": "lstm", "layers": 2},
         "options": {"lstm_form": "luong"},
     },
+    "conv of 2 layers, wide kernel": {
+        **{"kind": "conv", "layers": 2, "options": {"conv_kernel": 4}},
+    },
 }
 
 

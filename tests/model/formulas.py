@@ -48,7 +48,8 @@ def embeddings(config, table_vd, tokens) -> np.ndarray:
     """Embedding times sqrt(d_model) (section 3.4), [t, d]."""
     table_vd = float64(table_vd)
     d_model = table_vd.shape[1]
-    scale = math.sqrt(d_model) if config.embedding_scale else 1
+    scaled = config.embedding_scale and config.kind != "conv"
+    scale = math.sqrt(d_model) if scaled else 1
     x_td = np.zeros((len(tokens), d_model))
     for t, token in enumerate(tokens):
         x_td[t] = table_vd[token] * scale

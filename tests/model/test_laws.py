@@ -16,6 +16,7 @@ from t2t_jax.model.layers import DropoutRng, dropout, random_bits
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
 from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.sections import Options
 from t2t_jax.terminal.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
@@ -133,6 +134,40 @@ def test_a_key_means_training(sentences):
 def test_learned_positions_end_where_they_end(sentences):
     with pytest.raises(UserError, match="a row of 16 tokens, but .*max_positions=8"):
         compiled(small(positions="learned", max_positions=8))(batch_of(*sentences)[0])
+
+
+def test_the_advice_on_long_rows_fits_the_model(sentences):
+    batch, _ = batch_of(*sentences)
+    with pytest.raises(UserError, match="or use config.model.positions='sinusoid'"):
+        compiled(small(positions="learned", max_positions=8))(batch)
+    with pytest.raises(UserError, match="shorten the rows or raise it(?!,)"):
+        compiled(small(kind="conv", max_positions=8))(batch)
+
+
+def test_a_choice_without_effect_is_refused():
+    with pytest.raises(UserError, match="positions='rotary' has no effect with .*conv"):
+        build(small(kind="conv", positions="rotary"), V)
+    # The model does not read `positions`, so neither the options of its default.
+    options = Options(sinusoid_layout="half")
+    build(small(options=options), V)
+    with pytest.raises(UserError, match="sinusoid_layout='half' has no effect with"):
+        build(small(kind="conv", options=options), V)
+    build(small(kind="conv", options=Options(conv_kernel=5)), V)
+
+
+def test_weight_normalised_layers_begin_as_their_draw():
+    """Gehring et al. 2017, section 3.5: N(0, sqrt(4 p / n)) before a gate, p kept."""
+    config = small(kind="conv", width=64, layers=1, dropout=0.2)
+    parameters = build(config, V).init(jax.random.key(0))
+    for layer, variance in (
+        (parameters["encoder"][0], 4 * 0.8 / (3 * 64)),
+        (parameters["encoder_in"], 0.8 / 64),
+        (parameters["decoder"][0]["query"], 1 / 64),
+    ):
+        direction = layer["direction"].reshape(-1, layer["norm"].size)
+        assert direction.var() == pytest.approx(variance, rel=0.1)
+        norms = np.linalg.norm(direction, axis=0)
+        np.testing.assert_allclose(layer["norm"], norms, rtol=1e-5)
 
 
 def test_an_unknown_attention_is_told():
