@@ -13,7 +13,12 @@ from pathlib import Path
 import hypothesis
 import hypothesis.configuration
 import jax
+import numpy as np
 import pytest
+from jax._src import cache_key
+from jaxlib.xla_client import make_cpu_client
+
+from tests.compiler import QUICK
 
 # No test asserts a time, and none writes into the repository.
 hypothesis.configuration.set_hypothesis_home_dir(
@@ -24,6 +29,7 @@ hypothesis.settings.load_profile("ours")
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
 DEVICES = jax.devices()
+ALONE = make_cpu_client(num_devices=1)  # as the commands that tests start have it
 HERE = Path(__file__).parent
 
 
@@ -108,15 +114,6 @@ def eight_devices(_one_device):
 
 # ---------------------------------------------------------------------------- compiler
 
-# Programs that are slower and may round otherwise, made in a third of the time.
-QUICK = {
-    "xla_backend_optimization_level": 0,
-    "xla_cpu_parallel_codegen_split_count": 1,
-    "xla_cpu_use_fusion_emitters": False,
-    "xla_llvm_disable_expensive_passes": True,
-}
-
-
 COMPILED_AS = jax._src.compiler.get_compile_options  # as users have it
 
 
@@ -160,9 +157,16 @@ def shared(tmp_path_factory):
 def _own_cache(shared):
     """What is compiled and prepared is kept for all tests, and for no others.
 
-    Commands that tests start find it by their environment.
+    Commands that tests start find it by their environment. Their one device is not of
+    a machine of eight: a program of one device is kept as if it were alone here too.
     """
+    hash_machine = cache_key._hash_accelerator_config
+
+    def hash_devices(sha, devices):
+        hash_machine(sha, np.array(ALONE.devices()) if devices.size == 1 else devices)
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache_key, "_hash_accelerator_config", hash_devices)
         patch.setenv("T2T_JAX_CACHE", str(shared / "cache"))
         for name, value in (
             ("jax_compilation_cache_dir", str(shared / "xla")),

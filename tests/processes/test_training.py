@@ -19,6 +19,7 @@ from t2t_jax.training.checkpoint import Checkpoints
 from t2t_jax.training.checkpoint_folders import sealed_steps
 from t2t_jax.training.step import compile_steps
 from t2t_jax.workdir.workdir import Workdir
+from tests.compiler import QUICK_PROCESS
 from tests.faults.processes import flags, outcome
 from tests.processes.group import PLAIN, SLOWLY, Group, ours
 from tests.small_run import config_for, final_parameters
@@ -48,7 +49,8 @@ def alone(text, processes_cache, tmp_path_factory):
     """A run of one process with one device."""
     folder = tmp_path_factory.mktemp("alone")
     one = Group(processes_cache, folder / "logs")
-    one.start(*flags(text, folder / "work", **PLAIN), devices=1)
+    command = flags(text, folder / "work", **PLAIN)
+    one.start(*command, devices=1, **QUICK_PROCESS)
     try:
         assert one.end() == [0], one.said()
     finally:
@@ -65,7 +67,7 @@ def together(text, processes_cache, tmp_path_factory):
     places = folder / "work", folder / "file" / "elsewhere"
     two = Group(processes_cache, folder / "logs")
     for place, they in zip(places, ours(2), strict=True):
-        two.start(*they, *flags(text, place, **PLAIN))
+        two.start(*they, *flags(text, place, **PLAIN), **QUICK_PROCESS)
     try:
         assert two.end() == [0, 0], two.said()
     finally:
@@ -105,7 +107,7 @@ def test_sigterm_to_one_stops_all_after_the_same_step(
 ):
     workdir = tmp_path / "work"
     command = flags(text, workdir, **PLAIN)
-    two = group(2, *command, patch=SLOWLY).until("step 3/20")
+    two = group(2, *command, patch=SLOWLY, **QUICK_PROCESS).until("step 3/20")
     two.send(signal.SIGTERM, number)
     assert two.end(30) == [143, 143], two.said()
     step = states(workdir)[-1]
@@ -118,7 +120,7 @@ def test_sigterm_to_one_stops_all_after_the_same_step(
     assert others == []
     assert not (workdir / ".lock").exists()
 
-    again = group(2, *command)
+    again = group(2, *command, **QUICK_PROCESS)  # as `together` is compiled
     assert again.end() == [0, 0], again.said()
     assert f"continuing after step {step}" in again.err()
     assert outcome(workdir) == outcome(together[0])  # to the last bit
