@@ -20,7 +20,6 @@ SECTIONS = {
     "model": {"norm": "pre", "dropout": 0.1},
     "data": {"vocab_size": 330, "batch_tokens": 2_048},
     "train": {
-        "steps": STEPS,
         "warmup": 10,
         "peak_learning_rate": 0.02,
         "ema_decay": 0.9,
@@ -59,18 +58,22 @@ class Life:
 class Place:
     """A folder for runs of one experiment: the text, and what they share.
 
+    Args:
+      steps: that each run makes.
+
     Attributes:
       usual_seconds: a run takes, once the first one has compiled and prepared all.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, steps: int = STEPS):
         self.folder, self.usual_seconds = folder.absolute(), 0.0
+        self._sections = SECTIONS | {"train": SECTIONS["train"] | {"steps": steps}}
         folder.mkdir(parents=True, exist_ok=True)
         _write_text(folder / "text")
 
     def command(self, workdir: Path) -> list[str]:
         """What a user would type."""
-        config = config_for(self.folder / "text", **SECTIONS).to_dict()
+        config = config_for(self.folder / "text", **self._sections).to_dict()
         return [
             *(sys.executable, "-m", "t2t_jax.main", "--config=configs/tiny.py"),
             *(

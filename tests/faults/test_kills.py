@@ -22,9 +22,9 @@ CHIEF = (
 )
 
 
-def survives(folder, moments, kills, seed):
+def survives(folder, moments, kills, seed, **options):
     """Kills runs and compares all that they leave with an undisturbed run's."""
-    place = killing.Place(folder)
+    place = killing.Place(folder, **options)
     whole, again = killing.undisturbed(place, twice=kills > 2)
     assert again is None or again.is_equal(), again
     chance = random.Random(seed)
@@ -35,7 +35,7 @@ def survives(folder, moments, kills, seed):
 
 
 def test_two_kills_leave_nothing_behind(tmp_path):
-    survives(tmp_path / "runs", CHIEF[1:3], kills=2, seed=0)
+    survives(tmp_path / "runs", CHIEF[1:3], kills=2, seed=0, steps=30)
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Every line of every table of the model obeys the laws (tests/model/laws.py)."""
 
+import jax
 import pytest
 
 from t2t_jax.model import restricted
@@ -7,7 +8,9 @@ from tests.model.cases import alone, pairs, product
 from tests.model.laws import COMPOSITION, LAWS
 from tests.model.subject import Excused, subject
 
-pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler", "small_blocks")
+pytestmark = pytest.mark.usefixtures(
+    "eight_devices", "quick_compiler", "small_blocks", "_programs_are_not_stored"
+)
 
 
 @pytest.fixture(scope="module")
@@ -16,6 +19,16 @@ def small_blocks():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(restricted, "SMALLEST_BLOCK", 4)
         yield
+
+
+@pytest.fixture(scope="module")
+def _programs_are_not_stored():
+    """No other file has these programs; storing them all takes seconds."""
+    least = "jax_persistent_cache_min_compile_time_secs"
+    before = getattr(jax.config, least)
+    jax.config.update(least, float("inf"))
+    yield
+    jax.config.update(least, before)
 
 
 def obeys(case, law, group):
