@@ -29,9 +29,10 @@ from t2t_jax.data import prepare
 from t2t_jax.data.batching import fill
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.feeding import feed, plan_for
+from t2t_jax.data.shapes import Shape
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import build
-from t2t_jax.planning.costs import row_flops
+from t2t_jax.planning.costs import model_flops, row_flops
 from t2t_jax.terminal.messages import say
 
 SIDES = ("source", "target")
@@ -108,14 +109,19 @@ class OurEpoch:
         """
         model = build(self.config.model, self.trainer.vocab_size)
         lengths = zip(self.pairs.source.lengths, self.pairs.target.lengths, strict=True)
-        sample = list(lengths)[:: max(1, len(self.pairs) // 1000)]
         row = row_flops(model, self.config)
+        # Without a polynomial, each pair is traced.
+        size = 1000 if row else 20
+        sample = [(int(s), int(t)) for s, t in lengths][
+            :: max(1, len(self.pairs) // size)
+        ]
         flops = sum(
-            value * int(s) ** i * int(t) ** j
+            sum(value * s**i * t**j for (i, j), value in row.items())
+            if row
+            else model_flops(model, self.config, Shape(1, s, t))
             for s, t in sample
-            for (i, j), value in row.items()
         )
-        return flops / sum(int(s) + int(t) for s, t in sample)
+        return flops / sum(s + t for s, t in sample)
 
 
 class MarianEpoch:

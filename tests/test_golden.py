@@ -17,10 +17,9 @@ ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "tests" / "golden"
 # Every file of configs/ as it is, and these, which take an argument.
 WITH_ARGUMENTS = [
-    "configs/big.py:en-fr",
-    "configs/conv.py:multi30k",
-    "configs/lstm.py:multi30k",
-    "configs/multi30k.py:published",
+    *("configs/big.py:en-fr", "configs/multi30k.py:published"),
+    *("configs/lstm.py:multi30k", "configs/conv.py:multi30k"),
+    *("configs/bytenet.py:multi30k", "configs/neural_gpu.py:multi30k"),
 ]
 ACCEPT = "if that is meant, accept it: python -m tests.test_golden"
 # What a config comes to on any machine. `paper` and the lengths of texts say no more.

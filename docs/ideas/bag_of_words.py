@@ -90,8 +90,8 @@ class BagOfWords(nnx.Module):
     def output_layer(self):
         return self.embedding.output_layer()
 
-    def empty_cache(self, batch, beams, room):
-        width = self.outer.shape[-1]
+    def initial_cache(self, memory, beams, room):
+        batch, _, width = memory.x_bsd.shape
         return Cache(jnp.zeros((batch, beams, width), jnp.float32))
 
     def step(self, memory, cache, token_bn, position):

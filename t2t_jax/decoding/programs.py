@@ -180,8 +180,10 @@ def begin_search(
     position_bs = jnp.broadcast_to(jnp.arange(source_bs.shape[1]), source_bs.shape)
     at = Tokens(block.segment_bs, position_bs)
     memories = [model.encode(source_bs, at) for model in models]
-    batch = source_bs.shape[0]
-    cache = [model.empty_cache(batch, algorithm.rows, room) for model in models]
+    cache = [
+        model.initial_cache(memory, algorithm.rows, room)
+        for model, memory in zip(models, memories, strict=True)
+    ]
 
     def sentence_rng(hash_2):
         rng = jax.random.key(seed)

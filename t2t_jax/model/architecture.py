@@ -32,7 +32,7 @@ class Architecture(Protocol):
     Attributes:
       packs: sentences in one row do not affect each other. If False, it trains on
         bucketed batches only.
-      generates: it has `encode`, `empty_cache` and `step`, so it can translate.
+      generates: it has `encode`, `initial_cache` and `step`, so it can translate.
       has_source: its outputs depend on the source.
       longest: the tokens of the longest row, or None for no limit.
       cross_layers: the layers with attention to the source, which align words.
@@ -87,8 +87,10 @@ class Architecture(Protocol):
     ) -> Any:
         """Returns what decoding needs of the source: a pytree, leaves [b, ...]."""
 
-    def empty_cache(self, batch: int, beams: int, room: int) -> Any:
+    def initial_cache(self, memory: Any, beams: int, room: int) -> Any:
         """Returns the state before the first step: a pytree, leaves [b, ...].
+
+        Its size may depend on the source, so `memory` is that of `encode`.
 
         It has the methods `moved(parent_bn)`, which moves hypotheses to other rows, and
         `grown(room)`, which makes room for more steps.

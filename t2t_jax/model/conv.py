@@ -24,7 +24,6 @@ from t2t_jax.model.decoder_cache import States
 from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import (
     DropoutRng,
-    compute_dtype,
     constant,
     dropout,
     dropout_rngs,
@@ -261,10 +260,11 @@ class ConvS2S(nnx.Module):
         """Returns the matrix [v, d] and the bias [v] that make logits of `outputs`."""
         return self.embedding.output_layer()
 
-    def empty_cache(self, batch: int, beams: int, room: int) -> States:
+    def initial_cache(self, memory: Source, beams: int, room: int) -> States:
         """Returns zeros as the last k - 1 inputs of each layer's convolution."""
-        shape = batch, beams, self.decoder[0].conv.taps - 1, self.config.width
-        zeros = jnp.zeros(shape, compute_dtype(self.config))
+        b, _, d = memory.key_bsd.shape
+        shape = b, beams, self.decoder[0].conv.taps - 1, d
+        zeros = jnp.zeros(shape, memory.key_bsd.dtype)
         return States([zeros for _ in self.decoder], room)
 
     def step(

@@ -25,7 +25,6 @@ from t2t_jax.model.decoder_cache import States
 from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import (
     DropoutRng,
-    compute_dtype,
     dropout,
     dropout_rngs,
     rematerialized,
@@ -298,11 +297,17 @@ class LSTM(nnx.Module):
         """Returns the matrix [v, d] and the bias [v] that make logits of `outputs`."""
         return self.embedding.output_layer()
 
-    def empty_cache(self, batch: int, beams: int, room: int) -> States:
-        """Returns the states before the first step, zeros."""
-        shape = batch, beams, self.config.width
-        dtype = compute_dtype(self.config)
-        return States([zero_state(shape, dtype) for _ in self.decoder], room)
+    def initial_cache(self, memory: Source, beams: int, room: int) -> States:
+        """Returns the states before the first step: zeros, or the encoder's last."""
+        b, _, e = memory.z_bse.shape
+        if self.luong:
+            states = jax.tree.map(
+                lambda x_bd: jnp.broadcast_to(x_bd[:, None], (b, beams, e)), memory.last
+            )
+        else:
+            state = zero_state((b, beams, self.config.width), memory.z_bse.dtype)
+            states = [state for _ in self.decoder]
+        return States(states, room)
 
     def step(self, memory: Source, cache: States, token_bn: Array, position):
         """Runs one decoding step; arguments and results as for `Architecture`."""
@@ -313,12 +318,6 @@ class LSTM(nnx.Module):
         for i, (layer, state) in enumerate(
             zip(self.decoder, cache.arrays, strict=True)
         ):
-            if self.luong:
-                state = jax.tree.map(
-                    lambda last, now: jnp.where(position == 0, last[:, None], now),
-                    memory.last[i],
-                    state,
-                )
             if i == 0 and not self.luong:
                 context_bne, _ = attend(self.attention, state.hidden, memory, mask_bns)
                 context = [context_bne]

@@ -16,9 +16,11 @@ from jax import Array
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.model.architecture import SIZES, Architecture
+from t2t_jax.model.bytenet import ByteNet
 from t2t_jax.model.conv import ConvS2S
 from t2t_jax.model.layers import Parameters, compute_dtype
 from t2t_jax.model.lstm import LSTM
+from t2t_jax.model.neural_gpu import NeuralGPU
 from t2t_jax.model.transformer import Transformer
 from t2t_jax.sections import known_options
 from t2t_jax.terminal.errors import UserError
@@ -28,6 +30,8 @@ MODELS = {
     "transformer": Transformer,
     "lstm": LSTM,
     "conv": ConvS2S,
+    "bytenet": ByteNet,
+    "neural_gpu": NeuralGPU,
 }
 
 

@@ -226,9 +226,10 @@ class Transformer(nnx.Module):
         """Returns the matrix [v, d] and the bias [v] that make logits of `outputs`."""
         return self.embedding.output_layer()
 
-    def empty_cache(self, batch: int, beams: int, room: int) -> Cache:
+    def initial_cache(self, memory: Memory, beams: int, room: int) -> Cache:
         """Returns a cache with room for `room` steps of `beams` hypotheses."""
         attention = self.decoder[0].attention
+        batch = len(memory.at.segment)
 
         def zeros(weight_dhk):
             heads, width = weight_dhk.shape[1:]
@@ -244,7 +245,7 @@ class Transformer(nnx.Module):
 
         Args:
           memory: of the b sentences, from `encode`.
-          cache: from `empty_cache` or the previous step.
+          cache: from `initial_cache` or the previous step.
           token_bn: the tokens before `position` (BOS at 0).
           position: int scalar, the same for all hypotheses.
 

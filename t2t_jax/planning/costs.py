@@ -111,19 +111,19 @@ def _loss(model: Model, config: Config, parameters, batch, rng):
     return config.train.variant("loss").sums(module, batch, rng, config, BOS)
 
 
-def row_flops(model: Model, config: Config) -> dict[tuple[int, int], float]:
+def row_flops(model: Model, config: Config) -> dict[tuple[int, int], float] | None:
     """`model_flops` of a row, as a polynomial of its lengths s (source) and t (target).
 
-    Found from six pairs of lengths. It is exact if it has degree 2: products with
-    weights are computed for each token, and attention for each pair of tokens.
+    Of degree 2: products with weights are computed for each token, and attention for
+    each pair of tokens. Found from six pairs of lengths, and tried with a seventh.
 
     Returns:
-      {(i, j): the coefficient of s^i t^j}.
+      {(i, j): the coefficient of s^i t^j}; None if there is no such polynomial.
     """
-    n = 8  # the unit of lengths; a learned table has more than 3 n positions
+    n = min(8, (model.longest or 32) // 4)  # the unit of lengths
     f = {
         (s, t): model_flops(model, config, Shape(1, n * s, n * t))
-        for s, t in ((1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (2, 2))
+        for s, t in ((1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (2, 2), (4, 3))
     }
     # Differences, which are exact where solving a linear system would round.
     ss = (f[3, 1] - 2 * f[2, 1] + f[1, 1]) / 2
@@ -133,6 +133,8 @@ def row_flops(model: Model, config: Config) -> dict[tuple[int, int], float]:
     t = f[1, 2] - f[1, 1] - 3 * tt - st
     found = {(1, 0): s, (0, 1): t, (2, 0): ss, (1, 1): st, (0, 2): tt}
     found[0, 0] = f[1, 1] - sum(found.values())
+    if sum(value * 4**i * 3**j for (i, j), value in found.items()) != f[4, 3]:
+        return None
     return {(i, j): value / n ** (i + j) for (i, j), value in found.items()}
 
 

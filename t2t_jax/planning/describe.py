@@ -16,7 +16,7 @@ from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.data.packing import STRETCH
 from t2t_jax.data.prepare import SEPARATE, existing_tokenizer
-from t2t_jax.data.shapes import ROWS_MULTIPLE, round_up, rows_within
+from t2t_jax.data.shapes import ROWS_MULTIPLE, Shape, round_up, rows_within
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.model.layers import compute_dtype
@@ -232,18 +232,23 @@ def _bytes(config: Config, model: Model) -> dict[str, int]:
 
 
 def _flops(model: Model, config: Config) -> dict:
-    """FLOPs per token in a training step, without those that grow with the row.
+    """FLOPs in a training step: per token, without those that grow with the row.
 
     A row's FLOPs are a polynomial of its lengths, in which attention's pairs of tokens
     are the products and squares. These are the factors of the two lengths: 6 for each
     weight that multiplies the token. Cross-attention's keys and values are computed
     from source tokens, the logits from target tokens.
+
+    If there is no such polynomial: the FLOPs of the longest row, None if they cannot be
+    counted.
     """
     row = costs.row_flops(model, config)
-    source, target = (
-        value if math.isnan(value) else round(value) for value in (row[1, 0], row[0, 1])
-    )
-    return {"flops_source_token": source, "flops_target_token": target}
+    if row is not None:
+        source, target = round(row[1, 0]), round(row[0, 1])
+        return {"flops_source_token": source, "flops_target_token": target}
+    _, length = _batches(config)["longest"]
+    flops = costs.model_flops(model, config, Shape(1, length, length))
+    return {"flops_longest_row": None if math.isnan(flops) else round(flops)}
 
 
 def _learning_rate(config: Config) -> dict:

@@ -63,9 +63,18 @@ def _mib(size: int) -> str:
 
 
 def _compute_lines(compute: dict) -> list[str]:
+    dtype = f"compute     activations in {compute['dtype']} on this machine"
+    if "flops_longest_row" in compute:
+        flops = compute["flops_longest_row"]
+        counted = "not known" if flops is None else f"{flops:.3g} FLOPs"
+        return [
+            dtype,
+            f"  forward and backward of one row of the longest sentences: {counted};",
+            "  the model has no number per token: a token's cost depends on its row",
+        ]
     source, target = compute["flops_source_token"], compute["flops_target_token"]
     return [
-        f"compute     activations in {compute['dtype']} on this machine",
+        dtype,
         f"  forward and backward: {source:.3g} FLOPs per source token, {target:.3g} "
         "per target token,",
         "  6 for each weight that multiplies the token, including the output "

@@ -46,7 +46,16 @@ OTHERS = {
         "options": {"lstm_form": "luong"},
     },
     "conv of 2 layers, wide kernel": {
-        **{"kind": "conv", "layers": 2, "options": {"conv_kernel": 4}},
+        **{"kind": "conv", "layers": 2},
+        "options": {"conv_kernel": 4},
+    },
+    "bytenet, 3 blocks": {
+        **{"kind": "bytenet", "layers": 3},
+        "options": {"bytenet_set": 2, "bytenet_extra": 1},
+    },
+    "neural_gpu, 2 layers": {
+        **{"kind": "neural_gpu", "layers": 2},
+        "options": {"neural_gpu_rows": 3},
     },
 }
 

@@ -136,7 +136,7 @@ def cached_is_forced(subject: Subject) -> float:
         encode(*(b[f"source{part}"][:2] for part in ("", "_segment", "_position")))
         for b in batches
     ]
-    caches = [module.empty_cache(2, BEAMS, 4) for _ in batches]
+    caches = [module.initial_cache(memory, BEAMS, 4) for memory in memories]
     tokens = [np.full((2, BEAMS, 0), BOS) for _ in batches]
     seen = [np.zeros((2, BEAMS, 0, V)) for _ in batches]
     steps = 9

@@ -247,7 +247,7 @@ def test_greedy_search_is_the_twins(name, seed):
         memory = module.encode(source_bs, Tokens(segment_bs, position_bs))
         return GREEDY(
             partial(step_logits, module, memory),
-            module.empty_cache(len(lengths), 1, limit),
+            module.initial_cache(memory, 1, limit),
             jnp.full(len(lengths), limit),
             max_length=limit,
             **{"bos": BOS, "eos": EOS, "pad": PAD},

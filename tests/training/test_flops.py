@@ -19,6 +19,8 @@ from t2t_jax.model.model import build, from_constructor
 from t2t_jax.model.transformer import Transformer
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.planning import costs
+from t2t_jax.planning.describe import describe
+from t2t_jax.planning.describe_page import page
 from t2t_jax.planning.flops import count
 
 VOCAB, WIDTH = 40, 16
@@ -143,6 +145,15 @@ def test_the_papers_models_are_counted_as_by_arithmetic(name, flops, source, tar
     row = costs.row_flops(model, config)
     assert (row[1, 0], row[0, 1]) == (source, target)
     assert flops == 200 * sum(c * 128**i * 120**j for (i, j), c in row.items())
+
+
+@pytest.mark.parametrize("kind", ["neural_gpu", "bytenet"])
+def test_a_cost_that_is_no_polynomial_of_the_lengths_is_not_given_as_one(kind):
+    changed = dataclasses.replace(CONFIG.model, kind=kind)
+    assert costs.row_flops(build(changed, VOCAB), CONFIG) is None
+    told = describe(dataclasses.replace(CONFIG, model=changed))
+    flops = told["compute"]["flops_longest_row"]
+    assert f"the longest sentences: {flops:.3g} FLOPs;" in page(told)
 
 
 def test_what_remat_computes_again_is_counted():

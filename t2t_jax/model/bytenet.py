@@ -1,0 +1,219 @@
+"""ByteNet (Kalchbrenner et al. 2016, "Neural Machine Translation in Linear Time").
+
+Dilated convolutions on both sides, without attention: the decoder is stacked on the
+encoder's output, column on column (section 3). The paper's blocks have multiplicative
+units for characters; these are the ReLU variant, which it has for translation too.
+
+Shape suffixes: b batch, n hypotheses, s source, c columns of the unfolded source,
+t target, k taps of a kernel, d width, h half of it.
+"""
+
+import dataclasses
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax import Array
+
+from t2t_jax.config import ModelConfig
+from t2t_jax.model.architecture import OF_TRANSFORMERS
+from t2t_jax.model.attention import NO_POSITION
+from t2t_jax.model.decoder_cache import States
+from t2t_jax.model.embedding import Embedding
+from t2t_jax.model.layers import (
+    DropoutRng,
+    compute_dtype,
+    constant,
+    dropout,
+    dropout_rngs,
+    rematerialized,
+    weight,
+)
+from t2t_jax.model.mask import Tokens
+from t2t_jax.model.windows import windows
+from t2t_jax.parallel.mesh import constrain
+from t2t_jax.sections import field
+
+
+class Block(nnx.Module):
+    """A residual block: convolves half as many features (figure 3, left)."""
+
+    def __init__(self, config: ModelConfig, dilation: int, rng: Array):
+        self.dilation, self.rate = dilation, config.dropout
+        self.kernel = config.own_options(ByteNet).bytenet_kernel
+        half = dataclasses.replace(config, width=config.width // 2)
+        inner_rng, conv_rng, outer_rng = jax.random.split(rng, 3)
+        width, hidden = {"width": config.width}, {"hidden": half.width}
+        taps = {"kernel": self.kernel, "width": half.width}
+        norm = config.variant("norm_kind")
+        self.norm1 = norm(config)
+        self.inner = weight(inner_rng, width, hidden)
+        self.inner_bias = constant(0.0, hidden)
+        self.norm2 = norm(half)
+        self.conv = weight(conv_rng, taps, hidden)
+        self.conv_bias = constant(0.0, hidden)
+        self.norm3 = norm(half)
+        self.outer = weight(outer_rng, hidden, width)
+        self.outer_bias = constant(0.0, width)
+
+    def __call__(
+        self, x_btd: Array, segment_bt: Array, rng: DropoutRng | None, *, last_tap: int
+    ) -> Array:
+        """Returns the block's outputs; the last tap is `last_tap` * dilation away."""
+        first = last_tap - (self.kernel - 1)
+        offsets = [tap * self.dilation for tap in range(first, last_tap + 1)]
+        y_bth = self.convolved(x_btd)
+        return self.after(x_btd, windows(y_bth, segment_bt, tuple(offsets)), rng)
+
+    def convolved(self, x_btd: Array) -> Array:
+        """Returns the input of the convolution."""
+        x_btd = jax.nn.relu(self.norm1(x_btd))
+        y_bth = jnp.einsum("btd,dh->bth", x_btd, self.inner[...].astype(x_btd.dtype))
+        y_bth = constrain(y_bth, "batch", "length", "hidden")
+        return jax.nn.relu(self.norm2(y_bth + self.inner_bias[...].astype(y_bth.dtype)))
+
+    def after(self, x_btd: Array, y_btkh: Array, rng: DropoutRng | None) -> Array:
+        """Convolves windows of `convolved`; adds the result to the block's input."""
+        dtype = x_btd.dtype
+        y_bth = jnp.einsum("btkh,khe->bte", y_btkh, self.conv[...].astype(dtype))
+        y_bth = constrain(y_bth, "batch", "length", "hidden")
+        y_bth = jax.nn.relu(self.norm3(y_bth + self.conv_bias[...].astype(dtype)))
+        y_btd = jnp.einsum("bth,hd->btd", y_bth, self.outer[...].astype(dtype))
+        y_btd = constrain(y_btd, "batch", "length", "features")
+        return x_btd + dropout(
+            y_btd + self.outer_bias[...].astype(dtype), self.rate, rng
+        )
+
+
+class ByteNet(nnx.Module):
+    """Two stacks of dilated convolutions: an `Architecture`."""
+
+    packs = False  # a target token reads the column of the source at its own place
+    generates = has_source = True
+    longest = None
+    cross_layers = 0
+    unused = OF_TRANSFORMERS | {"positions", "max_positions"}
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        """The convolutions, and how far a source is unfolded (sections 3.2, 3.3)."""
+
+        # The taps of a convolution.
+        bytenet_kernel: int = field(3, low=1)
+        # Dilations are 1, 2, 4, ... in this many blocks, and then again from 1.
+        bytenet_set: int = field(5, low=1)
+        # A source of n tokens has ceil(unfold * n + extra) columns.
+        bytenet_unfold: float = field(1.2, low=1)
+        bytenet_extra: int = field(0, low=0)
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        vocab_size: int,
+        rng: Array,
+        source_vocab_size: int | None = None,
+    ):
+        self.config, self.options = config, config.own_options(ByteNet)
+        embedding_rng, source_rng, target_rng, final_rng = jax.random.split(rng, 4)
+        self.embedding = Embedding(config, vocab_size, embedding_rng, source_vocab_size)
+        self.encoder = self._blocks("encoder", source_rng)
+        self.decoder = self._blocks("decoder", target_rng)
+        self.final_norm = config.variant("norm_kind")(config)
+        self.final = weight(
+            final_rng, {"width": config.width}, {"hidden": config.width}
+        )
+        self.final_bias = constant(0.0, {"hidden": config.width})
+
+    def _blocks(self, side: str, rng: Array) -> nnx.List:
+        rngs = jax.random.split(rng, self.config.side(side).layers)
+        dilations = [2 ** (i % self.options.bytenet_set) for i in range(len(rngs))]
+        return nnx.List(map(partial(Block, self.config), dilations, rngs))
+
+    def _stack(self, blocks, x_btd, segment_bt, rngs, last_tap: int) -> Array:
+        for block, rng in zip(blocks, rngs, strict=True):
+            block = rematerialized(partial(block, last_tap=last_tap), self.config, rng)
+            x_btd = block(x_btd, segment_bt, rng)
+        return x_btd
+
+    def encode(
+        self, source_bs: Array, at: Tokens, rng: DropoutRng | None = None
+    ) -> Array:
+        """Encodes the source into more columns than it has tokens (section 3.2).
+
+        Returns:
+          The encoder's output, [b, c, d], zero beyond the columns of each source.
+        """
+        embedding_rng, *rngs = dropout_rngs(rng, 1 + len(self.encoder))
+        x_bsd = self.embedding.source(source_bs, at, NO_POSITION, embedding_rng)
+        real_bs = at.segment > 0
+        # By length, from 0: exact, where float32 might round 1.2 n up by one.
+        unfold, extra = self.options.bytenet_unfold, self.options.bytenet_extra
+        columns = [
+            max(n, math.ceil(unfold * n + extra)) for n in range(source_bs.shape[1] + 1)
+        ]
+        more = (0, 0), (0, columns[-1] - source_bs.shape[1]), (0, 0)
+        x_bcd = jnp.pad(jnp.where(real_bs[..., None], x_bsd, 0), more)
+        columns_b = jnp.asarray(np.array(columns, np.int32))[real_bs.sum(1)]
+        inside_bc = jnp.arange(columns[-1]) < columns_b[:, None]
+        # What is outside of a source is another segment, which it does not see.
+        segment_bc = inside_bc.astype(jnp.int32)
+        last_tap = self.options.bytenet_kernel // 2
+        x_bcd = self._stack(self.encoder, x_bcd, segment_bc, rngs, last_tap)
+        return jnp.where(inside_bc[..., None], x_bcd, 0)
+
+    def outputs(
+        self, batch: dict[str, Array], rng: DropoutRng | None = None, trace=None
+    ) -> Array:
+        """Returns the decoder's output, [b, t, d]; arguments as for `Architecture`."""
+        source_rng, embedding_rng, *rngs = dropout_rngs(rng, 2 + len(self.decoder))
+        source_at, at = (
+            Tokens(batch[f"{side}_segment"], batch[f"{side}_position"])
+            for side in ("source", "target")
+        )
+        x_bcd = self.encode(batch["source"], source_at, source_rng)
+        x_btd = self.embedding.target(
+            batch["target_input"], at, NO_POSITION, embedding_rng
+        )
+        t = x_btd.shape[1]
+        missing = max(0, t - x_bcd.shape[1])
+        x_btd += jnp.pad(x_bcd[:, :t], ((0, 0), (0, missing), (0, 0)))
+        x_btd = self._stack(self.decoder, x_btd, at.segment, rngs, last_tap=0)
+        return self._final(x_btd)
+
+    def _final(self, x_btd: Array) -> Array:
+        """The layer below the logits (figure 3)."""
+        x_btd = jax.nn.relu(self.final_norm(x_btd))
+        x_btd = jnp.einsum("btd,de->bte", x_btd, self.final[...].astype(x_btd.dtype))
+        x_btd = constrain(x_btd, "batch", "length", "features")
+        return x_btd + self.final_bias[...].astype(x_btd.dtype)
+
+    def output_layer(self) -> tuple[Array, Array | None]:
+        """Returns the matrix [v, d] and the bias [v] of the logits."""
+        return self.embedding.output_layer()
+
+    def initial_cache(self, memory: Array, beams: int, room: int) -> States:
+        """Returns no inputs of convolutions: zeros, as before a sentence."""
+        batch, half = len(memory), self.config.width // 2
+        dtype = compute_dtype(self.config)
+        recent = [(block.kernel - 1) * block.dilation for block in self.decoder]
+        return States(
+            [jnp.zeros((batch, beams, size, half), dtype) for size in recent], room
+        )
+
+    def step(self, memory: Array, cache: States, token_bn: Array, position):
+        """Runs one decoding step; arguments and results as for `Architecture`."""
+        at = Tokens(jnp.ones_like(token_bn), jnp.full_like(token_bn, position))
+        x_bnd = self.embedding.target(token_bn, at, NO_POSITION, None, cache.room)
+        column_b1d = jax.lax.dynamic_slice_in_dim(memory, position, 1, axis=1)
+        x_bnd += jnp.where(position < memory.shape[1], column_b1d, 0)
+        kept = []
+        for block, recent_bnmh in zip(self.decoder, cache.arrays, strict=True):
+            # The last inputs of the convolution; the oldest one leaves.
+            newest_bn1h = block.convolved(x_bnd)[:, :, None]
+            inputs_bnmh = jnp.concatenate([recent_bnmh, newest_bn1h], axis=2)
+            x_bnd = block.after(x_bnd, inputs_bnmh[:, :, :: block.dilation], None)
+            kept.append(inputs_bnmh[:, :, 1:])
+        return self._final(x_bnd), dataclasses.replace(cache, arrays=kept)
