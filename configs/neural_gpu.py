@@ -4,7 +4,9 @@
     python -m t2t_jax.main --config=configs/neural_gpu.py:multi30k --workdir=DIR \\
         --config.data.dir=FOLDER
 
-A token costs as much as its sentence is long, so it is small.
+A token costs as much as its sentence is long, so it is smaller than the Transformers of
+`tiny.py` and `multi30k.py`: 0.5 million parameters for `tiny`, 2 rows, 2 layers, and a
+step still takes about five times as long.
 """
 
 from configs import multi30k, tiny
