@@ -1,26 +1,29 @@
-"""ConvS2S (Gehring et al. 2017) on the text of `configs/tiny.py` or `multi30k.py`.
+"""ConvS2S (Gehring et al. 2017) on the built-in corpus, or on Multi30k.
 
     python -m t2t_jax.main --config=configs/conv.py --workdir=DIR
     python -m t2t_jax.main --config=configs/conv.py:multi30k --workdir=DIR \\
         --config.data.dir=FOLDER
 
-It has about as many parameters as the Transformer of that text, and its optimizer
-and schedule.
+It has about as many parameters as the Transformers of `tiny.py` and `multi30k.py`, and
+their optimizer and schedule.
 """
 
 from configs import multi30k, tiny
 from t2t_jax import config as fields
 
-TEXTS = {"tiny": tiny, "multi30k": multi30k}
+# The config of the text, and the model's sizes and dropout for it.
+TEXTS = {
+    "tiny": (tiny, {"layers": 3, "width": 128, "dropout": 0.0}),
+    "multi30k": (multi30k, {"layers": 5, "width": 128, "dropout": 0.2}),
+}
 
 
 def get_config(text="tiny"):
     if text not in TEXTS:
-        raise ValueError(f"unknown text {text!r}; want 'tiny' or 'multi30k'")
-    config = TEXTS[text].get_config()
+        raise ValueError(f"unknown text {text!r}; want {' or '.join(map(repr, TEXTS))}")
+    base, sizes = TEXTS[text]
+    config = base.get_config()
     config.model = fields.defaults().model
-    config.model.update(kind="conv", width=128, max_positions=512)
-    config.model.update(dropout=0.0, layers=3)
-    if text == "multi30k":
-        config.model.update(dropout=0.2, layers=5)
+    config.model.update(kind="conv", **sizes)
+    config.model.max_positions = 512
     return config

@@ -1,23 +1,29 @@
-"""The recurrent translator of Wu et al. 2016 (GNMT), small, on the built-in corpus.
+"""GNMT's recurrent model (Wu et al. 2016) on the built-in corpus, or on Multi30k.
 
     python -m t2t_jax.main --config=configs/lstm.py --workdir=DIR
+    python -m t2t_jax.main --config=configs/lstm.py:multi30k --workdir=DIR \\
+        --config.data.dir=FOLDER
 
-`configs/lstm.py:multi30k` reads Multi30k (see configs/multi30k.py). Both have about as
-many parameters as the Transformer on the same text, and its optimizer and schedule.
-Luong's form: `--config.model.options.lstm_form=luong`.
+It has about as many parameters as the Transformers of `tiny.py` and `multi30k.py`, and
+their optimizer and schedule. For the form of Luong et al. 2015, set
+`--config.model.options.lstm_form=luong`.
 """
 
 from configs import multi30k, tiny
 from t2t_jax import config as fields
 
-WIDTH = {"tiny": 128, "multi30k": 144}
+# The config of the text, and the model's sizes and dropout for it.
+TEXTS = {
+    "tiny": (tiny, {"layers": 2, "width": 128, "dropout": 0.0}),
+    "multi30k": (multi30k, {"layers": 2, "width": 144, "dropout": 0.2}),
+}
 
 
 def get_config(text="tiny"):
-    if text not in WIDTH:
-        raise ValueError(f"unknown text {text!r}; want 'tiny' or 'multi30k'")
-    config = (tiny if text == "tiny" else multi30k).get_config()
+    if text not in TEXTS:
+        raise ValueError(f"unknown text {text!r}; want {' or '.join(map(repr, TEXTS))}")
+    base, sizes = TEXTS[text]
+    config = base.get_config()
     config.model = fields.defaults().model
-    config.model.update(kind="lstm", layers=2, width=WIDTH[text])
-    config.model.dropout = 0.0 if text == "tiny" else 0.2
+    config.model.update(kind="lstm", **sizes)
     return config

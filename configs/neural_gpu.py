@@ -1,4 +1,4 @@
-"""The Extended Neural GPU on the built-in grammar, or on Multi30k.
+"""The Extended Neural GPU (Kaiser and Bengio 2016), small, on two texts.
 
     python -m t2t_jax.main --config=configs/neural_gpu.py --workdir=DIR
     python -m t2t_jax.main --config=configs/neural_gpu.py:multi30k --workdir=DIR \\
@@ -12,7 +12,7 @@ step still takes about five times as long.
 from configs import multi30k, tiny
 from t2t_jax import config as fields
 
-# The config of the text, and the sizes and dropout with it.
+# The config of the text, and the model's sizes and dropout for it.
 TEXTS = {
     "tiny": (tiny, {"layers": 2, "width": 48, "dropout": 0.0}),
     "multi30k": (multi30k, {"layers": 2, "width": 96, "dropout": 0.2}),
@@ -26,6 +26,6 @@ def get_config(text="tiny"):
     config = base.get_config()
     config.model = fields.defaults().model
     config.model.update(kind="neural_gpu", **sizes)
-    config.data.batching = "bucketed"
+    config.data.update(batching="bucketed", buckets=4)
     config.train.update(peak_learning_rate=0.003, clip_norm=1.0)
     return config
