@@ -117,6 +117,9 @@ def main(_):
         for section, changes in known[name].items():
             variant = fields.changed(variant, section, **changes)
         trainer = Trainer(variant, vocabulary.sizes)
+        if variant.data.batching == "packed" and not trainer.model.packs:
+            print(f"| {name} | {trainer.model.count():,} | does not pack | | |")
+            continue
         trainer.train(batches)
         loss = cross_entropy_of(
             trainer.steps, trainer.state.best_parameters(), dev, trainer.config

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
-from t2t_jax.config import ModelConfig
+from t2t_jax.config import Config, ModelConfig
 from t2t_jax.model.architecture import SIZES, Architecture
 from t2t_jax.model.bytenet import ByteNet
 from t2t_jax.model.conv import ConvS2S
@@ -110,6 +110,15 @@ def _check_unused(config: ModelConfig) -> None:
                 f"config.model.options.{name}={value!r} {without}; leave it at "
                 f"{known.default!r}, or choose another kind"
             )
+
+
+def check_batching(model: Model, config: Config) -> None:
+    """Raises UserError if a batch has rows that the model cannot read."""
+    if config.data.batching == "packed" and not model.packs:
+        raise UserError(
+            f"config.model.kind={config.model.kind!r} cannot tell the sentences of a "
+            "packed row apart; choose config.data.batching='bucketed'"
+        )
 
 
 def from_constructor(make: Callable[[Array], Architecture]) -> Model:

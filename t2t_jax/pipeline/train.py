@@ -22,7 +22,7 @@ from t2t_jax.evaluation.scores import distinct
 from t2t_jax.evaluation.table import score_all
 from t2t_jax.files import sealed
 from t2t_jax.model.layers import compute_dtype
-from t2t_jax.model.model import Model, build
+from t2t_jax.model.model import Model, build, check_batching
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.parallel.process_setup import set_up_process
@@ -189,11 +189,7 @@ def _check_model(config: Config) -> None:
     # Works on shapes only, and raises the errors that training would raise later.
     state_shardings(model, config, make_mesh(config.mesh))
     longest_source(config, model)
-    if config.data.batching == "packed" and not model.packs:
-        raise UserError(
-            f"config.model.kind={config.model.kind!r} cannot tell the sentences of a "
-            "packed row apart; choose config.data.batching='bucketed'"
-        )
+    check_batching(model, config)
     translates = config.data.test or (config.data.dev and config.train.dev_lines)
     if translates and not model.generates:
         raise UserError(

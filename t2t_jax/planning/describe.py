@@ -20,7 +20,12 @@ from t2t_jax.data.shapes import ROWS_MULTIPLE, Shape, round_up, rows_within
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.model.layers import compute_dtype
-from t2t_jax.model.model import Model, build, unused_fields
+from t2t_jax.model.model import (
+    Model,
+    build,
+    check_batching,
+    unused_fields,
+)
 from t2t_jax.planning import costs
 from t2t_jax.training.optimizers import optimizer
 from t2t_jax.training.schedules import formula, schedule
@@ -126,6 +131,7 @@ def describe_workdir(workdir: str | Path) -> dict:
 def _describe(config: Config, vocabularies: list[tuple[int, str]]) -> dict:
     """Describes a config; `vocabularies` has (pieces, origin) of `Vocabulary.sides`."""
     model = build(config.model, *(pieces for pieces, _ in vocabularies))
+    check_batching(model, config)
     train, decode = config.train, config.decode
     longest, _ = longest_source(config, model)
     return {

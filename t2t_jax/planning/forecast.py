@@ -14,7 +14,7 @@ import numpy as np
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
-from t2t_jax.model.model import build
+from t2t_jax.model.model import build, check_batching
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.planning import chips as chips_table
 from t2t_jax.planning import collectives, costs
@@ -139,6 +139,7 @@ def forecast(config: Config, chips: Slice, devices: list) -> dict:
     config = for_chip(config, chips.chip)
     mesh = meshes.make_mesh(config.mesh, devices)
     model = build(config.model, *config.data.vocab_sizes)
+    check_batching(model, config)
     steps = compile_steps(model, config, mesh, costs.BOS)
     shape, assumed = costs.assumed_shape(config, mesh)
     batch = costs.batch_shapes(shape, mesh)
@@ -242,6 +243,7 @@ def measure_step(config: Config, count: int = 5) -> float:
     config = fields.changed(config, "model", dtype="float32")
     mesh = meshes.make_mesh(config.mesh, jax.devices("cpu")[:1])
     model = build(config.model, *config.data.vocab_sizes)
+    check_batching(model, config)
     steps = compile_steps(model, config, mesh, costs.BOS)
     shape, _ = costs.assumed_shape(config, mesh)
     batch = {
