@@ -166,14 +166,14 @@ class Learned(Position):
 
     def embed(self, x_btd: Array, at: Tokens, limit: int) -> Array:
         if limit > self.config.max_positions:
-            # Some models have learned positions whatever `positions` is.
-            chosen = self.config.positions == "learned"
+            # A model may have learned positions whatever `positions` says.
+            other = ""
+            if self.config.positions == "learned":
+                other = ", or use config.model.positions='sinusoid'"
             raise UserError(
                 f"a row of {limit} tokens, but config.model.max_positions="
                 f"{self.config.max_positions}; there are no learned positions beyond "
-                "it: shorten the rows or raise it"
-                + ", or use config.model.positions='sinusoid'"
-                * chosen
+                f"it: shorten the rows or raise it{other}"
             )
         # Gathered along d first, as the embeddings are.
         table_pd = constrain(self.table[...], "positions", "features")
