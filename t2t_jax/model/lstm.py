@@ -50,7 +50,7 @@ class Source(NamedTuple):
 
     Attributes:
       z_bse: the encoder's outputs.
-      keys_bsd: what queries are compared with.
+      keys_bsd: the keys of attention.
       at: the source tokens.
       last: of each encoder layer, its state [b, d] after the sentence, which has to be
         the only one in its row; an empty list if the decoder begins with zeros.
@@ -278,20 +278,20 @@ class LSTM(nnx.Module):
             state = self._first_step(state, gates_bgd[:, None], context_bne)
             return state, (state.hidden, context_bne, weights_bns)
 
-        inputs = self._of_tokens(x_btd), beginnings(segment_bt), mask_bts
+        inputs = self._project_tokens(x_btd), beginnings(segment_bt), mask_bts
         last = zero_state((len(x_btd), 1, self.config.width), x_btd.dtype)
         _, found = jax.lax.scan(step, last, by_time(inputs))
         return jax.tree.map(lambda x: x[:, :, 0], by_time(found))
 
-    def _of_tokens(self, x_btd: Array) -> Array:
+    def _project_tokens(self, x_btd: Array) -> Array:
         """The tokens' part in the gates of the first layer, for all steps at once."""
-        return self.decoder[0].of_inputs(x_btd, slice(self.config.width))
+        return self.decoder[0].project(x_btd, slice(self.config.width))
 
-    def _first_step(self, state: State, of_tokens_bngd, context_bne) -> State:
+    def _first_step(self, state: State, projected_bngd, context_bne) -> State:
         """One step of the first layer, of n hypotheses."""
         layer, d = self.decoder[0], self.config.width
-        of_context = layer.of_inputs(context_bne, slice(d, None))
-        return layer.step(state, of_tokens_bngd + of_context)
+        context_bngd = layer.project(context_bne, slice(d, None))
+        return layer.step(state, projected_bngd + context_bngd)
 
     def output_layer(self) -> tuple[Array, Array | None]:
         """Returns the matrix [v, d] and the bias [v] that make logits of `outputs`."""
@@ -321,10 +321,12 @@ class LSTM(nnx.Module):
             if i == 0 and not self.luong:
                 context_bne, _ = attend(self.attention, state.hidden, memory, mask_bns)
                 context = [context_bne]
-                state = self._first_step(state, self._of_tokens(x_bnd), context_bne)
+                state = self._first_step(
+                    state, self._project_tokens(x_bnd), context_bne
+                )
             else:
                 inputs = jnp.concatenate([x_bnd, *context], axis=-1)
-                state = layer.step(state, layer.of_inputs(inputs))
+                state = layer.step(state, layer.project(inputs))
             x_bnd = self._after(i, x_bnd, state.hidden, None)
             states.append(state)
         if self.luong:

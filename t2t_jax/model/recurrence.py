@@ -16,7 +16,7 @@ from t2t_jax.parallel.mesh import constrain
 
 
 class State(NamedTuple):
-    """What a layer knows of the tokens so far, [..., d]: its cell and its output."""
+    """The cell and the output of a layer after some tokens, [..., d]."""
 
     cell: Array  # float32
     hidden: Array
@@ -35,18 +35,18 @@ class LSTMLayer(nnx.Module):
         # Open at first: the cell remembers (Jozefowicz et al. 2015).
         self.bias[...] = self.bias[...].at[1].set(1.0)
 
-    def of_inputs(self, x_btd: Array, rows: slice = slice(None)) -> Array:
-        """The inputs' part in the gates, [b, t, g, d], by these rows of `input`."""
+    def project(self, x_btd: Array, rows: slice = slice(None)) -> Array:
+        """Projects inputs to the gates, [b, t, g, h], with these rows of `input`."""
         matrix_dgh = self.input[...][rows].astype(x_btd.dtype)
         return jnp.einsum("btd,dgh->btgh", x_btd, matrix_dgh)
 
-    def step(self, state: State, of_inputs: Array) -> State:
-        """One step, from the inputs' part in the gates, [..., g, d]."""
-        matrix_dgh, bias_gh = self._of_dtype(of_inputs.dtype)
-        of_state = jnp.einsum("...d,dgh->...gh", state.hidden, matrix_dgh)
-        return _next(state.cell, of_inputs + bias_gh + of_state)
+    def step(self, state: State, projected: Array) -> State:
+        """Computes one step from the projected input, [..., g, h]."""
+        matrix_dgh, bias_gh = self._recurrent_and_bias(projected.dtype)
+        from_state = jnp.einsum("...d,dgh->...gh", state.hidden, matrix_dgh)
+        return _next(state.cell, projected + bias_gh + from_state)
 
-    def _of_dtype(self, dtype) -> tuple[Array, Array]:
+    def _recurrent_and_bias(self, dtype) -> tuple[Array, Array]:
         return self.recurrent[...].astype(dtype), self.bias[...].astype(dtype)
 
     def __call__(
@@ -56,15 +56,15 @@ class LSTMLayer(nnx.Module):
         initial: State | None = None,
         reverse: bool = False,
     ) -> State:
-        """The states after each token, [b, t, d].
+        """Returns the states after each token, [b, t, d].
 
         Args:
           initial: [b, t, d], those before each token that begins a sentence; None: 0.
           reverse: reads each sentence from its end.
         """
-        matrix_dgh, bias_gh = self._of_dtype(x_btd.dtype)
+        matrix_dgh, bias_gh = self._recurrent_and_bias(x_btd.dtype)
         begins_bt = beginnings(segment_bt, reverse)
-        inputs = by_time((self.of_inputs(x_btd) + bias_gh, begins_bt, initial))
+        inputs = by_time((self.project(x_btd) + bias_gh, begins_bt, initial))
         states = recur(reverse, matrix_dgh, *inputs)
         return jax.tree.map(
             lambda x: constrain(x, "batch", "length", "features"), by_time(states)
@@ -82,31 +82,31 @@ def _next(cell: Array, gates: Array) -> State:
 def recur(
     reverse: bool,
     matrix_dgh: Array,
-    of_inputs_tbgh: Array,
+    projected_tbgh: Array,
     begins_tb: Array,
     initial: State | None,
 ) -> State:
-    """The states after each token, [t, b, d]; arguments by time.
+    """Returns the states after each token, [t, b, d]; all arrays begin with time.
 
-    Its gradient by the matrix is one product after the scan, and not a sum in it, which
-    would be read and written at every step.
+    The gradient of the matrix is one product after the scan. JAX would sum it up inside
+    the scan, and read and write the sum at every step.
     """
-    return _recur(reverse, matrix_dgh, of_inputs_tbgh, begins_tb, initial)[0]
+    return _recur(reverse, matrix_dgh, projected_tbgh, begins_tb, initial)[0]
 
 
-def _recur(reverse, matrix_dgh, of_inputs_tbgh, begins_tb, initial):
+def _recur(reverse, matrix_dgh, projected_tbgh, begins_tb, initial):
     """Returns the states, and what their gradients need."""
 
     def step(state, now):
-        of_inputs_bgh, begins_b, initial = now
+        projected_bgh, begins_b, initial = now
         before = restarted(state, begins_b, initial)
-        gates_bgh = of_inputs_bgh + jnp.einsum("bd,dgh->bgh", before.hidden, matrix_dgh)
+        gates_bgh = projected_bgh + jnp.einsum("bd,dgh->bgh", before.hidden, matrix_dgh)
         after = _next(before.cell, gates_bgh)
         return after, (after, before, gates_bgh)
 
-    b, _, d = of_inputs_tbgh.shape[1:]
-    inputs = of_inputs_tbgh, begins_tb, initial
-    state = zero_state((b, d), of_inputs_tbgh.dtype)
+    b, _, d = projected_tbgh.shape[1:]
+    inputs = projected_tbgh, begins_tb, initial
+    state = zero_state((b, d), projected_tbgh.dtype)
     _, (after, before, gates_tbgh) = jax.lax.scan(step, state, inputs, reverse=reverse)
     # The structure of `initial`, without its arrays: a flag would be traced.
     has_initial = None if initial is None else ()
@@ -116,23 +116,25 @@ def _recur(reverse, matrix_dgh, of_inputs_tbgh, begins_tb, initial):
 def _recur_backward(reverse, stored, gradient: State):
     matrix_dgh, before, gates_tbgh, begins_tb, has_initial = stored
 
-    def step(of_state, now):
-        of_after, cell_bd, gates_bgh, begins_b = now
+    def step(grad_state, now):
+        grad_after, cell_bd, gates_bgh, begins_b = now
         _, pull = jax.vjp(_next, cell_bd, gates_bgh)
-        of_cell, of_gates = pull(jax.tree.map(jnp.add, of_state, of_after))
-        of_hidden = jnp.einsum("bgh,dgh->bd", of_gates, matrix_dgh)
-        of_before = State(of_cell, of_hidden)
-        zeros = jax.tree.map(jnp.zeros_like, of_before)
-        of_initial = None
+        grad_cell, grad_gates = pull(jax.tree.map(jnp.add, grad_state, grad_after))
+        grad_hidden = jnp.einsum("bgh,dgh->bd", grad_gates, matrix_dgh)
+        grad_before = State(grad_cell, grad_hidden)
+        zeros = jax.tree.map(jnp.zeros_like, grad_before)
+        grad_initial = None
         if has_initial is not None:
-            of_initial = restarted(zeros, begins_b, of_before)
-        return restarted(of_before, begins_b, zeros), (of_gates, of_initial)
+            grad_initial = restarted(zeros, begins_b, grad_before)
+        return restarted(grad_before, begins_b, zeros), (grad_gates, grad_initial)
 
     nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), gradient)
     inputs = gradient, before.cell, gates_tbgh, begins_tb
-    _, (of_gates, of_initial) = jax.lax.scan(step, nothing, inputs, reverse=not reverse)
-    of_matrix = jnp.einsum("tbd,tbgh->dgh", before.hidden, of_gates)
-    return of_matrix, of_gates, None, of_initial
+    _, (grad_gates, grad_initial) = jax.lax.scan(
+        step, nothing, inputs, reverse=not reverse
+    )
+    grad_matrix = jnp.einsum("tbd,tbgh->dgh", before.hidden, grad_gates)
+    return grad_matrix, grad_gates, None, grad_initial
 
 
 recur.defvjp(_recur, _recur_backward)
@@ -151,7 +153,7 @@ def zero_state(shape: tuple[int, ...], dtype) -> State:
 
 
 def beginnings(segment_bt: Array, reverse: bool = False) -> Array:
-    """True where a sentence is entered, bool [b, t]: another segment stood before."""
+    """Marks the tokens that begin a sentence, bool [b, t]; reversed: that end it."""
     if reverse:
         return beginnings(segment_bt[:, ::-1])[:, ::-1]
     return jnp.diff(segment_bt, axis=1, prepend=-1) != 0
