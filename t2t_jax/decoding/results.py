@@ -135,6 +135,8 @@ class AttentionMaps:
       decoder: float32 [layers, heads, target, target]. Row t predicts `target[t]` and
         attends to `read[: t + 1]`.
       cross: float32 [layers, heads, target, source].
+
+    A model without attention within the source or the target has 0 layers of it.
     """
 
     source: tuple[str, ...]
@@ -180,6 +182,8 @@ class AttentionMaps:
         if which not in labels:
             raise ValueError(f"which={which!r}; want one of {', '.join(labels)}")
         weights = getattr(self, which)
+        if not len(weights):
+            raise ValueError(f"which={which!r}: the model has none; want 'cross'")
         weights = weights.mean(0) if layer is None else weights[layer]
         weights = weights.mean(0) if head is None else weights[head]
         rows, columns = labels[which]

@@ -67,7 +67,7 @@ def attention(
     Raises:
       UserError: the model has no attention to the source.
     """
-    _cross_layers(member)
+    checked_cross_layers(member)
     maps: list[AttentionMaps | None] = [None] * len(pairs)
     # Processes do not exchange attention weights, so each computes those of all pairs.
     for row, trace in _traces(vocabulary, member, pairs, divided=False):
@@ -80,12 +80,13 @@ def attention(
     yield from maps
 
 
-def _cross_layers(member: Member) -> int:
+def checked_cross_layers(member: Member) -> int:
     """The number of layers with attention to the source; raises UserError if 0."""
     if not member.model.cross_layers:
         raise UserError(
             f"config.model.kind={member.config.model.kind!r} has no attention to the "
-            "source: there are no weights to show or to align words by"
+            "source: there are no weights to show or to align words by; choose a model "
+            "with attention"
         )
     return member.model.cross_layers
 
@@ -116,7 +117,7 @@ def align(
     """
     totals: dict[int, np.ndarray] = {}
     for member in members:
-        layers = _cross_layers(member)
+        layers = checked_cross_layers(member)
         chosen = alignment_layer(layers) if layer is None else layer
         if not 0 <= chosen < layers:
             raise UserError(f"layer={layer}; want one from 0 to {layers - 1}")

@@ -346,6 +346,7 @@ class Translator:
                 "attention maps exist for a single model, and this translator is an "
                 f"ensemble of {len(self.members)}; load one workdir"
             )
+        scoring.checked_cross_layers(self.members[0])
         target = self.translate([source])[0] if target is None else target
         pairs = self._reader(1, warn=True).pairs([(source, target)])
         return next(scoring.attention(self.vocabulary, self.members[0], pairs))

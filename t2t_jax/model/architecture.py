@@ -21,6 +21,8 @@ OF_TRANSFORMERS = frozenset(
         *("feed_forward", "norm"),
     }
 )
+OF_POSITIONS = frozenset({"positions", "max_positions"})
+OF_NORMS = frozenset({"norm_kind", "norm_epsilon"})
 # Unused fields that may have any value, so that a preset's sizes need not be taken back
 # to try another model on its text.
 SIZES = frozenset({"heads", "hidden", "max_positions"})

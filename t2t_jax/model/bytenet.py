@@ -1,8 +1,8 @@
 """ByteNet (Kalchbrenner et al. 2016, "Neural Machine Translation in Linear Time").
 
 Dilated convolutions on both sides, without attention: the decoder is stacked on the
-encoder's output, column on column (section 3). The paper's blocks have multiplicative
-units for characters; these are the ReLU variant, which it has for translation too.
+encoder's output, column on column. The blocks are those with ReLUs, which the paper has
+for translation; those with multiplicative units are for its language models.
 
 Shape suffixes: b batch, n hypotheses, s source, c columns of the unfolded source,
 t target, k taps of a kernel, d width, h half of it.
@@ -10,6 +10,7 @@ t target, k taps of a kernel, d width, h half of it.
 
 import dataclasses
 import math
+from fractions import Fraction
 from functools import partial
 
 import jax
@@ -19,13 +20,12 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.model.architecture import OF_TRANSFORMERS
+from t2t_jax.model.architecture import OF_POSITIONS, OF_TRANSFORMERS
 from t2t_jax.model.attention import NO_POSITION
 from t2t_jax.model.decoder_cache import States
 from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import (
     DropoutRng,
-    compute_dtype,
     constant,
     dropout,
     dropout_rngs,
@@ -95,11 +95,11 @@ class ByteNet(nnx.Module):
     generates = has_source = True
     longest = None
     cross_layers = 0
-    unused = OF_TRANSFORMERS | {"positions", "max_positions"}
+    unused = OF_TRANSFORMERS | OF_POSITIONS
 
     @dataclasses.dataclass(frozen=True)
     class Options:
-        """The convolutions, and how far a source is unfolded (sections 3.2, 3.3)."""
+        """The convolutions, and how far a source is unfolded."""
 
         # The taps of a convolution.
         bytenet_kernel: int = field(3, low=1)
@@ -141,7 +141,7 @@ class ByteNet(nnx.Module):
     def encode(
         self, source_bs: Array, at: Tokens, rng: DropoutRng | None = None
     ) -> Array:
-        """Encodes the source into more columns than it has tokens (section 3.2).
+        """Encodes the source into more columns than it has tokens.
 
         Returns:
           The encoder's output, [b, c, d], zero beyond the columns of each source.
@@ -149,12 +149,11 @@ class ByteNet(nnx.Module):
         embedding_rng, *rngs = dropout_rngs(rng, 1 + len(self.encoder))
         x_bsd = self.embedding.source(source_bs, at, NO_POSITION, embedding_rng)
         real_bs = at.segment > 0
-        # By length, from 0: exact, where float32 might round 1.2 n up by one.
-        unfold, extra = self.options.bytenet_unfold, self.options.bytenet_extra
-        columns = [
-            max(n, math.ceil(unfold * n + extra)) for n in range(source_bs.shape[1] + 1)
-        ]
-        more = (0, 0), (0, columns[-1] - source_bs.shape[1]), (0, 0)
+        # For each length from 0. In decimals, since in binary 1.1 * 90 is above 99.
+        unfold = Fraction(str(self.options.bytenet_unfold))
+        extra, longest = self.options.bytenet_extra, source_bs.shape[1]
+        columns = [math.ceil(unfold * n + extra) for n in range(longest + 1)]
+        more = (0, 0), (0, columns[-1] - longest), (0, 0)
         x_bcd = jnp.pad(jnp.where(real_bs[..., None], x_bsd, 0), more)
         columns_b = jnp.asarray(np.array(columns, np.int32))[real_bs.sum(1)]
         inside_bc = jnp.arange(columns[-1]) < columns_b[:, None]
@@ -169,10 +168,7 @@ class ByteNet(nnx.Module):
     ) -> Array:
         """Returns the decoder's output, [b, t, d]; arguments as for `Architecture`."""
         source_rng, embedding_rng, *rngs = dropout_rngs(rng, 2 + len(self.decoder))
-        source_at, at = (
-            Tokens(batch[f"{side}_segment"], batch[f"{side}_position"])
-            for side in ("source", "target")
-        )
+        source_at, at = (Tokens.of(batch, side) for side in ("source", "target"))
         x_bcd = self.encode(batch["source"], source_at, source_rng)
         x_btd = self.embedding.target(
             batch["target_input"], at, NO_POSITION, embedding_rng
@@ -184,7 +180,7 @@ class ByteNet(nnx.Module):
         return self._final(x_btd)
 
     def _final(self, x_btd: Array) -> Array:
-        """The layer below the logits (figure 3)."""
+        """The layers below the logits; the paper has a ReLU after the product, too."""
         x_btd = jax.nn.relu(self.final_norm(x_btd))
         x_btd = jnp.einsum("btd,de->bte", x_btd, self.final[...].astype(x_btd.dtype))
         x_btd = constrain(x_btd, "batch", "length", "features")
@@ -196,17 +192,16 @@ class ByteNet(nnx.Module):
 
     def initial_cache(self, memory: Array, beams: int, room: int) -> States:
         """Returns no inputs of convolutions: zeros, as before a sentence."""
-        batch, half = len(memory), self.config.width // 2
-        dtype = compute_dtype(self.config)
+        b, half = len(memory), self.config.width // 2
         recent = [(block.kernel - 1) * block.dilation for block in self.decoder]
         return States(
-            [jnp.zeros((batch, beams, size, half), dtype) for size in recent], room
+            [jnp.zeros((b, beams, size, half), memory.dtype) for size in recent]
         )
 
     def step(self, memory: Array, cache: States, token_bn: Array, position):
         """Runs one decoding step; arguments and results as for `Architecture`."""
-        at = Tokens(jnp.ones_like(token_bn), jnp.full_like(token_bn, position))
-        x_bnd = self.embedding.target(token_bn, at, NO_POSITION, None, cache.room)
+        at = Tokens.at_step(token_bn, position)
+        x_bnd = self.embedding.target(token_bn, at, NO_POSITION, None)
         column_b1d = jax.lax.dynamic_slice_in_dim(memory, position, 1, axis=1)
         x_bnd += jnp.where(position < memory.shape[1], column_b1d, 0)
         kept = []

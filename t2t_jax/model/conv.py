@@ -18,9 +18,10 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.model.architecture import OF_TRANSFORMERS
+from t2t_jax.model.architecture import OF_NORMS, OF_TRANSFORMERS
 from t2t_jax.model.attention import AttentionTrace
 from t2t_jax.model.decoder_cache import States
+from t2t_jax.model.dense import of_one_head
 from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import (
     DropoutRng,
@@ -36,13 +37,15 @@ from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
 
 
-def _mean(x_btd: Array, y_btd: Array) -> Array:
-    """The sum of two terms, with the variance of one of them (section 3.4)."""
+def _scaled_sum(x_btd: Array, y_btd: Array) -> Array:
+    """The sum times sqrt(0.5): of two terms of variance 1, variance 1 (section 3.4)."""
     return (x_btd + y_btd) * 0.5**0.5
 
 
 class Linear(nnx.Module):
     """A weight-normalised linear layer (Salimans and Kingma 2016, equation 2).
+
+    Weight decay acts on `direction`, whose length does not matter, and not on `norm`.
 
     Args:
       inputs, outputs: sizes of the weight's axes by name; there is one output axis.
@@ -156,15 +159,14 @@ class DecoderLayer(nnx.Module):
         scores_bts = jnp.einsum(
             "btd,bsd->bts", q_btd, source.key_bsd, preferred_element_type=jnp.float32
         )
-        weights_bts = jax.nn.softmax(scores_bts + mask.bias()[:, 0])
+        scores_bts += mask.bias()[:, 0]
+        c_btd, weights_bts = of_one_head(scores_bts, source.value_bsd)
         if trace is not None:
-            trace.cross.append(weights_bts[:, None])  # of one head
-        weights_bts = weights_bts.astype(x_btd.dtype)
-        c_btd = jnp.einsum("bts,bsd->btd", weights_bts, source.value_bsd)
+            trace.cross.append(weights_bts[:, None])
         # Even weights over m tokens divide the deviation by sqrt(m) (section 3.4).
         m_bt1 = mask.allowed()[:, 0].sum(-1, keepdims=True)
         c_btd *= jnp.sqrt(m_bt1).astype(x_btd.dtype)
-        return _mean(x_btd, _mean(h_btd, self.context(c_btd)))
+        return _scaled_sum(x_btd, _scaled_sum(h_btd, self.context(c_btd)))
 
 
 class ConvS2S(nnx.Module):
@@ -173,9 +175,7 @@ class ConvS2S(nnx.Module):
     packs = True  # windows and attention do not cross segments
     generates = True
     has_source = True
-    unused = OF_TRANSFORMERS | {
-        *("positions", "norm_kind", "norm_epsilon", "embedding_scale")
-    }
+    unused = OF_TRANSFORMERS | OF_NORMS | {"positions", "embedding_scale"}
 
     @dataclasses.dataclass(frozen=True)
     class Options:
@@ -231,7 +231,7 @@ class ConvS2S(nnx.Module):
             # Centred; an even kernel has one tap more after the token.
             layer = partial(conv.over, back=(conv.taps - 1) // 2)
             layer = rematerialized(layer, self.config, layer_rng)
-            x_bsd = _mean(x_bsd, layer(x_bsd, at.segment, layer_rng))
+            x_bsd = _scaled_sum(x_bsd, layer(x_bsd, at.segment, layer_rng))
         z_bsd = self.encoder_out(x_bsd)
         return Source(z_bsd, z_bsd + e_bsd, at)
 
@@ -244,9 +244,9 @@ class ConvS2S(nnx.Module):
         """Returns the decoder's output, [b, t, d]; arguments as for `Architecture`."""
         layers = len(self.decoder)
         source_rng, embedding_rng, out_rng, *rngs = dropout_rngs(rng, 3 + layers)
-        source_at = Tokens(batch["source_segment"], batch["source_position"])
+        source_at = Tokens.of(batch, "source")
         source = self.encode(batch["source"], source_at, source_rng)
-        at = Tokens(batch["target_segment"], batch["target_position"])
+        at = Tokens.of(batch, "target")
         g_btd = self.embedding.target(
             batch["target_input"], at, self.decoder_positions, embedding_rng
         )
@@ -265,15 +265,15 @@ class ConvS2S(nnx.Module):
         b, _, d = memory.key_bsd.shape
         shape = b, beams, self.decoder[0].conv.taps - 1, d
         zeros = jnp.zeros(shape, memory.key_bsd.dtype)
-        return States([zeros for _ in self.decoder], room)
+        return States([zeros for _ in self.decoder])
 
     def step(
         self, memory: Source, cache: States, token_bn: Array, position: Array | int
     ) -> tuple[Array, States]:
         """Runs one decoding step; hypotheses take the place of target positions."""
-        at = Tokens(jnp.ones_like(token_bn), jnp.full_like(token_bn, position))
+        at = Tokens.at_step(token_bn, position)
         g_bnd = self.embedding.target(
-            token_bn, at, self.decoder_positions, None, limit=cache.room
+            token_bn, at, self.decoder_positions, None, limit=self.longest
         )
         x_bnd, inputs = self.decoder_in(g_bnd), []
         for layer, last_bnkd in zip(self.decoder, cache.arrays, strict=True):

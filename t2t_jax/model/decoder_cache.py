@@ -83,11 +83,9 @@ class States:
 
     Attributes:
       arrays: a pytree, leaves [b, n, ...].
-      room: the number of steps, for tables of positions.
     """
 
     arrays: Any
-    room: int = dataclasses.field(metadata={"static": True})
 
     def moved(self, parent_bn: Array) -> "States":
         """Moves hypotheses `parent_bn` to rows 0, 1, ..."""
@@ -99,8 +97,8 @@ class States:
         return dataclasses.replace(self, arrays=jax.tree.map(move, self.arrays))
 
     def grown(self, room: int) -> "States":
-        """Returns the state for up to `room` steps."""
-        return dataclasses.replace(self, room=room)
+        """Returns the state itself: its size does not depend on the steps."""
+        return self
 
 
 class Memory(NamedTuple):

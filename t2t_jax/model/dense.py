@@ -59,3 +59,14 @@ def dense(
     """Scaled dot-product attention (section 3.2.1, equation 1); softmax in float32."""
     weights_bhts = drop(attention_weights(q_bthk, kv, mask, position))
     return weighted_values(weights_bhts.astype(q_bthk.dtype), kv, mask, position)
+
+
+def of_one_head(scores_bts: Array, values_bsd: Array) -> tuple[Array, Array]:
+    """Attends with one head, from scores with the mask's bias, float32.
+
+    Returns:
+      The weighted sums [b, t, d], and the weights, float32 [b, t, s].
+    """
+    weights_bts = jax.nn.softmax(scores_bts)
+    weights = weights_bts.astype(values_bsd.dtype)
+    return jnp.einsum("bts,bsd->btd", weights, values_bsd), weights_bts

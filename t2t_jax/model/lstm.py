@@ -19,9 +19,10 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.model.architecture import OF_TRANSFORMERS
+from t2t_jax.model.architecture import OF_NORMS, OF_POSITIONS, OF_TRANSFORMERS
 from t2t_jax.model.attention import NO_POSITION, AttentionTrace
 from t2t_jax.model.decoder_cache import States
+from t2t_jax.model.dense import of_one_head
 from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import (
     DropoutRng,
@@ -52,8 +53,8 @@ class Source(NamedTuple):
       z_bse: the encoder's outputs.
       keys_bsd: the keys of attention.
       at: the source tokens.
-      last: of each encoder layer, its state [b, d] after the sentence, which has to be
-        the only one in its row; an empty list if the decoder begins with zeros.
+      last: the state [b, d] of each encoder layer after the sentence (one a row); empty
+        if the decoder begins with zeros.
     """
 
     z_bse: Array
@@ -81,14 +82,14 @@ class AdditiveAttention(nnx.Module):
         # memory for all pairs of tokens times d, and on a CPU four times as long.
         @jax.checkpoint
         def compare(query_btd, keys_bsd, score_d):
-            return jnp.tanh(query_btd[:, :, None] + keys_bsd[:, None]) @ score_d
+            both_btsd = jnp.tanh(query_btd[:, :, None] + keys_bsd[:, None])
+            return jnp.matmul(both_btsd, score_d, preferred_element_type=jnp.float32)
 
-        score_d = self.score[...].astype(dtype)
-        return compare(query_btd, keys_bsd, score_d).astype(jnp.float32)
+        return compare(query_btd, keys_bsd, self.score[...].astype(dtype))
 
 
 class GeneralAttention(nnx.Module):
-    """h^T key^T z, "general" in Luong et al. 2015, equation 8."""
+    """h^T key^T z, called "general" in Luong et al. 2015 (section 3.1)."""
 
     def __init__(self, inputs: int, width: int, rng: Array):
         key_rng, combine_rng = jax.random.split(rng)
@@ -98,7 +99,9 @@ class GeneralAttention(nnx.Module):
 
     def scores(self, h_btd: Array, keys_bsd: Array) -> Array:
         """float32 [b, t, s]."""
-        return jnp.einsum("btd,bsd->bts", h_btd, keys_bsd).astype(jnp.float32)
+        return jnp.einsum(
+            "btd,bsd->bts", h_btd, keys_bsd, preferred_element_type=jnp.float32
+        )
 
     def outputs(self, context_bte: Array, h_btd: Array) -> Array:
         """The attentional hidden state (equation 5)."""
@@ -107,14 +110,10 @@ class GeneralAttention(nnx.Module):
         return jnp.tanh(jnp.einsum("bte,ed->btd", both, matrix))
 
 
-def attend(attention, h_btd: Array, source: Source, mask_bts: Array):
-    """The context of each query, [b, t, e], and the weights, float32 [b, t, s]."""
+def attend(attention, h_btd: Array, source: Source, bias_bts: Array):
+    """Returns the context of each query, [b, t, e], and the weights [b, t, s]."""
     scores_bts = attention.scores(h_btd, source.keys_bsd)
-    weights_bts = jax.nn.softmax(jnp.where(mask_bts, scores_bts, -1e9))
-    context_bte = jnp.einsum(
-        "bts,bse->bte", weights_bts.astype(h_btd.dtype), source.z_bse
-    )
-    return context_bte, weights_bts
+    return of_one_head(scores_bts + bias_bts, source.z_bse)
 
 
 class LSTM(nnx.Module):
@@ -122,9 +121,10 @@ class LSTM(nnx.Module):
 
     `lstm_form="gnmt"` (Wu et al. 2016): the first encoder layer reads in both
     directions; from the third layer on, inputs are added to outputs; every decoder
-    layer gets the context that the first one's output before found by additive
-    attention. `"luong"` (Luong et al. 2015): plain stacks; the decoder begins with the
-    encoder's last states, and attention follows the last layer, without input feeding.
+    layer also reads a context, which additive attention finds with the first decoder
+    layer's output of the previous step. `"luong"` (Luong et al. 2015): plain stacks;
+    the decoder begins with the encoder's last states, and attention follows the last
+    layer, without input feeding.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -133,14 +133,12 @@ class LSTM(nnx.Module):
 
         lstm_form: str = field("gnmt", ("gnmt", "luong"))
 
-    packs = True  # the state begins anew with each sentence
+    packs = True  # the state is reset where a sentence begins
     generates = True
     has_source = True
     longest = None
     cross_layers = 1
-    unused = OF_TRANSFORMERS | {
-        *("positions", "max_positions", "norm_kind", "norm_epsilon")
-    }
+    unused = OF_TRANSFORMERS | OF_POSITIONS | OF_NORMS
 
     def __init__(
         self,
@@ -186,7 +184,7 @@ class LSTM(nnx.Module):
     def encode(
         self, source_bs: Array, at: Tokens, rng: DropoutRng | None = None
     ) -> Source:
-        """Encodes sources, of which each row holds one."""
+        """Encodes sources, one in each row."""
         source, states = self._encoded(source_bs, at, rng)
         if self.luong:
             one_b1 = jnp.ones((len(source_bs), 1), at.segment.dtype)
@@ -230,15 +228,12 @@ class LSTM(nnx.Module):
     ) -> Array:
         """Returns the decoder's outputs, [b, t, d]; arguments as for `Architecture`."""
         source_rng, target_rng = dropout_rngs(rng, 2)
-        source_at, at = (
-            Tokens(batch[f"{side}_segment"], batch[f"{side}_position"])
-            for side in ("source", "target")
-        )
+        source_at, at = (Tokens.of(batch, side) for side in ("source", "target"))
         source, states = self._encoded(batch["source"], source_at, source_rng)
         embedding_rng, *rngs = dropout_rngs(target_rng, 1 + len(self.decoder))
         tokens_bt = batch["target_input"]
         x_btd = self.embedding.target(tokens_bt, at, NO_POSITION, embedding_rng)
-        mask_bts = Mask(at, source_at).allowed()[:, 0]
+        bias_bts = Mask(at, source_at).bias()[:, 0]
         context: list[Array] = []
         initial = [None] * len(self.decoder)
         if self.luong:
@@ -247,7 +242,7 @@ class LSTM(nnx.Module):
             if i == 0 and not self.luong:
                 first = self._recompute(self._first, rng)
                 h_btd, context_bte, weights_bts = first(
-                    x_btd, at.segment, source, mask_bts
+                    x_btd, at.segment, source, bias_bts
                 )
                 context = [context_bte]
             else:
@@ -256,29 +251,31 @@ class LSTM(nnx.Module):
                 h_btd = run(inputs, at.segment, initial[i]).hidden
             x_btd = self._after(i, x_btd, h_btd, layer_rng)
         if self.luong:
-            context_bte, weights_bts = attend(self.attention, x_btd, source, mask_bts)
+            context_bte, weights_bts = attend(self.attention, x_btd, source, bias_bts)
             x_btd = self.attention.outputs(context_bte, x_btd)
         if trace is not None:
             trace.cross.append(weights_bts[:, None])
         return constrain(x_btd, "batch", "length", "features")
 
-    def _first(self, x_btd, segment_bt, source: Source, mask_bts):
-        """Runs the first decoder layer, in which each step attends with the last one.
+    def _first(self, x_btd, segment_bt, source: Source, bias_bts):
+        """Runs the first decoder layer; the query is its output of the previous step.
+
+        Unlike in `recur`, the gradients of its weights are summed up inside the scan.
 
         Returns:
           Its outputs [b, t, d], the contexts [b, t, e] and the weights [b, t, s].
         """
 
         def step(state, now):
-            gates_bgd, begins_b, mask_bs = now
+            gates_bgd, begins_b, bias_bs = now
             state = restarted(state, begins_b)
             context_bne, weights_bns = attend(
-                self.attention, state.hidden, source, mask_bs[:, None]
+                self.attention, state.hidden, source, bias_bs[:, None]
             )
             state = self._first_step(state, gates_bgd[:, None], context_bne)
             return state, (state.hidden, context_bne, weights_bns)
 
-        inputs = self._project_tokens(x_btd), beginnings(segment_bt), mask_bts
+        inputs = self._project_tokens(x_btd), beginnings(segment_bt), bias_bts
         last = zero_state((len(x_btd), 1, self.config.width), x_btd.dtype)
         _, found = jax.lax.scan(step, last, by_time(inputs))
         return jax.tree.map(lambda x: x[:, :, 0], by_time(found))
@@ -299,27 +296,27 @@ class LSTM(nnx.Module):
 
     def initial_cache(self, memory: Source, beams: int, room: int) -> States:
         """Returns the states before the first step: zeros, or the encoder's last."""
-        b, _, e = memory.z_bse.shape
+        b, d = len(memory.z_bse), self.config.width
         if self.luong:
             states = jax.tree.map(
-                lambda x_bd: jnp.broadcast_to(x_bd[:, None], (b, beams, e)), memory.last
+                lambda x_bd: jnp.broadcast_to(x_bd[:, None], (b, beams, d)), memory.last
             )
         else:
-            state = zero_state((b, beams, self.config.width), memory.z_bse.dtype)
+            state = zero_state((b, beams, d), memory.z_bse.dtype)
             states = [state for _ in self.decoder]
-        return States(states, room)
+        return States(states)
 
     def step(self, memory: Source, cache: States, token_bn: Array, position):
         """Runs one decoding step; arguments and results as for `Architecture`."""
-        at = Tokens(jnp.ones_like(token_bn), jnp.full_like(token_bn, position))
-        x_bnd = self.embedding.target(token_bn, at, NO_POSITION, None, cache.room)
-        mask_bns = Mask(at, memory.at).allowed()[:, 0]
+        at = Tokens.at_step(token_bn, position)
+        x_bnd = self.embedding.target(token_bn, at, NO_POSITION, None)
+        bias_bns = Mask(at, memory.at).bias()[:, 0]
         states, context = [], []
         for i, (layer, state) in enumerate(
             zip(self.decoder, cache.arrays, strict=True)
         ):
             if i == 0 and not self.luong:
-                context_bne, _ = attend(self.attention, state.hidden, memory, mask_bns)
+                context_bne, _ = attend(self.attention, state.hidden, memory, bias_bns)
                 context = [context_bne]
                 state = self._first_step(
                     state, self._project_tokens(x_bnd), context_bne
@@ -330,9 +327,9 @@ class LSTM(nnx.Module):
             x_bnd = self._after(i, x_bnd, state.hidden, None)
             states.append(state)
         if self.luong:
-            context_bne, _ = attend(self.attention, x_bnd, memory, mask_bns)
+            context_bne, _ = attend(self.attention, x_bnd, memory, bias_bns)
             x_bnd = self.attention.outputs(context_bne, x_bnd)
-        return x_bnd, States(states, cache.room)
+        return x_bnd, States(states)
 
 
 def _last_states(

@@ -4,6 +4,7 @@ Shape suffixes: b batch, t queries, s keys.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -22,6 +23,16 @@ class Tokens(NamedTuple):
 
     segment: Array
     position: Array
+
+    @classmethod
+    def of(cls, batch: Mapping[str, Array], side: str) -> "Tokens":
+        """The tokens of a batch on the `source` or `target` side."""
+        return cls(batch[f"{side}_segment"], batch[f"{side}_position"])
+
+    @classmethod
+    def at_step(cls, token_bn: Array, position: Array | int) -> "Tokens":
+        """The newest tokens of hypotheses, each in segment 1 of its row."""
+        return cls(jnp.ones_like(token_bn), jnp.full_like(token_bn, position))
 
 
 # `causal`, `aligned` and `within` are static metadata: as array leaves they would be

@@ -94,7 +94,7 @@ def _check_unused(config: ModelConfig) -> None:
         if known.name not in unused - SIZES or value == known.default:
             continue
         raise UserError(
-            f"config.model.{known.name}={value!r} {without}; leave it at "
+            f"config.model.{known.name}={value!r} {without}; set it to "
             f"{known.default!r}, or choose another kind"
         )
     owners = known_options(config)
@@ -107,7 +107,7 @@ def _check_unused(config: ModelConfig) -> None:
         known, choices = owners[name]
         if read.isdisjoint(choices):
             raise UserError(
-                f"config.model.options.{name}={value!r} {without}; leave it at "
+                f"config.model.options.{name}={value!r} {without}; set it to "
                 f"{known.default!r}, or choose another kind"
             )
 

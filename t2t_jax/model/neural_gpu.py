@@ -1,5 +1,5 @@
 """The Extended Neural GPU (Kaiser and Bengio 2016, "Can Active Memory Replace
-Attention?", sections 2.2 and 3).
+Attention?").
 
 A memory of several rows for each token is changed by convolutional gated recurrent
 units, as often as there are tokens. The decoder also reads a tape, onto which each
@@ -20,7 +20,7 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.model.architecture import OF_TRANSFORMERS
+from t2t_jax.model.architecture import OF_NORMS, OF_POSITIONS, OF_TRANSFORMERS
 from t2t_jax.model.attention import NO_POSITION
 from t2t_jax.model.decoder_cache import States
 from t2t_jax.model.embedding import Embedding
@@ -36,15 +36,15 @@ from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
 
 
-def kernel(rng: Array, width: int, *gates: int) -> nnx.Param:
-    """A Glorot-uniform kernel [3, 3, d, *gates, d], each gate for itself."""
+def new_kernel(rng: Array, width: int, *gates: int) -> nnx.Param:
+    """A 3x3 kernel [3, 3, d, *gates, d], Glorot-uniform for each gate."""
     init = jax.nn.initializers.glorot_uniform((0, 1, 2), -1, range(3, 3 + len(gates)))
     value = init(rng, (3, 3, width, *gates, width), jnp.float32)
     named = ["gates"] * len(gates)
     return nnx.Param(value, axes=("kernel", "kernel", "width", *named, "hidden"))
 
 
-def of_columns(kernel: Array, rows: int) -> Array:
+def column_kernel(kernel: Array, rows: int) -> Array:
     """Returns a 3x3 kernel as one along columns, from every row to every row.
 
     The convolution is then one matrix product of 3 columns, which is quicker on a CPU
@@ -73,7 +73,7 @@ def convolved(x_bcrd: Array, kernel: Array) -> Array:
 
 
 class Weights(NamedTuple):
-    """A unit's weights in the compute dtype, kernels `of_columns`."""
+    """A unit's weights in the compute dtype, as column kernels."""
 
     gates: Array
     gates_bias: Array
@@ -82,7 +82,7 @@ class Weights(NamedTuple):
     tape: Array | None
 
     def __call__(self, x_bcrd: Array, inside_bc: Array, tape: Array | None = None):
-        """Returns the memory after one unit, zero outside (equation 2)."""
+        """Returns the memory after one unit, zero outside."""
         x_bcrge = convolved(x_bcrd, self.gates) + self.gates_bias
         if tape is not None:
             x_bcrge += tape[..., :2, :]
@@ -97,27 +97,28 @@ class Weights(NamedTuple):
 
 
 class Unit(nnx.Module):
-    """A convolutional gated recurrent unit (equation 2), with or without a tape (4)."""
+    """A convolutional gated recurrent unit, with or without a tape."""
 
     def __init__(self, config: ModelConfig, rng: Array, *, tape: bool):
         gates_rng, candidate_rng, tape_rng = jax.random.split(rng, 3)
-        self.gates = kernel(gates_rng, config.width, 2)
-        # At first gates are open, so the memory is kept (as in the authors' program).
+        self.gates = new_kernel(gates_rng, config.width, 2)
+        # At first the gates are open, so that the memory is kept.
         self.gates_bias = constant(1.0, {"gates": 2, "hidden": config.width})
-        self.candidate = kernel(candidate_rng, config.width)
+        self.candidate = new_kernel(candidate_rng, config.width)
         self.candidate_bias = constant(0.0, {"hidden": config.width})
         if tape:
-            self.tape = kernel(tape_rng, config.width, 3)
+            self.tape = new_kernel(tape_rng, config.width, 3)
 
     def weights(self, rows: int, dtype: jnp.dtype) -> Weights:
-        tape = getattr(self, "tape", None)
+        tape = None
+        if hasattr(self, "tape"):  # which is in row 0
+            tape = column_kernel(self.tape[...].astype(dtype), rows)[:, 0]
         return Weights(
-            of_columns(self.gates[...].astype(dtype), rows),
+            column_kernel(self.gates[...].astype(dtype), rows),
             self.gates_bias[...].astype(dtype),
-            of_columns(self.candidate[...].astype(dtype), rows),
+            column_kernel(self.candidate[...].astype(dtype), rows),
             self.candidate_bias[...].astype(dtype),
-            # The tape is in row 0.
-            None if tape is None else of_columns(tape[...].astype(dtype), rows)[:, 0],
+            tape,
         )
 
 
@@ -142,7 +143,7 @@ class Memory(NamedTuple):
     tapes: list[Array]
 
     @classmethod
-    def after(cls, x_bcrd: Array, columns: int, units: int) -> "Memory":
+    def initial(cls, x_bcrd: Array, columns: int, units: int) -> "Memory":
         """The state before the first output: the encoder's memory, an empty tape."""
         missing = columns - x_bcrd.shape[1]
         x_bcrd = jnp.pad(x_bcrd, ((0, 0), (0, missing), (0, 0), (0, 0)))
@@ -163,7 +164,7 @@ class MemoryStates(States):
             return jnp.pad(x, [(0, more * (axis == 2)) for axis in range(x.ndim)])
 
         arrays = jax.tree.map(grow, self.arrays)
-        return dataclasses.replace(self, arrays=arrays, room=room)
+        return dataclasses.replace(self, arrays=arrays)
 
 
 class NeuralGPU(nnx.Module):
@@ -173,9 +174,7 @@ class NeuralGPU(nnx.Module):
     generates = has_source = True
     longest = None
     cross_layers = 0
-    unused = OF_TRANSFORMERS | {
-        *("positions", "max_positions", "norm_kind", "norm_epsilon")
-    }
+    unused = OF_TRANSFORMERS | OF_POSITIONS | OF_NORMS
 
     @dataclasses.dataclass(frozen=True)
     class Options:
@@ -231,10 +230,7 @@ class NeuralGPU(nnx.Module):
     ) -> Array:
         """Returns row 0 of the memory, [b, t, d]; arguments as for `Architecture`."""
         source_rng, embedding_rng = dropout_rngs(rng, 2)
-        source_at, at = (
-            Tokens(batch[f"{side}_segment"], batch[f"{side}_position"])
-            for side in ("source", "target")
-        )
+        source_at, at = (Tokens.of(batch, side) for side in ("source", "target"))
         source = self.encode(batch["source"], source_at, source_rng)
         y_btd = self.embedding.target(
             batch["target_input"], at, NO_POSITION, embedding_rng
@@ -244,8 +240,8 @@ class NeuralGPU(nnx.Module):
         s, t = batch["source"].shape[1], y_btd.shape[1]
         _, x_tbd = jax.lax.scan(
             rematerialized(step, self.config, rng),
-            Memory.after(source.x_bcrd, max(s, t), len(units)),
-            (jnp.arange(t), written(units, y_btd.swapaxes(0, 1))),
+            Memory.initial(source.x_bcrd, max(s, t), len(units)),
+            (jnp.arange(t), tape_writes(units, y_btd.swapaxes(0, 1))),
         )
         return constrain(x_tbd.swapaxes(0, 1), "batch", "length", "features")
 
@@ -256,28 +252,28 @@ class NeuralGPU(nnx.Module):
     def initial_cache(self, memory: Source, beams: int, room: int) -> MemoryStates:
         """Returns the encoder's memory for each hypothesis, and an empty tape."""
         columns = max(room, memory.x_bcrd.shape[1])
-        state = Memory.after(memory.x_bcrd, columns, len(self.decoder))
+        state = Memory.initial(memory.x_bcrd, columns, len(self.decoder))
         return MemoryStates(
-            jax.tree.map(lambda x: jnp.repeat(x[:, None], beams, axis=1), state), room
+            jax.tree.map(lambda x: jnp.repeat(x[:, None], beams, axis=1), state)
         )
 
     def step(self, memory: Source, cache: MemoryStates, token_bn: Array, position):
         """Runs one decoding step; arguments and results as for `Architecture`."""
         b, n = token_bn.shape
-        at = Tokens(jnp.ones_like(token_bn), jnp.full_like(token_bn, position))
-        y_bnd = self.embedding.target(token_bn, at, NO_POSITION, None, cache.room)
+        at = Tokens.at_step(token_bn, position)
+        y_bnd = self.embedding.target(token_bn, at, NO_POSITION, None)
         units = [unit.weights(self.rows, y_bnd.dtype) for unit in self.decoder]
         # Each hypothesis is a row of its own.
         state, x_bd = decoder_step(
             *(units, jnp.repeat(memory.tokens_b, n)),
             jax.tree.map(lambda x: x.reshape(b * n, *x.shape[2:]), cache.arrays),
-            (position, written(units, y_bnd.reshape(b * n, -1))),
+            (position, tape_writes(units, y_bnd.reshape(b * n, -1))),
         )
         arrays = jax.tree.map(lambda x: x.reshape(b, n, *x.shape[1:]), state)
         return x_bd.reshape(b, n, -1), dataclasses.replace(cache, arrays=arrays)
 
 
-def written(units: list[Weights], y_btd: Array) -> list[Array]:
+def tape_writes(units: list[Weights], y_btd: Array) -> list[Array]:
     """Returns what tokens [..., d] on the tape add to its convolution, for each unit.
 
     Returns:
@@ -288,11 +284,11 @@ def written(units: list[Weights], y_btd: Array) -> list[Array]:
 
 
 def decoder_step(units: list[Weights], tokens_b: Array, memory: Memory, token):
-    """Writes one token onto the tape, and applies all units (section 3).
+    """Writes one token onto the tape, and applies all units.
 
     Args:
       tokens_b: of the source.
-      token: its position, and what `written` says of it.
+      token: its position, and what `tape_writes` says of it.
 
     Returns:
       The memory, and its output, [b, d].

@@ -32,7 +32,7 @@ class LSTMLayer(nnx.Module):
         self.input = uniform(input_rng, width, {"width": inputs, **gates})
         self.recurrent = uniform(recurrent_rng, width, {"width": width, **gates})
         self.bias = constant(0.0, gates)
-        # Open at first: the cell remembers (Jozefowicz et al. 2015).
+        # The forget gate is open at first: the cell remembers (Jozefowicz et al. 2015).
         self.bias[...] = self.bias[...].at[1].set(1.0)
 
     def project(self, x_btd: Array, rows: slice = slice(None)) -> Array:
@@ -123,6 +123,8 @@ def _recur_backward(reverse, stored, gradient: State):
         grad_hidden = jnp.einsum("bgh,dgh->bd", grad_gates, matrix_dgh)
         grad_before = State(grad_cell, grad_hidden)
         zeros = jax.tree.map(jnp.zeros_like, grad_before)
+        # Where a sentence begins, the state was `initial`: the gradient goes there, and
+        # none goes to the token before.
         grad_initial = None
         if has_initial is not None:
             grad_initial = restarted(zeros, begins_b, grad_before)

@@ -206,9 +206,9 @@ class Transformer(nnx.Module):
             source_rng, target_rng = (
                 rng._replace(key=half) for half in jax.random.split(rng.key)
             )
-        source_at = Tokens(batch["source_segment"], batch["source_position"])
+        source_at = Tokens.of(batch, "source")
         memory = self.encode(batch["source"], source_at, source_rng, trace)
-        at = Tokens(batch["target_segment"], batch["target_position"])
+        at = Tokens.of(batch, "target")
         embedding_rng, *rngs = dropout_rngs(target_rng, 1 + len(self.decoder))
         positions = self.decoder_positions
         x_btd = self.embedding.target(

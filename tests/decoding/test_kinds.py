@@ -49,5 +49,7 @@ def test_attention_is_shown_where_there_is_some(one):
     np.testing.assert_allclose(maps.cross.sum(-1), 1, atol=1e-5)
     assert maps.encoder.shape == (0, 1, s, s)
     assert maps.decoder.shape == (0, 1, t, t)
+    with pytest.raises(ValueError, match="which='encoder': the model has none"):
+        maps.plot("encoder")
     (links,) = one.align([("the cat", "die Katze")])
     assert {j for _, j in links.links} == {0, 1}

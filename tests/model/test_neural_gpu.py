@@ -10,19 +10,19 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.model.architecture import logits, step_logits
 from t2t_jax.model.mask import Tokens
 from t2t_jax.model.model import build
-from t2t_jax.model.neural_gpu import convolved, of_columns
+from t2t_jax.model.neural_gpu import column_kernel, convolved
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4])
-def test_a_product_of_columns_is_the_convolution(rows):
+def test_a_product_column_kernel_is_the_convolution(rows):
     """Also in a row of a longer array, bit for bit."""
     x_bcrd, kernel = (
         jax.random.normal(jax.random.key(i), shape)
         for i, shape in enumerate([(2, 5, rows, 3), (3, 3, 3, 4)])
     )
-    got_bcre = convolved(x_bcrd, of_columns(kernel, rows))
+    got_bcre = convolved(x_bcrd, column_kernel(kernel, rows))
     want_brce = jax.lax.conv_general_dilated(
         x_bcrd.swapaxes(1, 2),
         kernel,
@@ -32,7 +32,7 @@ def test_a_product_of_columns_is_the_convolution(rows):
     )
     np.testing.assert_allclose(got_bcre, want_brce.swapaxes(1, 2), atol=1e-5)
     longer_bcrd = jnp.pad(x_bcrd, ((0, 0), (0, 4), (0, 0), (0, 0)))
-    longer_bcre = convolved(longer_bcrd, of_columns(kernel, rows))
+    longer_bcre = convolved(longer_bcrd, column_kernel(kernel, rows))
     np.testing.assert_array_equal(longer_bcre[:, :5], got_bcre)
 
 
