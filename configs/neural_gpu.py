@@ -15,7 +15,7 @@ from t2t_jax import config as fields
 # The config of the text, and the model's sizes and dropout for it.
 TEXTS = {
     "tiny": (tiny, {"layers": 2, "width": 48, "dropout": 0.0}),
-    "multi30k": (multi30k, {"layers": 2, "width": 96, "dropout": 0.2}),
+    "multi30k": (multi30k, {"layers": 2, "width": 48, "dropout": 0.2}),
 }
 
 
