@@ -16,7 +16,7 @@ def windows(x_btd: Array, segment_bt: Array, offsets: tuple[int, ...]) -> Array:
     t = x_btd.shape[1]
     before, after = max(0, -min(offsets)), max(0, max(offsets))
     x_btd = jnp.pad(x_btd, ((0, 0), (before, after), (0, 0)))
-    # -1 is no sentence, not even padding.
+    # -1 differs from every segment, also from that of padding.
     around_bt = jnp.pad(segment_bt, ((0, 0), (before, after)), constant_values=-1)
     taps = []
     for offset in offsets:

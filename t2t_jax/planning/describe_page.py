@@ -70,7 +70,7 @@ def _compute_lines(compute: dict) -> list[str]:
         return [
             dtype,
             f"  forward and backward of one row of the longest sentences: {counted};",
-            "  no number per token: the cost is no polynomial of the two lengths",
+            "  no number per token: the cost is not a polynomial of the two lengths",
         ]
     source, target = compute["flops_source_token"], compute["flops_target_token"]
     return [
