@@ -275,9 +275,10 @@ class LSTM(nnx.Module):
             state = self._first_step(state, gates_bgd[:, None], context_bne)
             return state, (state.hidden, context_bne, weights_bns)
 
-        inputs = self._project_tokens(x_btd), beginnings(segment_bt), bias_bts
+        x_tbd, *others = by_time((x_btd, beginnings(segment_bt), bias_bts))
         last = zero_state((len(x_btd), 1, self.config.width), x_btd.dtype)
-        _, found = jax.lax.scan(step, last, by_time(inputs))
+        inputs = self._project_tokens(x_tbd), *others
+        _, found = jax.lax.scan(step, last, inputs)
         return jax.tree.map(lambda x: x[:, :, 0], by_time(found))
 
     def _project_tokens(self, x_btd: Array) -> Array:

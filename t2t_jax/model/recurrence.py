@@ -64,8 +64,10 @@ class LSTMLayer(nnx.Module):
         """
         matrix_dgh, bias_gh = self._recurrent_and_bias(x_btd.dtype)
         begins_bt = beginnings(segment_bt, reverse)
-        inputs = by_time((self.project(x_btd) + bias_gh, begins_bt, initial))
-        states = recur(reverse, matrix_dgh, *inputs)
+        # Transposed before the projection, which makes them four times as large.
+        x_tbd, begins_tb, initial = by_time((x_btd, begins_bt, initial))
+        projected_tbgh = self.project(x_tbd) + bias_gh
+        states = recur(reverse, matrix_dgh, projected_tbgh, begins_tb, initial)
         return jax.tree.map(
             lambda x: constrain(x, "batch", "length", "features"), by_time(states)
         )
