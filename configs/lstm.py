@@ -9,21 +9,13 @@ their optimizer and schedule. For the form of Luong et al. 2015, set
 `--config.model.options.lstm_form=luong`.
 """
 
-from configs import multi30k, tiny
-from t2t_jax import config as fields
+from configs import _older
 
-# The config of the text, and the model's sizes and dropout for it.
-TEXTS = {
-    "tiny": (tiny, {"layers": 2, "width": 128, "dropout": 0.0}),
-    "multi30k": (multi30k, {"layers": 2, "width": 144, "dropout": 0.2}),
+SIZES = {
+    "tiny": {"layers": 2, "width": 128, "dropout": 0.0},
+    "multi30k": {"layers": 2, "width": 144, "dropout": 0.2},
 }
 
 
 def get_config(text="tiny"):
-    if text not in TEXTS:
-        raise ValueError(f"unknown text {text!r}; want {' or '.join(map(repr, TEXTS))}")
-    base, sizes = TEXTS[text]
-    config = base.get_config()
-    config.model = fields.defaults().model
-    config.model.update(kind="lstm", **sizes)
-    return config
+    return _older.on_text(text, "lstm", SIZES)

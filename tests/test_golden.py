@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from t2t_jax import load_config
-from t2t_jax.commands.config_files import config_name
+from t2t_jax.commands.config_files import config_name, preset_names
 from t2t_jax.planning.describe import describe
 
 ROOT = Path(__file__).parent.parent
@@ -30,8 +30,7 @@ RELATIVE = 1e-6
 
 
 def presets() -> list[str]:
-    there = sorted(f"configs/{path.name}" for path in (ROOT / "configs").glob("*.py"))
-    return [*there, *WITH_ARGUMENTS]
+    return [*(f"configs/{name}.py" for name in preset_names()), *WITH_ARGUMENTS]
 
 
 def file_of(preset: str) -> Path:
