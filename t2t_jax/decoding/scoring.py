@@ -62,12 +62,9 @@ def attention(
 ) -> Iterator[AttentionMaps]:
     """Yields all attention weights of each pair, in order.
 
-    A model without attention within the source or the target has 0 layers of it.
-
-    Raises:
-      UserError: the model has no attention to the source.
+    A model without attention within the source or the target has 0 layers of it; one
+    without attention to the source is refused before, by `checked_cross_layers`.
     """
-    checked_cross_layers(member)
     maps: list[AttentionMaps | None] = [None] * len(pairs)
     # Processes do not exchange attention weights, so each computes those of all pairs.
     for row, trace in _traces(vocabulary, member, pairs, divided=False):
