@@ -1,0 +1,27 @@
+"""Measurements of trained models, for the rows of experiments."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from t2t_jax.config import Config
+
+
+class Context(NamedTuple):
+    """What a measure is told of its row.
+
+    Attributes:
+      workdir: that of the run; if the row trains nothing, an empty folder.
+      config: what was trained; None if the row trains nothing.
+      needs: the workdirs of the rows that the row needs, by name, one for each seed.
+    """
+
+    workdir: Path
+    config: Config | None
+    needs: Mapping[str, Sequence[Path]]
+
+
+# (context, **arguments) -> what is stored as measures/NAME.json
+MeasureFunction = Callable[..., dict[str, Any]]
+
+MEASURES: dict[str, MeasureFunction] = {}  # Add your measure here.
