@@ -3,7 +3,7 @@
 import re
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import ml_collections
@@ -43,16 +43,22 @@ def config_name(path: str) -> str:
     return "-".join([Path(file).stem, *([argument] if argument else [])])
 
 
-def presets_folder() -> Path:
-    """The folder of the presets, in an installed package or in a clone."""
+def shipped_folder(name: str) -> Path:
+    """The folder `configs` or `experiments`, in an installed package or in a clone."""
     package = Path(t2t_jax.__file__).parent
-    installed = package / "configs"
-    return installed if installed.is_dir() else package.parent / "configs"
+    installed = package / name
+    return installed if installed.is_dir() else package.parent / name
+
+
+def shipped_names(folder: str) -> list[str]:
+    """Names of all presets in `configs`, or of all `experiments`, sorted."""
+    files = shipped_folder(folder).glob("*.py")
+    return sorted(f.stem for f in files if f.stem[0] != "_")
 
 
 def preset_names() -> list[str]:
     """Names of all presets, sorted: `['base', 'big', ...]`."""
-    return sorted(f.stem for f in presets_folder().glob("*.py") if f.stem[0] != "_")
+    return shipped_names("configs")
 
 
 def resolve(given: str) -> str:
@@ -71,46 +77,53 @@ def resolve(given: str) -> str:
       UserError: no such preset or file.
     """
     place, colon, argument = given.partition(":")
-    file = Path(place)
-    if not file.is_file() and (file.name == place or file.parent == Path("configs")):
-        file = presets_folder() / f"{file.stem}.py"
+    file = find_shipped(place, "configs")
     if not file.is_file():
-        raise UserError(f"--config={given}: {_missing(Path(place))}")
-    _make_configs_importable(file)
+        raise UserError(f"--config={given}: {missing(place, 'configs', 'preset')}")
+    # ml_collections imports a config as this module, and would find the last one.
+    sys.modules.pop("config_config", None)
+    make_importable(file, "configs")
     return f"{file}{colon}{argument}"
 
 
-def _missing(file: Path) -> str:
-    """The message for a missing config, with the most similar one that exists."""
-    if file.suffix != ".py" and file.name == str(file):
-        names = preset_names()
+def find_shipped(given: str, folder: str) -> Path:
+    """The file that a name or a path stands for; it may not exist."""
+    file = Path(given)
+    if not file.is_file() and (file.name == given or file.parent == Path(folder)):
+        return shipped_folder(folder) / f"{file.stem}.py"
+    return file
+
+
+def missing(given: str, folder: str, kind: str) -> str:
+    """The message for a missing file, with the most similar one that exists."""
+    file = Path(given)
+    if file.suffix != ".py" and file.name == given:
+        names = shipped_names(folder)
         return (
-            f"no such preset{did_you_mean(file.name, names)} (presets: "
+            f"no such {kind}{did_you_mean(given, names)} ({kind}s: "
             f"{', '.join(names)}; a file ends in .py)"
         )
     nearby = sorted(str(f) for f in file.parent.glob("*.py"))
-    hint = did_you_mean(str(file), nearby) if nearby else ""
-    return f"{file} does not exist{hint or f'; {file.parent} has no configs'}"
+    hint = did_you_mean(given, nearby) if nearby else ""
+    return f"{file} does not exist{hint or f'; {file.parent} has no {folder}'}"
 
 
-def _make_configs_importable(file: Path) -> None:
-    """Lets a config file say `from configs import base`, wherever the program starts.
+def make_importable(file: Path, name: str) -> None:
+    """Lets a file say `from configs import base`, wherever the program starts.
 
-    The package `configs` looks in the folder of the file, if it is named `configs`, and
-    then among the presets.
+    The package `name`, such as `configs`, looks in the folder of the file, if that has
+    this name, and then among the shipped files.
     """
-    # ml_collections imports a config as this module, and would find the last one.
-    sys.modules.pop("config_config", None)
     folder = file.resolve().parent
-    presets = presets_folder().resolve()
-    package = types.ModuleType("configs")
-    package.__path__ = [str(presets)]
-    if folder.name == "configs" and folder != presets:
+    shipped = shipped_folder(name).resolve()
+    package = types.ModuleType(name)
+    package.__path__ = [str(shipped)]
+    if folder.name == name and folder != shipped:
         package.__path__.insert(0, str(folder))
-    for name in [n for n in sys.modules if re.match(r"configs(\.|$)", n)]:
-        del sys.modules[name]  # imported by an earlier config, maybe from elsewhere
-    sys.modules["configs"] = package
-    if folder != presets and str(folder.parent) not in sys.path:
+    for known in [n for n in sys.modules if re.match(rf"{name}(\.|$)", n)]:
+        del sys.modules[known]  # imported by an earlier file, maybe from elsewhere
+    sys.modules[name] = package
+    if folder != shipped and str(folder.parent) not in sys.path:
         sys.path.append(str(folder.parent))
 
 
@@ -125,6 +138,14 @@ def _load(path: str) -> ml_collections.ConfigDict:
         raise UserError(no_get_config(e, path)) from None
     except flags.Error as e:
         raise UserError(explain(e)) from None
+
+
+def given_fields(argv: Sequence[str]) -> list[str]:
+    """The full names of the fields that a command line sets: `['model.layers']`."""
+    words = [word for word in argv if word.startswith("-")]
+    names = [word.lstrip("-").partition("=")[0] for word in words]
+    found = [re.fullmatch(r"(?:no)?config\.(.+)", name) for name in names]
+    return [match[1] for match in found if match]
 
 
 def no_get_config(error: AttributeError, path: str = "--config") -> str:

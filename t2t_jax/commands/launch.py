@@ -13,6 +13,7 @@ from t2t_jax.parallel import huge_pages
 COMMANDS = {
     "train": {
         "main": "train a config, or continue, then score its test sets",
+        "experiment": "run the rows of a table: seeds, statistics, plots",
     },
     "use": {
         "translate": "translate a file, standard input, or sentences typed at a prompt",

@@ -46,7 +46,8 @@ def run(name: str, command: ModuleType) -> None:
       name: of the command, as it is typed.
       command: a module of `commands/` with `define_flags` and `main`. Optional:
         `default_config()` returns the --config to use if none is given, or None if the
-        command takes none; `DISTRIBUTED` is True if it may run in several processes.
+        command takes none; `DISTRIBUTED` is True if it may run in several processes;
+        `WORD` names the argument that is not a flag, if the command takes one.
     """
     set_up_process()
     # Respect a handler that is already set, or a signal that the caller ignores.
@@ -65,10 +66,12 @@ def run(name: str, command: ModuleType) -> None:
         if not any(re.match("--?config(=|$)", argument) for argument in argv):
             argv.insert(1, f"--config={default}")
         argv = _catch_errors(_resolve_config, argv)
+    if not wants_help:
+        _catch_errors(_check_fields, argv)
     # Flags are defined here, not on import: a program that imports `train` has its own
     # flags, and names would clash.
     before = {*flags.FLAGS}  # flags of libraries, which --help leaves out
-    command.define_flags()
+    _catch_errors(lambda _: command.define_flags(), argv)
     define_ideas_flag()
     distributed = getattr(command, "DISTRIBUTED", False)
     if distributed:
@@ -86,7 +89,12 @@ def run(name: str, command: ModuleType) -> None:
             _catch_errors(_connect_processes, argv)
         _catch_errors(command.main, argv)
 
-    app.run(main, argv=argv, flags_parser=lambda argv: _catch_errors(_parse, argv))
+    words = 1 + hasattr(command, "WORD")
+    app.run(
+        main,
+        argv=argv,
+        flags_parser=lambda argv: _catch_errors(lambda a: _parse(a, words), argv),
+    )
 
 
 class _Warnings(logging.Handler):
@@ -186,7 +194,7 @@ def _import_ideas(argv: Sequence[str]) -> None:
 
 
 def _resolve_config(argv: Sequence[str]) -> list[str]:
-    """Replaces presets by their files in --config; checks the names of fields."""
+    """Replaces presets by their files in --config."""
     argv = [*argv]
     for i, argument in enumerate(argv):
         name, equals, value = argument.lstrip("-").partition("=")
@@ -196,17 +204,24 @@ def _resolve_config(argv: Sequence[str]) -> list[str]:
             argv[i] = f"--config={config_files.resolve(value)}"
         elif name == "config" and i + 1 < len(argv):  # `--config NAME`, two words
             argv[i + 1] = config_files.resolve(argv[i + 1])
-        elif name.startswith(("config.", "noconfig.")):
-            field = name.partition(".")[2]
-            if field not in (names := fields.field_names()):
-                raise UserError(
-                    f"--config.{field}: no such field{did_you_mean(field, names)}"
-                )
     return argv
 
 
-def _parse(argv: Sequence[str]) -> list[str]:
-    """Parses the flags; error messages name the most similar flag."""
+def _check_fields(argv: Sequence[str]) -> None:
+    """Refuses a field that the config does not have."""
+    for field in config_files.given_fields(argv):
+        if field not in (names := fields.field_names()):
+            raise UserError(
+                f"--config.{field}: no such field{did_you_mean(field, names)}"
+            )
+
+
+def _parse(argv: Sequence[str], words: int = 1) -> list[str]:
+    """Parses the flags; error messages name the most similar flag.
+
+    Args:
+      words: the most arguments that are no flags, the program's name included.
+    """
     try:
         rest = flags.FLAGS(argv)
     except AttributeError as e:
@@ -218,6 +233,8 @@ def _parse(argv: Sequence[str]) -> list[str]:
             f"--ideas={min(unread)} is not on the command line itself; give it there, "
             "not in a file of flags"
         )
-    if len(rest) > 1:
-        raise UserError(f"{rest[1]!r} is not a flag; flags are written --name=value")
+    if len(rest) > words:
+        raise UserError(
+            f"{rest[words]!r} is not a flag; flags are written --name=value"
+        )
     return rest

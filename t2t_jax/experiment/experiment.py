@@ -32,7 +32,7 @@ class Measure:
     """
 
     function: str
-    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
     name: str = ""
 
     def __post_init__(self):
@@ -61,8 +61,8 @@ class Row:
     seeds: int = 1
     measures: Sequence[Measure] = ()
     needs: Sequence[str] = ()
-    values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    paper: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    values: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+    paper: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
     group: str = ""
 
     def __post_init__(self):

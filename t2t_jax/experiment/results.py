@@ -13,7 +13,7 @@ import numpy as np
 from t2t_jax.experiment.experiment import Row, Run
 
 # Files of a run's workdir that the runner adds to those of training.
-OUTCOME, FAILURE, MEASURES = "outcome.json", "failure.json", "measures"
+OUTCOME, FAILURE, MEASURED = "outcome.json", "failure.json", "measures"
 # Which value of a column is better, by the last part of its name.
 BETTER = {
     **dict.fromkeys(("bleu", "bleu_lc", "chrf", "f1", "accuracy"), "higher"),
@@ -77,7 +77,11 @@ class RunResult:
 
     def measure(self, name: str) -> dict[str, Any]:
         """The result of a measure; empty until it is measured."""
-        return read_json(self.path / MEASURES / f"{name}.json").get("result", {})
+        return self.measured(name).get("result", {})
+
+    def measured(self, name: str) -> dict[str, Any]:
+        """The content of a measure's file, `seconds` and `machine` included."""
+        return read_json(self.path / MEASURED / f"{name}.json")
 
 
 @dataclasses.dataclass(frozen=True)

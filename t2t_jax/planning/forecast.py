@@ -7,6 +7,8 @@ the compiler; its time is computed from both (`docs/planning.md`).
 import dataclasses
 import re
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -238,10 +240,9 @@ def _time(result: dict, chips: Slice) -> dict:
     }
 
 
-def measure_step(config: Config, count: int = 5) -> float:
-    """Measures a real step on this machine's processor: the median, in seconds."""
-    config = fields.changed(config, "model", dtype="float32")
-    mesh = meshes.make_mesh(config.mesh, jax.devices("cpu")[:1])
+def measure_step(config: Config, devices: Sequence[Any], count: int = 5) -> float:
+    """Measures a real step on devices of this machine: the median, in seconds."""
+    mesh = meshes.make_mesh(config.mesh, devices)
     model = build(config.model, *config.data.vocab_sizes)
     check_batching(model, config)
     steps = compile_steps(model, config, mesh, costs.BOS)

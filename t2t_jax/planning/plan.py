@@ -61,5 +61,6 @@ def plan(
         if suggestion:
             result["remedy"] = {"change": suggestion[0], "forecast": suggestion[1]}
     if measure and rented.chip.kind == "cpu":
-        result["measured_step"] = forecasts.measure_step(config)
+        config = fields.changed(config, "model", dtype="float32")
+        result["measured_step"] = forecasts.measure_step(config, devices[:1])
     return result

@@ -28,9 +28,9 @@ class Meter:
         self._rows: list[dict] = list(unread)
         self._on_device: list[dict[str, jax.Array]] = []  # of the last rows
         self._peak = peak
-        # Steps since the clock started, and their FLOPs. Rows from before a restart
-        # count in the means, but not in the timing.
-        self._timed, self._flops = 0, 0.0
+        # Steps since the clock started. Rows from before a restart count in the means
+        # and sums, but not in the timing.
+        self._timed = 0
         self._started = time.perf_counter()
         self.seconds_a_step = 0.0
 
@@ -48,10 +48,9 @@ class Meter:
           flops: FLOPs that the model needs for a batch of this shape.
         """
         # Fetching a value here would wait for the step and stall the device.
-        self._rows.append({"step": step, **at._asdict()})
+        self._rows.append({"step": step, **at._asdict(), "flops": float(flops)})
         self._on_device.append(metrics)
         self._timed += 1
-        self._flops += flops
 
     def unread(self) -> list[Row]:
         """Fetches and returns the rows of all steps since the last `read`."""
@@ -76,15 +75,22 @@ class Meter:
           keep: leaves the rows unread; only the clock starts again.
 
         Returns:
-          The metrics. Includes `mfu` if the peak is known: the model's FLOPs as a
-          fraction of the peak (PaLM, appendix B).
+          The metrics. `tokens` and `flops` are sums over all steps: real tokens of both
+          sides, and the FLOPs that the model needs. Includes `mfu` if the peak is
+          known: the model's FLOPs as a fraction of the peak (PaLM, appendix B).
         """
         rows = self.unread()
         seconds = time.perf_counter() - self._started
         if self._timed:
             self.seconds_a_step = seconds / self._timed
         timed = rows[len(rows) - self._timed :]
-        real_tokens = sum(row["source_tokens"] + row["tokens"] for row in timed)
+
+        def tokens(rows: list[Row]) -> float:
+            return sum(row["source_tokens"] + row["tokens"] for row in rows)
+
+        def flops(rows: list[Row]) -> float:
+            return sum(row.get("flops", 0.0) for row in rows)
+
         # Rows that an earlier version saved with a checkpoint have no counts: all of
         # their means are over tokens.
         column = {
@@ -110,12 +116,14 @@ class Meter:
             "gradient_norm": column["gradient_norm"].max(),
             "skipped": column["skipped"][-1],
             "skipped_in_a_row": column["skipped_in_a_row"].max(),
-            "tokens_per_second": real_tokens / seconds,
+            "tokens": tokens(rows),
+            "flops": flops(rows),
+            "tokens_per_second": tokens(timed) / seconds,
             "seconds": seconds,
             "seconds_per_step": self.seconds_a_step,
         }
         if self._peak:
-            values["mfu"] = self._flops / seconds / self._peak
+            values["mfu"] = flops(timed) / seconds / self._peak
         if not keep:
             self._rows = []
         self.pause()
@@ -130,5 +138,5 @@ class Meter:
 
     def pause(self) -> None:
         """Restarts the clock, to leave out time that was not spent on training."""
-        self._timed, self._flops = 0, 0.0
+        self._timed = 0
         self._started = time.perf_counter()

@@ -1,0 +1,149 @@
+"""Runs the rows of an experiment: `python -m t2t_jax experiment NAME --workdir=DIR`.
+
+NAME is one of the experiments below or a file like those in experiments/. Each row is
+trained in DIR/runs and stays there for other experiments; DIR/NAME has the table and
+the plots, which are made again after each run. Stop it and start it again as you like,
+also several times at once on machines that share DIR: each takes the next row.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+from ml_collections import config_flags
+
+from t2t_jax import config as fields
+from t2t_jax.commands import experiment_files
+from t2t_jax.commands.config_files import given_fields, shipped_names
+from t2t_jax.experiment import estimates, tables
+from t2t_jax.experiment.plan import Request, freeze, with_changes
+from t2t_jax.experiment.queue import Queue
+from t2t_jax.experiment.results import read_results
+from t2t_jax.experiment.status import failures, status
+from t2t_jax.terminal import ideas
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.terminal.messages import say
+
+WORD = "NAME"  # the argument that is not a flag
+
+
+def define_flags():
+    flags.DEFINE_string(
+        "workdir",
+        None,
+        "A folder for the runs and tables of experiments; several share their runs.",
+    )
+    flags.DEFINE_string("name", None, "Folder of this plan in --workdir; default NAME.")
+    flags.DEFINE_string(
+        "rows",
+        "",
+        "Run only these rows, separated by commas; * and ? stand for any characters.",
+    )
+    flags.DEFINE_boolean("retry", False, "Run rows again that failed.")
+    flags.DEFINE_boolean("replan", False, "Replace the plan by the file as it is now.")
+    flags.DEFINE_boolean("report", False, "Only make the tables and plots again.")
+    flags.DEFINE_boolean(
+        "dry_run", False, "Only list the rows, their parameters and the time they take."
+    )
+    flags.DEFINE_string(
+        "slice", "", "With --dry_run: also forecast the time on chips such as v5e:2x4."
+    )
+    flags.DEFINE_boolean(
+        "wait", True, "At the end, wait for rows that other processes run."
+    )
+    config_flags.DEFINE_config_dict(
+        "config", fields.defaults(), "Fields to change in all rows."
+    )
+    if name := _given_name():
+        for parameter, default in experiment_files.parameters(
+            experiment_files.load(name)
+        ).items():
+            _define(parameter, default)
+
+
+def _define(parameter: str, default) -> None:
+    """Defines the flag of an experiment's parameter, typed as its default."""
+    kinds = {
+        bool: flags.DEFINE_boolean,
+        int: flags.DEFINE_integer,
+        float: flags.DEFINE_float,
+        str: flags.DEFINE_string,
+    }
+    kinds[type(default)](parameter, default, "Parameter of the experiment.")
+
+
+def _given_name() -> str:
+    """The experiment on the command line, which is read before flags are parsed."""
+    words = [word for word in sys.argv[1:] if not word.startswith("-")]
+    return words[0] if words else ""
+
+
+def main(argv):
+    given = flags.FLAGS
+    names = ", ".join(shipped_names(experiment_files.FOLDER))
+    if len(argv) < 2:
+        raise UserError(
+            f"name an experiment ({names}) or a file: python -m t2t_jax experiment "
+            "laws --workdir=DIR"
+        )
+    module = experiment_files.load(argv[1])
+    request = _request(argv[1], experiment_files.parameters(module))
+
+    def define(request: Request):
+        experiment = experiment_files.define(module, request.parameters)
+        rows = with_changes(experiment.rows, request.changes)
+        return dataclasses.replace(experiment, rows=rows)
+
+    if given.dry_run:
+        print(estimates.dry_run(define(request), given.slice))
+        return
+    if not given.workdir:
+        raise UserError("--workdir is missing; name a folder for the runs and tables")
+    if "://" in given.workdir:
+        raise UserError(
+            f"--workdir={given.workdir}: experiments need a folder on a disk, as a "
+            "bucket has no locks; copy it to the bucket afterwards"
+        )
+    workdir = Path(given.workdir)
+    folder = workdir / (given.name or Path(argv[1]).stem)
+    named = [parameter for parameter in request.parameters if given[parameter].present]
+    experiment = freeze(folder, request, named, define, given.replan)
+    queue = Queue(workdir, experiment.rows)
+    selected = queue.select(given.rows)
+
+    def report() -> str:
+        results = read_results(experiment.rows, queue.runs)
+        states = {queue.workdir(t).name: queue.state(t) for t in queue.tasks}
+        return tables.write_report(experiment, results, folder, states)
+
+    def after_each_run() -> None:
+        report()
+        say(status(queue))
+
+    try:
+        if not given.report:
+            say(status(queue))
+            queue.run(selected, given.retry, given.wait, after_each_run)
+    finally:
+        print(report())
+        for line in (status(queue), *failures(queue), f"tables and plots: {folder}"):
+            say(line)
+    if failures(queue):
+        raise UserError("some rows failed; --retry runs them again")
+
+
+def _request(name: str, defaults: Mapping[str, Any]) -> Request:
+    """What the command line asks for."""
+    given = flags.FLAGS
+    changes = {}
+    for field in given_fields(sys.argv[1:]):
+        value = given.config
+        for part in field.split("."):
+            value = value[part]
+        changes[field] = value
+    return Request(
+        name, {p: given[p].value for p in defaults}, changes, dict(ideas.imported)
+    )

@@ -1,0 +1,75 @@
+"""Finds and loads experiment files: shipped ones by name, other files by path."""
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from t2t_jax.commands.config_files import find_shipped, make_importable, missing
+from t2t_jax.experiment import Experiment
+from t2t_jax.terminal.errors import UserError
+
+FOLDER = "experiments"
+
+
+def load(given: str) -> ModuleType:
+    """Imports an experiment's file.
+
+    Args:
+      given: a name (`table3`) or a path (`experiments/mine.py`).
+
+    Raises:
+      UserError: no such file, or one without `get_experiment`.
+    """
+    file = find_shipped(given, FOLDER)
+    if not file.is_file():
+        raise UserError(f"{given}: {missing(given, FOLDER, 'experiment')}")
+    make_importable(file, FOLDER)
+    name = f"{FOLDER}.{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not callable(getattr(module, "get_experiment", None)):
+        raise UserError(
+            f"{file} is not an experiment: it has no function get_experiment, which "
+            "returns a t2t_jax.experiment.Experiment"
+        )
+    return module
+
+
+def parameters(module: ModuleType) -> dict[str, Any]:
+    """The parameters of an experiment, which the command takes as flags.
+
+    Returns:
+      Defaults by name.
+
+    Raises:
+      UserError: a parameter without a default, or of a type that no flag has.
+    """
+    defaults = {}
+    for name, known in inspect.signature(module.get_experiment).parameters.items():
+        if not isinstance(known.default, bool | int | float | str):
+            raise UserError(
+                f"{module.__file__}: the parameter {name!r} of get_experiment needs a "
+                "default that is a number, a text or True or False, as it becomes the "
+                f"flag --{name}"
+            )
+        defaults[name] = known.default
+    return defaults
+
+
+def define(module: ModuleType, arguments: Mapping[str, Any]) -> Experiment:
+    """Calls the experiment's `get_experiment`.
+
+    Raises:
+      UserError: it returns something else.
+    """
+    experiment = module.get_experiment(**arguments)
+    if not isinstance(experiment, Experiment):
+        raise UserError(
+            f"get_experiment of {module.__file__} returns {experiment!r}; want an "
+            "Experiment"
+        )
+    return experiment

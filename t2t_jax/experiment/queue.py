@@ -1,0 +1,157 @@
+"""The runs of an experiment as a queue that several processes share."""
+
+import time
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+from t2t_jax.experiment import running
+from t2t_jax.experiment.experiment import Row, Run
+from t2t_jax.experiment.leases import Leases
+from t2t_jax.experiment.results import FAILURE, read_json, workdir_of
+from t2t_jax.terminal.errors import UserError, did_you_mean
+from t2t_jax.terminal.messages import say
+
+RUNS, LEASES = "runs", "leases"  # folders in the workdir of experiments
+POLL = 5.0  # seconds between two looks at the runs of other processes
+
+
+class Task(NamedTuple):
+    """A run, and the row that asks for it."""
+
+    row: Row
+    run: Run
+
+
+class Queue:
+    """The runs of an experiment, some of them finished or run by other processes.
+
+    Args:
+      folder: the workdir, which experiments and processes share.
+      rows: of the plan.
+
+    Attributes:
+      tasks: all runs, in order.
+      runs: the folder of the runs' workdirs.
+    """
+
+    def __init__(self, folder: Path, rows: Sequence[Row]):
+        self.tasks = [Task(row, run) for row in rows for run in row.runs]
+        self.runs, self._leases = folder / RUNS, Leases(folder / LEASES)
+        self._started = time.time()
+
+    def workdir(self, task: Task) -> Path:
+        """The workdir of a run."""
+        return workdir_of(task.run, self.runs)
+
+    def state(self, task: Task) -> str:
+        """The state of a run: `done`, `failed`, `running` or `left`."""
+        recorded = self._recorded(task)
+        return "running" if recorded != "done" and self.owner(task) else recorded
+
+    def owner(self, task: Task) -> str:
+        """The process that runs a task; empty if none does."""
+        return self._leases.owner(task.run.hash)
+
+    def select(self, patterns: str) -> list[Task]:
+        """The runs whose row has one of the names of --rows.
+
+        Args:
+          patterns: names of rows, separated by commas; `*` and `?` stand for any
+            characters. Empty selects all.
+
+        Raises:
+          UserError: a pattern is the name of no row.
+        """
+        names = [*dict.fromkeys(task.row.name for task in self.tasks)]
+        given = [p for p in map(str.strip, patterns.split(",")) if p] or ["*"]
+        for pattern in given:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise UserError(
+                    f"--rows={pattern}: no such row{did_you_mean(pattern, names)} "
+                    f"(rows: {', '.join(names)})"
+                )
+        return [
+            task
+            for task in self.tasks
+            if any(fnmatchcase(task.row.name, pattern) for pattern in given)
+        ]
+
+    def run(self, selected: Sequence[Task], retry: bool, wait: bool, after) -> None:
+        """Runs what no other process runs, until nothing is left.
+
+        Args:
+          selected: the runs to take.
+          retry: also takes those that failed before this process started.
+          wait: waits for the runs of other processes: those that `selected` need, and
+            those to be taken over if their process dies.
+          after: called after each run.
+
+        Raises:
+          KeyboardInterrupt: Ctrl-C or SIGTERM; the run that it interrupts is continued
+            next time.
+          OSError: an error of the disk.
+        """
+        waiting = False
+        while True:
+            todo = [t for t in selected if self._is_open(t, self.state(t), retry)]
+            if any(self._take(task, retry) for task in self._ready(todo)):
+                waiting = False
+                after()
+                continue
+            elsewhere = [t for t in self.tasks if self.state(t) == "running"]
+            if not (wait and elsewhere and (todo or {*selected} & {*elsewhere})):
+                return
+            if not waiting:
+                owners = ", ".join(
+                    f"{t.run.folder} ({self.owner(t)})" for t in elsewhere
+                )
+                say(f"waiting for {owners}")
+                waiting = True
+            time.sleep(POLL)
+
+    def _recorded(self, task: Task) -> str:
+        """The state by the files of a run's workdir, whoever runs it."""
+        workdir = self.workdir(task)
+        if running.is_done(task.row, workdir):
+            return "done"
+        return "failed" if (workdir / FAILURE).exists() else "left"
+
+    def _is_open(self, task: Task, state: str, retry: bool) -> bool:
+        """True if a run of this state is to be taken."""
+        if state == "failed" and retry:
+            failure = read_json(self.workdir(task) / FAILURE)
+            return failure.get("unix_time", 0.0) < self._started
+        return state == "left"
+
+    def _ready(self, todo: Sequence[Task]) -> list[Task]:
+        """The runs whose needs are done; those whose processes died come last."""
+        needs = {need for task in todo for need in task.row.needs}
+        missing = {
+            task.row.name
+            for task in self.tasks
+            if task.row.name in needs and self.state(task) != "done"
+        }
+        ready = [task for task in todo if not missing.intersection(task.row.needs)]
+        # A run that takes more memory than there is should not keep others waiting.
+        return sorted(ready, key=lambda task: self._leases.deaths(task.run.hash))
+
+    def _take(self, task: Task, retry: bool) -> bool:
+        """Runs a task; returns False if another process has taken it."""
+        lease = self._leases.take(task.run.hash)
+        if lease is None:
+            return False
+        try:
+            # Another process may have finished it before the lease was taken.
+            if self._is_open(task, self._recorded(task), retry):
+                number = self.tasks.index(task) + 1
+                say(f"\nrun {number} of {len(self.tasks)}: {self.workdir(task)}")
+                needs = {name: [] for name in task.row.needs}
+                for other in self.tasks:
+                    if other.row.name in needs:
+                        needs[other.row.name].append(self.workdir(other))
+                running.run(task.row, task.run, self.workdir(task), needs, lease.check)
+        finally:
+            lease.release()
+        return True
