@@ -1,4 +1,8 @@
-"""Significance of the difference between two systems: paired bootstrap (Koehn 2004)."""
+"""Significance of the difference between two systems that translate the same lines.
+
+Two tests of sacreBLEU: paired bootstrap (`bs`; Koehn 2004) and approximate
+randomisation (`ar`; Riezler & Maxwell 2005).
+"""
 
 from collections.abc import Sequence
 
@@ -28,42 +32,67 @@ def paired_bootstrap(
       ValueError: the numbers of hypotheses, baseline translations and references
         differ.
     """
-    if not len(hypotheses) == len(baseline) == len(references):
-        counts = f"{len(hypotheses)} hypotheses, {len(baseline)} of the baseline"
-        raise ValueError(f"{counts}, {len(references)} references")
-    metrics = sacrebleu_metrics(language)
     return {
-        name: _compare(metrics[name], hypotheses, baseline, references)
+        name: paired_test(name, hypotheses, baseline, references, language)
         for name in COMPARED
     }
 
 
-def _compare(metric, hypotheses, baseline, references) -> dict:
+def paired_test(
+    name: str,
+    hypotheses: Sequence[str],
+    baseline: Sequence[str],
+    references: Sequence[str],
+    language: str,
+    test_type: str = "bs",
+) -> dict:
+    """Compares two systems' translations of the same lines by one metric.
+
+    Args:
+      name: of the metric, in `sacrebleu_metrics`.
+      test_type: `bs` resamples the lines; `ar` exchanges the two systems' translations
+        of lines drawn at random. Both do so `SAMPLES` times.
+
+    Returns:
+      As one metric of `paired_bootstrap`. With `ar`, which samples no scores, there are
+      no intervals.
+
+    Raises:
+      ValueError: the numbers of hypotheses, baseline translations and references
+        differ.
+    """
     from sacrebleu.significance import PairedTest  # slow to import
 
+    if not len(hypotheses) == len(baseline) == len(references):
+        counts = f"{len(hypotheses)} hypotheses, {len(baseline)} of the baseline"
+        raise ValueError(f"{counts}, {len(references)} references")
+    metric = sacrebleu_metrics(language)[name]
     with fixed_seed():
         test = PairedTest(
             [("baseline", baseline), ("system", hypotheses)],
             {"score": metric},
             [references],
-            test_type="bs",
+            test_type=test_type,
             n_samples=SAMPLES,
         )
         signatures, results = test()
-    ((name, signature),) = signatures.items()
-    theirs, ours = results[name]
+    ((key, signature),) = signatures.items()
+    theirs, ours = results[key]
     difference = ours.score - theirs.score
-    return {
+    compared = {
         "score": ours.score,
-        "interval": {"mean": float(ours.mean), "half_width": float(ours.ci)},
         "baseline_score": theirs.score,
-        "baseline_interval": {
-            "mean": float(theirs.mean),
-            "half_width": float(theirs.ci),
-        },
         "difference": difference,
         # For a system against itself sacreBLEU reports p = 0.001, as no sample differs
         # by more than 0. The correct value is 1.
         "p_value": float(ours.p_value) if difference else 1.0,
         "signature": str(signature),
     }
+    if test_type == "bs":
+        compared["interval"] = _interval(ours)
+        compared["baseline_interval"] = _interval(theirs)
+    return compared
+
+
+def _interval(result) -> dict[str, float]:
+    return {"mean": float(result.mean), "half_width": float(result.ci)}

@@ -1,0 +1,56 @@
+"""Numbers of tables, with the digits that readers need."""
+
+import math
+
+# Columns in millions, by the last part of their names.
+MILLIONS = {"parameters": 3, "tokens": 2}
+# Digits after the point.
+DIGITS = {
+    **dict.fromkeys(("bleu", "bleu_lc", "bleu_paper", "chrf", "ter", "minutes"), 1),
+    **dict.fromkeys(("loss", "perplexity"), 3),
+    "steps": 0,
+}
+
+
+def header(column: str) -> str:
+    """The column's name and its unit."""
+    return f"{column} (M)" if _key(column) in MILLIONS else column
+
+
+def number_text(column: str, value: float) -> str:
+    """A single number, such as the paper's."""
+    if _key(column) in MILLIONS:
+        # The paper gives millions: 65 is 65 million parameters.
+        return f"{value / 1e6 if value >= 1e4 else value:,.6g}"
+    if _key(column) == "flops":
+        return f"{value:.2e}".replace("e+", "e")
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def mean_text(column: str, mean: float, deviation: float) -> str:
+    """A mean, with its standard deviation unless that is 0 or unknown."""
+    if _key(column) == "flops":
+        return number_text(column, mean)
+    digits = _digits(column, mean)
+    scale = 1e6 if _key(column) in MILLIONS else 1
+    text = f"{mean / scale:,.{digits}f}"
+    spread = f"{deviation / scale:,.{digits}f}"
+    return f"{text} ± {spread}" if deviation > 0 else text
+
+
+def _digits(column: str, mean: float) -> int:
+    key = _key(column)
+    if key in MILLIONS:
+        return MILLIONS[key]
+    if key in DIGITS:
+        return DIGITS[key] - (key == "perplexity" and abs(mean) >= 10)
+    if not mean or not math.isfinite(mean):
+        return 0
+    if mean == int(mean) and abs(mean) >= 1e3:
+        return 0
+    # Four significant digits.
+    return min(max(0, 3 - math.floor(math.log10(abs(mean)))), 6)
+
+
+def _key(column: str) -> str:
+    return column.rpartition(".")[2]
