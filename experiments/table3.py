@@ -1,0 +1,198 @@
+"""Table 3: variations on the Transformer, one change of the base model at a time.
+
+    python -m t2t_jax experiment table3 --workdir=DIR
+    python -m t2t_jax experiment table3 --workdir=DIR --scale=full
+
+`--scale=small` is a base model of half the layers and a quarter of the widths on the
+built-in corpus (`--text=multi30k --config.data.dir=FOLDER`: on captions), and each row
+has the ratio of the paper's row to the paper's base. 22 runs of 400 steps: an hour on
+two CPU cores. The paper trains the big model for three times the steps; here all rows
+have the same. `--scale=full` is the paper's models, on WMT 2014 English-German.
+
+As in the paper, no checkpoints are averaged. Its scores are of newstest2013, the dev
+set; so are those of `--scale=full`.
+"""
+
+import math
+
+from t2t_jax import load_config
+from t2t_jax.config import ModelConfig, from_config_dict
+from t2t_jax.experiment import Experiment, Row, with_fields
+
+PERPLEXITY = "dev.perplexity"
+# The set that is translated, by text: the name of its file of scores.
+TEST_SETS = {"tiny": "test", "multi30k": "test_2016_flickr"}
+NEWSTEST2013 = "wmt14_translate-de-en-validation"
+
+SMALL_NOTE = (
+    "The paper's figures are of larger models and another text: only the sign and the "
+    "order of the differences from base may be compared. Perplexity is of targets "
+    "without smoothing; training with more smoothing makes it worse by itself, so "
+    "compare the rows of label_smoothing by BLEU."
+)
+FULL_NOTE = (
+    "Perplexity is per piece of a vocabulary that is not the paper's: compare "
+    "differences from base. bleu_paper is computed as the paper computes BLEU."
+)
+
+
+def get_experiment(seeds=3, row_seeds=1, scale="small", text="tiny", steps=0):
+    """Builds the experiment.
+
+    Args:
+      seeds: of the base model.
+      row_seeds: of each other row.
+      scale: small or full.
+      text: tiny or multi30k; of the small scale.
+      steps: of training; 0 for 400, or at full scale for the paper's.
+    """
+    base, bleu = _base(scale, text, steps)
+    base_paper = _paper(bleu, 4.92, 25.8, 65)
+    rows = [Row("base", base, seeds, paper=base_paper, group="base")]
+    for group, changes, figures in variations(base.model):
+        if group == "big" and scale == "full":
+            changes |= {"train.steps": 3 * base.train.steps}
+        rows.append(
+            Row(
+                "big" if group == "big" else _name(changes),
+                with_fields(base, changes),
+                row_seeds,
+                paper=_paper(bleu, *figures),
+                group=group,
+            )
+        )
+    return Experiment(
+        rows,
+        columns=(PERPLEXITY, bleu, "parameters", "flops", "tokens", "minutes"),
+        compared=PERPLEXITY,
+        baseline="base",
+        note=FULL_NOTE if scale == "full" else SMALL_NOTE,
+        plot=lambda results: plot(results, bleu),
+        report=lambda results: report(results, bleu),
+    )
+
+
+def _base(scale, text, steps):
+    """Returns the base model's config, and the column of its BLEU."""
+    if scale == "full":
+        config = load_config("base", decode={"average": 1})
+        config.data.test = config.data.dev
+        config.train.steps = steps or config.train.steps
+        return from_config_dict(config), f"{NEWSTEST2013}.bleu_paper"
+    if scale != "small" or text not in TEST_SETS:
+        raise ValueError(
+            f"scale={scale!r}, text={text!r}; want scale 'small' or 'full', and text "
+            f"{' or '.join(map(repr, TEST_SETS))}"
+        )
+    steps = steps or 400
+    config = load_config(
+        "tiny",
+        model={"layers": 3, "heads": 8, "dropout": 0.1},
+        # Nothing reads evaluations during training, nor checkpoints but the last.
+        train={"steps": steps, "eval_every": steps, "save_every": steps},
+        decode={"average": 1},
+    )
+    config.train.dev_lines = 0
+    config.data = load_config(text).data
+    config.data.test = config.data.test.split(",")[0]
+    return from_config_dict(config), f"{TEST_SETS[text]}.bleu"
+
+
+def variations(base: ModelConfig):
+    """Yields (group, changed fields, the paper's PPL, BLEU and million parameters).
+
+    The sizes keep the paper's ratios to its base model.
+    """
+    n, d, ff, h = base.layers, base.width, base.hidden, base.heads
+    k = base.width_of_head
+    heads = "A: heads"
+    # The widths of heads follow: width / heads.
+    yield heads, {"model.heads": h // 8}, (5.29, 24.9, 65)
+    yield heads, {"model.heads": h // 2}, (5.00, 25.5, 65)
+    yield heads, {"model.heads": h * 2}, (4.91, 25.8, 65)
+    yield heads, {"model.heads": h * 4}, (5.01, 25.4, 65)
+    # Of queries and keys only, as the paper's numbers of parameters show.
+    keys = {"model.value_width": k}
+    yield "B: keys", {"model.head_width": k // 4, **keys}, (5.16, 25.1, 58)
+    yield "B: keys", {"model.head_width": k // 2, **keys}, (5.01, 25.4, 60)
+    yield "C: size", {"model.layers": n // 3}, (6.11, 23.7, 36)
+    yield "C: size", {"model.layers": n * 2 // 3}, (5.19, 25.3, 50)
+    yield "C: size", {"model.layers": n * 4 // 3}, (4.88, 25.5, 80)
+    yield "C: size", {"model.width": d // 2}, (5.75, 24.5, 28)
+    yield "C: size", {"model.width": d * 2}, (4.66, 26.0, 168)
+    yield "C: size", {"model.hidden": ff // 2}, (5.12, 25.4, 53)
+    yield "C: size", {"model.hidden": ff * 2}, (4.75, 26.2, 90)
+    noise = "D: regularization"
+    yield noise, {"model.dropout": 0.0}, (5.77, 24.6, 65)
+    yield noise, {"model.dropout": 0.2}, (4.95, 25.5, 65)
+    yield noise, {"train.label_smoothing": 0.0}, (4.67, 25.3, 65)
+    yield noise, {"train.label_smoothing": 0.2}, (5.47, 25.7, 65)
+    yield "E: positions", {"model.positions": "learned"}, (4.92, 25.7, 65)
+    big = {"width": d * 2, "hidden": ff * 2, "heads": h * 2, "dropout": 0.3}
+    changes = {f"model.{field}": value for field, value in big.items()}
+    yield "big", changes, (4.33, 26.4, 213)
+
+
+def _name(changes):
+    """The first change: `heads=1`."""
+    field, value = next(iter(changes.items()))
+    return f"{field.partition('.')[2]}={value}"
+
+
+def _paper(bleu, perplexity, score, millions):
+    return {PERPLEXITY: perplexity, bleu: score, "parameters": millions * 1e6}
+
+
+def differences(results, column):
+    """Returns (name, the paper's difference from base, ours) of finished rows."""
+    base = results["base"]
+    found = []
+    for result in results:
+        ours = result.mean(column) - base.mean(column)
+        if result is not base and not math.isnan(ours):
+            paper = result.row.paper[column] - base.row.paper[column]
+            found.append((result.row.name, paper, ours))
+    return found
+
+
+def report(results, bleu):
+    """Says how far our differences from base agree with the paper's."""
+    from scipy.stats import spearmanr
+
+    lines = []
+    for column in (PERPLEXITY, bleu):
+        found = differences(results, column)
+        if len(found) < 4:  # too few to rank
+            continue
+        _, paper, ours = zip(*found, strict=True)
+        rank = spearmanr(paper, ours)
+        # Rows that the paper prints as equal to base have no direction.
+        directed = [(a, b) for a, b in zip(paper, ours, strict=True) if abs(a) > 1e-6]
+        same = sum(a * b > 0 for a, b in directed)
+        lines.append(
+            f"- {column}: Spearman's rank correlation of our differences from base "
+            f"with the paper's is {rank.statistic:.2f} (p = {rank.pvalue:.2g}, "
+            f"{len(found)} rows); {same} of {len(directed)} have the same sign."
+        )
+    return "\n".join(lines)
+
+
+def plot(results, bleu):
+    """Draws our difference from base against the paper's: perplexity, and BLEU."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.8), layout="constrained")
+    for ax, column in zip(axes, (PERPLEXITY, bleu), strict=True):
+        ax.axhline(0, color="C7", linewidth=0.8)
+        ax.axvline(0, color="C7", linewidth=0.8)
+        for name, paper, ours in differences(results, column):
+            ax.plot(paper, ours, "o", color="C0")
+            ax.annotate(
+                name,
+                (paper, ours),
+                xytext=(4, 3),
+                textcoords="offset points",
+                fontsize="x-small",
+            )
+        ax.set(title=column, xlabel="the paper's difference from base", ylabel="ours")
+    return figure
