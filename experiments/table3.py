@@ -15,13 +15,12 @@ set; so are those of `--scale=full`.
 
 import math
 
+from experiments import _texts
 from t2t_jax import load_config
 from t2t_jax.config import ModelConfig, from_config_dict
 from t2t_jax.experiment import Experiment, Row, with_fields
 
 PERPLEXITY = "dev.perplexity"
-# The set that is translated, by text: the name of its file of scores.
-TEST_SETS = {"tiny": "test", "multi30k": "test_2016_flickr"}
 NEWSTEST2013 = "wmt14_translate-de-en-validation"
 
 SMALL_NOTE = (
@@ -79,11 +78,9 @@ def _base(scale, text, steps):
         config.data.test = config.data.dev
         config.train.steps = steps or config.train.steps
         return from_config_dict(config), f"{NEWSTEST2013}.bleu_paper"
-    if scale != "small" or text not in TEST_SETS:
-        raise ValueError(
-            f"scale={scale!r}, text={text!r}; want scale 'small' or 'full', and text "
-            f"{' or '.join(map(repr, TEST_SETS))}"
-        )
+    if scale != "small":
+        raise ValueError(f"unknown scale {scale!r}; want 'small' or 'full'")
+    test_set = _texts.test_set(text)
     steps = steps or 400
     config = load_config(
         "tiny",
@@ -95,7 +92,7 @@ def _base(scale, text, steps):
     config.train.dev_lines = 0
     config.data = load_config(text).data
     config.data.test = config.data.test.split(",")[0]
-    return from_config_dict(config), f"{TEST_SETS[text]}.bleu"
+    return from_config_dict(config), f"{test_set}.bleu"
 
 
 def variations(base: ModelConfig):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from t2t_jax.config import Config
+from t2t_jax.experiment.speed import speed
 
 
 class Context(NamedTuple):
@@ -24,4 +25,7 @@ class Context(NamedTuple):
 # (context, **arguments) -> what is stored as measures/NAME.json
 MeasureFunction = Callable[..., dict[str, Any]]
 
-MEASURES: dict[str, MeasureFunction] = {}  # Add your measure here.
+# Add your measure here.
+MEASURES: dict[str, MeasureFunction] = {
+    "speed": speed,
+}
