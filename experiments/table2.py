@@ -10,6 +10,7 @@ of 90 to 200 seconds on two CPU cores: three quarters of an hour.
 `--models=transformer,lstm,conv,bytenet,neural_gpu` adds the others.
 """
 
+import functools
 import math
 
 from experiments import _texts
@@ -18,6 +19,7 @@ from t2t_jax.data.shapes import Shape
 from t2t_jax.experiment import Experiment, Measure, Row, with_fields
 from t2t_jax.model.model import build
 from t2t_jax.planning import costs
+from t2t_jax.training.schedules import peak
 
 # BLEU on newstest2014 English-German, and training FLOPs; ByteNet's are not given.
 PAPER = {
@@ -82,9 +84,15 @@ def config_of(kind, text, steps):
     return from_config_dict(_texts.preset(name, text, steps))
 
 
+@functools.cache
+def model_of(config):
+    """Builds a config's model."""
+    return build(config.model, *config.data.vocab_sizes)
+
+
 def parameters(config):
     """Counts the parameters of a config's model."""
-    return build(config.model, *config.data.vocab_sizes).count()
+    return model_of(config).count()
 
 
 def nearest_width(count, wanted, start, multiple=2):
@@ -118,13 +126,13 @@ def matched(config, reference):
     return with_fields(config, {"model.width": width})
 
 
+@functools.cache
 def step_flops(config):
     """Returns the FLOPs of a training step of `batch_tokens` on each side."""
     data = config.data
     length = data.row_length if data.batching == "packed" else BUCKETED_LENGTH
     shape = Shape(data.batch_tokens // length, length, length)
-    model = build(config.model, *data.vocab_sizes)
-    flops = costs.model_flops(model, config, shape)
+    flops = costs.model_flops(model_of(config), config, shape)
     if not math.isfinite(flops):
         raise ValueError(
             f"the FLOPs of a step of {config.model.kind!r} depend on values, so they "
@@ -140,15 +148,14 @@ def at_equal_flops(config, reference):
     """
     if config == reference:
         return config
-    train, model = config.train, config.model
+    train = config.train
     ratio = step_flops(reference) / step_flops(config)
     steps, save_every = on_grid(ratio * reference.train.steps, train.save_every)
-    peak = train.peak_learning_rate or (model.width * train.warmup) ** -0.5
     changes = {
         "steps": steps,
         "save_every": save_every,
         "warmup": max(1, round(ratio * train.warmup)),
-        "peak_learning_rate": peak,
+        "peak_learning_rate": peak(config),
     }
     return with_fields(config, {f"train.{k}": v for k, v in changes.items()})
 

@@ -21,7 +21,7 @@ from t2t_jax.config import ModelConfig, from_config_dict
 from t2t_jax.experiment import Experiment, Row, with_fields
 
 PERPLEXITY = "dev.perplexity"
-NEWSTEST2013 = "wmt14_translate-de-en-validation"
+BLEU_2013 = "wmt14_translate-de-en-validation.bleu_paper"  # newstest2013
 
 SMALL_NOTE = (
     "The paper's figures are of larger models and another text: only the sign and the "
@@ -77,7 +77,7 @@ def _base(scale, text, steps):
         config = load_config("base", decode={"average": 1})
         config.data.test = config.data.dev
         config.train.steps = steps or config.train.steps
-        return from_config_dict(config), f"{NEWSTEST2013}.bleu_paper"
+        return from_config_dict(config), BLEU_2013
     if scale != "small":
         raise ValueError(f"unknown scale {scale!r}; want 'small' or 'full'")
     test_set = _texts.test_set(text)
