@@ -69,6 +69,8 @@ class ModelConfig(Section):
     # The normalization itself, and the constant added to the variance.
     norm_kind: str = field("layer", table="model.layers.NORMS")
     norm_epsilon: float = field(1e-6, low=0)
+    # Adds each sub-layer's input to its output (section 3.1).
+    residual: bool = field(True)
     # How attention is computed.
     attention: str = field("fused", table="model.attention.ATTENTION")
     # Adds biases to queries, keys, values and outputs of attention.

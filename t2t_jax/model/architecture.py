@@ -18,7 +18,7 @@ OF_TRANSFORMERS = frozenset(
         *("heads", "encoder_heads", "decoder_heads", "head_width", "value_width"),
         *("hidden", "encoder_hidden", "decoder_hidden"),
         *("attention", "attention_bias", "attention_dropout", "activation_dropout"),
-        *("feed_forward", "norm"),
+        *("feed_forward", "norm", "residual"),
     }
 )
 OF_POSITIONS = frozenset({"positions", "max_positions"})

@@ -61,10 +61,28 @@ def fused(
     return kernel(q_bthk, kv, mask, position.scores(scaled(q_bthk), mask))
 
 
+def unscaled(
+    q_bthk: Array, kv: KV, mask: Mask, position: Position, drop: Dropout
+) -> Array:
+    """Attends by softmax(q k^T) v: equation 1 without the division by sqrt(d_k)."""
+    return fused(_multiplied(q_bthk), kv, mask, position, drop)
+
+
+def unscaled_weights(q_bthk: Array, kv: KV, mask: Mask, position: Position) -> Array:
+    """The weights of `unscaled`, float32 [b, h, t, s]."""
+    return attention_weights(_multiplied(q_bthk), kv, mask, position)
+
+
+def _multiplied(q_bthk: Array) -> Array:
+    """Multiplies queries by the root of the head width, so `scaled` undoes it."""
+    return q_bthk * q_bthk.shape[-1] ** 0.5
+
+
 # Add your attention function here.
 ATTENTION = {
     "fused": AttentionFunction(fused, attention_weights),
     "dense": AttentionFunction(dense, attention_weights),
+    "unscaled": AttentionFunction(unscaled, unscaled_weights),
     "restricted": AttentionFunction(
         restricted, restricted_weights, cross=False, Options=RestrictedOptions
     ),

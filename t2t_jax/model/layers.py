@@ -140,8 +140,18 @@ class RMSNorm(nnx.Module):
         return (x * self.scale[...]).astype(x_btd.dtype)
 
 
+class NoNorm(nnx.Module):
+    """Leaves its input as it is, for ablations."""
+
+    def __init__(self, config: ModelConfig):
+        pass
+
+    def __call__(self, x_btd: Array) -> Array:
+        return x_btd
+
+
 # A normalization is a module made from the config, and a line here.
-NORMS = {"layer": LayerNorm, "rms": RMSNorm}
+NORMS = {"layer": LayerNorm, "rms": RMSNorm, "none": NoNorm}
 
 
 class SubLayer(nnx.Module):
@@ -149,19 +159,21 @@ class SubLayer(nnx.Module):
 
     The paper's `post`: LayerNorm(x + Dropout(Sublayer(x))). Pre-norm:
     x + Dropout(Sublayer(LayerNorm(x))). A layer calls `before` for the input of the
-    sub-layer and `after` with its output.
+    sub-layer and `after` with its output. Without `config.residual`, x is not added.
     """
 
     def __init__(self, config: ModelConfig):
         self.norm = config.variant("norm_kind")(config)
         self.pre_norm = config.norm == "pre"
+        self.residual = config.residual
         self.rate = config.dropout
 
     def before(self, x_btd: Array) -> Array:
         return self.norm(x_btd) if self.pre_norm else x_btd
 
     def after(self, x_btd: Array, y_btd: Array, rng: DropoutRng | None) -> Array:
-        x_btd = x_btd + dropout(y_btd, self.rate, rng)
+        y_btd = dropout(y_btd, self.rate, rng)
+        x_btd = x_btd + y_btd if self.residual else y_btd
         return x_btd if self.pre_norm else self.norm(x_btd)
 
 

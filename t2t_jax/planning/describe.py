@@ -74,6 +74,7 @@ USUAL = {
     "model.attention_bias": "3.2.2",
     "model.feed_forward": "3.3",
     "model.norm_kind": "3.1",
+    "model.residual": "3.1",
     "model.tied": "3.4",
     "model.embedding_scale": "3.4",
     "model.output_bias": "3.4",

@@ -61,6 +61,8 @@ def norm(config, weights, x_td) -> np.ndarray:
 
     RMSNorm (Zhang and Sennrich 2019, equation 4): gain * a / root of the mean of a^2.
     """
+    if config.norm_kind == "none":
+        return x_td
     y_td, epsilon = np.zeros(x_td.shape), config.norm_epsilon
     for t, a_d in enumerate(x_td):
         if config.norm_kind == "layer":

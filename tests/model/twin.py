@@ -34,8 +34,8 @@ from tests.model.formulas import (
 KNOWN = {
     "kind": {"transformer", *older_twins.MODELS},
     "positions": {"sinusoid", "learned", "none", "rotary", "relative", "t5", "alibi"},
-    "norm_kind": {"layer", "rms"},
-    "attention": {"fused", "dense", "chunked", "restricted"},
+    "norm_kind": {"layer", "rms", "none"},
+    "attention": {"fused", "dense", "unscaled", "chunked", "restricted"},
     "feed_forward": {"relu", "gelu", "silu", "swiglu", "geglu"},
 }
 
@@ -83,15 +83,16 @@ def transformer(config, parameters, row) -> np.ndarray:
         scheme = Scheme(config, schemes, i, source["position"], causal=False)
 
         def attend(x_sd, layer=layer, scheme=scheme):
-            return attention(layer["attention"], x_sd, x_sd, among_source, scheme)
+            weights = layer["attention"]
+            return attention(config, weights, x_sd, x_sd, among_source, scheme)
 
         def forward(x_sd, layer=layer):
             return feed_forward(config, layer["ff"], x_sd)
 
-        x_sd = residual(config, layer["attention_sub"], x_sd, attend)
-        x_sd = residual(config, layer["ff_sub"], x_sd, forward)
+        x_sd = residual(config, layer.get("attention_sub", {}), x_sd, attend)
+        x_sd = residual(config, layer.get("ff_sub", {}), x_sd, forward)
     if config.norm in ("pre", "post_final"):
-        x_sd = norm(config, parameters["encoder_norm"], x_sd)
+        x_sd = norm(config, parameters.get("encoder_norm"), x_sd)
 
     schemes = parameters.get("decoder_positions", {})
     x_td = embed(config, of_target, schemes, row["target_input"], target["position"])
@@ -100,19 +101,21 @@ def transformer(config, parameters, row) -> np.ndarray:
         scheme = Scheme(config, schemes, i, target["position"], causal=True)
 
         def attend(x_td, layer=layer, scheme=scheme):
-            return attention(layer["attention"], x_td, x_td, among_target, scheme)
+            weights = layer["attention"]
+            return attention(config, weights, x_td, x_td, among_target, scheme)
 
         def attend_to_source(x_td, layer=layer, x_sd=x_sd):
-            return attention(layer["cross"], x_td, x_sd, from_target_to_source)
+            weights = layer["cross"]
+            return attention(config, weights, x_td, x_sd, from_target_to_source)
 
         def forward(x_td, layer=layer):
             return feed_forward(config, layer["ff"], x_td)
 
-        x_td = residual(config, layer["attention_sub"], x_td, attend)
-        x_td = residual(config, layer["cross_sub"], x_td, attend_to_source)
-        x_td = residual(config, layer["ff_sub"], x_td, forward)
+        x_td = residual(config, layer.get("attention_sub", {}), x_td, attend)
+        x_td = residual(config, layer.get("cross_sub", {}), x_td, attend_to_source)
+        x_td = residual(config, layer.get("ff_sub", {}), x_td, forward)
     if config.norm in ("pre", "post_final"):
-        x_td = norm(config, parameters["decoder_norm"], x_td)
+        x_td = norm(config, parameters.get("decoder_norm"), x_td)
     return x_td
 
 
@@ -210,7 +213,7 @@ class Scheme:
             bucket = t5_bucket(distance, not self.causal, buckets, farthest)
             return float64(self.weights["table"])[bucket, head]
         if self.config.positions == "relative":  # Shaw et al. 2018, equation 4
-            return q_k @ self._clipped("key", distance) / math.sqrt(len(q_k))
+            return q_k @ self._clipped("key", distance) / divisor(self.config, len(q_k))
         return 0.0
 
     def value(self, t: int, s: int) -> np.ndarray | float:
@@ -249,12 +252,20 @@ def t5_bucket(distance: int, both_sides: bool, buckets: int, farthest: int) -> i
 
 def residual(config, sub, x_td, sublayer) -> np.ndarray:
     """Section 3.1: LayerNorm(x + Sublayer(x)); pre-norm: x + Sublayer(LayerNorm(x))."""
+    added_td, weights = x_td if config.residual else 0, sub.get("norm")
     if config.norm == "pre":
-        return x_td + sublayer(norm(config, sub["norm"], x_td))
-    return norm(config, sub["norm"], x_td + sublayer(x_td))
+        return added_td + sublayer(norm(config, weights, x_td))
+    return norm(config, weights, added_td + sublayer(x_td))
 
 
-def attention(weights, queries_td, keys_sd, allowed_ts, scheme=None) -> np.ndarray:
+def divisor(config, d_k: int) -> float:
+    """Section 3.2.1: scores are divided by sqrt(d_k), to keep them small."""
+    return 1.0 if config.attention == "unscaled" else math.sqrt(d_k)
+
+
+def attention(
+    config, weights, queries_td, keys_sd, allowed_ts, scheme=None
+) -> np.ndarray:
     """Section 3.2.2: Concat(head_1, ..., head_h) W^O.
 
     head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V), where (section 3.2.1)
@@ -279,7 +290,7 @@ def attention(weights, queries_td, keys_sd, allowed_ts, scheme=None) -> np.ndarr
             seen = [s for s in range(len(keys_sd)) if allowed_ts[t][s]]
             if not seen:  # padding
                 continue
-            scores = [q_tk[t] @ k_sk[s] / math.sqrt(d_k) for s in seen]
+            scores = [q_tk[t] @ k_sk[s] / divisor(config, d_k) for s in seen]
             if scheme:
                 for i, s in enumerate(seen):
                     scores[i] += scheme.score(q_tk[t], t, s, h, heads)
