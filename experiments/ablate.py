@@ -1,0 +1,116 @@
+"""What is each part of the Transformer worth?
+
+Trains the tiny Transformer on the built-in corpus, and again with one part taken away:
+
+    python -m t2t_jax experiment ablate --workdir=DIR
+
+About 25 minutes on two CPU cores: 2 minutes a row, and two more seeds of the baseline,
+whose spread says which differences are none. Every row has the data, the steps and the
+seeds of the baseline; nothing is tuned again.
+
+Rows are compared by the perplexity of the test set, which sees every piece and needs no
+search, so small differences show in it before they show in BLEU. It sees averaging too,
+because the averaged parameters are scored. Label smoothing is the exception: it raises
+perplexity by its definition (section 5.4), so judge that row by BLEU.
+"""
+
+import math
+
+from t2t_jax import load_config
+from t2t_jax.experiment import Experiment, Row, with_fields
+
+# The part, and what takes it away.
+PARTS = {
+    "positions": {"model.positions": "none"},
+    "residual connections": {"model.residual": False},
+    "normalization": {"model.norm_kind": "none"},
+    "1/sqrt(d_k)": {"model.attention": "unscaled"},
+    "tied embeddings": {"model.tied": "none"},
+    "label smoothing": {"train.label_smoothing": 0.0},
+    "averaging": {"decode.average": 1},
+}
+
+
+def get_experiment(seeds=3, row_seeds=1, steps=600, base="tiny"):
+    """Builds the experiment.
+
+    Args:
+      seeds: of the baseline.
+      row_seeds: of each other row.
+      steps: of every run.
+      base: the config of the baseline.
+    """
+    config = with_fields(load_config(base), {"train.steps": steps})
+    rows = [Row("base", config, seeds=seeds)]
+
+    def add(name, changes, group):
+        changed = with_fields(config, changes)
+        rows.append(Row(name, changed, seeds=row_seeds, group=group))
+
+    for part, changes in PARTS.items():
+        add(f"no {part}", changes, "without a part")
+    # The paper's schedule falls from the end of the warm-up on, so without a warm-up it
+    # would train at a fraction of the rate. A constant rate separates the two.
+    peak = config.train.peak_learning_rate
+    peak = peak or (config.model.width * config.train.warmup) ** -0.5
+    constant = {"train.schedule": "constant", "train.peak_learning_rate": peak}
+    add("constant rate", constant, "warm-up")
+    add("constant rate, no warm-up", constant | {"train.warmup": 1}, "warm-up")
+    add("pre-norm", {"model.norm": "pre"}, "in another place")
+    return Experiment(
+        rows=rows,
+        columns=[
+            *("test.bleu", "unseen.bleu", "test.perplexity", "dev.perplexity"),
+            *("parameters", "minutes"),
+        ],
+        compared="test.perplexity",
+        baseline="base",
+        plot=plot,
+        report=report,
+    )
+
+
+def plot(results):
+    from t2t_jax.experiment.plots import bars
+
+    return bars(results, "test.bleu", title="BLEU without a part", baseline="base")
+
+
+def report(results):
+    """Ranks the parts by what the model loses without them."""
+    base = results["base"]
+    found = [
+        (*differences(result, base), result.row.name)
+        for result in results
+        if result is not base
+    ]
+    found = [row for row in found if not math.isnan(row[1])]  # those with results
+    found.sort(key=lambda row: -row[1])
+    lines = [
+        "Differences from the base, the worst first. Nats a piece are the difference "
+        "of the logarithms of `test.perplexity`.",
+        "",
+        "| row | BLEU | nats a piece |",
+        "|---|---|---|",
+        *(f"| {name} | {bleu:+.1f} | {nats:+.3f} |" for bleu, nats, name in found),
+    ]
+    return "\n".join([*lines, "", spread(base)])
+
+
+def differences(result, base):
+    """How far a row is from the base in BLEU and in nats a piece; `nan` if unknown."""
+    bleu = result.mean("test.bleu") - base.mean("test.bleu")
+    nats = math.log(result.mean("test.perplexity") / base.mean("test.perplexity"))
+    return bleu, nats
+
+
+def spread(base):
+    """Says how much the seeds of the base differ."""
+    bleu, perplexity = base.values("test.bleu"), base.values("test.perplexity")
+    if len(bleu) < 2:
+        return "Train more seeds of the base for a spread to compare differences with."
+    nats = math.log(max(perplexity) / min(perplexity))
+    return (
+        f"The {len(bleu)} seeds of the base differ by {max(bleu) - min(bleu):.1f} BLEU "
+        f"and {nats:.3f} nats a piece; differences of that size mean nothing."
+    )
