@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from t2t_jax.config import Config
+from t2t_jax.experiment.heads import measure_heads
 from t2t_jax.experiment.speed import speed
 
 
@@ -27,5 +28,6 @@ MeasureFunction = Callable[..., dict[str, Any]]
 
 # Add your measure here.
 MEASURES: dict[str, MeasureFunction] = {
+    "heads": measure_heads,
     "speed": speed,
 }

@@ -17,14 +17,18 @@ def paired_bootstrap(
     baseline: Sequence[str],
     references: Sequence[str],
     language: str,
+    compared: Sequence[str] = COMPARED,
 ) -> dict[str, dict]:
     """Compares two systems' translations of the same lines.
 
     Each of `SAMPLES` samples of the lines is scored for both systems. `p_value`
     estimates how often chance alone produces a difference as large as theirs.
 
+    Args:
+      compared: the metrics, names of `sacrebleu_metrics`.
+
     Returns:
-      For `bleu`, `chrf` and `ter`: `score` and `interval`, `baseline_score` and
+      For each of these metrics: `score` and `interval`, `baseline_score` and
       `baseline_interval` (as in `bootstrap.scored`), `difference` (score -
       baseline_score), `p_value`, `signature`. A lower TER is better.
 
@@ -34,7 +38,7 @@ def paired_bootstrap(
     """
     return {
         name: paired_test(name, hypotheses, baseline, references, language)
-        for name in COMPARED
+        for name in compared
     }
 
 
