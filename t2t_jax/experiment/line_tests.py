@@ -90,13 +90,14 @@ def _pair(
 
 def _translations(run: RunResult, test_set: str) -> bytes:
     file = run.path / TRANSLATIONS / f"{test_set}.{run.run.config.data.target}"
+    name = file.relative_to(run.path.parent)
     try:
         content = file.read_bytes()
     except FileNotFoundError:
-        raise UserError(f"{file} does not exist") from None
+        raise UserError(f"{name} does not exist") from None
     wanted = run.scores(test_set)["translations_sha256"]
     if hashlib.sha256(content).hexdigest() != wanted:
-        raise UserError(f"{file} has changed since it was scored")
+        raise UserError(f"{name} has changed since it was scored")
     return content
 
 

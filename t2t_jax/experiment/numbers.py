@@ -34,8 +34,10 @@ def mean_text(column: str, mean: float, deviation: float) -> str:
     digits = _digits(column, mean)
     scale = 1e6 if _key(column) in MILLIONS else 1
     text = f"{mean / scale:,.{digits}f}"
-    spread = f"{deviation / scale:,.{digits}f}"
-    return f"{text} ± {spread}" if deviation > 0 else text
+    # Seeds hardly change how many tokens are trained on: ± 0.00 says nothing.
+    least = 0.5 * 10**-digits if scale > 1 else 0
+    spread = deviation / scale
+    return f"{text} ± {spread:,.{digits}f}" if spread > least else text
 
 
 def _digits(column: str, mean: float) -> int:

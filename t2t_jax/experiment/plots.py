@@ -45,6 +45,8 @@ def _style(page: str, ink: str, grid: str, colours: Sequence[str]) -> dict[str, 
         "lines.linewidth": 1.8,
         "lines.markersize": 5.5,
         "figure.constrained_layout.use": True,
+        "figure.constrained_layout.h_pad": 0.1,
+        "figure.constrained_layout.w_pad": 0.1,
     }
 
 
@@ -124,14 +126,15 @@ def bars(
             places.append(place)
             labels.append(row.row.name)
             place += 1
-        place += 0.4 * bool(group)
     if baseline in results and results[baseline].values(column):
         mean = results[baseline].mean(column)
         axes.axvline(mean, color="0.5", linestyle="--", linewidth=1, zorder=0)
     axes.set_yticks(places, labels)
     axes.set_ylim(max(place, 1) - 0.4, -0.6)  # the first row on top
+    axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
-    axes.set_xlabel(column)
+    spread = any(row.deviation(column) > 0 for rows in groups.values() for row in rows)
+    axes.set_xlabel(f"{column} (mean ± standard deviation)" if spread else column)
     if title:
         axes.set_title(title)
     return axes.figure
@@ -139,10 +142,11 @@ def bars(
 
 def _row(axes, values, deviation: float, place: float, number: int) -> None:
     colour = f"C{number % len(LIGHT)}"
-    axes.plot(values, [place] * len(values), "o", color=colour, alpha=0.35, ms=4)
-    mean = float(np.mean(values))
     error = None if math.isnan(deviation) else deviation
-    axes.errorbar(mean, place, xerr=error, fmt="D", color=colour, capsize=3, ms=6)
+    axes.errorbar(np.mean(values), place, xerr=error, fmt="D", color=colour, ms=6)
+    if len(values) > 1:  # below the mean, which would hide them
+        below = [place + 0.27] * len(values)
+        axes.plot(values, below, "o", color=colour, alpha=0.6, ms=3.5, mew=0)
 
 
 def lines(

@@ -30,7 +30,8 @@ class Comparison(NamedTuple):
       difference: of the means, row - baseline.
       p_seeds: of the test over seeds; nan if there is none.
       p_lines: of each test over lines, if there are any.
-      p_adjusted: the largest of these, corrected for the number of comparisons.
+      p_adjusted: the largest of these, or 1 if the lines could not be tested,
+        corrected for the number of comparisons; nan if there is no test over seeds.
     """
 
     verdict: str
@@ -47,9 +48,13 @@ def pooled_deviation(samples: Sequence[Sequence[float]]) -> tuple[float, int]:
     Returns:
       The deviation, and its degrees of freedom; (nan, 0) if no row has two seeds.
     """
-    squares = [np.var(s, ddof=1) * (len(s) - 1) for s in samples if len(s) > 1]
-    freedom = sum(len(s) - 1 for s in samples if s)
-    return (math.sqrt(sum(squares) / freedom), freedom) if freedom else (math.nan, 0)
+    repeated = [sample for sample in samples if len(sample) > 1]
+    if not repeated:
+        return math.nan, 0
+    freedom = sum(len(sample) - 1 for sample in repeated)
+    # Of equal values, rounding makes a variance that is not quite 0.
+    squares = sum(np.var(s) * len(s) if np.ptp(s) else 0.0 for s in repeated)
+    return math.sqrt(squares / freedom), freedom
 
 
 def t_test(
@@ -96,12 +101,13 @@ def compare(
     Returns:
       By row; empty while the baseline has no value.
     """
-    theirs = results[baseline]
     rows = [row for row in results if row.values(column)]
-    if theirs not in rows:
+    if baseline not in [row.row.name for row in rows]:
         return {}
+    theirs = results[baseline]
     # Rows may share runs, which count once.
-    samples = {_runs(row): row.values(column) for row in rows}
+    finite = [row for row in rows if math.isfinite(row.mean(column))]
+    samples = {_runs(row): row.values(column) for row in finite}
     pooled = pooled_deviation(list(samples.values()))
     found = {
         row.row.name: _compare_row(row, theirs, column, pooled, folder)
@@ -109,8 +115,8 @@ def compare(
         if row is not theirs
     }
     tested = [name for name, one in found.items() if not math.isnan(one.p_seeds)]
-    largest = [max(found[n].p_seeds, *found[n].p_lines.values(), 0) for n in tested]
-    for name, p in zip(tested, benjamini_hochberg(largest), strict=True):
+    adjusted = benjamini_hochberg([_largest_p(found[name]) for name in tested])
+    for name, p in zip(tested, adjusted, strict=True):
         found[name] = _judge(found[name]._replace(p_adjusted=p), better(column))
     return found
 
@@ -126,6 +132,8 @@ def _compare_row(
     difference = row.mean(column) - theirs.mean(column)
     if _runs(row) == _runs(theirs):
         return Comparison(SAME_RUNS, "", difference)
+    if not math.isfinite(difference):
+        return Comparison(UNDECIDED, "a value is not finite", difference)
     if not pooled[1]:
         return Comparison(UNDECIDED, "one seed", difference)
     if not pooled[0]:
@@ -139,8 +147,12 @@ def _compare_row(
     try:
         return one._replace(p_lines=line_p_values(row, theirs, column, folder))
     except (UserError, KeyError, OSError) as e:
-        reason = f"lines not tested: {e}"
-        return one._replace(reason=reason, p_lines={"lines": 1.0})
+        return one._replace(reason=f"lines not tested: {e}")
+
+
+def _largest_p(one: Comparison) -> float:
+    # A claim needs every test, so it is as strong as the weakest of them.
+    return 1.0 if one.reason else max([one.p_seeds, *one.p_lines.values()])
 
 
 def _judge(one: Comparison, direction: str) -> Comparison:

@@ -9,6 +9,7 @@ from pathlib import Path
 from t2t_jax.evaluation.scores import comparisons
 from t2t_jax.experiment import csv_tables, plots
 from t2t_jax.experiment.experiment import Experiment
+from t2t_jax.experiment.line_tests import has_lines
 from t2t_jax.experiment.numbers import header, mean_text, number_text
 from t2t_jax.experiment.results import Results, RowResult, RunResult, better
 from t2t_jax.experiment.statistics import BETTER, LEVEL, Comparison, compare
@@ -49,7 +50,7 @@ def write_report(
         f"# {folder.name}",
         _picture(experiment, results, folder),
         _table(experiment, results, found, row_states),
-        _explanation(experiment, found, column),
+        _explanation(experiment, results, found),
         experiment.note,
         "\n\n".join(_comparable(results)),
         _attempt("report", lambda: experiment.report(results) or "")
@@ -198,12 +199,13 @@ def _verdict(one: Comparison | None) -> str:
 
 
 def _explanation(
-    experiment: Experiment, found: Mapping[str, Comparison], column: str
+    experiment: Experiment, results: Results, found: Mapping[str, Comparison]
 ) -> str:
     """What the numbers and the verdicts mean."""
+    column = compared_column(experiment)
     text = (
-        "Figures are means over seeds ± the sample standard deviation; a number in "
-        "brackets is that of the seeds, where it is not that of the column `seeds`."
+        "Means over seeds ± the sample standard deviation. `seeds` counts the finished "
+        "runs; a number in brackets is that of the seeds of one figure, if another."
     )
     if experiment.baseline and not better(column):
         return f"{text} No rows are compared: no column says which value is better."
@@ -215,12 +217,12 @@ def _explanation(
         ", and over test lines both paired bootstrap and approximate randomisation "
         "between runs of the same seed (1,000 samples; the largest p of all pairs)"
     )
-    over_lines = any(one.p_lines for one in found.values())
+    over_lines = any(has_lines(row, column) for row in results)
     return (
         f"{text}\n\n`{column}` is compared with the row `{experiment.baseline}` by "
         f"{tests}{lines if over_lines else ''}. p is the largest of a row's tests, "
         f"corrected by Benjamini-Hochberg for {count} comparisons; a row is *better* "
-        f"or *worse* if it is at most {LEVEL:.0%}, and only then. Better rows are bold."
+        f"or *worse* only if it is at most {LEVEL:.0%}. Better rows are bold."
     )
 
 

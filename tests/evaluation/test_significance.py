@@ -1,5 +1,6 @@
 """Two systems on the same lines."""
 
+import itertools
 import random
 
 import numpy as np
@@ -8,7 +9,7 @@ import sacrebleu
 
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.evaluation.baselines import read_baselines
-from t2t_jax.metrics.significance import paired_bootstrap
+from t2t_jax.metrics.significance import paired_bootstrap, paired_test
 from t2t_jax.terminal.errors import UserError
 
 WORDS = ["der", "die", "Hund", "Katze", "sieht", "geht", "rot", "blau", "heute", "nie"]
@@ -80,6 +81,33 @@ def test_p_is_that_of_a_bootstrap_written_out(systems):
     assert abs(found["difference"]) == pytest.approx(observed)
     assert found["p_value"] == pytest.approx(chance, abs=0.04)
     assert 0.02 < chance < 0.98
+
+
+def test_randomisation_draws_from_all_exchanges(systems):
+    """With 8 lines there are 256 ways to exchange the two systems' translations."""
+    references, good, bad = (side[8:16] for side in systems)
+    good, bad = good[:5] + bad[5:], bad[:5] + good[5:]  # a small difference
+    metric = sacrebleu.BLEU()
+
+    def difference(exchanged):
+        pairs = [
+            pair[::-1] if turn else pair
+            for pair, turn in zip(zip(good, bad, strict=True), exchanged, strict=True)
+        ]
+        one, other = (
+            metric.corpus_score(side, [references]).score
+            for side in zip(*pairs, strict=True)
+        )
+        return abs(one - other)
+
+    differences = np.array([*map(difference, itertools.product([0, 1], repeat=8))])
+    chance = np.mean(differences > differences[0])
+    found = paired_test("bleu", good, bad, references, "de", "ar")
+    assert found["p_value"] == pytest.approx(chance, abs=0.04)
+    assert 0.05 < chance < 0.95
+    assert abs(found["difference"]) == pytest.approx(differences[0])
+    assert "ar:1000|seed:12345" in found["signature"]
+    assert "interval" not in found
 
 
 def test_environments_and_lines_that_do_not_fit(systems, monkeypatch):

@@ -1,55 +1,25 @@
 """Workdirs of runs that nobody has trained."""
 
-import functools
 import hashlib
 import json
 import random
+import zlib
 
 from t2t_jax import load_config
-from t2t_jax.data.corpus import open_corpus
 from t2t_jax.evaluation.provenance import hashed, text_bytes
+from t2t_jax.experiment import Row, with_fields
 from t2t_jax.experiment.results import read_results, workdir_of
 
-
-@functools.cache
-def references():
-    return [target for _, target in open_corpus("grammar:test", "en", "de").pairs()][:]
-
-
-def config():
-    return load_config("tiny")
+WORDS = ["der", "die", "Hund", "Katze", "sieht", "geht", "rot", "blau", "heute", "nie"]
+TINY = load_config("tiny")
+_draw = random.Random(3)
+REFERENCES = [" ".join(_draw.choices(WORDS, k=9)) for _ in range(40)]
 
 
-def write_run(run, runs_folder, bleu=None, translations=None, **outcome):
-    """Writes what a finished run leaves behind."""
-    path = workdir_of(run, runs_folder)
-    (path / "scores").mkdir(parents=True, exist_ok=True)
-    (path / "translations").mkdir(exist_ok=True)
-    totals = {"parameters": 1_312_345, "flops": 1.5e13, "tokens": 2.5e6, "minutes": 1.5}
-    (path / "outcome.json").write_text(json.dumps(totals | outcome))
-    if bleu is None:
-        return path
-    content = text_bytes(translations or references())
-    scores = {
-        "set": "grammar:test",
-        "sha256": "the lines of the set",
-        "reference_sha256": hashed(references()),
-        "translations_sha256": hashlib.sha256(content).hexdigest(),
-        "compare_with": "runs on the built-in corpus only",
-        "bleu": bleu,
-        "perplexity": 100 / bleu,
-    }
-    (path / "translations/test.de").write_bytes(content)
-    (path / "scores/test.json").write_text(json.dumps(scores))
-    return path
-
-
-def write_rows(rows, runs_folder, scores, translations=None):
-    """Writes the runs of rows that have scores: by row, one for each finished seed."""
-    for row in rows:
-        for run, bleu in zip(row.runs, scores.get(row.name, ()), strict=False):
-            write_run(run, runs_folder, bleu, (translations or {}).get(row.name))
-    return read_results(rows, runs_folder)
+def row(name, seeds=3, **options):
+    """A row that differs from others by its number of steps."""
+    steps = 100 + zlib.crc32(name.encode()) % 100_000
+    return Row(name, with_fields(TINY, {"train.steps": steps}), seeds, **options)
 
 
 def with_mistakes(rate, seed=0):
@@ -57,5 +27,44 @@ def with_mistakes(rate, seed=0):
     draw = random.Random(seed)
     return [
         " ".join("x" if draw.random() < rate else word for word in line.split())
-        for line in references()
+        for line in REFERENCES
     ]
+
+
+def write_run(run, folder, bleu, lines=REFERENCES):
+    """Writes what a finished run leaves behind, below `folder`."""
+    path = workdir_of(run, folder / "runs")
+    for name in ("scores", "translations"):
+        (path / name).mkdir(parents=True)
+    totals = {"parameters": 1_312_345, "flops": 1.5e13, "tokens": 2.5e6, "minutes": 1.5}
+    (path / "outcome.json").write_text(json.dumps(totals))
+    for language in ("en", "de"):
+        (folder / f"test.{language}").write_bytes(text_bytes(REFERENCES))
+    content = text_bytes(lines)
+    scores = {
+        "set": str(folder / "test"),
+        "sha256": "of its lines",
+        "reference_sha256": hashed(REFERENCES),
+        "translations_sha256": hashlib.sha256(content).hexdigest(),
+        "compare_with": "compare with scores of the same lines",
+        "bleu": bleu,
+        "perplexity": 100 / bleu,
+    }
+    (path / "translations/test.de").write_bytes(content)
+    (path / "scores/test.json").write_text(json.dumps(scores))
+    (path / "metrics.jsonl").write_text(
+        json.dumps({"kind": "dev", "step": 1, "loss": 2.5}) + '\n{"kind": "dev", "st'
+    )
+
+
+def write_rows(rows, folder, scores, lines=None):
+    """Writes finished runs and reads the results.
+
+    Args:
+      scores: by row, the BLEU of each finished seed.
+      lines: by row, its translations.
+    """
+    for each in rows:
+        for run, bleu in zip(each.runs, scores.get(each.name, ()), strict=False):
+            write_run(run, folder, bleu, (lines or {}).get(each.name, REFERENCES))
+    return read_results(rows, folder / "runs")

@@ -1,0 +1,186 @@
+"""What is called a difference, and what is not."""
+
+import json
+import math
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+
+from t2t_jax.experiment import line_tests
+from t2t_jax.experiment.statistics import (
+    BETTER,
+    LEVEL,
+    SAME_RUNS,
+    UNDECIDED,
+    WORSE,
+    benjamini_hochberg,
+    compare,
+    pooled_deviation,
+    t_test,
+)
+from tests.experiment.made_up import row, with_mistakes, write_rows
+
+PERPLEXITY, BLEU = "test.perplexity", "test.bleu"
+probabilities = st.lists(st.floats(0, 1), min_size=1, max_size=9)
+samples = st.lists(st.integers(0, 999), min_size=2, max_size=5, unique=True)
+
+
+@settings(max_examples=25)
+@given(probabilities)
+def test_benjamini_hochberg(p_values):
+    adjusted = benjamini_hochberg(p_values)
+    wanted = scipy.stats.false_discovery_control(p_values)
+    np.testing.assert_allclose(adjusted, wanted, rtol=1e-12)
+
+
+@settings(max_examples=25)
+@given(samples, samples)
+def test_of_two_rows_it_is_the_usual_t_test(ours, theirs):
+    p = t_test(ours, theirs, *pooled_deviation([ours, theirs]))
+    assert p == pytest.approx(scipy.stats.ttest_ind(ours, theirs).pvalue, abs=1e-9)
+
+
+@settings(max_examples=25)
+@given(samples, st.integers(0, 999))
+def test_a_single_seed_is_a_draw_from_the_same_distribution(theirs, ours):
+    """It is inside the usual prediction interval exactly if p is above 5%."""
+    pooled = pooled_deviation([theirs, [ours], []])
+    assert pooled == (pytest.approx(np.std(theirs, ddof=1)), len(theirs) - 1)
+    half = scipy.stats.t.ppf(0.975, pooled[1]) * pooled[0]
+    half *= math.sqrt(1 + 1 / len(theirs))
+    inside = abs(ours - np.mean(theirs)) < half
+    assert (t_test([ours], theirs, *pooled) > LEVEL) == inside
+
+
+def test_without_a_difference_few_experiments_claim_one():
+    draw = np.random.default_rng(5)
+    claims = 0
+    for _ in range(600):
+        baseline, *rows = draw.normal(size=(6, 3))
+        pooled = pooled_deviation([baseline, *rows])
+        p_values = [t_test(each, baseline, *pooled) for each in rows]
+        claims += min(benjamini_hochberg(p_values)) <= LEVEL
+    # 5% at most, and not far less, or the tests would find nothing.
+    assert 0.02 < claims / 600 < 0.07
+
+
+def compared(folder, scores, column, lines=None, seeds=3):
+    results = write_rows([row(n, seeds) for n in scores], folder, scores, lines)
+    return compare(results, column, "base", folder)
+
+
+def test_differences_over_seeds_are_found(tmp_path):
+    found = compared(
+        tmp_path,
+        {
+            "base": [50.0, 50.1, 49.9],
+            "good": [55, 55.1],
+            "bad": [45],
+            "same": [50.05, 49.9, 50.1],
+            "left": [],
+        },
+        PERPLEXITY,  # 100 / BLEU: lower is better
+    )
+    verdicts = {name: one.verdict for name, one in found.items()}
+    assert verdicts == {"good": BETTER, "bad": WORSE, "same": UNDECIDED}
+    assert found["same"].reason == "within the variation over seeds"
+    assert found["good"].difference < 0
+    assert not any(one.p_lines for one in found.values())
+    raw = [one.p_seeds for one in found.values()]
+    adjusted = [one.p_adjusted for one in found.values()]
+    assert adjusted == benjamini_hochberg(raw)
+
+
+def test_a_claim_survives_its_correction_or_is_none(tmp_path):
+    """One of six rows is at an uncorrected p of a few percent."""
+    scores = {"base": [100 / 50, 100 / 50.2], "some": [100 / 50.57, 100 / 50.37]}
+    scores |= dict.fromkeys("abcd", scores["base"])
+    one = compared(tmp_path, scores, PERPLEXITY)["some"]
+    assert one.p_seeds < LEVEL < one.p_adjusted == pytest.approx(5 * one.p_seeds)
+    assert (one.verdict, one.reason) == (
+        UNDECIDED,
+        "not after the correction for the number of comparisons",
+    )
+
+
+def test_of_one_seed_nothing_is_claimed(tmp_path):
+    found = compared(tmp_path, {"base": [20], "good": [50]}, BLEU, seeds=1)
+    assert found["good"][:2] == (UNDECIDED, "one seed")
+    assert math.isnan(found["good"].p_adjusted)
+
+
+def test_values_without_a_test(tmp_path):
+    scores = {"base": [0.1, 0.1, 0.1], "good": [50.0], "odd": [math.inf, 1.0]}
+    found = compared(tmp_path, scores, BLEU)
+    assert found["good"].reason == "the seeds do not differ"
+    assert found["odd"].reason == "a value is not finite"
+    assert {one.verdict for one in found.values()} == {UNDECIDED}
+
+
+def test_rows_that_share_runs(tmp_path):
+    again = row("base")
+    rows = [again, type(again)("again", again.config, 3), row("other")]
+    scores = {"base": [50.0, 50.1, 49.9], "other": [50.0, 50.2, 49.8]}
+    results = write_rows(rows, tmp_path, scores)
+    found = compare(results, PERPLEXITY, "base", tmp_path)
+    assert found["again"].verdict == SAME_RUNS
+    # Its seeds count once in the pooled deviation, and it is no comparison.
+    p = scipy.stats.ttest_ind(*(results[n].values(PERPLEXITY) for n in scores)).pvalue
+    assert found["other"].p_seeds == pytest.approx(p)
+    assert found["other"].p_adjusted == found["other"].p_seeds
+
+
+LINES = {
+    "base": with_mistakes(0.3),
+    "good": with_mistakes(0.05, 1),
+    "luck": with_mistakes(0.3, 2),
+}
+# By seeds alone, both rows would be better.
+SCORES = {"base": [50.0, 50.1], "good": [70.0, 70.1], "luck": [55.0, 55.1]}
+
+
+def test_a_claim_about_translations_needs_both_tests(tmp_path, monkeypatch):
+    found = compared(tmp_path, SCORES, BLEU, LINES)
+    assert (found["good"].verdict, found["luck"].verdict) == (BETTER, UNDECIDED)
+    assert found["luck"].reason == "within the variation over lines"
+    assert found["luck"].p_seeds < 0.001
+    assert found["luck"].p_adjusted == max(found["luck"].p_lines.values()) > LEVEL
+    assert set(found["good"].p_lines) == set(line_tests.TESTS)
+    # Both seeds have the same translations, so each row was tested once; now no more.
+    cache = json.loads((tmp_path / line_tests.CACHE).read_text())
+    assert len(cache) == 2
+    monkeypatch.setattr(line_tests, "paired_test", None)
+    rows = [row(name) for name in SCORES]
+    results = write_rows(rows, tmp_path, {})
+    assert compare(results, BLEU, "base", tmp_path) == found
+
+
+def test_a_pair_of_seeds_with_the_opposite_difference(tmp_path):
+    """Significantly worse in one pair is no evidence that the row is better."""
+    swapped = {"base": LINES["good"], "good": LINES["base"]}
+    found = compared(tmp_path, {n: SCORES[n] for n in swapped}, BLEU, swapped)["good"]
+    assert found.p_lines == {"bootstrap": 1, "randomisation": 1}
+    assert found.verdict == UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ("test.de", "test has changed since it was scored"),
+        ("test.en", "test.en does not exist"),
+        ("runs/*/translations/test.de", "translations/test.de does not exist"),
+    ],
+)
+def test_lines_that_cannot_be_tested(tmp_path, file, told):
+    scores = {"base": [50.0, 50.1], "good": [70.0]}
+    rows = [row(name) for name in scores]
+    results = write_rows(rows, tmp_path, scores, LINES)
+    for path in tmp_path.glob(file):
+        path.write_text("other\n" * 40) if file == "test.de" else path.unlink()
+    found = compare(results, BLEU, "base", tmp_path)["good"]
+    assert found.verdict == UNDECIDED
+    assert found.reason.startswith("lines not tested: ")
+    assert told in found.reason

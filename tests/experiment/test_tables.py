@@ -1,0 +1,211 @@
+"""Tables and plots of experiments, whatever part of them is finished."""
+
+import csv
+import json
+import sys
+
+import matplotlib as mpl
+import pytest
+from matplotlib import pyplot
+
+from t2t_jax.experiment import Experiment, Measure, Row, plots, tables
+from t2t_jax.experiment.numbers import mean_text, number_text
+from tests.experiment.made_up import row, write_rows
+
+COLUMNS = ["layers", "parameters", "test.perplexity", "test.bleu", "dev.loss"]
+SCORES = {"base": [50.0, 50.1, 49.9], "good": [55.0, 55.1, 55.2], "half": [54.95]}
+
+
+@pytest.fixture
+def results(tmp_path):
+    rows = [
+        row("base", paper={"test.perplexity": 4.92, "flops": 3.3e18}),
+        row("good", group="(A)", values={"layers": 2}),
+        row("half", group="(A)", values={"layers": 3}),
+        row("a|b", group="(B)"),
+        row("new", seeds=1, group="(B)"),
+    ]
+    found = write_rows(rows, tmp_path, SCORES)
+    failed = found["a|b"].runs[1].path
+    failed.mkdir()
+    error = {"error": "ValueError: no | such\nfield"}
+    (failed / "failure.json").write_text(json.dumps(error))
+    return write_rows(rows, tmp_path, {})  # read again: results keep what they read
+
+
+def experiment(results, **options):
+    rows = [each.row for each in results]
+    return Experiment(rows, COLUMNS, **{"baseline": "base"} | options)
+
+
+def rows_of(markdown):
+    lines = [line for line in markdown.splitlines() if line.startswith("| ")]
+    cells = [line.replace("\\|", "¦")[2:-2].split(" | ") for line in lines]
+    return [dict(zip(cells[0], line, strict=True)) for line in cells[2:]]
+
+
+def test_a_table_of_what_is_finished(results, tmp_path):
+    states = {results["new"].runs[0].path.name: "running"}
+    folder = tmp_path / "shapes"
+    text = tables.write_report(
+        experiment(results, note="A note.", report=lambda r: "A report."),
+        results,
+        folder,
+        states,
+    )
+    assert (folder / "table.md").read_text() == text
+    base, good, half, failed, new = rows_of(text)
+    assert base["test.perplexity"] == "2.000 ± 0.004"
+    assert base["paper: test.perplexity"] == "4.92"
+    assert base["paper: flops"] == "3.30e18"
+    assert base["parameters (M)"] == "1.312"
+    assert (base["layers"], good["layers"]) == ("", "2")
+    assert [r["group"] for r in (base, good, half, failed)] == ["", "(A)", "", "(B)"]
+    assert (good["row"], good["test.perplexity"]) == ("**good**", "**1.815 ± 0.003**")
+    assert good["test.perplexity vs base"].startswith("better (p = ")
+    assert (good["seeds"], half["seeds"], new["seeds"]) == ("3", "1", "0")
+    assert half["state"] == "1 finished, 2 left"
+    assert failed["state"] == "2 left, 1 failed: ValueError: no ¦ such"
+    assert (new["state"], new["test.bleu"]) == ("running", "")
+    assert "for 2 comparisons" in text
+    for line in ("A note.", "A report.", "test: compare with scores of the same lines"):
+        assert f"\n\n{line}\n\n" in text
+    for each in results:
+        for run in each.runs:
+            assert f"[../runs/{run.path.name}](../runs/{run.path.name})" in text
+
+
+def test_tables_for_programs(results, tmp_path):
+    folder = tmp_path / "shapes"
+    tables.write_report(experiment(results), results, folder)
+    with open(folder / "table.csv") as f:
+        found = {line["row"]: line for line in csv.DictReader(f)}
+    assert float(found["good"]["test.bleu mean"]) == results["good"].mean("test.bleu")
+    assert found["good"]["test.bleu n"] == "3"
+    assert found["half"]["test.bleu std"] == ""
+    assert found["base"]["test.perplexity paper"] == "4.92"
+    assert found["good"]["verdict"] == "better"
+    assert 0 < float(found["good"]["p_seeds"]) < float(found["good"]["p_adjusted"])
+    workdirs = found["good"]["workdirs"].split()
+    assert (folder / workdirs[2] / "outcome.json").is_file()
+    with open(folder / "runs.csv") as f:
+        runs = list(csv.DictReader(f))
+    assert len(runs) == 13
+    (run,) = [r for r in runs if (r["row"], r["seed"]) == ("good", "1")]
+    assert float(run["test.perplexity"]) == 100 / 55.1
+    assert (run["layers"], run["dev.loss"]) == ("2", "2.5")
+    assert runs[-1]["state"] == "left"
+    assert runs[-1]["test.bleu"] == ""
+
+
+def test_of_one_seed_nothing_is_bold(tmp_path):
+    rows = [row("base", seeds=1), row("good", seeds=1)]
+    results = write_rows(rows, tmp_path, {"base": [20.0], "good": [90.0]})
+    text = tables.write_report(experiment(results), results, tmp_path / "one")
+    assert "not distinguishable (one seed)" in text
+    assert "**" not in text
+
+
+def test_functions_that_fail_lose_no_table(results, tmp_path):
+    def report(results):
+        return results["nobody"]
+
+    def plot(results):
+        raise ValueError("no\nvalues")
+
+    text = tables.write_report(
+        experiment(results, report=report, plot=plot), results, tmp_path / "shapes"
+    )
+    assert "\n\nThe report could not be made: KeyError: 'nobody'\n\n" in text
+    assert "\n\nThe plot could not be made: ValueError: no values\n\n" in text
+    assert len(rows_of(text)) == 5
+
+
+def test_without_matplotlib_all_else_is_written(results, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with_plot = experiment(results, plot=lambda r: plots.bars(r, "test.bleu"))
+    text = tables.write_report(with_plot, results, tmp_path / "shapes")
+    assert len(rows_of(text)) == 5
+    assert "pip install matplotlib" in capsys.readouterr().err
+
+
+def test_a_row_that_trains_nothing_is_finished_by_its_measures(tmp_path):
+    only = Row("only", measures=[Measure("speed")])
+    results = write_rows([only], tmp_path, {})
+    run = results["only"].runs[0]
+    assert tables.state_of(results["only"], run) == "left"
+    (run.path / "measures").mkdir(parents=True)
+    (run.path / "measures/speed.json").write_text('{"result": {"lines": 12.5}}')
+    assert tables.state_of(results["only"], run) == "finished"
+    text = tables.write_report(
+        Experiment([only], ["speed.lines"]), results, tmp_path / "speed"
+    )
+    assert rows_of(text) == [{"row": "only", "speed.lines": "12.50", "seeds": "1"}]
+
+
+def test_a_part_of_the_rows_without_the_baseline(results, tmp_path):
+    part = type(results)([results["good"]])
+    text = tables.write_report(experiment(results), part, tmp_path / "part")
+    assert len(rows_of(text)) == 1
+    assert "**" not in text
+
+
+@pytest.mark.parametrize(
+    ("column", "mean", "deviation", "text"),
+    [
+        ("test.bleu", 25.84, 0.16, "25.8 ± 0.2"),
+        ("test.bleu", 25.84, float("nan"), "25.8"),
+        ("dev.perplexity", 12.3456, 0.5, "12.35 ± 0.50"),
+        ("parameters", 63_045_632, 0.0, "63.046"),
+        ("tokens", 2_500_000, 10, "2.50"),
+        ("flops", 1.234e18, 1e15, "1.23e18"),
+        ("long.accuracy", 0.98765, 0.01, "0.9877 ± 0.0100"),
+        ("steps", 100_000, 0, "100,000"),
+    ],
+)
+def test_digits(column, mean, deviation, text):
+    assert mean_text(column, mean, deviation) == text
+
+
+def test_the_papers_parameters_are_in_millions():
+    assert number_text("parameters", 65) == number_text("parameters", 65e6) == "65"
+
+
+# ------------------------------------------------------------------------------- plots
+
+
+def test_plots_in_two_styles_leave_no_trace(results, tmp_path):
+    pyplot.switch_backend("agg")
+    mine, before = pyplot.figure(), dict(mpl.rcParams)
+    seen = []
+
+    def plot(results):
+        figure, (left, right) = pyplot.subplots(1, 2, figsize=(4, 2))
+        assert plots.bars(results, "test.bleu", baseline="base", axes=left) is figure
+        series = {"a": ([1, 4, 16], [3, 2, 1], [2, 1, 0], [4, 3, 2]), "b": ([1], [1])}
+        plots.lines(series, "heads", "loss", log_x=True, axes=right)
+        seen.append(mpl.rcParams["axes.prop_cycle"].by_key()["color"][0])
+        assert left.get_ylim()[0] > left.get_ylim()[1]
+        names = [label.get_text() for label in left.get_yticklabels()]
+        assert names == ["base", "good", "half"]  # the others have no values
+        assert list(right.get_xticks()) == [1, 4, 16]
+        return figure
+
+    try:
+        assert plots.draw(plot, results, tmp_path)
+        assert dict(mpl.rcParams) == before
+        assert pyplot.get_fignums() == [mine.number]
+    finally:
+        pyplot.close(mine)
+    assert seen == [plots.LIGHT[0], plots.DARK[0]]
+    light, dark = (
+        pyplot.imread(tmp_path / name) for name in ("plot.png", "plot-dark.png")
+    )
+    assert light.shape == dark.shape == (300, 600, 4)
+    assert light[0, 0, :3].min() == 1
+    assert dark[0, 0, :3].max() < 0.1
+
+
+def test_nothing_to_draw(results, tmp_path):
+    assert not plots.draw(lambda r: None, results, tmp_path / "none")
+    assert not (tmp_path / "none").exists()
