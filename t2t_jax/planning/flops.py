@@ -39,7 +39,7 @@ def _of_equation(equation: core.JaxprEqn) -> float:
     name, params = equation.primitive.name, equation.params
     if name in PRODUCTS:
         return 2.0 * PRODUCTS[name](equation, params)
-    inside = [_of_jaxpr(jaxpr) for jaxpr in _nested(params)]
+    inside = [_of_jaxpr(jaxpr) for jaxpr in nested(params)]
     if not any(inside):
         return 0.0  # also of an unknown number of rounds
     if name == "cond":
@@ -47,7 +47,7 @@ def _of_equation(equation: core.JaxprEqn) -> float:
     return _repetitions(name, params) * math.fsum(inside)
 
 
-def _nested(params: dict[str, Any]) -> Iterator[core.Jaxpr]:
+def nested(params: dict[str, Any]) -> Iterator[core.Jaxpr]:
     """Yields the jaxprs among an equation's parameters."""
     for value in params.values():
         for item in value if isinstance(value, tuple) else (value,):
