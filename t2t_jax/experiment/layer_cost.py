@@ -206,7 +206,7 @@ def layer_cost(
 def _median(call: Callable[[], Any], seconds: float) -> float:
     jax.block_until_ready(call())  # the first call may be slower
     times = []
-    while len(times) < 3 or sum(times) < seconds and len(times) < 99:
+    while len(times) < 3 or (sum(times) < seconds and len(times) < 99):
         began = time.perf_counter()
         jax.block_until_ready(call())
         times.append(time.perf_counter() - began)

@@ -1,0 +1,110 @@
+"""Costs of layers that can be counted by hand; no times."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from t2t_jax.experiment import layer_cost
+from t2t_jax.experiment.fits import power_law
+from t2t_jax.experiment.measures import MEASURES
+from t2t_jax.planning import flops
+from t2t_jax.terminal.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+
+
+def traced(count, layer, length, width, options=()):
+    """Counts in the jaxpr of a layer for one sentence; compiles nothing."""
+    apply, parameters = layer_cost.create_layer(layer, width, dict(options))
+    x_btd = jax.ShapeDtypeStruct((1, length, width), jnp.float32)
+    return count(apply, parameters, x_btd)
+
+
+@pytest.mark.parametrize(
+    "layer, options, expected",
+    [
+        ("attention", {}, lambda n, d: 4 * n**2 * d + 8 * n * d**2),
+        ("attention_function", {}, lambda n, d: 4 * n**2 * d),
+        # Blocks of r / 2 queries see three blocks of keys.
+        ("restricted_function", {"neighbourhood": 64}, lambda n, d: 4 * n * 96 * d),
+        ("recurrence", {}, lambda n, d: 16 * n * d**2),
+        ("convolution", {"conv_kernel": 3}, lambda n, d: 4 * n * 3 * d**2),
+    ],
+)
+def test_flops_are_those_of_the_formula(layer, options, expected):
+    for n, d in ((128, 64), (256, 128)):
+        assert traced(flops.count, layer, n, d, options) == expected(n, d)
+
+
+def test_the_exponent_of_attention_approaches_2():
+    lengths = [2**i for i in range(10, 14)]
+    law = power_law(
+        lengths, [traced(flops.count, "attention", n, 64) for n in lengths]
+    )
+    assert 1.95 < law.exponent < 2 < law.high + 0.05
+
+
+def test_recurrence_alone_has_sequential_operations():
+    found = {
+        layer: traced(layer_cost.sequential_operations, layer, 24, 64)
+        for layer in layer_cost.LAYERS
+    }
+    assert found.pop("recurrence") == 24
+    assert set(found.values()) == {1}
+
+
+def test_loops_count_as_they_wait_for_each_other():
+    def loop(x, length):
+        return jax.lax.scan(lambda x, _: (x * 2, None), x, length=length)[0]
+
+    def nested(x):
+        return jax.lax.scan(lambda x, _: (loop(x, 3), None), x, length=5)[0]
+
+    count = layer_cost.sequential_operations
+    assert count(lambda x: loop(loop(x, 3), 4), 1.0) == 7
+    assert count(lambda x: loop(x, 3) + loop(x, 4), 1.0) == 4
+    assert count(nested, 1.0) == 15
+    assert count(lambda x: jax.lax.while_loop(lambda x: x < 9, nested, x), 1.0) == (
+        float("inf")
+    )
+
+
+@pytest.mark.parametrize(
+    "layer, options, length, expected",
+    [
+        ("attention", {}, 9, 1),
+        ("restricted", {"neighbourhood": 4}, 9, 4),  # 2 tokens to a side
+        ("recurrence", {}, 9, 9),
+        ("convolution", {"conv_kernel": 3}, 9, 8),  # 1 token to a side
+        # Dilations 1, 2, 4 and 8: 1, 3, 7 and 15 tokens to a side.
+        ("dilated_convolution", {"bytenet_kernel": 3}, 9, 4),
+    ],
+)
+def test_paths_between_the_ends(layer, options, length, expected):
+    found = layer_cost.path_lengths(None, layer, [length], 16, options)
+    assert found["paths"] == [expected] and found["longest"] == expected
+
+
+def test_layers_that_do_not_connect_the_ends_are_refused():
+    with pytest.raises(UserError, match="no stack of layer='convolution'"):
+        layer_cost.path_lengths(None, "convolution", [4], 16, {"conv_kernel": 1})
+
+
+def test_a_sweep_measures_and_fits():
+    found = MEASURES["layer_costs"](
+        *(None, "attention_function", [8, 16, 32], [16, 32, 64], 8, 16),
+        seconds=0.0,
+    )
+    assert [point["length"] for point in found["lengths"]] == [8, 16, 32]
+    assert [point["width"] for point in found["widths"]] == [16, 32, 64]
+    assert found["flops_n"] == pytest.approx(2)
+    assert found["flops_d_low"] <= found["flops_d"] == pytest.approx(1)
+    assert found["sequential"] == 1
+    assert all(point["forward"] > 0 < point["time"] for point in found["lengths"])
+    # With gradients, the weights are stored: [b, h, t, s] in float32.
+    assert found["lengths"][-1]["memory"] > 4 * 2 * 32 * 32
+
+
+def test_an_unknown_layer_is_refused():
+    with pytest.raises(UserError, match="layer='atention'.*attention"):
+        layer_cost.path_lengths(None, "atention", [4])
