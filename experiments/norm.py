@@ -88,25 +88,20 @@ def report(results):
 
 def plot(results):
     """Draws the training loss against steps, one panel for each depth."""
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     from t2t_jax.experiment import plots
 
     groups = results.groups()
-    figure, axes = plt.subplots(
-        1,
-        len(groups),
-        figsize=(4.2 * len(groups), 4.2),
-        sharey=True,
-        squeeze=False,
-        layout="constrained",
-    )
-    for ax, (group, rows) in zip(axes[0], groups.items(), strict=True):
+    figure = Figure(figsize=(3 + 3.6 * len(groups), 4.2))
+    panels = figure.subplots(1, len(groups), sharey=True, squeeze=False)[0]
+    for ax, (group, rows) in zip(panels, groups.items(), strict=True):
         series = {}
         for result in rows:
             values = result.row.values
             label = f"{values['norm']}, warm-up {values['warmup']}"
             series[label] = curve(result, "loss")
-        plots.lines(series, "step", "training loss", axes=ax)
-        ax.set_title(group)
+        plots.lines(series, "step", "training loss", title=group, axes=ax)
+        if ax is not panels[-1] and ax.get_legend():
+            ax.get_legend().remove()  # all panels have the same curves
     return figure

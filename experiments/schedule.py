@@ -62,16 +62,15 @@ def get_experiment(seeds=3, row_seeds=1):
 
 def plot(results):
     """Draws BLEU against each factor, base included."""
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     from t2t_jax.experiment import plots
 
     base = results["base"]
     factors = base.row.values
-    figure, axes = plt.subplots(
-        1, len(factors), figsize=(14, 3.8), sharey=True, layout="constrained"
-    )
-    for ax, field in zip(axes, factors, strict=True):
+    figure = Figure(figsize=(14, 3.8))
+    panels = figure.subplots(1, len(factors), sharey=True)
+    for ax, field in zip(panels, factors, strict=True):
         points = sorted(
             (result.row.values[field], result.values(COLUMN))
             for result in results

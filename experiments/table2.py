@@ -74,7 +74,7 @@ def get_experiment(seeds=3, text="tiny", steps=0, models="transformer,lstm,conv"
         compared=bleu,
         baseline=first,
         note=NOTE,
-        plot=lambda results: plot(results, bleu),
+        plot=lambda results: plot(results, bleu, first),
     )
 
 
@@ -173,10 +173,8 @@ def on_grid(steps, save_every):
     return max(1, round(steps)), 1
 
 
-def plot(results, bleu):
+def plot(results, bleu, first):
     """Draws BLEU of the models, in both groups."""
     from t2t_jax.experiment import plots
 
-    return plots.bars(
-        results, bleu, title="BLEU at equal parameters", baseline="transformer"
-    )
+    return plots.bars(results, bleu, title="BLEU at equal parameters", baseline=first)

@@ -176,12 +176,12 @@ def report(results, bleu):
 
 def plot(results, bleu):
     """Draws our difference from base against the paper's: perplexity, and BLEU."""
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.8), layout="constrained")
-    for ax, column in zip(axes, (PERPLEXITY, bleu), strict=True):
-        ax.axhline(0, color="C7", linewidth=0.8)
-        ax.axvline(0, color="C7", linewidth=0.8)
+    figure = Figure(figsize=(12, 5.2))
+    for ax, column in zip(figure.subplots(1, 2), (PERPLEXITY, bleu), strict=True):
+        ax.axhline(0, color="0.5", linewidth=1)
+        ax.axvline(0, color="0.5", linewidth=1)
         for name, paper, ours in differences(results, column):
             ax.plot(paper, ours, "o", color="C0")
             ax.annotate(
