@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from t2t_jax.config import Config
 from t2t_jax.experiment import layer_cost
+from t2t_jax.experiment.by_length import by_length
 from t2t_jax.experiment.heads import measure_heads
 from t2t_jax.experiment.speed import speed
 
@@ -29,6 +30,7 @@ MeasureFunction = Callable[..., dict[str, Any]]
 
 # Add your measure here.
 MEASURES: dict[str, MeasureFunction] = {
+    "by_length": by_length,
     "heads": measure_heads,
     "layer_costs": layer_cost.layer_costs,
     "path_lengths": layer_cost.path_lengths,
