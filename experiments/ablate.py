@@ -18,6 +18,7 @@ import math
 
 from t2t_jax import load_config
 from t2t_jax.experiment import Experiment, Row, with_fields
+from t2t_jax.experiment.plots import bars
 
 # The part, and what takes it away.
 PARTS = {
@@ -71,8 +72,6 @@ def get_experiment(seeds=3, row_seeds=1, steps=600, base="tiny"):
 
 
 def plot(results):
-    from t2t_jax.experiment.plots import bars
-
     return bars(results, "test.bleu", title="BLEU without a part", baseline="base")
 
 

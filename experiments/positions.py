@@ -28,6 +28,7 @@ import math
 
 from t2t_jax import load_config
 from t2t_jax.experiment import Experiment, Measure, Row, with_fields
+from t2t_jax.experiment.plots import lines
 from t2t_jax.model.positions import POSITIONS
 
 ALL_LENGTHS = "sinusoid, all lengths"
@@ -81,7 +82,6 @@ def get_experiment(seeds=1, base="tiny", max_length=0, steps=600):
 def plot(results):
     """Draws BLEU and perplexity by length; the dashed line is the end of training."""
     from matplotlib.figure import Figure
-    from t2t_jax.experiment.plots import lines
 
     figure = Figure(figsize=(8, 7))
     for axes, score, label, log_y in zip(

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from t2t_jax.config import Config
@@ -145,7 +145,7 @@ def _lines(
     """All lines of the test sets, with their translations and log-probabilities."""
     data, vocabulary = context.config.data, translator.vocabulary
     corpora = open_corpora(data.test, data.source, data.target, data.dir)
-    named: Mapping[str, Any] = {corpus.name: corpus for corpus in corpora}
+    named = {corpus.name: corpus for corpus in corpora}
     for name in sets:
         if name not in named:
             hint = did_you_mean(name, named)
@@ -167,11 +167,11 @@ def _lines(
             map(len, vocabulary.encode(references, end=True)),
             (score.log_prob for score in scored),
         )
-    _check_room(lines, translator.config.decode.extra_length)
+    check_room(lines, translator.config.decode.extra_length)
     return lines
 
 
-def _check_room(lines: Sequence[Line], extra: int) -> None:
+def check_room(lines: Sequence[Line], extra: int) -> None:
     """Refuses lines whose translation would be cut at its length limit."""
     needed = max(line.reference_pieces - line.source_pieces for line in lines)
     if needed > extra:
