@@ -31,7 +31,7 @@ def test_intervals_cover_the_exponent_as_often_as_they_say():
 
 
 @pytest.mark.parametrize(
-    "x, y, message",
+    ("x", "y", "message"),
     [
         ([1, 2], [1, 2], "2 points; want 3"),
         ([1, 2, 3], [1, 0, 2], "y has a value that is not positive"),

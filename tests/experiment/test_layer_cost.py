@@ -21,7 +21,7 @@ def traced(count, layer, length, width, options=()):
 
 
 @pytest.mark.parametrize(
-    "layer, options, expected",
+    ("layer", "options", "expected"),
     [
         ("attention", {}, lambda n, d: 4 * n**2 * d + 8 * n * d**2),
         ("attention_function", {}, lambda n, d: 4 * n**2 * d),
@@ -38,9 +38,7 @@ def test_flops_are_those_of_the_formula(layer, options, expected):
 
 def test_the_exponent_of_attention_approaches_2():
     lengths = [2**i for i in range(10, 14)]
-    law = power_law(
-        lengths, [traced(flops.count, "attention", n, 64) for n in lengths]
-    )
+    law = power_law(lengths, [traced(flops.count, "attention", n, 64) for n in lengths])
     assert 1.95 < law.exponent < 2 < law.high + 0.05
 
 
@@ -70,7 +68,7 @@ def test_loops_count_as_they_wait_for_each_other():
 
 
 @pytest.mark.parametrize(
-    "layer, options, length, expected",
+    ("layer", "options", "length", "expected"),
     [
         ("attention", {}, 9, 1),
         ("restricted", {"neighbourhood": 4}, 9, 4),  # 2 tokens to a side
@@ -82,7 +80,8 @@ def test_loops_count_as_they_wait_for_each_other():
 )
 def test_paths_between_the_ends(layer, options, length, expected):
     found = layer_cost.path_lengths(None, layer, [length], 16, options)
-    assert found["paths"] == [expected] and found["longest"] == expected
+    assert found["paths"] == [expected]
+    assert found["longest"] == expected
 
 
 def test_layers_that_do_not_connect_the_ends_are_refused():
