@@ -21,9 +21,15 @@ setup(
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    # The presets of configs/ travel with the package, so that --config=tiny finds them.
-    packages=[*find_packages(include=["t2t_jax", "t2t_jax.*"]), "t2t_jax.configs"],
-    package_dir={"t2t_jax.configs": "configs"},
+    # Presets and experiments travel with the package, so that their names are found.
+    packages=[
+        *find_packages(include=["t2t_jax", "t2t_jax.*"]),
+        *("t2t_jax.configs", "t2t_jax.experiments"),
+    ],
+    package_dir={
+        "t2t_jax.configs": "configs",
+        "t2t_jax.experiments": "experiments",
+    },
     package_data={"t2t_jax": ["py.typed"]},
     entry_points={"console_scripts": ["t2t_jax = t2t_jax.commands.launch:main"]},
     python_requires=">=3.11",

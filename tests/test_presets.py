@@ -72,7 +72,7 @@ def test_an_installed_package_has_its_presets_inside(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "configs", package / "configs")
     monkeypatch.setattr(t2t_jax, "__file__", str(package / "__init__.py"))
     monkeypatch.chdir(tmp_path)
-    assert config_files.presets_folder() == package / "configs"
+    assert config_files.shipped_folder("configs") == package / "configs"
     assert load_config("big").model.width == 1024  # which imports base
     assert str(package) not in sys.path  # or `config` would be a module
 
