@@ -37,15 +37,26 @@ if TYPE_CHECKING:
 
 HEAD_WIDTH = 64  # of the paper's base and big models
 
-# (parameters, x [b, t, d]) -> [b, t, d]
-Layer = Callable[[Parameters, Array], Array]
+
+class Layer(NamedTuple):
+    """A layer without parameter values.
+
+    Attributes:
+      apply: (parameters, x [b, t, d]) -> [b, t, d].
+      init: () -> random parameters, a dict of float32 arrays.
+      shapes: the parameters as `jax.ShapeDtypeStruct`s.
+    """
+
+    apply: Callable[[Parameters, Array], Array]
+    init: Callable[[], Parameters]
+    shapes: Parameters
 
 
 class Kind(NamedTuple):
     """A kind of layer.
 
     Attributes:
-      create: (config, rng, dilation) -> the module; None has no parameters.
+      create: (config, rng, dilation) -> the module.
       call: (module, config, x [b, t, d]) -> [b, t, d].
       fields: those of `config.model` that choose it.
       dilated: in a stack, the dilation doubles from layer to layer.
@@ -106,11 +117,11 @@ def _new_attention(config: ModelConfig, rng: Array, dilation: int) -> Attention:
 LAYERS: dict[str, Kind] = {
     "attention": Kind(_new_attention, _attention, {"attention": "dense"}),
     "attention_function": Kind(
-        lambda *_: None, _attention_function, {"attention": "dense"}
+        lambda *_: nnx.Module(), _attention_function, {"attention": "dense"}
     ),
     "restricted": Kind(_new_attention, _attention, {"attention": "restricted"}),
     "restricted_function": Kind(
-        lambda *_: None, _attention_function, {"attention": "restricted"}
+        lambda *_: nnx.Module(), _attention_function, {"attention": "restricted"}
     ),
     "recurrence": Kind(
         lambda config, rng, _: LSTMLayer(config.width, config.width, rng),
@@ -133,31 +144,39 @@ def _kind(layer: str) -> Kind:
     return LAYERS[layer]
 
 
-def create_layer(
+def build_layer(
     layer: str, width: int, options: Mapping[str, Any], dilation: int = 1
-) -> tuple[Layer, Parameters]:
-    """Creates a layer with random parameters.
+) -> Layer:
+    """Builds a layer, without allocating arrays.
 
     Args:
       layer: a key of `LAYERS`.
       width: d; attention has a head for every 64 features.
       options: of `config.model.options`, such as `{"neighbourhood": 64}`.
       dilation: of a dilated convolution.
+
+    Raises:
+      UserError: no such layer.
     """
     kind = _kind(layer)
     sizes = {"width": width, "heads": max(1, width // HEAD_WIDTH), "dropout": 0.0}
     config = fields.from_config_dict(
         {"model": {**kind.fields, **sizes, "options": dict(options)}}
     ).model
-    module = kind.create(config, jax.random.key(0), dilation)
-    if module is None:
-        return lambda parameters, x_btd: kind.call(None, config, x_btd), {}
-    definition, state = nnx.split(module)
+
+    def create() -> nnx.Module:
+        return kind.create(config, jax.random.key(0), dilation)
+
+    @jax.jit
+    def init() -> Parameters:
+        return nnx.to_pure_dict(nnx.split(create())[1])
+
+    definition, state = nnx.split(nnx.eval_shape(create))
 
     def apply(parameters: Parameters, x_btd: Array) -> Array:
         return kind.call(nnx.merge(definition, parameters), config, x_btd)
 
-    return apply, nnx.to_pure_dict(state)
+    return Layer(apply, init, nnx.to_pure_dict(state))
 
 
 def layer_cost(
@@ -184,7 +203,8 @@ def layer_cost(
       and without what its libraries allocate inside; None if it does not say. `flops`
       and `sequential`: matrix products and sequential operations of the forward pass.
     """
-    apply, parameters = create_layer(layer, width, options or {})
+    apply, init, _ = build_layer(layer, width, options or {})
+    parameters = init()
     x_btd = jax.random.normal(jax.random.key(1), (sentences, length, width))
 
     def loss(parameters, x_btd):
@@ -319,12 +339,12 @@ def path_lengths(
       last output needs to reach the first input; `paths`, these times the sequential
       operations inside a layer. `longest`: the last of them.
     """
+    apply, _, shapes = build_layer(layer, width, options or {})
     layers, paths = [], []
     for n in lengths:
         layers.append(_layers_between_ends(layer, n, width, options or {}))
-        apply, parameters = create_layer(layer, width, options or {})
         x_btd = jax.ShapeDtypeStruct((1, n, width), jnp.float32)
-        inside = sequential_operations(apply, parameters, x_btd)
+        inside = sequential_operations(apply, shapes, x_btd)
         paths.append(layers[-1] * inside)
     found = {"lengths": list(lengths), "layers": layers, "paths": paths}
     return found | {"longest": paths[-1]}
@@ -343,15 +363,15 @@ def _layers_between_ends(
 
     @functools.cache
     def backward(dilation: int):
-        apply, parameters = create_layer(layer, width, options, dilation)
+        apply, init, _ = build_layer(layer, width, options, dilation)
 
         @jax.jit
-        def depends(reached_t):
+        def depended_on(parameters, reached_t):
             _, pull = jax.vjp(functools.partial(apply, parameters), x_btd)
             (gradient_btd,) = pull(noise_btd * reached_t[:, None])
             return jnp.any(gradient_btd != 0, axis=(0, 2))
 
-        return depends
+        return functools.partial(depended_on, init())
 
     dilated, depth = _kind(layer).dilated, 0
     reached_t = jnp.arange(length) == length - 1

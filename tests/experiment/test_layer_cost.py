@@ -15,9 +15,9 @@ pytestmark = pytest.mark.usefixtures("quick_compiler")
 
 def traced(count, layer, length, width, options=()):
     """Counts in the jaxpr of a layer for one sentence; compiles nothing."""
-    apply, parameters = layer_cost.create_layer(layer, width, dict(options))
+    apply, _, shapes = layer_cost.build_layer(layer, width, dict(options))
     x_btd = jax.ShapeDtypeStruct((1, length, width), jnp.float32)
-    return count(apply, parameters, x_btd)
+    return count(apply, shapes, x_btd)
 
 
 @pytest.mark.parametrize(
@@ -32,14 +32,19 @@ def traced(count, layer, length, width, options=()):
     ],
 )
 def test_flops_are_those_of_the_formula(layer, options, expected):
-    for n, d in ((128, 64), (256, 128)):
-        assert traced(flops.count, layer, n, d, options) == expected(n, d)
+    assert traced(flops.count, layer, 256, 128, options) == expected(256, 128)
 
 
 def test_the_exponent_of_attention_approaches_2():
+<<<<<<< HEAD
     lengths = [2**i for i in range(10, 14)]
     law = power_law(lengths, [traced(flops.count, "attention", n, 64) for n in lengths])
     assert 1.95 < law.exponent < 2 < law.high + 0.05
+=======
+    lengths = [2**i for i in range(10, 13)]
+    law = power_law(lengths, [traced(flops.count, "attention", n, 64) for n in lengths])
+    assert 1.9 < law.exponent < 2
+>>>>>>> de7587f (Layers are built without allocating arrays; tests of a sweep)
 
 
 def test_recurrence_alone_has_sequential_operations():
@@ -89,19 +94,35 @@ def test_layers_that_do_not_connect_the_ends_are_refused():
         layer_cost.path_lengths(None, "convolution", [4], 16, {"conv_kernel": 1})
 
 
-def test_a_sweep_measures_and_fits():
-    found = MEASURES["layer_costs"](
-        *(None, "attention_function", [8, 16, 32], [16, 32, 64], 8, 16),
-        seconds=0.0,
-    )
-    assert [point["length"] for point in found["lengths"]] == [8, 16, 32]
-    assert [point["width"] for point in found["widths"]] == [16, 32, 64]
-    assert found["flops_n"] == pytest.approx(2)
-    assert found["flops_d_low"] <= found["flops_d"] == pytest.approx(1)
-    assert found["sequential"] == 1
-    assert all(point["forward"] > 0 < point["time"] for point in found["lengths"])
+def test_one_layer_is_measured():
+    found = layer_cost.layer_cost("attention_function", 32, 16, seconds=0.0)
+    assert found["forward"] > 0
+    assert found["time"] > 0
     # With gradients, the weights are stored: [b, h, t, s] in float32.
-    assert found["lengths"][-1]["memory"] > 4 * 2 * 32 * 32
+    assert found["memory"] > 4 * 2 * 32 * 32
+    assert found["flops"] == 2 * 4 * 32**2 * 16
+    assert found["sequential"] == 1
+
+
+def test_a_sweep_is_fitted_on_its_larger_halves(monkeypatch):
+    def cost(layer, length, width, overhead):
+        time = length**2 * width + overhead * (length < 16) * (width < 8)
+        values = dict.fromkeys(layer_cost.QUANTITIES, float(time))
+        sizes = {"length": length, "width": width, "sequential": length}
+        return {**values, **sizes, "memory": None}
+
+    monkeypatch.setattr(layer_cost, "layer_cost", cost)
+    found = MEASURES["layer_costs"](
+        *(None, "attention", [32, 16, 8, 4], [4, 8, 16, 32], 4, 2), overhead=1e3
+    )
+    assert [point["length"] for point in found["lengths"]] == [4, 8, 16, 32]
+    assert {point["width"] for point in found["lengths"]} == {2}
+    assert [point["width"] for point in found["widths"]] == [4, 8, 16, 32]
+    assert {point["length"] for point in found["widths"]} == {4}
+    assert found["time_n"] == pytest.approx(2)
+    assert found["time_d"] == found["time_d_low"] == pytest.approx(1)
+    assert "memory_n" not in found  # the compiler did not say
+    assert found["sequential"] == 32
 
 
 def test_an_unknown_layer_is_refused():
