@@ -8,6 +8,7 @@ from t2t_jax.config import Config
 from t2t_jax.experiment import layer_cost
 from t2t_jax.experiment.by_length import by_length
 from t2t_jax.experiment.heads import measure_heads
+from t2t_jax.experiment.loss_prediction import predict_loss
 from t2t_jax.experiment.speed import speed
 
 
@@ -34,5 +35,6 @@ MEASURES: dict[str, MeasureFunction] = {
     "heads": measure_heads,
     "layer_costs": layer_cost.layer_costs,
     "path_lengths": layer_cost.path_lengths,
+    "predict_loss": predict_loss,
     "speed": speed,
 }
