@@ -102,6 +102,7 @@ def plot(results):
             label = f"{values['norm']}, warm-up {values['warmup']}"
             series[label] = curve(result, "loss")
         plots.lines(series, "step", "training loss", title=group, axes=ax)
+        ax.label_outer()
         if ax is not panels[-1] and ax.get_legend():
             ax.get_legend().remove()  # all panels have the same curves
     return figure

@@ -84,6 +84,7 @@ def plot(results):
         log_x = field.startswith("train.") and "smoothing" not in field
         name = field.partition(".")[2]
         plots.lines({name: (x, mean, low, high)}, name, COLUMN, log_x=log_x, axes=ax)
+        ax.label_outer()
     return figure
 
 

@@ -182,14 +182,13 @@ def plot(results, bleu):
     for ax, column in zip(figure.subplots(1, 2), (PERPLEXITY, bleu), strict=True):
         ax.axhline(0, color="0.5", linewidth=1)
         ax.axvline(0, color="0.5", linewidth=1)
-        for name, paper, ours in differences(results, column):
+        found = sorted(differences(results, column), key=lambda row: row[2])
+        for i, (name, paper, ours) in enumerate(found):
             ax.plot(paper, ours, "o", color="C0")
-            ax.annotate(
-                name,
-                (paper, ours),
-                xytext=(4, 3),
-                textcoords="offset points",
-                fontsize="x-small",
-            )
+            # On either side in turn, so that labels of neighbours do not overlap.
+            label = f"  {name}  "
+            side = "left" if i % 2 else "right"
+            ax.text(paper, ours, label, ha=side, va="center", fontsize="x-small")
+        ax.margins(x=0.15)
         ax.set(title=column, xlabel="the paper's difference from base", ylabel="ours")
     return figure
