@@ -13,7 +13,6 @@ import numpy as np
 
 from t2t_jax.experiment.line_tests import has_lines, line_p_values
 from t2t_jax.experiment.results import Results, RowResult, better
-from t2t_jax.terminal.errors import UserError
 
 LEVEL = 0.05  # of every test, and of the false discoveries among all claims
 BETTER, WORSE, UNDECIDED = "better", "worse", "not distinguishable"
@@ -24,8 +23,8 @@ class Comparison(NamedTuple):
     """A row against the baseline, in one column.
 
     Attributes:
-      verdict: `BETTER`, `WORSE`, `UNDECIDED`, or `SAME_RUNS` if the row's runs are
-        those of the baseline.
+      verdict: `BETTER`, `WORSE`, `UNDECIDED`, or `SAME_RUNS` if the row shares runs
+        with the baseline.
       reason: for the verdict; for people.
       difference: of the means, row - baseline.
       p_seeds: of the test over seeds; nan if there is none.
@@ -130,7 +129,7 @@ def _compare_row(
 ) -> Comparison:
     """The tests of one row; the verdict has to wait for those of the others."""
     difference = row.mean(column) - theirs.mean(column)
-    if _runs(row) == _runs(theirs):
+    if set(_runs(row)) & set(_runs(theirs)):
         return Comparison(SAME_RUNS, "", difference)
     if not math.isfinite(difference):
         return Comparison(UNDECIDED, "a value is not finite", difference)
@@ -146,7 +145,7 @@ def _compare_row(
         return one
     try:
         return one._replace(p_lines=line_p_values(row, theirs, column, folder))
-    except (UserError, KeyError, OSError) as e:
+    except (ValueError, KeyError, OSError) as e:  # UserError is a ValueError
         return one._replace(reason=f"lines not tested: {e}")
 
 
