@@ -116,8 +116,12 @@ def main(argv):
 
     def report() -> str:
         results = read_results(experiment.rows, queue.runs)
-        states = {queue.workdir(t).name: queue.state(t) for t in queue.tasks}
-        return tables.write_report(experiment, results, folder, states)
+        running = {
+            queue.workdir(task).name: "running"
+            for task in queue.tasks
+            if queue.state(task) == "running"
+        }
+        return tables.write_report(experiment, results, folder, running)
 
     def after_each_run() -> None:
         report()

@@ -10,6 +10,8 @@ DIGITS = {
     **dict.fromkeys(("loss", "perplexity"), 3),
     "steps": 0,
 }
+# Digits after the point of which papers drop none.
+_PRINTED = {"bleu": 1, "bleu_paper": 1, "perplexity": 2}
 
 
 def header(column: str) -> str:
@@ -24,7 +26,11 @@ def number_text(column: str, value: float) -> str:
         return f"{value / 1e6 if value >= 1e4 else value:,.6g}"
     if _key(column) == "flops":
         return f"{value:.2e}".replace("e+", "e")
-    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    # With the digits that were given, and those that JSON drops: 5.00 is stored as 5.0.
+    given = len(f"{value:.6g}".partition(".")[2])
+    return f"{value:.{max(given, _PRINTED.get(_key(column), 0))}f}"
 
 
 def mean_text(column: str, mean: float, deviation: float) -> str:

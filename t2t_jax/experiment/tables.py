@@ -16,7 +16,7 @@ from t2t_jax.experiment.statistics import BETTER, LEVEL, Comparison, compare
 from t2t_jax.files.atomic import write_atomically
 from t2t_jax.terminal.messages import say
 
-FINISHED, LEFT = "finished", "left"
+FINISHED, LEFT = "done", "left"
 
 
 def write_report(

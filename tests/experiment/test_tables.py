@@ -64,7 +64,7 @@ def test_a_table_of_what_is_finished(results, tmp_path):
     assert (good["row"], good["test.perplexity"]) == ("**good**", "**1.815 ± 0.003**")
     assert good["test.perplexity vs base"].startswith("better (p = ")
     assert (good["seeds"], half["seeds"], new["seeds"]) == ("3", "1", "0")
-    assert half["state"] == "1 finished, 2 left"
+    assert half["state"] == "1 done, 2 left"
     assert failed["state"] == "2 left, 1 failed: ValueError: no ¦ such"
     assert (new["state"], new["test.bleu"]) == ("running", "")
     assert "for 2 comparisons" in text
@@ -136,7 +136,7 @@ def test_a_row_that_trains_nothing_is_finished_by_its_measures(tmp_path):
     assert tables.state_of(results["only"], run) == "left"
     (run.path / "measures").mkdir(parents=True)
     (run.path / "measures/speed.json").write_text('{"result": {"lines": 12.5}}')
-    assert tables.state_of(results["only"], run) == "finished"
+    assert tables.state_of(results["only"], run) == "done"
     text = tables.write_report(
         Experiment([only], ["speed.lines"]), results, tmp_path / "speed"
     )
