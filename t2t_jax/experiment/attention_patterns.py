@@ -12,8 +12,10 @@ from t2t_jax.decoding.results import AttentionMaps
 from t2t_jax.experiment.word_alignment import align_words
 
 # A head is named by its largest share if that is at least NAMED, about four times what
-# uniform attention gives a kind in a sentence of twelve pieces. Of the others, those
-# of a relative entropy of at least BROAD are "broad", the rest "mixed".
+# uniform attention gives one of twelve pieces. The share is of all queries: a head that
+# looks at a comma wherever there is one is not named by the few queries that have one.
+# Of the others, those of a relative entropy of at least BROAD are "broad", the rest
+# "mixed".
 NAMED, BROAD = 0.3, 0.75
 
 
@@ -39,8 +41,9 @@ def patterns(sentences: Iterable[Sentence]) -> dict[str, np.ndarray]:
     Returns:
       Arrays [l, h]: `entropy`, in bits; `relative_entropy`, 1 if uniform; `distance`
       and `absolute_distance`, in positions, or for cross-attention `peak`, the position
-      of the largest weight, from 0 (first) to 1 (last); and each kind's `share` of the
-      weights, as `share.KIND`: the mean over queries that have such a key.
+      of the largest weight, from 0 (first) to 1 (last); `share.KIND`, the share of the
+      weights on keys of each kind; and `share_if_any.KIND`, that share among queries
+      that have such a key.
     """
     sums: dict[str, np.ndarray] = {}
     counts: dict[str, float] = {}
@@ -63,8 +66,9 @@ def patterns(sentences: Iterable[Sentence]) -> dict[str, np.ndarray]:
             add("absolute_distance", (w_lhts * np.abs(far_ts)).sum(-1))
         for kind, at_ts in at.items():
             at_ts = at_ts[choosing_t]
-            has_t = at_ts.any(-1)
-            add(f"share.{kind}", (w_lhts * at_ts).sum(-1)[..., has_t])
+            share_lht = (w_lhts * at_ts).sum(-1)
+            add(f"share.{kind}", share_lht)
+            add(f"share_if_any.{kind}", share_lht[..., at_ts.any(-1)])
     return {name: total / max(counts[name], 1) for name, total in sums.items()}
 
 

@@ -263,7 +263,7 @@ def _training_lines(config: Config) -> Iterator[Pair]:
 def _described(
     translator: Translator, pairs: Sequence[Pair], training: Iterable[Pair]
 ) -> dict[Head, dict[str, Any]]:
-    """The patterns of each head's weights, its kind, and the `shares` of all kinds."""
+    """The `patterns` of each head, those of a kind in dicts, and its own `kind`."""
     vocabulary, members = translator.vocabulary, translator.members
     ids = InputReader(vocabulary, members, warn=False).pairs(pairs)
     maps = list(scoring.attention(vocabulary, members[0], ids))
@@ -275,17 +275,13 @@ def _described(
     for attention, sentences in sentences_of(maps, pieces).items():
         found = patterns(sentences)
         for layer, head in np.ndindex(found["entropy"].shape):
-            values = {name: float(of[layer, head]) for name, of in found.items()}
-            shares = {
-                name.removeprefix("share."): values.pop(name)
-                for name in found
-                if name.startswith("share.")
-            }
-            described[Head(attention, layer, head)] = {
-                **values,
-                "shares": shares,
-                "kind": kind_of(shares, values["relative_entropy"]),
-            }
+            values: dict[str, Any] = {}
+            for name, of in found.items():
+                key, _, kind = name.partition(".")
+                into = values.setdefault(key, {}) if kind else values
+                into[kind or key] = float(of[layer, head])
+            values["kind"] = kind_of(values["share"], values["relative_entropy"])
+            described[Head(attention, layer, head)] = values
     return described
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MEASURE = "heads"
 COLUMNS = [
     *("attention", "layer", "head", "kind", "largest share", "entropy, bits"),
-    *("of uniform", "distance", "BLEU lost", "p", "loss gained"),
+    *("of uniform", "distance", "BLEU lost", "p", "rise of dev loss"),
 ]
 
 
@@ -37,7 +37,7 @@ def report(results: "Results") -> str:
             _kinds(of_first["heads"]),
             "### Layers with one head, the best by the dev loss",
             _table(
-                ["attention", "layer", "head kept", "BLEU lost", "p", "loss gained"],
+                ["attention", "layer", "head kept", *COLUMNS[-3:]],
                 [
                     [each["attention"], each["layer"], each["kept"], *_lost(each)]
                     for each in of_first["layers"]
@@ -45,7 +45,7 @@ def report(results: "Results") -> str:
             ),
             "### Heads removed together, first those that cost the least dev loss",
             _table(
-                ["heads removed", "BLEU", "BLEU lost", "p", "loss gained"],
+                ["heads removed", "BLEU", *COLUMNS[-3:]],
                 [
                     [each["removed"], f"{each['bleu']:.2f}", *_lost(each)]
                     for each in of_first["pruned"]
@@ -84,7 +84,7 @@ def plot(results: "Results") -> "Figure | None":
     figure, axes = plt.subplots(
         1,
         len(grids),
-        figsize=(1.5 + 0.95 * wide, 1.4 + 0.7 * high),
+        figsize=(1.5 + 0.95 * wide, 2 + 0.7 * high),
         width_ratios=[len(grid[0]) for grid in grids.values()],
         layout="constrained",
     )
@@ -134,20 +134,20 @@ def _grid(heads: Sequence[Mapping]) -> list[list[Mapping]]:
 
 def _explanation(of_run: Mapping[str, Any]) -> str:
     return (
-        "Attention weights and loss are of the first "
-        f"{of_run['dev_lines']} lines of the dev set, BLEU of greedy translations of "
-        f"{of_run['test_lines']} lines of the test set. Layers and heads count from 0. "
-        f"The whole model has {of_run['bleu']:.2f} BLEU and a loss of "
-        f"{of_run['loss']:.3f} nats per piece. A head is named by what has its largest "
-        f"share of attention, if that is at least {NAMED}; otherwise it is broad, with "
-        f"at least {BROAD} of the entropy of uniform attention, or mixed. A share is "
-        "the mean over the queries that have such a key. *Aligned* is the source word "
-        "that the aligner links to the word being predicted, *aligned to read* that of "
-        "the piece just read; the aligner (IBM Model 1, in both directions) does not "
-        "know the model. Of self-attention, distance is the mean absolute distance in "
-        "pieces; of cross-attention, the mean place of the largest weight, from 0 "
-        "(first) to 1 (last). p is of a paired bootstrap, ± one standard error over "
-        "lines."
+        f"Attention weights and loss are of the first {of_run['dev_lines']} lines of "
+        f"the dev set, BLEU of greedy translations of {of_run['test_lines']} lines of "
+        "the test set. Layers and heads count from 0. The whole model has "
+        f"{of_run['bleu']:.2f} BLEU and a loss of {of_run['loss']:.3f} nats per piece. "
+        "A head is named by what has its largest share of attention, if that is at "
+        f"least {NAMED}; otherwise it is broad, with at least {BROAD} of the entropy "
+        "of uniform attention, or mixed. *Aligned* is the source word that the aligner "
+        "links to the word being predicted, *aligned to read* that of the piece just "
+        "read; the aligner (IBM Model 1, in both directions) does not know the model. "
+        "Of self-attention, distance is the mean absolute distance in pieces; of "
+        "cross-attention, the mean place of the largest weight, from 0 (first) to 1 "
+        "(last). p is of a paired bootstrap, ± one standard error over lines. Bold is "
+        f"distinguishable: p < {SIGNIFICANT}, or two standard errors; by chance alone "
+        "up to one head in twenty is."
     )
 
 
@@ -158,10 +158,10 @@ def _by_loss(heads: Sequence[Mapping]) -> list[Mapping]:
 
 def _head(head: Mapping[str, Any]) -> list[str]:
     far = head.get("absolute_distance", head.get("peak"))
-    most = max(head["shares"], key=head["shares"].__getitem__)
+    most = max(head["share"], key=head["share"].__getitem__)
     return [
         *(head["attention"], str(head["layer"]), str(head["head"]), head["kind"]),
-        f"{head['shares'][most]:.2f} {most}",
+        f"{head['share'][most]:.2f} {most}",
         f"{head['entropy']:.2f}",
         f"{head['relative_entropy']:.2f}",
         f"{far:.2f}",

@@ -29,9 +29,7 @@ def align_words(
     # A cell is a source word and a target word of one pair.
     cells = [_cells(pair, numbers) for pair in pairs]
     source_c, target_c = (np.concatenate(side) for side in zip(*cells, strict=True))
-    types_k, type_c = np.unique(
-        source_c * np.int64(len(numbers)) + target_c, return_inverse=True
-    )
+    types_k, type_c = np.unique(source_c * len(numbers) + target_c, return_inverse=True)
     source_k, target_k = np.divmod(types_k, len(numbers))
     source_place_c, target_place_c = _places(pairs)
     score_c = (
@@ -57,7 +55,8 @@ def _near_diagonal(targets: int, sources: int) -> np.ndarray:
 def _cells(pair: tuple[Words, Words], numbers: dict[str, int]):
     """The source word and the target word of each cell, as numbers."""
     source, target = (
-        [numbers.setdefault(word, len(numbers)) for word in side] for side in pair
+        np.array([numbers.setdefault(w, len(numbers)) for w in side], np.int64)
+        for side in pair
     )
     return np.tile(source, len(target)), np.repeat(target, len(source))
 

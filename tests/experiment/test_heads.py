@@ -1,0 +1,304 @@
+"""Attention heads: what they attend to, and the model without them."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from t2t_jax.decoding.results import AttentionMaps
+from t2t_jax.experiment import Experiment, Measure, Row
+from t2t_jax.experiment import attention_patterns as patterns
+from t2t_jax.experiment.heads import Ablation, Head, Lines, heads_of, without_heads
+from t2t_jax.experiment.heads_report import plot, report
+from t2t_jax.experiment.results import read_results
+from t2t_jax.experiment.word_alignment import align_words
+from t2t_jax.terminal.errors import UserError
+from tests.decoding.small_translator import CONFIG, translator
+
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+
+PAIRS = [("the cat sees the dog", "die Katze sieht den Hund"), ("a dog", "ein Hund")]
+
+
+@pytest.fixture(scope="module")
+def ablation():
+    return Ablation(translator(), Lines(PAIRS, PAIRS, "de"))
+
+
+# ------------------------------------------------------------------------ without heads
+
+
+def test_all_heads_are_listed(ablation):
+    assert ablation.heads == [
+        Head(attention, 0, head)
+        for attention in ("encoder", "decoder", "cross")
+        for head in (0, 1)
+    ]
+
+
+@pytest.mark.parametrize("attention", ["encoder", "decoder", "cross"])
+def test_a_removed_head_is_one_that_reads_no_values(ablation, attention):
+    whole = translator()
+    stack, module = {"cross": ("decoder", "cross")}.get(
+        attention, (attention, "attention")
+    )
+    removed = without_heads(whole.parameters, [Head(attention, 0, 1)])
+    # Another way to the same function: the head's values are 0, and so is what it adds.
+    blind = jax.tree.map(np.array, whole.parameters)
+    blind[stack][0][module]["value"][:, 1] = 0.0
+    losses = [loss(parameters) for parameters in (whole.parameters, removed, blind)]
+    np.testing.assert_allclose(losses[1], losses[2], rtol=1e-5)
+    assert abs(losses[0] - losses[1]) > 1e-3
+    assert ablation.loss([Head(attention, 0, 1)]) == pytest.approx(losses[1], rel=1e-5)
+
+
+def loss(parameters):
+    """Nats per piece, of a translator made of these parameters."""
+    whole = translator()
+    made = type(whole)(whole.config, whole.vocabulary, whole.model, parameters)
+    scores = made.score(PAIRS)
+    return -sum(s.log_prob for s in scores) / sum(len(s.pieces) for s in scores)
+
+
+def test_removal_changes_nothing_else_and_not_the_original():
+    parameters = translator().parameters
+    before = jax.tree.map(np.array, parameters)
+    heads = [Head("encoder", 0, 0), Head("cross", 0, 1)]
+    once = without_heads(parameters, heads)
+    twice = without_heads(once, heads)
+    jax.tree.map(np.testing.assert_array_equal, once, twice)
+    jax.tree.map(np.testing.assert_array_equal, parameters, before)
+    encoder, decoder = before["encoder"][0], before["decoder"][0]
+    encoder["attention"]["out"][0] = 0.0
+    decoder["cross"]["out"][1] = 0.0
+    jax.tree.map(np.testing.assert_array_equal, once, before)
+
+
+def test_without_all_heads_attention_adds_nothing(ablation):
+    parameters = without_heads(translator().parameters, ablation.heads)
+    for name in ("attention", "cross"):
+        assert not np.any(parameters["decoder"][0][name]["out"])
+    # Without cross-attention the source makes no difference.
+    whole = translator()
+    cut = type(whole)(whole.config, whole.vocabulary, whole.model, parameters)
+    one, other = cut.score([("a dog", "ein Hund"), ("the cat", "ein Hund")])
+    assert one.log_prob == pytest.approx(other.log_prob, rel=1e-6)
+
+
+def test_the_parameters_of_other_models_have_no_heads():
+    assert heads_of({"encoder": {0: {"lstm": np.zeros(3)}}, "embedding": {}}) == []
+    with pytest.raises(UserError, match="it has 6"):
+        without_heads(translator().parameters, [Head("encoder", 0, 2)])
+
+
+def test_nothing_is_lost_without_a_head_that_does_nothing(ablation):
+    parameters = without_heads(translator().parameters, [Head("cross", 0, 0)])
+    whole = translator()
+    cut = type(whole)(whole.config, whole.vocabulary, whole.model, parameters)
+    idle = Ablation(cut, Lines(PAIRS, PAIRS, "de"))
+    lost = idle.lost([Head("cross", 0, 0)])
+    assert (lost["bleu_lost"], lost["loss_lost"], lost["p_value"]) == (0, 0, 1)
+    assert not lost["distinguishable"]
+    assert not lost["loss_distinguishable"]
+    # The other way round, all of the loss is that of the head.
+    lost = ablation.lost([Head("cross", 0, 0)])
+    assert lost["loss_lost"] == pytest.approx(
+        idle.baseline.loss - ablation.baseline.loss, rel=1e-4
+    )
+    # By hand: the standard error of a ratio of sums, of two lines.
+    more_n = idle.baseline.loss_n - ablation.baseline.loss_n
+    pieces_n = ablation.baseline.pieces_n
+    residual = more_n[0] - lost["loss_lost"] * pieces_n[0]
+    error = np.sqrt(2) * abs(residual) / pieces_n.sum()
+    assert lost["loss_error"] == pytest.approx(error, rel=1e-3)
+
+
+# ----------------------------------------------------------------------------- patterns
+
+SOURCE = ("▁the", "▁cat", ",", "▁the", "▁do", "g", ".", "</s>")
+TARGET = ("▁die", "▁Katze", ",", "▁der", "▁Hund", ".", "</s>")
+READ = ("<s>", *TARGET[:-1])
+
+
+def one_hot(columns, n):
+    """Weights [1, 1, t, s] of a head whose query t attends to key `columns[t]`."""
+    return np.eye(n)[list(columns)][None, None]
+
+
+def described(sentence):
+    found = patterns.patterns([sentence])
+    return {name: float(of[0, 0]) for name, of in found.items()}
+
+
+def test_uniform_attention_has_all_the_entropy():
+    n = len(SOURCE)
+    found = described(
+        patterns.self_attention(SOURCE, np.full((1, 1, n, n), 1 / n), causal=False)
+    )
+    assert found["entropy"] == pytest.approx(np.log2(n))
+    assert found["relative_entropy"] == pytest.approx(1)
+    assert found["distance"] == pytest.approx(0)
+    assert found["absolute_distance"] == pytest.approx((n * n - 1) / (3 * n))
+    assert found["share.punctuation"] == pytest.approx((6 * 2 + 2 * 1) / n / n)
+    causal = np.tril(np.ones((n, n)))
+    causal = (causal / causal.sum(1, keepdims=True))[None, None]
+    found = described(patterns.self_attention(SOURCE, causal, causal=True))
+    assert found["relative_entropy"] == pytest.approx(1)
+    assert found["entropy"] == pytest.approx(np.log2(np.arange(2, n + 1)).mean())
+
+
+@pytest.mark.parametrize(
+    ("kind", "causal", "columns"),
+    [
+        ("previous", False, [0, 0, 1, 2, 3, 4, 5, 6]),
+        ("previous", True, [0, 0, 1, 2, 3, 4, 5, 6]),
+        ("next", False, [1, 2, 3, 4, 5, 6, 7, 0]),
+        ("itself", True, range(8)),
+        ("end", False, [7] * 7 + [0]),
+        ("start", True, [0] * 7),
+        ("same piece", False, [3, 1, 2, 0, 4, 5, 6, 7]),
+        ("punctuation", False, [6, 6, 6, 2, 2, 2, 2, 2]),
+    ],
+)
+def test_planted_self_attention_is_recognized(kind, causal, columns):
+    pieces = READ if kind == "start" else SOURCE
+    sentence = patterns.self_attention(pieces, one_hot(columns, len(pieces)), causal)
+    found = described(sentence)
+    assert found[f"share_if_any.{kind}"] == pytest.approx(1)
+    assert found["entropy"] == pytest.approx(0)
+    if kind == "same piece":  # two queries of eight; the others attend to themselves
+        assert found["share.same piece"] == pytest.approx(2 / 8)
+    else:
+        assert kind_of(found) == kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns"),
+    [
+        ("aligned", [0, 1, 2, 3, 5, 6, 7]),
+        ("aligned to read", [7, 0, 1, 2, 3, 4, 6]),
+        ("punctuation", [2] * 7),
+        ("end", [7] * 7),
+    ],
+)
+def test_planted_cross_attention_is_recognized(kind, columns):
+    sentence = patterns.cross_attention(
+        SOURCE, TARGET, one_hot(columns, 8), links=[0, 1, 2, 3, 4, 5]
+    )
+    found = described(sentence)
+    assert found[f"share_if_any.{kind}"] == pytest.approx(1)
+    assert found["peak"] == pytest.approx(np.mean(columns) / 7)
+    assert kind_of(found) == kind
+
+
+def kind_of(found):
+    shares = {
+        name.removeprefix("share."): value
+        for name, value in found.items()
+        if name.startswith("share.")
+    }
+    return patterns.kind_of(shares, found["relative_entropy"])
+
+
+def test_heads_without_a_large_share_are_broad_or_mixed():
+    assert patterns.kind_of({"next": 0.29, "end": 0.1}, 0.8) == "broad"
+    assert patterns.kind_of({"next": 0.29, "end": 0.1}, 0.7) == "mixed"
+    assert patterns.kind_of({"next": 0.31, "end": 0.1}, 0.8) == "next"
+
+
+def test_marks_are_words_of_their_own():
+    assert patterns.word_numbers(SOURCE) == [0, 1, 2, 3, 4, 4, 5, -1]
+    assert patterns.words(SOURCE) == ["the", "cat", ",", "the", "dog", "."]
+
+
+def test_words_are_aligned_by_what_occurs_with_them():
+    lines = [
+        ("a red house", "ein rotes Haus"),
+        ("a small dog sleeps today", "heute schläft ein kleiner Hund"),
+        ("a dog", "ein Hund"),
+        ("a house", "ein Haus"),
+        ("a small red house", "ein kleines rotes Haus"),
+        ("he sleeps today", "er schläft heute"),
+        ("today it rains", "heute regnet es"),
+        ("the dog sees the house", "der Hund sieht das Haus"),
+    ]
+    pairs = [(source.split(), target.split()) for source, target in lines]
+    links = align_words([*pairs, ([], ["so"])], len(pairs) + 1)
+    assert links[0] == [0, 1, 2]
+    assert links[1] == [4, 3, 0, 1, 2]  # in another order than the source
+    assert links[5] == [0, 1, 2]
+    assert (links[7][0], links[7][3]) == (0, 3)  # "the", twice: the nearer one
+    assert links[-1] == [-1]
+
+
+def test_maps_become_sentences_of_the_three_attentions():
+    s, t = len(SOURCE), len(TARGET)
+    maps = AttentionMaps(
+        SOURCE,
+        TARGET,
+        np.zeros((2, 3, s, s)),
+        np.zeros((2, 3, t, t)),
+        np.zeros((2, 3, t, s)),
+    )
+    found = patterns.sentences_of([maps], [(SOURCE, TARGET)])
+    assert found["decoder"][0].keys_t.tolist() == [*range(1, t + 1)]
+    # The decoder reads <s> and the target, shifted: its comma is at key 3.
+    assert found["decoder"][0].at["punctuation"][-1].nonzero()[0].tolist() == [3]
+    assert "start" in found["decoder"][0].at
+    assert found["cross"][0].weights.shape == (2, 3, t, s)
+
+
+# ------------------------------------------------------------------------------- report
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Made-up results of two heads in each attention."""
+    lost = {"bleu": 20.0, "loss_lost": 0.1, "loss_error": 0.01, "p_value": 0.001}
+    lost |= {"loss_distinguishable": True}
+    heads = [
+        {
+            **lost,
+            **{"attention": attention, "layer": 0, "head": head, "kind": "mixed"},
+            **{"entropy": 1.0, "relative_entropy": 0.5, "share": {"end": 0.1}},
+            **{"peak": 0.5, "bleu_lost": 3.0 * head, "distinguishable": head > 0},
+        }
+        for attention in ("encoder", "decoder", "cross")
+        for head in (0, 1)
+    ]
+    result = {"bleu": 20.0, "loss": 1.0, "dev_lines": 7, "test_lines": 8, "count": 6}
+    result |= {"needless": 3, "loss_needless": 0, "prunable": 2, "heads": heads}
+    result |= {"layers": [{**heads[1], "kept": 1}]}
+    result |= {"pruned": [{**heads[1], "removed": 2}]}
+    row = Row("small", CONFIG, measures=[Measure("heads")])
+    runs = tmp_path_factory.mktemp("runs")
+    file = runs / row.runs[0].folder / "measures" / "heads.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"result": result}))
+    return read_results(Experiment([row], ["heads.needless"]).rows, runs)
+
+
+def test_the_report_begins_with_the_head_that_loses_most(results):
+    lines = report(results).splitlines()
+    table = lines.index("| " + " | ".join(["---"] * 11) + " |")
+    assert lines[table + 1].startswith("| encoder | 0 | 1 | mixed | 0.10 end |")
+    assert "**3.00**" in lines[table + 1]
+    assert "| mixed | 2 | 2 | 2 | 6 |" in lines
+    assert "of 6 heads, 3 can be removed one at a time" in lines[-1]
+
+
+def test_the_plot_has_a_cell_for_each_head(results):
+    axes = [ax for ax in plot(results).axes if ax.get_title()]
+    assert [ax.get_title() for ax in axes] == ["encoder", "decoder", "cross"]
+    for ax in axes:
+        assert [text.get_text() for text in ax.texts] == ["mixed\n0.0", "mixed\n3.0"]
+        assert [text.get_weight() for text in ax.texts] == ["normal", "bold"]
+
+
+def test_without_results_nothing_is_shown(results):
+    row = dataclasses.replace(results.rows[0].row, seeds=1)
+    nothing = read_results([row], results.rows[0].runs[0].path / "none")
+    assert report(nothing) == ""
+    assert plot(nothing) is None
