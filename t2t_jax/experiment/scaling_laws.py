@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from t2t_jax.terminal.errors import UserError
 
-# The residual of a log loss from which outliers count linearly (Hoffmann et al., D.2).
+# The residual of a log loss from which outliers count linearly (Hoffmann et al.).
 HUBER = 1e-3
 # A constant whose interval spans more than this factor is not identified.
 IDENTIFIED = 3.0
@@ -174,9 +174,7 @@ def fit(runs: Runs, resamples: int = 200, seed: int = 0) -> Fit:
         drawn = runs.subset(rng.integers(len(runs.loss), size=len(runs.loss)))
         # Draws that leave a constant free say nothing about the grid as it is.
         if not _too_few(drawn.subset(_first_of_each(drawn)), len(Law._fields)):
-            # From the fit to all runs, and from another point: it may have moved far.
-            found = search.best(drawn, [start, search.starts[0]])
-            resampled.append(search.law(found))
+            resampled.append(search.law(search.best(drawn, [start])))
     residuals = np.log(runs.loss / law.loss(runs.parameters, runs.tokens))
     return Fit(law, resampled, residuals, search.at_bound(start))
 
@@ -190,18 +188,21 @@ def power_law(sizes: ArrayLike, losses: ArrayLike) -> tuple[float, Interval]:
     Raises:
       UserError: fewer than 3 different sizes.
     """
-    from scipy import stats
+    from scipy import special
 
     if len(np.unique(sizes)) < FEWEST_SIZES:
         raise UserError(
             f"cannot fit a power law to {len(np.unique(sizes))} sizes; want at least "
             f"{FEWEST_SIZES}"
         )
-    line = stats.linregress(np.log(sizes), np.log(losses))
-    half = stats.t.ppf(0.975, len(sizes) - 2) * line.stderr
-    low, high = -line.slope - half, -line.slope + half
-    exponent = Interval(float(-line.slope), float(low), float(high), low > 0)
-    return float(np.exp(line.intercept)), exponent
+    x, y = np.log(sizes), np.log(losses)
+    freedom, spread = len(x) - 2, ((x - x.mean()) ** 2).sum()
+    slope, intercept = np.polyfit(x, y, 1)
+    error = (((y - intercept - slope * x) ** 2).sum() / freedom / spread) ** 0.5
+    half = error * special.stdtrit(freedom, 0.975)
+    low, high = float(-slope - half), float(-slope + half)
+    exponent = Interval(float(-slope), low, high, 0 < high <= IDENTIFIED * low)
+    return float(np.exp(intercept)), exponent
 
 
 class _Search:
@@ -251,7 +252,7 @@ class _Search:
                 jac=True,
                 method="L-BFGS-B",
                 bounds=list(zip(self.low, self.high, strict=True)),
-                options={"maxiter": 1_000},
+                options={"maxiter": 500},
             )
             for start in starts
         ]

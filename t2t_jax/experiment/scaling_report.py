@@ -70,23 +70,25 @@ def plot(results: Results) -> "Figure | None":
     by_size = _curves(runs, runs.parameters, runs.tokens)
     by_data = _curves(runs, runs.tokens, runs.parameters)
     by_compute = _curves(runs, runs.flops, runs.parameters)
-    for axes, series, label, legend in (
-        (panels[0], by_size, "parameters", "M tokens"),
-        (panels[1], by_data, "tokens", "M parameters"),
-        (panels[2], by_compute, "FLOPs", "M parameters"),
+    for axes, series, label in (
+        (panels[0], by_size, "parameters"),
+        (panels[1], by_data, "tokens"),
+        (panels[2], by_compute, "FLOPs"),
     ):
-        lines(series, label, "dev loss (nats a subword)", True, True, axes=axes)
-        axes.legend(title=legend)
+        y_label = "dev loss (nats a subword)" if axes is panels[0] else ""
+        lines(series, label, y_label, log_x=True, log_y=True, axes=axes)
     if predicted:
         _draw_law(panels, runs, predicted)
         observed = _finished(results, "largest")
-        k, n, d = (
-            *(predicted["flops_per_product"]["value"],),
-            *(predicted["parameters"], predicted["tokens"]),
-        )
-        for axes, x, column in zip(panels, (n, d, k * n * d), (0, 1, 3), strict=True):
+        n, d = predicted["parameters"], predicted["tokens"]
+        c = predicted["flops_per_product"]["value"] * n * d
+        for axes, x, column in zip(panels, (n, d, c), (0, 1, 3), strict=True):
             _draw_prediction(axes, x, predicted)
-            axes.plot(observed[:, column], observed[:, 2], "*", color="C6", ms=13)
+            star = {"color": "C6", "mfc": "none", "ms": 14, "label": "observed"}
+            axes.plot(observed[:, column], observed[:, 2], "*", **star)
+    held = ("M tokens", "M parameters", "M parameters")
+    for axes, title in zip(panels, held, strict=True):
+        axes.legend(title=title, fontsize="small")
     return figure
 
 
@@ -189,4 +191,4 @@ def _draw_prediction(axes, x: float, predicted: dict[str, Any]) -> None:
     """Draws the predicted loss with its error bar."""
     loss = predicted["loss"]
     error = [[max(0, loss - predicted["low"])], [max(0, predicted["high"] - loss)]]
-    axes.errorbar([x], [loss], error, fmt="s", color="C5", capsize=4)
+    axes.errorbar([x], [loss], error, fmt="s", color="C5", capsize=4, label="predicted")
