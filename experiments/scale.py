@@ -67,7 +67,7 @@ def config_of(text, width, steps):
     """The config of one run: its schedule ends with its steps."""
     changes = {
         "model.layers": 2,
-        # Post-norm, the paper's, learns nothing in the first hundreds of steps.
+        # Post-norm, the paper's, needs more steps the wider the model is.
         "model.norm": "pre",
         "model.width": width,
         "model.heads": HEADS[width],
