@@ -20,7 +20,7 @@ from t2t_jax.commands import experiment_files
 from t2t_jax.commands.config_files import given_fields, shipped_names
 from t2t_jax.experiment import estimates, tables
 from t2t_jax.experiment.plan import Request, freeze, with_changes
-from t2t_jax.experiment.queue import Queue
+from t2t_jax.experiment.queue import LEASES, RUNS, Queue
 from t2t_jax.experiment.results import read_results
 from t2t_jax.experiment.status import failures, status
 from t2t_jax.terminal import ideas
@@ -58,13 +58,25 @@ def define_flags():
         "config", fields.defaults(), "Fields to change in all rows."
     )
     if name := _given_name():
-        for parameter, default in experiment_files.parameters(
-            experiment_files.load(name)
-        ).items():
-            _define(parameter, default)
+        module = experiment_files.load(name)
+        meanings = experiment_files.meanings(module)
+        for parameter, default in experiment_files.parameters(module).items():
+            if parameter in flags.FLAGS:
+                raise UserError(
+                    f"{module.__file__}: get_experiment has a parameter {parameter!r}, "
+                    f"and --{parameter} is another flag; rename the parameter"
+                )
+            _define(parameter, default, meanings.get(parameter, ""))
 
 
-def _define(parameter: str, default) -> None:
+def introduction() -> str:
+    """The first part of --help: an experiment's docstring, or all experiments."""
+    if name := _given_name():
+        return experiment_files.load(name).__doc__ or name
+    return f"{__doc__.strip()}\n\nExperiments:\n{experiment_files.overview()}"
+
+
+def _define(parameter: str, default, meaning: str) -> None:
     """Defines the flag of an experiment's parameter, typed as its default."""
     kinds = {
         bool: flags.DEFINE_boolean,
@@ -72,13 +84,20 @@ def _define(parameter: str, default) -> None:
         float: flags.DEFINE_float,
         str: flags.DEFINE_string,
     }
-    kinds[type(default)](parameter, default, "Parameter of the experiment.")
+    text = f"Parameter of the experiment: {meaning}".rstrip(": ")
+    kinds[type(default)](parameter, default, text)
 
 
 def _given_name() -> str:
     """The experiment on the command line, which is read before flags are parsed."""
-    words = [word for word in sys.argv[1:] if not word.startswith("-")]
-    return words[0] if words else ""
+    words = iter(sys.argv[1:])
+    for word in words:
+        if not word.startswith("-"):
+            return word
+        flag = word.lstrip("-")
+        if flag in flags.FLAGS and not flags.FLAGS[flag].boolean:
+            next(words, None)  # its value, as in `--workdir DIR`
+    return ""
 
 
 def main(argv):
@@ -87,7 +106,7 @@ def main(argv):
     if len(argv) < 2:
         raise UserError(
             f"name an experiment ({names}) or a file: python -m t2t_jax experiment "
-            "laws --workdir=DIR"
+            "table3 --workdir=DIR"
         )
     module = experiment_files.load(argv[1])
     request = _request(argv[1], experiment_files.parameters(module))
@@ -108,7 +127,13 @@ def main(argv):
             "bucket has no locks; copy it to the bucket afterwards"
         )
     workdir = Path(given.workdir)
-    folder = workdir / (given.name or Path(argv[1]).stem)
+    name = given.name or Path(argv[1]).stem
+    if name in (RUNS, LEASES):
+        raise UserError(
+            f"{workdir / name} is not for tables, as all experiments share it; give "
+            "another --name=NAME"
+        )
+    folder = workdir / name
     named = [parameter for parameter in request.parameters if given[parameter].present]
     experiment = freeze(folder, request, named, define, given.replan)
     queue = Queue(workdir, experiment.rows)
@@ -125,11 +150,11 @@ def main(argv):
 
     def after_each_run() -> None:
         report()
-        say(status(queue))
+        say(status(queue, joining=True))
 
     try:
         if not given.report:
-            say(status(queue))
+            say(status(queue, joining=True))
             queue.run(selected, given.retry, given.wait, after_each_run)
     finally:
         print(report())

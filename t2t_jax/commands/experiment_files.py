@@ -1,13 +1,21 @@
 """Finds and loads experiment files: shipped ones by name, other files by path."""
 
+import ast
 import importlib.util
 import inspect
+import re
 import sys
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from t2t_jax.commands.config_files import find_shipped, make_importable, missing
+from t2t_jax.commands.config_files import (
+    find_shipped,
+    make_importable,
+    missing,
+    shipped_folder,
+    shipped_names,
+)
 from t2t_jax.experiment import Experiment
 from t2t_jax.terminal.errors import UserError
 
@@ -39,6 +47,18 @@ def load(given: str) -> ModuleType:
     return module
 
 
+def overview() -> str:
+    """Lists the shipped experiments with the first lines of their docstrings."""
+    names = shipped_names(FOLDER)
+    width = max(map(len, names))
+    lines = []
+    for name in names:
+        source = (shipped_folder(FOLDER) / f"{name}.py").read_text(encoding="utf-8")
+        first, _, _ = (ast.get_docstring(ast.parse(source)) or "").partition("\n")
+        lines.append(f"  {name:{width}}  {first}")
+    return "\n".join(lines)
+
+
 def parameters(module: ModuleType) -> dict[str, Any]:
     """The parameters of an experiment, which the command takes as flags.
 
@@ -60,13 +80,29 @@ def parameters(module: ModuleType) -> dict[str, Any]:
     return defaults
 
 
+def meanings(module: ModuleType) -> dict[str, str]:
+    """What the docstring of `get_experiment` says of parameters in its section Args."""
+    text = inspect.getdoc(module.get_experiment) or ""
+    _, _, arguments = text.partition("\nArgs:\n")
+    arguments, _, _ = arguments.partition("\n\n")
+    # A parameter is indented by two or four columns, and its further lines by more.
+    found = re.findall(r"^( +)(\w+): ((?:.|\n\1 )+)", arguments, re.M)
+    return {name: " ".join(meaning.split()) for _, name, meaning in found}
+
+
 def define(module: ModuleType, arguments: Mapping[str, Any]) -> Experiment:
     """Calls the experiment's `get_experiment`.
+
+    Args:
+      arguments: by name; those that it does not have (any more) are left out.
 
     Raises:
       UserError: it returns something else.
     """
-    experiment = module.get_experiment(**arguments)
+    known = parameters(module)
+    experiment = module.get_experiment(
+        **{name: value for name, value in arguments.items() if name in known}
+    )
     if not isinstance(experiment, Experiment):
         raise UserError(
             f"get_experiment of {module.__file__} returns {experiment!r}; want an "

@@ -122,18 +122,19 @@ def workdirs_of(given: flags.FlagValues) -> str | list[str]:
     return names[0] if len(names) == 1 else names
 
 
-def help_text(name: str, module_doc: str, defined: list[str]) -> str:
+def help_text(name: str, introduction: str, defined: list[str]) -> str:
     """Formats the text of --help.
 
     Args:
       name: of the command.
-      module_doc: its docstring.
+      introduction: what stands above the flags.
       defined: the names of its flags.
     """
-    lines = [module_doc.strip(), "", f"Flags of {name}:"]
+    lines = [introduction.strip(), "", f"Flags of {name}:"]
     for flag_name in defined:
         flag = flags.FLAGS[flag_name]
-        default = "" if flag.default in (None, False, []) else f" [{flag.default}]"
+        hidden = flag.default in (None, False, "", []) or flag_name == "config"
+        default = "" if hidden else f" [{flag.default}]"
         lines.append(f"  --{flag_name}{default}")
         lines += _indented(flag.help or "", 6)
     if "config" in defined:

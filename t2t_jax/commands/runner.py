@@ -47,7 +47,8 @@ def run(name: str, command: ModuleType) -> None:
       command: a module of `commands/` with `define_flags` and `main`. Optional:
         `default_config()` returns the --config to use if none is given, or None if the
         command takes none; `DISTRIBUTED` is True if it may run in several processes;
-        `WORD` names the argument that is not a flag, if the command takes one.
+        `WORD` names the argument that is not a flag, if the command takes one;
+        `introduction()` returns the first part of --help, by default the docstring.
     """
     set_up_process()
     # Respect a handler that is already set, or a signal that the caller ignores.
@@ -78,7 +79,8 @@ def run(name: str, command: ModuleType) -> None:
         define_process_flags()
     if wants_help:
         defined = [flag for flag in flags.FLAGS if flag not in before]
-        print(help_text(name, command.__doc__, defined))
+        introduction = getattr(command, "introduction", lambda: command.__doc__)
+        print(help_text(name, introduction(), defined))
         return
 
     def main(argv: Sequence[str]):

@@ -162,6 +162,7 @@ class Experiment:
                 hint = did_you_mean(name, counts)
                 raise UserError(f"no row is called {name!r}{hint}")
         _in_order(self.rows)
+        _one_measure_of_a_name(self.rows)
 
 
 def _in_order(rows: Sequence[Row]) -> None:
@@ -174,6 +175,21 @@ def _in_order(rows: Sequence[Row]) -> None:
                 "before"
             )
         seen.add(row.name)
+
+
+def _one_measure_of_a_name(rows: Sequence[Row]) -> None:
+    """Refuses two measures of one run that would be stored in the same file."""
+    known = {}
+    for row in rows:
+        for run in row.runs:
+            for measure in row.measures:
+                first = known.setdefault((run.hash, measure.name), measure)
+                if first != measure:
+                    raise UserError(
+                        f"row {row.name!r}: a run has two measures called "
+                        f"{measure.name!r}, which differ in their arguments; give one "
+                        "another name: Measure(..., name=NAME)"
+                    )
 
 
 def with_fields(config: Config | ConfigDict, changes: Mapping[str, Any]) -> Config:

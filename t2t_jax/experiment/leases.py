@@ -12,7 +12,6 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,10 @@ HEARTBEAT = 10.0  # seconds between two touches
 SILENCE = 180.0
 
 
+class LostError(UserError):
+    """Another process has taken the lease of this one."""
+
+
 class Lease:
     """A lease that this process holds; `Leases.take` creates it."""
 
@@ -35,9 +38,9 @@ class Lease:
         self._heart.start()
 
     def check(self) -> None:
-        """Raises a UserError if another process has taken the lease."""
+        """Raises `LostError` if another process has taken the lease."""
         if not self._is_mine():
-            raise UserError(
+            raise LostError(
                 f"{self._file.stem} was taken over by another process, as this one "
                 f"gave no sign of life for {SILENCE:.0f} seconds; it goes on there"
             )
@@ -104,14 +107,7 @@ class Leases:
                 "id": uuid.uuid4().hex,  # process ids repeat
             }
             encoded = json.dumps(mine).encode()
-            temporary = file.with_name(f".{name}.{mine['id']}")
-            lock = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
-            # Locked before it has its name: no reader sees it unlocked.
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            os.write(lock, encoded)
-            temporary.replace(file)
-            return Lease(file, encoded, lock)
+            return Lease(file, encoded, _write_locked(file, encoded))
 
     def _file(self, name: str) -> Path:
         return self._folder / f"{name}.json"
@@ -121,15 +117,18 @@ class Leases:
         try:
             file = self._file(name)
             return json.loads(file.read_bytes()), file.stat().st_mtime
-        except FileNotFoundError:
+        # ValueError: a loss of power has left the file without its content.
+        except (FileNotFoundError, ValueError):
             return None, 0.0
 
     def _lives(self, name: str, content: dict[str, Any], touched: float) -> bool:
         """True unless the owner is known to be dead."""
         # The system releases the lock of a process that dies. Only on the same machine,
         # since some network file systems have locks that others do not see.
-        if content["host"] == _host() and _unlocked(self._file(name)):
-            return False
+        if content["host"] == _host():
+            locked = _is_locked(self._file(name))
+            if locked is not None:
+                return locked
         now, sign = time.monotonic(), (content["id"], touched)
         before, since = self._seen.get(name, (None, now))
         if before != sign:
@@ -138,30 +137,38 @@ class Leases:
         return now - since < SILENCE
 
 
-@contextlib.contextmanager
-def holding(lease: Lease) -> Iterator[Lease]:
-    """Gives the lease back at the end, whatever happens."""
+def _write_locked(file: Path, content: bytes) -> int:
+    """Writes a lease and returns its open file, which is locked."""
+    temporary = file.with_name(f".{file.stem}.{uuid.uuid4().hex}")
+    opened = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     try:
-        yield lease
-    finally:
-        lease.release()
+        # Locked before it has its name: no reader sees it unlocked.
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        os.write(opened, content)
+        temporary.replace(file)
+    except BaseException:  # a full disk, or Ctrl-C
+        os.close(opened)
+        temporary.unlink(missing_ok=True)
+        raise
+    return opened
 
 
-def _unlocked(file: Path) -> bool:
-    """True if no process holds the lock of a file, or the file is gone."""
+def _is_locked(file: Path) -> bool | None:
+    """True if a process holds the lock of a file; None if there are no locks here."""
     try:
         opened = os.open(file, os.O_RDONLY)
     except FileNotFoundError:
-        return True
+        return False
     try:
         fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
-    except OSError:  # no locks here: the heartbeat decides
-        return False
+        return True
+    except OSError:
+        return None
     finally:
         os.close(opened)
-    return True
+    return False
 
 
 def _host() -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from t2t_jax import __version__
 from t2t_jax import config as fields
+from t2t_jax.config import Config
 from t2t_jax.experiment.experiment import Experiment, Measure, Row, with_fields
 from t2t_jax.files.atomic import (
     checked_json,
@@ -98,11 +99,8 @@ def with_changes(rows: Sequence[Row], changes: Mapping[str, Any]) -> list[Row]:
     """
     trained = [row.config for row in rows if row.config is not None]
     for name in changes:
-        section, field = name.split(".", 1)
-        if field.startswith("options."):
-            field = "options"
-        values = {getattr(getattr(config, section), field) for config in trained}
-        if len(values) > 1 and field != "options":
+        values = {_value(config, name) for config in trained}
+        if len(values) > 1:
             listed = ", ".join(map(repr, sorted(values, key=str)))
             raise UserError(
                 f"--config.{name}: the rows of this experiment differ in that field "
@@ -114,6 +112,17 @@ def with_changes(rows: Sequence[Row], changes: Mapping[str, Any]) -> list[Row]:
         else dataclasses.replace(row, config=with_fields(row.config, changes))
         for row in rows
     ]
+
+
+def _value(config: Config, name: str) -> Any:
+    """The value of a field or an option, by its full name."""
+    section, _, field = name.partition(".")
+    values = getattr(config, section)
+    if field.startswith("options."):
+        # An option is stored only if it differs from its default.
+        option = field.removeprefix("options.")
+        return values.options.get(option, fields.default_of(name))
+    return getattr(values, field)
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from t2t_jax.experiment import running
 from t2t_jax.experiment.experiment import Row, Run
-from t2t_jax.experiment.leases import Leases
+from t2t_jax.experiment.leases import Leases, LostError
 from t2t_jax.experiment.results import FAILURE, read_json, workdir_of
 from t2t_jax.terminal.errors import UserError, did_you_mean
 from t2t_jax.terminal.messages import say
@@ -40,6 +40,7 @@ class Queue:
         self.tasks = [Task(row, run) for row in rows for run in row.runs]
         self.runs, self._leases = folder / RUNS, Leases(folder / LEASES)
         self._started = time.time()
+        self._ended: set[Task] = set()  # those that this process ran to their end
 
     def workdir(self, task: Task) -> Path:
         """The workdir of a run."""
@@ -102,6 +103,7 @@ class Queue:
                 continue
             elsewhere = [t for t in self.tasks if self.state(t) == "running"]
             if not (wait and elsewhere and (todo or {*selected} & {*elsewhere})):
+                self._report_blocked(todo)
                 return
             if not waiting:
                 owners = ", ".join(
@@ -120,6 +122,8 @@ class Queue:
 
     def _is_open(self, task: Task, state: str, retry: bool) -> bool:
         """True if a run of this state is to be taken."""
+        if task in self._ended:  # whatever the clocks of the machines say
+            return False
         if state == "failed" and retry:
             failure = read_json(self.workdir(task) / FAILURE)
             return failure.get("unix_time", 0.0) < self._started
@@ -127,15 +131,28 @@ class Queue:
 
     def _ready(self, todo: Sequence[Task]) -> list[Task]:
         """The runs whose needs are done; those whose processes died come last."""
+        missing = self._missing(todo)
+        ready = [task for task in todo if not missing.intersection(task.row.needs)]
+        # A run that takes more memory than there is should not keep others waiting.
+        return sorted(ready, key=lambda task: self._leases.deaths(task.run.hash))
+
+    def _missing(self, todo: Sequence[Task]) -> set[str]:
+        """The rows that some runs need and that are not done."""
         needs = {need for task in todo for need in task.row.needs}
-        missing = {
+        return {
             task.row.name
             for task in self.tasks
             if task.row.name in needs and self.state(task) != "done"
         }
-        ready = [task for task in todo if not missing.intersection(task.row.needs)]
-        # A run that takes more memory than there is should not keep others waiting.
-        return sorted(ready, key=lambda task: self._leases.deaths(task.run.hash))
+
+    def _report_blocked(self, todo: Sequence[Task]) -> None:
+        """Says which runs cannot start, as the rows that they need are not done."""
+        missing = self._missing(todo)
+        for name in dict.fromkeys(task.row.name for task in todo):
+            row = next(task.row for task in todo if task.row.name == name)
+            needs = ", ".join(need for need in row.needs if need in missing)
+            if needs:
+                say(f"not run: {name}; it needs {needs}, which is not done")
 
     def _take(self, task: Task, retry: bool) -> bool:
         """Runs a task; returns False if another process has taken it."""
@@ -152,6 +169,9 @@ class Queue:
                     if other.row.name in needs:
                         needs[other.row.name].append(self.workdir(other))
                 running.run(task.row, task.run, self.workdir(task), needs, lease.check)
+                self._ended.add(task)
+        except LostError as e:  # as after this machine was suspended
+            say(f"{e}")
         finally:
             lease.release()
         return True
