@@ -1,0 +1,202 @@
+"""Leases: one owner at a time, and none that is dead."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from t2t_jax.experiment import leases
+from t2t_jax.experiment.leases import SILENCE, Leases, LostError
+from tests.small_run import ROOT
+
+# Takes a lease, says so, and holds it for ever.
+HOLD = """
+import sys, time
+from pathlib import Path
+from t2t_jax.experiment.leases import Leases
+lease = Leases(Path(sys.argv[1])).take("row")
+print(lease is not None, flush=True)
+time.sleep(600)
+"""
+
+# In each round processes take the same lease at the same moment. It prints how many
+# have it, and first whether the import of all that is cheap.
+RACE = """
+import os, sys
+from pathlib import Path
+from t2t_jax.experiment.leases import Leases
+
+print("jax" not in sys.modules)
+for number in range(int(sys.argv[2])):
+    begin, started = os.pipe()
+    tried, taken = os.pipe()
+    end, ended = os.pipe()
+    children = []
+    for _ in range(4):
+        child = os.fork()
+        if not child:
+            os.close(started), os.close(ended)
+            os.read(begin, 1)  # returns once the other end is closed
+            lease = Leases(Path(sys.argv[1])).take(f"row{number}")
+            os.write(taken, b"1" if lease else b"0")
+            os.read(end, 1)  # holds it until all have tried
+            os._exit(0)
+        children.append(child)
+    os.close(started)
+    answers = b"".join(os.read(tried, 1) for _ in children)
+    os.close(ended)
+    for child in children:
+        os.waitpid(child, 0)
+    print(answers.count(b"1"))
+"""
+
+
+def python(code, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that has the lease `row`."""
+    process = python(HOLD, tmp_path)
+    assert process.stdout.readline() == "True\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The monotonic clock of this process, which goes on when it is told to."""
+
+    class Clock:
+        now = 1_000.0
+
+    monkeypatch.setattr(leases.time, "monotonic", lambda: Clock.now)
+    return Clock
+
+
+def files(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def change(folder, **fields):
+    """Changes the file of the lease `row` as another machine would have written it."""
+    file = folder / "row.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+
+
+def test_a_live_owner_keeps_its_lease_until_it_gives_it_back(tmp_path):
+    mine, other = Leases(tmp_path), Leases(tmp_path)
+    assert other.owner("row") == ""
+    lease = mine.take("row")
+    assert f"process {os.getpid()} on" in other.owner("row")
+    assert other.take("row") is None
+    assert mine.take("row") is None
+    assert other.take("another row") is not None
+    lease.check()
+    lease.release()
+    assert other.owner("row") == ""
+    other.take("row").release()
+    assert files(tmp_path) == ["another row.json"]
+
+
+def test_a_killed_process_loses_its_lease_at_once_a_stopped_one_never(
+    tmp_path, holder, clock
+):
+    reader = Leases(tmp_path)
+    holder.send_signal(signal.SIGSTOP)
+    assert str(holder.pid) in reader.owner("row")
+    clock.now += 10 * SILENCE
+    assert reader.take("row") is None
+    assert reader.deaths("row") == 1
+    holder.kill()
+    holder.wait()
+    assert reader.owner("row") == ""
+    lease = reader.take("row")
+    assert reader.deaths("row") == 2
+    lease.release()
+    assert reader.deaths("row") == 0
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("skew", [0, 1e6, -1e6])
+def test_elsewhere_it_is_lost_after_a_silence_by_the_readers_clock(
+    tmp_path, clock, skew
+):
+    lease = Leases(tmp_path).take("row")
+    change(tmp_path, host="another machine")
+    reader, touched = Leases(tmp_path), time.time() + skew
+    os.utime(tmp_path / "row.json", (touched, touched))
+    assert reader.take("row") is None  # seen for the first time
+    clock.now += SILENCE - 1
+    assert reader.take("row") is None
+    os.utime(tmp_path / "row.json", (touched + 10, touched + 10))
+    clock.now += SILENCE - 1
+    assert reader.take("row") is None  # touched since
+    clock.now += SILENCE - 1
+    assert reader.take("row") is None
+    clock.now += 2
+    assert reader.owner("row") == ""
+    assert reader.take("row") is not None
+    lease.release()
+
+
+def test_the_heart_touches_the_lease(tmp_path, monkeypatch):
+    monkeypatch.setattr(leases, "HEARTBEAT", 0.01)
+    lease, file = Leases(tmp_path).take("row"), tmp_path / "row.json"
+    os.utime(file, (0, 0))
+    end = time.monotonic() + 20
+    while not file.stat().st_mtime:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    lease.release()
+
+
+def test_an_owner_that_was_taken_for_dead_notices(tmp_path, clock):
+    slow = Leases(tmp_path).take("row")
+    change(tmp_path, host="another machine")
+    quick = Leases(tmp_path)
+    assert quick.take("row") is None
+    clock.now += SILENCE + 1
+    new = quick.take("row")
+    with pytest.raises(LostError, match="row was taken over by another process"):
+        slow.check()
+    slow.release()
+    new.check()
+    assert Leases(tmp_path).take("row") is None
+    new.release()
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("content", ["", '{"owner": "pro'])
+def test_a_lease_that_a_loss_of_power_emptied_is_nobodys(tmp_path, content):
+    (tmp_path / "row.json").write_text(content)
+    assert Leases(tmp_path).owner("row") == ""
+    Leases(tmp_path).take("row").release()
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(leases.os, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        Leases(tmp_path).take("row")
+    assert files(tmp_path) == []
+
+
+def test_of_those_who_come_at_the_same_moment_one_has_it(tmp_path):
+    process = python(RACE, tmp_path, 20)
+    told, _ = process.communicate(timeout=60)
+    assert told.split() == ["True", *["1"] * 20]
+    assert len(files(tmp_path)) == 20  # of processes that ended; no temporary ones
