@@ -4,8 +4,9 @@
 
 Trains nothing. Each row is one layer: its time and memory with gradients, its FLOPs and
 sequential operations, and the longest path between two tokens through a stack of such
-layers. An exponent of 2 in the column `cost.time_n` means O(n^2). Four minutes on two
-CPU cores that do nothing else; `--scale=full` has longer rows, for an accelerator.
+layers. An exponent of 2 in the column `cost.time_n` means O(n^2). Some minutes on two
+CPU cores; measure on a machine that does nothing else. `--scale=full` has longer rows,
+for an accelerator.
 """
 
 import math
@@ -35,12 +36,12 @@ LAYERS = {
 ATTENTION, RECURRENT = "self-attention", "recurrent"
 SIZES = {
     "small": {
-        "lengths": [64, 128, 256, 384, 512, 768, 1024, 1536, 2048],
-        "widths": [64, 128, 192, 256, 384, 512, 768],
+        "lengths": [64, 128, 256, 512, 1024, 2048],
+        "widths": [64, 128, 256, 384, 512, 768],
         **{"length": 512, "width": 256},
     },
     "full": {
-        "lengths": [256, 512, 1024, 1536, 2048, 3072, 4096, 6144, 8192],
+        "lengths": [256, 512, 1024, 2048, 3072, 4096, 6144, 8192],
         "widths": [128, 256, 384, 512, 768, 1024, 1536, 2048],
         **{"length": 1024, "width": 512},
     },
@@ -148,8 +149,8 @@ def report(results):
         f"Of n in {_range(first, 'lengths')} and d in {_range(first, 'widths')}, the "
         "larger halves of what was measured: smaller layers take the time of overheads "
         f"(device: {first['device']}). One fit of log y = c + a log n + b log d for "
-        "each layer and quantity. The intervals are of noise; where a sum such as "
-        "n^2 d + n d^2 is no power of n, the exponent is that of the measured range.",
+        "each layer and quantity. A sum such as n^2 d + n d^2 is not a power law: its "
+        "exponents are those of the measured range, and its intervals hold the misfit.",
         _exponents(costs),
         "Memory is what the compiler allocates for results and temporary arrays, "
         "without what its libraries allocate inside their kernels.",
