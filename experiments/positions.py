@@ -98,9 +98,11 @@ def plot(results):
         }
         if not series:
             return None
-        x_label = "source pieces / longest in training"
+        x_label = "" if score == "bleu" else "source pieces / longest in training"
         lines(series, x_label, label, log_y=log_y, axes=axes)
         axes.axvline(1.0, color="0.5", linestyle="--", linewidth=1, zorder=0)
+        if score != "bleu":
+            axes.get_legend().remove()  # the same as above
     return figure
 
 

@@ -3,11 +3,12 @@
 import itertools
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from t2t_jax.config import Config
 from t2t_jax.data import prepare
-from t2t_jax.data.corpus import open_corpora
+from t2t_jax.data.corpus import Corpus, open_corpora
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.scores import read_translations, score_set
@@ -71,10 +72,14 @@ def by_length(
     config = context.config
     if config is None:
         raise UserError("the row trains no model; by_length needs a config to train")
+    corpora, language = _test_sets(config, sets), config.data.target
     translator = Translator.load(context.workdir)
     longest = longest or longest_source_trained(config, translator.vocabulary)
-    lines = _lines(context, translator, sets)
-    language = config.data.target
+    lines = [
+        line
+        for corpus in corpora
+        for line in _lines(translator, corpus, context.workdir, language)
+    ]
     scored = [
         {"above": above, "up_to": up_to, **scores_of(group, language)}
         for above, up_to, group in groups_of(lines, longest, edges)
@@ -139,41 +144,40 @@ def longest_source_trained(config: Config, vocabulary: Vocabulary) -> int:
     return int(pairs.source.lengths.max())
 
 
-def _lines(
-    context: "Context", translator: Translator, sets: Sequence[str]
-) -> list[Line]:
-    """All lines of the test sets, with their translations and log-probabilities."""
-    data, vocabulary = context.config.data, translator.vocabulary
+def _test_sets(config: Config, sets: Sequence[str]) -> list[Corpus]:
+    """The test sets of these names, or all."""
+    data = config.data
     corpora = open_corpora(data.test, data.source, data.target, data.dir)
     named = {corpus.name: corpus for corpus in corpora}
     for name in sets:
         if name not in named:
             hint = did_you_mean(name, named)
             raise UserError(f"by_length: config.data.test has no set {name!r}{hint}")
-    lines = []
-    for name in sets or named:
-        corpus = named[name]
-        scores = score_set(translator, corpus, context.workdir)
-        outputs = read_translations(scores, corpus, context.workdir, data.target)
-        pairs = list(corpus.pairs())
-        sources, references = zip(*pairs, strict=True)
-        scored = translator.score(pairs)
-        lines += map(
-            Line,
-            outputs,
-            references,
-            (len(ids) + 1 for ids in vocabulary.source.encode(sources)),
-            map(len, vocabulary.encode(outputs, end=True)),
-            map(len, vocabulary.encode(references, end=True)),
-            (score.log_prob for score in scored),
-        )
-    check_room(lines, translator.config.decode.extra_length)
-    return lines
+    return [named[name] for name in sets or named]
 
 
-def check_room(lines: Sequence[Line], extra: int) -> None:
-    """Refuses lines whose translation would be cut at its length limit."""
-    needed = max(line.reference_pieces - line.source_pieces for line in lines)
+def _lines(
+    translator: Translator, corpus: Corpus, workdir: Path, target: str
+) -> list[Line]:
+    """All lines of a test set, with their translations and log-probabilities."""
+    vocabulary, pairs = translator.vocabulary, list(corpus.pairs())
+    sources, references = zip(*pairs, strict=True)
+    source_pieces = [len(ids) + 1 for ids in vocabulary.source.encode(sources)]
+    reference_pieces = [*map(len, vocabulary.encode(references, end=True))]
+    check_room(source_pieces, reference_pieces, translator.config.decode.extra_length)
+    scores = score_set(translator, corpus, workdir)
+    outputs = read_translations(scores, corpus, workdir, target)
+    output_pieces = map(len, vocabulary.encode(outputs, end=True))
+    log_probs = (score.log_prob for score in translator.score(pairs))
+    columns = outputs, references, source_pieces, output_pieces, reference_pieces
+    return [Line(*line) for line in zip(*columns, log_probs, strict=True)]
+
+
+def check_room(
+    source_pieces: Sequence[int], reference_pieces: Sequence[int], extra: int
+) -> None:
+    """Refuses references that are longer than the search may write."""
+    needed = max(r - s for s, r in zip(source_pieces, reference_pieces, strict=True))
     if needed > extra:
         raise UserError(
             f"config.decode.extra_length={extra}, but a reference has {needed} pieces "

@@ -241,17 +241,17 @@ def bytenet(config, parameters, x_sd, y_td) -> np.ndarray:
         rate = 2 ** (i % option(config, "bytenet_set"))
         offsets = [(j - (k - 1)) * rate for j in range(k)]
         z_td = residual_block(config, weights, z_td, offsets)
-    z_td = relu(norm(config, parameters["final_norm"], z_td))
+    z_td = relu(norm(config, parameters.get("final_norm"), z_td))
     return z_td @ float64(parameters["final"]) + float64(parameters["final_bias"])
 
 
 def residual_block(config, weights, x_td, offsets) -> np.ndarray:
     """Figure 3, left: three times normalization, ReLU, (masked) convolution."""
-    h_td = relu(norm(config, weights["norm1"], x_td))
+    h_td = relu(norm(config, weights.get("norm1"), x_td))
     h_th = h_td @ float64(weights["inner"]) + float64(weights["inner_bias"])
-    h_th = relu(norm(config, weights["norm2"], h_th))
+    h_th = relu(norm(config, weights.get("norm2"), h_th))
     h_th = convolution(weights["conv"], weights["conv_bias"], h_th, offsets)
-    h_th = relu(norm(config, weights["norm3"], h_th))
+    h_th = relu(norm(config, weights.get("norm3"), h_th))
     return x_td + h_th @ float64(weights["outer"]) + float64(weights["outer_bias"])
 
 
