@@ -386,7 +386,7 @@ LAWS = {
     rows_drop_out_alike: 1e-5,
     bfloat16_is_near: 0.08,
     sharded_is_one_device: 1e-3,
-    model_is_its_twin: 2e-5,
+    model_is_its_twin: 1e-4,  # without normalization and scale, rounding grows
     weights_add_up: 1e-5,
     weights_are_of_attention: 1e-5,
     restored_is_saved: 0.0,
