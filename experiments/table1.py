@@ -11,9 +11,9 @@ for an accelerator.
 
 import math
 
+from t2t_jax.analysis.fits import crossing
+from t2t_jax.analysis.layer_cost import larger_half
 from t2t_jax.experiment import Experiment, Measure, Row
-from t2t_jax.experiment.fits import crossing
-from t2t_jax.experiment.layer_cost import larger_half
 
 RESTRICTED = {"neighbourhood": 64}  # r
 CONVOLUTION = {"conv_kernel": 3}  # k

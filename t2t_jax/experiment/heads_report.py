@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from t2t_jax.experiment.attention_patterns import BROAD, NAMED
-from t2t_jax.experiment.heads import ATTENTIONS, SIGNIFICANT
+from t2t_jax.analysis.attention_patterns import BROAD, NAMED
+from t2t_jax.analysis.heads import ATTENTIONS, SIGNIFICANT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,22 +2,20 @@
 
 import datetime
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from t2t_jax.experiment import scaling_laws
+from t2t_jax.analysis import scaling_laws
+from t2t_jax.analysis.context import Context
 from t2t_jax.experiment.experiment import Run
 from t2t_jax.experiment.results import RunResult
 from t2t_jax.terminal.errors import UserError
 
-if TYPE_CHECKING:
-    from t2t_jax.experiment.measures import Context
-
 COLUMNS = ("parameters", "tokens", "dev.loss", "flops")
 
 
-def predict_loss(context: "Context", parameters: int, steps: int) -> dict[str, Any]:
+def predict_loss(context: Context, parameters: int, steps: int) -> dict[str, Any]:
     """Predicts the loss of a larger run from the grid, the rows that the row needs.
 
     Args:

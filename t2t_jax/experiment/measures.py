@@ -1,40 +1,24 @@
-"""Measurements of trained models, for the rows of experiments."""
+"""MEASURES: what rows of experiments may measure of what they have trained."""
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
-from t2t_jax.config import Config
-from t2t_jax.experiment import layer_cost
-from t2t_jax.experiment.by_length import by_length
-from t2t_jax.experiment.heads import measure_heads
+from t2t_jax.analysis.by_length import by_length
+from t2t_jax.analysis.heads import measure_heads
+from t2t_jax.analysis.layer_cost import layer_costs, path_lengths
+from t2t_jax.analysis.speed import speed
 from t2t_jax.experiment.loss_prediction import predict_loss
-from t2t_jax.experiment.speed import speed
 
-
-class Context(NamedTuple):
-    """What a measure is told of its row.
-
-    Attributes:
-      workdir: that of the run; if the row trains nothing, an empty folder.
-      config: what was trained; None if the row trains nothing.
-      needs: the workdirs of the rows that the row needs, by name, one for each seed.
-    """
-
-    workdir: Path
-    config: Config | None
-    needs: Mapping[str, Sequence[Path]]
-
-
-# (context, **arguments) -> what is stored as measures/NAME.json
+# (context, **arguments) -> what is stored as measures/NAME.json; the context is a
+# `t2t_jax.analysis.context.Context`.
 MeasureFunction = Callable[..., dict[str, Any]]
 
 # Add your measure here.
 MEASURES: dict[str, MeasureFunction] = {
     "by_length": by_length,
     "heads": measure_heads,
-    "layer_costs": layer_cost.layer_costs,
-    "path_lengths": layer_cost.path_lengths,
+    "layer_costs": layer_costs,
+    "path_lengths": path_lengths,
     "predict_loss": predict_loss,
     "speed": speed,
 }

@@ -13,8 +13,9 @@ from typing import Any
 
 import jax
 
+from t2t_jax.analysis.context import Context
 from t2t_jax.experiment.experiment import Measure, Row, Run
-from t2t_jax.experiment.measures import MEASURES, Context
+from t2t_jax.experiment.measures import MEASURES
 from t2t_jax.experiment.results import FAILURE, MEASURED, OUTCOME, RunResult, read_json
 from t2t_jax.files.atomic import keep_earlier, write_atomically
 from t2t_jax.model.model import build

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from t2t_jax.analysis.scaling_laws import Interval, Law, Runs, power_law
 from t2t_jax.experiment.loss_prediction import COLUMNS, read_runs
 from t2t_jax.experiment.plots import lines
 from t2t_jax.experiment.results import Results
-from t2t_jax.experiment.scaling_laws import Interval, Law, Runs, power_law
 from t2t_jax.terminal.errors import UserError
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import pytest
 
 from experiments import norm, schedule, table2, table3
 from t2t_jax import load_config
+from t2t_jax.analysis.speed import lines_per_second
 from t2t_jax.config import from_config_dict
-from t2t_jax.experiment.speed import lines_per_second
 from t2t_jax.model.model import build
 from t2t_jax.training.schedules import peak
 

@@ -4,15 +4,15 @@ import math
 
 import pytest
 
-from t2t_jax.data.corpus import open_corpus
-from t2t_jax.experiment.by_length import (
+from t2t_jax.analysis.by_length import (
     Line,
     by_length,
     check_room,
     groups_of,
     scores_of,
 )
-from t2t_jax.experiment.measures import Context
+from t2t_jax.analysis.context import Context
+from t2t_jax.data.corpus import open_corpus
 from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.workdir.workdir import Workdir

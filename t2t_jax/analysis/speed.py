@@ -4,17 +4,15 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from t2t_jax.analysis.context import Context
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.terminal.errors import UserError
 
-if TYPE_CHECKING:  # measures.py imports this module
-    from t2t_jax.experiment.measures import Context
 
-
-def speed(context: "Context", lines: int = 200, repeats: int = 3) -> dict[str, Any]:
+def speed(context: Context, lines: int = 200, repeats: int = 3) -> dict[str, Any]:
     """Measures sentences translated in a second, by the config's beam and greedily.
 
     Args:

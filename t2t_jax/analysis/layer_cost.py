@@ -11,7 +11,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +20,9 @@ from jax import Array
 from jax.extend import core
 
 from t2t_jax import config as fields
+from t2t_jax.analysis.context import Context
+from t2t_jax.analysis.fits import power_laws
 from t2t_jax.config import ModelConfig
-from t2t_jax.experiment.fits import power_laws
 from t2t_jax.model.attention import ATTENTION, NO_POSITION, Attention
 from t2t_jax.model.bytenet import Block
 from t2t_jax.model.conv import Convolution
@@ -31,9 +32,6 @@ from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.recurrence import LSTMLayer
 from t2t_jax.planning import flops
 from t2t_jax.terminal.errors import UserError, did_you_mean
-
-if TYPE_CHECKING:
-    from t2t_jax.experiment.measures import Context
 
 HEAD_WIDTH = 64  # of the paper's base and big models
 
@@ -270,7 +268,7 @@ QUANTITIES = "forward", "time", "memory", "flops"  # of `layer_cost`
 
 
 def layer_costs(
-    context: "Context",
+    context: Context,
     layer: str,
     lengths: Sequence[int],
     widths: Sequence[int],
@@ -320,7 +318,7 @@ def larger_half(points: Sequence) -> list:
 
 
 def path_lengths(
-    context: "Context",
+    context: Context,
     layer: str,
     lengths: Sequence[int],
     width: int = 64,

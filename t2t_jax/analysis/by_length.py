@@ -4,8 +4,9 @@ import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from t2t_jax.analysis.context import Context
 from t2t_jax.config import Config
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import Corpus, open_corpora
@@ -15,9 +16,6 @@ from t2t_jax.evaluation.scores import read_translations, score_set
 from t2t_jax.metrics.perplexity import perplexity
 from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.terminal.errors import UserError, did_you_mean
-
-if TYPE_CHECKING:
-    from t2t_jax.experiment.measures import Context
 
 EDGES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 
@@ -40,7 +38,7 @@ class Line(NamedTuple):
 
 
 def by_length(
-    context: "Context",
+    context: Context,
     sets: Sequence[str] = (),
     longest: int = 0,
     edges: Sequence[float] = EDGES,

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from t2t_jax.experiment import layer_cost
-from t2t_jax.experiment.fits import power_law
+from t2t_jax.analysis import layer_cost
+from t2t_jax.analysis.fits import power_law
 from t2t_jax.experiment.measures import MEASURES
 from t2t_jax.planning import flops
 from t2t_jax.terminal.errors import UserError

@@ -2,24 +2,22 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from t2t_jax.analysis.attention_patterns import kind_of, patterns, sentences_of
+from t2t_jax.analysis.context import Context
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import Pair, open_corpora
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.inputs import InputReader
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.experiment.attention_patterns import kind_of, patterns, sentences_of
 from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.metrics.significance import paired_bootstrap
 from t2t_jax.model.layers import Parameters
 from t2t_jax.terminal.errors import UserError
-
-if TYPE_CHECKING:
-    from t2t_jax.experiment.measures import Context
 
 # Where the parameters of each attention are: stack, module of a layer.
 ATTENTIONS = {
@@ -191,7 +189,7 @@ class Ablation:
 
 
 def measure_heads(
-    context: "Context", lines: int = 200, test_set: str = ""
+    context: Context, lines: int = 200, test_set: str = ""
 ) -> dict[str, Any]:
     """Measures all heads of a trained Transformer.
 

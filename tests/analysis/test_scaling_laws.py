@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from t2t_jax.experiment import scaling_laws
+from t2t_jax.analysis import scaling_laws
+from t2t_jax.analysis.context import Context
+from t2t_jax.analysis.scaling_laws import Law, Runs
 from t2t_jax.experiment.loss_prediction import predict_loss
-from t2t_jax.experiment.measures import Context
-from t2t_jax.experiment.scaling_laws import Law, Runs
 from t2t_jax.terminal.errors import UserError
 
 LAW = Law(E=0.5, A=200.0, alpha=0.5, B=3_000.0, beta=0.6)

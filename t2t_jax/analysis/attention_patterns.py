@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from t2t_jax.analysis.word_alignment import align_words
 from t2t_jax.decoding.results import AttentionMaps
-from t2t_jax.experiment.word_alignment import align_words
 
 # A head is named by its largest share if that is at least NAMED, about four times what
 # uniform attention gives one of twelve pieces. The share is of all queries: a head that
