@@ -40,11 +40,12 @@ def environment(tmp_path_factory):
 
 @pytest.fixture
 def meeting(tmp_path):
-    """A folder in which t2t_jax.main is `meeting.py`."""
+    """A folder in which t2t_jax and t2t_jax.main are `meeting.py`."""
     package = tmp_path / "t2t_jax"
     package.mkdir()
     (package / "__init__.py").touch()
-    shutil.copy(HERE / "meeting.py", package / "main.py")
+    for name in ("main.py", "__main__.py"):
+        shutil.copy(HERE / "meeting.py", package / name)
     return tmp_path
 
 
@@ -103,6 +104,27 @@ def test_at_the_time_limit_all_save_and_the_job_goes_on_by_itself(environment, m
     assert "saved" not in second
 
 
+def test_each_task_of_an_array_runs_the_command_and_goes_on_by_itself(
+    environment, meeting
+):
+    script = ROOT / "launch" / "slurm.sbatch"
+    subprocess.run(
+        ["sbatch", "--array=0-1", f"--output={meeting}/job%a.log", "--time=3"]
+        + [script, "experiment", "table3", "--long"],
+        cwd=meeting,
+        env=environment,
+        check=True,
+    )
+    for i in range(2):
+        log = meeting / f"job{i}.log"
+        told = wait_for(log, f"_{i}, start 2, ", "back into the queue", seconds=200)
+        told = wait_for(log, *["process 0 of 1: 1.0 experiment table3 --long --nowait"])
+        first, second = told.split(", start 2, ")
+        assert "1 tasks on localhost: python -m t2t_jax experiment table3" in first
+        assert "process 0 saved" in first
+        assert "start 3" not in second
+
+
 def test_asked_by_a_person_to_stop_it_saves_and_is_not_requeued(environment, meeting):
     script = ROOT / "launch" / "slurm.sbatch"
     log = meeting / "job.log"
@@ -135,8 +157,8 @@ def test_the_training_itself_runs_on_two_tasks_and_tells_it_once(environment, tm
     assert (workdir / "checkpoints" / "parameters" / "20").is_dir()
 
 
-def wait_for(log, *texts):
-    end = time.monotonic() + 60
+def wait_for(log, *texts, seconds=60):
+    end = time.monotonic() + seconds
     while True:
         told = log.read_text() if log.exists() else ""
         if all(text in told for text in texts):

@@ -1,0 +1,190 @@
+"""The plan of an experiment does not change while it is run."""
+
+import dataclasses
+import json
+
+import pytest
+
+from t2t_jax import load_config
+from t2t_jax.commands import experiment_files
+from t2t_jax.commands.config_files import shipped_names
+from t2t_jax.experiment import Experiment, Measure, Row, plan, with_fields
+from t2t_jax.experiment.experiment import unusual
+from t2t_jax.experiment.plan import Request, freeze, with_changes
+from t2t_jax.terminal.errors import UserError
+
+TINY = load_config("tiny")
+FEWER = {"table2": {"models": "transformer,lstm"}}  # each model takes seconds to match
+
+
+class File:
+    """An experiment's file that can be edited."""
+
+    def __init__(self, folder):
+        self.folder, self.layers, self.default = folder, (1, 2), 1
+
+    def freeze(self, replan=False, changes=None, ideas=None, **given):
+        """What a start of the command with these flags makes of it."""
+        parameters = {"seeds": self.default} | given
+        request = Request("mine", parameters, changes or {}, ideas or {})
+        return freeze(self.folder, request, given, self.define, replan).rows
+
+    def define(self, request):
+        rows = [
+            Row(
+                f"layers={n}",
+                with_fields(TINY, {"model.layers": n}),
+                request.parameters["seeds"],
+            )
+            for n in self.layers
+        ]
+        return Experiment(with_changes(rows, request.changes), columns=("test.bleu",))
+
+
+@pytest.fixture
+def file(tmp_path):
+    return File(tmp_path)
+
+
+@pytest.fixture
+def said(monkeypatch):
+    said = []
+    monkeypatch.setattr(plan, "say", said.append)
+    return said
+
+
+def test_later_edits_are_reported_and_change_nothing(file, said):
+    rows = file.freeze()
+    assert file.freeze() == rows
+    assert said == []
+    file.layers = (1, 3)
+    assert file.freeze() == rows
+    (text,) = said
+    assert "has changed" in text
+    assert "(layers=2, layers=3); continuing with the plan. --replan" in text
+
+
+def test_flags_given_otherwise_are_refused_and_others_kept(file):
+    rows = file.freeze(seeds=2, changes={"train.steps": 7})
+    assert file.freeze() == rows
+    assert file.freeze(seeds=2) == rows
+    with pytest.raises(
+        UserError, match=r"made with --seeds=2, and now --seeds=3 is"
+    ) as e:
+        file.freeze(seeds=3)
+    for way in ("leave it out", "--replan", "--name=NAME"):
+        assert way in str(e.value)
+    with pytest.raises(UserError, match=r"with --config\.train\.steps=7, and now"):
+        file.freeze(changes={"train.steps": 8})
+    with pytest.raises(UserError, match=r"with no --config\.model\.width, and now"):
+        file.freeze(changes={"model.width": 8})
+    file.default = 5  # is not given, so it does not contradict the plan
+    assert file.freeze() == rows
+
+
+def test_ideas_must_be_the_same(file):
+    file.freeze(ideas={"mine": "a hash"})
+    with pytest.raises(UserError, match="--ideas=mine, which is not given now"):
+        file.freeze()
+    with pytest.raises(UserError, match="--ideas=mine, which has changed since"):
+        file.freeze(ideas={"mine": "another"})
+
+
+def test_replan_keeps_the_old_plan(file):
+    file.freeze()
+    old = (file.folder / "plan.json").read_bytes()
+    rows = file.freeze(replan=True, seeds=3)
+    assert [row.seeds for row in rows] == [3, 3]
+    assert (file.folder / "plan.1.json").read_bytes() == old
+    assert file.freeze() == rows
+
+
+def test_a_damaged_plan_is_reported_and_can_be_replaced(file):
+    rows = file.freeze()
+    text = (file.folder / "plan.json").read_text()
+    for damaged in (text[:100], text.replace('"layers": 2', '"layers": 4')):
+        (file.folder / "plan.json").write_text(damaged)
+        with pytest.raises(UserError, match=r"plan.json is damaged: .*--replan"):
+            file.freeze()
+    assert file.freeze(replan=True) == rows
+
+
+@pytest.mark.parametrize("name", shipped_names("experiments"))
+def test_rows_of_every_experiment_survive_the_plan(name):
+    module = experiment_files.load(name)
+    defaults = experiment_files.parameters(module)
+    experiment = experiment_files.define(module, defaults | FEWER.get(name, {}))
+    for row in experiment.rows:
+        encoded = plan._encoded(row)
+        decoded = plan._decoded(json.loads(json.dumps(encoded)))
+        assert plan._encoded(decoded) == encoded
+        assert decoded.config == row.config
+        assert decoded.runs == row.runs  # so their folders
+    assert {*experiment_files.meanings(module)} <= {*defaults}
+
+
+def test_a_parameter_that_an_edit_has_removed_is_no_error():
+    class Module:
+        __file__ = "mine.py"
+
+        @staticmethod
+        def get_experiment(seeds=1):
+            return Experiment([Row("a", TINY, seeds)], columns=())
+
+    experiment = experiment_files.define(Module, {"seeds": 2, "removed": 3})
+    assert experiment.rows[0].seeds == 2
+
+
+def test_a_field_in_which_rows_differ_is_not_changed_in_all():
+    base = load_config("tiny", model={"positions": "relative"})
+    rows = [
+        Row("a", base),
+        Row(
+            "b",
+            with_fields(base, {"model.layers": 3, "model.options.relative_clip": 8}),
+        ),
+        Row("c", measures=[Measure("speed")], needs=["a"]),
+    ]
+    changed = with_changes(
+        rows, {"train.steps": 7, "model.options.relative_values": False}
+    )
+    assert [row.config and row.config.train.steps for row in changed] == [7, 7, None]
+    for name, values in (
+        ("layers", r"\(2, 3\)"),
+        ("options.relative_clip", r"\(16, 8\)"),
+    ):
+        with pytest.raises(UserError, match=rf"--config\.model\.{name}: .*{values}"):
+            with_changes(rows, {f"model.{name}": 4})
+
+
+def test_two_measures_of_one_run_do_not_share_a_file():
+    one, two = (Measure("speed", {"lines": n}) for n in (1, 2))
+    for rows in (
+        [Row("a", TINY, measures=[one, two])],
+        [Row("a", TINY, measures=[one]), Row("b", TINY, measures=[two])],
+    ):
+        with pytest.raises(UserError, match="two measures called 'speed'.*name=NAME"):
+            Experiment(rows, columns=())
+    other = dataclasses.replace(two, name="speed of two")
+    Experiment([Row("a", TINY, measures=[one, other])], columns=())
+
+
+def test_the_hash_of_a_run_is_of_what_it_trains_alone():
+    def hashed(changes, name="a", **sections):
+        return (
+            Row(name, with_fields(load_config("tiny", **sections), changes))
+            .runs[0]
+            .hash
+        )
+
+    plain = hashed({})
+    assert hashed({}, "another name") == plain
+    assert hashed({"decode.beam": 4}) == plain  # its default
+    assert hashed({"model.layers": 3}) != plain
+    two = {"model.layers": 3, "train.steps": 5}
+    assert hashed(two) == hashed(dict(reversed(two.items())))
+    config = Row("a", TINY).config
+    assert "decode.beam" not in unusual(config)
+    measure = Row("a", measures=[Measure("speed", {"lines": 1, "repeats": 2})])
+    again = Row("b", measures=[Measure("speed", {"repeats": 2, "lines": 1})])
+    assert again.runs[0].hash == measure.runs[0].hash
