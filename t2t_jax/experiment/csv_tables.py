@@ -10,7 +10,7 @@ from typing import Any
 
 from t2t_jax.experiment.experiment import Experiment
 from t2t_jax.experiment.line_tests import TESTS
-from t2t_jax.experiment.results import Results, RowResult
+from t2t_jax.experiment.results import Results, RowResult, RunResult
 from t2t_jax.experiment.statistics import Comparison
 
 
@@ -94,9 +94,18 @@ def runs_csv(
             column: row.row.values.get(column, run.value(column))
             for column in experiment.columns
         }
+        | {"machine": _machine(run)}
         for row in results
         for run in row.runs
     )
+
+
+def _machine(run: RunResult) -> str:
+    """What a finished run was trained on: minutes of other machines are others."""
+    machine = run.outcome.get("machine", {})
+    devices = f"{machine.get('devices')} {machine.get('device')}"
+    cores = f"{machine.get('processor')}, {machine.get('cores')} cores"
+    return f"{devices} ({cores})" if machine else ""
 
 
 def _csv(rows) -> str:
