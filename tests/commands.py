@@ -16,8 +16,8 @@ from tests.small_run import ROOT
 FORKING = """
 import json, os, runpy, sys, tempfile
 import t2t_jax.main, t2t_jax.translate, t2t_jax.evaluate, t2t_jax.describe
-import t2t_jax.plan, t2t_jax.whatwas, t2t_jax.score
-from t2t_jax.commands import describe, evaluate, main, plan, runner
+import t2t_jax.plan, t2t_jax.whatwas, t2t_jax.score, t2t_jax.experiment
+from t2t_jax.commands import describe, evaluate, experiment, main, plan, runner
 from t2t_jax.commands import score, translate, whatwas
 
 for line in sys.stdin:

@@ -1,0 +1,154 @@
+"""`python -m t2t_jax experiment`: rows of two steps, and what is refused."""
+
+import csv
+import os
+import subprocess
+import sys
+
+import pytest
+
+from t2t_jax import load_config
+from t2t_jax.experiment import Experiment, Measure, Row, estimates
+from tests.compiler import QUICK_PROCESS
+from tests.small_run import FIELDS, ROOT
+
+FILE = '''"""Does the seed matter?"""
+
+from t2t_jax import load_config
+from t2t_jax.experiment import Experiment, Row, with_fields
+
+
+def get_experiment(steps=2, broken=False):
+    """Builds the experiment.
+
+    Args:
+      steps: of training,
+        in each row.
+      broken: also has a row that cannot be trained.
+    """
+    base = load_config("tiny", **{fields})
+    base.train.steps = steps
+    rows = [Row(f"seed={{n}}", with_fields(base, {{"train.seed": n}})) for n in (3, 4)]
+    if broken:
+        rows.append(Row("broken", with_fields(base, {{"train.init_from": "nowhere"}})))
+    return Experiment(rows, columns=("test.bleu", "minutes"), plot=plot)
+
+
+def plot(results):
+    import matplotlib.pyplot as plt
+
+    figure, ax = plt.subplots()
+    ax.plot([row.mean("minutes") for row in results])
+    return figure
+'''
+
+
+@pytest.fixture
+def experiment(commands, text, tmp_path):
+    """Runs the command on a file of the user's own."""
+    fields = {name: dict(values) for name, values in FIELDS.items()}
+    fields["data"] |= {"dir": str(text), "dev": ""}
+    fields["train"] |= {"log_every": 1, "save_every": 2, "dev_lines": 0}
+    fields["decode"] |= {"beam": 1, "average": 1, "extra_length": 1}
+    file = tmp_path / "mine.py"
+    file.write_text(FILE.format(fields=fields))
+
+    def run(*arguments, name=file, workdir=tmp_path / "work"):
+        flag = f"--workdir={workdir}"
+        return commands("experiment", *([name] if name else []), flag, *arguments)
+
+    return run
+
+
+def test_rows_are_trained_shown_and_not_trained_again(experiment, tmp_path):
+    folder = tmp_path / "work" / "mine"
+    first = subprocess.run(
+        [sys.executable, "-m", "t2t_jax", "experiment"]
+        + [
+            "--workdir",
+            tmp_path / "work",
+            tmp_path / "mine.py",
+        ],  # the flag in two words
+        cwd=ROOT,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"} | QUICK_PROCESS,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert first.returncode == 0, first.stderr
+    assert "2 left; the first run will tell" in first.stderr
+    assert "run 2 of 2: " in first.stderr
+    assert "2 done\ntables and plots: " in first.stderr
+    assert first.stdout == (folder / "table.md").read_text() + "\n"
+    for name in ("plan.json", "plot.png", "plot-dark.png", "runs.csv"):
+        assert (folder / name).stat().st_size > 0
+    with (folder / "table.csv").open() as file:
+        rows = [*csv.DictReader(file)]
+    assert [(row["row"], row["state"]) for row in rows] == [
+        ("seed=3", "done"),
+        ("seed=4", "done"),
+    ]
+    before = {path: path.stat().st_mtime_ns for path in folder.parent.glob("runs/*/*")}
+    assert len(before) > 10
+
+    (folder / "table.md").unlink()
+    again = experiment("--report")
+    assert again.returncode == 0, again.stderr
+    assert (folder / "table.md").exists()
+    assert "run 1 of 2" not in again.stderr
+    again = experiment("--steps=2")
+    assert "run 1 of 2" not in again.stderr
+    after = {path: path.stat().st_mtime_ns for path in folder.parent.glob("runs/*/*")}
+    assert after == before
+
+    failed = experiment("--broken", "--replan", "--rows=broken")
+    assert failed.returncode == 2
+    assert "2 done, 1 failed\n" in failed.stderr
+    assert "broken-" in failed.stderr
+    assert failed.stderr.endswith("error: some rows failed; --retry runs them again\n")
+    assert "nowhere" in failed.stderr.partition("\nfailed: ")[2]
+
+
+def test_mistakes_are_told_with_what_is_there(experiment, tmp_path):
+    def error(*arguments, **options):
+        ended = experiment(*arguments, **options)
+        assert ended.returncode == 2, ended.stderr
+        assert "Traceback" not in ended.stderr
+        return ended.stderr
+
+    assert "error: table4: no such experiment; did you mean 'table" in error(
+        name="table4"
+    )
+    assert "name an experiment (ablate, heads, " in error(name="")
+    assert "Did you mean: steps ?" in error("--step=3")
+    assert "'model.layers'" in error("--config.model.layer=3")
+    assert "--rows=seed: no such row" in error("--rows=seed")
+    assert "give another --name=NAME" in error("--name=runs")
+    other = tmp_path / "other.py"
+    other.write_text("def get_experiment(rows=1):\n    pass\n")
+    assert "--rows is another flag; rename the parameter" in error(name=other)
+    other.write_text("")
+    assert "it has no function get_experiment" in error(name=other)
+
+
+def test_help_is_that_of_the_experiment(experiment):
+    told = experiment("--help").stdout
+    assert told.startswith("Does the seed matter?\n\nFlags of experiment:\n")
+    assert "Parameter of the experiment: of training, in each row.\n" in told
+    assert "--broken\n      Parameter of the experiment: also has a row that" in told
+    told = experiment("--help", name="").stdout
+    assert "\n  table3    Table 3: variations on the Transformer" in told
+
+
+def test_a_dry_run_lists_rows_and_their_hours(monkeypatch):
+    monkeypatch.setattr(estimates.forecast, "measure_step", lambda *_: 0.6)
+    monkeypatch.setattr(estimates, "_measured", {})
+    base = load_config("tiny", train={"steps": 6_000})
+    rows = [Row("a", base, seeds=2), Row("b", needs=["a"], measures=[Measure("speed")])]
+    told = estimates.dry_run(Experiment(rows, columns=()))
+    header, first, second, total = map(str.split, told.splitlines())
+    assert first[:2] == ["a", "2"]
+    assert first[3:] == ["6,000", "600.0", "2.000"]
+    assert second == ["b", "1", "measures", "speed"]
+    assert total == ["all", "rows", "2.000"]
+    assert header[0] == "row"
