@@ -63,50 +63,35 @@ def experiment(commands, text, tmp_path):
 def test_rows_are_trained_shown_and_not_trained_again(experiment, tmp_path):
     folder = tmp_path / "work" / "mine"
     first = subprocess.run(
-        [sys.executable, "-m", "t2t_jax", "experiment"]
-        + [
-            "--workdir",
-            tmp_path / "work",
-            tmp_path / "mine.py",
-        ],  # the flag in two words
+        [sys.executable, "-m", "t2t_jax", "experiment", "--workdir"]  # in two words
+        + [tmp_path / "work", tmp_path / "mine.py", "--broken"],
         cwd=ROOT,
         env=os.environ | {"JAX_PLATFORMS": "cpu"} | QUICK_PROCESS,
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert first.returncode == 0, first.stderr
-    assert "2 left; the first run will tell" in first.stderr
-    assert "run 2 of 2: " in first.stderr
-    assert "2 done\ntables and plots: " in first.stderr
+    assert first.returncode == 2
+    assert "3 left; the first run will tell" in first.stderr
+    assert "run 2 of 3: " in first.stderr
+    assert "2 done, 1 failed\nfailed: " in first.stderr
+    assert "nowhere" in first.stderr.partition("\nfailed: ")[2]
+    assert first.stderr.endswith("error: some rows failed; --retry runs them again\n")
     assert first.stdout == (folder / "table.md").read_text() + "\n"
     for name in ("plan.json", "plot.png", "plot-dark.png", "runs.csv"):
         assert (folder / name).stat().st_size > 0
     with (folder / "table.csv").open() as file:
-        rows = [*csv.DictReader(file)]
-    assert [(row["row"], row["state"]) for row in rows] == [
-        ("seed=3", "done"),
-        ("seed=4", "done"),
-    ]
+        states = {row["row"]: row["state"] for row in csv.DictReader(file)}
+    assert states == {"seed=3": "done", "seed=4": "done", "broken": "failed"}
     before = {path: path.stat().st_mtime_ns for path in folder.parent.glob("runs/*/*")}
     assert len(before) > 10
-
     (folder / "table.md").unlink()
-    again = experiment("--report")
-    assert again.returncode == 0, again.stderr
-    assert (folder / "table.md").exists()
-    assert "run 1 of 2" not in again.stderr
     again = experiment("--steps=2")
-    assert "run 1 of 2" not in again.stderr
+    assert "2 done, 1 failed\n" in again.stderr
+    assert "run 1 of 3" not in again.stderr
+    assert (folder / "table.md").exists()
     after = {path: path.stat().st_mtime_ns for path in folder.parent.glob("runs/*/*")}
     assert after == before
-
-    failed = experiment("--broken", "--replan", "--rows=broken")
-    assert failed.returncode == 2
-    assert "2 done, 1 failed\n" in failed.stderr
-    assert "broken-" in failed.stderr
-    assert failed.stderr.endswith("error: some rows failed; --retry runs them again\n")
-    assert "nowhere" in failed.stderr.partition("\nfailed: ")[2]
 
 
 def test_mistakes_are_told_with_what_is_there(experiment, tmp_path):
