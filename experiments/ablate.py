@@ -97,7 +97,7 @@ def report(results):
 
 
 def differences(result, base):
-    """How far a row is from the base in BLEU and in nats a piece; `nan` if unknown."""
+    """Differences from the base in BLEU and in nats a piece; `nan` if unknown."""
     bleu = result.mean("test.bleu") - base.mean("test.bleu")
     nats = math.log(result.mean("test.perplexity") / base.mean("test.perplexity"))
     return bleu, nats

@@ -185,7 +185,7 @@ def _exponents(costs):
 
 
 def _crossings(costs):
-    """Where attention becomes slower than recurrence, beside the paper's n < d."""
+    """Finds where attention becomes slower than recurrence; the paper says n < d."""
     parts = [
         "The paper (section 4): self-attention is faster than recurrence if n < d. "
         "Measured, with gradients:",

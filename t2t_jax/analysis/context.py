@@ -1,4 +1,4 @@
-"""What a measurement is of: the workdir of a run, and those of other rows."""
+"""The object of a measurement: the workdir of a run, and those of other rows."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What each attention head does, and what is lost without it (Michel et al. 2019)."""
+"""Describes attention heads, and measures the loss of each (Michel et al. 2019)."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -132,7 +132,7 @@ class Ablation:
         return float(loss_n.sum() / pieces_n.sum())
 
     def lost(self, heads: Sequence[Head]) -> dict[str, Any]:
-        """What is lost without some heads.
+        """Measures the BLEU and loss without some heads.
 
         Returns:
           `bleu`; `bleu_lost`, positive if it falls; `p_value` of that difference, by
@@ -284,7 +284,7 @@ def _described(
 
 
 def _one_head_layers(ablation: Ablation) -> Iterator[dict[str, Any]]:
-    """What is lost if one layer keeps only its best head, by the dev loss."""
+    """Measures each layer with only its best head, by the dev loss."""
     for (attention, layer), group in itertools.groupby(
         ablation.heads, lambda head: head[:2]
     ):
@@ -296,7 +296,7 @@ def _one_head_layers(ablation: Ablation) -> Iterator[dict[str, Any]]:
 
 
 def _pruned(ablation: Ablation, loss_lost: Sequence[float]) -> Iterator[dict[str, Any]]:
-    """What is lost without several heads: first those that cost the least alone.
+    """Removes several heads: first those that cost the least alone.
 
     Args:
       loss_lost: by the dev loss, for each head.

@@ -62,7 +62,7 @@ def _cells(pair: tuple[Words, Words], numbers: dict[str, int]):
 
 
 def _places(pairs: Sequence[tuple[Words, Words]]) -> tuple[np.ndarray, np.ndarray]:
-    """Which source word and which target word of the whole text a cell belongs to."""
+    """Numbers the source word and the target word of each cell in the whole text."""
     source_places, target_places, sources, targets = [], [], 0, 0
     for source, target in pairs:
         places = np.arange(sources, sources + len(source))

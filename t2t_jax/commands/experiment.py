@@ -18,9 +18,9 @@ from ml_collections import config_flags
 from t2t_jax import config as fields
 from t2t_jax.commands import experiment_files
 from t2t_jax.commands.config_files import given_fields, shipped_names
-from t2t_jax.experiment import estimates, tables
+from t2t_jax.experiment import Experiment, estimates, tables
 from t2t_jax.experiment.plan import Request, freeze, with_changes
-from t2t_jax.experiment.queue import LEASES, RUNS, Queue
+from t2t_jax.experiment.queue import LEASES, RUNS, Queue, select
 from t2t_jax.experiment.results import read_results
 from t2t_jax.experiment.status import failures, status
 from t2t_jax.terminal import ideas
@@ -102,42 +102,39 @@ def _given_name() -> str:
 
 def main(argv):
     given = flags.FLAGS
-    names = ", ".join(shipped_names(experiment_files.FOLDER))
     if len(argv) < 2:
         raise UserError(
-            f"name an experiment ({names}) or a file: python -m t2t_jax experiment "
-            "table3 --workdir=DIR"
+            "name an experiment "
+            f"({', '.join(shipped_names(experiment_files.FOLDER))}) or a file: "
+            "python -m t2t_jax experiment table3 --workdir=DIR"
         )
     module = experiment_files.load(argv[1])
     request = _request(argv[1], experiment_files.parameters(module))
 
-    def define(request: Request):
+    def define(request: Request) -> Experiment:
         experiment = experiment_files.define(module, request.parameters)
         rows = with_changes(experiment.rows, request.changes)
         return dataclasses.replace(experiment, rows=rows)
 
     if given.dry_run:
-        print(estimates.dry_run(define(request), given.slice))
+        rows = select(define(request).rows, given.rows)
+        print(estimates.dry_run(rows, given.slice))
         return
-    if not given.workdir:
-        raise UserError("--workdir is missing; name a folder for the runs and tables")
-    if "://" in given.workdir:
-        raise UserError(
-            f"--workdir={given.workdir}: experiments need a folder on a disk, as a "
-            "bucket has no locks; copy it to the bucket afterwards"
-        )
-    workdir = Path(given.workdir)
-    name = given.name or Path(argv[1]).stem
-    if name in (RUNS, LEASES):
-        raise UserError(
-            f"{workdir / name} is not for tables, as all experiments share it; give "
-            "another --name=NAME"
-        )
-    folder = workdir / name
+    folder = _folder(Path(argv[1]).stem)
     named = [parameter for parameter in request.parameters if given[parameter].present]
     experiment = freeze(folder, request, named, define, given.replan)
-    queue = Queue(workdir, experiment.rows)
-    selected = queue.select(given.rows)
+    _run(experiment, folder)
+
+
+def _run(experiment: Experiment, folder: Path) -> None:
+    """Runs the rows of --rows, and makes the tables after each.
+
+    Raises:
+      UserError: some of them failed.
+    """
+    given = flags.FLAGS
+    queue = Queue(folder.parent, experiment.rows)
+    rows = select(experiment.rows, given.rows)
 
     def report() -> str:
         results = read_results(experiment.rows, queue.runs)
@@ -155,17 +152,41 @@ def main(argv):
     try:
         if not given.report:
             say(status(queue, joining=True))
-            queue.run(selected, given.retry, given.wait, after_each_run)
+            queue.run(rows, given.retry, given.wait, after_each_run)
     finally:
         print(report())
         for line in (status(queue), *failures(queue), f"tables and plots: {folder}"):
             say(line)
-    if failures(queue):
+    chosen = [task for task in queue.tasks if task.row in rows]
+    if any(queue.state(task) == "failed" for task in chosen):
         raise UserError("some rows failed; --retry runs them again")
 
 
+def _folder(name: str) -> Path:
+    """The folder of the plan and its tables, in --workdir.
+
+    Raises:
+      UserError: --workdir or --name cannot be used.
+    """
+    given = flags.FLAGS
+    if not given.workdir:
+        raise UserError("--workdir is missing; name a folder for the runs and tables")
+    if "://" in given.workdir:
+        raise UserError(
+            f"--workdir={given.workdir}: experiments need a folder on a disk, as a "
+            "bucket has no locks; copy it to the bucket afterwards"
+        )
+    folder = Path(given.workdir) / (given.name or name)
+    if folder.name in (RUNS, LEASES):
+        raise UserError(
+            f"{folder} is not for tables, as all experiments share it; give another "
+            "--name=NAME"
+        )
+    return folder
+
+
 def _request(name: str, defaults: Mapping[str, Any]) -> Request:
-    """What the command line asks for."""
+    """Reads the flags."""
     given = flags.FLAGS
     changes = {}
     for field in given_fields(sys.argv[1:]):

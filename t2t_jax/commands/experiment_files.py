@@ -6,6 +6,7 @@ import inspect
 import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -81,7 +82,7 @@ def parameters(module: ModuleType) -> dict[str, Any]:
 
 
 def meanings(module: ModuleType) -> dict[str, str]:
-    """What the docstring of `get_experiment` says of parameters in its section Args."""
+    """Reads the meaning of parameters in the docstring of `get_experiment`."""
     text = inspect.getdoc(module.get_experiment) or ""
     _, _, arguments = text.partition("\nArgs:\n")
     arguments, _, _ = arguments.partition("\n\n")
@@ -97,12 +98,14 @@ def define(module: ModuleType, arguments: Mapping[str, Any]) -> Experiment:
       arguments: by name; those that it does not have (any more) are left out.
 
     Raises:
-      UserError: it returns something else.
+      UserError: it refuses a value by a ValueError, or returns something else.
     """
     known = parameters(module)
-    experiment = module.get_experiment(
-        **{name: value for name, value in arguments.items() if name in known}
-    )
+    given = {name: value for name, value in arguments.items() if name in known}
+    try:
+        experiment = module.get_experiment(**given)
+    except ValueError as e:
+        raise UserError(f"{Path(module.__file__).stem}: {e}") from e
     if not isinstance(experiment, Experiment):
         raise UserError(
             f"get_experiment of {module.__file__} returns {experiment!r}; want an "

@@ -101,7 +101,7 @@ def runs_csv(
 
 
 def _machine(run: RunResult) -> str:
-    """What a finished run was trained on: minutes of other machines are others."""
+    """Names the machine of a finished run: minutes differ between machines."""
     machine = run.outcome.get("machine", {})
     devices = f"{machine.get('devices')} {machine.get('device')}"
     cores = f"{machine.get('processor')}, {machine.get('cores')} cores"

@@ -1,11 +1,12 @@
-"""What an experiment costs, before it is run."""
+"""Estimates the cost of an experiment before it is run."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 
 from t2t_jax.config import Config
-from t2t_jax.experiment.experiment import Experiment
+from t2t_jax.experiment.experiment import Row
 from t2t_jax.model.model import build
 from t2t_jax.planning import forecast
 from t2t_jax.planning.plan import plan
@@ -15,7 +16,7 @@ from t2t_jax.terminal.progress import waiting
 HOUR = 3600.0  # seconds
 
 
-def dry_run(experiment: Experiment, slice: str = "") -> str:
+def dry_run(rows: Sequence[Row], slice: str = "") -> str:
     """Lists rows, their parameters, and the hours that training takes.
 
     The hours on this machine are measured: on a few steps of a full batch for each row.
@@ -34,7 +35,7 @@ def dry_run(experiment: Experiment, slice: str = "") -> str:
     header = ["row", "runs", "parameters", "steps", "ms/step", "hours here"]
     lines = [header + ([f"hours on {slice}"] if slice else [])]
     sums = [0.0, 0.0]
-    for row in experiment.rows:
+    for row in rows:
         if row.config is None:
             functions = ", ".join(measure.function for measure in row.measures)
             lines.append([row.name, "1", f"measures {functions}"])

@@ -1,4 +1,4 @@
-"""What an experiment is written with: rows, what is measured, what is shown."""
+"""The classes that an experiment is written with: rows, measures, columns."""
 
 import collections
 import dataclasses

@@ -152,7 +152,7 @@ def _explanation(of_run: Mapping[str, Any]) -> str:
 
 
 def _by_loss(heads: Sequence[Mapping]) -> list[Mapping]:
-    """What is lost most comes first."""
+    """Sorts heads: the greatest loss comes first."""
     return sorted(heads, key=lambda head: (-head["bleu_lost"], -head["loss_lost"]))
 
 
@@ -193,7 +193,7 @@ def _kinds(heads: Sequence[Mapping]) -> str:
 
 
 def _conclusion(run: "RunResult") -> str:
-    """How many heads of a run can be removed."""
+    """Says how many heads of a run can be removed."""
     of_run = run.measure(MEASURE)
     return (
         f"- {run.run.folder}: of {of_run['count']} heads, {of_run['needless']} can be "

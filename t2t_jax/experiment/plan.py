@@ -30,7 +30,7 @@ PLAN = "plan.json"
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What the command line asks for.
+    """An experiment as the command line asks for it.
 
     Attributes:
       experiment: the name, or the path of the file.

@@ -1,7 +1,7 @@
 """The runs of an experiment as a queue that several processes share."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
@@ -55,37 +55,19 @@ class Queue:
         """The process that runs a task; empty if none does."""
         return self._leases.owner(task.run.hash)
 
-    def select(self, patterns: str) -> list[Task]:
-        """The runs whose row has one of the names of --rows.
-
-        Args:
-          patterns: names of rows, separated by commas; `*` and `?` stand for any
-            characters. Empty selects all.
-
-        Raises:
-          UserError: a pattern is the name of no row.
-        """
-        names = [*dict.fromkeys(task.row.name for task in self.tasks)]
-        given = [p for p in map(str.strip, patterns.split(",")) if p] or ["*"]
-        for pattern in given:
-            if not any(fnmatchcase(name, pattern) for name in names):
-                raise UserError(
-                    f"--rows={pattern}: no such row{did_you_mean(pattern, names)} "
-                    f"(rows: {', '.join(names)})"
-                )
-        return [
-            task
-            for task in self.tasks
-            if any(fnmatchcase(task.row.name, pattern) for pattern in given)
-        ]
-
-    def run(self, selected: Sequence[Task], retry: bool, wait: bool, after) -> None:
+    def run(
+        self,
+        rows: Sequence[Row],
+        retry: bool,
+        wait: bool,
+        after: Callable[[], None],
+    ) -> None:
         """Runs what no other process runs, until nothing is left.
 
         Args:
-          selected: the runs to take.
+          rows: those to run.
           retry: also takes those that failed before this process started.
-          wait: waits for the runs of other processes: those that `selected` need, and
+          wait: waits for the runs of other processes: those that `rows` need, and
             those to be taken over if their process dies.
           after: called after each run.
 
@@ -94,6 +76,7 @@ class Queue:
             next time.
           OSError: an error of the disk.
         """
+        selected = [task for task in self.tasks if task.row in rows]
         waiting = False
         while True:
             todo = [t for t in selected if self._is_open(t, self.state(t), retry)]
@@ -175,3 +158,24 @@ class Queue:
         finally:
             lease.release()
         return True
+
+
+def select(rows: Sequence[Row], patterns: str) -> list[Row]:
+    """The rows that --rows names.
+
+    Args:
+      patterns: names, separated by commas; `*` and `?` stand for any characters. Empty
+        selects all.
+
+    Raises:
+      UserError: a pattern is the name of no row.
+    """
+    names = [row.name for row in rows]
+    given = [p for p in map(str.strip, patterns.split(",")) if p] or ["*"]
+    for pattern in given:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise UserError(
+                f"--rows={pattern}: no such row{did_you_mean(pattern, names)} "
+                f"(rows: {', '.join(names)})"
+            )
+    return [row for row in rows if any(fnmatchcase(row.name, p) for p in given)]

@@ -28,7 +28,7 @@ def better(column: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class RunResult:
-    """What one run has written.
+    """The files that one run has written.
 
     Attributes:
       run: what it is.

@@ -35,7 +35,7 @@ def failures(queue: Queue) -> list[str]:
 
 
 def _end(queue: Queue, states: Mapping[Task, str], processes: int) -> str:
-    """When the runs that are left will end, at the speed of all runs so far."""
+    """Estimates when the runs that are left will end, by the speed of all so far."""
     finished = [_Cost(queue, task) for task in states if states[task] == "done"]
     # Rows may share a run, which is trained once.
     left = {

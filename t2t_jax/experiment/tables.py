@@ -94,7 +94,7 @@ def _row_state(row: RowResult, run_states: Mapping[tuple[str, int], str]) -> str
 
 
 def _attempt(name: str, call) -> str:
-    """What a function of the experiment's file returns, or one line with its error.
+    """Calls a function of the experiment's file; an error becomes one line.
 
     Such functions may assume rows that are not finished; the table must not be lost.
     """
@@ -201,7 +201,7 @@ def _verdict(one: Comparison | None) -> str:
 def _explanation(
     experiment: Experiment, results: Results, found: Mapping[str, Comparison]
 ) -> str:
-    """What the numbers and the verdicts mean."""
+    """Explains the numbers and the verdicts."""
     column = compared_column(experiment)
     text = (
         "Means over seeds ± the sample standard deviation. `seeds` counts the finished "
@@ -227,7 +227,7 @@ def _explanation(
 
 
 def _comparable(results: Results) -> list[str]:
-    """What the scores are comparable with, each line once."""
+    """Lists what the scores are comparable with, each line once."""
     lines = {}
     for row in results:
         for run in row.runs:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from t2t_jax import load_config
-from t2t_jax.experiment import Experiment, Measure, Row, estimates
+from t2t_jax.experiment import Measure, Row, estimates
 from tests.compiler import QUICK_PROCESS
 from tests.small_run import FIELDS, ROOT
 
@@ -130,7 +130,7 @@ def test_a_dry_run_lists_rows_and_their_hours(monkeypatch):
     monkeypatch.setattr(estimates, "_measured", {})
     base = load_config("tiny", train={"steps": 6_000})
     rows = [Row("a", base, seeds=2), Row("b", needs=["a"], measures=[Measure("speed")])]
-    told = estimates.dry_run(Experiment(rows, columns=()))
+    told = estimates.dry_run(rows)
     header, first, second, total = map(str.split, told.splitlines())
     assert first[:2] == ["a", "2"]
     assert first[3:] == ["6,000", "600.0", "2.000"]

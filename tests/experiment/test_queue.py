@@ -9,7 +9,7 @@ import pytest
 
 from t2t_jax import load_config
 from t2t_jax.experiment import Measure, Row, queue, running, with_fields
-from t2t_jax.experiment.queue import Queue
+from t2t_jax.experiment.queue import Queue, select
 from t2t_jax.experiment.results import RunResult, read_results
 from t2t_jax.terminal.errors import UserError
 from tests.small_run import ROOT
@@ -55,7 +55,7 @@ class Runner:
     def __call__(self, rows, patterns="", retry=False, wait=False):
         """A new process's look at the rows; runs them and returns their states."""
         made = Queue(self.folder, rows)
-        made.run(made.select(patterns), retry, wait, lambda: None)
+        made.run(select(rows, patterns), retry, wait, lambda: None)
         return {task.run.folder[:-13]: made.state(task) for task in made.tasks}
 
     def _train(self, config, workdir):

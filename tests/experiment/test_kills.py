@@ -1,0 +1,77 @@
+"""Two processes share a queue and are killed: what they leave is as if nobody was."""
+
+import collections
+import json
+import random
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.faults.comparing import differences
+from tests.small_run import FIELDS, ROOT
+
+FILE = '''"""Which dropout is best?"""
+
+from t2t_jax import load_config
+from t2t_jax.experiment import Experiment, Row, with_fields
+
+
+def get_experiment():
+    base = load_config("tiny", **{fields})
+    rows = [
+        Row(f"dropout={{rate}}", with_fields(base, {{"model.dropout": rate}}), seeds=2)
+        for rate in (0.1, 0.2, 0.3)
+    ]
+    return Experiment(rows, ["test.bleu", "dev.loss"], baseline="dropout=0.1")
+'''
+KILLS, LONGEST = 10, 15.0  # LONGEST: seconds between two kills at most
+
+
+@pytest.mark.slow
+def test_two_processes_that_are_killed_leave_the_bytes_of_one(text, tmp_path):
+    """Takes four minutes. Rows end by steps, so no clock decides."""
+    fields = {name: dict(values) for name, values in FIELDS.items()}
+    fields["data"]["dir"] = str(text)
+    fields["train"] |= {"steps": 60, "save_every": 5, "eval_every": 20}
+    file = tmp_path / "dropout.py"
+    file.write_text(FILE.format(fields=fields))
+
+    def start(workdir, log):
+        command = [sys.executable, "-m", "t2t_jax", "experiment", file]
+        return subprocess.Popen(
+            [*command, f"--workdir={workdir}"], cwd=ROOT, stdout=log, stderr=log
+        )
+
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    with (tmp_path / "log").open("wb") as log:
+        assert start(whole, log).wait() == 0
+        dice = random.Random(0)
+        processes = [start(killed, log) for _ in range(2)]
+        kills = 0
+        while kills < KILLS and any(process.poll() is None for process in processes):
+            time.sleep(dice.uniform(1.0, LONGEST))
+            chosen = dice.randrange(2)
+            if processes[chosen].poll() is None:
+                kills += 1
+                processes[chosen].kill()
+                processes[chosen].wait()
+                processes[chosen] = start(killed, log)
+        assert [process.wait() for process in processes] == [0, 0]
+    assert kills == KILLS, "the queue was finished too soon: raise steps"
+
+    runs = sorted(path.name for path in whole.glob("runs/*"))
+    assert len(runs) == 6
+    assert runs == sorted(path.name for path in killed.glob("runs/*"))
+    assert not [*killed.glob("leases/*")]
+    for run in runs:
+        found = differences(whole / "runs" / run, killed / "runs" / run)
+        # Minutes of training and their like.
+        found["config"] = [n for n in found["config"] if "outcome.json" not in n]
+        assert not any(found.values()), found
+        lines = (killed / "runs" / run / "metrics.jsonl").read_text().splitlines()
+        entries = [(e["kind"], e["step"]) for e in map(json.loads, lines)]
+        assert max(collections.Counter(entries).values()) == 1
+    tables = [folder / "dropout" / "table.md" for folder in (whole, killed)]
+    assert tables[0].read_bytes() == tables[1].read_bytes()
