@@ -179,32 +179,6 @@ def fit(runs: Runs, resamples: int = 200, seed: int = 0) -> Fit:
     return Fit(law, resampled, residuals, search.at_bound(start))
 
 
-def power_law(sizes: ArrayLike, losses: ArrayLike) -> tuple[float, Interval]:
-    """Fits L = c x^-a, a straight line in logs (Kaplan et al. 2020).
-
-    Returns:
-      c, and the exponent a with the interval of least squares.
-
-    Raises:
-      UserError: fewer than 3 different sizes.
-    """
-    from scipy import special
-
-    if len(np.unique(sizes)) < FEWEST_SIZES:
-        raise UserError(
-            f"cannot fit a power law to {len(np.unique(sizes))} sizes; want at least "
-            f"{FEWEST_SIZES}"
-        )
-    x, y = np.log(sizes), np.log(losses)
-    freedom, spread = len(x) - 2, ((x - x.mean()) ** 2).sum()
-    slope, intercept = np.polyfit(x, y, 1)
-    error = (((y - intercept - slope * x) ** 2).sum() / freedom / spread) ** 0.5
-    half = error * special.stdtrit(freedom, 0.975)
-    low, high = float(-slope - half), float(-slope + half)
-    exponent = Interval(float(-slope), low, high, 0 < high <= IDENTIFIED * low)
-    return float(np.exp(intercept)), exponent
-
-
 class _Search:
     """The search for a law, in coordinates in which its constants hardly correlate.
 
@@ -250,7 +224,8 @@ class _Search:
                 objective,
                 np.clip(start, self.low, self.high),
                 jac=True,
-                method="L-BFGS-B",
+                # L-BFGS-B finds the same, but waits for threads of BLAS at each step.
+                method="SLSQP",
                 bounds=list(zip(self.low, self.high, strict=True)),
                 options={"maxiter": 500},
             )

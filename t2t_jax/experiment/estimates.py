@@ -50,8 +50,8 @@ def dry_run(rows: Sequence[Row], slice: str = "") -> str:
         hours = [row.seeds * _hours(config, step) for step in (seconds, *rented)]
         sums = [total + more for total, more in zip(sums, [*hours, 0.0], strict=False)]
         cells = [row.name, row.seeds, f"{model.count():,}", f"{steps:,}"]
-        lines.append([*cells, f"{1e3 * seconds:,.1f}", *map("{:,.3f}".format, hours)])
-    totals = [f"{total:,.3f}" for total in sums[: 1 + bool(slice)]]
+        lines.append([*cells, f"{1e3 * seconds:,.1f}", *map("{:,.3g}".format, hours)])
+    totals = [f"{total:,.3g}" for total in sums[: 1 + bool(slice)]]
     lines.append(["all rows", "", "", "", "", *totals])
     return _aligned(lines)
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from t2t_jax.analysis.scaling_laws import Interval, Law, Runs, power_law
+from t2t_jax.analysis.fits import power_law
+from t2t_jax.analysis.scaling_laws import Interval, Law, Runs
 from t2t_jax.experiment.loss_prediction import COLUMNS, read_runs
 from t2t_jax.experiment.plots import lines
 from t2t_jax.experiment.results import Results
-from t2t_jax.terminal.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -119,12 +119,14 @@ def _simple_laws(runs: Runs) -> list[str]:
         ("L(D) = c D^-a of the largest models", runs.tokens, most_n),
     ):
         try:
-            factor, exponent = power_law(sizes[chosen], runs.loss[chosen])
-        except UserError as e:
+            found = power_law(sizes[chosen], runs.loss[chosen])
+        except ValueError as e:  # too few runs
             texts.append(f"{text}: {e}.")
             continue
-        scale = f", c = {factor:.3g}" if exponent.identified else ""
-        texts.append(f"{text}: a = {exponent}{scale}.")
+        texts.append(
+            f"{text}: a = {-found.exponent:.3g} ({-found.high:.3g} to "
+            f"{-found.low:.3g}), c = {found.coefficient:.3g}."
+        )
     return ["  \n".join(texts)]
 
 

@@ -66,15 +66,6 @@ def test_the_exponents_of_the_frontier_sum_to_one(noisy):
     assert exponents["parameters"].low < 0.6 / 1.1 < exponents["parameters"].high
 
 
-def test_a_power_law_is_a_line_in_logs():
-    sizes = np.array(SIZES)
-    factor, exponent = scaling_laws.power_law(sizes, 7 * sizes**-0.3)
-    assert factor == pytest.approx(7)
-    assert exponent.value == pytest.approx(0.3)
-    with pytest.raises(UserError, match="to 2 sizes; want at least 3"):
-        scaling_laws.power_law([1e5, 2e5, 2e5], [3.0, 2.0, 2.0])
-
-
 @pytest.mark.parametrize(
     ("sizes", "data", "problem"),
     [

@@ -133,7 +133,7 @@ def test_a_dry_run_lists_rows_and_their_hours(monkeypatch):
     told = estimates.dry_run(rows)
     header, first, second, total = map(str.split, told.splitlines())
     assert first[:2] == ["a", "2"]
-    assert first[3:] == ["6,000", "600.0", "2.000"]
+    assert first[3:] == ["6,000", "600.0", "2"]
     assert second == ["b", "1", "measures", "speed"]
-    assert total == ["all", "rows", "2.000"]
+    assert total == ["all", "rows", "2"]
     assert header[0] == "row"
