@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import subprocess
 import sys
 
@@ -82,7 +83,8 @@ def test_rows_are_trained_shown_and_not_trained_again(experiment, tmp_path):
         assert (folder / name).stat().st_size > 0
     with (folder / "table.csv").open() as file:
         states = {row["row"]: row["state"] for row in csv.DictReader(file)}
-    assert states == {"seed=3": "done", "seed=4": "done", "broken": "failed"}
+    assert (states["seed=3"], states["seed=4"]) == ("done", "done")
+    assert states["broken"].startswith("failed: nowhere is not a workdir")
     before = {path: path.stat().st_mtime_ns for path in folder.parent.glob("runs/*/*")}
     assert len(before) > 10
     (folder / "table.md").unlink()
@@ -122,7 +124,7 @@ def test_help_is_that_of_the_experiment(experiment):
     assert "Parameter of the experiment: of training, in each row.\n" in told
     assert "--broken\n      Parameter of the experiment: also has a row that" in told
     told = experiment("--help", name="").stdout
-    assert "\n  table3    Table 3: variations on the Transformer" in told
+    assert re.search(r"\n  table3 +Table 3: variations on the Transformer", told)
 
 
 def test_a_dry_run_lists_rows_and_their_hours(monkeypatch):
