@@ -66,6 +66,10 @@ def get_experiment(seeds=3, row_seeds=1, steps=600, base="tiny"):
         ],
         compared="test.perplexity",
         baseline="base",
+        note=(
+            "Label smoothing raises perplexity by its definition (section 5.4): judge "
+            "the row without it by BLEU."
+        ),
         plot=plot,
         report=report,
     )

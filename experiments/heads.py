@@ -13,6 +13,7 @@ measuring):
 with the files of Multi30k in FOLDER, as configs/multi30k.py says.
 """
 
+from experiments import _texts
 from t2t_jax import load_config
 from t2t_jax.experiment import Experiment, Measure, Row
 from t2t_jax.experiment.heads_report import plot, report
@@ -30,7 +31,7 @@ def get_experiment(seeds=1, text="tiny", lines=200) -> Experiment:
             )
         ],
         columns=[
-            *("test.bleu" if text == "tiny" else "test_2016_flickr.bleu", "dev.loss"),
+            *(f"{_texts.test_set(text)}.bleu", "dev.loss"),
             *("heads.bleu", "heads.count", "heads.needless", "heads.loss_needless"),
             "heads.prunable",
         ],

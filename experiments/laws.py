@@ -87,11 +87,13 @@ def report(results):
     base = results["base"]
 
     def beside(name, column=BLEU):
+        if not (base.values(column) and results[name].values(column)):
+            return "not run yet"
         return f"{base.mean(column):.1f} against {results[name].mean(column):.1f}"
 
     def cost(name):
         ratio = results[name].mean("minutes") / base.mean("minutes")
-        return f"in {ratio:.1f} times the training time"
+        return f"in {ratio:.1f} times the training time" if ratio > 0 else ""
 
     claims = (
         ("Attention can replace recurrence (section 1)", "lstm", BLEU, cost("lstm")),

@@ -52,7 +52,6 @@ def get_experiment(seeds=1, depths="6,12,24", warmups="100,1", steps=200):
     return Experiment(
         rows,
         columns=("dev.loss", "train.loss", "train.gradient_norm", "minutes"),
-        compared="dev.loss",
         plot=plot,
         report=report,
     )
@@ -63,7 +62,8 @@ def curve(result, metric):
     by_step = {}
     for run in result.runs:
         for entry in run.metrics:
-            if entry["kind"] == "train" and metric in entry:
+            # None: not finite, as after divergence.
+            if entry["kind"] == "train" and entry.get(metric) is not None:
                 by_step.setdefault(entry["step"], []).append(entry[metric])
     steps = sorted(by_step)
     values = [by_step[step] for step in steps]

@@ -109,7 +109,8 @@ def plot(results):
 def curve_of(result, score):
     """Relative lengths, and the mean, least and most over seeds of a score."""
     groups = groups_of(result)
-    longest = [run.value("by_length.longest") for run in result.runs]
+    known = (run.value("by_length.longest") for run in result.runs)
+    longest = [length for length in known if length]
     if not groups:
         return None
     x = [group["pieces"] / longest[0] for group, *_ in groups.values()]

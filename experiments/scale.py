@@ -56,7 +56,7 @@ def get_experiment(seeds=1, text="tiny"):
             *("parameters", "without_embeddings", "tokens", "flops", "dev.loss"),
             *("predict_loss.loss", "minutes"),
         ),
-        compared="dev.loss",
+        fixed=("model.*", "train.steps", "data.*vocab*"),
         note="dev.loss is in nats a subword, without label smoothing.",
         plot=plot,
         report=report,

@@ -65,6 +65,8 @@ def get_experiment(scale="small"):
     Args:
       scale: small or full.
     """
+    if scale not in SIZES:
+        raise ValueError(f"unknown scale {scale!r}; want 'small' or 'full'")
     rows = [
         Row(
             name,

@@ -74,6 +74,7 @@ def get_experiment(seeds=3, text="tiny", steps=0, models="transformer,lstm,conv"
         compared=bleu,
         baseline=first,
         note=NOTE,
+        fixed=("model.*", "train.*", "data.*vocab*", "data.batch*", "data.row_length"),
         plot=lambda results: plot(results, bleu, first),
     )
 

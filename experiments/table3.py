@@ -31,7 +31,8 @@ SMALL_NOTE = (
 )
 FULL_NOTE = (
     "Perplexity is per piece of a vocabulary that is not the paper's: compare "
-    "differences from base. bleu_paper is computed as the paper computes BLEU."
+    "differences from base, and rows of label_smoothing by BLEU. bleu_paper is "
+    "computed as the paper computes BLEU."
 )
 
 
@@ -74,6 +75,8 @@ def get_experiment(seeds=3, row_seeds=1, scale="small", text="tiny", steps=0):
 def _base(scale, text, steps):
     """Returns the base model's config, and the column of its BLEU."""
     if scale == "full":
+        if text != "tiny":
+            raise ValueError(f"--text={text} is of --scale=small; full reads WMT 2014")
         config = load_config("base", decode={"average": 1})
         config.data.test = config.data.dev
         config.train.steps = steps or config.train.steps

@@ -6,7 +6,6 @@ the plots, which are made again after each run. Stop it and start it again as yo
 also several times at once on machines that share DIR: each takes the next row.
 """
 
-import dataclasses
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ from t2t_jax.experiment.plan import Request, freeze, with_changes
 from t2t_jax.experiment.queue import LEASES, RUNS, Queue, select
 from t2t_jax.experiment.results import read_results
 from t2t_jax.experiment.status import failures, status
+from t2t_jax.files.atomic import exclusive
 from t2t_jax.terminal import ideas
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.messages import say
@@ -113,8 +113,7 @@ def main(argv):
 
     def define(request: Request) -> Experiment:
         experiment = experiment_files.define(module, request.parameters)
-        rows = with_changes(experiment.rows, request.changes)
-        return dataclasses.replace(experiment, rows=rows)
+        return with_changes(experiment, request.changes)
 
     if given.dry_run:
         rows = select(define(request).rows, given.rows)
@@ -143,20 +142,23 @@ def _run(experiment: Experiment, folder: Path) -> None:
             for task in queue.tasks
             if queue.state(task) == "running"
         }
-        return tables.write_report(experiment, results, folder, running)
+        with exclusive(folder):  # other processes make it, too
+            return tables.write_report(experiment, results, folder, running)
 
     def after_each_run() -> None:
         report()
         say(status(queue, joining=True))
 
-    try:
-        if not given.report:
-            say(status(queue, joining=True))
+    if not given.report:
+        say(status(queue, joining=True))
+        try:
             queue.run(rows, given.retry, given.wait, after_each_run)
-    finally:
-        print(report())
-        for line in (status(queue), *failures(queue), f"tables and plots: {folder}"):
-            say(line)
+        except KeyboardInterrupt:
+            say(status(queue))
+            raise
+    print(report())
+    for line in (status(queue), *failures(queue), f"tables and plots: {folder}"):
+        say(line)
     chosen = [task for task in queue.tasks if task.row in rows]
     if any(queue.state(task) == "failed" for task in chosen):
         raise UserError("some rows failed; --retry runs them again")

@@ -35,6 +35,7 @@ def dry_run(rows: Sequence[Row], slice: str = "") -> str:
     header = ["row", "runs", "parameters", "steps", "ms/step", "hours here"]
     lines = [header + ([f"hours on {slice}"] if slice else [])]
     sums = [0.0, 0.0]
+    known = set()  # runs that rows share count once
     for row in rows:
         if row.config is None:
             functions = ", ".join(measure.function for measure in row.measures)
@@ -47,7 +48,9 @@ def dry_run(rows: Sequence[Row], slice: str = "") -> str:
         with waiting(f"measuring {row.name}"):
             seconds = _step_seconds(config)
         steps = config.train.steps
-        hours = [row.seeds * _hours(config, step) for step in (seconds, *rented)]
+        new = {run.hash for run in row.runs} - known
+        known |= new
+        hours = [len(new) * _hours(config, step) for step in (seconds, *rented)]
         sums = [total + more for total, more in zip(sums, [*hours, 0.0], strict=False)]
         cells = [row.name, row.seeds, f"{model.count():,}", f"{steps:,}"]
         lines.append([*cells, f"{1e3 * seconds:,.1f}", *map("{:,.3g}".format, hours)])

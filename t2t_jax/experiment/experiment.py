@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
+from t2t_jax.terminal import ideas
 from t2t_jax.terminal.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -133,6 +134,8 @@ class Experiment:
         the first one that `results.BETTER` knows.
       baseline: the row that the others are compared with; empty compares none.
       note: what the paper's figures may be compared with; printed below the table.
+      fixed: fields that the rows were computed from, such as `model.*`; `--config`
+        does not change them.
       plot: draws the results as a figure; None draws nothing.
       report: writes what stands below the table, as Markdown.
     """
@@ -142,6 +145,7 @@ class Experiment:
     compared: str = ""
     baseline: str = ""
     note: str = ""
+    fixed: Sequence[str] = ()
     plot: Callable[["Results"], "Figure | None"] | None = None
     report: Callable[["Results"], str] | None = None
 
@@ -229,7 +233,10 @@ def unusual(config: Config) -> dict[str, Any]:
 
 def _folder(name: str, content: Any) -> str:
     """The name of a run's workdir."""
-    text = json.dumps(content, sort_keys=True)
+    # What an entry of --ideas does is in its code; without any, as in most runs,
+    # nothing is added.
+    code = sorted(ideas.imported.values())
+    text = json.dumps([content, code] if code else content, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     readable = re.sub(r"[^\w.=+]+", "-", name).strip("-")
     return f"{readable}-{digest}"

@@ -12,10 +12,10 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from t2t_jax.files.atomic import exclusive
 from t2t_jax.terminal.errors import UserError
 
 HEARTBEAT = 10.0  # seconds between two touches
@@ -49,7 +49,7 @@ class Lease:
         """Gives the lease back."""
         self._released.set()
         self._heart.join()
-        with exclusive(self._file.parent):
+        with _alone(self._file.parent):
             if self._is_mine():
                 self._file.unlink()
         os.close(self._lock)
@@ -84,18 +84,15 @@ class Leases:
             content["owner"] if content and self._lives(name, content, touched) else ""
         )
 
-    def deaths(self, name: str) -> int:
-        """The processes that died while they held the lease, the present one included.
-
-        They are forgotten when an owner gives the lease back.
-        """
+    def starts(self, name: str) -> int:
+        """How often a lease was taken since an owner last gave it back."""
         content, _ = self._read(name)
         return content["starts"] if content else 0
 
     def take(self, name: str) -> Lease | None:
         """Takes a lease; returns None if a live process holds it."""
         file = self._file(name)
-        with exclusive(self._folder):
+        with _alone(self._folder):
             content, touched = self._read(name)
             if content and self._lives(name, content, touched):
                 return None
@@ -107,7 +104,8 @@ class Leases:
                 "id": uuid.uuid4().hex,  # process ids repeat
             }
             encoded = json.dumps(mine).encode()
-            return Lease(file, encoded, _write_locked(file, encoded))
+            lock = _write_locked(file, encoded, replace=file.exists())
+            return lock and Lease(file, encoded, lock)
 
     def _file(self, name: str) -> Path:
         return self._folder / f"{name}.json"
@@ -137,8 +135,23 @@ class Leases:
         return now - since < SILENCE
 
 
-def _write_locked(file: Path, content: bytes) -> int:
-    """Writes a lease and returns its open file, which is locked."""
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Lets one process at a time judge and take leases, where there are locks."""
+    folder.mkdir(parents=True, exist_ok=True)
+    # A file, not the folder itself: NFS locks only what is open for writing.
+    with open(folder / ".lock", "a") as file:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _write_locked(file: Path, content: bytes, replace: bool) -> int | None:
+    """Writes a lease and returns its open file, which is locked.
+
+    Args:
+      replace: takes the place of another's; else, returns None if there is one.
+    """
     temporary = file.with_name(f".{file.stem}.{uuid.uuid4().hex}")
     opened = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     try:
@@ -146,7 +159,15 @@ def _write_locked(file: Path, content: bytes) -> int:
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(opened, fcntl.LOCK_EX)
         os.write(opened, content)
-        temporary.replace(file)
+        if replace:
+            temporary.replace(file)
+        else:
+            os.link(temporary, file)  # fails if there is one, without locks, too
+            temporary.unlink()
+    except FileExistsError:
+        os.close(opened)
+        temporary.unlink()
+        return None
     except BaseException:  # a full disk, or Ctrl-C
         os.close(opened)
         temporary.unlink(missing_ok=True)

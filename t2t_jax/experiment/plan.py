@@ -7,7 +7,8 @@ nothing of it; `--replan` makes a new one.
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -91,14 +92,20 @@ def freeze(
     return experiment
 
 
-def with_changes(rows: Sequence[Row], changes: Mapping[str, Any]) -> list[Row]:
+def with_changes(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     """Changes fields of all rows that train.
 
     Raises:
-      UserError: the rows differ in one of the fields.
+      UserError: the rows differ in one of the fields, or were computed from it.
     """
+    rows = experiment.rows
     trained = [row.config for row in rows if row.config is not None]
     for name in changes:
+        if any(fnmatchcase(name, pattern) for pattern in experiment.fixed):
+            raise UserError(
+                f"--config.{name}: the rows of this experiment were computed from that "
+                "field; change a copy of its file instead"
+            )
         values = {_value(config, name) for config in trained}
         if len(values) > 1:
             listed = ", ".join(map(repr, sorted(values, key=str)))
@@ -106,12 +113,13 @@ def with_changes(rows: Sequence[Row], changes: Mapping[str, Any]) -> list[Row]:
                 f"--config.{name}: the rows of this experiment differ in that field "
                 f"({listed}); change a copy of its file instead"
             )
-    return [
+    changed = [
         row
         if row.config is None
         else dataclasses.replace(row, config=with_fields(row.config, changes))
         for row in rows
     ]
+    return dataclasses.replace(experiment, rows=changed)
 
 
 def _value(config: Config, name: str) -> Any:

@@ -1,7 +1,7 @@
 """The runs of an experiment as a queue that several processes share."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from t2t_jax.experiment import running
 from t2t_jax.experiment.experiment import Row, Run
 from t2t_jax.experiment.leases import Leases, LostError
-from t2t_jax.experiment.results import FAILURE, read_json, workdir_of
+from t2t_jax.experiment.results import FAILURE, RunResult, read_json, workdir_of
 from t2t_jax.terminal.errors import UserError, did_you_mean
 from t2t_jax.terminal.messages import say
 
@@ -79,29 +79,39 @@ class Queue:
         selected = [task for task in self.tasks if task.row in rows]
         waiting = False
         while True:
-            todo = [t for t in selected if self._is_open(t, self.state(t), retry)]
-            if any(self._take(task, retry) for task in self._ready(todo)):
+            states = {task: self.state(task) for task in self.tasks}
+            todo = [t for t in selected if self._is_open(t, states[t], retry)]
+            ready = self._ready(todo, states)
+            if any(self._take(task, retry) for task in ready):
                 waiting = False
                 after()
                 continue
-            elsewhere = [t for t in self.tasks if self.state(t) == "running"]
-            if not (wait and elsewhere and (todo or {*selected} & {*elsewhere})):
-                self._report_blocked(todo)
+            elsewhere = [task for task in self.tasks if states[task] == "running"]
+            wanted = todo or {*selected} & {*elsewhere}
+            if not ready and not (wait and elsewhere and wanted):
+                self._report_blocked(todo, states)
                 return
-            if not waiting:
-                owners = ", ".join(
-                    f"{t.run.folder} ({self.owner(t)})" for t in elsewhere
-                )
-                say(f"waiting for {owners}")
+            # What was ready has been taken by others since this look at the states.
+            if elsewhere and not waiting:
+                owned = [f"{t.run.folder} ({self.owner(t)})" for t in elsewhere]
+                say(f"waiting for {', '.join(owned)}")
                 waiting = True
             time.sleep(POLL)
 
     def _recorded(self, task: Task) -> str:
         """The state by the files of a run's workdir, whoever runs it."""
         workdir = self.workdir(task)
-        if running.is_done(task.row, workdir):
+        if running.is_done(task.row, workdir, self._needs(task)):
             return "done"
-        return "failed" if (workdir / FAILURE).exists() else "left"
+        return "failed" if RunResult(task.run, workdir).failed(task.row) else "left"
+
+    def _needs(self, task: Task) -> dict[str, list[Path]]:
+        """The workdirs of the rows that a task needs, by row."""
+        needs = {name: [] for name in task.row.needs}
+        for other in self.tasks:
+            if other.row.name in needs:
+                needs[other.row.name].append(self.workdir(other))
+        return needs
 
     def _is_open(self, task: Task, state: str, retry: bool) -> bool:
         """True if a run of this state is to be taken."""
@@ -112,30 +122,24 @@ class Queue:
             return failure.get("unix_time", 0.0) < self._started
         return state == "left"
 
-    def _ready(self, todo: Sequence[Task]) -> list[Task]:
+    def _ready(self, todo: Sequence[Task], states: Mapping[Task, str]) -> list[Task]:
         """The runs whose needs are done; those whose processes died come last."""
-        missing = self._missing(todo)
+        missing = self._missing(states)
         ready = [task for task in todo if not missing.intersection(task.row.needs)]
         # A run that takes more memory than there is should not keep others waiting.
-        return sorted(ready, key=lambda task: self._leases.deaths(task.run.hash))
+        return sorted(ready, key=lambda task: self._leases.starts(task.run.hash))
 
-    def _missing(self, todo: Sequence[Task]) -> set[str]:
-        """The rows that some runs need and that are not done."""
-        needs = {need for task in todo for need in task.row.needs}
-        return {
-            task.row.name
-            for task in self.tasks
-            if task.row.name in needs and self.state(task) != "done"
-        }
+    def _missing(self, states: Mapping[Task, str]) -> set[str]:
+        """The rows that are not done."""
+        return {task.row.name for task, state in states.items() if state != "done"}
 
-    def _report_blocked(self, todo: Sequence[Task]) -> None:
+    def _report_blocked(self, todo: Sequence[Task], states: Mapping[Task, str]) -> None:
         """Says which runs cannot start, as the rows that they need are not done."""
-        missing = self._missing(todo)
-        for name in dict.fromkeys(task.row.name for task in todo):
-            row = next(task.row for task in todo if task.row.name == name)
+        missing = self._missing(states)
+        for row in dict.fromkeys(task.row for task in todo):
             needs = ", ".join(need for need in row.needs if need in missing)
             if needs:
-                say(f"not run: {name}; it needs {needs}, which is not done")
+                say(f"not run: {row.name}; it needs {needs}, which is not done")
 
     def _take(self, task: Task, retry: bool) -> bool:
         """Runs a task; returns False if another process has taken it."""
@@ -147,11 +151,8 @@ class Queue:
             if self._is_open(task, self._recorded(task), retry):
                 number = self.tasks.index(task) + 1
                 say(f"\nrun {number} of {len(self.tasks)}: {self.workdir(task)}")
-                needs = {name: [] for name in task.row.needs}
-                for other in self.tasks:
-                    if other.row.name in needs:
-                        needs[other.row.name].append(self.workdir(other))
-                running.run(task.row, task.run, self.workdir(task), needs, lease.check)
+                workdir, needs = self.workdir(task), self._needs(task)
+                running.run(task.row, task.run, workdir, needs, lease.check)
                 self._ended.add(task)
         except LostError as e:  # as after this machine was suspended
             say(f"{e}")

@@ -13,6 +13,7 @@ import numpy as np
 from t2t_jax.experiment.experiment import Row, Run
 
 # Files of a run's workdir that the runner adds to those of training.
+TRAINING = "training"  # the step of a failure; or the name of a measure
 OUTCOME, FAILURE, MEASURED = "outcome.json", "failure.json", "measures"
 # Which value of a column is better, by the last part of its name.
 BETTER = {
@@ -60,16 +61,24 @@ class RunResult:
     def value(self, column: str) -> Any:
         """The run's value of a column of `Experiment.columns`; None if it has none yet.
 
-        Test scores, measures and totals are there when the run is finished; those of
-        `dev` and `train` are the last in `metrics.jsonl`.
+        Values are there when the training is finished; those of `dev` and `train` are
+        the last in `metrics.jsonl`, `nan` if they were not finite.
         """
         if column in self.outcome:
             return self.outcome[column]
         first, _, key = column.partition(".")
         if first in ("dev", "train"):
             found = [e[key] for e in self.metrics if e["kind"] == first and key in e]
-            return found[-1] if found else None
-        return self.measure(first).get(key, self.scores(first).get(key))
+            if not (self.outcome and found):
+                return None
+            return math.nan if found[-1] is None else found[-1]
+        test_set, _, metric = column.rpartition(".")  # a set's name may have dots
+        return self.measure(first).get(key, self.scores(test_set).get(metric))
+
+    def failed(self, row: Row) -> bool:
+        """True if the run failed in a step of this row; others may share the run."""
+        steps = (TRAINING, *(measure.name for measure in row.measures))
+        return self.failure.get("step", TRAINING) in steps if self.failure else False
 
     def scores(self, test_set: str) -> dict[str, Any]:
         """The content of `scores/SET.json`; empty until the set is scored."""

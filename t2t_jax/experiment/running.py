@@ -16,7 +16,14 @@ import jax
 from t2t_jax.analysis.context import Context
 from t2t_jax.experiment.experiment import Measure, Row, Run
 from t2t_jax.experiment.measures import MEASURES
-from t2t_jax.experiment.results import FAILURE, MEASURED, OUTCOME, RunResult, read_json
+from t2t_jax.experiment.results import (
+    FAILURE,
+    MEASURED,
+    OUTCOME,
+    TRAINING,
+    RunResult,
+    read_json,
+)
 from t2t_jax.files.atomic import keep_earlier, write_atomically
 from t2t_jax.model.model import build
 from t2t_jax.parallel.machine import describe_machine
@@ -48,6 +55,7 @@ def run(
       OSError: an error of the disk.
     """
     keep_earlier(workdir / FAILURE)
+    step = TRAINING
     try:
         if run.config is not None and not (workdir / OUTCOME).exists():
             started = time.monotonic()
@@ -56,35 +64,45 @@ def run(
             seconds = time.monotonic() - started
             _write(workdir / OUTCOME, totals(workdir) | {"seconds": seconds})
         for measure in row.measures:
-            if not is_measured(measure, workdir):
+            step = measure.name
+            if not is_measured(measure, workdir, needs):
                 say(f"measuring {measure.name}")
                 content = _measured(measure, Context(workdir, run.config, needs))
                 check_owner()
-                keep_earlier(_file(measure, workdir))  # of other arguments
+                keep_earlier(_file(measure, workdir))  # of other arguments or needs
                 _write(_file(measure, workdir), content)
     except Exception as e:
         if isinstance(e, OSError) and e.errno in _DISK:
             raise
         check_owner()
         say(f"failed: {e}")
-        _write(workdir / FAILURE, _failure(e))
+        _write(workdir / FAILURE, {"step": step} | _failure(e))
     finally:
         # The next row has other programs: free the memory of these.
         jax.clear_caches()
         gc.collect()
 
 
-def is_done(row: Row, workdir: Path) -> bool:
-    """True once the row is trained and measured in a workdir."""
+def is_done(row: Row, workdir: Path, needs: Mapping[str, Sequence[Path]]) -> bool:
+    """True once the row is trained and measured in a workdir; arguments as of `run`."""
     trained = row.config is None or (workdir / OUTCOME).exists()
-    return trained and all(is_measured(measure, workdir) for measure in row.measures)
+    return trained and all(
+        is_measured(measure, workdir, needs) for measure in row.measures
+    )
 
 
-def is_measured(measure: Measure, workdir: Path) -> bool:
-    """True if a workdir has the result of a measure, with the same arguments."""
+def is_measured(
+    measure: Measure, workdir: Path, needs: Mapping[str, Sequence[Path]]
+) -> bool:
+    """True if a workdir has the result of a measure, of the same arguments and runs."""
     stored = read_json(_file(measure, workdir))
-    wanted = json.loads(json.dumps(dataclasses.asdict(measure)))  # tuples are lists
-    return wanted.items() <= stored.items()
+    wanted = dataclasses.asdict(measure) | {"needs": _names(needs)}
+    wanted = json.loads(json.dumps(wanted))  # tuples are lists
+    return wanted.items() <= ({"needs": {}} | stored).items()
+
+
+def _names(needs: Mapping[str, Sequence[Path]]) -> dict[str, list[str]]:
+    return {row: [path.name for path in paths] for row, paths in needs.items()}
 
 
 def totals(workdir: Path) -> dict[str, Any]:
@@ -100,17 +118,24 @@ def totals(workdir: Path) -> dict[str, Any]:
     model = build(opened.config().model, *opened.vocabulary().sizes)
     run = RunResult(None, workdir)
     entries = [entry for entry in run.metrics if entry["kind"] == "train"]
+    steps = [0, *(entry["step"] for entry in entries)]
 
     def total(name: str) -> float | None:
         values = [entry[name] for entry in entries]
         return None if None in values else math.fsum(values)
 
+    # Not their `seconds`, which leave out what a restart finds trained already.
+    seconds = [
+        (last - first) * entry["seconds_per_step"]
+        for first, last, entry in zip(steps, steps[1:], entries, strict=False)
+    ]
+
     return {
         "parameters": model.count(),
-        "steps": entries[-1]["step"],
+        "steps": steps[-1],
         "tokens": total("tokens"),
         "flops": total("flops"),
-        "minutes": total("seconds") / 60,
+        "minutes": math.fsum(seconds) / 60,
         "machine": describe_machine(),
     }
 
@@ -126,6 +151,7 @@ def _measured(measure: Measure, context: Context) -> dict[str, Any]:
     started = time.monotonic()
     result = MEASURES[measure.function](context, **measure.arguments)
     return dataclasses.asdict(measure) | {
+        "needs": _names(context.needs),
         "result": result,
         "seconds": time.monotonic() - started,
         "machine": describe_machine(),

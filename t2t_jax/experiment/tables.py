@@ -78,12 +78,14 @@ def compared_column(experiment: Experiment) -> str:
 
 def state_of(row: RowResult, run: RunResult) -> str:
     """The state of a run as its files tell it: finished, left, or its error."""
-    if run.failure:
-        text = str(run.failure.get("error") or run.failure)
-        return f"failed: {text.strip().splitlines()[0]}"
     measured = all(run.measure(measure.name) for measure in row.row.measures)
     trained = run.run.config is None or run.outcome
-    return FINISHED if trained and measured else LEFT
+    if trained and measured:
+        return FINISHED
+    if run.failed(row.row):
+        text = str(run.failure.get("error") or run.failure)
+        return f"failed: {text.strip().splitlines()[0]}"
+    return LEFT
 
 
 def _row_state(row: RowResult, run_states: Mapping[tuple[str, int], str]) -> str:

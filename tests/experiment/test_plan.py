@@ -11,6 +11,7 @@ from t2t_jax.commands.config_files import shipped_names
 from t2t_jax.experiment import Experiment, Measure, Row, plan, with_fields
 from t2t_jax.experiment.experiment import unusual
 from t2t_jax.experiment.plan import Request, freeze, with_changes
+from t2t_jax.terminal import ideas
 from t2t_jax.terminal.errors import UserError
 
 TINY = load_config("tiny")
@@ -38,7 +39,8 @@ class File:
             )
             for n in self.layers
         ]
-        return Experiment(with_changes(rows, request.changes), columns=("test.bleu",))
+        experiment = Experiment(rows, columns=("test.bleu",))
+        return with_changes(experiment, request.changes)
 
 
 @pytest.fixture
@@ -145,16 +147,18 @@ def test_a_field_in_which_rows_differ_is_not_changed_in_all():
         ),
         Row("c", measures=[Measure("speed")], needs=["a"]),
     ]
-    changed = with_changes(
-        rows, {"train.steps": 7, "model.options.relative_values": False}
-    )
+    experiment = Experiment(rows, columns=(), fixed=["data.*vocab*"])
+    changes = {"train.steps": 7, "model.options.relative_values": False}
+    changed = with_changes(experiment, changes).rows
     assert [row.config and row.config.train.steps for row in changed] == [7, 7, None]
+    with pytest.raises(UserError, match="vocab_size: the rows .* were computed from"):
+        with_changes(experiment, {"data.vocab_size": 400})
     for name, values in (
         ("layers", r"\(2, 3\)"),
         ("options.relative_clip", r"\(16, 8\)"),
     ):
         with pytest.raises(UserError, match=rf"--config\.model\.{name}: .*{values}"):
-            with_changes(rows, {f"model.{name}": 4})
+            with_changes(experiment, {f"model.{name}": 4})
 
 
 def test_two_measures_of_one_run_do_not_share_a_file():
@@ -188,3 +192,14 @@ def test_the_hash_of_a_run_is_of_what_it_trains_alone():
     measure = Row("a", measures=[Measure("speed", {"lines": 1, "repeats": 2})])
     again = Row("b", measures=[Measure("speed", {"repeats": 2, "lines": 1})])
     assert again.runs[0].hash == measure.runs[0].hash
+
+
+def test_runs_of_other_code_have_other_workdirs(monkeypatch):
+    def folder():
+        return Row("a", TINY).runs[0].folder
+
+    without = folder()
+    monkeypatch.setitem(ideas.imported, "mine.py", "sha256 of it")
+    first = folder()
+    monkeypatch.setitem(ideas.imported, "mine.py", "after an edit")
+    assert len({without, first, folder()}) == 3

@@ -82,7 +82,7 @@ def workdir(run, name):
 
 
 def leases(run):
-    return [*run.folder.glob("leases/*")]
+    return [*run.folder.glob("leases/*.json")]
 
 
 def test_rows_are_run_in_order_with_all_their_seeds_and_once(run):
@@ -245,3 +245,23 @@ class Holder:
     def __exit__(self, *_):
         self._process.kill()
         self._process.communicate()
+
+
+def test_a_measure_of_other_runs_is_computed_again(run):
+    last = Row("last", measures=[Measure("count")], needs=["first"])
+    run([row("first"), last])
+    run([row("first", seeds=2), last])
+    assert run.trained == ["first", "first.seed1"]
+    assert [name for name, _ in run.measured] == ["last", "last"]
+    measured = RunResult(None, workdir(run, "last"))
+    assert measured.measure("count") == {"needs": {"first": 2}}
+
+
+def test_a_measure_that_fails_is_not_the_failure_of_rows_without_it(run):
+    config = row("a").config
+    broken = Row("broken", config, measures=[Measure("no such measure")])
+    assert run([broken]) == {"broken": "failed"}
+    counted = Row("counted", config, measures=[Measure("count")])
+    assert run([Row("plain", config)]) == {"plain": "done"}
+    assert run([counted, broken]) == {"counted": "done", "broken": "failed"}
+    assert run.trained == ["broken"]

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import sys
 
 import matplotlib as mpl
@@ -10,6 +11,7 @@ from matplotlib import pyplot
 
 from t2t_jax.experiment import Experiment, Measure, Row, plots, tables
 from t2t_jax.experiment.numbers import mean_text, number_text
+from t2t_jax.experiment.results import read_results
 from tests.experiment.made_up import row, write_rows
 
 COLUMNS = ["layers", "parameters", "test.perplexity", "test.bleu", "dev.loss"]
@@ -209,3 +211,16 @@ def test_plots_in_two_styles_leave_no_trace(results, tmp_path):
 def test_nothing_to_draw(results, tmp_path):
     assert not plots.draw(lambda r: None, results, tmp_path / "none")
     assert not (tmp_path / "none").exists()
+
+
+def test_values_wait_for_the_end_of_training(tmp_path):
+    results = write_rows([row("only", seeds=1)], tmp_path, {"only": [20.0]})
+    path = results["only"].runs[0].path
+    with (path / "metrics.jsonl").open("a") as f:
+        f.write('\n{"kind": "dev", "step": 2, "loss": null}\n')  # it diverged
+    assert math.isnan(results["only"].mean("dev.loss"))
+    assert results["only"].values("dev.loss")
+    (path / "outcome.json").unlink()
+    assert not read_results([results["only"].row], path.parent)["only"].values(
+        "dev.loss"
+    )
