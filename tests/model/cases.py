@@ -26,8 +26,9 @@ OTHERS = {
         "options": {"position_offset": 2},
     },
     "tied=none, output_bias": {"tied": "none", "output_bias": True},
-    "attention_bias, no scale": {"attention_bias": True, "embedding_scale": False},
-    "residual=False": {"residual": False},
+    "attention_bias, no scale, residual=False": {
+        **{"attention_bias": True, "embedding_scale": False, "residual": False},
+    },
     "d_k=3, d_v=5": {"head_width": 3, "value_width": 5},
     "other sizes a side": {
         **{"encoder_layers": 2, "decoder_layers": 3, "positions": "relative"},
