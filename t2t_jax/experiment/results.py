@@ -58,6 +58,15 @@ class RunResult:
             return []
         return [entry for line in lines if (entry := _parsed(line))]
 
+    @property
+    def started(self) -> float:
+        """Unix time of the first start of the training; infinite if there was none."""
+        try:
+            first, *_ = (self.path / "starts.jsonl").read_bytes().splitlines()
+        except (FileNotFoundError, ValueError):
+            return math.inf
+        return json.loads(first)["time"]
+
     def value(self, column: str) -> Any:
         """The run's value of a column of `Experiment.columns`; None if it has none yet.
 

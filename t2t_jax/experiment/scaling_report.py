@@ -4,6 +4,7 @@ Groups of rows: `grid`, and the rows `prediction` (measure `predict_loss`) and
 `largest`. Both work with what is finished.
 """
 
+import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -141,8 +142,12 @@ def _comparison(results: Results, predicted: dict[str, Any]) -> list[str]:
         return [f"{text}; the run is not finished."]
     loss = observed.mean()
     inside = predicted["low"] <= loss <= predicted["high"]
+    # Not if the grid was changed after the larger run, and the law fitted again.
+    stored = datetime.datetime.fromisoformat(predicted["time"]).timestamp()
+    started = min(run.started for run in results["largest"].runs)
+    order = "before" if stored <= started else "AFTER"
     return [
-        f"{text}, before that run. Observed: {loss:.3f}, "
+        f"{text}, {order} that run began. Observed: {loss:.3f}, "
         f"{'inside' if inside else 'outside'} the interval, "
         f"{100 * (loss / predicted['loss'] - 1):+.1f}% of the prediction."
     ]
