@@ -11,6 +11,7 @@ from t2t_jax.commands.config_files import shipped_names
 from t2t_jax.experiment import Experiment, Measure, Row, plan, with_fields
 from t2t_jax.experiment.experiment import unusual
 from t2t_jax.experiment.plan import Request, freeze, with_changes
+from t2t_jax.experiment.results import read_results
 from t2t_jax.terminal import ideas
 from t2t_jax.terminal.errors import UserError
 
@@ -112,7 +113,7 @@ def test_a_damaged_plan_is_reported_and_can_be_replaced(file):
 
 
 @pytest.mark.parametrize("name", shipped_names("experiments"))
-def test_rows_of_every_experiment_survive_the_plan(name):
+def test_rows_of_every_experiment_survive_the_plan(name, tmp_path):
     module = experiment_files.load(name)
     defaults = experiment_files.parameters(module)
     experiment = experiment_files.define(module, defaults | FEWER.get(name, {}))
@@ -123,6 +124,10 @@ def test_rows_of_every_experiment_survive_the_plan(name):
         assert decoded.config == row.config
         assert decoded.runs == row.runs  # so their folders
     assert {*experiment_files.meanings(module)} <= {*defaults}
+    # Reports and plots are made from the start, when nothing is finished.
+    nothing = read_results(experiment.rows, tmp_path)
+    for show in filter(None, (experiment.report, experiment.plot)):
+        show(nothing)
 
 
 def test_a_parameter_that_an_edit_has_removed_is_no_error():
