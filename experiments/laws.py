@@ -62,7 +62,7 @@ def get_experiment(seeds=3, row_seeds=1) -> Experiment:
 def rows_of(experiment, group, *names):
     """Returns the named rows of another experiment, as a group of this one."""
     by_name = {row.name: row for row in experiment.rows}
-    return [dataclasses.replace(by_name[name], group=group) for name in names]
+    return [dataclasses.replace(by_name[n], group=group, paper={}) for n in names]
 
 
 def plot(results):
