@@ -214,7 +214,10 @@ def _explanation(
     if not found:
         return text
     count = sum(not math.isnan(one.p_adjusted) for one in found.values())
-    tests = "a two-sided t-test over seeds (standard deviation pooled over all rows)"
+    tests = (
+        "a two-sided t-test over seeds (Welch's; for a row of one seed, with the "
+        "standard deviation pooled over all rows that have more)"
+    )
     lines = (
         ", and over test lines both paired bootstrap and approximate randomisation "
         "between runs of the same seed (1,000 samples; the largest p of all pairs)"

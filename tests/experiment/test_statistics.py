@@ -20,6 +20,7 @@ from t2t_jax.experiment.statistics import (
     compare,
     pooled_deviation,
     t_test,
+    welch_test,
 )
 from tests.experiment.made_up import row, with_mistakes, write_rows
 
@@ -41,6 +42,8 @@ def test_benjamini_hochberg(p_values):
 def test_of_two_rows_it_is_the_usual_t_test(ours, theirs):
     p = t_test(ours, theirs, *pooled_deviation([ours, theirs]))
     assert p == pytest.approx(scipy.stats.ttest_ind(ours, theirs).pvalue, abs=1e-9)
+    p = scipy.stats.ttest_ind(ours, theirs, equal_var=False).pvalue
+    assert welch_test(ours, theirs) == pytest.approx(p, abs=1e-9)
 
 
 @settings(max_examples=25)
@@ -65,6 +68,12 @@ def test_without_a_difference_few_experiments_claim_one():
         claims += min(benjamini_hochberg(p_values)) <= LEVEL
     # 5% at most, and not far less, or the tests would find nothing.
     assert 0.02 < claims / 600 < 0.07
+
+
+def test_a_row_of_wild_seeds_does_not_hide_the_others(tmp_path):
+    scores = {"base": [94.8, 94.9, 95.0], "good": [96.0, 96.1, 96.2]}
+    found = compared(tmp_path, scores | {"wild": [45, 75, 62]}, PERPLEXITY)
+    assert (found["good"].verdict, found["wild"].verdict) == (BETTER, UNDECIDED)
 
 
 def compared(folder, scores, column, lines=None, seeds=3):
@@ -96,7 +105,7 @@ def test_differences_over_seeds_are_found(tmp_path):
 
 def test_a_claim_survives_its_correction_or_is_none(tmp_path):
     """One of six rows is at an uncorrected p of a few percent."""
-    scores = {"base": [100 / 50, 100 / 50.2], "some": [100 / 50.57, 100 / 50.37]}
+    scores = {"base": [100 / 50, 100 / 50.2], "some": [100 / 50.99, 100 / 50.79]}
     scores |= dict.fromkeys("abcd", scores["base"])
     one = compared(tmp_path, scores, PERPLEXITY)["some"]
     assert one.p_seeds < LEVEL < one.p_adjusted == pytest.approx(5 * one.p_seeds)
@@ -128,7 +137,8 @@ def test_rows_that_share_runs(tmp_path):
     found = compare(results, PERPLEXITY, "base", tmp_path)
     assert found["again"].verdict == SAME_RUNS
     # Its seeds count once in the pooled deviation, and it is no comparison.
-    p = scipy.stats.ttest_ind(*(results[n].values(PERPLEXITY) for n in scores)).pvalue
+    values = (results[n].values(PERPLEXITY) for n in scores)
+    p = scipy.stats.ttest_ind(*values, equal_var=False).pvalue
     assert found["other"].p_seeds == pytest.approx(p)
     assert found["other"].p_adjusted == found["other"].p_seeds
 
