@@ -159,6 +159,7 @@ def test_without_the_peers_it_is_told_what_to_install(monkeypatch):
         peers.need("torch")
 
 
+@pytest.mark.slow
 def test_a_step_is_measured_without_peers(tmp_path):
     place = tmp_path / "rows.json"
     sizes = {"layers": 1, "width": 16, "heads": 2, "hidden": 16}

@@ -100,6 +100,7 @@ def test_a_run_continued_twice_is_one_run(trained, text, tmp_path):
     assert_same(whole, parts)
 
 
+@pytest.mark.slow
 def test_a_run_on_eight_devices_that_is_continued_is_one_run(
     text, tmp_path, all_devices, monkeypatch
 ):

@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import pytest
+from matplotlib import pyplot
 
 from t2t_jax import load_config
 from t2t_jax.commands import experiment_files
@@ -128,6 +129,7 @@ def test_rows_of_every_experiment_survive_the_plan(name, tmp_path):
     nothing = read_results(experiment.rows, tmp_path)
     for show in filter(None, (experiment.report, experiment.plot)):
         show(nothing)
+    pyplot.close("all")
 
 
 def test_a_parameter_that_an_edit_has_removed_is_no_error():

@@ -34,8 +34,8 @@ def survives(folder, moments, kills, seed, **options):
     assert not different, "\n".join([f"seed {seed}", *different])
 
 
-def test_two_kills_leave_nothing_behind(tmp_path):
-    survives(tmp_path / "runs", CHIEF[1:3], kills=2, seed=0, steps=30)
+def test_a_kill_leaves_nothing_behind(tmp_path):
+    survives(tmp_path / "runs", CHIEF[1:2], kills=1, seed=0, steps=30)
 
 
 @pytest.mark.slow

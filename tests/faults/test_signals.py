@@ -44,6 +44,7 @@ def states(workdir):
     return sealed_steps(Workdir(workdir).checkpoints / "state")
 
 
+@pytest.mark.slow
 def test_a_run_that_is_interrupted_everywhere_is_one_run(undisturbed, short, tmp_path):
     workdir, prepared = tmp_path / "work", tmp_path / "prepared"
 
