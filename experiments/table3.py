@@ -182,7 +182,10 @@ def plot(results, bleu):
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 5.2))
-    for ax, column in zip(figure.subplots(1, 2), (PERPLEXITY, bleu), strict=True):
+    panels = zip(figure.subplots(1, 2), (PERPLEXITY, bleu), (0.5, 10), strict=True)
+    for ax, column, linear in panels:
+        # A row that did not train would flatten the others on a linear scale.
+        ax.set_yscale("symlog", linthresh=linear)
         ax.axhline(0, color="0.5", linewidth=1)
         ax.axvline(0, color="0.5", linewidth=1)
         found = sorted(differences(results, column), key=lambda row: row[2])
