@@ -149,16 +149,15 @@ def _comparison(results: Results, predicted: dict[str, Any]) -> list[str]:
     return [
         f"{text}, {order} that run began. Observed: {loss:.3f}, "
         f"{'inside' if inside else 'outside'} the interval, "
-        f"{100 * (loss / predicted['loss'] - 1):+.1f}% of the prediction."
+        f"{100 * (loss / predicted['loss'] - 1):+.1f}% from the prediction."
     ]
 
 
 def _loss(predicted: dict[str, Any]) -> str:
     """The predicted loss and its interval, which is shown even if it is wide."""
     interval = f"{predicted['low']:.3f} to {predicted['high']:.3f}"
-    if not predicted["identified"]:
-        return f"a loss that is not identified ({interval})"
-    return f"{predicted['loss']:.3f} ({interval})"
+    wide = "" if predicted["identified"] else ": too wide to identify the loss"
+    return f"{predicted['loss']:.3f} ({interval}{wide})"
 
 
 def _groups(values: np.ndarray) -> np.ndarray:
