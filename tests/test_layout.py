@@ -13,7 +13,7 @@ PACKAGE = ROOT / "t2t_jax"
 FOLDERS = [
     *("terminal", "files", "grammar", "data", "parallel", "workdir"),
     *("model", "metrics", "search", "training", "decoding", "evaluation"),
-    *("planning", "analysis", "pipeline", "experiment", "commands"),
+    *("bridges", "planning", "analysis", "pipeline", "experiment", "commands"),
 ]
 ANYWHERE = {"config", "sections", "__version__"}
 

@@ -5,6 +5,7 @@ normalize, has no unknown characters (rare ones are spelled in bytes), and keeps
 white space. A tokenizer from elsewhere may lose some of that.
 """
 
+import copy
 import io
 import itertools
 import re
@@ -15,28 +16,14 @@ from typing import TypeVar
 import numpy as np
 import sentencepiece
 
+from t2t_jax.data import tokenizers
+from t2t_jax.data.sentencepieces import SPACE, SPACE_ESCAPED, escape
+from t2t_jax.data.tokenizers import Tokenizer
 from t2t_jax.terminal.errors import UserError
 
 T = TypeVar("T")
 
-# SentencePiece writes a space as U+2581, so it would decode a real U+2581 as a space.
-# Therefore a U+2581 in the text is escaped as two characters of the private use area.
-# The first of them is the escape character; if it occurs in the text, it is doubled.
-_SPACE, _ESCAPE, _SPACE_ESCAPED = "\u2581", "\uf8fe", "\uf8fe\uf8fd"
 _is_special = re.compile("<s>|</s>|<unk>|<pad>|<0x[0-9A-F]{2}>").fullmatch
-
-
-def _escape(line: str) -> str:
-    """The text as SentencePiece gets it."""
-    return line.replace(_ESCAPE, _ESCAPE * 2).replace(_SPACE, _SPACE_ESCAPED)
-
-
-def _unescape(line: str) -> str:
-    """Undoes `_escape`."""
-    # In one pass from left to right: two replacements would misread a doubled escape
-    # character before a U+F8FD.
-    originals = {_ESCAPE * 2: _ESCAPE, _SPACE_ESCAPED: _SPACE}
-    return re.sub("|".join(originals), lambda match: originals[match[0]], line)
 
 
 def parse_symbols(symbols: str) -> tuple[str, ...]:
@@ -54,7 +41,7 @@ def parse_symbols(symbols: str) -> tuple[str, ...]:
             wrong = f"has white space in the symbol {symbol!r}; leave it out"
         elif _is_special(symbol):
             wrong = f"has {symbol!r}, a piece that every tokenizer has; rename it"
-        elif re.search(f"[{_SPACE}{_SPACE_ESCAPED}]", symbol):
+        elif re.search(f"[{SPACE}{SPACE_ESCAPED}]", symbol):
             wrong = f"has {symbol!r}; U+2581, U+F8FE and U+F8FD are reserved for spaces"
         elif symbol in parsed[:number]:
             wrong = f"has {symbol!r} twice; once is enough"
@@ -65,20 +52,24 @@ def parse_symbols(symbols: str) -> tuple[str, ...]:
 
 
 class Vocabulary:
-    """A SentencePiece model: encodes lines as token ids and decodes them.
+    """The tokens of a model: encodes lines as token ids and decodes them.
 
     The vocabulary of a run is that of the target; `source` encodes its source text.
 
+    Args:
+      model: a stored tokenizer, the content of `tokenizer.model`: of SentencePiece, or
+        another of `tokenizers.TOKENIZERS`.
+      name: the tokenizer as error messages call it: its file, if it has one.
+      source: the vocabulary of the source, if it has ids of its own.
+
     Attributes:
-      source: The vocabulary of the source; this one itself if it is joint.
-      model: The serialized SentencePiece model, the content of `tokenizer.model`.
-      name: The tokenizer as error messages call it: its file, if it has one.
-      pad, bos, eos: The ids of padding, begin and end of sentence. Padding and begin
-        are inputs only and never predicted. So if a tokenizer lacks one of the two, the
-        other stands in; if it lacks both, the unknown piece does.
+      source: the vocabulary of the source; this one itself if it encodes both alike.
+      pad, bos, eos: the ids of padding, of the decoder's start and of the end of
+        sentence. Padding and start are inputs only, unless the start is `eos`.
+      never: ids besides these that no translation contains.
 
     Raises:
-      UserError: Not a SentencePiece model, or one without an end of sentence.
+      UserError: not a tokenizer, or one without an end of sentence.
     """
 
     def __init__(
@@ -87,25 +78,20 @@ class Vocabulary:
         name: str = "the tokenizer",
         source: "Vocabulary | None" = None,
     ):
-        try:
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        except RuntimeError as e:
-            raise UserError(f"{name} is not a SentencePiece model: {e}") from None
-        self.model, self.name = model, name
-        self.source = self if source is None else source
-        processor = self._processor
-        ids = processor.pad_id(), processor.bos_id(), processor.unk_id()
-        # SentencePiece gives -1 for a special piece that a model lacks.
-        pad, bos, unknown = (i if i >= 0 else None for i in ids)
-        stand_in = next(i for i in (pad, bos, unknown) if i is not None)
-        self.pad = stand_in if pad is None else pad
-        self.bos = stand_in if bos is None else bos
-        self.eos = processor.eos_id()
-        if self.eos < 0:
-            raise UserError(
-                f"{name} has no piece for the end of a sentence (eos); train it with "
-                "--pad_id=0 --bos_id=1 --eos_id=2 --unk_id=3"
-            )
+        self.model, self.name, self.joint = model, name, source is None
+        self._use(tokenizers.parse(model, name))
+        if source is None:
+            source = self
+            if self._tokenizer.source is not None:
+                source = copy.copy(self)
+                source._use(self._tokenizer.source)
+                source.source = source
+        self.source = source
+
+    def _use(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.pad, self.bos, self.eos = tokenizer.pad, tokenizer.bos, tokenizer.eos
+        self.never = tokenizer.never
 
     @classmethod
     def load(cls, path: str | Path) -> "Vocabulary":
@@ -116,15 +102,15 @@ class Vocabulary:
         return cls(path.read_bytes(), str(path))
 
     def __len__(self) -> int:
-        return self._processor.get_piece_size()
+        return len(self._tokenizer)
 
     def __repr__(self) -> str:
         return f"Vocabulary({show_sizes(self.sizes)} pieces)"
 
     @property
     def sides(self) -> tuple["Vocabulary", ...]:
-        """The vocabulary itself; then, unless it is joint, that of the source."""
-        return (self,) if self.source is self else (self, self.source)
+        """The vocabulary itself; then, unless they share ids, that of the source."""
+        return (self,) if self.joint else (self, self.source)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -144,19 +130,19 @@ class Vocabulary:
         Returns:
           The ids of each line.
         """
-        return self._processor.encode(
-            [_escape(line) for line in lines], add_eos=end, num_threads=threads
-        )
+        rows = self._tokenizer.encode(lines, threads)
+        first, last = [*self._tokenizer.first], [self.eos] * end
+        return [first + row + last for row in rows] if first or last else rows
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
         """Decodes token ids to lines; skips padding, begin and end of sentence."""
         special = {self.pad, self.bos, self.eos}
         kept = [[int(i) for i in row if int(i) not in special] for row in ids]
-        return [_unescape(line) for line in self._processor.decode(kept)]
+        return self._tokenizer.decode(kept)
 
     def spelled(self, text: str) -> str:
         """The text in the characters of the pieces: special characters are escaped."""
-        return _escape(text)
+        return self._tokenizer.spelled(text)
 
     def spelling(self, token: int) -> str | bytes:
         """The text that a token adds: characters, or one byte of a character.
@@ -164,14 +150,9 @@ class Vocabulary:
         Empty for padding, begin and end of sentence. The space that begins the first
         piece of a line is not part of the line.
         """
-        processor = self._processor
-        if token in {self.pad, self.bos, self.eos} or processor.is_control(token):
+        if token in {self.pad, self.bos, self.eos}:
             return ""
-        if processor.is_byte(token):  # the piece "<0x41>" is the byte 0x41
-            return bytes([int(processor.id_to_piece(token)[3:5], 16)])
-        if processor.is_unknown(token):
-            return processor.decode([token])
-        return processor.id_to_piece(token).replace(_SPACE, " ")
+        return self._tokenizer.spelling(token)
 
     def pieces(self, line: str) -> list[str]:
         """The pieces of a line, for a person to read."""
@@ -179,7 +160,7 @@ class Vocabulary:
 
     def piece(self, token: int) -> str:
         """The piece with an id, for a person to read; U+2581 stands for a space."""
-        return self._processor.id_to_piece(int(token))
+        return self._tokenizer.piece(int(token))
 
     def check_symbols(self, symbols: Sequence[str], remedy: str) -> None:
         """Checks that the tokenizer never splits a symbol.
@@ -191,8 +172,8 @@ class Vocabulary:
         Raises:
           UserError: A symbol is split.
         """
-        unknown = self._processor.unk_id()
-        ids = {symbol: self._processor.piece_to_id(symbol) for symbol in symbols}
+        unknown = self._tokenizer.unknown
+        ids = {symbol: self._tokenizer.id_of(symbol) for symbol in symbols}
         # The longest first: one symbol may begin another.
         find = re.compile("|".join(map(re.escape, sorted(symbols, key=len)[::-1])))
         for symbol in symbols:
@@ -276,7 +257,7 @@ def train(
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(_escape(line) for line in lines),
+            sentence_iterator=(escape(line) for line in lines),
             model_writer=model,
             vocab_size=vocab_size,
             model_type="bpe",

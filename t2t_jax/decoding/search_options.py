@@ -1,5 +1,7 @@
 """Builds search algorithms from a translator's options, filled in and checked."""
 
+from typing import Any
+
 from t2t_jax.config import DecodeConfig
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.search.beam import STOPS, BeamSearch
@@ -92,5 +94,6 @@ def penalty_options(
     return {"alpha": alpha, "penalty": penalty}
 
 
-def _special_tokens(vocabulary: Vocabulary) -> dict[str, int]:
-    return {"bos": vocabulary.bos, "eos": vocabulary.eos, "pad": vocabulary.pad}
+def _special_tokens(vocabulary: Vocabulary) -> dict[str, Any]:
+    names = "bos", "eos", "pad", "never"
+    return {name: getattr(vocabulary, name) for name in names}

@@ -48,6 +48,7 @@ from t2t_jax.search.hypotheses import (
     check_logits,
     extensions,
     moved,
+    never_generated,
     take_rows,
     top_k,
 )
@@ -100,6 +101,7 @@ class BeamSearch:
     bos: int
     eos: int
     pad: int
+    never: tuple[int, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -180,7 +182,7 @@ class BeamSearch:
         inverse_t = inverse_penalties(max_length, self.alpha, self.penalty)
         logits_bnv, cache = step(cache, before.token_bn, position)
         check_logits(logits_bnv, before.token_bn.shape, self.bos, self.eos, self.pad)
-        never = self.bos, self.pad
+        never = never_generated(self.bos, self.eos, self.pad, self.never)
         next_bnv = extensions(logits_bnv, before.log_prob_bn, banned=never)
         choose = _best
         if rules is not None:

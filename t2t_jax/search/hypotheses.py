@@ -111,10 +111,10 @@ def check_arguments(limit_b, max_length, beam, alpha, penalty, bos, eos, pad):
             f"alpha is {alpha}; it must be at least 0 (0 is no length penalty): early "
             "stopping is only right for a penalty that does not fall with length."
         )
-    if eos in (bos, pad):
+    if eos == pad:
         raise ValueError(
-            f"eos is {eos}, bos {bos} and pad {pad}; eos must differ from both, since "
-            "bos and pad are never generated and no hypothesis could end."
+            f"eos and pad are both {eos}; they must differ, since pad is never "
+            "generated and no hypothesis could end."
         )
     if limit_b.ndim != 1:
         raise ValueError(
@@ -133,6 +133,13 @@ def check_cache(cache, batch: int, beam: int):
                 f"leaf must begin with [batch, beam] = [{batch}, {beam}]. "
                 "What does not differ between hypotheses belongs in step's closure."
             )
+
+
+def never_generated(
+    bos: int, eos: int, pad: int, never: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Returns the tokens that are never generated; `eos` may also start the decoder."""
+    return tuple(sorted({bos, pad, *never} - {eos}))
 
 
 def check_logits(logits_bnv, rows, bos, eos, pad):

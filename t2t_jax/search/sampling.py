@@ -20,6 +20,7 @@ from t2t_jax.search.hypotheses import (
     check_cache,
     check_logits,
     extensions,
+    never_generated,
 )
 from t2t_jax.search.length_penalty import inverse_penalties
 from t2t_jax.search.rules import Rules, advance_states, allowed, start_states
@@ -50,6 +51,7 @@ class Sampling:
     bos: int
     eos: int
     pad: int
+    never: tuple[int, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -141,7 +143,7 @@ class Sampling:
         inverse_t = inverse_penalties(max_length, self.alpha, self.penalty)
         logits_bnv, cache = step(state.cache, state.token_bn, position)
         check_logits(logits_bnv, state.token_bn.shape, self.bos, self.eos, self.pad)
-        never = self.bos, self.pad
+        never = never_generated(self.bos, self.eos, self.pad, self.never)
         next_bnv = extensions(logits_bnv, drawn.log_prob_bn, banned=never)
         if rules is not None:
             allowed_bnv = allowed(

@@ -404,7 +404,7 @@ def test_rows_that_are_over_cannot_harm():
         ({"penalty": "gnmt2"}, "penalty is 'gnmt2'; it must be one of gnmt, length"),
         ({"alpha": -0.1}, "alpha is -0.1"),
         ({"max_length": 0}, "max_length is 0"),
-        ({"eos": PAD}, "eos must differ"),
+        ({"eos": PAD}, "they must differ"),
         ({"eos": 5}, "vocabulary of 5"),
         ({"cache": {"k": jnp.zeros((2, 3))}}, r"cache\['k'\] has shape \(2, 3\)"),
         ({"step": lambda c, t, p: (jnp.zeros((2, 5)), c)}, r"shape \(2, 5\)"),

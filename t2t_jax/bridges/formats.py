@@ -1,0 +1,88 @@
+"""The tables of formats: what `import` reads and what `export` writes.
+
+A format is one file: a function, and a line in one of these tables.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from t2t_jax.config import Config
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.model.layers import Parameters
+
+
+class Request(NamedTuple):
+    """What the user says of a model that is imported; empty or None where nothing.
+
+    Attributes:
+      path: the model: a folder or a file.
+      source, target: languages, as the model names them (`eng_Latn`, `de`).
+      tokenizer, source_tokenizer: SentencePiece models, for formats without a
+        tokenizer of their own.
+      model: fields of `config.model` that the file does not tell, such as heads.
+    """
+
+    path: Path
+    source: str = ""
+    target: str = ""
+    tokenizer: Path | None = None
+    source_tokenizer: Path | None = None
+    model: dict[str, Any] = {}
+
+
+class Imported(NamedTuple):
+    """A model that was read.
+
+    Attributes:
+      config: its `model`, languages, `data.joint_vocabulary`, vocabulary sizes, and
+        search options (`decode.beam`, `decode.alpha`, `decode.penalty`).
+      parameters: float32 NumPy arrays.
+      peer: the arguments of the format's peer script, JSON-serializable.
+      notes: sentences for the user about what differs from the original.
+    """
+
+    config: Config
+    vocabulary: Vocabulary
+    parameters: Parameters
+    peer: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+class ImportFormat(NamedTuple):
+    """A format that `import` reads.
+
+    Attributes:
+      name: as users know it.
+      recognize: True if a path looks like it; reads file names and a config at most.
+      read: raises UserError for all that it cannot read exactly.
+      peer: a script in bridges/peers/ that runs the original; None if none exists.
+    """
+
+    name: str
+    recognize: Callable[[Path], bool]
+    read: Callable[[Request], Imported]
+    peer: str | None
+
+
+class ExportFormat(NamedTuple):
+    """A format that `export` writes.
+
+    Attributes:
+      name: as users know it.
+      write: (translator, folder, options) -> JSON for the peer; the folder exists and
+        is empty. Raises UserError for a model that the format cannot hold.
+      peer: a script in bridges/peers/ that loads the result, in a process without
+        t2t_jax.
+      options: names of the command's options that it uses, such as `quantization`.
+    """
+
+    name: str
+    write: Callable[[Translator, Path, dict[str, Any]], dict[str, Any]]
+    peer: str
+    options: tuple[str, ...] = ()
+
+
+IMPORTS: dict[str, ImportFormat] = {}
+EXPORTS: dict[str, ExportFormat] = {}

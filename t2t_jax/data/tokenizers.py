@@ -1,0 +1,99 @@
+"""The interface of a tokenizer, and the table of those that exist.
+
+A tokenizer is stored as one file, `tokenizer.model` of a workdir: a SentencePiece
+model, or a JSON object whose `"tokenizer"` names an entry of `TOKENIZERS`.
+"""
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from t2t_jax.data.sentencepieces import SentencePieces
+from t2t_jax.terminal.errors import UserError, did_you_mean
+
+
+class Tokenizer(Protocol):
+    """Text of one language to token ids, and back.
+
+    Attributes:
+      pad: pads rows.
+      bos: starts the decoder. It may be `eos` or `pad`.
+      eos: ends a sentence.
+      unknown: stands for what the tokenizer cannot spell; -1 if there is none.
+      first: tokens that every sentence begins with, such as that of its language.
+      never: tokens that no translation contains, besides `pad` and `bos`.
+      source: the tokenizer of the source text if it encodes text otherwise with the
+        same ids; None if this one does.
+    """
+
+    pad: int
+    bos: int
+    eos: int
+    unknown: int
+    first: tuple[int, ...]
+    never: tuple[int, ...]
+    source: "Tokenizer | None"
+
+    def __len__(self) -> int:
+        """Returns the number of ids."""
+
+    def encode(self, lines: Sequence[str], threads: int) -> list[list[int]]:
+        """Encodes lines without `first` and `eos`; `threads` may be -1: one a core."""
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Decodes rows of ids without `pad`, `bos` and `eos`."""
+
+    def spelled(self, text: str) -> str:
+        """Returns the text in the characters that `spelling` uses."""
+
+    def spelling(self, token: int) -> str | bytes:
+        """Returns the text that a token adds: characters, or one byte of a character.
+
+        A space comes with the token after it. Empty for a token that adds no text.
+        """
+
+    def piece(self, token: int) -> str:
+        """Returns the name of a token, for a person to read."""
+
+    def id_of(self, piece: str) -> int:
+        """Returns the id of a name; `unknown` if there is none."""
+
+
+# A tokenizer is a class made from (its JSON object as a dict, its name for error
+# messages), and a line here.
+TOKENIZERS: dict[str, Any] = {}
+
+
+def pack(kind: str, **fields: Any) -> bytes:
+    """Stores a tokenizer of the table as one file; `bytes` become base64."""
+    return json.dumps(
+        {"tokenizer": kind, **fields},
+        ensure_ascii=False,
+        default=lambda content: base64.b64encode(content).decode(),
+    ).encode()
+
+
+def parse(content: bytes, name: str) -> Tokenizer:
+    """Reads a stored tokenizer.
+
+    Args:
+      content: of `pack`, or of a SentencePiece model.
+      name: the file, for error messages.
+
+    Raises:
+      UserError: damaged, or of a kind that is not in the table.
+    """
+    if not content.startswith(b"{"):
+        return SentencePieces(content, name)
+    try:
+        fields = dict(json.loads(content))
+        kind = fields.pop("tokenizer")
+    except (ValueError, TypeError, LookupError) as e:
+        raise UserError(f"{name} is not a tokenizer: {e}") from None
+    if kind not in TOKENIZERS:
+        raise UserError(
+            f"{name} is a tokenizer of kind {kind!r}, which this version does not have"
+            f"{did_you_mean(str(kind), TOKENIZERS)}"
+        )
+    return TOKENIZERS[kind](fields, name)
