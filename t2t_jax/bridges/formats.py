@@ -3,8 +3,9 @@
 A format is one file: a function, and a line in one of these tables.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from t2t_jax.config import Config
@@ -29,7 +30,7 @@ class Request(NamedTuple):
     target: str = ""
     tokenizer: Path | None = None
     source_tokenizer: Path | None = None
-    model: dict[str, Any] = {}
+    model: Mapping[str, Any] = MappingProxyType({})
 
 
 class Imported(NamedTuple):

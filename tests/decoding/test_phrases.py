@@ -97,7 +97,7 @@ def spellings(name):
     found = {}
     for token in range(len(made)):
         spelling = made.spelling(token)
-        if spelling and not token == made._tokenizer.unknown:
+        if spelling and token != made._tokenizer.unknown:
             found[spelling] = token
     return found
 
