@@ -1,6 +1,6 @@
-"""The tables of formats: what `import` reads and what `export` writes.
+"""What a format is: a model that `import` reads, or a folder that `export` writes.
 
-A format is one file: a function, and a line in one of these tables.
+A format is one file with a function, and a line in `table.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -76,14 +76,13 @@ class ExportFormat(NamedTuple):
         is empty. Raises UserError for a model that the format cannot hold.
       peer: a script in bridges/peers/ that loads the result, in a process without
         t2t_jax.
+      checks: the tasks of the peer script: `greedy` and `beam` for translations,
+        `logits` for a format without a search, `values` for one of weights alone.
       options: names of the command's options that it uses, such as `quantization`.
     """
 
     name: str
     write: Callable[[Translator, Path, dict[str, Any]], dict[str, Any]]
     peer: str
+    checks: tuple[str, ...] = ("greedy", "beam")
     options: tuple[str, ...] = ()
-
-
-IMPORTS: dict[str, ImportFormat] = {}
-EXPORTS: dict[str, ExportFormat] = {}

@@ -5,11 +5,13 @@ huge pages (`parallel/huge_pages.py`).
 """
 
 import importlib
+import keyword
 import sys
 
 from t2t_jax.parallel import huge_pages
 
-# Group -> command -> what it does. A command is the module of that name in commands/.
+# Group -> command -> what it does. A command is the module of that name in commands/,
+# with an underscore after a keyword of Python.
 COMMANDS = {
     "train": {
         "main": "train a config, or continue, then score its test sets",
@@ -19,6 +21,10 @@ COMMANDS = {
         "translate": "translate a file, standard input, or sentences typed at a prompt",
         "score": "compute log-probabilities of given translations",
         "evaluate": "translate and score a test set: BLEU, chrF, TER, perplexity",
+    },
+    "exchange": {
+        "import": "read a published model: Hugging Face, fairseq, Marian, PyTorch",
+        "export": "write a run for CTranslate2, Hugging Face, ONNX, StableHLO",
     },
     "look": {
         "describe": "describe a config beside the paper: sizes, rates, FLOPs",
@@ -36,7 +42,8 @@ def launch(name: str) -> None:
     # Imported only now: a restart would import JAX twice.
     from t2t_jax.commands import runner
 
-    runner.run(name, importlib.import_module(f"t2t_jax.commands.{name}"))
+    module = f"{name}_" if keyword.iskeyword(name) else name
+    runner.run(name, importlib.import_module(f"t2t_jax.commands.{module}"))
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from t2t_jax.config import Config, DecodeConfig
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.batch_decoding import NOTHING, check_room, decode_batch
-from t2t_jax.decoding.constraints import constraints_for
+from t2t_jax.decoding.constraints import Constraints, constraints_for
 from t2t_jax.decoding.devices import replicate
 from t2t_jax.decoding.inputs import InputReader, Member, Source, check_lines
 from t2t_jax.decoding.phrases import Phrases
@@ -260,6 +260,35 @@ class Translator:
         search = self._search(algorithm)
         wanted = prefix, must, must_not
         return self._decode(search, lines, wanted, batch_size, first_line, warn)
+
+    def translate_ids(
+        self, sources: Sequence[Sequence[int]], *, beam: int | None = None
+    ) -> list[Hypothesis]:
+        """Translates encoded lines; returns the best hypothesis of each.
+
+        Args:
+          sources: token ids with EOS; none may be empty.
+          beam: hypotheses kept at each step; `config.decode.beam` if None.
+        """
+        algorithm = beam_search_algorithm(
+            self.config.decode,
+            self.vocabulary,
+            beam=beam,
+            nbest=1,
+            stop=None,
+            alpha=None,
+            penalty=None,
+        )
+        start = Constraints(tuple(self.vocabulary.encode([""])[0]))
+        found = decode_batch(
+            self._search(algorithm),
+            [Source([*ids], 0) for ids in sources],
+            [start] * len(sources),
+            self.vocabulary,
+            self._phrases,
+            self.config.decode,
+        )
+        return [hypotheses[0] for hypotheses in found]
 
     def sample(
         self,

@@ -217,10 +217,12 @@ class Checkpoints:
             checkpoint_folders.set_aside(
                 path, f"is damaged ({trouble}), and is saved again"
             )
+        self.save_parameters(state.best_parameters(), step)
+
+    def save_parameters(self, parameters: Parameters, step: int) -> None:
+        """Saves parameters alone; waits until they are written."""
         with self._explained(step):
-            self._start_writing(
-                "parameters", step, {"parameters": state.best_parameters()}
-            )
+            self._start_writing("parameters", step, {"parameters": parameters})
         self._finish(step, ["parameters"])
         self.check()
 

@@ -3,7 +3,7 @@
 config.json        the experiment as data, with hashes of itself and of the next files
 training_text.json hashes of the prepared training text and of the dev text, which must
                    not change during a run; counts of the pairs that cleaning removed
-tokenizer.model    SentencePiece
+tokenizer.model    SentencePiece, or another tokenizer (data/tokenizers.py)
 source_tokenizer.model  that of the source, if the vocabulary is not joint
 checkpoints/       training/checkpoint.py
 starts.jsonl       of each start of the run: the machine, the versions of libraries and
@@ -13,6 +13,7 @@ alarms/            sentences of batches whose gradient was not finite or very la
 rollbacks.json     when the run returned to an earlier checkpoint, if it did
 scores/            SET.json; earlier scores of a set are SET.1.json, SET.2.json, ...
 translations/      SET.LANGUAGE, one line for each line of the set
+imported.json      of an imported model: its files and how it compares with the original
 
 A workdir is a folder on disk or in a bucket of Google Cloud Storage. It is data:
 nothing in it is executed, and nothing in it names a file elsewhere to read or write.
@@ -42,6 +43,7 @@ from t2t_jax.workdir import lock
 CONFIG, TEXT = "config.json", "training_text.json"
 TOKENIZERS = "tokenizer.model", "source_tokenizer.model"
 STARTS = "starts.jsonl"
+IMPORTED = "imported.json"
 CHECK = "check"  # key of config.json: the SHA-256 of itself, TEXT and the tokenizers
 
 
@@ -141,6 +143,11 @@ class Workdir:
                     "it from a copy, or give another --workdir"
                 )
             return {}
+        if (self / IMPORTED).exists():
+            raise UserError(
+                f"{self} holds an imported model, which is not trained in place; start "
+                f"a run from it in a new folder: --config=finetune:{self} --workdir=NEW"
+            )
         changed = fields.differences(self.config(), config)
         # Fields such as the number of steps may change during a run; see `config.py`.
         unsafe = {name: pair for name, (*pair, safe) in changed.items() if not safe}

@@ -1,0 +1,200 @@
+"""Decides whether another system computes the same as ours, by its answers.
+
+Rounding differs between libraries, so where two tokens are nearly as probable, greedy
+search may take another one. Such a line agrees if our two log-probabilities differ by
+at most `TIE`.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from t2t_jax.config import changed
+from t2t_jax.decoding import scoring
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.model.architecture import logits as model_logits
+from t2t_jax.model.model import build
+
+TOLERANCE = 1e-4  # of logits in float32
+TIE = 1e-3  # nats
+
+Tokens = Sequence[Sequence[int]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Greedy:
+    """Greedy translations of both systems, compared.
+
+    Attributes:
+      lines: the number compared.
+      equal: those with the same tokens.
+      ties: those that differ first between two tokens of nearly the same probability.
+      different: (line from 0, position, our token, theirs, difference of our
+        log-probabilities) of the others.
+    """
+
+    lines: int
+    equal: int
+    ties: int
+    different: list[tuple[int, int, int, int, float]]
+
+    @property
+    def agrees(self) -> bool:
+        return not self.different
+
+    def __str__(self) -> str:
+        text = f"{self.equal:,} of {self.lines:,} greedy translations have equal tokens"
+        if self.ties:
+            text += f", {self.ties:,} differ first in a tie (at most {TIE} nats)"
+        if self.different:
+            text += f", {len(self.different):,} differ"
+        return text
+
+
+class Texts(NamedTuple):
+    """Beam-search translations of both systems, compared.
+
+    Attributes:
+      lines: the number compared.
+      different: (line from 0, our text, theirs, our score of ours, our score of theirs)
+        of the lines whose texts differ.
+    """
+
+    lines: int
+    different: list[tuple[int, str, str, float, float]]
+
+    def __str__(self) -> str:
+        equal = self.lines - len(self.different)
+        return f"{equal:,} of {self.lines:,} beam-search translations are equal texts"
+
+
+def float32(translator: Translator) -> Translator:
+    """The same translator with activations in float32, as comparisons need them."""
+    config = changed(translator.config, "model", dtype="float32")
+    return Translator(
+        config,
+        translator.vocabulary,
+        build(config.model, *translator.vocabulary.sizes),
+        translator.parameters,
+        translator.steps,
+    )
+
+
+def logits(translator: Translator, sources: Tokens, targets: Tokens) -> list:
+    """Computes our logits of each pair, float32 [target, vocabulary].
+
+    Args:
+      sources: ids with EOS.
+      targets: the inputs of the decoder, from its start token on.
+    """
+    longest_source, longest_target = (max(map(len, x)) for x in (sources, targets))
+
+    def padded(rows: Tokens, width: int) -> tuple[np.ndarray, np.ndarray]:
+        ids = np.zeros((len(rows), width), np.int32)
+        segments = np.zeros_like(ids)
+        for number, row in enumerate(rows):
+            ids[number, : len(row)], segments[number, : len(row)] = row, 1
+        return ids, segments
+
+    source, source_segment = padded(sources, longest_source)
+    target, target_segment = padded(targets, longest_target)
+    batch = {
+        "source": source,
+        "source_segment": source_segment,
+        "source_position": np.broadcast_to(np.arange(source.shape[1]), source.shape),
+        "target_input": target,
+        "target_segment": target_segment,
+        "target_position": np.broadcast_to(np.arange(target.shape[1]), target.shape),
+    }
+    definition = translator.model.definition
+
+    @jax.jit
+    def compute(parameters, batch):
+        return model_logits(nnx.merge(definition, parameters), batch)
+
+    with jax.default_matmul_precision("highest"):
+        found_btv = compute(translator.parameters, jax.tree.map(jnp.asarray, batch))
+    found_btv = np.asarray(found_btv, np.float32)
+    return [found_btv[row, : len(target)] for row, target in enumerate(targets)]
+
+
+def compare_greedy(
+    translator: Translator, sources: Tokens, ours: Tokens, theirs: Tokens, limits
+) -> Greedy:
+    """Compares greedy translations token by token.
+
+    Args:
+      sources: ids with EOS.
+      ours, theirs: ids of the translations, with EOS if they ended.
+      limits: the most tokens of each; there, some systems force EOS.
+    """
+    equal, suspects = 0, []
+    for line, (mine, other, limit) in enumerate(zip(ours, theirs, limits, strict=True)):
+        mine, other = list(mine)[: limit - 1], list(other)[: limit - 1]
+        if mine == other:
+            equal += 1
+            continue
+        at = next(
+            (i for i, (a, b) in enumerate(zip(mine, other, strict=False)) if a != b),
+            min(len(mine), len(other)),
+        )
+        # One of the two may have ended without EOS; nothing comes after it.
+        tokens = [x[at] if at < len(x) else None for x in (mine, other)]
+        suspects.append((line, at, tokens))
+    gaps = _gaps(translator, sources, ours, suspects)
+    different = [
+        (line, at, *tokens, gap)
+        for (line, at, tokens), gap in zip(suspects, gaps, strict=True)
+        if not abs(gap) <= TIE
+    ]
+    return Greedy(len(ours), equal, len(suspects) - len(different), different)
+
+
+def _gaps(translator, sources, ours, suspects) -> list[float]:
+    """Our log-probability of our token less that of theirs; NaN if one has none."""
+    pairs, places = [], []
+    for number, (line, at, tokens) in enumerate(suspects):
+        if None in tokens:
+            continue
+        before = [*ours[line][:at]]
+        pairs += [([*sources[line]], [*before, token]) for token in tokens]
+        places.append(number)
+    gaps = [float("nan")] * len(suspects)
+    if pairs:
+        scores = scoring.score(
+            translator.vocabulary, translator.members, pairs, alpha=0.0, penalty="none"
+        )
+        last = [score.log_probs[-1] for score in scores]
+        for number, a, b in zip(places, last[::2], last[1::2], strict=True):
+            gaps[number] = a - b
+    return gaps
+
+
+def compare_texts(
+    translator: Translator, lines: Sequence[str], ours: list, theirs: Sequence[str]
+) -> Texts:
+    """Compares beam-search translations by their texts.
+
+    Args:
+      lines: the source text.
+      ours: our `Translation`s.
+      theirs: their texts.
+    """
+    rows = [
+        row
+        for row, (mine, other) in enumerate(zip(ours, theirs, strict=True))
+        if mine.text != other
+    ]
+    scores = translator.score([(lines[row], theirs[row]) for row in rows], warn=False)
+    return Texts(
+        len(lines),
+        [
+            (row, ours[row].text, theirs[row], ours[row].score, score.score)
+            for row, score in zip(rows, scores, strict=True)
+        ],
+    )

@@ -1,0 +1,267 @@
+"""Exports a workdir: writes another system's files, and has that system translate.
+
+An export counts only once it agrees with ours: it is written under a temporary name,
+loaded in a process without t2t_jax, compared, and only then renamed.
+"""
+
+import dataclasses
+import json
+import shutil
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from t2t_jax import __version__
+from t2t_jax.bridges import agreement, peer_process
+from t2t_jax.bridges.formats import ExportFormat
+from t2t_jax.bridges.importing import random_pairs
+from t2t_jax.bridges.table import EXPORTS
+from t2t_jax.data.corpus import Corpus, open_corpora
+from t2t_jax.decoding.shapes import longest_output
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.files.atomic import write_atomically
+from t2t_jax.metrics.significance import bleu_difference
+from t2t_jax.terminal.errors import UserError, did_you_mean
+from t2t_jax.terminal.messages import say
+from t2t_jax.terminal.progress import waiting
+
+AGREEMENT = "agreement.json"
+LINES = 1_000  # compared
+BEAM, ALPHA = 4, 0.6
+LOST = -1.0  # BLEU; a quantized export fails if it has certainly lost more
+# Of quantized weights: they do not give the same tokens.
+ROUNDED = ("int8", "int16", "float16", "bfloat16")
+
+
+class Lines(NamedTuple):
+    """Text to compare translations on.
+
+    Attributes:
+      sources: lines of the source language.
+      references: their translations; None if there are none.
+      origin: for messages.
+    """
+
+    sources: list[str]
+    references: list[str] | None
+    origin: str
+
+
+def export(
+    translator: Translator,
+    name: str,
+    output: Path,
+    test: str = "",
+    **options: Any,
+) -> dict[str, Any]:
+    """Exports a translator, if the result agrees with it.
+
+    Args:
+      name: of a format in `EXPORTS`.
+      output: a new folder.
+      test: places of text to compare on, as `config.data.test`; by default the dev and
+        test sets of the config.
+      options: of the format; None is not given.
+
+    Returns:
+      The content of `agreement.json`: what was compared, and the figures.
+
+    Raises:
+      UserError: the format cannot hold the model; a library is missing; or the exported
+        model does not agree, then its files are in `OUTPUT.failed`.
+    """
+    form = _format(name)
+    given = {key: value for key, value in options.items() if value is not None}
+    if unused := sorted(given.keys() - {*form.options}):
+        raise UserError(
+            f"--{unused[0]} has no effect with --to={name}; leave it out"
+            + (f" (it takes: --{', --'.join(form.options)})" if form.options else "")
+        )
+    if len(translator.members) > 1:
+        raise UserError("an ensemble cannot be exported; give one workdir")
+    if output.exists():
+        raise UserError(f"--output={output} exists; name a new folder")
+    if missing := peer_process.missing_packages(form.peer):
+        raise UserError(
+            f"--to={name} is checked with {' and '.join(missing)}, which is not "
+            "installed: pip install 't2t_jax[peers]'"
+        )
+    rounded = given.get("quantization") in ROUNDED
+    lines = check_text(translator, test, rounded)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    folder = output.with_name(f"{output.name}.unchecked-{uuid.uuid4().hex[:8]}")
+    folder.mkdir()
+    try:
+        with waiting(f"writing {form.name}"):
+            job = form.write(translator, folder, given)
+        found = _check(translator, form, folder, job, lines, rounded)
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    content = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+    write_atomically(folder / AGREEMENT, content.encode())
+    if not found["agrees"]:
+        failed = _free(output.with_name(f"{output.name}.failed"))
+        folder.rename(failed)
+        raise UserError(
+            f"the exported model does not agree with {name}'s own translations of it: "
+            f"{found['summary']}. Its files are in {failed}, with {AGREEMENT}; do not "
+            "deploy them"
+        )
+    folder.rename(output)
+    size = sum(f.stat().st_size for f in output.rglob("*") if f.is_file())
+    say(f"exported to {output}: {form.name}, {size / 1e6:,.1f} MB; {found['summary']}")
+    return found
+
+
+def _format(name: str) -> ExportFormat:
+    if name not in EXPORTS:
+        raise UserError(
+            f"--to={name}: no such format{did_you_mean(name, EXPORTS)} (formats: "
+            f"{', '.join(EXPORTS)})"
+        )
+    return EXPORTS[name]
+
+
+def _free(path: Path) -> Path:
+    """The path, or the first of PATH.1, PATH.2, ... that does not exist."""
+    candidates = (path.with_name(f"{path.name}.{n}") for n in range(1, 10_000))
+    return path if not path.exists() else next(p for p in candidates if not p.exists())
+
+
+def check_text(translator: Translator, test: str, references: bool) -> Lines:
+    """Finds lines to compare translations on, at most `LINES`.
+
+    Raises:
+      UserError: references are needed and there are none.
+    """
+    data = translator.config.data
+    folder = "" if test else data.dir
+    places = test or ",".join(filter(None, (data.dev, data.test)))
+    corpora: Sequence[Corpus] = ()
+    try:
+        corpora = open_corpora(places, data.source, data.target, folder)
+    except UserError as e:
+        if test:
+            raise
+        say(f"the run's dev and test text is not here: {e}")
+    pairs = [pair for corpus in corpora for pair in corpus.pairs()][:LINES]
+    if pairs:
+        names = ", ".join(corpus.name for corpus in corpora)
+        return Lines(*map(list, zip(*pairs, strict=True)), f"lines of {names}")
+    if references:
+        raise UserError(
+            "quantized weights are judged by BLEU, which needs text with translations; "
+            f"give --test=PREFIX of two files, .{data.source} and .{data.target}"
+        )
+    sources, _ = random_pairs(translator)
+    texts = [" ".join(t.split()) for t in translator.vocabulary.source.decode(sources)]
+    return Lines([t for t in texts if t], None, "lines of random pieces")
+
+
+def _check(
+    translator: Translator,
+    form: ExportFormat,
+    folder: Path,
+    job: dict[str, Any],
+    lines: Lines,
+    rounded: bool,
+) -> dict[str, Any]:
+    """Compares an export with ours; returns the content of `agreement.json`."""
+    translator = agreement.float32(translator).with_options(
+        beam=BEAM, alpha=ALPHA, penalty="length", stop="first"
+    )
+    job = {"model": str(folder.absolute()), **job}
+    found: dict[str, Any] = {"format": form.name, "t2t_jax": __version__}
+    found |= {"translator": translator.provenance(), "text": lines.origin}
+    summary, agrees = [], True
+    for task in form.checks:
+        with waiting(f"comparing {task}"):
+            result, text, good = CHECKS[task](translator, form, job, lines, rounded)
+        found[task], agrees = result, agrees and good
+        summary.append(text)
+    return found | {"agrees": agrees, "summary": "; ".join(summary)}
+
+
+def _encoded(translator: Translator, lines: Lines) -> tuple[list, list]:
+    """Sources with EOS of the lines with visible text, and the output limits."""
+    vocabulary = translator.vocabulary.source
+    sources = vocabulary.encode(lines.sources, end=True)
+    decode = translator.config.decode
+    most = decode.max_source
+    kept = [[*ids[: most - 1], vocabulary.eos] for ids in sources]
+    return kept, [longest_output(len(ids), decode) for ids in kept]
+
+
+def _greedy(translator, form, job, lines, rounded):
+    """Greedy translations, token by token."""
+    sources, limits = _encoded(translator, lines)
+    theirs = peer_process.run(
+        form.peer, "greedy", sources=sources, limits=limits, lines=lines.sources, **job
+    )
+    ours = [h.tokens for h in translator.translate_ids(sources, beam=1)]
+    compared = agreement.compare_greedy(
+        translator, sources, ours, theirs["tokens"], limits
+    )
+    good = compared.agrees or rounded  # quantized weights are judged by BLEU
+    return dataclasses.asdict(compared), str(compared), good
+
+
+def _beam(translator, form, job, lines, rounded):
+    """Beam search, text to text; quantized weights by BLEU."""
+    sources, limits = _encoded(translator, lines)
+    theirs = peer_process.run(
+        form.peer,
+        "beam",
+        **{"lines": lines.sources, "sources": sources, "limits": limits},
+        **{"beam": BEAM, "alpha": ALPHA},
+        **job,
+    )
+    ours = translator.translate(lines.sources, warn=False)
+    compared = agreement.compare_texts(translator, lines.sources, ours, theirs["texts"])
+    result = compared._asdict() | {"seconds": theirs.get("seconds")}
+    text, good = str(compared), True
+    if lines.references is not None:
+        difference = bleu_difference(
+            theirs["texts"],
+            [translation.text for translation in ours],
+            lines.references,
+            translator.config.data.target,
+        )
+        result["bleu"] = difference
+        text += (
+            f", BLEU {difference['score']:.2f} against our "
+            f"{difference['baseline_score']:.2f} ({difference['low']:+.2f} to "
+            f"{difference['high']:+.2f})"
+        )
+        good = difference["high"] >= LOST
+    return result, text, good
+
+
+def _logits(translator, form, job, lines, rounded):
+    """Logits of random pairs, for formats without a search."""
+    sources, targets = (pairs[:8] for pairs in random_pairs(translator))
+    theirs = peer_process.run(
+        form.peer, "logits", sources=sources, targets=targets, **job
+    )
+    worst = 0.0
+    for row, ours in enumerate(agreement.logits(translator, sources, targets)):
+        other = theirs[f"logits_{row}"]
+        largest = np.abs(ours - other).max() / max(1.0, np.abs(ours).max())
+        worst = max(worst, float(largest))
+    good = worst <= agreement.TOLERANCE
+    return worst, f"logits differ by at most {worst:.1e}", good
+
+
+def _values(translator, form, job, lines, rounded):
+    """Stored values, bit by bit."""
+    result = peer_process.run(form.peer, "values", **job)
+    good = result["equal"]
+    return result, "values are equal" if good else "values differ", good
+
+
+# Task of a peer script -> function that compares its answer with ours.
+CHECKS = {"greedy": _greedy, "beam": _beam, "logits": _logits, "values": _values}
