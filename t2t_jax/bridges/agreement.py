@@ -26,6 +26,29 @@ TIE = 1e-3  # nats
 Tokens = Sequence[Sequence[int]]
 
 
+class Logits(NamedTuple):
+    """Logits of both systems, compared.
+
+    Attributes:
+      difference: the largest absolute difference.
+      largest: the largest absolute logit; rounding errors grow with it.
+    """
+
+    difference: float
+    largest: float
+
+    @property
+    def agrees(self) -> bool:
+        # Not `>`: NaN does not agree.
+        return self.difference <= TOLERANCE * max(1.0, self.largest)
+
+    def __str__(self) -> str:
+        return (
+            f"logits differ by at most {self.difference:.1e} in float32 (the largest "
+            f"is {self.largest:.1f})"
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class Greedy:
     """Greedy translations of both systems, compared.
@@ -121,6 +144,27 @@ def logits(translator: Translator, sources: Tokens, targets: Tokens) -> list:
         found_btv = compute(translator.parameters, jax.tree.map(jnp.asarray, batch))
     found_btv = np.asarray(found_btv, np.float32)
     return [found_btv[row, : len(target)] for row, target in enumerate(targets)]
+
+
+def compare_logits(
+    translator: Translator, ours: Sequence, theirs: dict[str, np.ndarray]
+) -> Logits:
+    """Compares logits of the tokens that translations may contain.
+
+    Args:
+      ours: of `logits`.
+      theirs: of a peer script: `logits_0`, `logits_1`, ...
+    """
+    vocabulary = translator.vocabulary
+    kept_v = np.ones(len(vocabulary), bool)
+    kept_v[[vocabulary.pad, vocabulary.bos, *vocabulary.never]] = False
+    kept_v[vocabulary.eos] = True
+    difference = largest = 0.0
+    for row, mine in enumerate(ours):
+        other = theirs[f"logits_{row}"][:, : len(kept_v)]
+        difference = max(difference, float(np.abs(mine - other)[:, kept_v].max()))
+        largest = max(largest, float(np.abs(other[:, kept_v]).max()))
+    return Logits(difference, largest)
 
 
 def compare_greedy(

@@ -5,6 +5,7 @@ loaded in a process without t2t_jax, compared, and only then renamed.
 """
 
 import dataclasses
+import itertools
 import json
 import shutil
 import uuid
@@ -12,13 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from t2t_jax import __version__
 from t2t_jax.bridges import agreement, peer_process
 from t2t_jax.bridges.formats import ExportFormat
 from t2t_jax.bridges.importing import random_pairs
 from t2t_jax.bridges.table import EXPORTS
+from t2t_jax.data.cleaning import visible
 from t2t_jax.data.corpus import Corpus, open_corpora
 from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.decoding.translator import Translator
@@ -148,7 +148,9 @@ def check_text(translator: Translator, test: str, references: bool) -> Lines:
         if test:
             raise
         say(f"the run's dev and test text is not here: {e}")
-    pairs = [pair for corpus in corpora for pair in corpus.pairs()][:LINES]
+    # A line without a visible character is not translated, and other systems do.
+    every = (pair for corpus in corpora for pair in corpus.pairs())
+    pairs = [*itertools.islice((p for p in every if visible(p[0])), LINES)]
     if pairs:
         names = ", ".join(corpus.name for corpus in corpora)
         return Lines(*map(list, zip(*pairs, strict=True)), f"lines of {names}")
@@ -159,7 +161,7 @@ def check_text(translator: Translator, test: str, references: bool) -> Lines:
         )
     sources, _ = random_pairs(translator)
     texts = [" ".join(t.split()) for t in translator.vocabulary.source.decode(sources)]
-    return Lines([t for t in texts if t], None, "lines of random pieces")
+    return Lines([t for t in texts if visible(t)], None, "lines of random pieces")
 
 
 def _check(
@@ -187,13 +189,13 @@ def _check(
 
 
 def _encoded(translator: Translator, lines: Lines) -> tuple[list, list]:
-    """Sources with EOS of the lines with visible text, and the output limits."""
-    vocabulary = translator.vocabulary.source
-    sources = vocabulary.encode(lines.sources, end=True)
-    decode = translator.config.decode
-    most = decode.max_source
-    kept = [[*ids[: most - 1], vocabulary.eos] for ids in sources]
-    return kept, [longest_output(len(ids), decode) for ids in kept]
+    """Sources with EOS, cut like those of a translator, and the output limits."""
+    vocabulary, decode = translator.vocabulary.source, translator.config.decode
+    sources = [
+        [*ids[: decode.max_source - 1], vocabulary.eos]
+        for ids in vocabulary.encode(lines.sources)
+    ]
+    return sources, [longest_output(len(ids), decode) for ids in sources]
 
 
 def _greedy(translator, form, job, lines, rounded):
@@ -247,13 +249,9 @@ def _logits(translator, form, job, lines, rounded):
     theirs = peer_process.run(
         form.peer, "logits", sources=sources, targets=targets, **job
     )
-    worst = 0.0
-    for row, ours in enumerate(agreement.logits(translator, sources, targets)):
-        other = theirs[f"logits_{row}"]
-        largest = np.abs(ours - other).max() / max(1.0, np.abs(ours).max())
-        worst = max(worst, float(largest))
-    good = worst <= agreement.TOLERANCE
-    return worst, f"logits differ by at most {worst:.1e}", good
+    ours = agreement.logits(translator, sources, targets)
+    compared = agreement.compare_logits(translator, ours, theirs)
+    return compared._asdict(), str(compared), compared.agrees
 
 
 def _values(translator, form, job, lines, rounded):

@@ -123,10 +123,7 @@ def compare(
             form.peer, "logits", sources=sources[:8], targets=targets[:8], **job
         )
         ours = agreement.logits(translator, sources[:8], targets[:8])
-        differences = [
-            _largest_difference(mine, theirs[f"logits_{row}"], translator)
-            for row, mine in enumerate(ours)
-        ]
+        logits = agreement.compare_logits(translator, ours, theirs)
         limits = [len(source) + LONGEST for source in sources]
         greedy = agreement.compare_greedy(
             translator,
@@ -137,31 +134,18 @@ def compare(
             )["tokens"],
             limits,
         )
-    worst = max(differences)
-    say(f"logits differ by at most {worst:.1e} in float32; {greedy}")
-    if not worst <= agreement.TOLERANCE or not greedy.agrees:
+    say(f"{logits}; {greedy}")
+    if not (logits.agrees and greedy.agrees):
         raise UserError(
-            f"the imported model does not compute what {request.path} does: logits "
-            f"differ by {worst:.1e} (want {agreement.TOLERANCE:.0e} or less), "
+            f"the imported model does not compute what {request.path} does: {logits}; "
             f"{greedy}. Nothing was written. Please report this with the model's config"
         )
-    return {"logits": float(worst), **dataclasses.asdict(greedy)}
+    return {"logits": logits._asdict(), "greedy": dataclasses.asdict(greedy)}
 
 
 def _not_compared(why: str) -> dict[str, Any]:
     say(f"warning: nothing was compared with the original: {why}")
     return {"not_compared": why}
-
-
-def _largest_difference(ours, theirs, translator: Translator) -> float:
-    """The largest difference of two arrays of logits, of tokens that are generated."""
-    # Relative for large logits, whose rounding errors are larger.
-    vocabulary = translator.vocabulary
-    kept = np.ones(ours.shape[1], bool)
-    never = {vocabulary.pad, vocabulary.bos, *vocabulary.never} - {vocabulary.eos}
-    kept[[*never]] = False
-    ours, theirs = ours[:, kept], theirs[:, : len(kept)][:, kept]
-    return float(np.abs(ours - theirs).max() / max(1.0, np.abs(theirs).max()))
 
 
 def random_pairs(translator: Translator) -> tuple[list[list[int]], list[list[int]]]:

@@ -1,0 +1,79 @@
+"""When do two systems agree? Greedy tokens, ties, texts."""
+
+import numpy as np
+import pytest
+
+from t2t_jax.bridges import agreement
+from tests.decoding.small_translator import translator
+
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+LINES = ["the cat sees the dog", "a dog sleeps"]
+
+
+@pytest.fixture(scope="module")
+def ours():
+    return translator()
+
+
+@pytest.fixture(scope="module")
+def greedy(ours):
+    sources = ours.vocabulary.source.encode(LINES, end=True)
+    found = [h.tokens for h in ours.translate_ids(sources, beam=1)]
+    limits = [len(ids) + ours.config.decode.extra_length for ids in sources]
+    return sources, found, limits
+
+
+def test_translated_ids_are_those_of_translated_text(ours, greedy):
+    texts = [t.best.tokens for t in ours.translate(LINES, beam=1)]
+    assert greedy[1] == texts
+
+
+def test_the_same_tokens_agree(ours, greedy):
+    sources, found, limits = greedy
+    result = agreement.compare_greedy(ours, sources, found, found, limits)
+    assert (result.equal, result.ties, result.different) == (2, 0, [])
+    assert result.agrees
+
+
+def test_another_token_disagrees_unless_it_is_as_probable(ours, greedy, monkeypatch):
+    sources, found, limits = greedy
+    other = [list(row) for row in found]
+    other[1][1] = other[1][1] - 1
+    result = agreement.compare_greedy(ours, sources, found, other, limits)
+    ((line, at, mine, theirs, gap),) = result.different
+    assert (line, at, mine, theirs) == (1, 1, found[1][1], other[1][1])
+    # The gap is that of the teacher-forced logits after the common prefix.
+    inputs = [[ours.vocabulary.bos, found[1][0]]]
+    logits = agreement.logits(ours, [sources[1]], inputs)[0][-1]
+    assert gap == pytest.approx(float(logits[mine] - logits[theirs]), abs=1e-4)
+    assert not result.agrees
+    monkeypatch.setattr(agreement, "TIE", abs(gap) + 1e-3)
+    assert agreement.compare_greedy(ours, sources, found, other, limits).agrees
+
+
+def test_an_end_without_eos_is_a_difference_except_at_the_limit(ours, greedy):
+    sources, found, limits = greedy
+    short = [found[0], found[1][:1]]
+    assert not agreement.compare_greedy(ours, sources, found, short, limits).agrees
+    # There, some systems force EOS.
+    full = [list(range(4, 4 + limit)) for limit in limits]
+    forced = [[*row[:-1], ours.vocabulary.eos] for row in full]
+    assert agreement.compare_greedy(ours, sources, full, forced, limits).agrees
+
+
+def test_logits_do_not_depend_on_the_other_rows(ours, greedy):
+    sources, found, _ = greedy
+    targets = [[ours.vocabulary.bos, *row[:3]] for row in found]
+    together = agreement.logits(ours, sources, targets)
+    alone = agreement.logits(ours, sources[1:], targets[1:])
+    np.testing.assert_allclose(together[1], alone[0], atol=2e-5)
+
+
+def test_different_texts_are_listed_with_both_scores(ours):
+    translations = ours.translate(LINES)
+    texts = [translations[0].text, "ein Hund"]
+    result = agreement.compare_texts(ours, LINES, translations, texts)
+    ((row, mine, theirs, our_score, their_score),) = result.different
+    assert (row, mine, theirs) == (1, translations[1].text, "ein Hund")
+    assert our_score == translations[1].score
+    assert their_score == ours.score([(LINES[1], "ein Hund")])[0].score

@@ -1,0 +1,243 @@
+"""Nothing is imported or exported that does not compute the same."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from t2t_jax.bridges import exporting, importing, peer_process
+from t2t_jax.bridges.formats import ExportFormat, Imported, ImportFormat, Request
+from t2t_jax.config import Config, changed
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.workdir.workdir import Workdir
+from tests.decoding.small_translator import translator
+
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+
+
+class Original:
+    """Stands in for another system: answers with our own numbers, plus an error."""
+
+    def __init__(self, ours: Translator):
+        self.ours, self.error, self.wrong_token = ours, 0.0, False
+
+    def run(self, script, task, *, sources, targets=None, **job):
+        from t2t_jax.bridges import agreement
+
+        if task == "logits":
+            found = agreement.logits(self.ours, sources, targets)
+            return {f"logits_{i}": x + self.error for i, x in enumerate(found)}
+        beam = 1 if task == "greedy" else job["beam"]
+        search = self.ours.with_options(
+            alpha=0.6, penalty="length", stop="first", extra_length=EXTRA[task]
+        )
+        found = search.translate_ids(sources, beam=beam)
+        tokens = [[*h.tokens] for h in found]
+        if self.wrong_token:
+            tokens[0][0] = 4 if tokens[0][0] != 4 else 5
+        return {"tokens": tokens, "texts": [h.text for h in found], "seconds": 0.1}
+
+
+EXTRA = {"greedy": 5, "beam": 5}
+
+
+@pytest.fixture
+def original(monkeypatch):
+    ours = translator()
+    found = Original(ours)
+    monkeypatch.setattr(peer_process, "run", found.run)
+    monkeypatch.setattr(peer_process, "missing_packages", lambda script: [])
+    monkeypatch.setattr(importing, "COMPARED", 8)
+    monkeypatch.setattr(importing, "LONGEST", 5)
+
+    def read(request):
+        return Imported(ours.config, ours.vocabulary, ours.parameters, {}, ("a note",))
+
+    form = ImportFormat("a format", lambda path: path.name == "model", read, "script")
+    monkeypatch.setattr(importing, "IMPORTS", {"some": form})
+    written = ExportFormat("a format", write, "script", options=("quantization",))
+    monkeypatch.setattr(exporting, "EXPORTS", {"some": written})
+    return found
+
+
+def write(translator, folder, options):
+    (folder / "weights").write_bytes(b"123")
+    return {}
+
+
+@pytest.fixture
+def request_(tmp_path):
+    path = tmp_path / "model"
+    path.mkdir()
+    (path / "config.json").write_text("{}")
+    return Request(path)
+
+
+def test_an_imported_model_is_an_ordinary_workdir(original, request_, tmp_path, capsys):
+    workdir = Workdir(tmp_path / "run")
+    importing.import_model(request_, workdir)
+    loaded = Translator.load(workdir)
+    jax.tree.map(
+        np.testing.assert_array_equal, loaded.parameters, original.ours.parameters
+    )
+    facts = json.loads((workdir / "imported.json").read_text())
+    assert facts["compared"]["logits"]["difference"] < 1e-4
+    greedy = facts["compared"]["greedy"]
+    assert greedy["equal"] == greedy["lines"] == 8
+    assert facts["notes"] == ["a note"]
+    assert [*facts["files"]] == ["config.json"]
+    printed = capsys.readouterr().err
+    assert "model.layers=1" in printed
+    assert "note: a note" in printed
+    with pytest.raises(UserError, match=r"imported model.*--config=finetune:"):
+        workdir.changes(Config())
+    with pytest.raises(UserError, match="is not empty"):
+        importing.import_model(request_, workdir)
+
+
+@pytest.mark.parametrize("damage", [{"error": 0.1}, {"wrong_token": True}])
+def test_what_does_not_agree_is_not_imported(original, request_, tmp_path, damage):
+    vars(original).update(damage)
+    with pytest.raises(UserError, match=r"does not compute .* Nothing was written"):
+        importing.import_model(request_, Workdir(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_the_library_it_says_so(
+    original, request_, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(peer_process, "missing_packages", lambda script: ["torch"])
+    importing.import_model(request_, Workdir(tmp_path / "run"))
+    assert "nothing was compared with the original: torch" in capsys.readouterr().err
+    facts = json.loads((tmp_path / "run" / "imported.json").read_text())
+    assert "torch" in facts["compared"]["not_compared"]
+
+
+def test_an_interrupted_import_starts_again(original, request_, tmp_path, monkeypatch):
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    workdir = Workdir(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(Workdir, "store", stop)
+        with pytest.raises(KeyboardInterrupt):
+            importing.import_model(request_, workdir)
+    assert not workdir.has_run()
+    importing.import_model(request_, workdir)
+    assert workdir.has_run()
+
+
+def test_another_folder_is_not_touched(original, request_, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(UserError, match="is not empty"):
+        importing.import_model(request_, Workdir(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "message"),
+    [
+        ("nothing", "", "does not exist; want a folder or a file"),
+        ("model", "soem", "no such format; did you mean 'some'"),
+        ("other", "", r"not a model of a known format: some \(a format\)"),
+    ],
+)
+def test_an_unknown_model_is_refused(original, request_, tmp_path, path, name, message):
+    (tmp_path / "other").mkdir()
+    with pytest.raises(UserError, match=message):
+        importing.chosen_format(tmp_path / path, name)
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    english, german = ["the cat sees the dog", "", "a dog"], ["die Katze", "", "ein"]
+    lines = {"en": english, "de": german}
+    for language, text in lines.items():
+        (tmp_path / f"set.{language}").write_text("".join(f"{x}\n" for x in text))
+    return str(tmp_path / "set")
+
+
+def test_an_export_that_agrees_gets_its_name(original, pairs, tmp_path):
+    output = tmp_path / "out" / "model"
+    exporting.export(original.ours, "some", output, pairs)
+    facts = json.loads((output / "agreement.json").read_text())
+    assert facts["agrees"]
+    assert facts["greedy"]["equal"] == facts["greedy"]["lines"] == 2
+    assert facts["beam"]["different"] == []
+    assert facts["beam"]["bleu"]["difference"] == 0
+    assert [p.name for p in output.parent.iterdir()] == ["model"]
+    with pytest.raises(UserError, match="exists; name a new folder"):
+        exporting.export(original.ours, "some", output, pairs)
+
+
+def test_an_export_that_disagrees_keeps_its_files_elsewhere(original, pairs, tmp_path):
+    original.wrong_token = True
+    output = tmp_path / "model"
+    for name in ("model.failed", "model.failed.1"):
+        with pytest.raises(UserError, match=rf"Its files are in .*{name},"):
+            exporting.export(original.ours, "some", output, pairs)
+        assert (tmp_path / name / "weights").read_bytes() == b"123"
+    assert not output.exists()
+    # Quantized weights find other tokens, and are judged by BLEU.
+    exporting.export(original.ours, "some", output, pairs, quantization="int8")
+
+
+def test_a_quantized_export_that_lost_bleu_fails(
+    original, pairs, tmp_path, monkeypatch
+):
+    lost = {"score": 20.0, "baseline_score": 25.0, "low": -6.0, "high": -1.1}
+    monkeypatch.setattr(exporting, "bleu_difference", lambda *_: lost)
+    with pytest.raises(UserError, match=r"BLEU 20\.00 against our 25\.00"):
+        exporting.export(
+            original.ours, "some", tmp_path / "model", pairs, quantization="int8"
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "smoe"}, "no such format; did you mean 'some'"),
+        ({"beam": 4}, r"--beam has no effect with --to=some.*--quantization"),
+        ({"quantization": "int8"}, "needs text with translations; give --test"),
+        ({"test": "nowhere"}, "nowhere"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused(original, tmp_path, arguments, message):
+    ours = original.ours
+    with pytest.raises(UserError, match=message):
+        exporting.export(ours, **{"name": "some", "output": tmp_path / "x"} | arguments)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_failing_peer_leaves_nothing(original, pairs, tmp_path, monkeypatch):
+    def fail(*arguments, **job):
+        raise UserError("the other system could not compute")
+
+    monkeypatch.setattr(peer_process, "run", fail)
+    before = {*tmp_path.iterdir()}
+    with pytest.raises(UserError, match="could not compute"):
+        exporting.export(original.ours, "some", tmp_path / "x", pairs)
+    assert {*tmp_path.iterdir()} == before
+
+
+def test_a_peer_that_fails_is_quoted(tmp_path, monkeypatch):
+    monkeypatch.setattr(peer_process, "SCRIPTS", tmp_path)
+    (tmp_path / "bad.py").write_text("raise SystemExit('no such layer')")
+    with pytest.raises(UserError, match=r"not compute 'greedy'.*\n  no such layer"):
+        peer_process.run("bad", "greedy")
+
+
+def test_peers_know_nothing_of_us():
+    for script in peer_process.SCRIPTS.glob("*.py"):
+        assert "t2t_jax" not in script.read_text(), script
+
+
+def test_fields_of_finetune_are_those_of_the_start(original, request_, tmp_path):
+    from t2t_jax import load_config
+
+    importing.import_model(request_, Workdir(tmp_path / "run"))
+    config = load_config(f"finetune:{tmp_path / 'run'}")
+    ours = changed(original.ours.config, "model", dropout=0.1)
+    assert config.model.to_dict()["layers"] == ours.model.layers
+    assert config.train.init_from == str(tmp_path / "run")

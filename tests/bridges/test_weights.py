@@ -1,0 +1,102 @@
+"""The rules between our weights and another system's are read in two ways."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from t2t_jax.bridges import weights
+from t2t_jax.bridges.weights import FAIRSEQ, SAME, Rule, layer_rules
+from t2t_jax.config import ModelConfig
+from t2t_jax.model.model import build
+from t2t_jax.terminal.errors import UserError
+
+CONFIG = ModelConfig(
+    layers=1,
+    decoder_layers=2,
+    width=8,
+    heads=2,
+    hidden=12,
+    attention_bias=True,
+    output_bias=True,
+)
+PIECES = 11
+MODEL = build(CONFIG, PIECES)
+
+
+def parameters(seed=0, model=MODEL):
+    """Random everywhere: biases and norms, too."""
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(
+        lambda x: rng.normal(size=x.shape).astype(np.float32), model.shapes
+    )
+
+
+def rules(packed=""):
+    return [
+        *layer_rules(CONFIG, FAIRSEQ, "model.", packed),
+        Rule("shared", ("embedding.tokens",), SAME),
+        Rule("bias", ("embedding.output_bias",), SAME),
+    ]
+
+
+@pytest.mark.parametrize("packed", ["", "in_proj_"])
+def test_what_is_written_is_read_back(packed):
+    ours = parameters()
+    theirs = weights.write(rules(packed), ours)
+    back = weights.read(rules(packed), theirs, MODEL, "a file")
+    jax.tree.map(np.testing.assert_array_equal, back, ours)
+
+
+def test_the_forms_are_those_of_pytorch():
+    """y = x W^T + b there is what our einsum computes here."""
+    ours = parameters()
+    theirs = weights.write(rules("in_proj_"), ours)
+    attention = ours["encoder"][0]["attention"]
+    x_d = np.random.default_rng(1).normal(size=CONFIG.width)
+    packed = theirs["model.encoder.layers.0.self_attn.in_proj_weight"]
+    k_hk = np.einsum("d,dhk->hk", x_d, attention["key"])
+    np.testing.assert_allclose((packed @ x_d)[8:16], k_hk.reshape(-1), rtol=1e-5)
+    out = theirs["model.encoder.layers.0.self_attn.out_proj.weight"]
+    y_d = np.einsum("hk,hkd->d", k_hk, attention["out"])
+    np.testing.assert_allclose(out @ k_hk.reshape(-1), y_d, rtol=1e-5)
+    inner = theirs["model.decoder.layers.1.fc1.weight"]
+    assert inner.shape == (CONFIG.hidden, CONFIG.width)
+
+
+def damaged(change):
+    theirs = weights.write(rules(), parameters())
+    change(theirs)
+    return theirs
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.pop("shared"), "a file lacks shared; is it another kind"),
+        (lambda t: t.update(more=np.zeros(2)), "a file has more, which this import"),
+        (lambda t: t.update(shared=t["shared"][1:]), r"shape \[10, 8\].* \[11, 8\]"),
+        (lambda t: t["bias"].__setitem__(0, np.nan), "bias has values that are not"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(change, message):
+    with pytest.raises(UserError, match=message):
+        weights.read(rules(), damaged(change), MODEL, "a file")
+
+
+def test_a_parameter_without_a_place_is_refused():
+    with pytest.raises(UserError, match=r"no place for embedding\.output_bias"):
+        weights.write(rules()[:-1], parameters())
+
+
+def test_added_biases_are_zero_and_all_else_stays():
+    plain = dataclasses.replace(CONFIG, attention_bias=False, output_bias=False)
+    ours = parameters(model=build(plain, PIECES))
+    config, more = weights.with_attention_biases(plain, ours)
+    config, more = weights.with_output_bias(config, more)
+    assert config == CONFIG
+    flat, before = weights.flatten(more), weights.flatten(ours)
+    assert flat.keys() == weights.flatten(MODEL.shapes).keys()
+    for name, x in flat.items():
+        assert (x == before[name]).all() if name in before else not x.any()
