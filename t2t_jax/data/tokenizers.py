@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from t2t_jax.data.bpe import BytePairs
+from t2t_jax.data.mapped_sentencepieces import MappedSentencePieces, Marian
 from t2t_jax.data.sentencepieces import SentencePieces
 from t2t_jax.terminal.errors import UserError, did_you_mean
 
@@ -63,7 +64,13 @@ class Tokenizer(Protocol):
 
 # A tokenizer is a class made from (its JSON object as a dict, its name for error
 # messages), and a line here.
+    "m2m100": MappedSentencePieces,
+    "marian": Marian,
+    "nllb": MappedSentencePieces,
+    "pegasus": MappedSentencePieces,
+TOKENIZERS: dict[str, Any] = {
 TOKENIZERS: dict[str, Any] = {"bpe": BytePairs}
+}
 
 
 def pack(kind: str, **fields: Any) -> bytes:

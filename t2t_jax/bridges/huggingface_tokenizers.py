@@ -1,0 +1,263 @@
+"""Vocabularies of Hugging Face model folders, from their SentencePiece files.
+
+Each function takes the folder, its configuration (the dict of config.json, with that of
+generation_config.json over it) and the languages that the user named. All raise
+UserError: a file is missing or damaged, or the model has no such language.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+
+from t2t_jax.bridges.languages import M2M100, NLLB, WMT21
+from t2t_jax.data import tokenizers
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.terminal.errors import UserError, did_you_mean
+
+# Tables of embeddings are rounded up to a multiple of this at most.
+ROUNDED_TO = 64
+
+
+def marian_vocabulary(
+    folder: Path, config: dict[str, Any], source: str = "", target: str = ""
+) -> Vocabulary:
+    """Reads source.spm, target.spm, vocab.json and target_vocab.json of a MarianMT.
+
+    Args:
+      source: not used: a Marian model has no tokens of source languages.
+      target: of a model of several target languages, the language `xx` of the tag
+        `>>xx<<` that every source line begins with; if empty, the lines have tags.
+    """
+    joint = config.get("share_encoder_decoder_embeddings", True)
+    own_file = _settings(folder).get(
+        "separate_vocabs", (folder / "target_vocab.json").is_file()
+    )
+    if own_file and joint:
+        raise UserError(
+            f"{folder} has a vocabulary of the target, target_vocab.json, and its "
+            "config.json says share_encoder_decoder_embeddings=true: a model with one "
+            "table of embeddings has one vocabulary; is a file of another model?"
+        )
+    size = config["vocab_size"]
+    pieces = theirs = _table(folder / "vocab.json", size)
+    if own_file:
+        size = config.get("decoder_vocab_size") or size
+        pieces = _table(folder / "target_vocab.json", size)
+    models = [_model(folder / f"{side}.spm") for side in ("target", "source")]
+    tag = _marian_tag(theirs, target, folder)
+    fields = {"bos": "<pad>", "special": ["</s>", "<unk>", "<pad>"]}
+    name, never = str(folder / "target.spm"), _never(config)
+    if joint:
+        fields |= {"first": [[], tag], "models": models, "never": never}
+        return _vocabulary("marian", name, config, pieces=pieces, **fields)
+    of_source = fields | {"first": [tag, tag], "models": models[1:], "never": []}
+    fields |= {"first": [[], []], "models": models[:1], "never": never}
+    return _vocabulary(
+        *("marian", name, config),
+        _vocabulary(
+            *("marian", str(folder / "source.spm"), {}), pieces=theirs, **of_source
+        ),
+        pieces=pieces,
+        **fields,
+    )
+
+
+def m2m100_vocabulary(
+    folder: Path, config: dict[str, Any], source: str, target: str
+) -> Vocabulary:
+    """Reads vocab.json and sentencepiece.bpe.model of an M2M100.
+
+    Args:
+      source, target: languages, such as `de`.
+    """
+    model = _model(folder / "sentencepiece.bpe.model")
+    pieces = _table(folder / "vocab.json")
+    wmt21 = _settings(folder).get("language_codes") == "wmt21"
+    languages = (WMT21 if wmt21 else M2M100).split()
+    tokens = [f"__{language}__" for language in languages]
+    return _vocabulary(
+        *("m2m100", str(folder / "sentencepiece.bpe.model"), config),
+        models=[model],
+        pieces=_filled(pieces + tokens, config["vocab_size"], folder),
+        special=["<s>", "</s>", "<pad>", "<unk>", *tokens],
+        bos="</s>",
+        first=[
+            [f"__{_language(languages, chosen, flag)}__"]
+            for chosen, flag in ((target, "target"), (source, "source"))
+        ],
+        never=_never(config),
+    )
+
+
+def nllb_vocabulary(
+    folder: Path, config: dict[str, Any], source: str, target: str
+) -> Vocabulary:
+    """Reads sentencepiece.bpe.model of an NLLB.
+
+    Args:
+      source, target: languages, such as `deu_Latn`.
+    """
+    model = _model(folder / "sentencepiece.bpe.model")
+    own = _own_pieces(model)[3:]  # after <unk>, <s> and </s>
+    languages = NLLB.split()
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    pieces = [*special, *own, *languages, "<mask>"]
+    return _vocabulary(
+        *("nllb", str(folder / "sentencepiece.bpe.model"), config),
+        models=[model],
+        pieces=_filled(pieces, config["vocab_size"], folder),
+        special=[*special, *languages, "<mask>"],
+        bos="</s>",
+        first=[
+            [_language(languages, chosen, flag)]
+            for chosen, flag in ((target, "target"), (source, "source"))
+        ],
+        never=_never(config),
+    )
+
+
+def pegasus_vocabulary(
+    folder: Path, config: dict[str, Any], source: str = "", target: str = ""
+) -> Vocabulary:
+    """Reads spiece.model of a Pegasus; `source` and `target` are not used."""
+    model = _model(folder / "spiece.model")
+    offset = _settings(folder).get("offset", 103)
+    unused = [f"<unk_{i}>" for i in range(2, offset)]
+    special = ["<pad>", "</s>", "<mask_1>", "<mask_2>", *unused]
+    pieces = special + _own_pieces(model)[2:]  # after <pad> and </s>
+    return _vocabulary(
+        *("pegasus", str(folder / "spiece.model"), config),
+        models=[model],
+        pieces=_filled(pieces, config["vocab_size"], folder),
+        special=[*special, "<unk>"],
+        bos="<pad>",
+        first=[[], []],
+        never=_never(config),
+    )
+
+
+def _vocabulary(
+    kind: str,
+    name: str,
+    config: dict[str, Any],
+    source: Vocabulary | None = None,
+    **fields: Any,
+) -> Vocabulary:
+    """Packs a tokenizer; checks its special tokens against the configuration."""
+    ids = {piece: i for i, piece in enumerate(fields["pieces"])}
+    for key, piece in (
+        ("pad_token_id", "<pad>"),
+        ("eos_token_id", "</s>"),
+        ("decoder_start_token_id", fields["bos"]),
+    ):
+        if config.get(key, ids[piece]) != ids[piece]:
+            raise UserError(
+                f"{name}: {piece} has the id {ids[piece]}, and config.json says {key}="
+                f"{config[key]}; are the tokenizer's files of another model?"
+            )
+    return Vocabulary(tokenizers.pack(kind, **fields), name, source)
+
+
+def _content(path: Path) -> bytes:
+    if path.is_file():
+        return path.read_bytes()
+    fast = (path.parent / "tokenizer.json").is_file()
+    raise UserError(
+        f"{path} does not exist"
+        + "; tokenizer.json alone, of a fast tokenizer, cannot be read: copy "
+        f"{path.name} from the original model" * fast
+    )
+
+
+def _model(path: Path) -> bytes:
+    content = _content(path)
+    _own_pieces(content, path)
+    return content
+
+
+def _own_pieces(model: bytes, path: Path | None = None) -> list[str]:
+    """The pieces of a SentencePiece model in its order."""
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError as e:
+        raise UserError(f"{path} is not a SentencePiece model: {e}") from None
+    return [processor.id_to_piece(i) for i in range(len(processor))]
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(_content(path))
+    except ValueError as e:
+        raise UserError(f"{path} is not JSON: {e}") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{path} has a {type(found).__name__}; want a JSON object")
+    return found
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    path = folder / "tokenizer_config.json"
+    return _json(path) if path.is_file() else {}
+
+
+def _table(path: Path, size: int | None = None) -> list[str]:
+    """Reads a file of pieces with their ids; returns the pieces in order.
+
+    Args:
+      size: the number of embeddings of the model, if it must be that of the pieces.
+    """
+    ids = _json(path)
+    if size is not None and len(ids) != size:
+        raise UserError(
+            f"{path} has {len(ids):,} pieces, and config.json says vocab_size={size:,};"
+            " one of them is of another model"
+        )
+    by_id: dict[int, str] = {}
+    for piece, i in ids.items():
+        if type(i) is not int or not 0 <= i < len(ids):
+            raise UserError(
+                f"{path}: {piece!r} has the id {i!r}; want 0 to {len(ids) - 1:,}, as "
+                f"it has {len(ids):,} pieces"
+            )
+        if i in by_id:
+            raise UserError(f"{path}: {piece!r} and {by_id[i]!r} have the same id {i}")
+        by_id[i] = piece
+    if absent := [p for p in ("</s>", "<unk>", "<pad>") if p not in ids]:
+        raise UserError(f"{path} lacks {', '.join(absent)}")
+    return [by_id[i] for i in range(len(ids))]
+
+
+def _filled(pieces: list[str], size: int, folder: Path) -> list[str]:
+    """Appends names for embeddings that no piece has: tables are rounded up."""
+    if not len(pieces) <= size < len(pieces) + ROUNDED_TO:
+        raise UserError(
+            f"the tokenizer in {folder} has {len(pieces):,} pieces, and config.json "
+            f"says vocab_size={size:,}; one of them is of another model"
+        )
+    return pieces + [f"<unused_{i}>" for i in range(len(pieces), size)]
+
+
+def _never(config: dict[str, Any]) -> list[int]:
+    """The tokens that the search is not to generate."""
+    banned = config.get("bad_words_ids") or []
+    if any(len(word) != 1 for word in banned):
+        raise UserError(
+            "generation_config.json: bad_words_ids has a word of several tokens; only "
+            "single tokens can be forbidden: remove it, and use must_not"
+        )
+    return [word[0] for word in banned]
+
+
+def _language(languages: Sequence[str], chosen: str, flag: str) -> str:
+    if chosen in languages:
+        return chosen
+    hint = did_you_mean(chosen, languages)
+    raise UserError(f"--{flag}={chosen} is not a language of this model{hint}")
+
+
+def _marian_tag(pieces: Sequence[str], target: str, folder: Path) -> list[str]:
+    """The token of the target language; none for a model of one language."""
+    tags = [p[2:-2] for p in pieces if p.startswith(">>") and p.endswith("<<")]
+    return [f">>{_language(tags, target, 'target')}<<"] if target and tags else []
