@@ -230,13 +230,13 @@ def _table(path: Path, size: int | None = None) -> list[str]:
 
 
 def _filled(pieces: list[str], size: int, folder: Path) -> list[str]:
-    """Appends names for embeddings that no piece has: tables are rounded up."""
+    """Appends empty pieces: tables of embeddings are rounded up."""
     if not len(pieces) <= size < len(pieces) + ROUNDED_TO:
         raise UserError(
             f"the tokenizer in {folder} has {len(pieces):,} pieces, and config.json "
             f"says vocab_size={size:,}; one of them is of another model"
         )
-    return pieces + [f"<unused_{i}>" for i in range(len(pieces), size)]
+    return pieces + [""] * (size - len(pieces))
 
 
 def _never(config: dict[str, Any]) -> list[int]:

@@ -26,7 +26,8 @@ class MappedSentencePieces:
 
     Args:
       fields: the stored tokenizer:
-        pieces: the table; a piece's id is its place.
+        pieces: the table; a piece's id is its place. An empty one is an id without a
+          piece: tables of embeddings are rounded up.
         special: the pieces that text never spells; decoding leaves them out.
         models: the SentencePiece model in base64, then that of source text if it is
           another one.
@@ -48,7 +49,7 @@ class MappedSentencePieces:
     def __init__(self, fields: dict[str, Any], name: str, side: int = 0):
         try:
             self._pieces: list[str] = fields["pieces"]
-            self._ids = {piece: i for i, piece in enumerate(self._pieces)}
+            self._ids = {piece: i for i, piece in enumerate(self._pieces) if piece}
             special = fields["special"]
             self._special = {self._ids[piece] for piece in special}
             self.pad = self._ids[self.pad_piece]
@@ -63,8 +64,11 @@ class MappedSentencePieces:
         except (LookupError, TypeError, ValueError, RuntimeError) as e:
             raise UserError(f"{name} is damaged: {e}; import the model again") from None
         # The longest first: one special piece may begin another.
-        longest_first = sorted(map(re.escape, special), key=len)[::-1]
-        self._split = re.compile(f"({'|'.join(longest_first)})").split
+        patterns = [
+            r"\s*" * (piece == "<mask>") + re.escape(piece)  # it takes the space before
+            for piece in sorted(special, key=len, reverse=True)
+        ]
+        self._split = re.compile(f"({'|'.join(patterns)})").split
         differs = len(models) > 1 or fields["first"][0] != fields["first"][1]
         self.source = type(self)(fields, name, 1) if differs and side == 0 else None
 
@@ -80,7 +84,7 @@ class MappedSentencePieces:
         for part in parts:
             row = next(encoded)
             for special in part[1::2]:
-                row += [self._ids[special], *next(encoded)]
+                row += [self._ids[special.lstrip()], *next(encoded)]
             rows.append(row)
         return rows
 
@@ -91,12 +95,15 @@ class MappedSentencePieces:
         return [[find(piece, unknown) for piece in row] for row in rows]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        decode = self._processor.decode_pieces
-        kept = (
-            [self._pieces[i] for i in row if i not in self._special] for row in rows
-        )
+        pieces, special = self._pieces, self._special
+        return [
+            self._decode([pieces[i] for i in row if i not in special and pieces[i]])
+            for row in rows
+        ]
+
+    def _decode(self, pieces: list[str]) -> str:
         # SentencePiece leaves the space of pieces that it does not know itself.
-        return [decode(pieces).replace(SPACE, " ").strip() for pieces in kept]
+        return self._processor.decode_pieces(pieces).replace(SPACE, " ").strip()
 
     def spelled(self, text: str) -> str:
         return self._processor.normalize(text).replace(SPACE, " ").strip()
@@ -113,7 +120,7 @@ class MappedSentencePieces:
         return piece.replace(SPACE, " ")
 
     def piece(self, token: int) -> str:
-        return self._pieces[token]
+        return self._pieces[token] or f"<unused_{token}>"
 
     def id_of(self, piece: str) -> int:
         return self._ids.get(piece, self.unknown)
@@ -132,3 +139,22 @@ class Marian(MappedSentencePieces):
             [self.id_of(tag)] * bool(tag) + row
             for tag, row in zip(tags, rows, strict=True)
         ]
+
+
+class FastSentencePieces(MappedSentencePieces):
+    """NLLB and Pegasus, as Hugging Face's `tokenizers` library splits and joins text.
+
+    It keeps white space at the end of a text, and before a special token, as one piece.
+    """
+
+    def _encode(self, texts: Sequence[str], threads: int) -> list[list[int]]:
+        rows = super()._encode(texts, threads)
+        # A letter after the text shows if normalized white space ends it.
+        for row, text in zip(rows, texts, strict=True):
+            if text and self._processor.normalize(text + "x").endswith(SPACE + "x"):
+                row.append(self.id_of(SPACE))
+        return rows
+
+    def _decode(self, pieces: list[str]) -> str:
+        begin = [piece.replace(SPACE, "") for piece in pieces[:1]]
+        return "".join(begin + pieces[1:]).replace(SPACE, " ")

@@ -9,7 +9,12 @@ import json
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+    FastSentencePieces,
+    MappedSentencePieces,
+    Marian,
+)
 from t2t_jax.data.bpe import BytePairs
+from t2t_jax.data.mapped_sentencepieces import (
 from t2t_jax.data.mapped_sentencepieces import MappedSentencePieces, Marian
 from t2t_jax.data.sentencepieces import SentencePieces
 from t2t_jax.terminal.errors import UserError, did_you_mean
@@ -66,7 +71,9 @@ class Tokenizer(Protocol):
 # messages), and a line here.
     "m2m100": MappedSentencePieces,
     "marian": Marian,
+    "nllb": FastSentencePieces,
     "nllb": MappedSentencePieces,
+    "pegasus": FastSentencePieces,
     "pegasus": MappedSentencePieces,
 TOKENIZERS: dict[str, Any] = {
 TOKENIZERS: dict[str, Any] = {"bpe": BytePairs}

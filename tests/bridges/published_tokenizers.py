@@ -1,0 +1,208 @@
+"""Folders with the tokenizer files of published models, small; and nasty lines."""
+
+import functools
+import io
+import json
+import random
+from pathlib import Path
+
+import sentencepiece
+
+from t2t_jax.grammar import corpus
+
+SIDES = {"source": 0, "target": 1}
+TAGS = ">>deu<<", ">>fra<<"
+
+
+@functools.cache
+def spm(side: str | None, kind: str, size: int = 150, **options) -> bytes:
+    """A SentencePiece model of one language of the built-in corpus, or of both."""
+    pairs = corpus.pairs("train", count=300)
+    lines = [line for pair in pairs for line in pair]
+    lines = lines if side is None else lines[SIDES[side] :: 2]
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        model_type=kind,
+        vocab_size=size + 256 * options.get("byte_fallback", False),
+        minloglevel=2,
+        **options,
+    )
+    return model.getvalue()
+
+
+def pieces(model: bytes) -> list[str]:
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return [processor.id_to_piece(i) for i in range(len(processor))]
+
+
+def marian(folder: Path, kind="unigram", separate=False, **options) -> dict:
+    """Writes the files of a MarianMT; returns its config."""
+    models = {side: spm(side, kind, **options) for side in SIDES}
+    for side, model in models.items():
+        (folder / f"{side}.spm").write_bytes(model)
+    own = {side: set(pieces(model)[3:]) for side, model in models.items()}
+
+    def table(found):
+        # Not in the order of SentencePiece; a piece is missing.
+        found = sorted(found)[1:]
+        random.Random(1).shuffle(found)
+        return {p: i for i, p in enumerate(["</s>", "<unk>", *TAGS, *found, "<pad>"])}
+
+    def write(name, content):
+        (folder / name).write_text(json.dumps(content))
+
+    write("tokenizer_config.json", {"separate_vocabs": separate})
+    config = {"eos_token_id": 0, "share_encoder_decoder_embeddings": not separate}
+    if separate:
+        # The library takes special tokens of both sides from the source.
+        both = [table(own[side]) for side in SIDES]
+        least = min(map(len, both)) - 1
+        both = [[p for p in t if p != "<pad>"][:least] for t in both]
+        both = [{p: i for i, p in enumerate([*t, "<pad>"])} for t in both]
+        write("vocab.json", both[0])
+        write("target_vocab.json", both[1])
+        config["decoder_vocab_size"] = len(both[1])
+    else:
+        both = [table(own["source"] | own["target"])]
+        write("vocab.json", both[0])
+    config |= {"vocab_size": len(both[0]), "pad_token_id": len(both[0]) - 1}
+    config["bad_words_ids"] = [[config["pad_token_id"]]]
+    return config | {"decoder_start_token_id": config["pad_token_id"]}
+
+
+def m2m100(folder: Path, kind="bpe", **options) -> dict:
+    model = spm(None, kind, **options)
+    (folder / "sentencepiece.bpe.model").write_bytes(model)
+    found = pieces(model)[3:][::-1]
+    table = ["<s>", "<pad>", "</s>", "<unk>", *found]
+    ids = {p: i for i, p in enumerate(table)}
+    (folder / "vocab.json").write_text(json.dumps(ids))
+    from t2t_jax.bridges.languages import M2M100
+
+    tokens = [f"__{language}__" for language in M2M100.split()]
+    special = {"additional_special_tokens": tokens}
+    (folder / "special_tokens_map.json").write_text(json.dumps(special))
+    (folder / "tokenizer_config.json").write_text(json.dumps(special))
+    return {
+        **{"vocab_size": len(table) + 108, "pad_token_id": 1, "eos_token_id": 2},
+        "decoder_start_token_id": 2,
+    }
+
+
+def nllb(folder: Path, kind="bpe", **options) -> dict:
+    from t2t_jax.bridges.languages import NLLB
+
+    ids = {"unk_id": 0, "bos_id": 1, "eos_id": 2}
+    model = spm(None, kind, **ids, **options)
+    (folder / "sentencepiece.bpe.model").write_bytes(model)
+    added = [*NLLB.split(), "<mask>"]
+    first = len(pieces(model)) + 1
+    settings = {
+        "additional_special_tokens": NLLB.split(),
+        "added_tokens_decoder": {
+            first + i: {"content": token, "special": True, "lstrip": token == "<mask>"}
+            for i, token in enumerate(added)
+        },
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return {
+        **{"vocab_size": len(pieces(model)) + 206, "pad_token_id": 1},
+        **{"eos_token_id": 2, "decoder_start_token_id": 2},
+    }
+
+
+def pegasus(folder: Path, kind="unigram", **options) -> dict:
+    ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+    model = spm(None, kind, **ids, **options)
+    (folder / "spiece.model").write_bytes(model)
+    (folder / "tokenizer_config.json").write_text("{}")
+    return {
+        **{"vocab_size": len(pieces(model)) + 103, "pad_token_id": 0},
+        **{"eos_token_id": 1, "decoder_start_token_id": 0},
+    }
+
+
+# What is joined to nasty lines.
+WORDS = [
+    *(
+        "the",
+        "cat",
+        "Katze",
+        "größer",
+        "naïve",
+        "ﬁ",
+        "①",
+        "e\u0301",
+        "Ⅷ",
+        "ﷺ",
+        "½",
+        "ſ",
+    ),
+    *(
+        "日本",
+        "カ゛",
+        "한국",
+        "한",
+        "🇩🇪",
+        "👩‍👩‍👧",
+        "\u202eabc\u202c",
+        "עברית",
+        "हिन्दी",
+    ),
+    *(
+        "</s>",
+        "<unk>",
+        "<pad>",
+        "<s>",
+        "<mask>",
+        "__en__",
+        "__de__",
+        "deu_Latn",
+        "\u2581",
+    ),
+    *("<mask_1>", "<unk_2>", "<unk_102>", "<0x41>", "<0x0A>", ">>deu<<", ">>xyz<<"),
+    *(">>", "<<", ">>de", "u<<", "⁇", "\ufffd", "\ufeff", "\u200b", "\u200d", "\xad"),
+]
+SPACES = [" "] * 8 + [
+    "",
+    "",
+    "  ",
+    "\t",
+    "\xa0",
+    "\u3000",
+    "\u2003",
+    "\r",
+    "\x85",
+    "\u2028",
+]
+
+
+def nasty_lines(count: int) -> list[str]:
+    """Lines of random characters, words, white space and special tokens; none equal."""
+    draw = random.Random(7)
+    ranges = [(0x20, 0x7F), (0, 0x250), (0x250, 0x3000), (0x3000, 0xD800)]
+    ranges += [(0xE000, 0x10000), (0x10000, 0x20000), (0x20000, 0x110000)]
+    english = [line for pair in corpus.pairs("dev", count=100) for line in pair]
+    lines = ["", " ", "\t", "the " * 3000, "ü" * 5000, *TAGS, "a" * 3000]
+    lines += [">>deu<<>>deu<< a", ">>deu<<the", " >>deu<< the", ">>deu<", ">> a << b"]
+    while len(lines) < count:
+        line = draw.choice(english) if draw.random() < 0.4 else ""
+        for _ in range(draw.randrange(1, 8)):
+            kind = draw.random()
+            if kind < 0.5:
+                added = draw.choice(WORDS)
+            else:
+                low, high = draw.choice(ranges)
+                some = [draw.randrange(low, high) for _ in range(draw.randrange(4))]
+                added = "".join(map(chr, some)).replace("\n", "")
+            at = draw.choice([0, len(line), draw.randrange(len(line) + 1)])
+            added = draw.choice(SPACES) + added + draw.choice(SPACES)
+            line = line[:at] + added + line[at:]
+        lines.append(line)
+    return lines[:count]
+
+
+FOLDERS = {"marian": marian, "m2m100": m2m100, "nllb": nllb, "pegasus": pegasus}
+LANGUAGES = {"m2m100": ("en", "de"), "nllb": ("eng_Latn", "deu_Latn")}
