@@ -20,7 +20,7 @@ from t2t_jax.terminal.errors import UserError
 SCRIPTS = Path(__file__).parent / "peers"
 # Script -> the packages that it imports.
 NEEDS = {
-    "ctranslate2": ("ctranslate2", "sentencepiece"),
+    "ctranslate2_peer": ("ctranslate2", "sentencepiece"),
     "huggingface": ("torch", "transformers", "sentencepiece"),
     "onnx": ("onnxruntime",),
     "safetensors": ("safetensors",),

@@ -66,6 +66,7 @@ class Vocabulary:
       source: the vocabulary of the source; this one itself if it encodes both alike.
       pad, bos, eos: the ids of padding, of the decoder's start and of the end of
         sentence. Padding and start are inputs only, unless the start is `eos`.
+      unknown: the id of what the tokenizer cannot spell; -1 if there is none.
       never: ids besides these that no translation contains.
 
     Raises:
@@ -91,7 +92,7 @@ class Vocabulary:
     def _use(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self.pad, self.bos, self.eos = tokenizer.pad, tokenizer.bos, tokenizer.eos
-        self.never = tokenizer.never
+        self.unknown, self.never = tokenizer.unknown, tokenizer.never
 
     @classmethod
     def load(cls, path: str | Path) -> "Vocabulary":

@@ -1,0 +1,159 @@
+"""Runs an exported CTranslate2 model; needs ctranslate2 and sentencepiece alone.
+
+    python ctranslate2_peer.py JOB.json
+
+The job names a `model` folder, its `tokenizer` (the description that the export made),
+`target_prefix` (pieces that every translation begins with), `threads`, a `task` and an
+`output` file, which gets a JSON object:
+
+  greedy: the `tokens` of translations of `sources` (ids with EOS), EOS included, at
+    most as many as `limits` says.
+  beam: the same with `beam` and `alpha`, from `lines` of text, and `texts` and `scores`.
+  log_probs: the log-probabilities of the tokens of `targets` (ids with EOS).
+
+`seconds` is the time of tokenizing and translating; `compute_type` is what CTranslate2
+chose for the weights on this CPU.
+"""
+
+import json
+import re
+import sys
+import time
+from pathlib import Path
+
+import ctranslate2
+import sentencepiece
+
+ROWS = 32  # sentences in a batch
+
+
+class Pieces:
+    """Text to pieces of the source, and pieces of the target to text."""
+
+    def __init__(self, folder, described):
+        self.source, self.target = (
+            sentencepiece.SentencePieceProcessor(str(folder / described[side]))
+            for side in ("source", "target")
+        )
+        self.escaped, self.tags = described["escape"], described["tags"]
+        self.first, self.special = described["source_prefix"], described["special"]
+        longest_first = sorted(map(re.escape, self.special), key=len)[::-1]
+        self.split = re.compile(f"({'|'.join(longest_first) or '(?!)'})").split
+
+    def encode(self, line):
+        if self.escaped:
+            line = line.replace("\uf8fe", "\uf8fe\uf8fe")
+            line = line.replace("\u2581", "\uf8fe\uf8fd")
+        pieces = list(self.first)
+        for number, part in enumerate(self.split(line)):
+            pieces += [part] if number % 2 else self._encode(part)
+        return pieces
+
+    def _encode(self, text):
+        match = re.match(">>.*?<<", text, re.DOTALL) if self.tags else None
+        tag = match[0] if match else ""
+        pieces = self.source.encode(text[len(tag) :], out_type=str)
+        return [tag, *pieces] if tag else pieces
+
+    def decode(self, pieces):
+        if not self.escaped:
+            kept = [piece for piece in pieces if piece not in self.special]
+            return self.target.decode_pieces(kept).replace("\u2581", " ").strip()
+        originals = {"\uf8fe\uf8fe": "\uf8fe", "\uf8fe\uf8fd": "\u2581"}
+        text = self.target.decode_pieces(pieces)
+        return re.sub("|".join(originals), lambda match: originals[match[0]], text)
+
+
+class Model:
+    """An exported model on the CPU, with the names of its tokens."""
+
+    def __init__(self, job):
+        folder = Path(job["model"])
+        shared = folder / "shared_vocabulary.json"
+        self.source, self.target = (
+            json.loads((shared if shared.exists() else path).read_text("utf-8"))
+            for path in (
+                folder / "source_vocabulary.json",
+                folder / "target_vocabulary.json",
+            )
+        )
+        self.ids = {piece: i for i, piece in enumerate(self.target)}
+        self.end = json.loads((folder / "config.json").read_text("utf-8"))["eos_token"]
+        self.prefix = job.get("target_prefix") or []
+        self.translator = ctranslate2.Translator(
+            str(folder),
+            device="cpu",
+            inter_threads=1,
+            intra_threads=job.get("threads", 0),
+        )
+
+    def pieces(self, sources):
+        """Ids with EOS as pieces without; CTranslate2 adds EOS itself."""
+        return [[self.source[i] for i in ids[:-1]] for ids in sources]
+
+    def translate(self, pieces, limit, **options):
+        """Translates pieces to (pieces with EOS if it came, score) of the best."""
+        results = self.translator.translate_batch(
+            pieces,
+            [self.prefix] * len(pieces) if self.prefix else None,
+            max_batch_size=ROWS,
+            max_input_length=0,
+            max_decoding_length=limit,
+            min_decoding_length=0,
+            return_end_token=True,  # its length counts, as in our length penalty
+            return_scores=True,
+            **options,
+        )
+        return [(result.hypotheses[0], result.scores[0]) for result in results]
+
+    def greedy(self, job):
+        limits = job["limits"]
+        # A shorter limit only cuts a greedy translation off.
+        found = self.translate(self.pieces(job["sources"]), max(limits), beam_size=1)
+        rows = [row[:limit] for (row, _), limit in zip(found, limits, strict=True)]
+        return {"tokens": [[self.ids[piece] for piece in row] for row in rows]}
+
+    def beam(self, job):
+        text = Pieces(Path(job["model"]), job["tokenizer"])
+        best = [([], 0.0)] * len(job["lines"])
+        # The limit is one of the call, so lines of one limit are translated together.
+        groups = {}
+        for row, (line, limit) in enumerate(
+            zip(job["lines"], job["limits"], strict=True)
+        ):
+            if line.strip():
+                groups.setdefault(limit, []).append(row)
+        cut = [len(ids) - 1 for ids in job["sources"]]
+        for limit, rows in groups.items():
+            pieces = [text.encode(job["lines"][row])[: cut[row]] for row in rows]
+            options = {"beam_size": job["beam"], "length_penalty": job["alpha"]}
+            found = self.translate(pieces, limit, **options)
+            for row, result in zip(rows, found, strict=True):
+                best[row] = result
+        texts = [text.decode([p for p in row if p != self.end]) for row, _ in best]
+        return {
+            "texts": texts,
+            "scores": [score for _, score in best],
+            "tokens": [[self.ids[piece] for piece in row] for row, _ in best],
+        }
+
+    def log_probs(self, job):
+        targets = [[self.target[i] for i in ids[:-1]] for ids in job["targets"]]
+        found = self.translator.score_batch(
+            self.pieces(job["sources"]), targets, max_batch_size=ROWS
+        )
+        return {"log_probs": [result.log_probs for result in found]}
+
+
+def main():
+    job = json.loads(Path(sys.argv[1]).read_text("utf-8"))
+    model = Model(job)
+    began = time.perf_counter()
+    result = getattr(model, job["task"])(job)
+    result["seconds"] = time.perf_counter() - began
+    result["compute_type"] = model.translator.compute_type
+    Path(job["output"]).write_text(json.dumps(result), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
