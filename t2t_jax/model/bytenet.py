@@ -192,7 +192,7 @@ class ByteNet(nnx.Module):
 
     def initial_cache(self, memory: Array, beams: int, room: int) -> States:
         """Returns no inputs of convolutions: zeros, as before a sentence."""
-        b, half = len(memory), self.config.width // 2
+        b, half = memory.shape[0], self.config.width // 2
         recent = [(block.kernel - 1) * block.dilation for block in self.decoder]
         return States(
             [jnp.zeros((b, beams, size, half), memory.dtype) for size in recent]

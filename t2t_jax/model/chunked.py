@@ -100,7 +100,7 @@ def _blocks(arrays, chunk: int, segment: int):
         more = [(0, 0)] * x.ndim
         more[1] = (0, -x.shape[1] % chunk)
         x = jnp.pad(x, more, constant_values=padding)
-        return jnp.moveaxis(x.reshape(len(x), -1, chunk, *x.shape[2:]), 1, 0)
+        return jnp.moveaxis(x.reshape(x.shape[0], -1, chunk, *x.shape[2:]), 1, 0)
 
     arrays, tokens = arrays
     tokens = Tokens(split(tokens.segment, segment), split(tokens.position))

@@ -187,7 +187,7 @@ class LSTM(nnx.Module):
         """Encodes sources, one in each row."""
         source, states = self._encoded(source_bs, at, rng)
         if self.luong:
-            one_b1 = jnp.ones((len(source_bs), 1), at.segment.dtype)
+            one_b1 = jnp.ones((source_bs.shape[0], 1), at.segment.dtype)
             last = _last_states(states, at.segment, one_b1)
             source = source._replace(last=jax.tree.map(lambda x: x[:, 0], last))
         return source
@@ -276,7 +276,7 @@ class LSTM(nnx.Module):
             return state, (state.hidden, context_bne, weights_bns)
 
         x_tbd, *others = by_time((x_btd, beginnings(segment_bt), bias_bts))
-        last = zero_state((len(x_btd), 1, self.config.width), x_btd.dtype)
+        last = zero_state((x_btd.shape[0], 1, self.config.width), x_btd.dtype)
         inputs = self._project_tokens(x_tbd), *others
         _, found = jax.lax.scan(step, last, inputs)
         return jax.tree.map(lambda x: x[:, :, 0], by_time(found))
@@ -297,7 +297,7 @@ class LSTM(nnx.Module):
 
     def initial_cache(self, memory: Source, beams: int, room: int) -> States:
         """Returns the states before the first step: zeros, or the encoder's last."""
-        b, d = len(memory.z_bse), self.config.width
+        b, d = memory.z_bse.shape[0], self.config.width
         if self.luong:
             states = jax.tree.map(
                 lambda x_bd: jnp.broadcast_to(x_bd[:, None], (b, beams, d)), memory.last

@@ -229,7 +229,7 @@ class Transformer(nnx.Module):
     def initial_cache(self, memory: Memory, beams: int, room: int) -> Cache:
         """Returns a cache with room for `room` steps of `beams` hypotheses."""
         attention = self.decoder[0].attention
-        batch = len(memory.at.segment)
+        batch = memory.at.segment.shape[0]
 
         def zeros(weight_dhk):
             heads, width = weight_dhk.shape[1:]
