@@ -1,0 +1,43 @@
+"""Small models for the tests of exports, and their peer scripts."""
+
+import dataclasses
+import functools
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from t2t_jax.bridges import peer_process
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.model.model import build
+from tests.decoding.small_translator import CONFIG, renumbered, vocabulary
+
+
+@functools.cache
+def translator(own_source: bool = False, **model) -> Translator:
+    """A model with NumPy's random numbers, for which nothing is compiled."""
+    ours = vocabulary()
+    config = CONFIG
+    if own_source:
+        ours = type(ours)(ours.model, ours.name, renumbered(len(ours)))
+        data = dataclasses.replace(config.data, joint_vocabulary=False)
+        config = dataclasses.replace(
+            config, data=data, model=dataclasses.replace(config.model, tied="target")
+        )
+    config = dataclasses.replace(
+        config, model=dataclasses.replace(config.model, **model)
+    )
+    built, rng = build(config.model, *ours.sizes), np.random.default_rng(1)
+
+    def value(x) -> np.ndarray:
+        # Of the scale that training gives: all activations stay of the size of 1.
+        fan_in = np.prod(x.shape[:-1]) if x.ndim > 1 else 4
+        return (2 * fan_in**-0.5 * rng.normal(size=x.shape)).astype(np.float32)
+
+    parameters = jax.tree.map(value, built.shapes)
+    return Translator(config, ours, built, parameters, [7])
+
+
+def run_peer(script: str, task: str, folder: Path, **job):
+    """Runs a peer script on the export in `folder`; returns its result."""
+    return peer_process.run(script, task, model=str(folder), **job)

@@ -1,0 +1,111 @@
+"""Our own format: import(export(w)) = w."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from t2t_jax.bridges import to_safetensors
+from t2t_jax.bridges.formats import Request
+from t2t_jax.bridges.importing import chosen_format
+from t2t_jax.bridges.safetensors_file import write_safetensors
+from t2t_jax.terminal.errors import UserError
+from tests.bridges.exported import run_peer, translator
+from tests.decoding.small_translator import vocabulary
+
+
+def exported(one, folder):
+    folder.mkdir(exist_ok=True)
+    return to_safetensors.write(one, folder, {})
+
+
+def bits(parameters):
+    return [
+        (jax.tree_util.keystr(path), x.dtype, x.shape, np.asarray(x).tobytes())
+        for path, x in jax.tree.leaves_with_path(parameters)
+    ]
+
+
+@pytest.mark.parametrize("model", [{}, {"own_source": True}, {"kind": "lstm"}])
+def test_import_undoes_export(model, tmp_path):
+    one = translator(**model)
+    exported(one, tmp_path)
+    name, form = chosen_format(tmp_path, "")
+    assert name == "t2t_jax-safetensors"
+    read = form.read(Request(tmp_path))
+    assert bits(read.parameters) == bits(one.parameters)
+    assert read.config == one.config
+    for mine, other in zip(one.vocabulary.sides, read.vocabulary.sides, strict=True):
+        assert mine.model == other.model
+
+
+def test_the_readme_documents_every_name(tmp_path):
+    exported(translator(), tmp_path)
+    text = (tmp_path / "README.md").read_text()
+    for row in (
+        "| `encoder.N.attention.query` | 16 x 2 x 8 | width, heads, head |",
+        "| `decoder.N.ff.inner_bias` | 16 | hidden |",
+        "| `embedding.tokens` | 290 x 16 | vocab, width |",
+    ):
+        assert row in text
+
+
+def another_model(folder):
+    about = json.loads((folder / "config.json").read_bytes())
+    about["config"]["model"]["layers"] = 2
+    (folder / "config.json").write_text(json.dumps(about))
+
+
+def newer(folder):
+    about = json.loads((folder / "config.json").read_bytes())
+    (folder / "config.json").write_text(json.dumps(about | {"format_version": 2}))
+
+
+def other_values(folder):
+    file = folder / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+
+
+def truncated(folder):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-8])
+
+
+def without_config(folder):
+    (folder / "config.json").unlink()
+
+
+def other_tokenizer(folder):
+    (folder / "tokenizer.model").write_bytes(vocabulary(291).model)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (another_model, "lacks decoder.1.attention.key"),
+        (newer, "format_version=2.*upgrade t2t_jax"),
+        (other_values, "does not have the values that config.json describes"),
+        (truncated, "damaged or truncated"),
+        (without_config, "config.json is missing"),
+        (other_tokenizer, "not the one that config.json describes"),
+    ],
+)
+def test_damage_is_refused(damage, message, tmp_path):
+    exported(translator(), tmp_path)
+    damage(tmp_path)
+    with pytest.raises(UserError, match=message):
+        to_safetensors.read(Request(tmp_path))
+
+
+def test_the_library_reads_the_same_values(tmp_path):
+    pytest.importorskip("safetensors")
+    job = exported(translator(), tmp_path)
+    assert run_peer("safetensors", "values", tmp_path, **job)["equal"]
+    x = np.zeros((2, 3), np.float32)
+    write_safetensors(tmp_path / "model.safetensors", {"x": x}, {"format": "?"})
+    wrong = run_peer("safetensors", "values", tmp_path, **job)
+    assert not wrong["equal"]
+    assert set(wrong["differ"]) == {"x", *job["tensors"]}
