@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from t2t_jax.bridges import weights
+from t2t_jax.bridges.formats import ExportFormat
 from t2t_jax.bridges.tokenizer_files import tokenizer_code, tokenizer_files
 from t2t_jax.bridges.weights import FLAT, LINEAR, LINEAR_OUT, SAME, Form, Rule, listed
 from t2t_jax.config import ModelConfig
@@ -415,3 +416,8 @@ _PREFIX = """\
 - Every translation begins with the tokens of `target_prefix`, which name the language.
   `decode` leaves them out.
 """
+
+
+EXPORT = ExportFormat(
+    "CTranslate2", write, "ctranslate2_peer", options=("quantization",)
+)

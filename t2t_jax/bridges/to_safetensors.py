@@ -25,7 +25,7 @@ from t2t_jax.bridges.exported_files import (
     write_json,
     write_tokenizers,
 )
-from t2t_jax.bridges.formats import Imported, Request
+from t2t_jax.bridges.formats import ExportFormat, Imported, ImportFormat, Request
 from t2t_jax.bridges.reading import read_tensors
 from t2t_jax.bridges.safetensors_file import write_safetensors
 from t2t_jax.config import Config
@@ -182,3 +182,9 @@ def _names(model: Model, parameters: Parameters) -> str:
         shape = " x ".join(map(str, leaf.shape))
         rows.append(f"| `{general}` | {shape} | {named} |")
     return "\n".join(dict.fromkeys(rows))
+
+
+IMPORT = ImportFormat("an export of t2t_jax to safetensors", recognize, read, peer=None)
+EXPORT = ExportFormat(
+    "safetensors with t2t_jax's names", write, "safetensors", checks=("values",)
+)

@@ -9,13 +9,12 @@ import json
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from t2t_jax.data.bpe import BytePairs
+from t2t_jax.data.mapped_sentencepieces import (
     FastSentencePieces,
     MappedSentencePieces,
     Marian,
 )
-from t2t_jax.data.bpe import BytePairs
-from t2t_jax.data.mapped_sentencepieces import (
-from t2t_jax.data.mapped_sentencepieces import MappedSentencePieces, Marian
 from t2t_jax.data.sentencepieces import SentencePieces
 from t2t_jax.terminal.errors import UserError, did_you_mean
 
@@ -69,14 +68,12 @@ class Tokenizer(Protocol):
 
 # A tokenizer is a class made from (its JSON object as a dict, its name for error
 # messages), and a line here.
+TOKENIZERS: dict[str, Any] = {
+    "bpe": BytePairs,
     "m2m100": MappedSentencePieces,
     "marian": Marian,
     "nllb": FastSentencePieces,
-    "nllb": MappedSentencePieces,
     "pegasus": FastSentencePieces,
-    "pegasus": MappedSentencePieces,
-TOKENIZERS: dict[str, Any] = {
-TOKENIZERS: dict[str, Any] = {"bpe": BytePairs}
 }
 
 
