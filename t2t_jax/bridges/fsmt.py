@@ -1,0 +1,43 @@
+"""FSMT of Hugging Face: fairseq's models of WMT19."""
+
+from t2t_jax.bridges import huggingface
+from t2t_jax.bridges.bpe_files import read_fsmt
+from t2t_jax.bridges.formats import Imported, Request
+from t2t_jax.bridges.huggingface_files import open_folder, recognizer
+
+recognize = recognizer("fsmt")
+
+HEAD = "model.decoder.output_projection.weight"
+
+
+def read(request: Request) -> Imported:
+    """Reads a folder; raises UserError for all that has no exact counterpart."""
+    folder = open_folder(request.path)
+    config = folder.config
+    folder.generation.only(forced_bos_token_id=None)
+    config.get("decoder")  # the same sizes once more
+    size = config.size("src_vocab_size")
+    if config.flag("tie_word_embeddings", False):
+        tied = "all"
+        config.only(tgt_vocab_size=size)
+    else:
+        tied = "none"
+    model = huggingface.model_fields(
+        config,
+        scaled=True,
+        norm="post",
+        tied=tied,
+        options={
+            "sinusoid_layout": "half",
+            "sinusoid_spacing": "tensor2tensor",
+            "position_offset": config.token("pad_token_id", size, 1) + 1,
+        },
+    )
+    langs = config.get("langs", ["", ""])
+    if not isinstance(langs, list) or len(langs) != 2:
+        raise config.error("langs", "two languages")
+    between = huggingface.languages(request, folder, (langs[0], langs[1]))
+    vocabulary, notes = read_fsmt(request.path, folder.merged())
+    return huggingface.finish(
+        *(request, folder, model, vocabulary, between), head=HEAD, more_notes=notes
+    )

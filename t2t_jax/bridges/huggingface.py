@@ -1,0 +1,253 @@
+"""Folders of Hugging Face: their configs, weights and search options as ours.
+
+A format of this family (`marian.py`, `m2m100.py`, `pegasus.py`, `fsmt.py`) says how its
+class computes; what they share is here.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from t2t_jax.bridges.formats import Imported, Request
+from t2t_jax.bridges.huggingface_files import Fields, Folder
+from t2t_jax.bridges.huggingface_weights import HEAD, read_weights, silence
+from t2t_jax.bridges.reading import read_tensors
+from t2t_jax.config import DataConfig, from_config_dict
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.terminal.errors import UserError
+
+# Their names of activations that we have; theirs of `gelu` is exact, as ours is.
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
+
+
+def model_fields(config: Fields, *, scaled: bool, **own: Any) -> dict[str, Any]:
+    """Reads the fields of `config.model` that all classes have.
+
+    Args:
+      config: of the folder.
+      scaled: the class's default of `scale_embedding`.
+      **own: the fields that the class itself decides.
+
+    Raises:
+      UserError: a field has a value that we have no counterpart of.
+    """
+    config.only(is_encoder_decoder=True, is_decoder=False)
+    activation = config.get("activation_function", "")
+    if activation not in ACTIVATIONS:
+        raise config.error("activation_function", " or ".join(ACTIVATIONS))
+    width = config.size("d_model")
+    if width % 2:
+        raise config.error("d_model", "an even number")
+    fields = {
+        "width": width,
+        "feed_forward": ACTIVATIONS[activation],
+        "embedding_scale": config.flag("scale_embedding", scaled),
+        "dropout": config.rate("dropout"),
+        "attention_dropout": config.rate("attention_dropout"),
+        "activation_dropout": config.rate("activation_dropout"),
+        "max_positions": config.size("max_position_embeddings"),
+        "norm_epsilon": 1e-5,  # PyTorch's default, which these classes do not change
+        "attention_bias": True,
+        "positions": "sinusoid",
+        **own,
+    }
+    for ours, theirs in (
+        ("layers", "{}_layers"),
+        ("heads", "{}_attention_heads"),
+        ("hidden", "{}_ffn_dim"),
+    ):
+        encoder, decoder = (
+            config.size(theirs.format(side)) for side in ("encoder", "decoder")
+        )
+        fields[ours] = encoder
+        if decoder != encoder:
+            fields[f"decoder_{ours}"] = decoder
+    for side in ("encoder", "decoder"):
+        heads = fields.get(f"{side}_heads", fields["heads"])
+        if width % heads:
+            raise config.error(f"{side}_attention_heads", f"a divisor of {width}")
+    return fields
+
+
+# Fields that say nothing about translating, repeat another one, or are read with the
+# tokenizer.
+_INERT = (
+    *("architectures", "model_type", "transformers_version", "_name_or_path"),
+    *("dtype", "torch_dtype", "init_std", "use_cache", "gradient_checkpointing"),
+    *("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"),
+    *("src_vocab_size", "tgt_vocab_size", "id2label", "label2id", "_num_labels"),
+    *("num_labels", "classif_dropout", "classifier_dropout", "problem_type"),
+    *("task_specific_params", "tokenizer_class", "output_past"),
+    *("use_bfloat16", "return_dict", "torchscript", "chunk_size_feed_forward"),
+    *("attn_implementation", "_attn_implementation", "_from_model_config"),
+    *("pad_token_id", "eos_token_id", "bos_token_id", "decoder_start_token_id"),
+    *("bad_words_ids", "renormalize_logits", "force_bos_token_to_be_generated"),
+    # The end of an output that reaches its limit; ours has none there.
+    "forced_eos_token_id",
+)
+
+_SEARCH = ("num_beams", "length_penalty", "early_stopping", "max_length")
+
+# Options of generation, and the value that stands for none.
+_NEUTRAL = {
+    "temperature": 1.0,
+    "top_k": 50,
+    "top_p": 1.0,
+    "typical_p": 1.0,
+    "repetition_penalty": 1.0,
+    "encoder_repetition_penalty": 1.0,
+    "num_beam_groups": 1,
+    "num_return_sequences": 1,
+    "max_length": 20,  # nobody set it
+}
+
+
+def search_fields(options: Fields) -> dict[str, Any]:
+    """Reads fields of `config.decode` from generation_config.json or an older config.
+
+    Raises:
+      UserError: a field that changes the search has a value that ours cannot have.
+    """
+    beam = options.size("num_beams") if options.get("num_beams") else 1
+    alpha = options.get("length_penalty", 1.0)
+    if not isinstance(alpha, int | float) or not 0 <= alpha < math.inf:
+        raise options.error("length_penalty", "a number of at least 0")
+    stops = {False: "best", True: "first", "never": "best"}
+    stop = options.get("early_stopping", False)
+    if stop not in stops:
+        raise options.error("early_stopping", 'true, false or "never"')
+    return {
+        "beam": beam,
+        "alpha": float(alpha),
+        "penalty": "length",
+        "stop": stops[stop],
+        "average": 1,
+    }
+
+
+def notes(folder: Folder) -> list[str]:
+    """Lists what the original has besides, to be called after all has been read."""
+    config, generation = folder.config, folder.generation
+    found = [
+        f"{side}_layerdrop={rate}: training here does not drop whole layers"
+        for side in ("encoder", "decoder")
+        if (rate := config.rate(f"{side}_layerdrop"))
+    ]
+    for fields in dict.fromkeys((config, generation)):
+        # Search options of a config count only without a generation_config.json.
+        elsewhere = (*generation.values, *_SEARCH) if fields is not generation else ()
+        for name in (*_INERT, *elsewhere):
+            fields.get(name)
+        for name, value in fields.left().items():
+            if value == _NEUTRAL.get(name):
+                continue
+            if name in ("max_length", "max_new_tokens"):
+                found.append(
+                    f"{name}={value} ended translations in the original; here, "
+                    "config.decode.extra_length does"
+                )
+            else:
+                found.append(
+                    f"{fields.name} has {name}={json.dumps(value)}, which this import "
+                    "does not know; it has no effect here"
+                )
+    return found
+
+
+def languages(
+    request: Request, folder: Folder, defaults: tuple[str, str] = ("", "")
+) -> tuple[str, str]:
+    """Returns source and target: the user's, the tokenizer's, or `defaults`.
+
+    Raises:
+      UserError: nobody says one of them.
+    """
+    settings, found = folder.tokenizer, []
+    for side, names, default in zip(
+        ("source", "target"),
+        (("source_lang", "src_lang"), ("target_lang", "tgt_lang")),
+        defaults,
+        strict=True,
+    ):
+        own = next(filter(None, map(settings.get, names)), default)
+        chosen = getattr(request, side) or own
+        if not chosen:
+            raise UserError(
+                f"{request.path} does not say its {side} language; add --{side}=, such "
+                f"as --{side}=en"
+            )
+        found.append(chosen)
+    return found[0], found[1]
+
+
+def finish(
+    request: Request,
+    folder: Folder,
+    model: dict[str, Any],
+    vocabulary: Vocabulary,
+    between: tuple[str, str],
+    *,
+    head: str = HEAD,
+    silent: Sequence[int] = (),
+    more_notes: Sequence[str] = (),
+) -> Imported:
+    """Reads the weights and puts together what the parts of an import have found.
+
+    Args:
+      model: fields of `config.model`, from `model_fields`.
+      between: the languages.
+      head: as for `weight_rules`.
+      silent: tokens for `silence`.
+      more_notes: of the format.
+
+    Raises:
+      UserError: as `read_weights`; or the user's fields contradict the model.
+    """
+    for name, value in request.model.items():
+        if model.get(name, value) != value:
+            raise UserError(
+                f"--config.model.{name}={value}, but {folder.config.name} says "
+                f"{model[name]}; leave it out"
+            )
+    config = from_config_dict(
+        {
+            "model": request.model | model,
+            "data": {
+                **dict(zip(("source", "target"), between, strict=True)),
+                "joint_vocabulary": vocabulary.joint,
+                "vocab_size": len(vocabulary),
+                "source_vocab_size": 0 if vocabulary.joint else len(vocabulary.source),
+                "max_length": min(DataConfig.max_length, model["max_positions"]),
+            },
+            "decode": {
+                **search_fields(folder.generation),
+                "max_source": model["max_positions"],
+            },
+        }
+    )
+    path = request.path
+    parameters = read_weights(
+        read_tensors(path), config.model, vocabulary.sizes, str(path), head
+    )
+    if silent:
+        parameters = silence(parameters, silent)
+    peer = peer_arguments(path, vocabulary)
+    all_notes = (*notes(folder), *more_notes)
+    return Imported(config, vocabulary, parameters, peer, all_notes)
+
+
+def peer_arguments(path: Path, vocabulary: Vocabulary) -> dict[str, Any]:
+    """The arguments of the peer script `huggingface.py` for the folder `path`."""
+    never = {vocabulary.pad, vocabulary.bos, *vocabulary.never} - {vocabulary.eos}
+    # A target's language token begins every line, so an empty one has nothing else.
+    first = vocabulary.encode([""])[0]
+    return {
+        "model": str(path.absolute()),
+        "start": vocabulary.bos,
+        "eos": vocabulary.eos,
+        "pad": vocabulary.source.pad,
+        "forced_bos": first[0] if first else None,
+        "never": sorted(int(token) for token in never),
+    }

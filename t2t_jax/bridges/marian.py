@@ -1,0 +1,56 @@
+"""MarianMT of Hugging Face: OPUS-MT and its tc-big models."""
+
+import re
+
+from t2t_jax.bridges import huggingface
+from t2t_jax.bridges.formats import Imported, Request
+from t2t_jax.bridges.huggingface_files import open_folder, recognizer
+from t2t_jax.bridges.huggingface_tokenizers import marian_vocabulary
+
+recognize = recognizer("marian")
+
+
+def read(request: Request) -> Imported:
+    """Reads a folder; raises UserError for all that has no exact counterpart."""
+    folder = open_folder(request.path)
+    config = folder.config
+    # Of versions before 4, in which Marian was a BART with these values.
+    config.only(
+        normalize_before=False,
+        normalize_embedding=False,
+        add_final_layer_norm=False,
+        add_bias_logits=False,
+        static_position_embeddings=True,
+    )
+    folder.generation.only(forced_bos_token_id=None)
+    shared = config.flag("share_encoder_decoder_embeddings", True)
+    size = config.size("vocab_size")
+    if shared and config.get("decoder_vocab_size", size) != size:
+        raise config.error("decoder_vocab_size", f"vocab_size={size}")
+    if not config.flag("tie_word_embeddings", True):
+        tied = "none"
+    else:
+        tied = "all" if shared else "target"
+    model = huggingface.model_fields(
+        config,
+        scaled=False,
+        norm="post",
+        tied=tied,
+        output_bias=True,
+        options={"sinusoid_layout": "half"},
+    )
+    between = huggingface.languages(request, folder, _languages_of(request.path.name))
+    vocabulary = marian_vocabulary(
+        request.path, folder.merged(), request.source, request.target
+    )
+    # Marian itself has no padding token: the port's has a row of zeros, and would get
+    # part of the probability.
+    return huggingface.finish(
+        *(request, folder, model, vocabulary, between), silent=(vocabulary.pad,)
+    )
+
+
+def _languages_of(name: str) -> tuple[str, str]:
+    """The languages in the name of a folder, such as `opus-mt-en-de`."""
+    found = re.fullmatch(r"opus-mt-(?:tc-\w+-)?(\w+)-(\w+)", name)
+    return (found[1], found[2]) if found else ("", "")

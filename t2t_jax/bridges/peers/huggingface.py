@@ -1,0 +1,134 @@
+"""Runs a Hugging Face model, as a stand-alone script that needs torch and transformers.
+
+    python huggingface.py JOB.json
+
+The job names a `model` folder, a `task` and an `output` file:
+
+  logits: float32 arrays `logits_0`, ... [target, vocabulary] of each of `sources` and
+    `targets` (the decoder's inputs), as .npz.
+  greedy: the `tokens` that follow each source, at most as many as `limits` says.
+  beam: the same with `beam` and `alpha`, and `texts` and `scores`. `lines` are
+    tokenized by the folder's own tokenizer if there are no `sources`.
+
+`start`, `forced_bos` and `never` (tokens that are not generated) replace those of
+generation_config.json.
+"""
+
+import json
+import sys
+import time
+
+import numpy as np
+import torch
+import transformers
+
+ROWS = 32  # sentences in a batch
+
+
+def load(job):
+    """Loads the model in float32, with its own options of generation replaced."""
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+        job["model"], dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    theirs, config = model.generation_config, model.config
+    bad_words = [words[0] for words in theirs.bad_words_ids or [] if len(words) == 1]
+    model.generation_config = transformers.GenerationConfig(
+        do_sample=False,
+        pad_token_id=job.get("pad", config.pad_token_id),
+        eos_token_id=job.get("eos", config.eos_token_id),
+        decoder_start_token_id=job.get("start", config.decoder_start_token_id),
+        forced_bos_token_id=job.get("forced_bos", theirs.forced_bos_token_id),
+        # A list without tokens is an error there.
+        suppress_tokens=job.get("never", bad_words) or None,
+    )
+    return model
+
+
+def logits(model, job):
+    """Teacher-forced logits, one sentence at a time: nothing is padded."""
+    found = {}
+    with torch.inference_mode():
+        for i, (source, target) in enumerate(
+            zip(job["sources"], job["targets"], strict=True)
+        ):
+            made = model(
+                input_ids=torch.tensor([source]),
+                attention_mask=torch.ones(1, len(source), dtype=torch.long),
+                decoder_input_ids=torch.tensor([target]),
+            ).logits[0]
+            found[f"logits_{i}"] = made.numpy()
+    return found
+
+
+def search(model, sources, limits, **options):
+    """Generates the tokens and scores of each source, in batches of similar length."""
+    special = model.generation_config
+    tokens, scores = [None] * len(sources), [None] * len(sources)
+    order = sorted(range(len(sources)), key=lambda i: (len(sources[i]), limits[i]))
+    for first in range(0, len(order), ROWS):
+        part = order[first : first + ROWS]
+        width = max(len(sources[i]) for i in part)
+        ids = torch.full((len(part), width), special.pad_token_id)
+        mask = torch.zeros_like(ids)
+        for row, i in enumerate(part):
+            ids[row, : len(sources[i])] = torch.tensor(sources[i])
+            mask[row, : len(sources[i])] = 1
+        with torch.inference_mode():
+            made = model.generate(
+                ids,
+                attention_mask=mask,
+                max_new_tokens=max(limits[i] for i in part),
+                return_dict_in_generate=True,
+                output_scores=True,
+                **options,
+            )
+        for row, i in enumerate(part):
+            tokens[i] = ended(made.sequences[row, 1:].tolist(), special.eos_token_id)
+            if made.get("sequences_scores") is not None:
+                scores[i] = made.sequences_scores[row].item()
+    return tokens, scores
+
+
+def ended(tokens, eos):
+    """Returns the tokens up to the first end of sentence, which is included."""
+    return tokens[: tokens.index(eos) + 1] if eos in tokens else tokens
+
+
+def generate(model, job):
+    """The tasks `greedy` and `beam`."""
+    tokenizer, sources = None, job.get("sources")
+    if job["task"] == "beam":
+        tokenizer = transformers.AutoTokenizer.from_pretrained(job["model"])
+    if sources is None:
+        sources = [tokenizer(line).input_ids for line in job["lines"]]
+    options = {"num_beams": 1}
+    if job["task"] == "beam":
+        options = {"num_beams": job["beam"], "length_penalty": job["alpha"]}
+    begun = time.perf_counter()
+    tokens, scores = search(model, sources, job["limits"], **options)
+    found = {"seconds": time.perf_counter() - begun}
+    # A batch goes on until its longest limit; greedy search is the same up to each.
+    if job["task"] == "greedy":
+        tokens = [row[:n] for row, n in zip(tokens, job["limits"], strict=True)]
+    else:
+        found["scores"] = scores
+        found["texts"] = tokenizer.batch_decode(tokens, skip_special_tokens=True)
+    return found | {"tokens": tokens}
+
+
+def main(path):
+    """Does the job of a file."""
+    with open(path) as file:
+        job = json.load(file)
+    model = load(job)
+    if job["task"] == "logits":
+        np.savez(job["output"], **logits(model, job))
+    elif job["task"] in ("greedy", "beam"):
+        with open(job["output"], "w") as file:
+            json.dump(generate(model, job), file)
+    else:
+        sys.exit(f"no such task: {job['task']!r}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
