@@ -1,0 +1,453 @@
+"""Checkpoints of other systems: what is in them, and that nothing of them is run.
+
+Most files are written by hand here, as `torch.save` writes them.
+"""
+
+import argparse
+import collections
+import importlib.util
+import io
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+
+from t2t_jax.bridges import reading
+from t2t_jax.terminal.errors import UserError
+
+# -------------------------------------------------- files, as torch.save writes them
+
+
+def named(path):
+    """A stand-in for a class of a library that is not installed."""
+    module, _, name = path.rpartition(".")
+    return type(name, (), {"__module__": module, "__qualname__": name})
+
+
+STORAGES = {
+    np.dtype(np.float32): named("torch.FloatStorage"),
+    np.dtype(np.float16): named("torch.HalfStorage"),
+    np.dtype(np.int64): named("torch.LongStorage"),
+    np.dtype(np.uint16): named("torch.BFloat16Storage"),
+}
+
+
+class Called:
+    """What is pickled as a call of a function."""
+
+    def __init__(self, path, *arguments):
+        self.path, self.arguments = path, arguments
+
+
+class Storage:
+    """The elements of one tensor or several; they have its number as their key."""
+
+    def __init__(self, array, key="0", claimed=None):
+        self.array, self.key = array, key
+        self.claimed = array.size if claimed is None else claimed
+
+
+def tensor(storage, shape, strides, offset=0):
+    return Called(
+        *("torch._utils._rebuild_tensor_v2", storage, offset, shape, strides),
+        *(False, collections.OrderedDict()),
+    )
+
+
+class Pickler(pickle._Pickler):
+    def __init__(self, file, views=False):
+        super().__init__(file, protocol=2)
+        self.views = views
+
+    def persistent_id(self, found):
+        if isinstance(found, Storage):
+            kind = STORAGES[found.array.dtype]
+            key = ("storage", kind, found.key, "cpu", found.claimed)
+            return (*key, None) if self.views else key
+        return None
+
+    def save_global(self, found, name=None):
+        path = f"{found.__module__}\n{found.__qualname__}\n"
+        self.write(pickle.GLOBAL + path.encode())
+
+    def reducer_override(self, found):
+        if isinstance(found, Called):
+            return named(found.path), found.arguments
+        return NotImplemented
+
+    # The table of the base class calls its own method.
+    dispatch = {**pickle._Pickler.dispatch, type: save_global}  # noqa: RUF012
+
+
+def pickled(content, views=False):
+    file = io.BytesIO()
+    Pickler(file, views).dump(content)
+    return file.getvalue()
+
+
+def zipped(path, content, storages, method=zipfile.ZIP_STORED, **members):
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("archive/data.pkl", pickled(content))
+        for storage in storages:
+            archive.writestr(f"archive/data/{storage.key}", storage.array.tobytes())
+        for name, data in members.items():
+            archive.writestr(f"archive/{name}", data)
+    return path
+
+
+def unzipped(path, content, storages):
+    parts = [pickle.dumps(0x1950A86A20F9469CFC6C, 2), pickle.dumps(1001, 2)]
+    parts.append(pickle.dumps({"protocol_version": 1001, "little_endian": True}, 2))
+    parts += [pickled(content, views=True), pickled([s.key for s in storages])]
+    for storage in storages:
+        parts += [np.int64(storage.array.size).tobytes(), storage.array.tobytes()]
+    path.write_bytes(b"".join(parts))
+    return path
+
+
+def write_safetensors(path, header, data, length=None):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    size = len(text) if length is None else length
+    path.write_bytes(size.to_bytes(8, "little") + text + data)
+    return path
+
+
+A, HALF = np.arange(12, dtype=np.float32), np.arange(6, dtype=np.float16)
+BRAIN = np.array([0x3F80, 0xC000], np.uint16)  # 1 and -2 in bfloat16
+STORED = [Storage(A), Storage(HALF, "1"), Storage(BRAIN, "2")]
+
+
+def state():
+    return collections.OrderedDict(
+        a=tensor(STORED[0], (4, 3), (1, 4)),
+        part=tensor(STORED[1], (3,), (1,), offset=2),
+        brain=Called(
+            "torch._utils._rebuild_parameter", tensor(STORED[2], (2,), (1,)), True, {}
+        ),
+        tied=tensor(STORED[0], (4, 3), (1, 4)),
+        empty=tensor(STORED[1], (0, 4), (4, 1)),
+        number=tensor(STORED[1], (), (), offset=5),
+    )
+
+
+WANTED = {
+    "a": A.reshape(3, 4).T,
+    "part": HALF[2:5],
+    "brain": [1, -2],
+    "tied": A.reshape(3, 4).T,
+    "empty": np.zeros((0, 4)),
+    "number": 5,
+}
+
+
+def check(found):
+    assert found.keys() == WANTED.keys()
+    for name, wanted in WANTED.items():
+        np.testing.assert_array_equal(found[name].astype(np.float32), wanted, name)
+    assert found["part"].dtype == np.float16
+
+
+# ------------------------------------------------------------------------ what is read
+
+
+@pytest.mark.parametrize("write", [zipped, unzipped])
+def test_both_formats_of_torch(write, tmp_path):
+    options = argparse.Namespace(arch="transformer", lr=[0.1], flag=None)
+    values = {"set": {1, 2}, "bytes": b"a\xff", "float": 0.5, "pair": (1, "x")}
+    content = {"args": options, "model": state(), "extra": values}
+    path = write(tmp_path / "model.pt", content, STORED)
+    check(reading.read_tensors(path))
+    found = reading.read_checkpoint(path)
+    assert found["args"].name == "argparse.Namespace"
+    assert found["args"] == {"arch": "transformer", "lr": [0.1], "flag": None}
+    assert found["extra"] == values
+    check(found["model"])
+
+
+def test_numpy_values_are_records(tmp_path):
+    content = {"best": np.float64(2.5), "array": np.arange(3)}
+    path = zipped(tmp_path / "model.pt", content, [])
+    found = reading.read_checkpoint(path)
+    assert found["best"].name.endswith("core.multiarray.scalar")
+    assert b"\0\0\4@" in found["best"]["arguments"][1]
+    assert found["array"]["state"][1] == (3,)
+
+
+def test_safetensors(tmp_path):
+    header = {
+        "__metadata__": {"format": "pt"},
+        "b": {"dtype": "BF16", "shape": [2], "data_offsets": [12, 16]},
+        "a": {"dtype": "F16", "shape": [2, 3], "data_offsets": [0, 12]},
+    }
+    data = HALF.tobytes() + BRAIN.tobytes()
+    found = reading.read_tensors(write_safetensors(tmp_path / "x", header, data))
+    assert list(found) == ["b", "a"]
+    np.testing.assert_array_equal(found["a"], HALF.reshape(2, 3))
+    np.testing.assert_array_equal(found["b"].astype(np.float32), [1, -2])
+
+
+def test_a_folder_of_several_files(tmp_path):
+    one = {"a": {"dtype": "F32", "shape": [12], "data_offsets": [0, 48]}}
+    two = {"b": {"dtype": "F16", "shape": [6], "data_offsets": [0, 12]}}
+    write_safetensors(tmp_path / "1.safetensors", one, A.tobytes())
+    write_safetensors(tmp_path / "2.safetensors", two, HALF.tobytes())
+    index = tmp_path / "model.safetensors.index.json"
+    files = {"a": "1.safetensors", "b": "2.safetensors"}
+    index.write_text(json.dumps({"weight_map": files}))
+    found = reading.read_tensors(tmp_path)
+    np.testing.assert_array_equal(found["a"], A)
+    np.testing.assert_array_equal(found["b"], HALF)
+    index.write_text(json.dumps({"weight_map": files | {"c": "2.safetensors"}}))
+    with pytest.raises(UserError, match=r"2.safetensors does not hold.*differ in c"):
+        reading.read_tensors(tmp_path)
+    index.write_text(json.dumps({"weight_map": {"a": "../1.safetensors"}}))
+    with pytest.raises(UserError, match="files beside it"):
+        reading.read_tensors(tmp_path)
+
+
+def test_npz(tmp_path):
+    np.savez(tmp_path / "model.npz", a=A, yml=np.frombuffer(b"x: 1", np.int8))
+    found = reading.read_tensors(tmp_path / "model.npz")
+    np.testing.assert_array_equal(found["a"], A)
+    assert found["yml"].tobytes() == b"x: 1"
+
+
+# --------------------------------------------------------------------- what is refused
+
+
+class Bomb:
+    def __reduce__(self):
+        return os.mkdir, ("exploded",)
+
+
+class BombInState(dict):
+    """Its state, not its making, calls something."""
+
+    def __reduce__(self):
+        return collections.OrderedDict, (), {"x": Bomb()}
+
+
+@pytest.mark.parametrize("write", [zipped, unzipped])
+@pytest.mark.parametrize("bomb", [Bomb(), BombInState(), [Called("a.b", Bomb())]])
+def test_a_bomb_is_refused_by_name_and_not_run(write, bomb, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = write(
+        tmp_path / "x.pt", {"w": tensor(STORED[0], (12,), (1,)), "b": bomb}, STORED
+    )
+    with pytest.raises(UserError, match=r"holds an object of (posix.mkdir|a.b)\b"):
+        reading.read_tensors(path)
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_a_plain_pickle_is_not_one_of_torch(tmp_path):
+    path = tmp_path / "x.bin"
+    path.write_bytes(pickle.dumps(1, 2) * 3)
+    with pytest.raises(UserError, match="not one that torch.save wrote"):
+        reading.read_tensors(path)
+
+
+def hand(opcodes):
+    return b"\x80\x02" + opcodes + b"."
+
+
+@pytest.mark.parametrize(
+    "opcodes",
+    [
+        b"r\xff\xff\xff\xff",  # a memo entry of nothing
+        b"]r\xff\xff\xff\xff0h\x07",  # an entry that was not stored
+        b"]\x8d\xff\xff\xff\xff\xff\xff\xff\x0fabc",  # text longer than the file
+        b"(" + b"\x85" * 3000 + b"s",  # tuples around the mark
+        b"}" + b")" + b"\x85" * 100_000 + b"K\x01s",  # a key whose hash is too deep
+        b"K\x01K\x02a",  # an item appended to a number
+        b"K\x01)R",  # a call of a number
+        b"}]K\x01s",  # a list as a key
+        b"K\x01Q",  # an object that is stored elsewhere
+        b"\x82\x01",  # a name by number, of a table of this process
+    ],
+)
+def test_pickles_written_by_an_enemy(opcodes, tmp_path):
+    path = tmp_path / "x.pt"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", hand(opcodes))
+    with pytest.raises(UserError, match=r"is damaged or truncated|the pickle opcode"):
+        reading.read_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "offset"),
+    [
+        ((13,), (1,), 0),
+        ((12,), (1,), 1),
+        ((4, 3), (4, 1), 0),
+        ((2,), (-1,), 1),
+        ((2,), (1,), -1),
+        ((2**40,), (0,), 0),  # one element, repeated until the memory is full
+        ((2, 2), (1,), 0),
+        ((2.0,), (1,), 0),
+    ],
+)
+def test_a_tensor_outside_of_its_storage(shape, strides, offset, tmp_path):
+    content = {"a": tensor(STORED[0], shape, strides, offset)}
+    path = zipped(tmp_path / "x.pt", content, STORED[:1])
+    with pytest.raises(UserError, match=r"x.pt is damaged"):
+        reading.read_tensors(path)
+
+
+@pytest.mark.parametrize("write", [zipped, unzipped])
+def test_a_storage_of_another_size(write, tmp_path):
+    storage = Storage(A, claimed=10**15)
+    content = {"a": tensor(storage, (12,), (1,))}
+    path = write(tmp_path / "x.pt", content, [storage])
+    with pytest.raises(UserError, match="a storage has 4. bytes"):
+        reading.read_tensors(path)
+
+
+def test_zip_bombs(tmp_path):
+    zeros = Storage(np.zeros(10**6, np.float32))
+    content = {"a": tensor(zeros, (10**6,), (1,))}
+    path = zipped(tmp_path / "x.pt", content, [zeros], zipfile.ZIP_DEFLATED)
+    with pytest.raises(UserError, match="torch.save does not compress"):
+        reading.read_tensors(path)
+    np.savez_compressed(tmp_path / "x.npz", a=zeros.array)
+    with pytest.raises(UserError, match="hardly compresses"):
+        reading.read_tensors(tmp_path / "x.npz")
+
+
+def test_objects_in_npz_are_refused(tmp_path):
+    np.savez(tmp_path / "x.npz", a=np.array([Bomb()]))
+    with pytest.raises(UserError, match="allow_pickle=False"):
+        reading.read_tensors(tmp_path / "x.npz")
+
+
+def whole_files(folder):
+    header = {"a": {"dtype": "F32", "shape": [12], "data_offsets": [0, 48]}}
+    np.savez(folder / "x.npz", a=A)
+    return [
+        zipped(folder / "zipped.pt", state(), STORED),
+        unzipped(folder / "unzipped.pt", state(), STORED),
+        write_safetensors(folder / "x.safetensors", header, A.tobytes()),
+        folder / "x.npz",
+    ]
+
+
+def test_truncated_files(tmp_path):
+    for path in whole_files(tmp_path):
+        content = path.read_bytes()
+        for length in {*range(0, len(content), len(content) // 16), len(content) - 1}:
+            path.write_bytes(content[:length])
+            with pytest.raises(UserError, match=rf"{path.name} "):
+                reading.read_tensors(path)
+
+
+def test_damaged_files_are_read_or_refused(tmp_path):
+    """Any byte may be any other: no other error than one for the user."""
+    rng = np.random.default_rng(0)
+    refused = 0
+    for path in whole_files(tmp_path):
+        content = path.read_bytes()
+        for _ in range(40):
+            damaged = bytearray(content)
+            for at in rng.integers(len(content), size=3):
+                damaged[at] = rng.integers(256)
+            path.write_bytes(damaged)
+            try:
+                reading.read_tensors(path)
+            except UserError:
+                refused += 1
+    assert refused > 80
+
+
+def test_a_flipped_bit(tmp_path):
+    path = zipped(tmp_path / "x.pt", state(), STORED)
+    content = bytearray(path.read_bytes())
+    content[content.index(A.tobytes()) + 5] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="the checksum of archive/data/0 is wrong"):
+        reading.read_tensors(path)
+
+
+ENTRY = {"dtype": "F32", "shape": [12], "data_offsets": [0, 48]}
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ({"a": {**ENTRY, "data_offsets": [4, 52]}}, "want 0 to 48"),
+        ({"a": {**ENTRY, "shape": [13]}}, "want 0 to 52"),
+        ({"a": {**ENTRY, "shape": [-12]}}, "has a shape or sizes that are none"),
+        ({"a": {**ENTRY, "dtype": "F8_E4M3"}}, "the type 'F8_E4M3'"),
+        ({"a": ENTRY, "b": {**ENTRY, "data_offsets": [44, 92]}}, "want 48 to 96"),
+        ({"a": {"dtype": "F32"}}, "its header cannot be read"),
+        ({}, "its header promises 0 bytes"),
+        ([ENTRY], "is not a checkpoint"),
+        (b'{"a": 1, "a": 2}', "a name occurs twice"),
+        (b'{"a":' * 100_000, "its JSON cannot be read"),
+    ],
+)
+def test_damaged_headers_of_safetensors(header, message, tmp_path):
+    path = write_safetensors(tmp_path / "x.safetensors", header, A.tobytes())
+    with pytest.raises(UserError, match=message):
+        reading.read_tensors(path)
+
+
+def test_a_header_longer_than_the_file(tmp_path):
+    path = write_safetensors(tmp_path / "x", {"a": ENTRY}, A.tobytes(), 2**40)
+    with pytest.raises(UserError, match="its header has 1,099,511,627,776 bytes"):
+        reading.read_tensors(path)
+
+
+def test_what_is_not_a_checkpoint(tmp_path):
+    path = tmp_path / "model.bin"
+    with pytest.raises(UserError, match="does not exist"):
+        reading.read_tensors(path)
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    with pytest.raises(UserError, match="git lfs pull"):
+        reading.read_tensors(path)
+    with pytest.raises(UserError, match=r"has no weights; want one of model.safetens"):
+        reading.read_tensors(tmp_path)
+    zipped(path, {"epoch": 3, "net": state()}, STORED)
+    with pytest.raises(UserError, match="its keys are epoch, net; save"):
+        reading.read_tensors(path)
+    zipped(path, state(), STORED, **{"constants.pkl": b""})
+    with pytest.raises(UserError, match="TorchScript"):
+        reading.read_tensors(path)
+    zipped(path, state(), STORED, byteorder=b"big")
+    with pytest.raises(UserError, match="big-endian"):
+        reading.read_tensors(path)
+
+
+# -------------------------------------------------------------------------- by PyTorch
+
+WRITE = """
+import argparse, collections, torch
+model = torch.nn.Transformer(8, 2, 1, 1, 4).state_dict()
+model["view"] = torch.arange(12.).reshape(3, 4).t()[1:]
+model["brain"] = torch.tensor([1., -2.]).bfloat16()
+model["learned"] = torch.nn.Parameter(torch.ones(2).half())
+optimizer = torch.optim.Adam(torch.nn.Linear(2, 2).parameters()).state_dict()
+content = {"args": argparse.Namespace(a=1), "model": model, "optimizer": optimizer}
+torch.save(content, "new.pt")
+torch.save(content, "old.pt", _use_new_zipfile_serialization=False)
+import numpy
+numpy.savez("wanted.npz", **{name: x.float().detach() for name, x in model.items()})
+"""
+
+
+@pytest.mark.skipif(
+    not importlib.util.find_spec("torch"), reason="the extra [peers] is missing"
+)
+def test_files_of_torch_itself(tmp_path):
+    command = [sys.executable, "-P", "-c", WRITE]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    wanted = reading.read_tensors(tmp_path / "wanted.npz")
+    for name in ("new.pt", "old.pt"):
+        found = reading.read_tensors(tmp_path / name)
+        assert found.keys() == wanted.keys()
+        for key, array in found.items():
+            np.testing.assert_array_equal(array.astype(np.float32), wanted[key])
+        assert reading.read_checkpoint(tmp_path / name)["args"] == {"a": 1}
