@@ -8,10 +8,10 @@ fairseq marks a piece inside a word (`Hun@@ d`), FSMT the last one (`Hun d</w>`)
 """
 
 import functools
-import itertools
+import heapq
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
@@ -68,7 +68,12 @@ class Moses:
 
     def join(self, text: str) -> str:
         """Undoes `split`; takes words with spaces between them."""
-        return self._detokenizer.detokenize(text.split())
+        words = text.split()
+        try:
+            return self._detokenizer.detokenize(words)
+        except TypeError:
+            # sacremoses 0.2 fails at a Czech rule, for the words "x' - li".
+            return MosesDetokenizer("").detokenize(words)
 
     def unescape(self, text: str) -> str:
         """Returns words in the characters of the text, apart from spaces."""
@@ -86,6 +91,44 @@ class NoMoses:
 
     def unescape(self, text: str) -> str:
         return text
+
+
+def merge(symbols: list[str], ranks: Mapping[tuple[str, str], int]) -> list[str]:
+    """Merges neighbours, everywhere the pair of the lowest rank first.
+
+    Takes n log n steps for n symbols: a word may be as long as a line.
+    """
+    # A linked list: a merged pair stays in the place of its first symbol. The end is
+    # one more symbol, in no pair; index -1 is that symbol, too.
+    parts: list[str | None] = [*symbols, None]
+    before, after = [*range(-1, len(symbols))], [*range(1, len(parts)), 0]
+    queue: list[tuple[int, int]] = []
+
+    def rank_at(place: int) -> int | None:
+        return ranks.get((parts[place], parts[after[place]]))
+
+    def look_at(place: int) -> None:
+        if (rank := rank_at(place)) is not None:
+            heapq.heappush(queue, (rank, place))
+
+    for place in range(len(symbols)):
+        look_at(place)
+    while queue:
+        lowest, merged = queue[0][0], []
+        # All of this pair, from left to right, before any pair that they make.
+        while queue and queue[0][0] == lowest:
+            _, place = heapq.heappop(queue)
+            if rank_at(place) == lowest:  # neither was merged meanwhile
+                removed = after[place]
+                parts[place] += parts[removed]
+                parts[removed] = None
+                after[place] = after[removed]
+                before[after[removed]] = place
+                merged.append(place)
+        for place in merged:
+            look_at(before[place])
+            look_at(place)
+    return [part for part in parts if part is not None]
 
 
 class BytePairs:
@@ -174,21 +217,10 @@ class BytePairs:
         )
 
     def _parts(self, word: str) -> list[str]:
-        """Splits a word: applies the merge learned first, as long as one applies."""
+        """Splits a word into the parts that merges make of its characters."""
         parts = [*word]
         parts[-1:] = [parts[-1] + self._end[0], *self._end[1:]]
-        ranks = self._ranks
-        while len(parts) > 1:
-            pairs = [pair for pair in itertools.pairwise(parts) if pair in ranks]
-            if not pairs:
-                break
-            pair = min(pairs, key=ranks.__getitem__)
-            merged, place = [], 0
-            while place < len(parts):
-                both = tuple(parts[place : place + 2]) == pair
-                merged.append("".join(pair) if both else parts[place])
-                place += 1 + both
-            parts = merged
+        parts = merge(parts, self._ranks)
         parts[-1] = parts[-1].removesuffix(END)
         return parts if parts[-1] else parts[:-1]
 
