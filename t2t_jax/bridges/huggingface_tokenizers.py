@@ -47,7 +47,7 @@ def marian_vocabulary(
         size = config.get("decoder_vocab_size") or size
         pieces = _table(folder / "target_vocab.json", size)
     models = [_model(folder / f"{side}.spm") for side in ("target", "source")]
-    tag = _marian_tag(theirs, target, folder)
+    tag = _marian_tag(theirs, target)
     fields = {"bos": "<pad>", "special": ["</s>", "<unk>", "<pad>"]}
     name, never = str(folder / "target.spm"), _never(config)
     if joint:
@@ -76,18 +76,15 @@ def m2m100_vocabulary(
     model = _model(folder / "sentencepiece.bpe.model")
     pieces = _table(folder / "vocab.json")
     wmt21 = _settings(folder).get("language_codes") == "wmt21"
-    languages = (WMT21 if wmt21 else M2M100).split()
-    tokens = [f"__{language}__" for language in languages]
+    tokens = [f"__{language}__" for language in (WMT21 if wmt21 else M2M100).split()]
+    tokens = _added(folder, len(pieces)) or tokens
     return _vocabulary(
         *("m2m100", str(folder / "sentencepiece.bpe.model"), config),
         models=[model],
         pieces=_filled(pieces + tokens, config["vocab_size"], folder),
         special=["<s>", "</s>", "<pad>", "<unk>", *tokens],
         bos="</s>",
-        first=[
-            [f"__{_language(languages, chosen, flag)}__"]
-            for chosen, flag in ((target, "target"), (source, "source"))
-        ],
+        first=_languages(tokens, "__{}__", target, source),
         never=_never(config),
     )
 
@@ -102,19 +99,15 @@ def nllb_vocabulary(
     """
     model = _model(folder / "sentencepiece.bpe.model")
     own = _own_pieces(model)[3:]  # after <unk>, <s> and </s>
-    languages = NLLB.split()
     special = ["<s>", "<pad>", "</s>", "<unk>"]
-    pieces = [*special, *own, *languages, "<mask>"]
+    tokens = _added(folder, len(special + own)) or [*NLLB.split(), "<mask>"]
     return _vocabulary(
         *("nllb", str(folder / "sentencepiece.bpe.model"), config),
         models=[model],
-        pieces=_filled(pieces, config["vocab_size"], folder),
-        special=[*special, *languages, "<mask>"],
+        pieces=_filled(special + own + tokens, config["vocab_size"], folder),
+        special=special + tokens,
         bos="</s>",
-        first=[
-            [_language(languages, chosen, flag)]
-            for chosen, flag in ((target, "target"), (source, "source"))
-        ],
+        first=_languages([t for t in tokens if "_" in t], "{}", target, source),
         never=_never(config),
     )
 
@@ -250,14 +243,38 @@ def _never(config: dict[str, Any]) -> list[int]:
     return [word[0] for word in banned]
 
 
-def _language(languages: Sequence[str], chosen: str, flag: str) -> str:
-    if chosen in languages:
-        return chosen
-    hint = did_you_mean(chosen, languages)
-    raise UserError(f"--{flag}={chosen} is not a language of this model{hint}")
+def _added(folder: Path, first: int) -> list[str]:
+    """The tokens that tokenizer_config.json adds, with ids from `first` on."""
+    settings = _settings(folder).get("added_tokens_decoder", {})
+    added = {int(i): token["content"] for i, token in settings.items()}
+    added = {i: added[i] for i in sorted(added) if i >= first}
+    if [*added] != [*range(first, first + len(added))]:
+        raise UserError(
+            f"{folder / 'tokenizer_config.json'}: added_tokens_decoder has the ids "
+            f"{[*added]}; want all from {first}, the end of the vocabulary"
+        )
+    return [*added.values()]
 
 
-def _marian_tag(pieces: Sequence[str], target: str, folder: Path) -> list[str]:
+def _languages(
+    tokens: Sequence[str], form: str, target: str, source: str
+) -> list[list[str]]:
+    """The tokens that target and source lines begin with; `form` has a language."""
+    before, after = form.split("{}")
+    languages = [t.removeprefix(before).removesuffix(after) for t in tokens]
+    chosen = {"target": target, "source": source}
+    for flag, language in chosen.items():
+        if language not in languages:
+            raise UserError(
+                f"--{flag}={language} is not a language of this model"
+                f"{did_you_mean(language, languages)}"
+            )
+    return [[form.format(language)] for language in chosen.values()]
+
+
+def _marian_tag(pieces: Sequence[str], target: str) -> list[str]:
     """The token of the target language; none for a model of one language."""
-    tags = [p[2:-2] for p in pieces if p.startswith(">>") and p.endswith("<<")]
-    return [f">>{_language(tags, target, 'target')}<<"] if target and tags else []
+    tags = [p for p in pieces if p.startswith(">>") and p.endswith("<<")]
+    if not target or not tags:
+        return []
+    return _languages(tags, ">>{}<<", target, tags[0][2:-2])[0]

@@ -76,7 +76,8 @@ class SentencePieces:
         return [_unescape(line) for line in self._processor.decode(rows)]
 
     def spelled(self, text: str) -> str:
-        return escape(text)
+        normalized = self._processor.normalize(escape(text))
+        return normalized.replace(SPACE, " ").removeprefix(" ")
 
     def spelling(self, token: int) -> str | bytes:
         processor = self._processor

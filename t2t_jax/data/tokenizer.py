@@ -173,7 +173,6 @@ class Vocabulary:
         Raises:
           UserError: A symbol is split.
         """
-        unknown = self._tokenizer.unknown
         ids = {symbol: self._tokenizer.id_of(symbol) for symbol in symbols}
         # The longest first: one symbol may begin another.
         find = re.compile("|".join(map(re.escape, sorted(symbols, key=len)[::-1])))
@@ -183,7 +182,7 @@ class Vocabulary:
             lines = [f"{a}{symbol}{a}{symbol}{a}" for a in ("", " ", *"aeist.<>2")]
             for line, encoded in zip(lines, self.encode(lines), strict=True):
                 wanted = [ids[match] for match in find.findall(line)]
-                if unknown in wanted or wanted != [
+                if self.unknown in wanted or wanted != [
                     i for i in encoded if i in ids.values()
                 ]:
                     raise UserError(

@@ -90,9 +90,10 @@ class Phrases:
         Args:
           doubtful: as for `_symbol_automaton`.
         """
+        # A tokenizer that normalizes may leave nothing of a phrase: then none matches.
+        spelled = filter(None, map(self._vocabulary.spelled, phrases))
         column_of, next_sy = _symbol_automaton(
-            [_Phrase.of(self._vocabulary.spelled(phrase)) for phrase in phrases],
-            doubtful,
+            [_Phrase.of(phrase) for phrase in spelled], doubtful
         )
         # `Rules` needs an int32 and two booleans of each state and token.
         size = len(next_sy) * len(self._vocabulary) * 6

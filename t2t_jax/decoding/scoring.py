@@ -153,22 +153,31 @@ def _links(vocabulary: Vocabulary, weights_ts, source, target) -> list[tuple[int
 def _words(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
     """Returns the number of the word that each piece belongs to; -1 without words.
 
-    A space belongs to the word after it, as in SentencePiece.
+    A space belongs to the word after it, as in SentencePiece. Tokens that stand for no
+    text, such as that of a language, belong to no word.
     """
+    # What the tokenizer cannot spell is a word of the line, even if no text shows it.
+    hidden = {vocabulary.unknown: "?"}
+    spellings = [vocabulary.spelling(i) or hidden.get(i, "") for i in ids]
     # Pieces alone do not show where words begin (a character may be split into bytes),
     # so every beginning of the sentence is decoded.
-    begun = vocabulary.decode([ids[: n + 1] for n in range(len(ids))])
+    octets = [s if isinstance(s, bytes) else s.encode() for s in spellings]
+    begun = [
+        part.decode(errors="replace")
+        for part in itertools.accumulate(octets, initial=b"")
+    ]
     # A piece that adds visible text belongs to the last word so far; one that adds only
     # white space belongs to the next word.
     words = [
         len(text.split()) - (text.rstrip() != before.rstrip())
-        for before, text in zip(["", *begun], begun, strict=False)
+        for before, text in itertools.pairwise(begun)
     ]
     # The first bytes of a multi-byte white space decode to a replacement character,
     # which looks like a word. So a number must not exceed those after it: take the
     # minimum from the right, and at the end the number of the last word.
-    last = len(begun[-1].split()) - 1 if begun else -1
-    return [*itertools.accumulate(words[::-1], min, initial=last)][:0:-1]
+    last = len(begun[-1].split()) - 1
+    words = [*itertools.accumulate(words[::-1], min, initial=last)][:0:-1]
+    return [n if s else -1 for n, s in zip(words, spellings, strict=True)]
 
 
 def _traces(
