@@ -5,7 +5,6 @@ converters. Its Transformer has all of ours as special cases but a few, which `c
 refuses. `rules` maps the parameters; it needs no CTranslate2.
 """
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from t2t_jax.bridges import weights
+from t2t_jax.bridges.ctranslate2_readme import readme
 from t2t_jax.bridges.formats import ExportFormat
-from t2t_jax.bridges.tokenizer_files import tokenizer_code, tokenizer_files
+from t2t_jax.bridges.tokenizer_files import tokenizer_files
 from t2t_jax.bridges.weights import FLAT, LINEAR, LINEAR_OUT, SAME, Form, Rule, listed
 from t2t_jax.config import ModelConfig
 from t2t_jax.data.tokenizer import Vocabulary
@@ -84,7 +84,7 @@ def write(
         "quantization": quantization,
         "max_input_length": longest_source(translator.config, translator.model)[0],
     }
-    (folder / "README.md").write_text(_readme(translator, peer), encoding="utf-8")
+    (folder / "README.md").write_text(readme(translator, peer), encoding="utf-8")
     return peer
 
 
@@ -352,70 +352,6 @@ def _set_attention(specs: SimpleNamespace, config: ModelConfig, attention) -> No
     if hasattr(attention, "relative_position_values"):
         if not config.own_options(Relative).relative_values:
             attention.relative_position_values = specs.model_spec.OPTIONAL
-
-
-def _readme(translator: Translator, peer: dict[str, Any]) -> str:
-    """README.md of an export: usage, languages and provenance."""
-    data, decode = translator.config.data, translator.config.decode
-    arguments = {
-        "beam_size": decode.beam,
-        "length_penalty": 0.0 if decode.penalty == "none" else decode.alpha,
-        "max_input_length": peer["max_input_length"],
-        "max_decoding_length": f"max(map(len, sources)) + {decode.extra_length + 1}",
-        "min_decoding_length": 0,
-    }
-    if peer["target_prefix"]:
-        prefix = json.dumps([peer["target_prefix"]], ensure_ascii=False)
-        arguments["target_prefix"] = f"{prefix} * len(sources)"
-    return _README.format(
-        source=data.source,
-        target=data.target,
-        quantization=peer["quantization"],
-        tokenizer=tokenizer_code(peer["tokenizer"]).rstrip(),
-        arguments="".join(f"    {name}={x},\n" for name, x in arguments.items()),
-        prefix=_PREFIX if peer["target_prefix"] else "",
-        penalty=decode.penalty,
-        provenance=json.dumps(translator.provenance(), indent=2),
-    )
-
-
-_README = """\
-# {source} to {target}, for CTranslate2
-
-Weights: {quantization}. Needs `pip install ctranslate2 sentencepiece`, and `lines` of text.
-
-```python
-{tokenizer}
-import ctranslate2
-
-translator = ctranslate2.Translator(".")
-sources = [encode(line) for line in lines]
-results = translator.translate_batch(
-    sources,
-{arguments})
-print(*(decode(result.hypotheses[0]) for result in results), sep="\\n")
-```
-
-- CTranslate2 adds the end of the source itself (`add_source_eos`).
-{prefix}- The tokens of padding and beginning have a bias of -60,000 and are never generated.
-- CTranslate2 divides log-probabilities by length^`length_penalty`; the model was
-  searched with the penalty `{penalty}`, so lengths may differ a little.
-- `return_attention=True` returns the attention to the source of the layer that aligns
-  words best, averaged over its heads.
-- t2t_jax translates a line without a visible character as an empty line.
-
-## Provenance
-
-Written by t2t_jax.
-
-```json
-{provenance}
-```
-"""
-_PREFIX = """\
-- Every translation begins with the tokens of `target_prefix`, which name the language.
-  `decode` leaves them out.
-"""
 
 
 EXPORT = ExportFormat(

@@ -1,4 +1,4 @@
-"""A vocabulary as files that programs without t2t_jax read, and how to use them.
+"""A vocabulary as files that programs without t2t_jax read.
 
 The files are SentencePiece models. The rest is a description, a JSON object:
 
@@ -58,45 +58,3 @@ def _joined(files: dict[str, bytes], described: dict[str, Any]):
         names = dict.fromkeys(names, "tokenizer.model")
         files = {"tokenizer.model": files["source.spm"]}
     return files, described | names
-
-
-def tokenizer_code(described: dict[str, Any]) -> str:
-    """Python code for a README: `encode(line)` and `decode(pieces)`."""
-    first = described["source_prefix"]
-    code = _CODE + (_ESCAPED if described["escape"] else _PLAIN)
-    return code.format(
-        imports="import re\n" if described["escape"] else "",
-        source=described["source"],
-        target=described["target"],
-        first=f"{json.dumps(first, ensure_ascii=False)} + " if first else "",
-        special=json.dumps(described["special"], ensure_ascii=False),
-    )
-
-
-_CODE = """\
-{imports}import sentencepiece
-
-source = sentencepiece.SentencePieceProcessor("{source}")
-target = sentencepiece.SentencePieceProcessor("{target}")
-"""
-_PLAIN = """\
-special = {special}
-
-def encode(line):
-    return {first}source.encode(line, out_type=str)
-
-def decode(pieces):
-    return target.decode_pieces([piece for piece in pieces if piece not in special])
-"""
-# As in data/sentencepieces.py; a left-to-right pass, as there.
-_ESCAPED = """\
-# SentencePiece writes a space as U+2581, so a real U+2581 is escaped.
-def encode(line):
-    line = line.replace("\\uf8fe", "\\uf8fe\\uf8fe").replace("\\u2581", "\\uf8fe\\uf8fd")
-    return {first}source.encode(line, out_type=str)
-
-def decode(pieces):
-    originals = {{"\\uf8fe\\uf8fe": "\\uf8fe", "\\uf8fe\\uf8fd": "\\u2581"}}
-    line = target.decode_pieces(pieces)
-    return re.sub("|".join(originals), lambda match: originals[match[0]], line)
-"""

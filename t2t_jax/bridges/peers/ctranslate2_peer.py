@@ -8,7 +8,7 @@ The job names a `model` folder, its `tokenizer` (the description that the export
 
   greedy: the `tokens` of translations of `sources` (ids with EOS), EOS included, at
     most as many as `limits` says.
-  beam: the same with `beam` and `alpha`, from `lines` of text; `texts` and `scores`.
+  beam: the same from `lines` of text with `beam` and `alpha`; `texts` and `scores` too.
   log_probs: the log-probabilities of the tokens of `targets` (ids with EOS).
 
 `seconds` is the time of tokenizing and translating; `compute_type` is what CTranslate2

@@ -1,0 +1,127 @@
+"""README.md of an export to CTranslate2: how to translate, and its provenance."""
+
+import json
+from typing import Any
+
+from t2t_jax.decoding.translator import Translator
+
+
+def readme(translator: Translator, peer: dict[str, Any]) -> str:
+    """Returns the text.
+
+    Args:
+      peer: as `to_ctranslate2.write` returns it.
+    """
+    data, decode = translator.config.data, translator.config.decode
+    arguments = {
+        "beam_size": decode.beam,
+        "length_penalty": 0.0 if decode.penalty == "none" else decode.alpha,
+        "max_input_length": peer["max_input_length"],
+        "max_decoding_length": f"max(map(len, sources)) + {decode.extra_length + 1}",
+        "min_decoding_length": 0,
+    }
+    if peer["target_prefix"]:
+        prefix = json.dumps([peer["target_prefix"]], ensure_ascii=False)
+        arguments["target_prefix"] = f"{prefix} * len(sources)"
+    return _README.format(
+        source=data.source,
+        target=data.target,
+        quantization=peer["quantization"],
+        tokenizer=_tokenizer_code(peer["tokenizer"]),
+        arguments="".join(f"    {name}={x},\n" for name, x in arguments.items()),
+        prefix=_PREFIX if peer["target_prefix"] else "",
+        penalty=decode.penalty,
+        provenance=json.dumps(translator.provenance(), indent=2),
+    )
+
+
+def _tokenizer_code(described: dict[str, Any]) -> str:
+    """Python code of `encode(line)` and `decode(pieces)`.
+
+    Args:
+      described: as `tokenizer_files` describes the tokenizer.
+    """
+    first, special = (
+        json.dumps(described[name], ensure_ascii=False)
+        for name in ("source_prefix", "special")
+    )
+    code = _ESCAPED if described["escape"] else _PLAIN
+    return code.format(
+        source=described["source"],
+        target=described["target"],
+        first=f"{first} + " if described["source_prefix"] else "",
+        special=special,
+    )
+
+
+_README = """\
+# {source} to {target}, for CTranslate2
+
+Weights: {quantization}. Needs `pip install ctranslate2 sentencepiece`. Run in this
+folder, with `lines` of text:
+
+```python
+{tokenizer}
+import ctranslate2
+
+translator = ctranslate2.Translator(".")
+sources = [encode(line) for line in lines]
+results = translator.translate_batch(
+    sources,
+{arguments})
+print(*(decode(result.hypotheses[0]) for result in results), sep="\\n")
+```
+
+- CTranslate2 adds the end of the source itself (`add_source_eos`).
+{prefix}- Padding, beginning and tokens that the model must not generate have a bias of
+  -60,000, so that no search finds them.
+- CTranslate2 divides log-probabilities by length^`length_penalty`; the model was
+  searched with the penalty `{penalty}`, so lengths may differ a little.
+- `return_attention=True` returns the attention to the source of the layer that aligns
+  words best, averaged over its heads.
+- t2t_jax translates a line without a visible character as an empty line.
+
+## Provenance
+
+Written by t2t_jax.
+
+```json
+{provenance}
+```
+"""
+_PREFIX = """\
+- Every translation begins with the tokens of `target_prefix`, which name the language.
+  `decode` leaves them out.
+"""
+_PLAIN = """\
+import sentencepiece
+
+source = sentencepiece.SentencePieceProcessor("{source}")
+target = sentencepiece.SentencePieceProcessor("{target}")
+special = {special}
+
+def encode(line):
+    return {first}source.encode(line, out_type=str)
+
+def decode(pieces):
+    kept = [piece for piece in pieces if piece not in special]
+    return target.decode_pieces(kept).strip()
+"""
+# The escapes of data/sentencepieces.py.
+_ESCAPED = """\
+import re
+import sentencepiece
+
+source = sentencepiece.SentencePieceProcessor("{source}")
+target = sentencepiece.SentencePieceProcessor("{target}")
+
+# SentencePiece writes a space as U+2581, so a real U+2581 is escaped as U+F8FE U+F8FD.
+def encode(line):
+    line = line.replace("\\uf8fe", "\\uf8fe\\uf8fe")
+    return source.encode(line.replace("\\u2581", "\\uf8fe\\uf8fd"), out_type=str)
+
+def decode(pieces):
+    originals = {{"\\uf8fe\\uf8fe": "\\uf8fe", "\\uf8fe\\uf8fd": "\\u2581"}}
+    line = target.decode_pieces(pieces)
+    return re.sub("|".join(originals), lambda match: originals[match[0]], line)
+"""
