@@ -1,6 +1,6 @@
-"""Runs a published tokenizer in a process without t2t_jax: `published_peer.py JOB.json`.
+"""Runs a published tokenizer in a process of its own: `published_peer.py JOB.json`.
 
-The job has `kind`, `folder`, `source` and `target` languages, `lines` and `rows` of ids;
+The job has `kind`, `folder`, `source` and `target` languages, `lines`, `rows` of ids;
 the result is ids of the lines as source and as target, and the texts of the rows.
 """
 
