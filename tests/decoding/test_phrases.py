@@ -481,7 +481,7 @@ def test_spellings_are_the_text(name, text, seed):
 def test_special_tokens_spell_nothing():
     made = vocabulary("symbols")
     assert [made.spelling(i) for i in (made.pad, made.bos, made.eos)] == ["", "", ""]
-    symbol = made._processor.piece_to_id("<x>")
+    symbol = made._tokenizer.id_of("<x>")
     assert made.spelling(symbol) == "<x>"
     plain = without_bytes()
     unknown = plain.encode(["ü"])[0][-1]
