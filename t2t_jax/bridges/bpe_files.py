@@ -47,26 +47,28 @@ def read_fairseq(
         )
     codes = _find_codes(folder, options)
     fields = {
-        "merges": [],
+        "merges": None,
         "separate_end": False,
-        "style": INSIDE,
+        "style": "",
         **_TOKENS,
         "silent": [BOS],
         "special": [],
         "lowercase": False,
     }
-    if codes is None:
-        notes.append(
-            f"{folder} has no byte-pair codes ({', '.join(CODES)}): each word is a "
-            "piece, so give text that is already split into pieces"
-        )
-    else:
-        fields |= read_codes(codes)
-    moses = _moses(options, codes is not None, source, target, notes)
     tables = [
         read_dictionary(folder / f"dict.{language}.txt")
         for language in (target, source)
     ]
+    if codes is not None:
+        fields |= {"style": INSIDE, **read_codes(codes)}
+    elif any(piece.endswith(INSIDE) for piece in tables[1]):
+        raise UserError(
+            f"{folder}/dict.{source}.txt has parts of words ({INSIDE}), but no file "
+            f"says how to split words; want byte-pair codes, named {' or '.join(CODES)}"
+        )
+    else:
+        notes.append(f"{folder} has no byte-pair codes, so each word is one piece")
+    moses = _moses(options, codes is not None, source, target, notes)
     if joint is None:
         joint = bool(options.get("share_all_embeddings"))
     return _vocabulary(fields, tables, moses, joint, folder), tuple(notes)

@@ -33,6 +33,7 @@ STYLES: dict[str, tuple[Callable[[str], str], ...]] = {
         lambda part: part + END,
         lambda piece: piece.replace(END, " "),
     ),
+    "": (lambda part: part, lambda part: part, lambda piece: f"{piece} "),
 }
 
 WORDS = 1 << 20  # words whose pieces are kept: the known ones of a large corpus
@@ -137,8 +138,9 @@ class BytePairs:
     Args:
       fields: the stored tokenizer:
         pieces: the table; a piece's id is its place.
-        merges: pairs of symbols, `a b`, the first learned first.
-        style: `@@` or `</w>`, of `STYLES`.
+        merges: pairs of symbols, `a b`, the first learned first; None if words are not
+          split.
+        style: of `STYLES`; empty if words are not split.
         separate_end: True if `</w>` is a symbol of its own in merges, as in the codes
           of subword-nmt 0.1.
         pad, bos, eos, unknown: pieces.
@@ -160,9 +162,9 @@ class BytePairs:
         try:
             self._pieces: list[str] = fields["pieces"]
             self._ids = {piece: i for i, piece in enumerate(self._pieces)}
-            self._ranks = {
-                tuple(pair.split(" ")): i for i, pair in enumerate(fields["merges"])
-            }
+            merges: list[str] | None = fields["merges"]
+            self._whole = merges is None
+            self._ranks = {tuple(p.split(" ")): i for i, p in enumerate(merges or ())}
             self._end = ["", END] if fields["separate_end"] else [END]
             self.pad, self.bos, self.eos, self.unknown = (
                 self._ids[fields[part]] for part in ("pad", "bos", "eos", "unknown")
@@ -218,6 +220,8 @@ class BytePairs:
 
     def _parts(self, word: str) -> list[str]:
         """Splits a word into the parts that merges make of its characters."""
+        if self._whole:
+            return [word]
         parts = [*word]
         parts[-1:] = [parts[-1] + self._end[0], *self._end[1:]]
         parts = merge(parts, self._ranks)

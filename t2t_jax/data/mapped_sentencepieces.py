@@ -42,6 +42,7 @@ class MappedSentencePieces:
       UserError: a field is missing or damaged.
     """
 
+    free_spaces = False
     pad_piece: ClassVar[str] = "<pad>"
     eos_piece: ClassVar[str] = "</s>"
     unknown_piece: ClassVar[str] = "<unk>"

@@ -43,6 +43,7 @@ class SentencePieces:
     source = None
     first: tuple[int, ...] = ()
     never: tuple[int, ...] = ()
+    free_spaces = False
 
     def __init__(self, content: bytes, name: str):
         try:

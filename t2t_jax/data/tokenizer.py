@@ -68,6 +68,7 @@ class Vocabulary:
         sentence. Padding and start are inputs only, unless the start is `eos`.
       unknown: the id of what the tokenizer cannot spell; -1 if there is none.
       never: ids besides these that no translation contains.
+      free_spaces: True if `decode` decides the spaces beside punctuation.
 
     Raises:
       UserError: not a tokenizer, or one without an end of sentence.
@@ -93,6 +94,7 @@ class Vocabulary:
         self._tokenizer = tokenizer
         self.pad, self.bos, self.eos = tokenizer.pad, tokenizer.bos, tokenizer.eos
         self.unknown, self.never = tokenizer.unknown, tokenizer.never
+        self.free_spaces = tokenizer.free_spaces
 
     @classmethod
     def load(cls, path: str | Path) -> "Vocabulary":
@@ -149,7 +151,7 @@ class Vocabulary:
         """The text that a token adds: characters, or one byte of a character.
 
         Empty for padding, begin and end of sentence. The space that begins the first
-        piece of a line is not part of the line.
+        piece of a line is not part of the line, nor one that ends the last.
         """
         if token in {self.pad, self.bos, self.eos}:
             return ""

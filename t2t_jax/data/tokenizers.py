@@ -29,6 +29,7 @@ class Tokenizer(Protocol):
       unknown: stands for what the tokenizer cannot spell; -1 if there is none.
       first: tokens that every sentence begins with, such as that of its language.
       never: tokens that no translation contains, besides `pad` and `bos`.
+      free_spaces: True if `decode` decides the spaces beside punctuation.
       source: the tokenizer of the source text if it encodes text otherwise with the
         same ids; None if this one does.
     """
@@ -39,6 +40,7 @@ class Tokenizer(Protocol):
     unknown: int
     first: tuple[int, ...]
     never: tuple[int, ...]
+    free_spaces: bool
     source: "Tokenizer | None"
 
     def __len__(self) -> int:
@@ -56,7 +58,8 @@ class Tokenizer(Protocol):
     def spelling(self, token: int) -> str | bytes:
         """Returns the text that a token adds: characters, or one byte of a character.
 
-        A space comes with the token after it. Empty for a token that adds no text.
+        A space comes with the token after it, or always with the one before it. Empty
+        for a token that adds no text.
         """
 
     def piece(self, token: int) -> str:

@@ -63,9 +63,10 @@ def check_room(
 ) -> None:
     """Raises UserError for a prefix that leaves no room for a translation."""
     room = longest_output(len(source.ids), decode)
-    if source.ids and len(constraints.prefix) >= room:
+    pieces = len(constraints.prefix) + bool(constraints.begun)
+    if source.ids and pieces >= room:
         raise UserError(
-            f"line {number}: the prefix has {len(constraints.prefix)} pieces, but the "
+            f"line {number}: the prefix has {pieces} pieces, but the "
             f"translation may have at most {room} (config.decode.extra_length="
             f"{decode.extra_length}); shorten the prefix"
         )

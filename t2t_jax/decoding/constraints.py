@@ -18,11 +18,13 @@ class Constraints(NamedTuple):
     Attributes:
       prefix: token ids that it begins with.
       must, must_not: phrases that it contains, and that it does not contain.
+      begun: what the token after the prefix begins with.
     """
 
     prefix: tuple[int, ...] = ()
     must: tuple[str, ...] = ()
     must_not: tuple[str, ...] = ()
+    begun: str = ""
 
 
 def constraints_for(
@@ -57,10 +59,14 @@ def constraints_for(
     # A space belongs to the piece after it (SentencePiece), so a trailing one would
     # become a piece of its own and force a second space before the next word.
     prefix_ids = vocabulary.encode([(text or "").rstrip() for text in prefixes])
-    constraints = [
-        Constraints(tuple(ids), must, must_not)
-        for ids, must, must_not in zip(prefix_ids, *phrases_of, strict=True)
-    ]
+    constraints = []
+    for ids, must, must_not in zip(prefix_ids, *phrases_of, strict=True):
+        last = vocabulary.spelling(ids[-1]) if ids else ""
+        # A last piece with the space after it (byte-pair codes) ends the word, so any
+        # piece may stand for it that begins with the same letters.
+        begun = last.rstrip(" ") if isinstance(last, str) and last[-1:] == " " else ""
+        kept = tuple(ids[:-1] if begun else ids)
+        constraints.append(Constraints(kept, must, must_not, begun))
     # Usually all lines have the same constraints; each distinct one is checked once.
     checked: set[Constraints] = set()
     for number, of_line in enumerate(constraints, first_line):
@@ -74,7 +80,7 @@ def _check(
     constraints: Constraints, number: int, vocabulary: Vocabulary, phrases: Phrases
 ) -> None:
     """Raises UserError if a prefix or a required phrase contains a forbidden one."""
-    prefix, must, must_not = constraints
+    prefix, must, must_not, _ = constraints
     forbidden = phrases.forbidden(must_not)
     if forbidden.matches(prefix):
         raise UserError(

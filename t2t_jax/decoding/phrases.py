@@ -9,6 +9,9 @@ letter. Next to such bytes, a forbidden phrase counts as a match and a required 
 does not, so both constraints hold in any case. (U+2581 is matched in the spelling of
 `data/tokenizer.py`, which is the same as that of U+F8FE U+F8FD, of private use.)
 
+If detokenization decides the spaces beside punctuation, as with Moses, they do not
+count: "Hund." matches in `Hund` `.`, whose text is "Hund.".
+
 A token that spells n characters makes n moves of a small automaton over symbols
 (characters and bytes). `_automaton` composes these moves for every token of the
 vocabulary.
@@ -19,6 +22,7 @@ token, y all symbols.
 
 import dataclasses
 import functools
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -69,6 +73,7 @@ class Phrases:
         self._spellings = [_symbols(vocabulary, i) for i in range(len(vocabulary))]
         self.required = functools.cache(self._required)
         self.forbidden = functools.cache(self._forbidden)
+        self.not_continued = functools.cache(self._not_continued)
 
     def _required(self, phrase: str) -> Automaton:
         """Builds the automaton of a required phrase."""
@@ -84,6 +89,23 @@ class Phrases:
         """Builds one automaton that matches any of the forbidden phrases."""
         return self._automaton(phrases, doubtful=True)
 
+    def _not_continued(self, count: int, begun: str) -> Automaton:
+        """Builds the automaton that matches if token `count` does not begin so.
+
+        Args:
+          begun: a part of a word; the token begins with it, and may end the word or go
+            on with it.
+        """
+        tokens = len(self._spellings)
+        next_sv = np.repeat(np.arange(count + 3)[:, None], tokens, 1)
+        next_sv[:count] += 1
+        letters = [*begun]
+        next_sv[count] = [
+            count + (1 if spelling[: len(letters)] == letters else 2)
+            for spelling in self._spellings
+        ]
+        return Automaton(next_sv.astype(np.int32), _distances(next_sv))
+
     def _automaton(self, phrases: tuple[str, ...], doubtful: bool) -> Automaton:
         """Builds an automaton over tokens from one over symbols.
 
@@ -93,7 +115,14 @@ class Phrases:
         # A tokenizer that normalizes may leave nothing of a phrase: then none matches.
         spelled = filter(None, map(self._vocabulary.spelled, phrases))
         column_of, next_sy = _symbol_automaton(
+                    self._vocabulary.spelled(phrase), self._vocabulary.free_spaces
+                )
+                _Phrase.of(
+                for phrase in phrases
+            [
             [_Phrase.of(phrase) for phrase in spelled], doubtful
+            ],
+            doubtful,
         )
         # `Rules` needs an int32 and two booleans of each state and token.
         size = len(next_sy) * len(self._vocabulary) * 6
@@ -121,6 +150,7 @@ class Phrases:
         prefixes: Sequence[Sequence[int]],
         must: Sequence[Sequence[str]],
         must_not: Sequence[Sequence[str]],
+        begun: Sequence[str],
         rows: int,
         max_length: int,
     ) -> Rules | None:
@@ -129,9 +159,10 @@ class Phrases:
         Args:
           prefixes: the first tokens of each sentence.
           must, must_not: the phrases of each sentence.
+          begun: what the token after each prefix begins with; may be empty.
           max_length: the width of the token arrays of the search.
         """
-        if not any(map(len, (*prefixes, *must, *must_not))):
+        if not any(map(len, (*prefixes, *must, *must_not, *begun))):
             return None
         prefix_bt = np.full((rows, max_length), -1, np.int32)
         for row, prefix in zip(prefix_bt, prefixes, strict=False):
@@ -144,6 +175,10 @@ class Phrases:
             + [table.add(self.forbidden(tuple(out)), required=False)] * bool(out)
             for required, out in zip(must, must_not, strict=True)
         ]
+        for states, prefix, word in zip(starts, prefixes, begun, strict=True):
+            if word:
+                other = self.not_continued(len(prefix), word)
+                states.append(table.add(other, required=False))
         width = _next_power_of_two(max(map(len, starts)))
         start_bc = np.full((rows, width), _Table.NONE, np.int32)
         for row, states in zip(start_bc, starts, strict=False):
@@ -243,16 +278,30 @@ class _Phrase:
 
     Attributes:
       begins, ends: True if its first or its last character is a word character.
+      gaps: the numbers of bytes after which a space does not count.
     """
 
     text: str
     content: bytes
     begins: bool
     ends: bool
+    gaps: frozenset[int] = frozenset()
 
     @classmethod
-    def of(cls, text: str) -> "_Phrase":
-        return cls(text, text.encode(), _is_word(text[0]), _is_word(text[-1]))
+    def of(cls, text: str, free_spaces: bool) -> "_Phrase":
+        gaps: set[int] = set()
+        if free_spaces:
+            text = without_free_spaces(text)
+            for place in range(1, len(text)):
+                if not all(map(_is_word, text[place - 1 : place + 1])):
+                    gaps.add(len(text[:place].encode()))
+        ends = _is_word(text[0]), _is_word(text[-1])
+        return cls(text, text.encode(), *ends, frozenset(gaps))
+
+
+def without_free_spaces(text: str) -> str:
+    """Removes the spaces beside punctuation."""
+    return re.sub(r" *([^\w ]) *", r"\1", text)
 
 
 def _symbol_automaton(phrases: list[_Phrase], doubtful: bool):
@@ -271,7 +320,8 @@ def _symbol_automaton(phrases: list[_Phrase], doubtful: bool):
     """
     characters = sorted({c for phrase in phrases for c in phrase.text})
     octets = sorted({b for phrase in phrases for b in phrase.content if b > 127})
-    symbols = [None, _WORD, _BETWEEN, _BYTE, *characters, *octets]
+    spaces = {" "} - {*characters}  # a symbol of its own, which gaps let pass
+    symbols = [None, _WORD, _BETWEEN, _BYTE, *spaces, *characters, *octets]
     start, said = (frozenset(), True), "said"
     numbers = {start: 0}
     rows = []
@@ -321,6 +371,8 @@ def _after(state, symbol, phrases: list[_Phrase], doubtful: bool):
             if n == len(phrase.content) and not phrase.ends:
                 return "said"
             after.add((i, n))
+    if symbol == " ":
+        after |= {(i, n) for i, n in partial_matches if n in phrases[i].gaps}
     return frozenset(after), not is_word
 
 

@@ -371,6 +371,7 @@ def test_rules_of_a_batch():
         [prefix, [], []],
         [["Hund", "der Hund"], [], ["Hund"]],
         [["Katze", "Köln"], ["Hund"], []],
+        [""] * 3,
         rows=4,
         max_length=8,
     )
@@ -409,19 +410,21 @@ def test_rules_of_a_batch():
 
 
 def test_rules_there_are_none_of():
-    assert makes("words").rules([[], []], [[], []], [[], []], 4, 8) is None
-    prefixes = makes("words").rules([[5], []], [[], []], [[], []], 2, 4)
+    assert makes("words").rules([[], []], [[], []], [[], []], ["", ""], 4, 8) is None
+    prefixes = makes("words").rules([[5], []], [[], []], [[], []], ["", ""], 2, 4)
     assert prefixes.prefix_bt.tolist() == [[5, -1, -1, -1], [-1] * 4]
     assert prefixes.start_bc.shape == (2, 0)
     assert not prefixes.closer_sv.size
-    forbidding = makes("words").rules([[]], [[]], [["Hund"]], 1, 4)
+    forbidding = makes("words").rules([[]], [[]], [["Hund"]], [""], 1, 4)
     assert not forbidding.closer_sv.size
     assert not forbidding.distance_s.any()
 
 
 def test_a_phrase_of_two_sentences_is_in_the_table_once():
     rules = [
-        makes("words").rules([[]] * n, [["der Hund"]] * n, [["Hund"]] * n, n, 4)
+        makes("words").rules(
+            [[]] * n, [["der Hund"]] * n, [["Hund"]] * n, [""] * n, n, 4
+        )
         for n in (1, 4)
     ]
     np.testing.assert_array_equal(rules[0].next_sv, rules[1].next_sv)
@@ -429,7 +432,9 @@ def test_a_phrase_of_two_sentences_is_in_the_table_once():
         rules[0].start_bc.repeat(4, axis=0), rules[1].start_bc
     )
     # The same phrase required of one and forbidden to another is not mixed up.
-    both = makes("words").rules([[]] * 2, [["Hund"], []], [[], ["Hund"]], 2, 4)
+    both = makes("words").rules(
+        [[]] * 2, [["Hund"], []], [[], ["Hund"]], ["", ""], 2, 4
+    )
     ids = vocabulary("words").encode(["der Hund"], end=True)[0]
     assert not any(run(both, 0, ids)[0])
     assert run(both, 1, ids)[0][-1]

@@ -1,0 +1,285 @@
+"""Dictionaries and codes of fairseq and FSMT: ids, texts and damaged files."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sacremoses import MosesDetokenizer, MosesTokenizer
+
+from t2t_jax.bridges import bpe_files
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.terminal.errors import UserError
+from tests.bridges.bpe_folders import fairseq, fsmt, learned
+from tests.bridges.published_tokenizers import nasty_lines
+
+FULL = [
+    *("</w>", "a@@", "@@ a", "@@", "x@-@y", "a-b", "&amp;", "&lt;a&#124;", "<a b>"),
+    *("don't 'tis", '"A" "b', "„a“", "1.5, 2,3", "Mr. a. b.", "...a ....", "MULTI"),
+    *("DOTMULTI", "http://a.b/c?d=e&f", "me@x.org", "\x1c\x1d", "a\x0bb\x0c", "l'eau"),
+    *("…", "«\xa0a\xa0»", "１，２", "a\ufeffb", "a\xadb", "x' - li"),
+]
+
+
+def lines(count: int) -> list[str]:
+    return [
+        *FULL,
+        *map(" ".join, zip(FULL, FULL[::-1], strict=True)),
+        *nasty_lines(count),
+    ]
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fairseq")
+    return bpe_files.read_fairseq(folder, fairseq(folder))[0]
+
+
+def names(vocabulary, line):
+    return " ".join(vocabulary.pieces(line))
+
+
+def test_ids_are_those_of_the_dictionary(read):
+    assert (read.pad, read.bos, read.eos, read.unknown) == (1, 2, 2, 3)
+    pieces = learned()[1]
+    assert read.sizes == (len(pieces) + 5, len(pieces) + 5)
+    assert read.piece(len(read) - 1) == "madeupword0000"
+    assert [read.source.piece(i) for i in range(4)] == ["<s>", "<pad>", "</s>", "<unk>"]
+    assert not read.joint
+    assert read.source.encode(["the"], end=True)[0][-1] == 2
+    ids = (
+        [read.encode([c])[0][0] for c in "ab"],
+        [read.source.encode([c])[0][0] for c in "ab"],
+    )
+    assert ids[0] != ids[1]
+
+
+def test_words_are_those_of_moses_and_pieces_those_of_the_merges(read):
+    assert names(read.source, "don't (a-b)") == "don &apos;t ( a @-@ b )"
+    assert names(read.source, "zzz") == "z@@ z@@ z"
+    assert names(read.source, "a 日 b") == "a <unk> b"
+    assert read.source.decode(read.source.encode(["a-b (2)"])) == ["a-b (2)"]
+    assert read.decode([[0, 3, *read.encode(["a"])[0], 2]]) == ["<unk> a"]
+    # The last piece of an unfinished word.
+    inside = read._tokenizer.id_of("z@@")
+    assert read.decode([[inside]]) == ["z"]
+
+
+def test_the_words_of_each_side_are_those_of_its_language(tmp_path, read):
+    assert read.source.pieces("it's") != read.pieces("it's")
+    options = fairseq(tmp_path) | {"moses_target_lang": "en"}
+    made = bpe_files.read_fairseq(tmp_path, options)[0]
+    assert made.source.pieces("it's") == made.pieces("it's")
+
+
+def test_languages_may_share_a_table(tmp_path):
+    options = fairseq(tmp_path) | {"share_all_embeddings": True}
+    with pytest.raises(UserError, match="one table .* but their dictionaries differ"):
+        bpe_files.read_fairseq(tmp_path, options)
+    text = (tmp_path / "dict.en.txt").read_text()
+    (tmp_path / "dict.de.txt").write_text(text)
+    shared, notes = bpe_files.read_fairseq(tmp_path, options)
+    assert shared.joint
+    assert notes == ()
+    assert len(shared.sizes) == 1
+    # English has rules of its own for apostrophes.
+    assert shared.source.pieces("don't") != shared.pieces("don't")
+
+
+def test_a_stored_tokenizer_is_the_same(read):
+    again = Vocabulary(read.model, "again", Vocabulary(read.source.model))
+    for old, new in ((read, again), (read.source, again.source)):
+        assert old.encode(FULL) == new.encode(FULL)
+        assert old.decode(old.encode(FULL)) == new.decode(old.encode(FULL))
+
+
+def test_codes_of_other_programs_split_alike(tmp_path, read):
+    options = fairseq(tmp_path, "", " 12")
+    fast = bpe_files.read_fairseq(tmp_path, options | {"bpe": "fastbpe"})[0]
+    assert fast.source.encode(FULL) == read.source.encode(FULL)
+    # Version 0.1 has the end of a word as a symbol of its own.
+    (tmp_path / "bpecodes").write_text("t h\nth e\nthe </w>\n")
+    old = bpe_files.read_fairseq(tmp_path, options)[0].source
+    assert names(old, "the then") == "the the@@ n"
+
+
+def test_what_the_model_does_not_say_is_assumed_and_told(tmp_path):
+    options = fairseq(tmp_path)
+    del options["tokenizer"], options["bpe"]
+    made, notes = bpe_files.read_fairseq(tmp_path, options)
+    assert "assumed Moses" in notes[0]
+    assert made.pieces("a-b") == ["a", "@-@", "b"]
+    (tmp_path / "bpecodes").unlink()
+    with pytest.raises(UserError, match="parts of words .* want byte-pair codes"):
+        bpe_files.read_fairseq(tmp_path, options)
+    for language in ("en", "de"):
+        (tmp_path / f"dict.{language}.txt").write_text("the 3\ncat 2\n")
+    made, notes = bpe_files.read_fairseq(tmp_path, options)
+    assert "each word is one piece" in notes[0]
+    assert made.pieces(" the cats  cat ") == ["the", "<unk>", "cat"]
+    assert made.decode([[4, 5]]) == ["the cat"]
+
+
+def test_fsmt_is_the_same_with_other_names(tmp_path, read):
+    made, notes = bpe_files.read_fsmt(tmp_path, fsmt(tmp_path))
+    assert notes == ()
+    assert not made.joint
+    assert made.sizes == (len(read) - 1, len(read) - 1)
+    assert names(made.source, "zzz don't") == "z z z</w> don</w> &apos;t</w>"
+    # It normalizes text, and finds special pieces in it.
+    assert made.pieces("“a”") == made.pieces('"a"')
+    assert made.pieces("a</s>b") == ["a</w>", "</s>", "b</w>"]
+    assert made.decode([[3, 2, *made.encode(["a b"])[0], 2]]) == ["a b"]
+    fsmt(tmp_path, do_lower_case=True)
+    lower = bpe_files.read_fsmt(tmp_path, {})[0]
+    assert lower.pieces("THE") == lower.pieces("the")
+
+
+@pytest.mark.parametrize("language", ["de", "cs", "fr", "fi"])
+def test_one_line_stays_one_line(tmp_path, language):
+    options = fairseq(tmp_path) | {"moses_target_lang": language}
+    made = bpe_files.read_fairseq(tmp_path, options)[0]
+    texts = made.decode(made.encode(lines(100)))
+    assert not any(re.search(r"[\n\r]", text) for text in texts)
+    assert made.decode(made.encode(["a' - li"])) != [""]  # sacremoses 0.2 fails
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "wanted"),
+    [
+        ("dict.en.txt", "a 1\nb\n", r"dict\.en\.txt, line 2: got 'b'; want a piece"),
+        ("dict.en.txt", "a 1\nb c\n", "line 2: got 'b c'"),
+        ("dict.en.txt", "a 1\nb 1\na 3\n", "line 3: 'a' .* twice; first in line 1"),
+        ("dict.en.txt", "a 1\n<pad> 3\n", "line 2: '<pad>' .* in every dictionary"),
+        ("dict.en.txt", "a 1\na 2 #fairseq:overwrite\n", "line 2: #fairseq:overwrite"),
+        ("dict.de.txt", "", r"dict\.de\.txt is empty"),
+        ("dict.de.txt", None, r"dict\.de\.txt does not exist"),
+        ("bpecodes", "", "bpecodes is empty"),
+        ("bpecodes", "#version: 0.3\na b\n", "line 1: got '#version: 0.3'; want"),
+        ("bpecodes", "#version: 0.2\na b\na b 3\n", "line 3: .*want two symbols"),
+        ("bpecodes", "a b 3\nc d\n", "line 2: got 'c d'; .* then their count"),
+        ("bpecodes", "a b\n\nc d\n", "line 2: got ''"),
+        ("bpecodes", b"a b\n\xff\n", "bpecodes is not UTF-8"),
+        ("bpecodes", None, "no byte-pair codes, which bpe=subword_nmt needs"),
+    ],
+)
+def test_damaged_fairseq_files_are_named(tmp_path, name, content, wanted):
+    options = fairseq(tmp_path)
+    (tmp_path / name).unlink()
+    if content is not None:
+        content = content if isinstance(content, bytes) else content.encode()
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=wanted):
+        bpe_files.read_fairseq(tmp_path, options)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "wanted"),
+    [
+        ("bpe", "gpt2", "bpe=gpt2 is not supported; want one of subword_nmt"),
+        ("bpe_separator", "##", "bpe_separator='##'"),
+        ("tokenizer", "nltk", "tokenizer=nltk is not supported; want moses"),
+        ("source_lang", None, "languages are unknown"),
+    ],
+)
+def test_other_ways_to_split_text_are_refused(tmp_path, option, value, wanted):
+    options = fairseq(tmp_path) | {option: value}
+    with pytest.raises(UserError, match=wanted):
+        bpe_files.read_fairseq(tmp_path, options)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "wanted"),
+    [
+        ("merges.txt", "a b 1\nc\n", r"merges\.txt, line 2: got 'c'; want 2 symbols"),
+        ("merges.txt", "a b", r"merges\.txt is empty"),
+        ("vocab-src.json", "{", "not JSON"),
+        ("vocab-src.json", "[]", "has list; want a JSON object"),
+        ("vocab-tgt.json", '{"<s>": 0, "a": 0}', "ids from 0 to 1"),
+        ("vocab-tgt.json", '{"<s>": 0, "a": 1}', "and the pieces <s> <pad>"),
+        ("tokenizer_config.json", '{"langs": ["en"]}', "langs=.*want two"),
+    ],
+)
+def test_damaged_fsmt_files_are_named(tmp_path, name, content, wanted):
+    fsmt(tmp_path)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=wanted):
+        bpe_files.read_fsmt(tmp_path, {})
+
+
+def test_a_damaged_stored_tokenizer_is_refused(read):
+    fields = json.loads(read.model)
+    for field in ("merges", "style", "moses"):
+        left = {name: value for name, value in fields.items() if name != field}
+        with pytest.raises(UserError, match=f"damaged: .*{field}.* import the model"):
+            Vocabulary(json.dumps(left).encode())
+
+
+# Against the originals
+
+
+@pytest.mark.parametrize("header", ["#version: 0.2\n", ""])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"moses_no_escape": True, "moses_no_dash_splits": True},
+        {"tokenizer": "space"},
+    ],
+)
+def test_ids_and_texts_are_those_of_fairseq_s_parts(tmp_path, header, changed):
+    apply_bpe = pytest.importorskip("subword_nmt.apply_bpe")
+    options = fairseq(tmp_path, header) | changed
+    made, _ = bpe_files.read_fairseq(tmp_path, options)
+    split = apply_bpe.BPE(io.StringIO((tmp_path / "bpecodes").read_text()))
+    words, join = MosesTokenizer("en"), MosesDetokenizer("de")
+    moses = options["tokenizer"] == "moses"
+
+    def pieces(line):
+        if moses:
+            line = words.tokenize(
+                line,
+                aggressive_dash_splits=not changed.get("moses_no_dash_splits"),
+                escape=not changed.get("moses_no_escape"),
+                return_str=True,
+            )
+        return split.process_line(line).split()
+
+    def text(names):
+        line = (" ".join(names) + " ").replace("@@ ", "").rstrip()
+        return join.detokenize(line.split()) if moses else line
+
+    some = lines(500)
+    for line, ids in zip(some, made.source.encode(some), strict=True):
+        known = [made.source.piece(i) for i in ids]
+        wanted = pieces(line)
+        ids_of = made.source._tokenizer.id_of
+        assert known == [p if ids_of(p) != 3 else "<unk>" for p in wanted]
+    rows = [ids for ids in made.encode(some) if not {1, 2} & {*ids}]
+    for ids, line in zip(rows, made.decode(rows), strict=True):
+        assert line == text([made.piece(i) for i in ids])
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_ids_and_texts_are_those_of_the_library(tmp_path, lower):
+    pytest.importorskip("transformers")
+    fsmt(tmp_path / "model", do_lower_case=lower)
+    made, _ = bpe_files.read_fsmt(tmp_path / "model", {})
+    some = lines(500)
+    rows = made.encode(some, end=True)
+    job = {
+        "kind": "fsmt",
+        "folder": str(tmp_path / "model"),
+        "lines": some,
+        "rows": rows,
+    }
+    job |= {"source": None, "target": None, "output": str(tmp_path / "output.json")}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    script = Path(__file__).with_name("published_peer.py")
+    subprocess.run([sys.executable, script, tmp_path / "job.json"], check=True)
+    theirs = json.loads((tmp_path / "output.json").read_text())
+    assert made.source.encode(some, end=True) == theirs["source"]
+    assert made.decode(rows) == theirs["texts"]
