@@ -2,10 +2,8 @@
 
 from t2t_jax.bridges import huggingface
 from t2t_jax.bridges.bpe_files import read_fsmt
-from t2t_jax.bridges.formats import Imported, Request
+from t2t_jax.bridges.formats import Imported, ImportFormat, Request
 from t2t_jax.bridges.huggingface_files import open_folder, recognizer
-
-recognize = recognizer("fsmt")
 
 HEAD = "model.decoder.output_projection.weight"
 
@@ -17,16 +15,13 @@ def read(request: Request) -> Imported:
     folder.generation.only(forced_bos_token_id=None)
     config.get("decoder")  # the same sizes once more
     size = config.size("src_vocab_size")
-    if config.flag("tie_word_embeddings", False):
-        tied = "all"
-        config.only(tgt_vocab_size=size)
-    else:
-        tied = "none"
+    # Its two vocabularies have a table each; no published model shares them.
+    config.only(tie_word_embeddings=False)
     model = huggingface.model_fields(
         config,
         scaled=True,
         norm="post",
-        tied=tied,
+        tied="none",
         options={
             "sinusoid_layout": "half",
             "sinusoid_spacing": "tensor2tensor",
@@ -41,3 +36,8 @@ def read(request: Request) -> Imported:
     return huggingface.finish(
         *(request, folder, model, vocabulary, between), head=HEAD, more_notes=notes
     )
+
+
+IMPORT = ImportFormat(
+    *("FSMT of Hugging Face", recognizer("fsmt"), read), peer="huggingface"
+)

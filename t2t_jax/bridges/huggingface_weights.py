@@ -12,7 +12,7 @@ from t2t_jax.bridges.weights import FAIRSEQ, ROW, SAME, Rule
 from t2t_jax.config import ModelConfig
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import build
-from t2t_jax.model.positions import sinusoids
+from t2t_jax.model.positions import Sinusoid, sinusoids
 from t2t_jax.terminal.errors import UserError
 
 SHARED, SOURCE, TARGET, HEAD = (
@@ -46,10 +46,8 @@ def weight_rules(config: ModelConfig, head: str = HEAD) -> list[Rule]:
 
 def table_names(tied: str, head: str = HEAD) -> dict[str, tuple[str, ...]]:
     """The names under which files store each of our embedding matrices."""
-    # FSMT has no `shared`; it stores the decoder's.
-    whole = (SHARED, TARGET) if head == HEAD else (TARGET, SHARED)
     return {
-        "all": {"embedding.tokens": (*whole, SOURCE, head)},
+        "all": {"embedding.tokens": (SHARED, SOURCE, TARGET, head)},
         "target": {
             "embedding.source_tokens": (SOURCE,),
             "embedding.tokens": (TARGET, head),
@@ -115,8 +113,8 @@ def _merge_copies(tensors: dict, names: tuple[str, ...], name: str) -> None:
 
 def _check_positions(tensors: dict, config: ModelConfig, name: str) -> None:
     """Removes tables of sinusoids, after comparing them with ours."""
-    own = dict(config.options)
-    offset = own.get("position_offset", 0)
+    own = config.own_options(Sinusoid)
+    offset = own.position_offset
     for side in ("encoder", "decoder"):
         for stored in (
             f"model.{side}.embed_positions.weight",
@@ -128,8 +126,8 @@ def _check_positions(tensors: dict, config: ModelConfig, name: str) -> None:
             ours = sinusoids(
                 len(table),
                 config.width,
-                own["sinusoid_layout"],
-                own["sinusoid_spacing"],
+                own.sinusoid_layout,
+                own.sinusoid_spacing,
             )
             # Rows before the first position, such as that of padding, are not used.
             # Theirs may be bfloat16 (2^-9); other frequencies are off by 1.

@@ -1,11 +1,9 @@
 """M2M100 and NLLB of Hugging Face, which are one class with two tokenizers."""
 
 from t2t_jax.bridges import huggingface
-from t2t_jax.bridges.formats import Imported, Request
+from t2t_jax.bridges.formats import Imported, ImportFormat, Request
 from t2t_jax.bridges.huggingface_files import Folder, open_folder, recognizer
 from t2t_jax.bridges.huggingface_tokenizers import m2m100_vocabulary, nllb_vocabulary
-
-recognize = recognizer("m2m_100")
 
 # Their classes of tokenizers; "Fast" ones have the same files.
 _TOKENIZERS = {"M2M100Tokenizer": m2m100_vocabulary, "NllbTokenizer": nllb_vocabulary}
@@ -51,3 +49,8 @@ def _reader(folder: Folder):
         raise settings.error("tokenizer_class", " or ".join(_TOKENIZERS))
     settings.only(legacy_behaviour=False)  # true puts the language after the end
     return _TOKENIZERS[kind]
+
+
+IMPORT = ImportFormat(
+    *("M2M100 or NLLB of Hugging Face", recognizer("m2m_100"), read), peer="huggingface"
+)

@@ -3,11 +3,9 @@
 import re
 
 from t2t_jax.bridges import huggingface
-from t2t_jax.bridges.formats import Imported, Request
+from t2t_jax.bridges.formats import Imported, ImportFormat, Request
 from t2t_jax.bridges.huggingface_files import open_folder, recognizer
 from t2t_jax.bridges.huggingface_tokenizers import marian_vocabulary
-
-recognize = recognizer("marian")
 
 
 def read(request: Request) -> Imported:
@@ -25,7 +23,8 @@ def read(request: Request) -> Imported:
     folder.generation.only(forced_bos_token_id=None)
     shared = config.flag("share_encoder_decoder_embeddings", True)
     size = config.size("vocab_size")
-    if shared and config.get("decoder_vocab_size", size) != size:
+    target_size = config.get("decoder_vocab_size", size)
+    if shared and target_size != size:
         raise config.error("decoder_vocab_size", f"vocab_size={size}")
     if not config.flag("tie_word_embeddings", True):
         tied = "none"
@@ -54,3 +53,8 @@ def _languages_of(name: str) -> tuple[str, str]:
     """The languages in the name of a folder, such as `opus-mt-en-de`."""
     found = re.fullmatch(r"opus-mt-(?:tc-\w+-)?(\w+)-(\w+)", name)
     return (found[1], found[2]) if found else ("", "")
+
+
+IMPORT = ImportFormat(
+    *("MarianMT of Hugging Face", recognizer("marian"), read), peer="huggingface"
+)

@@ -1,11 +1,9 @@
 """Pegasus of Hugging Face: summaries, and models of ours with normalization first."""
 
 from t2t_jax.bridges import huggingface
-from t2t_jax.bridges.formats import Imported, Request
+from t2t_jax.bridges.formats import Imported, ImportFormat, Request
 from t2t_jax.bridges.huggingface_files import open_folder, recognizer
 from t2t_jax.bridges.huggingface_tokenizers import pegasus_vocabulary
-
-recognize = recognizer("pegasus")
 
 
 def read(request: Request) -> Imported:
@@ -32,3 +30,8 @@ def read(request: Request) -> Imported:
     between = huggingface.languages(request, folder, ("document", "summary"))
     vocabulary = pegasus_vocabulary(request.path, folder.merged())
     return huggingface.finish(request, folder, model, vocabulary, between)
+
+
+IMPORT = ImportFormat(
+    *("Pegasus of Hugging Face", recognizer("pegasus"), read), peer="huggingface"
+)

@@ -1,9 +1,20 @@
 """The formats: what `import` reads and what `export` writes. Add yours here."""
 
-from t2t_jax.bridges import to_ctranslate2, to_safetensors
+from t2t_jax.bridges import (
+    fsmt,
+    m2m100,
+    marian,
+    pegasus,
+    to_ctranslate2,
+    to_safetensors,
+)
 
 # The first format that recognizes a path reads it.
 IMPORTS = {
+    "marian": marian.IMPORT,
+    "m2m100": m2m100.IMPORT,
+    "pegasus": pegasus.IMPORT,
+    "fsmt": fsmt.IMPORT,
     "t2t_jax-safetensors": to_safetensors.IMPORT,
 }
 EXPORTS = {

@@ -55,6 +55,7 @@ def logits(model, job):
                 input_ids=torch.tensor([source]),
                 attention_mask=torch.ones(1, len(source), dtype=torch.long),
                 decoder_input_ids=torch.tensor([target]),
+                use_cache=False,  # FSMT masks later positions only without a cache
             ).logits[0]
             found[f"logits_{i}"] = made.numpy()
     return found

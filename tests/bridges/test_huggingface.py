@@ -1,0 +1,385 @@
+"""Imports from Hugging Face: folders made here, and with the peers, the originals."""
+
+import functools
+import importlib.util
+import json
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from t2t_jax.bridges import agreement, huggingface_weights, importing, weights
+from t2t_jax.bridges import peer_process as peers
+from t2t_jax.bridges.formats import Request
+from t2t_jax.bridges.reading import read_tensors
+from t2t_jax.bridges.safetensors_file import write_safetensors
+from t2t_jax.bridges.table import IMPORTS
+from t2t_jax.config import ModelConfig, changed, from_config_dict
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.model.model import build
+from t2t_jax.model.positions import sinusoids
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.workdir.workdir import Workdir
+from tests.bridges.published_shapes import LANGUAGES, SHAPES, TOKENIZERS
+
+SIZES = {
+    **{"d_model": 8, "encoder_layers": 1, "decoder_layers": 2, "dropout": 0.2},
+    **{"encoder_attention_heads": 2, "decoder_attention_heads": 4},
+    **{"encoder_ffn_dim": 6, "decoder_ffn_dim": 10, "max_position_embeddings": 32},
+    **{"is_encoder_decoder": True, "activation_function": "relu"},
+    **{"transformers_version": "5.23.0", "use_cache": True},
+}
+OURS = {
+    **{"width": 8, "layers": 1, "decoder_layers": 2, "heads": 2, "decoder_heads": 4},
+    **{"hidden": 6, "decoder_hidden": 10, "dropout": 0.2, "max_positions": 32},
+    **{"norm_epsilon": 1e-5, "attention_bias": True},
+}
+HALF = {"sinusoid_layout": "half"}
+FAIRSEQ_POSITIONS = {
+    **HALF,
+    "sinusoid_spacing": "tensor2tensor",
+    "position_offset": 2,
+}
+FSMT_HEAD = "model.decoder.output_projection.weight"
+
+# Shape -> fields of its config.json besides, and the fields of ours that follow.
+CASES = {
+    "opus-mt": (
+        {"scale_embedding": True, "activation_function": "swish"},
+        {"feed_forward": "silu", "output_bias": True, "options": HALF},
+    ),
+    "tc-big-separate": (
+        {"scale_embedding": True},
+        {"tied": "target", "output_bias": True, "options": HALF},
+    ),
+    "untied": (
+        {"tie_word_embeddings": False},
+        {
+            "tied": "none",
+            "embedding_scale": False,
+            "output_bias": True,
+            "options": HALF,
+        },
+    ),
+    "nllb": ({}, {"norm": "pre", "options": FAIRSEQ_POSITIONS}),
+    "pegasus": (
+        {"activation_function": "gelu"},
+        {
+            "norm": "pre",
+            "feed_forward": "gelu",
+            "embedding_scale": False,
+            "output_bias": True,
+            "options": HALF,
+        },
+    ),
+    "fsmt": ({}, {"tied": "none", "options": FAIRSEQ_POSITIONS}),
+}
+
+
+known_build = functools.cache(build)
+
+
+@pytest.fixture(autouse=True)
+def every_model_is_built_once(monkeypatch):
+    monkeypatch.setattr(huggingface_weights, "build", known_build)
+
+
+@functools.cache
+def random_parameters(model: ModelConfig, sizes):
+    rng = np.random.default_rng(0)
+    return jax.tree.map(
+        lambda x: rng.normal(size=x.shape).astype(np.float32),
+        known_build(model, *sizes).shapes,
+    )
+
+
+def head_of(shape):
+    return FSMT_HEAD if shape == "fsmt" else huggingface_weights.HEAD
+
+
+def put(folder, name, fields):
+    (folder / name).write_text(json.dumps(fields))
+
+
+def write(shape, folder, **fields):
+    """Writes a folder with our random parameters; returns them and their config."""
+    kind, options, *_ = SHAPES[shape]
+    more, ours = CASES[shape]
+    described = TOKENIZERS[kind](folder, **options)
+    model_type = "m2m_100" if kind in ("nllb", "m2m100") else kind
+    config = SIZES | {"model_type": model_type} | described | more | fields
+    put(folder, "config.json", config)
+    model = from_config_dict({"model": OURS | ours}).model
+    if kind == "fsmt":
+        target, source = config["tgt_vocab_size"], config["src_vocab_size"]
+    else:
+        source = config["vocab_size"]
+        target = config.get("decoder_vocab_size", source)
+    sizes = (target,) if model.tied == "all" else (target, source)
+    parameters = random_parameters(model, sizes)
+    rules = huggingface_weights.weight_rules(model, head_of(shape))
+    write_safetensors(folder / "model.safetensors", weights.write(rules, parameters))
+    return model, parameters
+
+
+def read(shape, folder, **request):
+    kind = SHAPES[shape][0]
+    source, target = LANGUAGES[kind]
+    if kind == "marian":
+        target = "deu"
+    _, form = importing.chosen_format(folder, "")
+    assert form is IMPORTS["m2m100" if kind == "nllb" else kind]
+    return form.read(Request(folder, **{"source": source, "target": target} | request))
+
+
+def change(folder, function):
+    """Changes the tensors of a folder, in a new file: what was read is a view of it."""
+    file = folder / "model.safetensors"
+    tensors = dict(read_tensors(file))
+    function(tensors)
+    write_safetensors(folder / "new", tensors)
+    (folder / "new").replace(file)
+
+
+@pytest.mark.parametrize("shape", CASES)
+def test_reading_undoes_writing(shape, tmp_path):
+    model, parameters = write(shape, tmp_path)
+    found = read(shape, tmp_path)
+    assert found.config.model == model
+    assert found.vocabulary.joint == (shape not in ("tc-big-separate", "fsmt"))
+    if SHAPES[shape][0] == "marian":  # padding is no token of Marian's own
+        bias = parameters["embedding"]["output_bias"].copy()
+        bias[found.vocabulary.pad] = -1e9
+        embedding = parameters["embedding"] | {"output_bias": bias}
+        parameters = parameters | {"embedding": embedding}
+    assert jax.tree.all(jax.tree.map(np.array_equal, parameters, found.parameters))
+    assert not found.notes
+
+
+def test_the_peer_is_told_how_translations_begin(tmp_path):
+    write("nllb", tmp_path)
+    peer = read("nllb", tmp_path).peer
+    vocabulary = read("nllb", tmp_path).vocabulary
+    assert vocabulary.piece(peer["forced_bos"]) == "deu_Latn"
+    assert (peer["start"], peer["eos"], peer["pad"]) == (2, 2, 1)
+    assert 1 in peer["never"]
+    assert 2 not in peer["never"]
+
+
+def test_tied_copies_may_be_stored_but_must_be_equal(tmp_path):
+    write("opus-mt", tmp_path)
+    shared, *copies = next(iter(huggingface_weights.table_names("all").values()))
+
+    def copied(tensors):
+        for name in copies:
+            tensors[name] = tensors[shared]
+
+    plain = read("opus-mt", tmp_path).parameters
+    change(tmp_path, copied)
+    again = read("opus-mt", tmp_path).parameters
+    assert jax.tree.all(jax.tree.map(np.array_equal, plain, again))
+    # Any one of them is enough.
+    change(tmp_path, lambda tensors: [tensors.pop(n) for n in (shared, *copies[1:])])
+    again = read("opus-mt", tmp_path).parameters
+    assert jax.tree.all(jax.tree.map(np.array_equal, plain, again))
+    change(tmp_path, lambda tensors: tensors.update({shared: tensors[copies[0]] + 1}))
+    with pytest.raises(UserError, match=f"{shared} and {copies[0]} differ"):
+        read("opus-mt", tmp_path)
+
+
+def test_an_output_layer_of_its_own_may_have_shared_inputs(tmp_path):
+    write("untied", tmp_path)
+
+    def version_4(tensors):
+        tensors[huggingface_weights.SHARED] = tensors.pop(huggingface_weights.SOURCE)
+        del tensors[huggingface_weights.TARGET]
+
+    change(tmp_path, version_4)
+    embedding = read("untied", tmp_path).parameters["embedding"]
+    assert np.array_equal(embedding["source_tokens"], embedding["tokens"])
+    assert not np.array_equal(embedding["output"], embedding["tokens"])
+
+
+def test_logits_without_a_stored_bias_have_none(tmp_path):
+    write("pegasus", tmp_path)
+    change(tmp_path, lambda tensors: tensors.pop("final_logits_bias"))
+    assert not read("pegasus", tmp_path).parameters["embedding"]["output_bias"].any()
+
+
+@pytest.mark.parametrize(
+    ("shape", "spacing", "padding"),
+    [("opus-mt", "paper", None), ("fsmt", "tensor2tensor", 1)],
+)
+def test_stored_positions_are_compared_with_ours(shape, spacing, padding, tmp_path):
+    write(shape, tmp_path)
+    name = "model.decoder.embed_positions.weight"
+
+    def store(spacing):
+        def add(tensors):
+            tensors[name] = sinusoids(34, 8, "half", spacing)
+            if padding is not None:
+                tensors[name][padding] = 0
+
+        return add
+
+    change(tmp_path, store(spacing))
+    read(shape, tmp_path)
+    other = {"paper": "tensor2tensor", "tensor2tensor": "paper"}[spacing]
+    change(tmp_path, store(other))
+    with pytest.raises(UserError, match=f"{name} is not the table of sinusoids"):
+        read(shape, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "wanted"),
+    [
+        ("activation_function", "gelu_new", "relu or gelu"),
+        ("d_model", 7, "an even number"),
+        ("d_model", None, "lacks d_model"),
+        ("encoder_layers", True, "a whole number"),
+        ("decoder_attention_heads", 3, "a divisor of 8"),
+        ("normalize_before", True, "want false; no other"),
+        ("static_position_embeddings", False, "want true"),
+        ("scale_embedding", "yes", "true or false"),
+        ("dropout", 1.0, "rate < 1"),
+        ("decoder_vocab_size", 7, "vocab_size="),
+        ("is_decoder", True, "want false"),
+        ("auto_map", {"AutoModel": "their.Code"}, "cannot be imported"),
+        ("quantization_config", {"bits": 4}, "cannot be imported"),
+        ("forced_bos_token_id", 5, "want null"),
+        ("length_penalty", -1.0, "at least 0"),
+        ("early_stopping", "soon", "want true"),
+        ("num_beams", "4", "a whole number"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_its_name(field, value, wanted, tmp_path):
+    write("opus-mt", tmp_path, **{field: value})
+    with pytest.raises(UserError, match=f"(?=.*{field}).*{wanted}"):
+        read("opus-mt", tmp_path)
+
+
+def test_search_options_come_from_the_generation_config(tmp_path):
+    write("opus-mt", tmp_path, num_beams=6, length_penalty=0.5)
+    decode = read("opus-mt", tmp_path).config.decode
+    assert (decode.beam, decode.alpha, decode.penalty) == (6, 0.5, "length")
+    options = {"num_beams": 3, "early_stopping": True, "max_length": 99}
+    put(tmp_path, "generation_config.json", options | {"no_repeat_ngram_size": 3})
+    found = read("opus-mt", tmp_path)
+    decode = found.config.decode
+    assert (decode.beam, decode.alpha, decode.stop) == (3, 1.0, "first")
+    assert decode.max_source == 32
+    assert decode.average == 1
+    length, repeats = found.notes
+    assert "max_length=99 ended translations" in length
+    assert "no_repeat_ngram_size=3" in repeats
+
+
+def test_unknown_fields_are_reported(tmp_path):
+    write("opus-mt", tmp_path, use_rope=True, decoder_layerdrop=0.1)
+    first, second = read("opus-mt", tmp_path).notes
+    assert "decoder_layerdrop=0.1" in first
+    assert "use_rope=true, which this import does not know" in second
+
+
+def test_languages_are_those_of_the_user_then_of_the_model(tmp_path):
+    folder = tmp_path / "opus-mt-tc-big-en-fra"
+    folder.mkdir()
+    write("opus-mt", folder)
+
+    def languages(**given):
+        data = read("opus-mt", folder, **given).config.data
+        return data.source, data.target
+
+    nothing = {"source": "", "target": ""}
+    assert languages(**nothing) == ("en", "fra")
+    assert languages(source="eng", target="") == ("eng", "fra")
+    put(folder, "tokenizer_config.json", {"source_lang": "fi", "target_lang": "sv"})
+    assert languages(**nothing) == ("fi", "sv")
+    (folder / "tokenizer_config.json").unlink()
+    with pytest.raises(UserError, match="does not say its source language.*--source"):
+        read("opus-mt", folder.rename(tmp_path / "mine"), **nothing)
+
+
+def test_a_misspelled_language_gets_a_suggestion(tmp_path):
+    write("nllb", tmp_path)
+    with pytest.raises(UserError, match="deu_Lat.*did you mean 'deu_Latn'"):
+        read("nllb", tmp_path, target="deu_Lat")
+
+
+def test_the_tokenizer_of_an_m2m100_must_be_known(tmp_path):
+    write("nllb", tmp_path)
+    for settings, named in (
+        ({"tokenizer_class": "SMALL100Tokenizer"}, "M2M100Tokenizer or NllbTokenizer"),
+        ({"legacy_behaviour": True}, "legacy_behaviour=true"),
+    ):
+        put(tmp_path, "tokenizer_config.json", settings)
+        with pytest.raises(UserError, match=named):
+            read("nllb", tmp_path)
+
+
+def test_the_user_cannot_contradict_the_model(tmp_path):
+    write("opus-mt", tmp_path)
+    assert read("opus-mt", tmp_path, model={"heads": 2, "remat": "full"})
+    with pytest.raises(UserError, match="config.model.heads=4, but .* says 2"):
+        read("opus-mt", tmp_path, model={"heads": 4})
+
+
+# With torch and transformers, which may not share a process with TensorFlow.
+needs_peers = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, peers.NEEDS["huggingface"])),
+    reason="the extra [peers] is missing",
+)
+
+
+def original(shape, folder):
+    command = "-m", "tests.bridges.published_shapes", str(folder), shape
+    subprocess.run([sys.executable, *command], check=True)
+    return Request(folder / shape, *LANGUAGES[SHAPES[shape][0]])
+
+
+@needs_peers
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_computes_what_the_original_does(shape, tmp_path, quick_compiler):
+    importing.import_model(original(shape, tmp_path), Workdir(tmp_path / "w"))
+    facts = json.loads((tmp_path / "w/imported.json").read_text())["compared"]
+    assert facts["logits"] <= 1e-4
+    assert facts["equal"] + facts["ties"] == 100
+
+
+@needs_peers
+def test_leaving_a_part_out_is_visible(tmp_path, quick_compiler):
+    request = original("opus-mt", tmp_path)
+    found = IMPORTS["marian"].read(request)
+    rng = np.random.default_rng(0)
+    pairs = rng.integers(5, 90, (2, 2, 30)).tolist()
+    job = dict(zip(("sources", "targets"), pairs, strict=True))
+    theirs = peers.run("huggingface", "logits", **found.peer, **job)
+    kept = [i for i in range(len(found.vocabulary)) if i != found.vocabulary.pad]
+
+    def difference(without="", **model):
+        config = changed(found.config, "model", dtype="float32", **model)
+        built = build(config.model, *found.vocabulary.sizes)
+        flat = {
+            name: np.zeros_like(x) if without and name.endswith(without) else x
+            for name, x in weights.flatten(found.parameters).items()
+        }
+        nested = weights.nest(flat, built.shapes)
+        translator = Translator(config, found.vocabulary, built, nested)
+        ours = agreement.logits(translator, *pairs)
+        rows = [theirs[f"logits_{i}"] for i in range(len(ours))]
+        return np.abs(np.array(ours) - np.array(rows))[..., kept].max()
+
+    assert difference() <= 1e-4
+    for without in ("query_bias", "out_bias", "value_bias", "output_bias"):
+        assert difference(without) > 0.1, without
+    assert difference("key_bias") <= 1e-4  # it cancels in the softmax
+    assert difference(feed_forward="relu") > 0.1
+    for options in (
+        {"sinusoid_layout": "interleaved"},
+        {"sinusoid_layout": "half", "sinusoid_spacing": "tensor2tensor"},
+        {"sinusoid_layout": "half", "position_offset": 1},
+    ):
+        assert difference(options=options) > 0.1, options
