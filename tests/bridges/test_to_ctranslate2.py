@@ -1,0 +1,329 @@
+"""Export to CTranslate2: its names of our arrays, refusals; with it, its numbers."""
+
+import contextlib
+import importlib.util
+import json
+import runpy
+import sys
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t2t_jax import config as fields
+from t2t_jax.bridges import agreement, peer_process, to_ctranslate2, weights
+from t2t_jax.bridges.ctranslate2_readme import _tokenizer_code
+from t2t_jax.bridges.tokenizer_files import tokenizer_files
+from t2t_jax.data import tokenizer
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.decoding import scoring
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.model.model import build
+from t2t_jax.model.positions import sinusoids
+from t2t_jax.search.hypotheses import never_generated
+from t2t_jax.terminal.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+
+TEXT = [f"The {a} {b} sees  the {b}." for a in ("old", "young") for b in ("cat", "dog")]
+NASTY = [
+    "",
+    " ",
+    "a  b ",
+    "\u2581",
+    "\uf8fe\uf8fd\u2581\uf8fe",
+    "<s> </s> <unk>",
+    "x́👩‍👩‍👧",
+]
+SMALL = {"layers": 2, "width": 16, "heads": 2, "hidden": 24, "dtype": "float32"}
+# Each choice that CTranslate2 has, in as few models as possible.
+VARIANTS = {
+    "paper": {},
+    "biases": {
+        "norm": "pre",
+        "attention_bias": True,
+        "output_bias": True,
+        "tied": "target",
+        "feed_forward": "silu",
+        "embedding_scale": False,
+        "norm_epsilon": 1e-2,
+    },
+    "sides": {
+        "norm": "post_final",
+        "tied": "none",
+        "feed_forward": "gelu",
+        "encoder_layers": 1,
+        "decoder_heads": 4,
+        "decoder_hidden": 8,
+        "head_width": 6,
+        "options": {"sinusoid_layout": "half", "position_offset": 2},
+    },
+    "learned": {
+        "norm": "pre",
+        "norm_kind": "rms",
+        "feed_forward": "swiglu",
+        "positions": "learned",
+        "max_positions": 100,
+        "options": {"position_offset": 2},
+    },
+    "rotary": {
+        "positions": "rotary",
+        "feed_forward": "geglu",
+        "options": {"rotary_base": 100.0},
+    },
+    "relative": {"positions": "relative", "options": {"relative_clip": 3}},
+    "relative keys": {
+        "positions": "relative",
+        "attention_bias": True,
+        "options": {"relative_clip": 2, "relative_values": False},
+    },
+    "unscaled": {"positions": "none", "attention": "unscaled"},
+}
+
+
+@pytest.fixture(scope="module")
+def vocabularies():
+    """A joint one, and one with a vocabulary of the source."""
+    source, target = (
+        Vocabulary(tokenizer.train(TEXT * 10, size)) for size in (300, 290)
+    )
+    return target, Vocabulary(target.model, source=source)
+
+
+def translator_of(vocabularies, **model):
+    """A translator whose parameters all have values of their own."""
+    separate = model.get("tied") == "none"
+    vocabulary = vocabularies[separate]
+    config = fields.from_config_dict(
+        {
+            "model": SMALL | model,
+            "data": {"joint_vocabulary": not separate},
+            "decode": {"max_source": 40, "extra_length": 8},
+        }
+    )
+    built = build(config.model, *vocabulary.sizes)
+    random = np.random.default_rng(1)
+    parameters = jax.tree.map(
+        lambda x: random.normal(0, 0.5, x.shape).astype(np.float32), built.shapes
+    )
+    return Translator(config, vocabulary, built, parameters)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_its_arrays_are_all_of_our_parameters(vocabularies, variant):
+    translator = translator_of(vocabularies, **VARIANTS[variant])
+    config, parameters = weights.with_output_bias(
+        translator.config.model, translator.parameters
+    )
+    rules = to_ctranslate2.rules(config)
+    tensors = weights.write(rules, parameters)
+    model = build(config, *translator.vocabulary.sizes)
+    read = weights.flatten(weights.read(rules, tensors, model, "x"))
+    for name, ours in weights.flatten(parameters).items():
+        # No position reads the rows before the offset.
+        unread = 2 if variant == "learned" and name.endswith("table") else 0
+        np.testing.assert_array_equal(read[name][unread:], ours[unread:], name)
+
+
+def test_queries_keys_and_values_are_one_matrix_of_rows(vocabularies):
+    translator = translator_of(vocabularies)
+    arrays = to_ctranslate2.variables(
+        translator.config.model, translator.parameters, 50, (0, 1)
+    )
+    layer = translator.parameters["decoder"][1]
+    x_d = np.arange(16.0)
+    for name, part, projections in (
+        ("self_attention/linear_0", "attention", ("query", "key", "value")),
+        ("attention/linear_1", "cross", ("key", "value")),
+    ):
+        wanted = [
+            np.einsum("d,dhk->hk", x_d, layer[part][p]).ravel() for p in projections
+        ]
+        found = arrays[f"decoder/layer_1/{name}/weight"] @ x_d
+        np.testing.assert_allclose(found, np.concatenate(wanted), rtol=1e-4)
+
+
+def test_positions_are_a_table_and_banned_tokens_have_a_bias(vocabularies):
+    translator = translator_of(vocabularies, **VARIANTS["sides"])
+    config = translator.config.model
+    arrays = to_ctranslate2.variables(config, translator.parameters, 49, (0, 1))
+    for side in ("encoder", "decoder"):
+        table = arrays[f"{side}/position_encodings/encodings"]
+        np.testing.assert_array_equal(table, sinusoids(58, 16, "half")[2:])
+    bias = arrays["decoder/projection/bias"]
+    assert bias[:3].tolist() == [-60_000, -60_000, 0]
+    assert np.isfinite(bias.astype(np.float16)).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kind", "lstm"),
+        ("positions", "alibi"),
+        ("positions", "t5"),
+        ("norm_kind", "none"),
+        ("residual", False),
+        ("attention", "restricted"),
+        ("value_width", 4),
+    ],
+)
+def test_what_it_does_not_compute_is_refused(vocabularies, name, value, tmp_path):
+    translator = translator_of(vocabularies, **{name: value})
+    with pytest.raises(UserError, match=f"config.model.{name}={value!r}.*--to=saf"):
+        to_ctranslate2.write(translator, tmp_path, {})
+    assert not [*tmp_path.iterdir()]
+
+
+def test_other_refusals_write_nothing(vocabularies, tmp_path, monkeypatch):
+    translator = translator_of(vocabularies)
+    with pytest.raises(UserError, match="--quantization=int7.*'int8'"):
+        to_ctranslate2.write(translator, tmp_path, {"quantization": "int7"})
+    both = Translator.ensemble([translator, translator])
+    with pytest.raises(UserError, match="an ensemble of 2"):
+        to_ctranslate2.write(both, tmp_path, {})
+    # A package without its parts cannot be imported from.
+    monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
+    monkeypatch.setitem(sys.modules, "ctranslate2", types.ModuleType("ctranslate2"))
+    with pytest.raises(UserError, match=r"pip install 't2t_jax\[peers\]'"):
+        to_ctranslate2.write(translator, tmp_path, {})
+    assert sys.modules.get("torch", "not hidden") is not None
+    assert not [*tmp_path.iterdir()]
+
+
+def test_names_of_tokens_must_differ(vocabularies):
+    tokens = {"eos_token": "</s>", "unk_token": "<unk>"}
+    names = to_ctranslate2.piece_names(vocabularies[0], tokens)
+    assert names == [vocabularies[0].piece(i) for i in range(290)]
+    with pytest.raises(UserError, match="several tokens named <0x41>"):
+        to_ctranslate2.piece_names(vocabularies[0], tokens | {"eos_token": "<0x41>"})
+
+
+def test_the_readme_and_the_peer_tokenize_as_we_do(vocabularies, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ctranslate2", types.ModuleType("ctranslate2"))
+    peer = runpy.run_path(str(peer_process.SCRIPTS / "ctranslate2_peer.py"))
+    lines = [*NASTY, *TEXT]
+    for vocabulary, names in (
+        (vocabularies[0], ["tokenizer.model"]),
+        (vocabularies[1], ["source.spm", "target.spm"]),
+    ):
+        files, described = tokenizer_files(vocabulary)
+        assert [*files] == names
+        for name, content in files.items():
+            (tmp_path / name).write_bytes(content)
+        usage = {}
+        with contextlib.chdir(tmp_path):
+            exec(_tokenizer_code(described), usage)
+        for line in lines:
+            pieces = vocabulary.source.pieces(line)
+            text = peer["Pieces"](tmp_path, described)
+            assert usage["encode"](line) == text.encode(line) == pieces
+            back = vocabulary.pieces(line)
+            assert usage["decode"](back) == text.decode(back) == line
+
+
+needs_ctranslate2 = pytest.mark.skipif(
+    importlib.util.find_spec("ctranslate2") is None,
+    reason="the extra [peers] is missing",
+)
+
+
+@needs_ctranslate2
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_it_gives_our_probabilities_and_tokens(vocabularies, variant, tmp_path):
+    translator = translator_of(vocabularies, **VARIANTS[variant])
+    peer = to_ctranslate2.write(translator, tmp_path, {})
+    job = {"model": str(tmp_path), "threads": 1} | peer
+    random = np.random.default_rng(2)
+    sources, targets = (
+        [[*map(int, random.integers(4, 290, n)), 2] for n in lengths]
+        for lengths in ([1, 2, 7, 19, 30], [12, 3, 25, 6, 1])
+    )
+    result = peer_process.run(
+        "ctranslate2_peer", "log_probs", sources=sources, targets=targets, **job
+    )
+    found = result["log_probs"]
+    inputs = [[1, *ids[:-1]] for ids in targets]
+    for row, logits_tv in enumerate(agreement.logits(translator, sources, inputs)):
+        banned = [*never_generated(1, 2, 0, ())]
+        wanted_tv = jax.nn.log_softmax(jnp.asarray(logits_tv).at[:, banned].add(-6e4))
+        wanted_t = wanted_tv[np.arange(len(targets[row])), np.array(targets[row])]
+        np.testing.assert_allclose(found[row], wanted_t, atol=1e-4)
+    limits = [len(ids) + 8 for ids in sources]
+    theirs = peer_process.run(
+        "ctranslate2_peer", "greedy", sources=sources, limits=limits, **job
+    )
+    ours = [h.tokens for h in translator.translate_ids(sources, beam=1)]
+    compared = agreement.compare_greedy(
+        translator, sources, ours, theirs["tokens"], limits
+    )
+    assert compared.equal == 5
+    assert len({tuple(tokens) for tokens in ours}) > 3
+
+
+# The type of the weights -> (least and most size, that of float32 being 1; the type
+# that CTranslate2 computes in).
+STORED = {
+    "float32": (1, 1, "float32"),
+    "int8": (0.25, 0.48, "int8_float32"),
+    "int8_float32": (0.25, 0.48, "int8_float32"),
+    "int16": (0.5, 0.65, "int16"),
+    "float16": (0.5, 0.6, "float32"),
+    "bfloat16": (0.5, 0.6, "float32"),
+}
+
+
+@needs_ctranslate2
+def test_weights_are_stored_in_the_type_that_is_asked_for(vocabularies, tmp_path):
+    translator = translator_of(vocabularies)
+    sizes = {}
+    for quantization, (least, most, computed) in STORED.items():
+        folder = tmp_path / quantization
+        folder.mkdir()
+        peer = to_ctranslate2.write(translator, folder, {"quantization": quantization})
+        sizes[quantization] = (folder / "model.bin").stat().st_size
+        assert least <= sizes[quantization] / sizes["float32"] <= most, quantization
+        result = peer_process.run(
+            "ctranslate2_peer",
+            "beam",
+            **{"model": str(folder), "threads": 1},
+            **{"lines": ["", *TEXT], "limits": [30] * 5, "beam": 4, "alpha": 0.6},
+            sources=translator.vocabulary.encode(["", *TEXT], end=True),
+            **peer,
+        )
+        assert result["texts"][0] == ""
+        assert all(result["texts"][1:])
+        assert not {0, 1} & {token for row in result["tokens"] for token in row}
+        assert result["compute_type"] == computed
+    config = json.loads((folder / "config.json").read_text())
+    assert config == {
+        "add_source_bos": False,
+        "add_source_eos": True,
+        "bos_token": "<s>",
+        "decoder_start_token": "<s>",
+        "eos_token": "</s>",
+        "layer_norm_epsilon": 1e-6,
+        "multi_query_attention": False,
+        "unk_token": "<unk>",
+    }
+    assert {*STORED} == {*to_ctranslate2.QUANTIZATIONS}
+
+
+@needs_ctranslate2
+def test_its_attention_is_that_of_our_aligner(vocabularies, tmp_path):
+    import ctranslate2
+
+    translator = translator_of(vocabularies, layers=3)
+    to_ctranslate2.write(translator, tmp_path, {})
+    model = ctranslate2.Translator(str(tmp_path), intra_threads=1)
+    (line, *_), vocabulary = TEXT, translator.vocabulary
+    pieces = vocabulary.pieces(line)
+    (found,) = model.translate_batch(
+        [pieces], beam_size=1, max_decoding_length=9, return_attention=True
+    )
+    target = [vocabulary._tokenizer.id_of(piece) for piece in found.hypotheses[0]]
+    pair = [(vocabulary.encode([line], end=True)[0], target)]
+    (maps,) = scoring.attention(vocabulary, translator.members[0], pair)
+    wanted_ts = maps.cross[scoring.alignment_layer(3)].mean(0)[:, :-1]
+    np.testing.assert_allclose(found.attention[0], wanted_ts, atol=1e-5)
