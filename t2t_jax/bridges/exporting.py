@@ -176,14 +176,19 @@ def _check(
     rounded: bool,
 ) -> dict[str, Any]:
     """Compares an export with ours; returns the content of `agreement.json`."""
-    translator = agreement.float32(translator).with_options(
         beam=BEAM, alpha=ALPHA, penalty="length", stop="best"
+    # A format that fixes the search or what can be checked says so in its job.
     )
+    checks = job.pop("checks", form.checks)
+    search = {"beam": BEAM, "alpha": ALPHA, "penalty": "length", "stop": "first"}
+    search |= job.pop("search", {})
+    translator = agreement.float32(translator).with_options(
+    translator = agreement.float32(translator).with_options(**search)
     job = {"model": str(folder.absolute()), **job}
     found: dict[str, Any] = {"format": form.name, "t2t_jax": __version__}
     found |= {"translator": translator.provenance(), "text": lines.origin}
     summary, agrees = [], True
-    for task in form.checks:
+    for task in checks:
         with waiting(f"comparing {task}"):
             result, text, good = CHECKS[task](translator, form, job, lines, rounded)
         found[task], agrees = result, agrees and good
@@ -218,11 +223,12 @@ def _greedy(translator, form, job, lines, rounded):
 def _beam(translator, form, job, lines, rounded):
     """Beam search, text to text; quantized weights by BLEU."""
     sources, limits = _encoded(translator, lines)
+    decode = translator.config.decode
     theirs = peer_process.run(
         form.peer,
         "beam",
         **{"lines": lines.sources, "sources": sources, "limits": limits},
-        **{"beam": BEAM, "alpha": ALPHA},
+        **{"beam": decode.beam, "alpha": decode.alpha},
         **job,
     )
     ours = translator.translate(lines.sources, warn=False)
