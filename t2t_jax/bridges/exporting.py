@@ -176,13 +176,10 @@ def _check(
     rounded: bool,
 ) -> dict[str, Any]:
     """Compares an export with ours; returns the content of `agreement.json`."""
-        beam=BEAM, alpha=ALPHA, penalty="length", stop="best"
     # A format that fixes the search or what can be checked says so in its job.
-    )
-    checks = job.pop("checks", form.checks)
-    search = {"beam": BEAM, "alpha": ALPHA, "penalty": "length", "stop": "first"}
+    search = {"beam": BEAM, "alpha": ALPHA, "penalty": "length", "stop": "best"}
     search |= job.pop("search", {})
-    translator = agreement.float32(translator).with_options(
+    checks = job.pop("checks", form.checks)
     translator = agreement.float32(translator).with_options(**search)
     job = {"model": str(folder.absolute()), **job}
     found: dict[str, Any] = {"format": form.name, "t2t_jax": __version__}

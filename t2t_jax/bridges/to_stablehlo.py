@@ -29,6 +29,7 @@ from t2t_jax.bridges.exported_files import (
     write_json,
     write_tokenizers,
 )
+from t2t_jax.bridges.formats import ExportFormat
 from t2t_jax.config import DecodeConfig
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.inputs import longest_source
@@ -313,3 +314,11 @@ def _readme(translator: Translator) -> str:
         tokenizers="`, `".join(TOKENIZERS[: len(vocabulary.sides)]),
         loader=LOADER,
     )
+
+
+EXPORT = ExportFormat(
+    "the search as programs of JAX for CPU, GPU and TPU",
+    write,
+    "stablehlo",
+    options=("beam", "alpha"),
+)

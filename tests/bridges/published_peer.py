@@ -1,9 +1,7 @@
 """Runs a published tokenizer in a process of its own: `published_peer.py JOB.json`.
 
 The job has `kind`, `folder`, `source` and `target` languages, `lines` and `rows` of
-The job has `kind`, `folder`, `source` and `target` languages, `lines`, `rows` of ids;
 ids; the result has the ids of lines as source and as target, and the rows' texts.
-the result is ids of the lines as source and as target, and the texts of the rows.
 """
 
 import json
@@ -16,7 +14,6 @@ CLASSES = {
     "m2m100": "M2M100Tokenizer",
     "nllb": "NllbTokenizer",
     "pegasus": "PegasusTokenizer",
-    "fsmt": "FSMTTokenizer",
 }
 
 
