@@ -114,15 +114,9 @@ class Phrases:
         """
         # A tokenizer that normalizes may leave nothing of a phrase: then none matches.
         spelled = filter(None, map(self._vocabulary.spelled, phrases))
+        free_spaces = self._vocabulary.free_spaces
         column_of, next_sy = _symbol_automaton(
-                    self._vocabulary.spelled(phrase), self._vocabulary.free_spaces
-                )
-                _Phrase.of(
-                for phrase in phrases
-            [
-            [_Phrase.of(phrase) for phrase in spelled], doubtful
-            ],
-            doubtful,
+            [_Phrase.of(phrase, free_spaces) for phrase in spelled], doubtful
         )
         # `Rules` needs an int32 and two booleans of each state and token.
         size = len(next_sy) * len(self._vocabulary) * 6
