@@ -139,7 +139,7 @@ def export_search(
     )
     # Languages of the target, which every translation begins with.
     prefix = vocabulary.encode([""])[0]
-    rules = Phrases(vocabulary).rules([prefix], [()], [()], 1, max_length)
+    rules = Phrases(vocabulary).rules([prefix], [()], [()], [""], 1, max_length)
     search = search_function(translator.model, algorithm, max_length, rules)
     (rows,) = export.symbolic_shape("rows")
     int_b = jax.ShapeDtypeStruct((rows,), jnp.int32)
