@@ -15,7 +15,7 @@ TAGS = ">>deu<<", ">>fra<<"
 
 
 @functools.cache
-def spm(side: str | None, kind: str, size: int = 150, **options) -> bytes:
+def spm(side: str | None, model_type: str, size: int = 150, **options) -> bytes:
     """A SentencePiece model of one language of the built-in corpus, or of both."""
     pairs = corpus.pairs("train", count=300)
     lines = [line for pair in pairs for line in pair]
@@ -24,7 +24,7 @@ def spm(side: str | None, kind: str, size: int = 150, **options) -> bytes:
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
         model_writer=model,
-        model_type=kind,
+        model_type=model_type,
         vocab_size=size + 256 * options.get("byte_fallback", False),
         minloglevel=2,
         **options,
@@ -37,9 +37,9 @@ def pieces(model: bytes) -> list[str]:
     return [processor.id_to_piece(i) for i in range(len(processor))]
 
 
-def marian(folder: Path, kind="unigram", separate=False, **options) -> dict:
+def marian(folder: Path, model_type="unigram", separate=False, **options) -> dict:
     """Writes the files of a MarianMT; returns its config."""
-    models = {side: spm(side, kind, **options) for side in SIDES}
+    models = {side: spm(side, model_type, **options) for side in SIDES}
     for side, model in models.items():
         (folder / f"{side}.spm").write_bytes(model)
     own = {side: set(pieces(model)[3:]) for side, model in models.items()}
@@ -72,8 +72,8 @@ def marian(folder: Path, kind="unigram", separate=False, **options) -> dict:
     return config | {"decoder_start_token_id": config["pad_token_id"]}
 
 
-def m2m100(folder: Path, kind="bpe", **options) -> dict:
-    model = spm(None, kind, **options)
+def m2m100(folder: Path, model_type="bpe", **options) -> dict:
+    model = spm(None, model_type, **options)
     (folder / "sentencepiece.bpe.model").write_bytes(model)
     found = pieces(model)[3:][::-1]
     table = ["<s>", "<pad>", "</s>", "<unk>", *found]
@@ -91,11 +91,11 @@ def m2m100(folder: Path, kind="bpe", **options) -> dict:
     }
 
 
-def nllb(folder: Path, kind="bpe", **options) -> dict:
+def nllb(folder: Path, model_type="bpe", **options) -> dict:
     from t2t_jax.bridges.languages import NLLB
 
     ids = {"unk_id": 0, "bos_id": 1, "eos_id": 2}
-    model = spm(None, kind, **ids, **options)
+    model = spm(None, model_type, **ids, **options)
     (folder / "sentencepiece.bpe.model").write_bytes(model)
     added = [*NLLB.split(), "<mask>"]
     first = len(pieces(model)) + 1
@@ -113,9 +113,9 @@ def nllb(folder: Path, kind="bpe", **options) -> dict:
     }
 
 
-def pegasus(folder: Path, kind="unigram", **options) -> dict:
+def pegasus(folder: Path, model_type="unigram", **options) -> dict:
     ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
-    model = spm(None, kind, **ids, **options)
+    model = spm(None, model_type, **ids, **options)
     (folder / "spiece.model").write_bytes(model)
     (folder / "tokenizer_config.json").write_text("{}")
     return {
