@@ -244,14 +244,17 @@ def _never(config: dict[str, Any]) -> list[int]:
 
 
 def _added(folder: Path, first: int) -> list[str]:
-    """The tokens that tokenizer_config.json adds, with ids from `first` on."""
+    """The tokens that the folder adds to its vocabulary, with ids from `first` on."""
     settings = _settings(folder).get("added_tokens_decoder", {})
     added = {int(i): token["content"] for i, token in settings.items()}
+    if not added and (folder / "tokenizer.json").is_file():
+        tokens = _json(folder / "tokenizer.json").get("added_tokens", ())
+        added = {token["id"]: token["content"] for token in tokens}
     added = {i: added[i] for i in sorted(added) if i >= first}
     if [*added] != [*range(first, first + len(added))]:
         raise UserError(
-            f"{folder / 'tokenizer_config.json'}: added_tokens_decoder has the ids "
-            f"{[*added]}; want all from {first}, the end of the vocabulary"
+            f"the tokenizer in {folder} has added tokens with the ids {[*added]}; want "
+            f"all from {first}, the end of its vocabulary"
         )
     return [*added.values()]
 

@@ -256,8 +256,8 @@ def test_searches_begin_with_the_language(translator):
     translator.translate([], must_not=["\u200b"])
 
 
-def test_languages_are_no_words(translator):
-    vocabulary = translator.vocabulary
+def test_languages_are_no_words_and_unknown_words_are(tmp_path):
+    vocabulary = made("m2m100", tmp_path)
     for side in (vocabulary.source, vocabulary):
         pieces = side.pieces("the 日本 cat")
         words = scoring._words(side, side.encode(["the 日本 cat"])[0])
