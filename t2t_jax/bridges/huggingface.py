@@ -12,7 +12,12 @@ from typing import Any
 
 from t2t_jax.bridges.formats import Imported, Request
 from t2t_jax.bridges.huggingface_files import Fields, Folder
-from t2t_jax.bridges.huggingface_weights import HEAD, read_weights, silence
+from t2t_jax.bridges.huggingface_weights import (
+    HEAD,
+    learned_positions,
+    read_weights,
+    silence,
+)
 from t2t_jax.bridges.reading import read_tensors
 from t2t_jax.config import DataConfig, from_config_dict
 from t2t_jax.data.tokenizer import Vocabulary
@@ -190,6 +195,7 @@ def finish(
     between: tuple[str, str],
     *,
     head: str = HEAD,
+    stored_positions: bool = False,
     silent: Sequence[int] = (),
     more_notes: Sequence[str] = (),
 ) -> Imported:
@@ -199,6 +205,7 @@ def finish(
       model: fields of `config.model`, from `model_fields`.
       between: the languages.
       head: as for `weight_rules`.
+      stored_positions: the class adds a stored table of positions as it is.
       silent: tokens for `silence`.
       more_notes: of the format.
 
@@ -211,6 +218,12 @@ def finish(
                 f"--config.model.{name}={value}, but {folder.config.name} says "
                 f"{model[name]}; leave it out"
             )
+    path = request.path
+    tensors = read_tensors(path)
+    if stored_positions:
+        usual = from_config_dict({"model": model}).model
+        if learned_positions(tensors, usual):
+            model = model | {"positions": "learned", "options": {}}
     config = from_config_dict(
         {
             "model": request.model | model,
@@ -227,15 +240,35 @@ def finish(
             },
         }
     )
-    path = request.path
-    parameters = read_weights(
-        read_tensors(path), config.model, vocabulary.sizes, str(path), head
-    )
+    parameters = read_weights(tensors, config.model, vocabulary.sizes, str(path), head)
     if silent:
         parameters = silence(parameters, silent)
     peer = peer_arguments(path, vocabulary)
     all_notes = (*notes(folder), *more_notes)
     return Imported(config, vocabulary, parameters, peer, all_notes)
+
+
+def own_vocabulary(folder: Folder) -> Vocabulary | None:
+    """The vocabulary of an export of ours, which stores our tokenizers as well.
+
+    Raises:
+      UserError: it does not fit the config.
+    """
+    path, of_source = (
+        folder.path / n for n in ("tokenizer.model", "source_tokenizer.model")
+    )
+    if not path.is_file():
+        return None
+    source = Vocabulary.load(of_source) if of_source.is_file() else None
+    vocabulary = Vocabulary(path.read_bytes(), str(path), source)
+    for field, token in (
+        ("pad_token_id", vocabulary.pad),
+        ("eos_token_id", vocabulary.eos),
+        ("decoder_start_token_id", vocabulary.bos),
+    ):
+        if folder.merged().get(field) != token:
+            raise folder.config.error(field, f"{token}, which {path.name} has")
+    return vocabulary
 
 
 def peer_arguments(path: Path, vocabulary: Vocabulary) -> dict[str, Any]:

@@ -22,6 +22,9 @@ SHARED, SOURCE, TARGET, HEAD = (
     "lm_head.weight",
 )
 BIAS = "final_logits_bias"
+POSITIONS = {
+    side: f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")
+}
 
 
 def weight_rules(config: ModelConfig, head: str = HEAD) -> list[Rule]:
@@ -37,6 +40,11 @@ def weight_rules(config: ModelConfig, head: str = HEAD) -> list[Rule]:
     ]
     if config.output_bias:
         rules.append(Rule(BIAS, ("embedding.output_bias",), ROW))
+    if config.positions == "learned":
+        rules += [
+            Rule(name, (f"{side}_positions.0.table",), SAME)
+            for side, name in POSITIONS.items()
+        ]
     rules += weights.layer_rules(config, FAIRSEQ, "model.")
     if config.norm in ("pre", "post_final"):
         for side in ("encoder", "decoder"):
@@ -88,7 +96,8 @@ def read_weights(
         _merge_copies(tensors, names, name)
     if config.output_bias:  # a file without it means zeros
         tensors.setdefault(BIAS, np.zeros((1, sizes[0]), np.float32))
-    _check_positions(tensors, config, name)
+    if config.positions == "sinusoid":
+        _drop_sinusoids(tensors, config, name)
     return weights.read(
         weight_rules(config, head), tensors, build(config, *sizes), name
     )
@@ -111,32 +120,39 @@ def _merge_copies(tensors: dict, names: tuple[str, ...], name: str) -> None:
         tensors[names[0]] = one
 
 
-def _check_positions(tensors: dict, config: ModelConfig, name: str) -> None:
-    """Removes tables of sinusoids, after comparing them with ours."""
+def learned_positions(tensors: weights.Tensors, config: ModelConfig) -> bool:
+    """True if both sides store a table of positions that is not our sinusoids.
+
+    Marian and Pegasus add what their files store, and compute it only if it is missing.
+    """
+    return all(
+        name in tensors and not _is_sinusoids(tensors[name], config)
+        for name in POSITIONS.values()
+    )
+
+
+def _is_sinusoids(table: np.ndarray, config: ModelConfig) -> bool:
     own = config.own_options(Sinusoid)
-    offset = own.position_offset
-    for side in ("encoder", "decoder"):
-        for stored in (
-            f"model.{side}.embed_positions.weight",
-            f"model.{side}.embed_positions.weights",  # fairseq's spelling
-        ):
-            if stored not in tensors:
-                continue
-            table = np.asarray(tensors.pop(stored), np.float32)
-            ours = sinusoids(
-                len(table),
-                config.width,
-                own.sinusoid_layout,
-                own.sinusoid_spacing,
-            )
-            # Rows before the first position, such as that of padding, are not used.
-            # Theirs may be bfloat16 (2^-9); other frequencies are off by 1.
-            if table.shape != ours.shape or not np.allclose(
-                table[offset:], ours[offset:], rtol=0, atol=0.01
-            ):
+    ours = sinusoids(
+        len(table), config.width, own.sinusoid_layout, own.sinusoid_spacing
+    )
+    if table.shape != ours.shape:
+        return False
+    # Rows before the first position, such as that of padding, are not used. Theirs may
+    # be bfloat16 (2^-9), or computed in float32; other frequencies are off by 1.
+    first = own.position_offset
+    table = np.asarray(table, np.float32)
+    return np.allclose(table[first:], ours[first:], rtol=0, atol=0.01)
+
+
+def _drop_sinusoids(tensors: dict, config: ModelConfig, name: str) -> None:
+    """Removes stored tables of sinusoids; raises UserError if they are not ours."""
+    for stored in POSITIONS.values():
+        for spelled in (stored, f"{stored}s"):  # fairseq's is `weights`
+            if spelled in tensors and not _is_sinusoids(tensors.pop(spelled), config):
                 raise UserError(
-                    f"{name}: {stored} is not the table of sinusoids that this class "
-                    "computes; a model with learned positions cannot be imported"
+                    f"{name}: {spelled} is not the table of sinusoids that this class "
+                    "computes; such positions cannot be imported"
                 )
 
 

@@ -39,13 +39,16 @@ def read(request: Request) -> Imported:
         options={"sinusoid_layout": "half"},
     )
     between = huggingface.languages(request, folder, _languages_of(request.path.name))
-    vocabulary = marian_vocabulary(
+    vocabulary = huggingface.own_vocabulary(folder) or marian_vocabulary(
         request.path, folder.merged(), request.source, request.target
     )
-    # Marian itself has no padding token: the port's has a row of zeros, and would get
-    # part of the probability.
+    # Marian itself has no padding token: the port's, which starts the decoder, would
+    # get a part of the probability.
+    pad = vocabulary.pad
     return huggingface.finish(
-        *(request, folder, model, vocabulary, between), silent=(vocabulary.pad,)
+        *(request, folder, model, vocabulary, between),
+        stored_positions=True,
+        silent=(pad,) if pad == vocabulary.bos else (),
     )
 
 

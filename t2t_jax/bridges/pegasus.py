@@ -28,8 +28,12 @@ def read(request: Request) -> Imported:
     )
     # A summary has the language of its document.
     between = huggingface.languages(request, folder, ("document", "summary"))
-    vocabulary = pegasus_vocabulary(request.path, folder.merged())
-    return huggingface.finish(request, folder, model, vocabulary, between)
+    vocabulary = huggingface.own_vocabulary(folder) or pegasus_vocabulary(
+        request.path, folder.merged()
+    )
+    return huggingface.finish(
+        *(request, folder, model, vocabulary, between), stored_positions=True
+    )
 
 
 IMPORT = ImportFormat(

@@ -3,8 +3,8 @@
     python -m tests.bridges.published_shapes FOLDER [--true_size] [SHAPE ...]
 
 Needs torch and transformers. Every parameter is random, biases and norms too, so that
-leaving one out is visible in the logits. Their tokenizers are small, and tables of
-published sizes are filled up with rows for pieces that no text has.
+leaving one out is visible in the logits. The tokenizers are small ones, also with
+--true_size, which gives the widths and (at most 6) layers of the published models.
 """
 
 import argparse

@@ -23,6 +23,7 @@ from t2t_jax.model.positions import sinusoids
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.workdir.workdir import Workdir
 from tests.bridges.published_shapes import LANGUAGES, SHAPES, TOKENIZERS
+from tests.decoding.small_translator import vocabulary
 
 SIZES = {
     **{"d_model": 8, "encoder_layers": 1, "decoder_layers": 2, "dropout": 0.2},
@@ -230,6 +231,39 @@ def test_stored_positions_are_compared_with_ours(shape, spacing, padding, tmp_pa
     change(tmp_path, store(other))
     with pytest.raises(UserError, match=f"{name} is not the table of sinusoids"):
         read(shape, tmp_path)
+
+
+def test_other_positions_on_both_sides_are_a_learned_table(tmp_path):
+    write("pegasus", tmp_path)
+    table = np.random.default_rng(0).normal(size=(2, 32, 8)).astype(np.float32)
+    names = huggingface_weights.POSITIONS.values()
+    change(tmp_path, lambda tensors: tensors.update(zip(names, table, strict=True)))
+    found = read("pegasus", tmp_path)
+    assert found.config.model.positions == "learned"
+    assert found.config.model.max_positions == 32
+    for side, rows in zip(("encoder", "decoder"), table, strict=True):
+        stored = found.parameters[f"{side}_positions"][0]["table"]
+        assert np.array_equal(stored, rows)
+    rules = huggingface_weights.weight_rules(found.config.model)
+    again = weights.write(rules, found.parameters)
+    assert np.array_equal(again[next(iter(names))], table[0])
+
+
+def test_an_export_of_ours_has_its_tokenizer(tmp_path):
+    own = vocabulary()
+    ids = {"pad_token_id": own.pad, "eos_token_id": own.eos}
+    ids |= {"decoder_start_token_id": own.bos, "vocab_size": len(own)}
+    write("opus-mt", tmp_path, **ids)
+    (tmp_path / "tokenizer.model").write_bytes(own.model)
+    found = read("opus-mt", tmp_path)
+    assert found.vocabulary.model == own.model
+    # Its padding has been in the softmax all the time.
+    assert found.parameters["embedding"]["output_bias"][own.pad] > -9
+    write("opus-mt", tmp_path, **ids | {"eos_token_id": 1})
+    with pytest.raises(
+        UserError, match="eos_token_id=1; want 2, which tokenizer.model"
+    ):
+        read("opus-mt", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ The job names a `model` folder, a `task` and an `output` file:
     `targets` (the decoder's inputs), as .npz.
   greedy: the `tokens` that follow each source, at most as many as `limits` says.
   beam: the same with `beam` and `alpha`, and `texts` and `scores`. `lines` are
-    tokenized by the folder's own tokenizer if there are no `sources`.
+    tokenized by the folder's own tokenizer; `tokenizer_differs` numbers those whose ids
+    are not the `sources`, which may be left out.
 
 `start`, `forced_bos` and `never` (tokens that are not generated) replace those of
 generation_config.json.
@@ -100,14 +101,19 @@ def generate(model, job):
     tokenizer, sources = None, job.get("sources")
     if job["task"] == "beam":
         tokenizer = transformers.AutoTokenizer.from_pretrained(job["model"])
-    if sources is None:
-        sources = [tokenizer(line).input_ids for line in job["lines"]]
+    found = {}
+    if tokenizer and "lines" in job:
+        encoded = [tokenizer(line).input_ids for line in job["lines"]]
+        if sources is not None:
+            pairs = enumerate(zip(encoded, sources, strict=True))
+            found["tokenizer_differs"] = [i for i, (a, b) in pairs if a != list(b)]
+        sources = sources or encoded
     options = {"num_beams": 1}
     if job["task"] == "beam":
         options = {"num_beams": job["beam"], "length_penalty": job["alpha"]}
     begun = time.perf_counter()
     tokens, scores = search(model, sources, job["limits"], **options)
-    found = {"seconds": time.perf_counter() - begun}
+    found["seconds"] = time.perf_counter() - begun
     # A batch goes on until its longest limit; greedy search is the same up to each.
     if job["task"] == "greedy":
         tokens = [row[:n] for row, n in zip(tokens, job["limits"], strict=True)]
