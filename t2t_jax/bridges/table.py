@@ -6,6 +6,7 @@ from t2t_jax.bridges import (
     marian,
     pegasus,
     to_ctranslate2,
+    to_onnx,
     to_safetensors,
     to_stablehlo,
 )
@@ -22,4 +23,5 @@ EXPORTS = {
     "ctranslate2": to_ctranslate2.EXPORT,
     "safetensors": to_safetensors.EXPORT,
     "stablehlo": to_stablehlo.EXPORT,
+    "onnx": to_onnx.EXPORT,
 }
