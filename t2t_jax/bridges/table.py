@@ -1,14 +1,17 @@
 """The formats: what `import` reads and what `export` writes. Add yours here."""
 
 from t2t_jax.bridges import (
+    fairseq,
     fsmt,
     m2m100,
     marian,
+    marian_npz,
     pegasus,
     to_ctranslate2,
     to_onnx,
     to_safetensors,
     to_stablehlo,
+    torch_transformer,
 )
 
 # The first format that recognizes a path reads it.
@@ -18,6 +21,9 @@ IMPORTS = {
     "pegasus": pegasus.IMPORT,
     "fsmt": fsmt.IMPORT,
     "t2t_jax-safetensors": to_safetensors.IMPORT,
+    "fairseq": fairseq.IMPORT,
+    "marian-npz": marian_npz.IMPORT,
+    "torch": torch_transformer.IMPORT,
 }
 EXPORTS = {
     "ctranslate2": to_ctranslate2.EXPORT,

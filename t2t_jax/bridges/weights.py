@@ -45,11 +45,11 @@ def _matrix(inputs: int, turned: bool) -> Form:
     def shape(ours):
         return _merged(ours, inputs)[::-1] if turned else _merged(ours, inputs)
 
-    return Form(
-        lambda x: (m := x.reshape(_merged(x.shape, inputs))).T if turned else m,
-        lambda x, ours: (x.T if turned else x).reshape(ours),
-        shape,
-    )
+    def there(x):
+        matrix = x.reshape(_merged(x.shape, inputs))
+        return matrix.T if turned else matrix
+
+    return Form(there, lambda x, ours: (x.T if turned else x).reshape(ours), shape)
 
 
 # The array itself; embeddings and norms.

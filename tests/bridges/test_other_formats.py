@@ -1,0 +1,511 @@
+"""Imports of fairseq's, Marian's and PyTorch's own files: names, forms and refusals.
+
+The files are written by hand from random parameters. With the extra [peers], Hugging
+Face's classes and PyTorch compute the logits of the same files: `other_reference.py`.
+"""
+
+import argparse
+import io
+import itertools
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import sentencepiece
+
+from t2t_jax.bridges import (
+    fairseq,
+    fairseq_weights,
+    marian_npz,
+    torch_tables,
+    torch_transformer,
+    weights,
+)
+from t2t_jax.bridges.formats import Request
+from t2t_jax.bridges.table import IMPORTS
+from t2t_jax.config import from_config_dict
+from t2t_jax.model.model import build
+from t2t_jax.model.positions import sinusoids
+from t2t_jax.terminal.errors import UserError
+from tests.bridges.torch_writer import saved, unzipped, zipped
+
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+
+SIZES = {"width": 16, "encoder_layers": 1, "decoder_layers": 2, "heads": 2}
+SIZES |= {"hidden": 12, "decoder_hidden": 20}
+
+
+@pytest.fixture(scope="module")
+def models():
+    """Two SentencePiece models: as trained for Marian, and another one."""
+    found = []
+    for size, special in ((40, {"eos_id": 0, "unk_id": 1}), (44, {"pad_id": 3})):
+        file = io.BytesIO()
+        words = itertools.product("abcs", "defg", "xyzh", ["", "io", "u"])
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=map("".join, words),
+            model_writer=file,
+            vocab_size=size,
+            bos_id=-1 if size == 40 else 1,
+            minloglevel=2,
+            **special,
+        )
+        found.append(file.getvalue())
+    return found
+
+
+def random_parameters(model_fields, *sizes):
+    config = from_config_dict({"model": SIZES | model_fields}).model
+    shapes = build(config, *sizes).shapes
+    rng = np.random.default_rng(0)
+
+    def draw(path, leaf):
+        x = rng.normal(0, 0.4, leaf.shape).astype(np.float32)
+        return 1 + x / 2 if path[-1].key == "scale" else x
+
+    return config, jax.tree.map_with_path(draw, shapes)
+
+
+def check_same(imported, config, parameters, without=()):
+    """What was read is what was written, but for rows that were added."""
+    for field in ("width", "norm", "tied", "feed_forward", "positions", "options"):
+        assert getattr(imported.config.model, field) == getattr(config, field), field
+    wanted = weights.flatten(parameters)
+    found = weights.flatten(imported.parameters)
+    assert found.keys() == wanted.keys()
+    for name, x in found.items():
+        if name not in without:
+            np.testing.assert_array_equal(x, wanted[name], name)
+
+
+# ----------------------------------------------------------------------------- fairseq
+
+HALF = {"sinusoid_layout": "half", "sinusoid_spacing": "tensor2tensor"}
+COMMON = {"attention_bias": True, "norm_epsilon": 1e-5}
+# Fields of our model, and fairseq's options.
+FAIRSEQ = {
+    "post": (
+        {"norm": "post", "tied": "all", "options": {"position_offset": 2, **HALF}},
+        {"share_all_embeddings": True},
+    ),
+    "pre": (
+        {
+            "norm": "pre",
+            "tied": "target",
+            "feed_forward": "gelu",
+            "embedding_scale": False,
+            "options": {"position_offset": 2, **HALF},
+        },
+        {
+            "share_decoder_input_output_embed": True,
+            "activation_fn": "gelu",
+            "no_scale_embedding": True,
+            "encoder_normalize_before": True,
+            "decoder_normalize_before": True,
+        },
+    ),
+    "learned": (
+        {
+            "norm": "pre",
+            "tied": "none",
+            "positions": "learned",
+            "max_positions": 30,
+            "options": {"position_offset": 2},
+        },
+        {
+            "encoder_normalize_before": True,
+            "decoder_normalize_before": True,
+            "encoder_learned_pos": True,
+            "decoder_learned_pos": True,
+        },
+    ),
+}
+
+
+def fairseq_options(**more):
+    options = {"arch": "transformer_wmt_en_de", "source_lang": "en", "dropout": 0.3}
+    options |= {"target_lang": "de", "task": "translation", "bpe": None}
+    for side, layers, hidden in (("encoder", 1, 12), ("decoder", 2, 20)):
+        options |= {f"{side}_embed_dim": 16, f"{side}_layers": layers}
+        options |= {f"{side}_attention_heads": 2, f"{side}_ffn_embed_dim": hidden}
+        options |= {f"{side}_layerdrop": 0, f"{side}_layers_to_keep": None}
+    return {**options, "adaptive_softmax_cutoff": None, **more}
+
+
+def fairseq_folder(folder, name, write=zipped, joint=True):
+    """Writes a model of fairseq in one of its forms; returns our parameters."""
+    fields, options = FAIRSEQ[name]
+    (folder / "dict.en.txt").write_text("hel@@ 9\nlo 8\no 7\nworld 7\n")
+    more = "" if fields["tied"] == "all" else "welt 3\n"
+    (folder / "dict.de.txt").write_text("hel@@ 9\nlo 8\no 7\nworld 7\n" + more)
+    (folder / "bpecodes").write_text("h e 5\nhe l 4\nl o</w> 3\n")
+    sizes = (8,) if fields["tied"] == "all" else (9, 8)
+    config, parameters = random_parameters(COMMON | fields, *sizes)
+    arrays = weights.write([*fairseq_weights.weight_rules(config)], parameters)
+    if name == "post":  # copies, and buffers
+        for copy in ("decoder.embed_tokens", "decoder.output_projection"):
+            arrays[f"{copy}.weight"] = arrays["encoder.embed_tokens.weight"]
+        arrays["encoder.version"] = np.array([3.0])
+        arrays["decoder.embed_positions._float_tensor"] = np.zeros(1)
+    if name == "pre":
+        arrays = as_in_2018(arrays)
+    values = fairseq_options(**options)
+    if name == "learned":
+        content = {"args": None, "cfg": {"model": argparse.Namespace(**values)}}
+        content["cfg"]["task"] = {"_name": "translation", "source_lang": "en"}
+    else:
+        content = {"args": argparse.Namespace(**values)}
+    saved(folder / "model.pt", arrays, write, **content)
+    return config, parameters
+
+
+def as_in_2018(arrays):
+    """The names of old versions: queries, keys and values are packed."""
+    found, packed = {}, {}
+    for name, x in arrays.items():
+        if ".q_proj." in name or ".k_proj." in name or ".v_proj." in name:
+            start, _, end = name.rpartition("_proj.")
+            packed.setdefault((start[:-1], end), {})[start[-1]] = x
+            continue
+        for norm, number in (
+            *(("encoder", {"self_attn": 0, "final": 1}),),
+            *(("decoder", {"self_attn": 0, "encoder_attn": 1, "final": 2}),),
+        ):
+            for part, i in number.items():
+                if name.startswith(norm):
+                    name = name.replace(f".{part}_layer_norm.", f".layer_norms.{i}.")
+        found[name] = x
+    for (start, end), parts in packed.items():
+        found[f"{start}in_proj_{end}"] = np.concatenate([parts[p] for p in "qkv"])
+    return found
+
+
+@pytest.mark.parametrize("name", FAIRSEQ)
+def test_fairseq(name, tmp_path):
+    write = unzipped if name == "pre" else zipped
+    config, parameters = fairseq_folder(tmp_path, name, write)
+    assert IMPORTS["fairseq"].recognize(tmp_path)
+    imported = fairseq.read(Request(tmp_path))
+    check_same(imported, config, parameters)
+    model, data = imported.config.model, imported.config.data
+    assert (model.dropout, model.norm_epsilon) == (0.3, 1e-5)
+    assert model.embedding_scale == (name != "pre")
+    assert (data.source, data.target) == ("en", "de")
+    assert data.joint_vocabulary == (name == "post")
+    vocabulary = imported.vocabulary
+    assert vocabulary.source.pieces("hello o") == ["hel@@", "lo", "o"]
+    assert (vocabulary.pad, vocabulary.bos, vocabulary.eos) == (1, 2, 2)
+    assert any("assumed Moses" in note for note in imported.notes)
+
+
+def test_fairseq_with_sentencepiece(tmp_path, models):
+    config, parameters = fairseq_folder(tmp_path, "post")
+    (tmp_path / "bpecodes").unlink()
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(models[0])
+    for language in ("en", "de"):
+        (tmp_path / f"dict.{language}.txt").write_text("z 1\na 1\n\u2581 1\nb 1\n")
+    imported = fairseq.read(Request(tmp_path))
+    check_same(imported, config, parameters)
+    assert imported.vocabulary.encode(["z"], end=True)[0][-2:] == [4, 2]
+    assert imported.vocabulary.decode([[6, 4, 5, 2]]) == ["za"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("adaptive_softmax_cutoff", [10]),
+        ("layernorm_embedding", True),
+        ("cross_self_attention", True),
+        ("decoder_layers_to_keep", "0,2"),
+        ("quant_noise_pq", 0.1),
+        ("activation_fn", "gelu_fast"),
+        ("decoder_embed_dim", 32),
+        ("decoder_normalize_before", True),
+        ("encoder_learned_pos", True),
+        ("task", "translation_multi_simple_epoch"),
+        ("arch", "lightconv_wmt_en_de"),
+        ("arch", "transformer_lm"),
+    ],
+)
+def test_options_of_fairseq_that_are_refused(name, value):
+    options = fairseq_options(**{name: value})
+    content = {"args": options, "model": {}}
+    with pytest.raises(UserError, match=name.removeprefix("encoder_")):
+        fairseq.model_fields(fairseq.read_options(content, Path("model.pt")))
+
+
+def test_damage_of_fairseq_models(tmp_path):
+    config, parameters = fairseq_folder(tmp_path, "post")
+    arrays = weights.write([*fairseq_weights.weight_rules(config)], parameters)
+    options = {"args": argparse.Namespace(**FAIRSEQ["post"][1] | fairseq_options())}
+    options["args"].share_all_embeddings = True
+
+    def refused(message, **changed):
+        changed = {name: x for name, x in (arrays | changed).items() if x is not None}
+        saved(tmp_path / "model.pt", changed, **options)
+        with pytest.raises(UserError, match=message):
+            fairseq.read(Request(tmp_path))
+
+    one = "encoder.layers.0.fc1.weight"
+    refused(f"lacks {one}", **{one: None, "encoder.layers.0.fc1.w": arrays[one]})
+    refused(rf"{one} has the shape \[2, 12, 8\]", **{one: np.zeros((2, 12, 8))})
+    refused(f"{one} has values that are not finite", **{one: np.full((12, 16), np.nan)})
+    copy = {"decoder.embed_tokens.weight": np.zeros((8, 16))}
+    refused("are one table", **copy)
+    refused(
+        "this import does not know", **{"encoder.layernorm_embedding.bias": np.ones(3)}
+    )
+    (tmp_path / "dict.en.txt").write_text("a 1\n")
+    (tmp_path / "dict.de.txt").write_text("a 1\n")
+    refused("has 8 rows, and .* has 5 pieces")
+    with pytest.raises(UserError, match="--source=fr, but .* says en"):
+        fairseq.read(Request(tmp_path, source="fr"))
+    (tmp_path / "model.pt").rename(tmp_path / "model1.pt")
+    (tmp_path / "model2.pt").touch()
+    with pytest.raises(UserError, match=r"it has model1.pt, model2.pt; give one"):
+        fairseq.read(Request(tmp_path))
+
+
+# ------------------------------------------------------------------------- Marian .npz
+
+MARIAN = {
+    "post": ({"norm": "post", "tied": "all"}, {"tied-embeddings-all": True}),
+    "post_final": (
+        {"norm": "post_final", "tied": "target", "feed_forward": "relu"},
+        {
+            "tied-embeddings": True,
+            "transformer-ffn-activation": "relu",
+            "transformer-postprocess-top": "n",
+        },
+    ),
+    "pre": (
+        {"norm": "pre", "tied": "none"},
+        {
+            "transformer-preprocess": "n",
+            "transformer-postprocess": "da",
+            "transformer-postprocess-top": "n",
+        },
+    ),
+}
+MARIAN_COMMON = {"attention_bias": True, "output_bias": True, "norm_epsilon": 1e-6}
+MARIAN_COMMON |= {"feed_forward": "silu", "options": HALF}
+
+
+def marian_options(**more):
+    options = {"type": "transformer", "dim-emb": 16, "enc-depth": 1, "dec-depth": 2}
+    options |= {"transformer-heads": 2, "transformer-dim-ffn": 12}
+    options |= {"transformer-decoder-dim-ffn": 20, "transformer-postprocess": "dan"}
+    options |= {"transformer-decoder-autoreg": "self-attention"}
+    options |= {"transformer-postprocess-emb": "d", "transformer-ffn-depth": 2}
+    options |= {"transformer-ffn-activation": "swish", "transformer-preprocess": ""}
+    options |= {"transformer-depth-scaling": True, "transformer-tied-layers": []}
+    return options | more
+
+
+def store_npz(path, arrays, options):
+    text = np.frombuffer(json.dumps(options).encode() + b"\0", np.int8)
+    np.savez(path, **arrays, **{marian_npz.OPTIONS: text})
+
+
+def marian_folder(folder, name, models):
+    """Writes a model of Marian, without a row of padding; returns our parameters."""
+    fields, options = MARIAN[name]
+    joint = fields["tied"] == "all"
+    vocabs = [models[0]] * 2 if joint else models[::-1]
+    for side, content in zip(("src", "trg"), vocabs, strict=True):
+        (folder / f"{side}.spm").write_bytes(content)
+    settings = {"models": ["m.npz"], "vocabs": ["/x/src.spm", "/x/trg.spm"]}
+    settings |= {"beam-size": 6, "normalize": 1}
+    (folder / "decoder.yml").write_text(json.dumps(settings))
+    sizes = (41,) if joint else (41, 45)
+    config, parameters = random_parameters(MARIAN_COMMON | fields, *sizes)
+    arrays = weights.write([*marian_npz.weight_rules(config)], parameters)
+    for table in ("Wemb", "encoder_Wemb", "decoder_Wemb", marian_npz.OUTPUT):
+        if table in arrays:
+            arrays[table] = arrays[table][:-1]
+    arrays[marian_npz.BIAS] = arrays[marian_npz.BIAS][:, :-1]
+    if name == "pre":  # an older form
+        arrays["decoder_ff_logit_out_W"] = arrays.pop(marian_npz.OUTPUT).T
+    store_npz(folder / "model.npz", arrays, marian_options(**options))
+    return config, parameters, arrays
+
+
+@pytest.mark.parametrize("name", MARIAN)
+def test_marian_npz(name, tmp_path, models):
+    config, parameters, _ = marian_folder(tmp_path, name, models)
+    assert IMPORTS["marian-npz"].recognize(tmp_path)
+    imported = marian_npz.read(Request(tmp_path, "en", "de"))
+    added = {each for each in weights.flatten(parameters) if "embedding." in each}
+    check_same(imported, config, parameters, added)
+    for each in added:
+        mine = np.array(weights.flatten(parameters)[each])
+        mine[-1] = -1e9 if each.endswith("bias") else 0
+        np.testing.assert_array_equal(
+            weights.flatten(imported.parameters)[each], mine, each
+        )
+    assert imported.config.model.norm_epsilon == 1e-6
+    assert (imported.config.decode.beam, imported.config.decode.alpha) == (6, 1.0)
+    vocabulary = imported.vocabulary
+    assert (vocabulary.pad, vocabulary.bos, vocabulary.eos) == (40, 40, 0)
+    assert vocabulary.joint == (name == "post")
+    line = "adx bez"
+    assert vocabulary.decode(vocabulary.encode([line], end=True)) == [line]
+
+
+def test_marian_with_tables_in_yaml(tmp_path, models):
+    marian_folder(tmp_path, "post", models)
+    for side in ("source", "target"):
+        (tmp_path / f"{side}.spm").write_bytes(models[0])
+    processor = sentencepiece.SentencePieceProcessor(model_proto=models[0])
+    pieces = [processor.id_to_piece(i) for i in range(40)]
+    pieces[30] = ">>de<<"  # for a piece of the model
+    pieces[31] = "no"  # YAML: false
+    lines = [
+        f"{each if i == 31 else json.dumps(each)}: {i}" for i, each in enumerate(pieces)
+    ]
+    (tmp_path / "opus.vocab.yml").write_text("\n".join(lines))
+    settings = {"vocabs": ["opus.vocab.yml"] * 2}
+    (tmp_path / "decoder.yml").write_text(json.dumps(settings))
+    vocabulary = marian_npz.read(Request(tmp_path, "en", "de")).vocabulary
+    assert vocabulary.encode([">>de<< adx"])[0][0] == 30
+    assert vocabulary.piece(31) == "no"
+    (tmp_path / "source.spm").unlink()
+    with pytest.raises(UserError, match="source.spm does not exist; opus.vocab.yml"):
+        marian_npz.read(Request(tmp_path, "en", "de"))
+    (tmp_path / "opus.vocab.yml").write_text("a: 0\nb: 0")
+    with pytest.raises(UserError, match="not exist|ids occur twice"):
+        marian_npz.read(Request(tmp_path, "en", "de"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("type", "s2s"),
+        ("transformer-decoder-autoreg", "rnn"),
+        ("transformer-tied-layers", [1, 1]),
+        ("transformer-postprocess-emb", "nd"),
+        ("transformer-ffn-activation", "gelu"),
+        ("transformer-ffn-depth", 3),
+        ("transformer-train-position-embeddings", True),
+        ("transformer-preprocess", "n"),
+        ("transformer-postprocess", "dhn"),
+        ("tied-embeddings-src", True),
+        ("lemma-dim-emb", 8),
+        ("right-left", True),
+        ("transformer-heads", None),
+    ],
+)
+def test_options_of_marian_that_are_refused(name, value):
+    text = np.frombuffer(json.dumps(marian_options(**{name: value})).encode(), np.int8)
+    options = marian_npz.read_options({marian_npz.OPTIONS: text}, Path("model.npz"))
+    with pytest.raises(UserError, match=name):
+        marian_npz.model_fields(options)
+
+
+def test_marian_files_that_are_refused(tmp_path, models):
+    *_, arrays = marian_folder(tmp_path, "post", models)
+    arrays["encoder_l1_self_Wr"] = np.zeros((1, 1))
+    store_npz(tmp_path / "model.npz", arrays, marian_options(**MARIAN["post"][1]))
+    with pytest.raises(UserError, match="encoder_l1_self_Wr, which this import does"):
+        marian_npz.read(Request(tmp_path, "en", "de"))
+    with pytest.raises(UserError, match="does not say its source language"):
+        marian_npz.read(Request(tmp_path))
+    (tmp_path / "src.spm").write_bytes(models[1])
+    with pytest.raises(UserError, match=r"src.spm and .*trg.spm differ"):
+        marian_npz.read(Request(tmp_path, "en", "de"))
+    text = np.frombuffer(b"&a [*a, {", np.int8)
+    with pytest.raises(UserError, match="is not YAML"):
+        marian_npz.read_options({marian_npz.OPTIONS: text}, tmp_path)
+
+
+# ---------------------------------------------------------------- torch.nn.Transformer
+
+TORCH = {"heads": 2, "feed_forward": "relu", "embedding_scale": True}
+
+
+def torch_file(path, models, fields, tables):
+    """Writes a state dict; returns our parameters and the request to read it."""
+    (path.parent / "trg.model").write_bytes(models[0])
+    (path.parent / "src.model").write_bytes(models[1])
+    joint = tables.source == tables.target
+    config, parameters = random_parameters(
+        COMMON | fields | {"output_bias": bool(tables.bias)},
+        *((40,) if joint else (40, 44)),
+    )
+    arrays = weights.write(
+        [*torch_transformer.weight_rules(config, "net.", tables)], parameters
+    )
+    saved(path, arrays)
+    source = None if joint else path.parent / "src.model"
+    target = path.parent / "trg.model"
+    asked = TORCH | {"norm": config.norm}
+    return config, parameters, arrays, Request(path, "en", "de", target, source, asked)
+
+
+SEPARATE = torch_tables.Tables(
+    *("src_tok_emb.embedding.weight", "tgt_tok_emb.embedding.weight"),
+    *("generator.weight", "generator.bias", {}),
+)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre", "post_final"])
+def test_torch_transformer(norm, tmp_path, models):
+    path = tmp_path / "model.pt"
+    fields = {"norm": norm, "tied": "none", "options": HALF}
+    *ours, arrays, request = torch_file(path, models, fields, SEPARATE)
+    assert IMPORTS["torch"].recognize(path)
+    arrays["positional_encoding.pe"] = sinusoids(50, 16, *HALF.values())[:, None]
+    saved(path, arrays)
+    imported = torch_transformer.read(request)
+    check_same(imported, *ours)
+    assert imported.config.model.norm_epsilon == 1e-5
+    assert imported.peer["tables"]["positions"]["encoder"] == "positional_encoding.pe"
+    wrong = "pre" if norm == "post" else "post"
+    with pytest.raises(UserError, match=rf"norm={wrong}, but .* final norms"):
+        torch_transformer.read(request._replace(model=request.model | {"norm": wrong}))
+
+
+def test_torch_transformer_with_one_table_and_learned_positions(tmp_path, models):
+    names = dict.fromkeys(("encoder", "decoder"), "pos_embedding")
+    tables = torch_tables.Tables("embedding.weight", "embedding.weight", "", "", names)
+    fields = {"norm": "pre", "positions": "learned", "max_positions": 30}
+    config, parameters = random_parameters(COMMON | fields, 40)
+    parameters["decoder_positions"] = parameters["encoder_positions"]
+    path = tmp_path / "model.pt"
+    *_, request = torch_file(path, models, fields, tables)
+    arrays = weights.write(
+        [*torch_transformer.weight_rules(config, "", tables)], parameters
+    )
+    saved(path, {**arrays, "out.weight": arrays["embedding.weight"]})
+    imported = torch_transformer.read(request)
+    check_same(imported, config, parameters)
+    assert imported.config.model.tied == "all"
+
+
+def test_what_the_user_has_to_say_about_a_torch_transformer(tmp_path, models):
+    path = tmp_path / "model.pt"
+    *_, arrays, request = torch_file(path, models, {"tied": "none"}, SEPARATE)
+    with pytest.raises(UserError, match=r"add --config.model.positions= \(sinusoid"):
+        torch_transformer.read(request)
+    with pytest.raises(UserError, match=r"heads= \(`nhead`.*feed_forward=.*norm="):
+        torch_transformer.read(request._replace(model={}))
+    whole = request._replace(model=request.model | {"positions": "sinusoid"})
+    assert torch_transformer.read(whole).config.model.positions == "sinusoid"
+    learned = request._replace(model=request.model | {"positions": "learned"})
+    with pytest.raises(UserError, match="has no table of positions"):
+        torch_transformer.read(learned)
+    with pytest.raises(UserError, match="has no tokenizer; add --tokenizer="):
+        torch_transformer.read(whole._replace(tokenizer=None))
+    with pytest.raises(UserError, match=r"has 40 rows, and .*src.model has 44 pieces"):
+        torch_transformer.read(whole._replace(tokenizer=whole.source_tokenizer))
+    arrays["third_src.weight"] = np.zeros((40, 16))
+    saved(path, arrays)
+    with pytest.raises(UserError, match="it is not clear which of .* rename them"):
+        torch_transformer.read(whole)
+    saved(path, {"a": np.zeros(3)})
+    with pytest.raises(
+        UserError, match="has 0 arrays named encoder.layers.0.self_attn"
+    ):
+        torch_transformer.read(whole)
