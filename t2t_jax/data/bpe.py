@@ -78,7 +78,8 @@ class Moses:
 
     def unescape(self, text: str) -> str:
         """Returns words in the characters of the text, apart from spaces."""
-        return self._detokenizer.unescape_xml(text).replace("@-@", "-")
+        # The space keeps it apart from a hyphen that goes on with a word.
+        return self._detokenizer.unescape_xml(text).replace("@-@", " -")
 
 
 class NoMoses:

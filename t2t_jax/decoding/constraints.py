@@ -71,21 +71,29 @@ def constraints_for(
     checked: set[Constraints] = set()
     for number, of_line in enumerate(constraints, first_line):
         if of_line.must_not and of_line not in checked:
-            _check(of_line, number, vocabulary, phrases)
+            text = prefixes[number - first_line]
+            _check(of_line, text, number, vocabulary, phrases)
             checked.add(of_line)
     return constraints
 
 
 def _check(
-    constraints: Constraints, number: int, vocabulary: Vocabulary, phrases: Phrases
+    constraints: Constraints,
+    text: str | None,
+    number: int,
+    vocabulary: Vocabulary,
+    phrases: Phrases,
 ) -> None:
     """Raises UserError if a prefix or a required phrase contains a forbidden one."""
-    prefix, must, must_not, _ = constraints
+    prefix, must, must_not, begun = constraints
     forbidden = phrases.forbidden(must_not)
-    if forbidden.matches(prefix):
+    next_v = forbidden.next_sv[forbidden.after(prefix)]
+    # Of the tokens that go on with the prefix, one must be left.
+    goes_on_v = phrases.not_continued(0, begun).next_sv[0] == 1
+    if forbidden.matches(prefix) or (next_v[goes_on_v] == forbidden.matched).all():
         raise UserError(
-            f"line {number}: prefix={vocabulary.decode([prefix])[0]!r} contains a "
-            f"phrase of must_not={[*must_not]}; change one of them"
+            f"line {number}: prefix={text!r} contains a phrase of must_not="
+            f"{[*must_not]}; change one of them"
         )
     # EOS ends a phrase's last word. A prefix is checked without it, since its last word
     # may continue: "a cat" can become "a cats", which does not contain "cat".

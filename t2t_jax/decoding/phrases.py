@@ -59,10 +59,14 @@ class Automaton:
         A phrase that ends in a word only matches once the word has ended: after the
         next token, or EOS.
         """
+        return self.after(ids) == self.matched
+
+    def after(self, ids: Sequence[int]) -> int:
+        """Returns the state after tokens."""
         state = 0
         for token in ids:
             state = int(self.next_sv[state, token])
-        return state == self.matched
+        return state
 
 
 class Phrases:

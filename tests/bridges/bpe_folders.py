@@ -8,10 +8,24 @@ from pathlib import Path
 
 from sacremoses import MosesTokenizer
 
+from t2t_jax.data.bpe import merge
 from t2t_jax.grammar import corpus
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
-MADE_UP = ["don't", "it's", "l'eau", "a-b", "(2)", "5,3%", '"A"', "[&]", "Köln...", "“"]
+# Escapes of Moses become pieces, as in every published model.
+MADE_UP = [
+    "' & [ ]" * 3,
+    "don't",
+    "it's",
+    "l'eau",
+    "a-b",
+    "(2)",
+    "5,3%",
+    '"A"',
+    "[&]",
+    "Köln...",
+    "“",
+]
 
 
 @functools.cache
@@ -36,11 +50,7 @@ def learned(merges: int = 150) -> tuple[list[str], list[str]]:
         best = max(counts, key=lambda pair: (counts[pair], pair))
         codes.append(" ".join(best))
         pieces["".join(best)] = None
-        for word, old in parts.items():
-            joined = "\0".join(old).replace("\0".join(best), "".join(best))
-            # A pair may begin inside a symbol: then the word is left as it is.
-            if joined.replace("\0", "") == "".join(old):
-                parts[word] = joined.split("\0")
+        parts = {word: merge(old, {best: 0}) for word, old in parts.items()}
     return codes, [*pieces]
 
 

@@ -1,0 +1,143 @@
+"""Phrases and prefixes with byte-pair codes, whose pieces end with the space.
+
+Moses decides the spaces beside punctuation, so a phrase is looked for in the text
+without them.
+"""
+
+import functools
+import re
+import tempfile
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from t2t_jax.bridges import bpe_files
+from t2t_jax.decoding.constraints import constraints_for
+from t2t_jax.decoding.phrases import Phrases, without_free_spaces
+from t2t_jax.search.rules import advance_states, allowed, start_states
+from t2t_jax.terminal.errors import UserError
+from tests.bridges.bpe_folders import fairseq, fsmt
+
+PHRASES = [
+    *("the", "a", "cat", "the cat", "it's", "a-b", "don't", "(2)", '"A"', "amp", "&"),
+    *("[&]", "5,3%", "-", "'", ".", "the the cat", "apos", "a b", "a, b", "s"),
+]
+PARTS = [*PHRASES, *" .,-'\"()&", "  ", "the", "b", "ab", "2", "x"]
+texts = st.lists(st.sampled_from(PARTS), max_size=8).map("".join)
+
+
+@functools.cache
+def vocabulary(kind):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        if kind == "fairseq":
+            options = fairseq(path) | {"share_all_embeddings": True}
+            (path / "dict.de.txt").write_text((path / "dict.en.txt").read_text())
+            return bpe_files.read_fairseq(path, options)[0]
+        return bpe_files.read_fsmt(path, fsmt(path))[0]
+
+
+@functools.cache
+def phrases(kind):
+    return Phrases(vocabulary(kind))
+
+
+def in_text(phrase, text):
+    """The specification: whole words, without spaces beside punctuation."""
+    phrase, text = map(without_free_spaces, (phrase, text))
+    word = [bool(re.match(r"\w", phrase[i])) for i in (0, -1)]
+    before, after = r"(?<!\w)" * word[0], r"(?!\w)" * word[1]
+    return bool(re.search(before + re.escape(phrase) + after, text))
+
+
+@pytest.mark.parametrize("kind", ["fairseq", "fsmt"])
+@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.given(st.sampled_from(PHRASES), texts, texts)
+def test_an_automaton_finds_what_is_in_the_text(kind, phrase, before, after):
+    made = vocabulary(kind)
+    (ids,) = made.encode([before + phrase + after])
+    (text,) = made.decode([ids])
+    ended = [*ids, made.eos]
+    for automaton in (
+        phrases(kind).required(phrase),
+        phrases(kind).forbidden((phrase,)),
+    ):
+        assert automaton.matches(ended) == in_text(phrase, text)
+
+
+@pytest.mark.parametrize("kind", ["fairseq", "fsmt"])
+def test_a_phrase_is_found_however_its_words_are_split(kind):
+    made = vocabulary(kind)
+    inside, last = ("@@", "") if kind == "fairseq" else ("", "</w>")
+    names = ["t" + inside, "h" + inside, "e" + last, "c" + inside, "a" + inside]
+    ids = [made._tokenizer.id_of(name) for name in (*names, "t" + last)]
+    assert made.unknown not in ids
+    assert made.decode([ids]) == ["the cat"]
+    assert phrases(kind).required("the cat").matches(ids)
+    assert not phrases(kind).required("the c").matches(ids)
+    assert phrases(kind).required("the cat").distance_s[0] == 3
+    assert not phrases(kind).forbidden(("cat",)).matches(ids[:-1])
+
+
+def walk(kind, draw, prefix="", must=(), must_not=(), room=12):
+    """Draws tokens that the rules allow: (text, True if it may end here) of each."""
+    made, some = vocabulary(kind), phrases(kind)
+    (one,) = constraints_for(1, made, some, prefix, must, must_not)
+    rules = some.rules(*([part] for part in one), rows=1, max_length=room)
+    state_bnc = start_states(rules, 1, 1)
+    ids, limit_b = [], np.array([room + 1])
+    # Pieces of what must be said are more probable than others.
+    likely = np.ones(len(made))
+    likely[[i for text in must for i in made.encode([text])[0]]] = 200
+    for position in range(room):
+        may_v = np.array(allowed(rules, state_bnc, position, limit_b, made.eos)[0, 0])
+        yield made.decode([ids])[0], bool(may_v[made.eos])
+        may_v[[made.eos, made.unknown]] = False
+        weight_v = may_v * likely
+        ids.append(int(draw.choice(len(made), p=weight_v / weight_v.sum())))
+        token_bn = np.array([[ids[-1]]])
+        state_bnc = advance_states(rules, state_bnc, token_bn)
+
+
+@pytest.mark.parametrize("kind", ["fairseq", "fsmt"])
+def test_outputs_keep_their_rules(kind):
+    draw = np.random.default_rng(0)
+    ends = [0, 0]
+    for text, may_end in walk(kind, draw, must=["a", "&"], must_not=["the", "2"]):
+        said = all(in_text(phrase, text) for phrase in ("a", "&"))
+        unsaid = not any(in_text(phrase, text) for phrase in ("the", "2"))
+        assert may_end == (said and unsaid)
+        ends[may_end] += 1
+    assert all(ends)
+
+
+@pytest.mark.parametrize("kind", ["fairseq", "fsmt"])
+def test_the_last_word_of_a_prefix_may_go_on(kind):
+    draw = np.random.default_rng(0)
+    for prefix in ("the ca", "the cat (", "a", "a b-"):
+        found = {text for _ in range(4) for text, _ in walk(kind, draw, prefix, room=8)}
+        after = [text for text in found if len(text) >= len(prefix)]
+        assert after
+        assert all(text.startswith(prefix) for text in after)
+    # A word that is forbidden goes on.
+    for _ in range(4):
+        *_, (text, _) = walk(kind, draw, "the a", must_not=["a"], room=8)
+        assert re.match(r"the a\w", text)
+    # No piece has "the" and more.
+    for prefix in ("the cat", "the"):
+        with pytest.raises(
+            UserError, match=f"='{prefix}' contains a phrase of must_not"
+        ):
+            next(walk(kind, draw, prefix, must_not=["the"]))
+
+
+def test_nothing_but_the_beginning_of_a_word_may_follow_a_prefix():
+    made = vocabulary("fairseq")
+    automaton = phrases("fairseq").not_continued(2, "th")
+    for token in range(len(made)):
+        begins = made.spelling(token).startswith("th")
+        assert automaton.matches([5, 6, token, 7]) != begins, made.piece(token)
+    assert not automaton.matches([5, 6])
