@@ -35,22 +35,22 @@ def readme(translator: Translator, peer: dict[str, Any]) -> str:
     )
 
 
-def _tokenizer_code(described: dict[str, Any]) -> str:
+def _tokenizer_code(described: dict[str, Any] | None) -> str:
     """Python code of `encode(line)` and `decode(pieces)`.
 
     Args:
       described: as `tokenizer_files` describes the tokenizer.
     """
-    first, special = (
-        json.dumps(described[name], ensure_ascii=False)
-        for name in ("source_prefix", "special")
-    )
-    code = _ESCAPED if described["escape"] else _PLAIN
+    if described is None:
+        return _OURS
+    first = json.dumps(described["source_prefix"], ensure_ascii=False)
+    code = _ESCAPED if described["kind"] == "sentencepiece" else _PLAIN
     return code.format(
         source=described["source"],
         target=described["target"],
         first=f"{first} + " if described["source_prefix"] else "",
-        special=special,
+        tag=_TAG if described["kind"] == "marian" else "",
+        special=json.dumps(described["special"], ensure_ascii=False),
     )
 
 
@@ -101,11 +101,27 @@ target = sentencepiece.SentencePieceProcessor("{target}")
 special = {special}
 
 def encode(line):
-    return {first}source.encode(line, out_type=str)
+{tag}    return {first}source.encode(line, out_type=str)
 
 def decode(pieces):
     kept = [piece for piece in pieces if piece not in special]
     return target.decode_pieces(kept).strip()
+"""
+_TAG = """\
+    if line.startswith(">>"):  # the language, one piece
+        tag, _, line = line.partition("<<")
+        return [tag + "<<"] + source.encode(line, out_type=str)
+"""
+_OURS = """\
+from t2t_jax.data.tokenizer import Vocabulary
+
+# Byte-pair codes and Moses; needs t2t_jax.
+vocabulary = Vocabulary.load("tokenizer.model")
+ids = {vocabulary.piece(i): i for i in range(len(vocabulary))}
+encode = vocabulary.source.pieces
+
+def decode(pieces):
+    return vocabulary.decode([[ids[piece] for piece in pieces]])[0]
 """
 # The escapes of data/sentencepieces.py.
 _ESCAPED = """\

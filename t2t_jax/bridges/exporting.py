@@ -228,13 +228,15 @@ def _beam(translator, form, job, lines, rounded):
         **{"beam": decode.beam, "alpha": decode.alpha},
         **job,
     )
+    # Some tokenizers are only in t2t_jax.
+    texts = theirs["texts"] or translator.vocabulary.decode(theirs["tokens"])
     ours = translator.translate(lines.sources, warn=False)
-    compared = agreement.compare_texts(translator, lines.sources, ours, theirs["texts"])
+    compared = agreement.compare_texts(translator, lines.sources, ours, texts)
     result = compared._asdict() | {"seconds": theirs.get("seconds")}
     text, good = str(compared), True
     if lines.references is not None:
         difference = bleu_difference(
-            theirs["texts"],
+            texts,
             [translation.text for translation in ours],
             lines.references,
             translator.config.data.target,

@@ -13,7 +13,13 @@ import numpy as np
 import pytest
 
 from t2t_jax import config as fields
-from t2t_jax.bridges import agreement, peer_process, to_ctranslate2, weights
+from t2t_jax.bridges import (
+    agreement,
+    huggingface_tokenizers,
+    peer_process,
+    to_ctranslate2,
+    weights,
+)
 from t2t_jax.bridges.ctranslate2_readme import _tokenizer_code
 from t2t_jax.bridges.tokenizer_files import tokenizer_files
 from t2t_jax.data import tokenizer
@@ -24,6 +30,7 @@ from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
 from t2t_jax.search.hypotheses import never_generated
 from t2t_jax.terminal.errors import UserError
+from tests.bridges import published_tokenizers as published
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 
@@ -113,15 +120,13 @@ def translator_of(vocabularies, **model):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_its_arrays_are_all_of_our_parameters(vocabularies, variant):
-    translator = translator_of(vocabularies, **VARIANTS[variant])
-    config, parameters = weights.with_output_bias(
-        translator.config.model, translator.parameters
+    translator = translator_of(
+        vocabularies, **VARIANTS[variant] | {"output_bias": True}
     )
-    rules = to_ctranslate2.rules(config)
-    tensors = weights.write(rules, parameters)
-    model = build(config, *translator.vocabulary.sizes)
-    read = weights.flatten(weights.read(rules, tensors, model, "x"))
-    for name, ours in weights.flatten(parameters).items():
+    rules = to_ctranslate2.rules(translator.config.model)
+    tensors = weights.write(rules, translator.parameters)
+    read = weights.flatten(weights.read(rules, tensors, translator.model, "x"))
+    for name, ours in weights.flatten(translator.parameters).items():
         # No position reads the rows before the offset.
         unread = 2 if variant == "learned" and name.endswith("table") else 0
         np.testing.assert_array_equal(read[name][unread:], ours[unread:], name)
@@ -200,27 +205,56 @@ def test_names_of_tokens_must_differ(vocabularies):
         to_ctranslate2.piece_names(vocabularies[0], tokens | {"eos_token": "<0x41>"})
 
 
-def test_the_readme_and_the_peer_tokenize_as_we_do(vocabularies, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ctranslate2", types.ModuleType("ctranslate2"))
-    peer = runpy.run_path(str(peer_process.SCRIPTS / "ctranslate2_peer.py"))
-    lines = [*NASTY, *TEXT]
-    for vocabulary, names in (
-        (vocabularies[0], ["tokenizer.model"]),
-        (vocabularies[1], ["source.spm", "target.spm"]),
-    ):
-        files, described = tokenizer_files(vocabulary)
-        assert [*files] == names
-        for name, content in files.items():
-            (tmp_path / name).write_bytes(content)
-        usage = {}
-        with contextlib.chdir(tmp_path):
-            exec(_tokenizer_code(described), usage)
-        for line in lines:
-            pieces = vocabulary.source.pieces(line)
-            text = peer["Pieces"](tmp_path, described)
-            assert usage["encode"](line) == text.encode(line) == pieces
-            back = vocabulary.pieces(line)
-            assert usage["decode"](back) == text.decode(back) == line
+@pytest.fixture(scope="module")
+def pieces_of_peer():
+    """The peer script's tokenizer; CTranslate2 may be missing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "ctranslate2", types.ModuleType("ctranslate2"))
+        script = peer_process.SCRIPTS / "ctranslate2_peer.py"
+        return runpy.run_path(str(script))["Pieces"]
+
+
+def stored(vocabulary, folder):
+    """Writes the files of a vocabulary; returns their description."""
+    files, described = tokenizer_files(vocabulary)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return [*files], described
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_readme_and_peer_tokenize_as_we_do(
+    vocabularies, tmp_path, pieces_of_peer, separate
+):
+    vocabulary = vocabularies[separate]
+    names, described = stored(vocabulary, tmp_path)
+    assert names == (["source.spm", "target.spm"] if separate else ["tokenizer.model"])
+    usage = {}
+    with contextlib.chdir(tmp_path):
+        exec(_tokenizer_code(described), usage)
+    text = pieces_of_peer(tmp_path, described)
+    for line in [*NASTY, *TEXT]:
+        pieces = vocabulary.source.pieces(line)
+        assert usage["encode"](line) == text.encode(line) == pieces
+        back = vocabulary.pieces(line)
+        assert usage["decode"](back) == text.decode(back) == line
+
+
+@pytest.mark.parametrize("kind", ["marian", "m2m100", "nllb", "pegasus"])
+def test_the_peer_tokenizes_as_published_tokenizers_do(tmp_path, pieces_of_peer, kind):
+    config = published.FOLDERS[kind](tmp_path)
+    read = getattr(huggingface_tokenizers, f"{kind}_vocabulary")
+    vocabulary = read(tmp_path, config, *published.LANGUAGES.get(kind, ()))
+    _, described = stored(vocabulary, tmp_path)
+    text, source = pieces_of_peer(tmp_path, described), vocabulary.source
+    ids = {source.piece(i): i for i in range(len(source))}
+    lines = [*published.nasty_lines(60), ">>deu<< a dog </s> the ", *NASTY, *TEXT]
+    encoded = source.encode(lines)
+    texts = vocabulary.decode(targets := vocabulary.encode(lines))
+    for row, line in enumerate(lines):
+        found = [ids.get(piece, source.unknown) for piece in text.encode(line)]
+        assert found == encoded[row], line
+        assert text.decode([vocabulary.piece(i) for i in targets[row]]) == texts[row]
 
 
 needs_ctranslate2 = pytest.mark.skipif(

@@ -9,6 +9,7 @@ The job names a `model` folder, its `tokenizer` (the description that the export
   greedy: the `tokens` of translations of `sources` (ids with EOS), EOS included, at
     most as many as `limits` says.
   beam: the same from `lines` of text with `beam` and `alpha`; `texts` and `scores` too.
+    Without a `tokenizer`, `sources` are translated, and `texts` are null.
   log_probs: the log-probabilities of the tokens of `targets` (ids with EOS).
 
 `seconds` is the time of tokenizing and translating; `compute_type` is what CTranslate2
@@ -25,42 +26,60 @@ import ctranslate2
 import sentencepiece
 
 ROWS = 32  # sentences in a batch
+SPACE = "\u2581"
+FAST = "nllb", "pegasus"  # kinds that Hugging Face's `tokenizers` splits
 
 
 class Pieces:
-    """Text to pieces of the source, and pieces of the target to text."""
+    """Text to pieces of the source, and pieces of the target to text.
+
+    Args:
+      described: the tokenizer; `kind` is that of our own SentencePiece models, or of a
+        published one, whose special pieces and spaces have rules of their own.
+    """
 
     def __init__(self, folder, described):
         self.source, self.target = (
             sentencepiece.SentencePieceProcessor(str(folder / described[side]))
             for side in ("source", "target")
         )
-        self.escaped, self.tags = described["escape"], described["tags"]
-        self.first, self.special = described["source_prefix"], described["special"]
-        longest_first = sorted(map(re.escape, self.special), key=len)[::-1]
-        self.split = re.compile(f"({'|'.join(longest_first) or '(?!)'})").split
+        self.kind, self.special = described["kind"], described["special"]
+        self.first = described["source_prefix"]
+        patterns = [
+            r"\s*" * (piece == "<mask>") + re.escape(piece)
+            for piece in sorted(self.special, key=len, reverse=True)
+        ]
+        self.split = re.compile(f"({'|'.join(patterns) or '(?!)'})").split
 
     def encode(self, line):
-        if self.escaped:
+        if self.kind == "sentencepiece":
             line = line.replace("\uf8fe", "\uf8fe\uf8fe")
-            line = line.replace("\u2581", "\uf8fe\uf8fd")
+            line = line.replace(SPACE, "\uf8fe\uf8fd")
         pieces = list(self.first)
         for number, part in enumerate(self.split(line)):
-            pieces += [part] if number % 2 else self._encode(part)
+            # Special pieces are every second of the parts.
+            pieces += [part.lstrip()] if number % 2 else self.encode_part(part)
         return pieces
 
-    def _encode(self, text):
-        match = re.match(">>.*?<<", text, re.DOTALL) if self.tags else None
-        tag = match[0] if match else ""
-        pieces = self.source.encode(text[len(tag) :], out_type=str)
+    def encode_part(self, text):
+        tag, processor = "", self.source
+        if self.kind == "marian" and (match := re.match(">>.*?<<", text, re.DOTALL)):
+            tag = match[0]
+        pieces = processor.encode(text[len(tag) :], out_type=str)
+        if self.kind in FAST and text:
+            if processor.normalize(text + "x").endswith(SPACE + "x"):
+                pieces.append(SPACE)
         return [tag, *pieces] if tag else pieces
 
     def decode(self, pieces):
-        if not self.escaped:
-            kept = [piece for piece in pieces if piece not in self.special]
-            return self.target.decode_pieces(kept).replace("\u2581", " ").strip()
-        originals = {"\uf8fe\uf8fe": "\uf8fe", "\uf8fe\uf8fd": "\u2581"}
-        text = self.target.decode_pieces(pieces)
+        kept = [piece for piece in pieces if piece not in self.special]
+        if self.kind in FAST:
+            begin = [piece.replace(SPACE, "") for piece in kept[:1]]
+            return "".join(begin + kept[1:]).replace(SPACE, " ")
+        text = self.target.decode_pieces(kept)
+        if self.kind != "sentencepiece":
+            return text.replace(SPACE, " ").strip()
+        originals = {"\uf8fe\uf8fe": "\uf8fe", "\uf8fe\uf8fd": SPACE}
         return re.sub("|".join(originals), lambda match: originals[match[0]], text)
 
 
@@ -114,8 +133,12 @@ class Model:
         return {"tokens": [[self.ids[piece] for piece in row] for row in rows]}
 
     def beam(self, job):
-        text = Pieces(Path(job["model"]), job["tokenizer"])
-        best = [([], 0.0)] * len(job["lines"])
+        text = job["tokenizer"] and Pieces(Path(job["model"]), job["tokenizer"])
+        pieces = self.pieces(job["sources"])
+        if text:
+            cuts = [len(row) for row in pieces]
+            pieces = [text.encode(line) for line in job["lines"]]
+            pieces = [row[:cut] for row, cut in zip(pieces, cuts, strict=True)]
         # The limit is one of the call, so lines of one limit are translated together.
         groups = {}
         for row, (line, limit) in enumerate(
@@ -123,16 +146,15 @@ class Model:
         ):
             if line.strip():
                 groups.setdefault(limit, []).append(row)
-        cut = [len(ids) - 1 for ids in job["sources"]]
+        best = [([], 0.0)] * len(pieces)
+        options = {"beam_size": job["beam"], "length_penalty": job["alpha"]}
         for limit, rows in groups.items():
-            pieces = [text.encode(job["lines"][row])[: cut[row]] for row in rows]
-            options = {"beam_size": job["beam"], "length_penalty": job["alpha"]}
-            found = self.translate(pieces, limit, **options)
+            found = self.translate([pieces[row] for row in rows], limit, **options)
             for row, result in zip(rows, found, strict=True):
                 best[row] = result
-        texts = [text.decode([p for p in row if p != self.end]) for row, _ in best]
+        rows = [[piece for piece in row if piece != self.end] for row, _ in best]
         return {
-            "texts": texts,
+            "texts": [text.decode(row) for row in rows] if text else None,
             "scores": [score for _, score in best],
             "tokens": [[self.ids[piece] for piece in row] for row, _ in best],
         }
