@@ -77,3 +77,18 @@ def test_different_texts_are_listed_with_both_scores(ours):
     assert (row, mine, theirs) == (1, translations[1].text, "ein Hund")
     assert our_score == translations[1].score
     assert their_score == ours.score([(LINES[1], "ein Hund")])[0].score
+
+
+@pytest.mark.parametrize("silenced", ["both", "theirs"])
+def test_silenced_tokens_hide_no_difference(ours, greedy, silenced):
+    """A logit of -1e9 must not stretch the tolerance of the others."""
+    mine = np.full((2, len(ours.vocabulary)), 0.5, np.float32)
+    theirs = mine.copy()
+    theirs[:, 5] = -1e9
+    if silenced == "both":
+        mine[:, 5] = -1e9 + 64
+    result = agreement.compare_logits(ours, [mine], {"logits_0": theirs})
+    assert result.agrees == (silenced == "both")
+    for wrong in (0.501, np.nan):
+        theirs[0, 7] = wrong
+        assert not agreement.compare_logits(ours, [mine], {"logits_0": theirs}).agrees
