@@ -379,8 +379,8 @@ def original(shape, folder):
 def test_it_computes_what_the_original_does(shape, tmp_path, quick_compiler):
     importing.import_model(original(shape, tmp_path), Workdir(tmp_path / "w"))
     facts = json.loads((tmp_path / "w/imported.json").read_text())["compared"]
-    assert facts["logits"] <= 1e-4
-    assert facts["equal"] + facts["ties"] == 100
+    assert facts["logits"]["difference"] <= 1e-4
+    assert facts["greedy"]["equal"] + facts["greedy"]["ties"] == 100
 
 
 @needs_peers
