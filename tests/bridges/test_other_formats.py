@@ -5,9 +5,12 @@ Face's classes and PyTorch compute the logits of the same files: `other_referenc
 """
 
 import argparse
+import importlib.util
 import io
 import itertools
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -16,8 +19,10 @@ import pytest
 import sentencepiece
 
 from t2t_jax.bridges import (
+    agreement,
     fairseq,
     fairseq_weights,
+    importing,
     marian_npz,
     torch_tables,
     torch_transformer,
@@ -26,9 +31,11 @@ from t2t_jax.bridges import (
 from t2t_jax.bridges.formats import Request
 from t2t_jax.bridges.table import IMPORTS
 from t2t_jax.config import from_config_dict
+from t2t_jax.decoding.translator import Translator
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
 from t2t_jax.terminal.errors import UserError
+from t2t_jax.workdir.workdir import IMPORTED, Workdir
 from tests.bridges.torch_writer import saved, unzipped, zipped
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
@@ -509,3 +516,98 @@ def test_what_the_user_has_to_say_about_a_torch_transformer(tmp_path, models):
         UserError, match="has 0 arrays named encoder.layers.0.self_attn"
     ):
         torch_transformer.read(whole)
+
+
+# -------------------------------------------------------------- against other libraries
+
+
+def reference(folder, cases):
+    """Runs `other_reference.py`; returns the logits of each case."""
+    for number, case in enumerate(cases):
+        case["output"] = str(folder / f"{number}.npz")
+    job = folder / "job.json"
+    job.write_text(json.dumps({"cases": cases}))
+    script = Path(__file__).with_name("other_reference.py")
+    done = subprocess.run(
+        [sys.executable, "-P", str(script), str(job)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return [[*np.load(case["output"]).values()] for case in cases]
+
+
+def check_logits(imported, case, theirs):
+    vocabulary = imported.vocabulary
+    translator = Translator(
+        imported.config,
+        vocabulary,
+        build(imported.config.model, *vocabulary.sizes),
+        imported.parameters,
+        (0,),
+    )
+    ours = agreement.logits(
+        agreement.float32(translator), case["sources"], case["targets"]
+    )
+    worst = 0.0
+    for mine, other in zip(ours, theirs, strict=True):
+        worst = max(worst, np.abs(mine[:, : other.shape[1]] - other).max())
+    print(f"{case['path']}: logits differ by {worst:.1e}")
+    assert worst < agreement.TOLERANCE
+
+
+needs_peers = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("torch", "transformers"))),
+    reason="the extra [peers] is missing",
+)
+
+
+@needs_peers
+def test_hugging_face_computes_the_same_logits(tmp_path, models):
+    cases, found = [], []
+    for kind, names in (("fairseq", FAIRSEQ), ("marian", MARIAN)):
+        for name in names:
+            folder = tmp_path / f"{kind}-{name}"
+            folder.mkdir()
+            if kind == "fairseq":
+                fairseq_folder(folder, name, unzipped if name == "pre" else zipped)
+                found.append(fairseq.read(Request(folder)))
+                path, start = folder / "model.pt", 2
+            else:
+                marian_folder(folder, name, models)
+                found.append(marian_npz.read(Request(folder, "en", "de")))
+                path, start = folder / "model.npz", 40
+            case = {"kind": kind, "path": str(path)}
+            case["sources"] = [[4, 5, 6, 5, 7, 2], [7, 0]]
+            case["targets"] = [[start, 6, 3, 5], [start, 7, 7, 4, 5, 6, 6]]
+            cases.append(case)
+    logits = reference(tmp_path, cases)
+    for imported, case, theirs in zip(found, cases, logits, strict=True):
+        check_logits(imported, case, theirs)
+
+
+@needs_peers
+def test_torch_itself_computes_the_same_logits(tmp_path, models):
+    cases = [
+        {"kind": "torch", "path": str(tmp_path / f"{name}.pt")}
+        | {"sources": [[4, 5, 6, 7, 2]], "targets": [[1, 6, 8, 5]]}
+        for name in ("pre", "post", "learned")
+    ]
+    logits = reference(tmp_path, cases)
+    for content, name in zip(models, ("target", "source"), strict=True):
+        (tmp_path / name).write_bytes(content)
+    for case, theirs in zip(cases, logits, strict=True):
+        shared = case is cases[0]
+        asked = {"heads": 2, "norm": "pre" if shared else "post_final"}
+        asked |= {"feed_forward": "gelu" if shared else "relu"}
+        asked |= {"embedding_scale": not shared}
+        source = None if shared else tmp_path / "source"
+        path = Path(case["path"])
+        request = Request(path, "en", "de", tmp_path / "target", source, asked)
+        imported = torch_transformer.read(request)
+        check_logits(imported, case, theirs)
+        # With the peer script, as users import it.
+        workdir = Workdir(tmp_path / path.stem)
+        importing.import_model(request, workdir)
+        facts = json.loads((workdir / IMPORTED).read_text())
+        print(facts["compared"])
+        assert facts["format"] == "torch"
+        assert facts["compared"]["greedy"]["equal"] > 90

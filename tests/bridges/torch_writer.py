@@ -78,6 +78,7 @@ def pickled(content, views=False):
 def zipped(path, content, storages, method=zipfile.ZIP_STORED, **members):
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("archive/data.pkl", pickled(content))
+        archive.writestr("archive/version", "3\n")
         for storage in storages:
             archive.writestr(f"archive/data/{storage.key}", storage.array.tobytes())
         for name, data in members.items():
