@@ -1,4 +1,4 @@
-"""Converts our parameters to Hugging Face (PyTorch) and to CTranslate2.
+"""Converts our parameters to Hugging Face (PyTorch).
 
 A post-norm model becomes a MarianMTModel, a pre-norm one a
 PegasusForConditionalGeneration. Ours is a special case of both: its attention has no
@@ -7,42 +7,16 @@ rounding, and greedy search finds the same tokens. Needs the extra `[peers]`.
 """
 
 import dataclasses
-import tempfile
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from benchmarks import measuring
-from benchmarks.peers import device, marian, need, sizes
+from benchmarks.peers import marian, need, sizes
 from t2t_jax.config import ModelConfig
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import build
-from t2t_jax.model.positions import sinusoids
 from t2t_jax.terminal.errors import UserError
-
-Tokens = list[list[int]]
-
-
-class Search(NamedTuple):
-    """Options of a peer's search.
-
-    Attributes:
-      special: token ids of padding, beginning and end.
-      beam: beam width.
-      alpha: exponent of the length penalty.
-      extra: an output may have this many tokens more than the batch's longest source.
-      exactly: forces outputs of this many tokens; None lets them end by themselves.
-      rows: sentences in a batch.
-    """
-
-    special: tuple[int, int, int]
-    beam: int
-    alpha: float
-    extra: int
-    exactly: int | None
-    rows: int
 
 
 def matrices(parameters: Parameters) -> dict[str, np.ndarray]:
@@ -84,7 +58,7 @@ def sines_first(config: ModelConfig, parameters: Parameters) -> Parameters:
 
 
 def hugging_face(
-    config: ModelConfig, parameters: Parameters, search: Search, longest: int
+    config: ModelConfig, parameters: Parameters, special: Sequence[int], longest: int
 ):
     """Builds a Hugging Face model with our parameters, on the CPU, in float32.
 
@@ -95,6 +69,10 @@ def hugging_face(
     by 2.4e-6 after `set_epsilon`, which is rounding. With weights so large that
     rounding alone is off by 3e-3, it is 2.5e-2. The best tokens were always the same.
 
+    Args:
+      special: token ids of padding, beginning and end.
+      longest: the number of positions.
+
     Raises:
       UserError: the model has parts that the peers do not have.
     """
@@ -103,9 +81,9 @@ def hugging_face(
     weights = matrices(sines_first(config, parameters))
     vocab_size = len(weights["embedding.tokens"])
     if config.norm == "pre":
-        model = _pegasus(config, vocab_size, longest, search.special)
+        model = _pegasus(config, vocab_size, longest, special)
     else:
-        model = marian(config, vocab_size, longest, search.special)
+        model = marian(config, vocab_size, longest, special)
     named = dict(model.named_parameters())
 
     # Removes what it sets, so that what is left in the end has no counterpart in ours.
@@ -194,162 +172,3 @@ def _check(config: ModelConfig) -> None:
                 f"{paper[name]!r} can be converted for the peers; leave them out with "
                 "--peers="
             )
-
-
-class HuggingFace:
-    """Hugging Face's `generate` on batches sorted by length; on a GPU in bfloat16."""
-
-    def __init__(
-        self, config: ModelConfig, parameters: Parameters, search: Search, longest: int
-    ):
-        self.torch, self.transformers = need("torch", "transformers")
-        self.device = device(self.torch)
-        model = hugging_face(config, parameters, search, longest)
-        if self.device == "cuda":
-            model = model.to(self.device, self.torch.bfloat16)
-        self.model, self.search = model, search
-
-    def __call__(self, sources: Tokens) -> Tokens:
-        """Translates sources (with an end) to outputs without beginning and end."""
-        search, found = self.search, {}
-        pad, bos, eos = search.special
-        order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-        for start in range(0, len(order), search.rows):
-            part = order[start : start + search.rows]
-            width = len(sources[part[0]])
-            tokens = self.torch.full((len(part), width), pad)
-            mask = self.torch.zeros((len(part), width), dtype=self.torch.long)
-            for row, i in enumerate(part):
-                tokens[row, : len(sources[i])] = self.torch.tensor(sources[i])
-                mask[row, : len(sources[i])] = 1
-            options = self.transformers.GenerationConfig(
-                num_beams=search.beam,
-                do_sample=False,
-                length_penalty=search.alpha if search.beam > 1 else 1.0,
-                max_new_tokens=search.exactly or width + search.extra,
-                min_new_tokens=search.exactly,
-                pad_token_id=pad,
-                bos_token_id=bos,
-                eos_token_id=eos,
-                decoder_start_token_id=bos,
-            )
-            with self.torch.inference_mode():
-                made = self.model.generate(
-                    tokens.to(self.device),
-                    attention_mask=mask.to(self.device),
-                    generation_config=options,
-                ).cpu()
-            for i, row in zip(part, made.tolist(), strict=True):
-                found[i] = until_end(row[1:], eos)
-        return [found[i] for i in range(len(sources))]
-
-
-def until_end(tokens: Sequence[int], eos: int) -> list[int]:
-    """The tokens before the first end-of-sentence; all of them if it has none."""
-    tokens = list(tokens)
-    return tokens[: tokens.index(eos)] if eos in tokens else tokens
-
-
-def ctranslate2_spec(
-    config: ModelConfig, parameters: Parameters, special: Sequence[int], longest: int
-):
-    """Builds a CTranslate2 model with our parameters; pieces are named by their ids."""
-    _check(config)
-    (specs,) = need("ctranslate2.specs")
-    weights = matrices(parameters)
-    layers = config.layers, config.layers
-    spec = specs.TransformerSpec.from_config(
-        layers,
-        config.heads,
-        pre_norm=config.norm == "pre",
-        activation=specs.Activation.RELU,
-    )
-
-    def normed(norm, scale, bias):
-        norm.gamma, norm.beta = scale, bias
-
-    def attention(theirs, name: str, fused: Sequence[Sequence[str]]):
-        for linear, parts in zip(theirs.linear, fused, strict=True):
-            linear.weight = np.concatenate([weights[f"{name}.{p}"] for p in parts])
-        scale, bias = (weights[f"{name}_sub.norm.{x}"] for x in ("scale", "bias"))
-        normed(theirs.layer_norm, scale, bias)
-
-    table = weights["embedding.tokens"]
-    spec.encoder.embeddings[0].weight = table
-    spec.decoder.embeddings.weight = spec.decoder.projection.weight = table
-    for side in ("encoder", "decoder"):
-        stack = getattr(spec, side)
-        stack.scale_embeddings = True
-        stack.position_encodings.encodings = sinusoids(longest, config.width)
-        for number, layer in enumerate(stack.layer):
-            name = f"{side}.{number}"
-            # CTranslate2 fuses the projections of one input into one matrix.
-            together = ("query", "key", "value"), ("out",)
-            attention(layer.self_attention, f"{name}.attention", together)
-            if side == "decoder":
-                apart = ("query",), ("key", "value"), ("out",)
-                attention(layer.attention, f"{name}.cross", apart)
-            for part, linear in zip(
-                ("inner", "outer"),
-                (layer.ffn.linear_0, layer.ffn.linear_1),
-                strict=True,
-            ):
-                linear.weight = weights[f"{name}.ff.{part}"]
-                linear.bias = weights[f"{name}.ff.{part}_bias"]
-            scale, bias = (
-                weights[f"{name}.ff_sub.norm.{x}"] for x in ("scale", "bias")
-            )
-            normed(layer.ffn.layer_norm, scale, bias)
-        if config.norm == "pre":
-            scale, bias = (weights[f"{side}_norm.{x}"] for x in ("scale", "bias"))
-            normed(stack.layer_norm, scale, bias)
-    _, bos, eos = special
-    pieces = [str(i) for i in range(len(table))]
-    spec.register_source_vocabulary(pieces)
-    spec.register_target_vocabulary(pieces)
-    spec.config.layer_norm_epsilon = config.norm_epsilon
-    spec.config.bos_token = spec.config.decoder_start_token = str(bos)
-    spec.config.eos_token = str(eos)
-    spec.config.unk_token = str(bos)  # required, but no input is unknown
-    spec.config.add_source_bos = spec.config.add_source_eos = False
-    return spec
-
-
-class CTranslate2:
-    """CTranslate2's `translate_batch` on the CPU, sorted by length; float32 or int8."""
-
-    def __init__(
-        self,
-        config: ModelConfig,
-        parameters: Parameters,
-        search: Search,
-        longest: int,
-        compute: str = "float32",
-    ):
-        (ctranslate2,) = need("ctranslate2")
-        spec = ctranslate2_spec(config, parameters, search.special, longest)
-        spec.validate()
-        with tempfile.TemporaryDirectory() as folder:
-            spec.save(folder)
-            self.translator = ctranslate2.Translator(
-                folder,
-                device="cpu",
-                compute_type=compute,
-                inter_threads=1,
-                intra_threads=measuring.cores(),
-            )
-        self.search = search
-
-    def __call__(self, sources: Tokens) -> Tokens:
-        """Translates; arguments and result as for `HuggingFace`."""
-        search = self.search
-        longest = max(map(len, sources)) + search.extra
-        results = self.translator.translate_batch(
-            [[str(token) for token in source] for source in sources],
-            beam_size=search.beam,
-            length_penalty=search.alpha,
-            max_batch_size=search.rows,
-            max_decoding_length=search.exactly or longest,
-            min_decoding_length=search.exactly or 1,
-        )
-        return [[int(token) for token in each.hypotheses[0]] for each in results]

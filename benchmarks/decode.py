@@ -27,7 +27,7 @@ import numpy as np
 from absl import flags
 
 from benchmarks import measuring, peers, run
-from benchmarks.converted import CTranslate2, HuggingFace, Search, Tokens, until_end
+from benchmarks.exported import CTranslate2, HuggingFace, Search, Tokens, until_end
 from t2t_jax.commands.flags import define_config_flag, test_sets
 from t2t_jax.config import DecodeConfig, ModelConfig, from_config_dict
 from t2t_jax.decoding.translator import Translator
@@ -36,8 +36,8 @@ from t2t_jax.model.model import build
 from t2t_jax.terminal.errors import UserError
 
 PEERS = {
-    "ctranslate2": lambda *given: CTranslate2(*given, compute="float32"),
-    "ctranslate2-int8": lambda *given: CTranslate2(*given, compute="int8"),
+    "ctranslate2": lambda *given: CTranslate2(*given, weights="float32"),
+    "ctranslate2-int8": lambda *given: CTranslate2(*given, weights="int8"),
     "huggingface": HuggingFace,
 }
 AGREE = 0.8  # required share of equal lines; rounding decides between near-equal tokens
@@ -47,7 +47,8 @@ class Numbers:
     """A stand-in for a vocabulary; its lines are token ids such as `17 4 1999`."""
 
     name, model = "numbers", b""
-    pad, bos, eos = peers.PAD, peers.BOS, peers.EOS
+    pad, bos, eos, unknown = peers.PAD, peers.BOS, peers.EOS, -1
+    never = ()
 
     def __init__(self, size: int):
         self.size, self.source = size, self
@@ -141,11 +142,7 @@ class Contest:
         self, translator: Translator, lines: list[str], search: Search, names: list[str]
     ):
         self.translator, self.lines, self.search = translator, lines, search
-        vocabulary = translator.vocabulary
-        sources = vocabulary.encode(lines, end=True)
-        longest = max(map(len, sources)) + max(search.extra, search.exactly or 0) + 8
-        given = translator.config.model, translator.parameters, search, longest
-        self.peers = {name: PEERS[name](*given) for name in names}
+        self.peers = {name: PEERS[name](translator, search) for name in names}
         self.made: dict[str, Tokens] = {}
 
     def ours(self, beam: int) -> Tokens:
@@ -215,9 +212,8 @@ def contest_d(given, names: list[str]) -> tuple[str, Contest]:
     tokens = measuring.random_tokens(shape, given.vocab)
     lines = translator.vocabulary.decode(tokens.tolist())
     beam, alpha = given.beam or 4, translator.config.decode.alpha
-    special = peers.PAD, peers.BOS, peers.EOS
     extra = given.steps - given.source
-    search = Search(special, beam, alpha, extra, given.steps, given.rows)
+    search = Search(beam, alpha, extra, given.steps, given.rows)
     return f"D beam {beam}", Contest(translator, lines, search, names)
 
 
@@ -226,14 +222,13 @@ def contest_text(given, names: list[str]) -> tuple[str, Contest]:
     if not given.test:
         raise UserError("--workdir needs --test=PREFIX, the text to translate")
     translator = Translator.load(given.workdir)
-    config, vocabulary = translator.config, translator.vocabulary
+    config = translator.config
     corpus = test_sets(given, config.data)[0]
     lines = [source for source, _ in corpus.pairs() if source.strip()]
     lines = lines[: given.lines or None]
     beam = given.beam or config.decode.beam
-    special = vocabulary.pad, vocabulary.bos, vocabulary.eos
     search = Search(
-        special, beam, config.decode.alpha, config.decode.extra_length, None, given.rows
+        beam, config.decode.alpha, config.decode.extra_length, None, given.rows
     )
     contest = Contest(translator, lines, search, names)
     return f"{len(lines):,} lines, beam {beam}", contest

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from flax import nnx
 
-from benchmarks import converted, measuring
+from benchmarks import converted, exported, measuring
 from benchmarks.decode import Numbers, random_translator
 from t2t_jax.config import ModelConfig
 from t2t_jax.model.architecture import logits
 
 TINY = ModelConfig(layers=1, width=16, heads=2, hidden=16, dropout=0.0, dtype="float32")
-SEARCH = converted.Search((0, 1, 2), 1, 0.6, 8, None, 4)
+SEARCH = exported.Search(1, 0.6, 8, None, 4)
 
 
 def model_of(norm):
@@ -62,7 +62,7 @@ def logits_of(module, batch):
 
 def check_that_a_saved_model_computes_our_logits(norm, folder):
     config, translator, parameters = model_of(norm)
-    in_memory = converted.hugging_face(config, parameters, SEARCH, 100)
+    in_memory = converted.hugging_face(config, parameters, (0, 1, 2), 100)
     in_memory.save_pretrained(folder)
     reloaded = type(in_memory).from_pretrained(folder).eval()
     batch = some_batch()
@@ -78,16 +78,16 @@ def check_that_a_saved_model_computes_our_logits(norm, folder):
 
 
 def check_that_peers_find_what_we_find(norm, folder):
-    config, translator, parameters = model_of(norm)
+    _, translator, _ = model_of(norm)
     tokens = measuring.random_tokens((8, 31), 60)
     tokens = [list(map(int, row[: 5 + 3 * i])) for i, row in enumerate(tokens)]
     lines = Numbers(60).decode(tokens)
     found = translator.translate(lines, beam=1, warn=False)
     assert len({each.text for each in found}) > 4
-    ours = [converted.until_end(each.best.tokens, Numbers.eos) for each in found]
+    ours = [exported.until_end(each.best.tokens, Numbers.eos) for each in found]
     sources = Numbers(60).encode(lines, end=True)
-    kinds = converted.HuggingFace, converted.HuggingFace, converted.CTranslate2
-    peers = [peer(config, parameters, SEARCH, 100) for peer in kinds]
+    peers = [exported.HuggingFace(translator, SEARCH) for _ in range(2)]
+    peers.append(exported.CTranslate2(translator, SEARCH, "float32"))
     saved = type(peers[0].model).from_pretrained(folder).eval()
     peers[1].model = saved.to(peers[1].device)
     for peer in peers:

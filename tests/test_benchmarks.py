@@ -146,9 +146,8 @@ def test_the_peers_get_our_model(norm):
 )
 def test_a_model_that_the_peers_cannot_compute_is_not_converted(name, value):
     config = dataclasses.replace(TINY, **{name: value})
-    for convert in converted.hugging_face, converted.ctranslate2_spec:
-        with pytest.raises(UserError, match=f"config.model.{name}={value!r}: only"):
-            convert(config, {}, None, 32)
+    with pytest.raises(UserError, match=f"config.model.{name}={value!r}: only"):
+        converted.hugging_face(config, {}, (0, 1, 2), 32)
 
 
 def test_without_the_peers_it_is_told_what_to_install(monkeypatch):
