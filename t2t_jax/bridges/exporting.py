@@ -9,7 +9,7 @@ import itertools
 import json
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,6 +55,7 @@ def export(
     name: str,
     output: Path,
     test: str = "",
+    scores: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Exports a translator, if the result agrees with it.
@@ -64,6 +65,7 @@ def export(
       output: a new folder.
       test: places of text to compare on, as `config.data.test`; by default the dev and
         test sets of the config.
+      scores: the workdir's, by set, for formats with a model card.
       options: of the format; None is not given.
 
     Returns:
@@ -96,7 +98,7 @@ def export(
     folder.mkdir()
     try:
         with waiting(f"writing {form.name}"):
-            job = form.write(translator, folder, given)
+            job = form.write(translator, folder, given | {"scores": scores})
         found = _check(translator, form, folder, job, lines, rounded)
     except BaseException:
         shutil.rmtree(folder)

@@ -8,6 +8,7 @@ from t2t_jax.bridges import (
     marian_npz,
     pegasus,
     to_ctranslate2,
+    to_huggingface,
     to_onnx,
     to_safetensors,
     to_stablehlo,
@@ -27,6 +28,7 @@ IMPORTS = {
 }
 EXPORTS = {
     "ctranslate2": to_ctranslate2.EXPORT,
+    "huggingface": to_huggingface.EXPORT,
     "safetensors": to_safetensors.EXPORT,
     "stablehlo": to_stablehlo.EXPORT,
     "onnx": to_onnx.EXPORT,

@@ -10,10 +10,12 @@ from pathlib import Path
 from absl import flags
 
 from t2t_jax.bridges.exporting import export
+from t2t_jax.bridges.model_card import stored_scores
 from t2t_jax.bridges.table import EXPORTS
 from t2t_jax.commands.flags import define_workdir_flags
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.terminal.errors import UserError
+from t2t_jax.workdir.workdir import Workdir
 
 OPTIONS = ("quantization", "beam", "alpha")
 
@@ -45,5 +47,6 @@ def main(_):
         given.to,
         Path(given.output).expanduser(),
         given.test,
+        stored_scores(Workdir.open(given.workdir)),
         **{name: given[name].value for name in OPTIONS},
     )

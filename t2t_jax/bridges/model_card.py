@@ -1,0 +1,198 @@
+"""README.md of an exported model: what it is, how good, and where it came from."""
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from t2t_jax import __version__
+from t2t_jax.config import Config
+from t2t_jax.data.tokenizer import show_sizes
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.evaluation.scores import SCORES
+from t2t_jax.files.atomic import read_checked_json
+from t2t_jax.workdir.workdir import Workdir
+
+EPSILON = 1e-5  # of PyTorch's LayerNorm
+# Scores of `scores/SET.json` that the card shows: their names, and the keys of their
+# signatures.
+_SHOWN = {
+    "bleu": ("BLEU", "signature"),
+    "chrf": ("chrF", "chrf_signature"),
+    "ter": ("TER", "ter_signature"),
+    "bleu_paper": ("BLEU as in the paper", "bleu_paper_signature"),
+}
+# Fields that name files of the machine that trained the model.
+_PLACES = (*("data.dir", "data.tokenizer", "data.source_tokenizer", "train.init_from"),)
+
+_CARD = """\
+---
+language:
+{languages}
+library_name: transformers
+pipeline_tag: translation
+tags:
+- translation
+- t2t_jax
+---
+
+# {source} to {target} translation
+
+A Transformer ("Attention Is All You Need") with {parameters:,} parameters, trained with
+t2t_jax {version}: {layers}, width {width}, {vocabulary} pieces. It translates from
+`{source}` to `{target}`.
+
+{checkpoint}
+
+## Use
+
+```python
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = AutoModelForSeq2SeqLM.from_pretrained("FOLDER")
+inputs = tokenizer(["A line of text."], padding=True, return_tensors="pt")
+outputs = model.generate(**inputs)
+print(tokenizer.batch_decode(outputs, skip_special_tokens=True))
+```
+
+## Scores
+
+{scores}
+
+## Differences from the model in t2t_jax
+
+{differences}
+
+## Provenance
+
+```json
+{provenance}
+```
+
+## Configuration
+
+```json
+{config}
+```
+"""
+
+
+def model_card(
+    translator: Translator, longest: int, scores: Mapping[str, Mapping[str, Any]]
+) -> str:
+    """Returns the text of README.md.
+
+    Args:
+      longest: the most tokens of a translation.
+      scores: the content of the workdir's `scores/SET.json`, by set.
+    """
+    config = translator.config
+    model, data = config.model, config.data
+    sides = [model.side(side) for side in ("encoder", "decoder")]
+    provenance = translator.provenance()
+    return _CARD.format(
+        # JSON strings are YAML strings; without quotes, YAML reads `no` as false.
+        languages="\n".join(f"- {json.dumps(s)}" for s in (data.source, data.target)),
+        source=data.source,
+        target=data.target,
+        parameters=translator.model.count(),
+        version=__version__,
+        layers=" and ".join(
+            f"{side.layers} {name} layers of {side.heads} heads and {side.hidden:,} "
+            "hidden units"
+            for name, side in zip(("encoder", "decoder"), sides, strict=True)
+        ),
+        width=model.width,
+        vocabulary=show_sizes(translator.vocabulary.sizes),
+        checkpoint=_checkpoint(translator.steps),
+        scores=_scores(scores, provenance),
+        differences=_differences(translator, longest),
+        provenance=json.dumps(provenance, indent=2),
+        config=json.dumps(_changed(config), indent=2),
+    )
+
+
+def stored_scores(workdir: Workdir) -> dict[str, dict[str, Any]]:
+    """Reads the scores of a workdir by set; leaves damaged files out."""
+    found = {}
+    if (workdir / SCORES).exists():
+        for file in (workdir / SCORES).glob("*.json"):
+            with contextlib.suppress(ValueError, OSError):
+                found[file.stem] = read_checked_json(file)
+    return found
+
+
+def _checkpoint(steps: Sequence[int]) -> str:
+    if len(steps) > 1:
+        shown = ", ".join(f"{step:,}" for step in steps)
+        return f"The parameters are the average of the checkpoints of steps {shown}."
+    return f"The parameters are those of step {steps[0]:,}." if steps else ""
+
+
+def _scores(
+    scores: Mapping[str, Mapping[str, Any]], provenance: Mapping[str, Any]
+) -> str:
+    """A table of the scores of these parameters, each with its signature."""
+    rows = [
+        f"| {name} | {label} | {found[key]:.2f} | `{found[signature]}` |"
+        for name, found in sorted(scores.items())
+        if [found["parameters_sha256"]] == provenance["parameters_sha256"]
+        for key, (label, signature) in _SHOWN.items()
+        if key in found
+    ]
+    if not rows:
+        return "No test set has been scored with these parameters."
+    decode = next(iter(scores.values()))["decode"]
+    return "\n".join(
+        [
+            "| Set | Score | Value | Signature |",
+            "|---|---|---:|---|",
+            *rows,
+            "",
+            f"Of translations by t2t_jax: beam {decode['beam']}, length penalty "
+            f"{decode['penalty']!r} with alpha {decode['alpha']}.",
+        ]
+    )
+
+
+def _differences(translator: Translator, longest: int) -> str:
+    config = translator.config
+    found = [
+        f"A translation has at most {longest} tokens (`max_length` of "
+        "generation_config.json). In t2t_jax, the limit is the length of the input "
+        f"plus {config.decode.extra_length}."
+    ]
+    if (epsilon := config.model.norm_epsilon) != EPSILON:
+        found.append(
+            f"LayerNorm adds {EPSILON} to the variance, PyTorch's default, for which "
+            f"config.json has no field. The model was trained with {epsilon}. Logits "
+            "change by less than 1e-4."
+        )
+    if config.decode.penalty == "gnmt" and config.decode.beam > 1:
+        found.append(
+            "Beam search divides a log-probability by length^alpha. In t2t_jax, it is "
+            "((5 + length) / 6)^alpha, which favours long translations less."
+        )
+    vocabulary = translator.vocabulary
+    if first := vocabulary.source.encode([""])[0]:
+        token = vocabulary.source.piece(first[0])
+        found.append(f"Every line has to begin with `{token}`, the target language.")
+    if not vocabulary.joint:
+        found.append(
+            "`MarianTokenizer` takes `>>xx<<` at the start of a line for a language "
+            "token, removes spaces around a translation, and reads U+2581 as a space."
+        )
+    return "\n".join(f"- {difference}" for difference in found)
+
+
+def _changed(config: Config) -> dict[str, Any]:
+    """The fields that differ from the paper's base model; no places of files."""
+    paper = dataclasses.asdict(Config())
+    return {
+        f"{section}.{name}": value
+        for section, fields in dataclasses.asdict(config).items()
+        for name, value in fields.items()
+        if value != paper[section][name] and f"{section}.{name}" not in _PLACES
+    }

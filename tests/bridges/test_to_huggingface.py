@@ -1,0 +1,193 @@
+"""Export to Hugging Face: import gives it back; refusals; with it, its search."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+import yaml
+
+from t2t_jax.bridges import agreement, peer_process, tokenizer_json, weights
+from t2t_jax.bridges.formats import Request
+from t2t_jax.bridges.model_card import model_card, stored_scores
+from t2t_jax.bridges.reading import read_tensors
+from t2t_jax.bridges.sentencepiece_model import SYMBOL, lossless, pieces
+from t2t_jax.bridges.table import EXPORTS, IMPORTS
+from t2t_jax.config import Options
+from t2t_jax.data import tokenizer
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.files.atomic import checked_json
+from t2t_jax.model.model import build
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.workdir.workdir import Workdir
+from tests.bridges.exported import run_peer, translator
+from tests.decoding.small_translator import TEXT
+from tests.test_nasty_lines import NASTY
+
+# Models that MarianMT and Pegasus compute.
+MODELS = {
+    "post": {},
+    "pre": {"norm": "pre", "feed_forward": "silu", "embedding_scale": False},
+    "learned": {
+        **{"positions": "learned", "max_positions": 80, "tied": "none"},
+        **{"decoder_layers": 2, "decoder_heads": 4, "decoder_hidden": 8},
+        **{"feed_forward": "gelu", "options": Options({"position_offset": 2})},
+    },
+    "two vocabularies": {"own_source": True},
+}
+
+
+def write(model: Translator, folder, **options):
+    folder.mkdir()
+    EXPORTS["huggingface"].write(model, folder, options)
+    return folder
+
+
+def read(folder) -> Translator:
+    kind = json.loads((folder / "config.json").read_text())["model_type"]
+    found = IMPORTS[kind].read(Request(folder))
+    built = build(found.config.model, *found.vocabulary.sizes)
+    return Translator(found.config, found.vocabulary, built, found.parameters, [7])
+
+
+def separate() -> Translator:
+    """A translator with two vocabularies whose special pieces have the same ids."""
+    ours = translator(True)
+    source = Vocabulary(tokenizer.train(TEXT * 20, 280), "source")
+    vocabulary = Vocabulary(ours.vocabulary.model, "target", source)
+    built = build(ours.config.model, *vocabulary.sizes)
+    parameters = jax.tree.map(
+        lambda x, like: x[tuple(map(slice, like.shape))], ours.parameters, built.shapes
+    )
+    return Translator(ours.config, vocabulary, built, parameters, [7])
+
+
+def model_of(name: str) -> Translator:
+    fields = MODELS[name]
+    return separate() if fields.get("own_source") else translator(**fields)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_import_of_an_export_is_the_model(name, tmp_path):
+    ours = model_of(name)
+    found = read(write(ours, tmp_path / "first"))
+    for side, other in zip(found.vocabulary.sides, ours.vocabulary.sides, strict=True):
+        assert side.model == other.model
+    config, parameters = ours.config.model, ours.parameters
+    parameters = weights.sines_first(config, parameters)
+    for add in (weights.with_attention_biases, weights.with_output_bias):
+        config, parameters = add(config, parameters)
+    wanted = weights.flatten(parameters)
+    if name == "learned":  # the rows of no position are left out
+        for side in ("encoder", "decoder"):
+            table = f"{side}_positions.0.table"
+            wanted[table] = wanted[table][2:]
+    flat = weights.flatten(found.parameters)
+    assert flat.keys() == wanted.keys()
+    for key, value in wanted.items():
+        np.testing.assert_array_equal(flat[key], value, key)
+    for field in ("norm", "tied", "feed_forward", "embedding_scale", "positions"):
+        assert getattr(found.config.model, field) == getattr(config, field)
+    write(found, tmp_path / "second")
+    first, second = (
+        read_tensors(tmp_path / folder / "model.safetensors")
+        for folder in ("first", "second")
+    )
+    for stored in first:
+        if "embed_positions" not in stored:  # as many as the longest translation
+            np.testing.assert_array_equal(first[stored], second[stored])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("kind", "lstm"),
+        ("norm", "post_final"),
+        ("norm_kind", "rms"),
+        ("residual", False),
+        ("attention", "unscaled"),
+        ("positions", "rotary"),
+        ("feed_forward", "swiglu"),
+        ("head_width", 4),
+        ("value_width", 4),
+        ("tied", "none"),
+    ],
+)
+def test_other_models_are_refused_by_field(field, value, tmp_path):
+    more = {"norm": "pre"} if field == "tied" else {}
+    with pytest.raises(UserError, match=rf"config\.model\.{field}=.*--to=ctranslate2"):
+        write(translator(**more, **{field: value}), tmp_path / "out")
+    assert not any((tmp_path / "out").iterdir())
+
+
+def test_vocabularies_with_other_special_ids_are_refused(tmp_path):
+    with pytest.raises(UserError, match=r"\[3, 2, 0, 1\] in the source"):
+        write(translator(True), tmp_path / "out")
+
+
+def test_the_card_has_a_valid_header_and_the_scores_of_these_parameters(tmp_path):
+    ours = translator()
+    mine = {"parameters_sha256": ours.provenance()["parameters_sha256"][0]}
+    shared = {"bleu": 12.5, "signature": "nrefs:1", "decode": ours.decode_options()}
+    folder = tmp_path / "scores"
+    folder.mkdir()
+    for name, more in (("news", mine), ("old", {"parameters_sha256": "0"})):
+        (folder / f"{name}.json").write_bytes(checked_json(shared | more))
+    (folder / "damaged.json").write_text("{")
+    card = model_card(ours, 99, stored_scores(Workdir(tmp_path)))
+    _, header, text = card.split("---\n", 2)
+    assert yaml.safe_load(header)["language"] == ["en", "de"]
+    assert "| news | BLEU | 12.50 | `nrefs:1` |" in text
+    assert "old" not in text
+    assert "damaged" not in text
+    assert "at most 99 tokens" in text
+    assert mine["parameters_sha256"] in text
+
+
+def test_tokenizer_json_has_the_ids_and_all_merges():
+    model = tokenizer.train(["aaaa bcbc <2de> <2"] * 20, 275, ("<2", "<2de>"))
+    assert lossless(model)
+    found = json.loads(tokenizer_json.tokenizer_json(model, 2))
+    vocabulary = Vocabulary(model)
+    names = [vocabulary.piece(i) for i in range(len(vocabulary))]
+    assert found["model"]["vocab"] == {name: i for i, name in enumerate(names)}
+    assert [p.name for p in pieces(model) if p.kind == SYMBOL] == ["<2", "<2de>"]
+    # The longer symbol is tried first.
+    assert found["pre_tokenizer"]["pattern"]["Regex"] == "<2de>|<2"
+    merges = found["model"]["merges"]
+    assert {a + b for a, b in merges} == {
+        p.name for p in pieces(model) if p.kind == 1 and len(p.name) > 1
+    }
+    ranks = [names.index(a + b) for a, b in merges]
+    assert ranks == sorted(ranks)
+
+
+# With torch and transformers, in a process of its own.
+needs_peers = pytest.mark.skipif(
+    bool(peer_process.missing_packages("huggingface")),
+    reason="the extra [peers] is missing",
+)
+
+
+@needs_peers
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_it_translates_as_we_do(name, tmp_path, quick_compiler):
+    ours = agreement.float32(model_of(name)).with_options(
+        beam=4, alpha=0.6, penalty="length", stop="best"
+    )
+    folder = write(ours, tmp_path / "out")
+    lines = [*TEXT, *(line[:20] for line in NASTY.values() if line)]
+    sources = ours.vocabulary.source.encode(lines, end=True)
+    limits = [len(row) + 5 for row in sources]
+    job = {"lines": lines, "sources": sources, "limits": limits}
+    theirs = run_peer("huggingface", "greedy", folder, **job)["tokens"]
+    tokens = [hypothesis.tokens for hypothesis in ours.translate_ids(sources, beam=1)]
+    compared = agreement.compare_greedy(ours, sources, tokens, theirs, limits)
+    assert compared.agrees, compared
+    # With the folder's own tokenizer.
+    found = run_peer("huggingface", "beam", folder, beam=4, alpha=0.6, **job)
+    if ours.vocabulary.joint:
+        assert not found["tokenizer_differs"]
+        assert found["texts"] == ours.vocabulary.decode(found["tokens"])
