@@ -18,6 +18,9 @@ _TOKENS = {"pad": PAD, "bos": EOS, "eos": EOS, "unknown": UNKNOWN}
 # File names of byte-pair codes, in the models that fairseq published.
 CODES = ("bpecodes", "code", "codes", "bpe.codes", "bpe.code")
 
+# And of SentencePiece models.
+SENTENCEPIECE = ("sentencepiece.bpe.model", "spm.model")
+
 _KINDS = ("subword_nmt", "fastbpe", "sentencepiece")
 
 
@@ -27,9 +30,11 @@ def read_fairseq(
     """Reads the tokenizer of a fairseq model.
 
     Args:
-      folder: has `dict.LANGUAGE.txt` of both languages and the codes.
+      folder: has `dict.LANGUAGE.txt` of both languages, and the codes or a
+        SentencePiece model.
       options: fairseq's arguments; of interest are the languages, `bpe`, `bpe_codes`,
-        `bpe_separator`, `tokenizer`, and those that begin with `moses_`.
+        `bpe_separator`, `sentencepiece_model`, `tokenizer`, and those that begin with
+        `moses_`.
       joint: True if both languages share one table of embeddings; None if that is for
         `options` to say (`share_all_embeddings`).
 
@@ -45,7 +50,30 @@ def read_fairseq(
         raise UserError(
             f"{folder}: the languages are unknown; give --source=en --target=de"
         )
-    codes = _find_codes(folder, options)
+    if joint is None:
+        joint = bool(options.get("share_all_embeddings"))
+    kind = _bpe_kind(folder, options)
+    tables = [
+        read_dictionary(folder / f"dict.{language}.txt")
+        for language in (target, source)
+    ]
+    codes = model = None
+    if kind != "sentencepiece":
+        codes = _find(folder, options, "bpe_codes", CODES, kind)
+    if codes is None and kind in ("", "sentencepiece"):
+        model = _find(folder, options, "sentencepiece_model", SENTENCEPIECE, kind)
+    moses = _moses(options, codes is not None, source, target, notes)
+    if model is not None:
+        if moses[0] is not None:
+            raise UserError(
+                f"{folder}: tokenizer=moses before SentencePiece is not supported"
+            )
+        fields = {
+            "models": [model.read_bytes()],
+            **{"special": [BOS], "first": [[], []], "bos": EOS, "never": []},
+        }
+        made = _vocabulary("fairseq", [fields, fields], tables, joint, folder)
+        return made, tuple(notes)
     fields = {
         "merges": None,
         "separate_end": False,
@@ -55,10 +83,6 @@ def read_fairseq(
         "special": [],
         "lowercase": False,
     }
-    tables = [
-        read_dictionary(folder / f"dict.{language}.txt")
-        for language in (target, source)
-    ]
     if codes is not None:
         fields |= {"style": INSIDE, **read_codes(codes)}
     elif any(piece.endswith(INSIDE) for piece in tables[1]):
@@ -68,21 +92,19 @@ def read_fairseq(
         )
     else:
         notes.append(f"{folder} has no byte-pair codes, so each word is one piece")
-    moses = _moses(options, codes is not None, source, target, notes)
-    if joint is None:
-        joint = bool(options.get("share_all_embeddings"))
-    return _vocabulary(fields, tables, moses, joint, folder), tuple(notes)
+    sides = _with_moses(fields, moses, joint)
+    return _vocabulary("bpe", sides, tables, joint, folder), tuple(notes)
 
 
 def _option(options: Mapping[str, Any], name: str) -> str:
     return str(options.get(name) or "")
 
 
-def _find_codes(folder: Path, options: Mapping[str, Any]) -> Path | None:
-    """Returns the file of byte-pair codes; None if there is none.
+def _bpe_kind(folder: Path, options: Mapping[str, Any]) -> str:
+    """Returns the way of splitting words that the model names; empty if none.
 
     Raises:
-      UserError: the model says that it has some, or names another kind of pieces.
+      UserError: this is not one that can be read.
     """
     kind = _option(options, "bpe")
     if kind and kind not in _KINDS:
@@ -94,17 +116,26 @@ def _find_codes(folder: Path, options: Mapping[str, Any]) -> Path | None:
         raise UserError(
             f"{folder}: bpe_separator={separator!r} is not supported; want {INSIDE!r}"
         )
+    return kind
+
+
+def _find(
+    folder: Path, options: Mapping[str, Any], option: str, names: tuple[str, ...], kind
+) -> Path | None:
+    """Returns the file that splits words; None if there is none.
+
+    Raises:
+      UserError: there is none, but the model says that it has one.
+    """
     # A path in the arguments is one of the machine that trained the model.
-    named = (
-        [Path(_option(options, "bpe_codes")).name] if options.get("bpe_codes") else []
-    )
-    for name in (*named, *CODES):
+    own = (Path(_option(options, option)).name,) if options.get(option) else ()
+    for name in (*own, *names):
         if (folder / name).is_file():
             return folder / name
-    if kind in ("subword_nmt", "fastbpe"):
+    if kind:
         raise UserError(
-            f"{folder} has no byte-pair codes, which bpe={kind} needs; want a file "
-            f"named {' or '.join((*named, *CODES))}"
+            f"{folder} has no file for bpe={kind}; want one named "
+            + " or ".join(dict.fromkeys((*own, *names)))
         )
     return None
 
@@ -139,10 +170,19 @@ def _moses(
     ]
 
 
+def _with_moses(
+    fields: dict[str, Any], moses: Sequence[dict[str, Any] | None], joint: bool
+) -> list[dict[str, Any]]:
+    """Adds Moses to the fields of the target and of the source."""
+    # One tokenizer of both languages has the source's Moses besides.
+    second = moses[1] if joint and moses[0] != moses[1] else None
+    return [fields | {"moses": own, "source": second} for own in moses]
+
+
 def _vocabulary(
-    fields: dict[str, Any],
+    kind: str,
+    sides: Sequence[dict[str, Any]],
     tables: Sequence[list[str]],
-    moses: Sequence[dict[str, Any] | None],
     joint: bool,
     folder: Path,
 ) -> Vocabulary:
@@ -152,17 +192,13 @@ def _vocabulary(
             f"{folder}: the model has one table of embeddings for both languages, but "
             "their dictionaries differ; want the dictionaries that it was trained with"
         )
-
-    def pack(side: int, source: dict[str, Any] | None) -> bytes:
-        own = {"pieces": tables[side], "moses": moses[side], "source": source}
-        return tokenizers.pack("bpe", **fields, **own)
-
-    if joint:
-        source = moses[1] if moses[0] != moses[1] else None
-        return Vocabulary(pack(0, source), str(folder))
-    return Vocabulary(
-        pack(0, None), str(folder), Vocabulary(pack(1, None), str(folder))
+    target, source = (
+        tokenizers.pack(kind, pieces=table, **fields)
+        for table, fields in zip(tables, sides, strict=True)
     )
+    if joint:
+        return Vocabulary(target, str(folder))
+    return Vocabulary(target, str(folder), Vocabulary(source, str(folder)))
 
 
 def read_dictionary(path: Path) -> list[str]:
@@ -259,7 +295,8 @@ def read_fsmt(
         for language in reversed(languages)
     ]
     # A FSMT model has a table of embeddings for each side, equal or not.
-    return _vocabulary(fields, tables, moses, False, folder), ()
+    sides = _with_moses(fields, moses, False)
+    return _vocabulary("bpe", sides, tables, False, folder), ()
 
 
 def _fsmt_merges(path: Path) -> list[str]:

@@ -165,3 +165,18 @@ class FastSentencePieces(MappedSentencePieces):
     def _decode(self, pieces: list[str]) -> str:
         begin = [piece.replace(SPACE, "") for piece in pieces[:1]]
         return "".join(begin + pieces[1:]).replace(SPACE, " ")
+
+
+class FairseqSentencePieces(MappedSentencePieces):
+    """fairseq: text never spells a special piece, and `<unk>` is text."""
+
+    def encode(self, lines: Sequence[str], threads: int) -> list[list[int]]:
+        rows = self._processor.encode(lines, out_type=str, num_threads=threads)
+        # Pieces with white space in them are split at it.
+        return [
+            [self._ids.get(piece, self.unknown) for piece in " ".join(row).split()]
+            for row in rows
+        ]
+
+    def _decode(self, pieces: list[str]) -> str:
+        return "".join(pieces).replace(" ", "").replace(SPACE, " ").strip()

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from t2t_jax.data.bpe import BytePairs
 from t2t_jax.data.mapped_sentencepieces import (
+    FairseqSentencePieces,
     FastSentencePieces,
     MappedSentencePieces,
     Marian,
@@ -73,6 +74,7 @@ class Tokenizer(Protocol):
 # messages), and a line here.
 TOKENIZERS: dict[str, Any] = {
     "bpe": BytePairs,
+    "fairseq": FairseqSentencePieces,
     "m2m100": MappedSentencePieces,
     "marian": Marian,
     "nllb": FastSentencePieces,

@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import sentencepiece
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
 from t2t_jax.bridges import bpe_files
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.terminal.errors import UserError
 from tests.bridges.bpe_folders import fairseq, fsmt, learned
-from tests.bridges.published_tokenizers import nasty_lines
+from tests.bridges.published_tokenizers import nasty_lines, pieces, spm
 
 FULL = [
     *("</w>", "a@@", "@@ a", "@@", "x@-@y", "a-b", "&amp;", "&lt;a&#124;", "<a b>"),
@@ -44,8 +45,7 @@ def names(vocabulary, line):
 
 def test_ids_are_those_of_the_dictionary(read):
     assert (read.pad, read.bos, read.eos, read.unknown) == (1, 2, 2, 3)
-    pieces = learned()[1]
-    assert read.sizes == (len(pieces) + 5, len(pieces) + 5)
+    assert read.sizes == (len(learned()[1]) + 5,) * 2
     assert read.piece(len(read) - 1) == "madeupword0000"
     assert [read.source.piece(i) for i in range(4)] == ["<s>", "<pad>", "</s>", "<unk>"]
     assert not read.joint
@@ -165,7 +165,7 @@ def test_one_line_stays_one_line(tmp_path, language):
         ("bpecodes", "a b 3\nc d\n", "line 2: got 'c d'; .* then their count"),
         ("bpecodes", "a b\n\nc d\n", "line 2: got ''"),
         ("bpecodes", b"a b\n\xff\n", "bpecodes is not UTF-8"),
-        ("bpecodes", None, "no byte-pair codes, which bpe=subword_nmt needs"),
+        ("bpecodes", None, "no file for bpe=subword_nmt; want .* bpecodes or"),
     ],
 )
 def test_damaged_fairseq_files_are_named(tmp_path, name, content, wanted):
@@ -240,7 +240,7 @@ def test_ids_and_texts_are_those_of_fairseq_s_parts(tmp_path, header, changed):
     words, join = MosesTokenizer("en"), MosesDetokenizer("de")
     moses = options["tokenizer"] == "moses"
 
-    def pieces(line):
+    def split_line(line):
         if moses:
             line = words.tokenize(
                 line,
@@ -257,12 +257,47 @@ def test_ids_and_texts_are_those_of_fairseq_s_parts(tmp_path, header, changed):
     some = lines(500)
     for line, ids in zip(some, made.source.encode(some), strict=True):
         known = [made.source.piece(i) for i in ids]
-        wanted = pieces(line)
+        wanted = split_line(line)
         ids_of = made.source._tokenizer.id_of
         assert known == [p if ids_of(p) != 3 else "<unk>" for p in wanted]
     rows = [ids for ids in made.encode(some) if not {1, 2} & {*ids}]
     for ids, line in zip(rows, made.decode(rows), strict=True):
         assert line == text([made.piece(i) for i in ids])
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_sentencepiece_s_pieces_have_ids_of_the_dictionary(tmp_path, joint):
+    model = spm(None, "bpe", normalization_rule_name="nmt_nfkc")
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    found = pieces(model)[3:-9]  # the others are unknown
+    for language, own in (("en", found), ("de", found if joint else found[::-1])):
+        text = "".join(f"{piece} 3\n" for piece in own)
+        (tmp_path / f"dict.{language}.txt").write_text(text)
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(model)
+    options = {"source_lang": "en", "target_lang": "de", "bpe": "sentencepiece"}
+    made, notes = bpe_files.read_fairseq(tmp_path, options, joint)
+    assert notes == ()
+    assert made.joint == joint
+    assert (made.pad, made.bos, made.eos, made.unknown) == (1, 2, 2, 3)
+    some = lines(300)
+    for line, ids in zip(some, made.source.encode(some), strict=True):
+        names = " ".join(processor.encode(line, out_type=str)).split()
+        wanted = [name if name in found else "<unk>" for name in names]
+        assert [made.source.piece(i) for i in ids] == wanted
+    rows = made.encode(some)
+    for row, text in zip(rows, made.decode(rows), strict=True):
+        joined = " ".join(made.piece(i) for i in row)
+        assert text == joined.replace(" ", "").replace("\u2581", " ").strip()
+    assert made.decode([[0, 2, 3, *made.encode(["the cat"])[0], 2]]) == [
+        "<unk> the cat"
+    ]
+    with pytest.raises(UserError, match="moses before SentencePiece"):
+        bpe_files.read_fairseq(tmp_path, options | {"tokenizer": "moses"}, joint)
+    (tmp_path / "sentencepiece.bpe.model").unlink()
+    with pytest.raises(
+        UserError, match="no file for bpe=sentencepiece; want one named"
+    ):
+        bpe_files.read_fairseq(tmp_path, options, joint)
 
 
 @pytest.mark.parametrize("lower", [False, True])
