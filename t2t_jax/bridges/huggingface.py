@@ -241,7 +241,7 @@ def finish(
         }
     )
     parameters = read_weights(tensors, config.model, vocabulary.sizes, str(path), head)
-    if silent:
+    if config.model.output_bias:
         parameters = silence(parameters, silent)
     peer = peer_arguments(path, vocabulary)
     all_notes = (*notes(folder), *more_notes)

@@ -156,9 +156,17 @@ def _drop_sinusoids(tensors: dict, config: ModelConfig, name: str) -> None:
                 )
 
 
-def silence(parameters: Parameters, tokens: Sequence[int]) -> Parameters:
-    """Gives tokens the logit -1e9: the probability of the others adds up to 1."""
+# Beside other logits, exp(-100) is 0 in float32. With -1e9, the loss of a model that is
+# trained further would be that token's share of the label smoothing, and nothing else.
+SILENT = -100.0
+
+
+def silence(parameters: Parameters, tokens: Sequence[int] = ()) -> Parameters:
+    """Gives tokens a logit of about `SILENT`, and no token a lower bias than that.
+
+    The other probabilities then add up to 1, as where such a token does not exist.
+    """
     embedding = dict(parameters["embedding"])
-    bias = np.array(embedding["output_bias"])
-    bias[list(tokens)] = -1e9
+    bias = np.maximum(embedding["output_bias"], SILENT)
+    bias[list(tokens)] = SILENT
     return {**parameters, "embedding": {**embedding, "output_bias": bias}}

@@ -85,7 +85,8 @@ def write(
             "text, so there is no search to export; want a kind with encode and step"
         )
     # bfloat16 is slow or missing on some of the platforms.
-    translator = float32(translator).with_options(**options)
+    chosen = {name: options[name] for name in ("beam", "alpha") if name in options}
+    translator = float32(translator).with_options(**chosen)
     decode = translator.config.decode
     programs = []
     for program, exported in _programs(translator):
