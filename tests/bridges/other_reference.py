@@ -240,7 +240,7 @@ class Tutorial(torch.nn.Module):
         )
         table = torch.stack([angles.sin(), angles.cos()], 2).reshape(50, 1, width)
         if name == "learned":
-            self.pos_embedding = torch.nn.Parameter(torch.randn(1, 30, width))
+            self.pos_embedding = torch.nn.Parameter(torch.randn(1, 64, width))
         else:
             self.register_buffer("pe", table.transpose(0, 1))
         self.transformer = torch.nn.Transformer(
