@@ -193,6 +193,9 @@ class TrainConfig(Section):
     # The checkpoint of `init_from`: "average", "best", "last", a step, or any other
     # value of --checkpoint of the commands.
     init_checkpoint: str = field("average")
+    # Whether this run has a tokenizer of its own: pieces that `init_from` has too keep
+    # their embeddings; the others start from the mean of the pieces of their text.
+    remap_vocabulary: bool = field(False)
     # The learning rate: "paper" falls as step^-0.5 (section 5.3), ...
     schedule: str = field("paper", table="training.schedules.SCHEDULES")
     # Steps in which the learning rate rises linearly, before the schedule sets in.
@@ -336,6 +339,11 @@ class Config:
                     f"config.{name} goes by dev BLEU; set config.data.dev, and "
                     "config.train.dev_lines above 0"
                 )
+        if self.train.remap_vocabulary and not self.train.init_from:
+            raise UserError(
+                "config.train.remap_vocabulary=True, but there is no vocabulary to "
+                "start from; set config.train.init_from, or leave it out"
+            )
         for name in ("source", "target"):  # parts of file names
             if not re.fullmatch(r"\w[\w.-]*", getattr(self.data, name)):
                 raise UserError(

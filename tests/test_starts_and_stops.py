@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from t2t_jax import Translator, UserError, train
+from t2t_jax.config import from_config_dict
 from t2t_jax.data import tokenizer
 from t2t_jax.evaluation import dev_translations
+from t2t_jax.model.model import build
+from t2t_jax.pipeline import initialization
 from t2t_jax.training import checkpoint_folders, reporter, stopping
 from t2t_jax.training.averaging import parameter_steps
 from tests.small_run import (
@@ -145,6 +148,26 @@ def test_a_run_starts_from_another(trained, text, tmp_path, capsys):
     train(mine, tmp_path / "last")
     last = parameters_of(there, 12, theirs.model.shapes)
     assert_same(jax.device_get(Translator.load(tmp_path / "last").parameters), last)
+
+
+def test_a_run_may_start_from_one_of_another_vocabulary(trained, text, tmp_path):
+    lines = (text / "dev.en").read_text(encoding="utf-8").splitlines()
+    other = tmp_path / "other.model"
+    other.write_bytes(tokenizer.train(lines, 330))
+    start = {"init_from": str(trained[0]), "remap_vocabulary": True}
+    config = from_config_dict(
+        config_for(text, data={"tokenizer": str(other)}, train=start)
+    )
+    initialization.check_source(config)
+    new = tokenizer.Vocabulary.load(other)
+    model = build(config.model, len(new))
+    found = initialization.hook(config, model, new)()
+    theirs = jax.device_get(Translator.load(trained[0]).parameters)
+    assert found["embedding"]["tokens"].shape == (330, config.model.width)
+    np.testing.assert_array_equal(  # the end of sentence
+        found["embedding"]["tokens"][2], theirs["embedding"]["tokens"][2]
+    )
+    assert_same(found["encoder"], theirs["encoder"])
 
 
 def test_a_run_that_started_from_another_needs_it_no_more(trained, text, tmp_path):

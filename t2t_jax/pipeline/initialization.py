@@ -8,6 +8,7 @@ from t2t_jax.data import prepare
 from t2t_jax.data.tokenizer import Vocabulary, parse_symbols
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build
+from t2t_jax.pipeline.vocabulary_remapping import remap
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.messages import say
 from t2t_jax.training.averaging import average_checkpoints, choose_checkpoints
@@ -64,6 +65,8 @@ def _fixed(config: Config) -> Config:
 def vocabulary(config: Config) -> Vocabulary:
     """Loads the other workdir's tokenizer, as its embeddings belong to those pieces.
 
+    Not called with `config.train.remap_vocabulary`.
+
     Raises:
       UserError: the config names a different tokenizer, or symbols that it lacks.
     """
@@ -76,7 +79,8 @@ def vocabulary(config: Config) -> Vocabulary:
             raise UserError(
                 f"config.data.{field}={getattr(config.data, field)} differs from that "
                 f"of config.train.init_from={source}, whose embeddings are only valid "
-                f"for its own pieces; leave config.data.{field} out"
+                f"for its own pieces; leave config.data.{field} out, or set "
+                "config.train.remap_vocabulary=True"
             )
         side.check_symbols(
             parse_symbols(config.data.symbols),
@@ -86,7 +90,9 @@ def vocabulary(config: Config) -> Vocabulary:
     return theirs
 
 
-def hook(config: Config, model: Model) -> Callable[[], Parameters] | None:
+def hook(
+    config: Config, model: Model, vocabulary: Vocabulary
+) -> Callable[[], Parameters] | None:
     """Returns a function that reads the other workdir's parameters.
 
     None if `config.train.init_from` is empty: the parameters start random.
@@ -96,11 +102,13 @@ def hook(config: Config, model: Model) -> Callable[[], Parameters] | None:
 
     def read() -> Parameters:
         source = Workdir(config.train.init_from)
-        choice = choose_checkpoints(
-            source, source.config(), config.train.init_checkpoint
-        )
-        steps, parameters = average_checkpoints(choice, model.shapes)
+        theirs, old = source.config_and_vocabulary()
+        choice = choose_checkpoints(source, theirs, config.train.init_checkpoint)
+        shapes = build(config.model, *old.sizes).shapes
+        steps, parameters = average_checkpoints(choice, shapes)
         say(f"starting from {source}, steps {', '.join(f'{s:,}' for s in steps)}")
+        if config.train.remap_vocabulary:
+            return remap(parameters, model, old, vocabulary)
         return parameters
 
     return read

@@ -133,7 +133,7 @@ def _train(
     report_start(config, workdir, model, vocabulary, pairs, plan, len(dev_lines))
     hooks = loop.Hooks(
         evaluate=DevTranslations(config, vocabulary, model, dev_lines),
-        initial=initialization.hook(config, model),
+        initial=initialization.hook(config, model, vocabulary),
         describe=BatchLookup(config, pairs, vocabulary).lines,
         check_owner=check_owner,
         before_training=lambda steps: memory_check.compile_largest_batch(
@@ -221,7 +221,7 @@ def _vocabulary(workdir: Workdir, training: list[Corpus], config: Config) -> Voc
     """Loads the tokenizer of the workdir or of `init_from`, or trains a new one."""
     if processes.from_first("the run", workdir.has_run):
         return workdir.config_and_vocabulary()[1]
-    if config.train.init_from:
+    if config.train.init_from and not config.train.remap_vocabulary:
         return initialization.vocabulary(config)
     say("training the tokenizer")
     return prepare.make_tokenizer(training, config.data)
