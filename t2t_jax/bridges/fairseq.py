@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_jax.bridges import weights
-from t2t_jax.bridges.bpe_files import SPECIAL, read_dictionary, read_fairseq
+from t2t_jax.bridges.bpe_files import read_fairseq
 from t2t_jax.bridges.fairseq_weights import (
     FIRST_POSITION,
     SOURCE,
@@ -18,14 +18,11 @@ from t2t_jax.bridges.formats import Imported, ImportFormat, Request
 from t2t_jax.bridges.huggingface_files import Fields
 from t2t_jax.bridges.imported_config import check_size, imported_config, languages
 from t2t_jax.bridges.reading import read_checkpoint
-from t2t_jax.data import tokenizers
-from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.model.model import build
 from t2t_jax.terminal.errors import UserError
 
 # File names in a folder, the first that exists counts.
 CHECKPOINTS = ("model.pt", "checkpoint_best.pt", "checkpoint_last.pt")
-SENTENCEPIECE = ("sentencepiece.bpe.model", "spm.model", "sentencepiece.model")
 
 # Its names of activations that we have; the other forms of GELU approximate it.
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu"}
@@ -65,7 +62,8 @@ def read(request: Request) -> Imported:
     between = languages(
         request, (options.get("source_lang", ""), options.get("target_lang", ""))
     )
-    vocabulary, notes = _vocabulary(request, path.parent, options, between)
+    named = dict(zip(("source_lang", "target_lang"), between, strict=True))
+    vocabulary, notes = read_fairseq(path.parent, {**options.values, **named})
     tensors = newest_names(content["model"], model["tied"], str(path))
     check_size(str(path), tensors, SOURCE, vocabulary.source)
     check_size(str(path), tensors, TARGET, vocabulary)
@@ -202,40 +200,6 @@ def _notes(options: Fields) -> list[str]:
             "are the same"
         )
     return found
-
-
-def _vocabulary(
-    request: Request, folder: Path, options: Fields, between: tuple[str, str]
-) -> tuple[Vocabulary, tuple[str, ...]]:
-    """Reads the tokenizer: SentencePiece if there is a model of it, or else codes."""
-    joint = bool(options.get("share_all_embeddings"))
-    found = [folder / name for name in SENTENCEPIECE if (folder / name).is_file()]
-    model = request.tokenizer or (found[0] if found else None)
-    if model is None:
-        named = dict(zip(("source_lang", "target_lang"), between, strict=True))
-        return read_fairseq(folder, {**options.values, **named}, joint)
-
-    def packed(language: str, source: Vocabulary | None = None) -> Vocabulary:
-        content = tokenizers.pack(
-            "m2m100",  # the port of a model of fairseq
-            pieces=read_dictionary(folder / f"dict.{language}.txt"),
-            special=[*SPECIAL],
-            models=[model.read_bytes()],
-            first=[[], []],
-            bos="</s>",
-            never=[],
-        )
-        return Vocabulary(content, str(model), source)
-
-    source = packed(between[0])
-    if not joint:
-        return packed(between[1], source), ()
-    if source.model != packed(between[1]).model:
-        raise UserError(
-            f"{folder}: the model has one table of embeddings for both languages, but "
-            "their dictionaries differ; want the dictionaries that it was trained with"
-        )
-    return source, ()
 
 
 IMPORT = ImportFormat("fairseq's transformer", recognize, read, peer=None)

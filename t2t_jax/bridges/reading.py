@@ -213,6 +213,7 @@ def _sharded(path: Path) -> dict[str, np.ndarray]:
 _NPZ_ERRORS = (
     *(ValueError, OSError, EOFError, LookupError, MemoryError, NotImplementedError),
     *(zipfile.BadZipFile, zlib.error),
+    RuntimeError,  # encrypted
 )
 
 
