@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import measuring
-from benchmarks.converted import hugging_face
 from benchmarks.peers import device, need
-from t2t_jax.bridges import to_ctranslate2
-from t2t_jax.decoding.shapes import longest_output
+from t2t_jax.bridges import to_ctranslate2, to_huggingface
 from t2t_jax.decoding.translator import Translator
 
 Tokens = list[list[int]]
@@ -42,10 +40,18 @@ class HuggingFace:
     def __init__(self, translator: Translator, search: Search):
         self.torch, self.transformers = need("torch", "transformers")
         self.device = device(self.torch)
-        vocabulary, config = translator.vocabulary, translator.config
+        vocabulary = translator.vocabulary
         self.special = vocabulary.pad, vocabulary.bos, vocabulary.eos
-        longest = longest_output(config.decode.max_source, config.decode)
-        model = hugging_face(config.model, translator.parameters, self.special, longest)
+        with tempfile.TemporaryDirectory() as folder:
+            to_huggingface.save(translator, Path(folder))
+            model = self.transformers.AutoModelForSeq2SeqLM.from_pretrained(
+                folder, dtype=self.torch.float32, attn_implementation="sdpa"
+            ).eval()
+        model.generation_config.max_length = None  # each batch has its own limit
+        # Their configs have no field for it, so it is PyTorch's default.
+        for module in model.modules():
+            if isinstance(module, self.torch.nn.LayerNorm):
+                module.eps = translator.config.model.norm_epsilon
         if self.device == "cuda":
             model = model.to(self.device, self.torch.bfloat16)
         self.model, self.search = model, search

@@ -73,21 +73,20 @@ def sizes(config: ModelConfig, vocab_size: int, longest: int) -> dict:
     }
 
 
-def marian(config: ModelConfig, vocab_size: int, longest: int, special=(PAD, BOS, EOS)):
+def marian(config: ModelConfig, vocab_size: int, longest: int):
     """Builds a `MarianMTModel` of the same sizes, with random weights.
 
     Source, target and output embeddings are shared.
     """
     (transformers,) = need("transformers")
-    pad, bos, eos = special
     described = transformers.MarianConfig(
         **sizes(config, vocab_size, longest),
         decoder_vocab_size=vocab_size,
         share_encoder_decoder_embeddings=True,
-        pad_token_id=pad,
-        bos_token_id=bos,
-        eos_token_id=eos,
-        decoder_start_token_id=bos,
+        pad_token_id=PAD,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+        decoder_start_token_id=BOS,
         forced_eos_token_id=None,
         attn_implementation="sdpa",
     )

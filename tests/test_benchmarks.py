@@ -1,6 +1,5 @@
 """The benchmarks: their arithmetic, their rows, and that they run without peers."""
 
-import dataclasses
 import importlib.util
 import json
 import subprocess
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import converted, measuring, picture
+from benchmarks import measuring, picture
 from benchmarks.decode import Numbers, random_translator, search_flops
 from benchmarks.end_to_end import _range, grouped_by_length, padded
 from benchmarks.measuring import Row
@@ -138,16 +137,6 @@ def test_the_peers_get_our_model(norm):
     command = [sys.executable, "-m", "tests.peers", norm]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("positions", "alibi"), ("encoder_layers", 2), ("norm", "post_final")],
-)
-def test_a_model_that_the_peers_cannot_compute_is_not_converted(name, value):
-    config = dataclasses.replace(TINY, **{name: value})
-    with pytest.raises(UserError, match=f"config.model.{name}={value!r}: only"):
-        converted.hugging_face(config, {}, (0, 1, 2), 32)
 
 
 def test_without_the_peers_it_is_told_what_to_install(monkeypatch):

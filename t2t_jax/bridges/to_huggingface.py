@@ -57,20 +57,27 @@ def write(translator: Translator, folder: Path, options: dict[str, Any]) -> dict
     Raises:
       UserError: the model or its tokenizer has no counterpart there.
     """
-    model, vocabulary = translator.config.model, translator.vocabulary
-    check(model)
+    vocabulary = translator.vocabulary
+    check(translator.config.model)
     files = tokenizer_files(translator)
     longest = longest_translation(translator)
     card = model_card(translator, longest, options.get("scores") or {})
     files["README.md"] = card.encode()
     for name, content in files.items():
         (folder / name).write_bytes(content)
+    save(translator, folder)
+    # Users write the language's token themselves, so lines of text lack it here.
+    return {"checks": ["greedy"]} if vocabulary.source.encode([""])[0] else {}
+
+
+def save(translator: Translator, folder: Path) -> None:
+    """Writes what `from_pretrained` of the model reads: its configs and weights."""
+    model = translator.config.model
+    check(model)
     write_json(folder / "config.json", config_fields(translator))
     write_json(folder / "generation_config.json", generation_fields(translator))
     tensors = tensors_of(model, translator.parameters, positions(translator))
     write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
-    # Users write the language's token themselves, so lines of text lack it here.
-    return {"checks": ["greedy"]} if vocabulary.source.encode([""])[0] else {}
 
 
 def check(config: ModelConfig) -> None:
