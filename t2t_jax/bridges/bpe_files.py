@@ -325,8 +325,9 @@ def _table(path: Path) -> list[str]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    text = _text(path)
     try:
-        content = json.loads(_text(path))
+        content = json.loads(text)
     except ValueError as e:
         raise UserError(f"{path} is not JSON: {e}") from None
     if not isinstance(content, dict):

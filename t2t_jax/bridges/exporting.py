@@ -88,8 +88,8 @@ def export(
         raise UserError(f"--output={output} exists; name a new folder")
     if missing := peer_process.missing_packages(form.peer):
         raise UserError(
-            f"--to={name} is checked with {' and '.join(missing)}, which is not "
-            "installed: pip install 't2t_jax[peers]'"
+            f"--to={name} is checked with {' and '.join(missing)}, not installed "
+            "here: pip install 't2t_jax[peers]'"
         )
     rounded = given.get("quantization") in ROUNDED
     lines = check_text(translator, test, rounded)

@@ -181,8 +181,9 @@ def _own_pieces(model: bytes, path: Path | None = None) -> list[str]:
 
 
 def _json(path: Path) -> dict[str, Any]:
+    content = _content(path)
     try:
-        found = json.loads(_content(path))
+        found = json.loads(content)
     except ValueError as e:
         raise UserError(f"{path} is not JSON: {e}") from None
     if not isinstance(found, dict):
