@@ -71,6 +71,7 @@ setup(
             "jax2onnx>=0.17",
             "onnxruntime>=1.20",
             "safetensors>=0.5",
+            "subword-nmt>=0.3.8",
             "torch>=2.6",
             "transformers>=5.0",
         ],
