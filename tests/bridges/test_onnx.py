@@ -16,7 +16,7 @@ SOURCES = [[5, 9, 40, 2], [7, 2], [*range(30, 60), 2]]
 TARGETS = [[1, 8, 9], [1], [1, *range(40, 80)]]
 
 
-@pytest.mark.parametrize("model", [{}, {"kind": "lstm"}, {"positions": "relative"}])
+@pytest.mark.parametrize("model", [{}, {"positions": "relative"}, {"kind": "conv"}])
 def test_onnx_runtime_computes_our_logits(model, tmp_path):
     pytest.importorskip("jax2onnx")
     pytest.importorskip("onnxruntime")
@@ -43,6 +43,12 @@ def test_the_function_that_is_converted_is_the_model():
     found = np.asarray(function(ids[0], lengths, ids[1]))
     for row, wanted in enumerate(agreement.logits(one, SOURCES, TARGETS)):
         np.testing.assert_allclose(found[row, : len(wanted)], wanted, atol=1e-4)
+
+
+def test_a_model_that_jax2onnx_cannot_convert_is_refused(tmp_path):
+    pytest.importorskip("jax2onnx")
+    with pytest.raises(UserError, match="kind='lstm'.*Reverse scan.*--to=stablehlo"):
+        to_onnx.write(translator(kind="lstm"), tmp_path, {})
 
 
 def test_without_the_library_it_says_how_to_get_it(tmp_path, monkeypatch):
