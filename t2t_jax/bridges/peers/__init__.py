@@ -1,0 +1,1 @@
+"""Scripts that run other systems, each in a process of its own."""
