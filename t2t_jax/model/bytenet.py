@@ -154,14 +154,14 @@ class ByteNet(nnx.Module):
         extra, longest = self.options.bytenet_extra, source_bs.shape[1]
         columns = [math.ceil(unfold * n + extra) for n in range(longest + 1)]
         more = (0, 0), (0, columns[-1] - longest), (0, 0)
-        x_bcd = jnp.pad(jnp.where(real_bs[..., None], x_bsd, 0), more)
+        x_bcd = jnp.pad(jnp.where(real_bs[..., None], x_bsd, 0.0), more)
         columns_b = jnp.asarray(np.array(columns, np.int32))[real_bs.sum(1)]
         inside_bc = jnp.arange(columns[-1]) < columns_b[:, None]
         # What is outside of a source is another segment, which it does not see.
         segment_bc = inside_bc.astype(jnp.int32)
         last_tap = self.options.bytenet_kernel // 2
         x_bcd = self._stack(self.encoder, x_bcd, segment_bc, rngs, last_tap)
-        return jnp.where(inside_bc[..., None], x_bcd, 0)
+        return jnp.where(inside_bc[..., None], x_bcd, 0.0)
 
     def outputs(
         self, batch: dict[str, Array], rng: DropoutRng | None = None, trace=None
@@ -203,7 +203,7 @@ class ByteNet(nnx.Module):
         at = Tokens.at_step(token_bn, position)
         x_bnd = self.embedding.target(token_bn, at, NO_POSITION, None)
         column_b1d = jax.lax.dynamic_slice_in_dim(memory, position, 1, axis=1)
-        x_bnd += jnp.where(position < memory.shape[1], column_b1d, 0)
+        x_bnd += jnp.where(position < memory.shape[1], column_b1d, 0.0)
         kept = []
         for block, recent_bnmh in zip(self.decoder, cache.arrays, strict=True):
             # The last inputs of the convolution; the oldest one leaves.

@@ -58,7 +58,7 @@ def column_kernel(kernel: Array, rows: int) -> Array:
     """
     tap = np.arange(rows)[:, None] - np.arange(rows) + 1
     near = ((tap >= 0) & (tap <= 2)).reshape(rows, rows, *[1] * (kernel.ndim - 1))
-    of_rows = jnp.where(near, kernel[np.clip(tap, 0, 2)], 0)
+    of_rows = jnp.where(near, kernel[np.clip(tap, 0, 2)], 0.0)
     return jnp.moveaxis(of_rows, (2, 0, 3, 1), (0, 1, 2, 3))
 
 
@@ -93,7 +93,7 @@ class Weights(NamedTuple):
             new_bcrd += tape[..., 2, :]
         x_bcrd = update * x_bcrd + (1 - update) * jnp.tanh(new_bcrd)
         x_bcrd = constrain(x_bcrd, "batch", "length", "length", "features")
-        return jnp.where(inside_bc[..., None, None], x_bcrd, 0)
+        return jnp.where(inside_bc[..., None, None], x_bcrd, 0.0)
 
 
 class Unit(nnx.Module):
@@ -216,7 +216,7 @@ class NeuralGPU(nnx.Module):
             going_b = (i < tokens_b)[:, None, None, None]
             return jnp.where(going_b, new_bcrd, x_bcrd), None
 
-        x_bsd = jnp.where(inside_bs[..., None], x_bsd, 0)
+        x_bsd = jnp.where(inside_bs[..., None], x_bsd, 0.0)
         others = (0, 0), (0, 0), (0, self.rows - 1), (0, 0)
         x_bcrd, _ = jax.lax.scan(
             rematerialized(step, self.config, rng),

@@ -22,5 +22,5 @@ def windows(x_btd: Array, segment_bt: Array, offsets: tuple[int, ...]) -> Array:
     for offset in offsets:
         near = slice(before + offset, before + offset + t)
         same_bt = around_bt[:, near] == segment_bt
-        taps.append(jnp.where(same_bt[..., None], x_btd[:, near], 0))
+        taps.append(jnp.where(same_bt[..., None], x_btd[:, near], 0.0))
     return jnp.stack(taps, axis=2)

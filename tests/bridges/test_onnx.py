@@ -14,9 +14,16 @@ pytestmark = pytest.mark.usefixtures("quick_compiler")
 
 SOURCES = [[5, 9, 40, 2], [7, 2], [*range(30, 60), 2]]
 TARGETS = [[1, 8, 9], [1], [1, *range(40, 80)]]
+MODELS = [
+    {},
+    {"positions": "relative"},
+    {"kind": "conv"},
+    {"kind": "bytenet"},
+    {"kind": "neural_gpu"},
+]
 
 
-@pytest.mark.parametrize("model", [{}, {"positions": "relative"}, {"kind": "conv"}])
+@pytest.mark.parametrize("model", MODELS)
 def test_onnx_runtime_computes_our_logits(model, tmp_path):
     pytest.importorskip("jax2onnx")
     pytest.importorskip("onnxruntime")
