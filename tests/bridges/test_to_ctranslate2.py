@@ -20,7 +20,7 @@ from t2t_jax.bridges import (
     to_ctranslate2,
     weights,
 )
-from t2t_jax.bridges.ctranslate2_readme import _tokenizer_code
+from t2t_jax.bridges.ctranslate2_readme import _tokenizer_code, readme
 from t2t_jax.bridges.tokenizer_files import tokenizer_files
 from t2t_jax.data import tokenizer
 from t2t_jax.data.tokenizer import Vocabulary
@@ -195,6 +195,28 @@ def test_other_refusals_write_nothing(vocabularies, tmp_path, monkeypatch):
         to_ctranslate2.write(translator, tmp_path, {})
     assert sys.modules.get("torch", "not hidden") is not None
     assert not [*tmp_path.iterdir()]
+
+
+def test_the_readme_says_how_to_translate(vocabularies):
+    translator = translator_of(vocabularies).with_options(stop="first", alpha=0.7)
+    described = {"kind": "nllb", "source_prefix": ["eng"], "special": ["deu"]}
+    peer = {
+        "tokenizer": described | {"source": "s.spm", "target": "t.spm"},
+        "target_prefix": ["deu"],
+        "quantization": "int8",
+        "max_input_length": 40,
+    }
+    text = readme(translator, peer)
+    for wanted in (
+        'target_prefix=[["deu"]] * len(sources)',
+        'return ["eng"] + source.encode(line, out_type=str)',
+        "length_penalty=0.7",
+        "patience=1",
+        "max_decoding_length=max(map(len, sources)) + 9",
+        translator.provenance()["parameters_sha256"][0],
+    ):
+        assert wanted in text
+    assert "patience=2" in readme(translator.with_options(stop="best"), peer)
 
 
 def test_names_of_tokens_must_differ(vocabularies):
