@@ -14,6 +14,7 @@ CLASSES = {
     "m2m100": "M2M100Tokenizer",
     "nllb": "NllbTokenizer",
     "pegasus": "PegasusTokenizer",
+    "fsmt": "FSMTTokenizer",
 }
 
 
