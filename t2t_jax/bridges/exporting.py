@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+
 from t2t_jax import __version__
 from t2t_jax.bridges import agreement, peer_process
 from t2t_jax.bridges.formats import ExportFormat
@@ -20,6 +22,7 @@ from t2t_jax.bridges.importing import random_pairs
 from t2t_jax.bridges.table import EXPORTS
 from t2t_jax.data.cleaning import visible
 from t2t_jax.data.corpus import Corpus, open_corpora
+from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.files.atomic import write_atomically
@@ -32,8 +35,6 @@ AGREEMENT = "agreement.json"
 LINES = 1_000  # compared
 BEAM, ALPHA = 4, 0.6
 LOST = -1.0  # BLEU; a quantized export fails if it has certainly lost more
-# Of quantized weights: they do not give the same tokens.
-ROUNDED = ("int8", "int16", "float16", "bfloat16")
 
 
 class Lines(NamedTuple):
@@ -91,20 +92,25 @@ def export(
             f"--to={name} is checked with {' and '.join(missing)}, not installed "
             "here: pip install 't2t_jax[peers]'"
         )
-    rounded = given.get("quantization") in ROUNDED
+    # Quantized weights do not give the same tokens.
+    rounded = given.get("quantization", "float32") != "float32"
     lines = check_text(translator, test, rounded)
-    output.parent.mkdir(parents=True, exist_ok=True)
+    created = [parent for parent in output.parents if not parent.exists()]
     folder = output.with_name(f"{output.name}.unchecked-{uuid.uuid4().hex[:8]}")
-    folder.mkdir()
     try:
+        folder.mkdir(parents=True)
         with waiting(f"writing {form.name}"):
             job = form.write(translator, folder, given | {"scores": scores})
-        found = _check(translator, form, folder, job, lines, rounded)
+        # GPUs and TPUs would round the inputs of float32 products.
+        with jax.default_matmul_precision("highest"):
+            found = _check(translator, form, folder, job, lines, rounded)
+        content = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+        write_atomically(folder / AGREEMENT, content.encode())
     except BaseException:
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        for parent in created:
+            parent.rmdir()
         raise
-    content = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
-    write_atomically(folder / AGREEMENT, content.encode())
     if not found["agrees"]:
         failed = _free(output.with_name(f"{output.name}.failed"))
         folder.rename(failed)
@@ -153,9 +159,16 @@ def check_text(translator: Translator, test: str, references: bool) -> Lines:
         if test:
             raise
         say(f"the run's dev and test text is not here: {e}")
-    # A line without a visible character is not translated, and other systems do.
+    most = longest_source(translator.config, translator.model)[0]
+    source = translator.vocabulary.source
+
+    def compared(line: str) -> bool:
+        # Other systems translate lines without a visible character, too, and cut lines
+        # that are too long in other places.
+        return visible(line) and len(source.encode([line], end=True)[0]) <= most
+
     every = (pair for corpus in corpora for pair in corpus.pairs())
-    pairs = [*itertools.islice((p for p in every if visible(p[0])), LINES)]
+    pairs = [*itertools.islice((p for p in every if compared(p[0])), LINES)]
     if pairs:
         names = ", ".join(corpus.name for corpus in corpora)
         return Lines(*map(list, zip(*pairs, strict=True)), f"lines of {names}")
@@ -166,7 +179,7 @@ def check_text(translator: Translator, test: str, references: bool) -> Lines:
         )
     sources, _ = random_pairs(translator)
     texts = [" ".join(t.split()) for t in translator.vocabulary.source.decode(sources)]
-    return Lines([t for t in texts if visible(t)], None, "lines of random pieces")
+    return Lines([t for t in texts if compared(t)], None, "lines of random pieces")
 
 
 def _check(
@@ -196,12 +209,9 @@ def _check(
 
 
 def _encoded(translator: Translator, lines: Lines) -> tuple[list, list]:
-    """Sources with EOS, cut like those of a translator, and the output limits."""
-    vocabulary, decode = translator.vocabulary.source, translator.config.decode
-    sources = [
-        [*ids[: decode.max_source - 1], vocabulary.eos]
-        for ids in vocabulary.encode(lines.sources)
-    ]
+    """Sources with EOS, and the output limits."""
+    sources = translator.vocabulary.source.encode(lines.sources, end=True)
+    decode = translator.config.decode
     return sources, [longest_output(len(ids), decode) for ids in sources]
 
 
@@ -236,6 +246,12 @@ def _beam(translator, form, job, lines, rounded):
     compared = agreement.compare_texts(translator, lines.sources, ours, texts)
     result = compared._asdict() | {"seconds": theirs.get("seconds")}
     text, good = str(compared), True
+    # Where the exported tokenizer reads the lines, it has to give our ids.
+    differs = theirs.get("tokenizer_differs", [])
+    if differs:
+        result["tokenizer_differs"] = differs
+        text += f", the exported tokenizer splits {len(differs):,} lines otherwise"
+        good = False
     if lines.references is not None:
         difference = bleu_difference(
             texts,
@@ -249,7 +265,7 @@ def _beam(translator, form, job, lines, rounded):
             f"{difference['baseline_score']:.2f} ({difference['low']:+.2f} to "
             f"{difference['high']:+.2f})"
         )
-        good = difference["high"] >= LOST
+        good = good and difference["high"] >= LOST
     return result, text, good
 
 

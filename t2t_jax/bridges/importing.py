@@ -118,7 +118,9 @@ def compare(
     )
     job = {"model": str(request.path.absolute()), **imported.peer}
     sources, targets = random_pairs(translator)
-    with waiting(f"comparing with {form.name}"):
+    # GPUs and TPUs would round the inputs of float32 products.
+    exact = jax.default_matmul_precision("highest")
+    with exact, waiting(f"comparing with {form.name}"):
         theirs = peer_process.run(
             form.peer, "logits", sources=sources[:8], targets=targets[:8], **job
         )

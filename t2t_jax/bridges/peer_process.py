@@ -59,7 +59,9 @@ def run(script: str, task: str, **job: Any) -> dict[str, Any]:
             capture_output=True,
             text=True,
             check=False,
-            env=os.environ | {"TOKENIZERS_PARALLELISM": "false"},
+            # This process may hold the accelerator, which others then cannot open.
+            env=os.environ
+            | {"JAX_PLATFORMS": "cpu", "TOKENIZERS_PARALLELISM": "false"},
         )
         if done.returncode or not output.exists():
             lines = (done.stderr or done.stdout).strip().splitlines()

@@ -14,6 +14,7 @@ from t2t_jax.bridges.model_card import stored_scores
 from t2t_jax.bridges.table import EXPORTS
 from t2t_jax.commands.flags import define_workdir_flags
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.files.locations import is_local
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.workdir.workdir import Workdir
 
@@ -21,7 +22,7 @@ OPTIONS = ("quantization", "beam", "alpha")
 
 
 def define_flags():
-    define_workdir_flags()
+    define_workdir_flags(dtype=False)
     string = flags.DEFINE_string
     formats = "; ".join(f"{name}: {form.name}" for name, form in EXPORTS.items())
     string("to", None, f"The format. {formats}.", required=True)
@@ -41,7 +42,9 @@ def main(_):
     given = flags.FLAGS
     if not given.output:
         raise UserError("--output is empty; name a new folder")
-    translator = Translator.load(given.workdir, given.checkpoint, given.dtype)
+    if not is_local(given.output):
+        raise UserError(f"--output={given.output}: want a folder of this machine")
+    translator = Translator.load(given.workdir, given.checkpoint)
     export(
         translator,
         given.to,

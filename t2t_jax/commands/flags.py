@@ -33,11 +33,12 @@ def define_ideas_flag() -> None:
     )
 
 
-def define_workdir_flags(several: bool = False) -> None:
+def define_workdir_flags(several: bool = False, dtype: bool = True) -> None:
     """Defines --workdir, --checkpoint and --dtype.
 
     Args:
       several: True if the command also takes several workdirs, as an ensemble.
+      dtype: False leaves out --dtype.
     """
     more = " Several, separated by commas, form an ensemble." if several else ""
     flags.DEFINE_string(
@@ -46,12 +47,13 @@ def define_workdir_flags(several: bool = False) -> None:
         f"Workdir of a trained run: a folder or gs://BUCKET/FOLDER.{more}",
         required=True,
     )
-    flags.DEFINE_enum(
-        "dtype",
-        None,
-        ["float32", "bfloat16"],
-        "Type of the activations; by default the workdir's config.model.dtype.",
-    )
+    if dtype:
+        flags.DEFINE_enum(
+            "dtype",
+            None,
+            ["float32", "bfloat16"],
+            "Type of the activations; by default the workdir's config.model.dtype.",
+        )
     flags.DEFINE_string(
         "checkpoint",
         None,

@@ -17,6 +17,7 @@ from t2t_jax.bridges.formats import Request
 from t2t_jax.bridges.importing import import_model
 from t2t_jax.bridges.table import IMPORTS
 from t2t_jax.commands.config_files import given_fields
+from t2t_jax.files.locations import is_local
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.workdir.workdir import Workdir
 
@@ -47,6 +48,10 @@ def main(_):
     for name in ("model", "workdir"):
         if not given[name].value:
             raise UserError(f"--{name} is empty; name a folder")
+    if not is_local(given.model):
+        raise UserError(
+            f"--model={given.model}: want a folder of this machine; copy it"
+        )
     request = Request(
         Path(given.model).expanduser(),
         given.source,

@@ -8,6 +8,7 @@ import pytest
 
 from t2t_jax.bridges import exporting, importing, peer_process
 from t2t_jax.bridges.formats import ExportFormat, Imported, ImportFormat, Request
+from t2t_jax.bridges.to_ctranslate2 import QUANTIZATIONS
 from t2t_jax.config import Config, changed
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.terminal.errors import UserError
@@ -22,6 +23,7 @@ class Original:
 
     def __init__(self, ours: Translator):
         self.ours, self.error, self.wrong_token = ours, 0.0, False
+        self.wrong_ids: list[int] = []  # lines that its tokenizer splits otherwise
 
     def run(self, script, task, *, sources, targets=None, **job):
         from t2t_jax.bridges import agreement
@@ -37,7 +39,9 @@ class Original:
         tokens = [[*h.tokens] for h in found]
         if self.wrong_token:
             tokens[0][0] = 4 if tokens[0][0] != 4 else 5
-        return {"tokens": tokens, "texts": [h.text for h in found], "seconds": 0.1}
+        texts = [h.text for h in found]
+        answer = {"tokens": tokens, "texts": texts, "seconds": 0.1}
+        return answer | {"tokenizer_differs": self.wrong_ids}
 
 
 EXTRA = {"greedy": 5, "beam": 5}
@@ -183,6 +187,32 @@ def test_an_export_that_disagrees_keeps_its_files_elsewhere(original, pairs, tmp
     exporting.export(original.ours, "some", output, pairs, quantization="int8")
 
 
+def test_an_export_whose_tokenizer_differs_fails(original, pairs, tmp_path):
+    original.wrong_ids = [1]
+    with pytest.raises(UserError, match="tokenizer splits 1 lines otherwise"):
+        exporting.export(original.ours, "some", tmp_path / "model", pairs)
+
+
+@pytest.mark.parametrize("name", [*QUANTIZATIONS])
+def test_only_float32_must_have_the_same_tokens(original, pairs, tmp_path, name):
+    original.wrong_token = True
+    arguments = original.ours, "some", tmp_path / "model", pairs
+    if name == "float32":
+        with pytest.raises(UserError, match="does not agree"):
+            exporting.export(*arguments, quantization=name)
+    else:
+        exporting.export(*arguments, quantization=name)
+
+
+def test_lines_that_would_be_cut_are_not_compared(original, pairs, tmp_path):
+    for language in ("en", "de"):
+        with open(f"{pairs}.{language}", "a") as file:
+            file.write("a dog " * 99 + "\n")
+    exporting.export(original.ours, "some", tmp_path / "model", pairs)
+    facts = json.loads((tmp_path / "model" / "agreement.json").read_text())
+    assert facts["greedy"]["lines"] == 2
+
+
 def test_a_quantized_export_that_lost_bleu_fails(
     original, pairs, tmp_path, monkeypatch
 ):
@@ -217,7 +247,7 @@ def test_a_failing_peer_leaves_nothing(original, pairs, tmp_path, monkeypatch):
     monkeypatch.setattr(peer_process, "run", fail)
     before = {*tmp_path.iterdir()}
     with pytest.raises(UserError, match="could not compute"):
-        exporting.export(original.ours, "some", tmp_path / "x", pairs)
+        exporting.export(original.ours, "some", tmp_path / "new" / "x", pairs)
     assert {*tmp_path.iterdir()} == before
 
 

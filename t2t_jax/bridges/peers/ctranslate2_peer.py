@@ -26,7 +26,7 @@ import ctranslate2
 import sentencepiece
 
 ROWS = 32  # sentences in a batch
-# CTranslate2 ends a sentence when `beam` hypotheses have ended; t2t_jax, when no better
+# CTranslate2 ends a sentence when `beam` hypotheses have ended; ours, when no better
 # one is possible. With twice as many, hardly any translation differs.
 PATIENCE = 2
 SPACE = "\u2581"
