@@ -12,24 +12,23 @@ from typing import Any
 
 from t2t_jax.bridges.sentencepiece_model import lossless
 from t2t_jax.bridges.tokenizer_json import tokenizer_json
+from t2t_jax.config import Config
 from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.decoding.translator import Translator
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.workdir.workdir import TOKENIZERS
 
 
-def tokenizer_files(translator: Translator) -> dict[str, bytes]:
+def tokenizer_files(vocabulary: Vocabulary, config: Config) -> dict[str, bytes]:
     """Returns the files' contents by name.
 
     Raises:
       UserError: their tokenizers cannot read such a vocabulary.
     """
-    vocabulary, data = translator.vocabulary, translator.config.data
     settings = {
-        "model_max_length": translator.config.decode.max_source,
+        "model_max_length": config.decode.max_source,
         "clean_up_tokenization_spaces": False,
-        "source_lang": data.source,
-        "target_lang": data.target,
+        "source_lang": config.data.source,
+        "target_lang": config.data.target,
     }
     kinds = {_fields(side).get("tokenizer") for side in vocabulary.sides}
     if kinds == {"marian"}:

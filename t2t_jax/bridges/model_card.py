@@ -80,12 +80,14 @@ print(tokenizer.batch_decode(outputs, skip_special_tokens=True))
 
 
 def model_card(
-    translator: Translator, longest: int, scores: Mapping[str, Mapping[str, Any]]
+    translator: Translator,
+    generation: Mapping[str, Any],
+    scores: Mapping[str, Mapping[str, Any]],
 ) -> str:
     """Returns the text of README.md.
 
     Args:
-      longest: the most tokens of a translation.
+      generation: the content of generation_config.json.
       scores: the content of the workdir's `scores/SET.json`, by set.
     """
     config = translator.config
@@ -108,7 +110,7 @@ def model_card(
         vocabulary=show_sizes(translator.vocabulary.sizes),
         checkpoint=_checkpoint(translator.steps),
         scores=_scores(scores, provenance),
-        differences=_differences(translator, longest),
+        differences=_differences(translator, generation),
         provenance=json.dumps(provenance, indent=2),
         config=json.dumps(_changed(config), indent=2),
     )
@@ -157,10 +159,10 @@ def _scores(
     )
 
 
-def _differences(translator: Translator, longest: int) -> str:
+def _differences(translator: Translator, generation: Mapping[str, Any]) -> str:
     config = translator.config
     found = [
-        f"A translation has at most {longest} tokens (`max_length` of "
+        f"A translation has at most {generation['max_length']} tokens (`max_length` in "
         "generation_config.json). In t2t_jax, the limit is the length of the input "
         f"plus {config.decode.extra_length}."
     ]
@@ -172,8 +174,10 @@ def _differences(translator: Translator, longest: int) -> str:
         )
     if config.decode.penalty == "gnmt" and config.decode.beam > 1:
         found.append(
-            "Beam search divides a log-probability by length^alpha. In t2t_jax, it is "
-            "((5 + length) / 6)^alpha, which favours long translations less."
+            "Beam search divides a log-probability by length^"
+            f"{generation['length_penalty']}, which is close to t2t_jax's ((5 + "
+            f"length) / 6)^{config.decode.alpha}, up to a factor. Some translations "
+            "differ."
         )
     vocabulary = translator.vocabulary
     if first := vocabulary.source.encode([""])[0]:

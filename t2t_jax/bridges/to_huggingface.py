@@ -19,7 +19,7 @@ from t2t_jax.bridges.huggingface_weights import POSITIONS, weight_rules
 from t2t_jax.bridges.model_card import model_card
 from t2t_jax.bridges.safetensors_file import write_safetensors
 from t2t_jax.bridges.weights import sines_first
-from t2t_jax.config import ModelConfig
+from t2t_jax.config import DecodeConfig, ModelConfig
 from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.model.layers import Parameters
@@ -41,6 +41,8 @@ _CLASSES = {
     "post": ("marian", "MarianMTModel"),
     "pre": ("pegasus", "PegasusForConditionalGeneration"),
 }
+LONGEST = 512  # tokens of a translation, as OPUS-MT has it
+USUAL = 20  # tokens of a usual translation
 _ELSEWHERE = "; --to=ctranslate2 and --to=safetensors hold more kinds of models"
 
 
@@ -59,9 +61,9 @@ def write(translator: Translator, folder: Path, options: dict[str, Any]) -> dict
     """
     vocabulary = translator.vocabulary
     check(translator.config.model)
-    files = tokenizer_files(translator)
-    longest = longest_translation(translator)
-    card = model_card(translator, longest, options.get("scores") or {})
+    files = tokenizer_files(vocabulary, translator.config)
+    generation = generation_fields(translator)
+    card = model_card(translator, generation, options.get("scores") or {})
     files["README.md"] = card.encode()
     for name, content in files.items():
         (folder / name).write_bytes(content)
@@ -180,7 +182,7 @@ def generation_fields(translator: Translator) -> dict[str, Any]:
         **_special_tokens(translator),
         "bad_words_ids": [[token] for token in never] or None,
         "num_beams": decode.beam,
-        "length_penalty": 0.0 if decode.penalty == "none" else decode.alpha,
+        "length_penalty": length_penalty(decode),
         "early_stopping": decode.stop == "first",
         "max_length": longest_translation(translator),
     }
@@ -189,14 +191,21 @@ def generation_fields(translator: Translator) -> dict[str, Any]:
     return fields
 
 
-def longest_translation(translator: Translator) -> int:
-    """Their limit, one for all lines; ours grows with the length of the input.
+def length_penalty(decode: DecodeConfig) -> float:
+    """The exponent of their penalty, length^exponent, that is closest to ours.
 
-    No training pair is longer, so longer translations are not to be expected.
+    For `gnmt`, the one whose logarithm has the same slope at `USUAL` tokens: the ratio
+    of the penalties of two hypotheses, which decides between them, is about the same.
     """
+    slopes = {"gnmt": USUAL / (5 + USUAL), "length": 1.0, "none": 0.0}
+    return round(decode.alpha * slopes[decode.penalty], 4)
+
+
+def longest_translation(translator: Translator) -> int:
+    """Their limit, one for all lines; ours grows with the length of the input."""
     config = translator.config
     longest = longest_output(config.data.max_length, config.decode)
-    return min(longest, positions(translator))
+    return min(max(longest, LONGEST), positions(translator))
 
 
 def _special_tokens(translator: Translator) -> dict[str, Any]:
