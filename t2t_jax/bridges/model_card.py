@@ -40,8 +40,8 @@ tags:
 # {source} to {target} translation
 
 A Transformer ("Attention Is All You Need") with {parameters:,} parameters, trained with
-t2t_jax {version}: {layers}, width {width}, {vocabulary} pieces. It translates from
-`{source}` to `{target}`.
+t2t_jax {version}. Width {width}; {vocabulary} pieces;
+{layers}.
 
 {checkpoint}
 
@@ -138,7 +138,7 @@ def _scores(
 ) -> str:
     """A table of the scores of these parameters, each with its signature."""
     rows = [
-        f"| {name} | {label} | {found[key]:.2f} | `{found[signature]}` |"
+        f"| {name} | {label} | {found[key]:.2f} | `{_cell(found[signature])}` |"
         for name, found in sorted(scores.items())
         if [found["parameters_sha256"]] == provenance["parameters_sha256"]
         for key, (label, signature) in _SHOWN.items()
@@ -159,6 +159,11 @@ def _scores(
     )
 
 
+def _cell(text: str) -> str:
+    """Text of a table's cell, where a bar would begin the next one."""
+    return text.replace("|", r"\|")
+
+
 def _differences(translator: Translator, generation: Mapping[str, Any]) -> str:
     config = translator.config
     found = [
@@ -169,8 +174,8 @@ def _differences(translator: Translator, generation: Mapping[str, Any]) -> str:
     if (epsilon := config.model.norm_epsilon) != EPSILON:
         found.append(
             f"LayerNorm adds {EPSILON} to the variance, PyTorch's default, for which "
-            f"config.json has no field. The model was trained with {epsilon}. Logits "
-            "change by less than 1e-4."
+            f"config.json has no field; the model was trained with {epsilon}. In the "
+            "models measured, logits of about 15 change by at most 1e-4."
         )
     if config.decode.penalty == "gnmt" and config.decode.beam > 1:
         found.append(

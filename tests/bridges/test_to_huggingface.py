@@ -132,7 +132,11 @@ def test_vocabularies_with_other_special_ids_are_refused(tmp_path):
 def test_the_card_has_a_valid_header_and_the_scores_of_these_parameters(tmp_path):
     ours = translator()
     mine = {"parameters_sha256": ours.provenance()["parameters_sha256"][0]}
-    shared = {"bleu": 12.5, "signature": "nrefs:1", "decode": ours.decode_options()}
+    shared = {
+        "bleu": 12.5,
+        "signature": "nrefs:1|eff:no",
+        "decode": ours.decode_options(),
+    }
     folder = tmp_path / "scores"
     folder.mkdir()
     for name, more in (("news", mine), ("old", {"parameters_sha256": "0"})):
@@ -145,7 +149,7 @@ def test_the_card_has_a_valid_header_and_the_scores_of_these_parameters(tmp_path
     card = model_card(ours, generation, stored_scores(Workdir(tmp_path)))
     _, header, text = card.split("---\n", 2)
     assert yaml.safe_load(header)["language"] == ["en", "no"]
-    assert "| news | BLEU | 12.50 | `nrefs:1` |" in text
+    assert "| news | BLEU | 12.50 | `nrefs:1\\|eff:no` |" in text
     assert "old" not in text
     assert "damaged" not in text
     assert "at most 99 tokens" in text
