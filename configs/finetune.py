@@ -3,9 +3,10 @@
     python -m t2t_jax.main --config=configs/finetune.py:START --workdir=DIR \\
         --config.data.train=PREFIX --config.data.dev=PREFIX --config.data.test=PREFIX
 
-START is the workdir; its model, tokenizer and languages are taken over. The learning
-rate is a tenth of the usual and falls to 0, because the weights are good already: ten
-minutes on two cores for a small model. Set `train.steps` to passes over your text.
+START is the workdir; its model, tokenizer, languages, search (`decode`) and longest
+sentence are taken over, and dropout is 0.1. The learning rate is a tenth of the usual
+and falls to 0, because the weights are good already: ten minutes on two cores for a
+small model. Set `train.steps` to passes over your text.
 """
 
 from t2t_jax import config as fields
@@ -22,7 +23,7 @@ def get_config(start=""):
     config.decode = theirs.decode
     for name in ("source", "target", "joint_vocabulary"):
         config.data[name] = theirs.data[name]
-    for name in ("vocab_size", "source_vocab_size", "symbols"):
+    for name in ("vocab_size", "source_vocab_size", "symbols", "max_length"):
         config.data[name] = theirs.data[name]
     config.data.update(batch_tokens=2_048, row_length=64)
     config.train.update(

@@ -9,7 +9,7 @@ import pytest
 from t2t_jax.bridges import exporting, importing, peer_process
 from t2t_jax.bridges.formats import ExportFormat, Imported, ImportFormat, Request
 from t2t_jax.bridges.to_ctranslate2 import QUANTIZATIONS
-from t2t_jax.config import Config, changed
+from t2t_jax.config import Config, changed, from_config_dict
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.workdir.workdir import Workdir
@@ -263,11 +263,19 @@ def test_peers_know_nothing_of_us():
         assert "t2t_jax" not in script.read_text(), script
 
 
-def test_fields_of_finetune_are_those_of_the_start(original, request_, tmp_path):
+def test_fields_of_finetune_are_those_of_the_start(
+    original, request_, tmp_path, monkeypatch
+):
     from t2t_jax import load_config
 
+    ours = changed(original.ours.config, "data", source="fr", max_length=128)
+    ours = changed(ours, "model", dropout=0.3)
+    member = original.ours.members[0]._replace(config=ours)
+    monkeypatch.setattr(original.ours, "members", (member,))
     importing.import_model(request_, Workdir(tmp_path / "run"))
-    config = load_config(f"finetune:{tmp_path / 'run'}")
-    ours = changed(original.ours.config, "model", dropout=0.1)
-    assert config.model.to_dict()["layers"] == ours.model.layers
+    config = from_config_dict(load_config(f"finetune:{tmp_path / 'run'}"))
+    assert config.model == changed(ours, "model", dropout=0.1).model
+    assert config.decode == changed(ours, "decode", average=1).decode
+    for field in ("source", "target", "joint_vocabulary", "max_length"):
+        assert getattr(config.data, field) == getattr(ours.data, field), field
     assert config.train.init_from == str(tmp_path / "run")
