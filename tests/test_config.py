@@ -90,6 +90,7 @@ def test_the_papers_run_is_pinned():
         ("configs/multi30k.py:houre", "want 'hour' or 'published'"),
         ("configs/conv.py:wmt", "want 'tiny' or 'multi30k'"),
         ("configs/tiny.py:what", "takes no argument"),
+        ("configs/finetune.py:runs/typo", r"\A--config: runs/typo "),
     ],
 )
 def test_an_argument_that_a_config_does_not_take_is_told(path, told):

@@ -162,7 +162,9 @@ def explain(error: flags.Error) -> str:
     mistake in the file, and its author needs the full traceback.
     """
     text = str(error).strip()
-    refused = re.search(r"^ValueError: (.+)\Z", text, re.DOTALL | re.M)
+    refused = re.search(
+        r"^(?:ValueError|[\w.]+\.UserError): (.+)\Z", text, re.DOTALL | re.M
+    )
     if "Traceback" in text and refused:
         return f"--config: {refused[1]}"
     if re.search(r"^TypeError: get_config\(\) takes .* given\Z", text, re.M):
