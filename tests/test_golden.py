@@ -1,4 +1,4 @@
-"""What every preset comes to is pinned, field by field, in `tests/golden/`.
+"""Pins every preset, field by field, in `tests/golden/`.
 
 A change that is meant is accepted with `python -m tests.test_golden`, and seen in the
 diff of the files it writes.

@@ -29,7 +29,7 @@ def vocabulary_sha256(vocabulary: Vocabulary) -> list[str]:
 
 
 def origin(translator: Translator) -> dict[str, Any]:
-    """What an exported model was made from."""
+    """The provenance of an exported model."""
     return {
         "t2t_jax": __version__,
         "vocabulary_sha256": vocabulary_sha256(translator.vocabulary),

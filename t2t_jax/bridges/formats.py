@@ -1,4 +1,4 @@
-"""What a format is: a model that `import` reads, or a folder that `export` writes.
+"""Formats: models that `import` reads, and folders that `export` writes.
 
 A format is one file with a function, and a line in `table.py`.
 """
@@ -15,7 +15,7 @@ from t2t_jax.model.layers import Parameters
 
 
 class Request(NamedTuple):
-    """What the user says of a model that is imported; empty or None where nothing.
+    """The user's description of a model to import; empty or None if not given.
 
     Attributes:
       path: the model: a folder or a file.

@@ -81,7 +81,7 @@ def check_size(name: str, tensors: Tensors, table: str, vocabulary: Vocabulary):
     """Checks that a table of embeddings has a row for each piece.
 
     Raises:
-      UserError: it has not, so the tokenizer is of another model.
+      UserError: the sizes differ, so the tokenizer is of another model.
     """
     rows = len(tensors[table]) if table in tensors else len(vocabulary)
     if rows != len(vocabulary):

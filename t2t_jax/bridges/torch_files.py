@@ -53,7 +53,10 @@ def size_of(shape: Any, name: str) -> int:
     if not isinstance(shape, list | tuple) or not all(
         type(n) is int and n >= 0 for n in shape
     ):
-        raise UserError(f"{name} is damaged: it has a shape or sizes that are none")
+        raise UserError(
+            f"{name} is damaged: a size is not a non-negative integer; "
+            "download it again"
+        )
     return math.prod(shape)
 
 

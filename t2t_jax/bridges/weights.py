@@ -21,7 +21,7 @@ Tensors = Mapping[str, np.ndarray]
 
 
 class Form(NamedTuple):
-    """How another system stores an array; each function undoes the other.
+    """The storage layout of an array in another system, and the way there and back.
 
     Attributes:
       there: our array -> theirs.

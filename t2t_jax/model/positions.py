@@ -247,7 +247,8 @@ class Relative(Position):
         """The vector of each query and key, [b, t, s, k] or [t, s, k], and its axes."""
         index_bts = jnp.clip(mask.distance(), -self.clip, self.clip) + self.clip
         vectors_btsk = table[...].astype(dtype)[index_bts]
-        if vectors_btsk.shape[0] == 1:  # the same for all rows: one product for all
+        # If all rows have the same positions, one product serves them all.
+        if vectors_btsk.shape[0] == 1:
             return vectors_btsk[0], "tsk"
         return vectors_btsk, "btsk"
 

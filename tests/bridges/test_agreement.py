@@ -1,4 +1,4 @@
-"""When do two systems agree? Greedy tokens, ties, texts."""
+"""Agreement of two systems: greedy tokens, ties, texts."""
 
 import numpy as np
 import pytest

@@ -290,7 +290,7 @@ ENTRY = {"dtype": "F32", "shape": [12], "data_offsets": [0, 48]}
     [
         ({"a": {**ENTRY, "data_offsets": [4, 52]}}, "want 0 to 48"),
         ({"a": {**ENTRY, "shape": [13]}}, "want 0 to 52"),
-        ({"a": {**ENTRY, "shape": [-12]}}, "has a shape or sizes that are none"),
+        ({"a": {**ENTRY, "shape": [-12]}}, "a size is not a non-negative integer"),
         ({"a": {**ENTRY, "dtype": "F8_E4M3"}}, "the type 'F8_E4M3'"),
         ({"a": ENTRY, "b": {**ENTRY, "data_offsets": [44, 92]}}, "want 48 to 96"),
         ({"a": {"dtype": "F32"}}, "its header cannot be read"),

@@ -23,7 +23,7 @@ STORAGES = {
 
 
 class Called:
-    """What is pickled as a call of a function."""
+    """Pickled as a call of a function."""
 
     def __init__(self, path, *arguments):
         self.path, self.arguments = path, arguments

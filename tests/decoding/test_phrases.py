@@ -355,7 +355,7 @@ def test_what_cannot_be_spelled_cannot_be_required():
 
 
 def run(rules, sentence, tokens):
-    """Whether each token is refused, and the distances at the end, of one sentence."""
+    """Returns if each token is refused, and the final distances, of one sentence."""
     states, refused = rules.start_bc[sentence], []
     for token in tokens:
         refused.append(bool(rules.refused_sv[states, token].any()))

@@ -159,7 +159,7 @@ def constant_step(logits_v):
 
 
 def per_penalty(length, alpha, dtype, penalty="gnmt"):
-    """What scores are multiplied by: rounded once, as the table of hypotheses.py is."""
+    """The factor of scores: rounded once, as the table of hypotheses.py is."""
     base = {"gnmt": (5 + length) / 6, "length": length, "none": 1}[penalty]
     return dtype(1 / base**alpha)
 
