@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from t2t_jax import __version__
@@ -88,7 +88,7 @@ def model_card(
 
     Args:
       generation: the content of generation_config.json.
-      scores: the content of the workdir's `scores/SET.json`, by set.
+      scores: the content of the workdir's `scores/SET.json`, by file name.
     """
     config = translator.config
     model, data = config.model, config.data
@@ -117,7 +117,7 @@ def model_card(
 
 
 def stored_scores(workdir: Workdir) -> dict[str, dict[str, Any]]:
-    """Reads the scores of a workdir by set; leaves damaged files out."""
+    """Reads the scores of a workdir, by file name; leaves damaged files out."""
     found = {}
     if (workdir / SCORES).exists():
         for file in (workdir / SCORES).glob("*.json"):
@@ -136,25 +136,25 @@ def _checkpoint(steps: Sequence[int]) -> str:
 def _scores(
     scores: Mapping[str, Mapping[str, Any]], provenance: Mapping[str, Any]
 ) -> str:
-    """A table of the scores of these parameters, each with its signature."""
+    """A table of the scores of these parameters, each with its search and signature."""
     rows = [
-        f"| {name} | {label} | {found[key]:.2f} | `{_cell(found[signature])}` |"
+        f"| {_set_of(name, scores)} | {label} | {found[key]:.2f} "
+        f"| {_search(found['decode'])} | `{_cell(found[signature])}` |"
         for name, found in sorted(scores.items())
-        if [found["parameters_sha256"]] == provenance["parameters_sha256"]
+        # Scores of old versions do not say of which parameters they are.
+        if [found.get("parameters_sha256")] == provenance["parameters_sha256"]
         for key, (label, signature) in _SHOWN.items()
         if key in found
     ]
     if not rows:
         return "No test set has been scored with these parameters."
-    decode = next(iter(scores.values()))["decode"]
     return "\n".join(
         [
-            "| Set | Score | Value | Signature |",
-            "|---|---|---:|---|",
+            "| Set | Score | Value | Search | Signature |",
+            "|---|---|---:|---|---|",
             *rows,
             "",
-            f"Of translations by t2t_jax: beam {decode['beam']}, length penalty "
-            f"{decode['penalty']!r} with alpha {decode['alpha']}.",
+            "The translations are by t2t_jax.",
         ]
     )
 
@@ -162,6 +162,19 @@ def _scores(
 def _cell(text: str) -> str:
     """Text of a table's cell, where a bar would begin the next one."""
     return text.replace("|", r"\|")
+
+
+def _set_of(name: str, names: Container[str]) -> str:
+    """The set of a file of scores; earlier files are numbered: SET.1, SET.2."""
+    name_of_set, _, number = name.rpartition(".")
+    return name_of_set if number.isdigit() and name_of_set in names else name
+
+
+def _search(decode: Mapping[str, Any]) -> str:
+    return (
+        f"beam {decode['beam']}, length penalty {decode['penalty']!r} with alpha "
+        f"{decode['alpha']}"
+    )
 
 
 def _differences(translator: Translator, generation: Mapping[str, Any]) -> str:

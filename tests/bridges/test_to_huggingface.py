@@ -132,15 +132,17 @@ def test_vocabularies_with_other_special_ids_are_refused(tmp_path):
 def test_the_card_has_a_valid_header_and_the_scores_of_these_parameters(tmp_path):
     ours = translator()
     mine = {"parameters_sha256": ours.provenance()["parameters_sha256"][0]}
-    shared = {
-        "bleu": 12.5,
-        "signature": "nrefs:1|eff:no",
-        "decode": ours.decode_options(),
-    }
+    shared = {"bleu": 12.5, "signature": "nrefs:1|eff:no"}
     folder = tmp_path / "scores"
     folder.mkdir()
-    for name, more in (("news", mine), ("old", {"parameters_sha256": "0"})):
-        (folder / f"{name}.json").write_bytes(checked_json(shared | more))
+    for name, beam, more in (
+        ("news", 1, mine),
+        ("news.1", 5, mine),  # an earlier search
+        ("elder", 7, {}),  # of a version that did not store it
+        ("older", 7, {"parameters_sha256": "0"}),
+    ):
+        search = {"decode": ours.decode_options() | {"beam": beam}}
+        (folder / f"{name}.json").write_bytes(checked_json(shared | search | more))
     (folder / "damaged.json").write_text("{")
     # Without quotes, YAML reads Norwegian as false.
     config = changed(ours.config, "data", target="no")
@@ -149,8 +151,10 @@ def test_the_card_has_a_valid_header_and_the_scores_of_these_parameters(tmp_path
     card = model_card(ours, generation, stored_scores(Workdir(tmp_path)))
     _, header, text = card.split("---\n", 2)
     assert yaml.safe_load(header)["language"] == ["en", "no"]
-    assert "| news | BLEU | 12.50 | `nrefs:1\\|eff:no` |" in text
-    assert "old" not in text
+    for beam in (1, 5):
+        search = f"beam {beam}, length penalty 'gnmt' with alpha 0.6"
+        assert f"| news | BLEU | 12.50 | {search} | `nrefs:1\\|eff:no` |" in text
+    assert "beam 7" not in text
     assert "damaged" not in text
     assert "at most 99 tokens" in text
     assert mine["parameters_sha256"] in text
