@@ -89,7 +89,7 @@ def _check(
     forbidden = phrases.forbidden(must_not)
     next_v = forbidden.next_sv[forbidden.after(prefix)]
     # Of the tokens that go on with the prefix, one must be left.
-    goes_on_v = phrases.not_continued(0, begun).next_sv[0] == 1
+    goes_on_v = phrases.begins(begun)
     if forbidden.matches(prefix) or (next_v[goes_on_v] == forbidden.matched).all():
         raise UserError(
             f"line {number}: prefix={text!r} contains a phrase of must_not="

@@ -77,7 +77,8 @@ class Phrases:
         self._spellings = [_symbols(vocabulary, i) for i in range(len(vocabulary))]
         self.required = functools.cache(self._required)
         self.forbidden = functools.cache(self._forbidden)
-        self.not_continued = functools.cache(self._not_continued)
+        # The words of prefixes are many, so only the latest are kept.
+        self.begins = functools.lru_cache(maxsize=1024)(self._begins)
 
     def _required(self, phrase: str) -> Automaton:
         """Builds the automaton of a required phrase."""
@@ -93,22 +94,22 @@ class Phrases:
         """Builds one automaton that matches any of the forbidden phrases."""
         return self._automaton(phrases, doubtful=True)
 
-    def _not_continued(self, count: int, begun: str) -> Automaton:
-        """Builds the automaton that matches if token `count` does not begin so.
+    def _begins(self, begun: str) -> np.ndarray:
+        """Returns, for each token, if it begins with a part of a word.
 
-        Args:
-          begun: a part of a word; the token begins with it, and may end the word or go
-            on with it.
+        The token may end the word or go on with it.
         """
-        tokens = len(self._spellings)
-        next_sv = np.repeat(np.arange(count + 3)[:, None], tokens, 1)
-        next_sv[:count] += 1
         letters = [*begun]
-        next_sv[count] = [
-            count + (1 if spelling[: len(letters)] == letters else 2)
-            for spelling in self._spellings
-        ]
-        return Automaton(next_sv.astype(np.int32), _distances(next_sv))
+        return np.array([s[: len(letters)] == letters for s in self._spellings])
+
+    def not_continued(self, count: int, begun: str) -> Automaton:
+        """Builds the automaton that matches if token `count` does not begin so."""
+        tokens = len(self._spellings)
+        next_sv = np.repeat(np.arange(count + 3, dtype=np.int32)[:, None], tokens, 1)
+        next_sv[:count] += 1
+        next_sv[count] += np.where(self.begins(begun), 1, 2)
+        distance_s = np.array([*range(count + 1, 0, -1), -1, 0], np.int32)
+        return Automaton(next_sv, distance_s)
 
     def _automaton(self, phrases: tuple[str, ...], doubtful: bool) -> Automaton:
         """Builds an automaton over tokens from one over symbols.
@@ -173,9 +174,11 @@ class Phrases:
             + [table.add(self.forbidden(tuple(out)), required=False)] * bool(out)
             for required, out in zip(must, must_not, strict=True)
         ]
+        # Sentences of a batch share these, but the next batch has other prefixes.
+        not_continued = functools.cache(self.not_continued)
         for states, prefix, word in zip(starts, prefixes, begun, strict=True):
             if word:
-                other = self.not_continued(len(prefix), word)
+                other = not_continued(len(prefix), word)
                 states.append(table.add(other, required=False))
         width = _next_power_of_two(max(map(len, starts)))
         start_bc = np.full((rows, width), _Table.NONE, np.int32)
@@ -200,7 +203,8 @@ class _Table:
 
     def add(self, automaton: Automaton, required: bool) -> int:
         """Adds an automaton, unless the table has it; returns its first state."""
-        # `Phrases` caches its automata, so the same phrases have the same `id`.
+        # A batch's automata are cached while it is built: the same phrases have the
+        # same `id`.
         if (id(automaton), required) in self._starts:
             return self._starts[id(automaton), required]
         next_sv, said = automaton.next_sv, automaton.matched

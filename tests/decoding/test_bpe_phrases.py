@@ -141,3 +141,13 @@ def test_nothing_but_the_beginning_of_a_word_may_follow_a_prefix():
         begins = made.spelling(token).startswith("th")
         assert automaton.matches([5, 6, token, 7]) != begins, made.piece(token)
     assert not automaton.matches([5, 6])
+    np.testing.assert_array_equal(automaton.distance_s, [3, 2, 1, -1, 0])
+
+
+def test_sentences_of_a_batch_share_the_states_of_a_prefix():
+    def states(words):
+        n = len(words)
+        rules = phrases("fairseq").rules([(5,)] * n, [()] * n, [()] * n, words, n, 4)
+        return len(rules.next_sv)
+
+    assert states(["th"]) == states(["th"] * 9) < states(["th", "c"])
