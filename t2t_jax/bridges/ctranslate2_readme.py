@@ -3,7 +3,9 @@
 import json
 from typing import Any
 
+from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.workdir.workdir import TOKENIZERS
 
 
 def readme(translator: Translator, peer: dict[str, Any]) -> str:
@@ -30,7 +32,7 @@ def readme(translator: Translator, peer: dict[str, Any]) -> str:
         source=data.source,
         target=data.target,
         quantization=peer["quantization"],
-        tokenizer=_tokenizer_code(peer["tokenizer"]),
+        tokenizer=_tokenizer_code(translator.vocabulary, peer["tokenizer"]),
         arguments="".join(f"    {name}={x},\n" for name, x in arguments.items()),
         prefix=_PREFIX if peer["target_prefix"] else "",
         penalty=decode.penalty,
@@ -38,30 +40,26 @@ def readme(translator: Translator, peer: dict[str, Any]) -> str:
     )
 
 
-def _tokenizer_code(described: dict[str, Any] | None) -> str:
-    """Python code of `encode(line)` and `decode(pieces)`.
+def _tokenizer_code(vocabulary: Vocabulary, described: dict[str, Any] | None) -> str:
+    """Python code that defines `encode(line)` and `decode(pieces)`.
 
     Args:
-      described: as `tokenizer_files` describes the tokenizer.
+      described: as `tokenizer_files` describes the vocabulary.
     """
     if described is None:
-        return _OURS
-    first = json.dumps(described["source_prefix"], ensure_ascii=False)
-    code = _ESCAPED if described["kind"] == "sentencepiece" else _PLAIN
-    return code.format(
-        source=described["source"],
-        target=described["target"],
-        first=f"{first} + " if described["source_prefix"] else "",
-        tag=_TAG if described["kind"] == "marian" else "",
-        special=json.dumps(described["special"], ensure_ascii=False),
-    )
+        of_target, of_source = TOKENIZERS
+        source = f'Vocabulary.load("{of_source}")'
+        if vocabulary.joint:
+            source = "target.source"
+        return _OURS.format(of_target=of_target, source=source)
+    return _PIECES.format(described=json.dumps(described, ensure_ascii=False))
 
 
 _README = """\
 # {source} to {target}, for CTranslate2
 
-Weights: {quantization}. Needs `pip install ctranslate2 sentencepiece`. Run in this
-folder, with `lines` of text:
+Weights: {quantization}. Needs `pip install ctranslate2 sentencepiece`. In a script in
+this folder, run there, with `lines` of text:
 
 ```python
 {tokenizer}
@@ -96,51 +94,21 @@ _PREFIX = """\
 - Every translation begins with the tokens of `target_prefix`, which name the language.
   `decode` leaves them out.
 """
-_PLAIN = """\
-import sentencepiece
+_PIECES = """\
+from pieces import Pieces  # pieces.py is in this folder
 
-source = sentencepiece.SentencePieceProcessor("{source}")
-target = sentencepiece.SentencePieceProcessor("{target}")
-special = {special}
-
-def encode(line):
-{tag}    return {first}source.encode(line, out_type=str)
-
-def decode(pieces):
-    kept = [piece for piece in pieces if piece not in special]
-    return target.decode_pieces(kept).strip()
-"""
-_TAG = """\
-    if line.startswith(">>"):  # the language, one piece
-        tag, _, line = line.partition("<<")
-        return [tag + "<<"] + source.encode(line, out_type=str)
+text = Pieces(".", {described})
+encode, decode = text.encode, text.decode
 """
 _OURS = """\
 from t2t_jax.data.tokenizer import Vocabulary
 
 # Byte-pair codes and Moses; needs t2t_jax.
-vocabulary = Vocabulary.load("tokenizer.model")
-ids = {vocabulary.piece(i): i for i in range(len(vocabulary))}
-encode = vocabulary.source.pieces
+target = Vocabulary.load("{of_target}")
+source = {source}
+ids = {{target.piece(i): i for i in range(len(target))}}
+encode = source.pieces
 
 def decode(pieces):
-    return vocabulary.decode([[ids[piece] for piece in pieces]])[0]
-"""
-# The escapes of data/sentencepieces.py.
-_ESCAPED = """\
-import re
-import sentencepiece
-
-source = sentencepiece.SentencePieceProcessor("{source}")
-target = sentencepiece.SentencePieceProcessor("{target}")
-
-# SentencePiece writes a space as U+2581, so a real U+2581 is escaped as U+F8FE U+F8FD.
-def encode(line):
-    line = line.replace("\\uf8fe", "\\uf8fe\\uf8fe")
-    return source.encode(line.replace("\\u2581", "\\uf8fe\\uf8fd"), out_type=str)
-
-def decode(pieces):
-    originals = {{"\\uf8fe\\uf8fe": "\\uf8fe", "\\uf8fe\\uf8fd": "\\u2581"}}
-    line = target.decode_pieces(pieces)
-    return re.sub("|".join(originals), lambda match: originals[match[0]], line)
+    return target.decode([[ids[piece] for piece in pieces]])[0]
 """

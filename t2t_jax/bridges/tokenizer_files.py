@@ -1,6 +1,6 @@
 """A vocabulary as files that programs without t2t_jax read: SentencePiece models.
 
-How they are used is described by a JSON object:
+pieces.py beside them (peers/pieces.py) uses them as a JSON object describes:
 
     kind: "sentencepiece" with the escapes of data/sentencepieces.py, or an entry of
       `tokenizers.TOKENIZERS`, as data/mapped_sentencepieces.py has them.
@@ -13,9 +13,11 @@ import base64
 import json
 from typing import Any
 
+from t2t_jax.bridges.peer_process import SCRIPTS
 from t2t_jax.data import tokenizers
 from t2t_jax.data.mapped_sentencepieces import MappedSentencePieces
 from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.workdir.workdir import TOKENIZERS
 
 
 def tokenizer_files(
@@ -23,8 +25,8 @@ def tokenizer_files(
 ) -> tuple[dict[str, bytes], dict[str, Any] | None]:
     """Returns the files of a vocabulary by name, and their description.
 
-    The description of a tokenizer that is not SentencePiece is None, and its file is
-    for t2t_jax: of byte-pair codes and Moses there is no program that does both.
+    The description of a tokenizer that is not SentencePiece is None, and its files are
+    those of a workdir: of byte-pair codes and Moses, no other program does both.
     """
     source, target = vocabulary.source, vocabulary
     described = {"kind": "sentencepiece", "special": [], "source_prefix": []}
@@ -33,7 +35,8 @@ def tokenizer_files(
         stored = [json.loads(side.model) for side in (source, target)]
         kind = stored[1]["tokenizer"]
         if not issubclass(tokenizers.TOKENIZERS[kind], MappedSentencePieces):
-            return {"tokenizer.model": target.model}, None
+            models = (side.model for side in vocabulary.sides)
+            return dict(zip(TOKENIZERS, models, strict=False)), None
         first = source.encode([""])[0]
         described = {
             "kind": kind,
@@ -45,8 +48,9 @@ def tokenizer_files(
             base64.b64decode(stored[0]["models"][-1]),
             base64.b64decode(stored[1]["models"][0]),
         )
+    names = ["source.spm", "target.spm"]
     if models[0] == models[1]:
-        name = "tokenizer.model"
-        return {name: models[0]}, described | {"source": name, "target": name}
-    names = {"source": "source.spm", "target": "target.spm"}
-    return dict(zip(names.values(), models, strict=True)), described | names
+        names = ["tokenizer.model"] * 2
+    files = dict(zip(names, models, strict=True))
+    files["pieces.py"] = (SCRIPTS / "pieces.py").read_bytes()
+    return files, described | {"source": names[0], "target": names[1]}

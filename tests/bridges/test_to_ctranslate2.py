@@ -1,9 +1,8 @@
 """Export to CTranslate2: its names of our arrays, refusals; with it, its numbers."""
 
-import contextlib
 import importlib.util
 import json
-import runpy
+import shutil
 import sys
 import types
 
@@ -15,6 +14,7 @@ import pytest
 from t2t_jax import config as fields
 from t2t_jax.bridges import (
     agreement,
+    bpe_files,
     huggingface_tokenizers,
     peer_process,
     to_ctranslate2,
@@ -30,6 +30,7 @@ from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
 from t2t_jax.search.hypotheses import never_generated
 from t2t_jax.terminal.errors import UserError
+from tests.bridges import bpe_folders
 from tests.bridges import published_tokenizers as published
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
@@ -209,7 +210,7 @@ def test_the_readme_says_how_to_translate(vocabularies):
     text = readme(translator, peer)
     for wanted in (
         'target_prefix=[["deu"]] * len(sources)',
-        'return ["eng"] + source.encode(line, out_type=str)',
+        'text = Pieces(".", {"kind": "nllb", "source_prefix": ["eng"], ',
         "length_penalty=0.7",
         "patience=1",
         "max_decoding_length=max(map(len, sources)) + 9",
@@ -227,56 +228,82 @@ def test_names_of_tokens_must_differ(vocabularies):
         to_ctranslate2.piece_names(vocabularies[0], tokens | {"eos_token": "<0x41>"})
 
 
-@pytest.fixture(scope="module")
-def pieces_of_peer():
-    """The peer script's tokenizer; CTranslate2 may be missing."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "ctranslate2", types.ModuleType("ctranslate2"))
-        script = peer_process.SCRIPTS / "ctranslate2_peer.py"
-        return runpy.run_path(str(script))["Pieces"]
+@pytest.fixture
+def stored(tmp_path, monkeypatch):
+    """Writes a vocabulary's files; runs the README's code, which may import pieces."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "pieces", None)
+    del sys.modules["pieces"]  # that of another test, and of this one at its end
 
+    def write(vocabulary):
+        files, described = tokenizer_files(vocabulary)
+        for name, content in files.items():
+            (tmp_path / name).write_bytes(content)
+        usage = {}
+        exec(_tokenizer_code(vocabulary, described), usage)
+        return [*files], usage["encode"], usage["decode"]
 
-def stored(vocabulary, folder):
-    """Writes the files of a vocabulary; returns their description."""
-    files, described = tokenizer_files(vocabulary)
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
-    return [*files], described
+    return write
 
 
 @pytest.mark.parametrize("separate", [False, True])
-def test_readme_and_peer_tokenize_as_we_do(
-    vocabularies, tmp_path, pieces_of_peer, separate
-):
+def test_the_readme_tokenizes_as_we_do(vocabularies, stored, separate):
     vocabulary = vocabularies[separate]
-    names, described = stored(vocabulary, tmp_path)
+    (*names, code), encode, decode = stored(vocabulary)
     assert names == (["source.spm", "target.spm"] if separate else ["tokenizer.model"])
-    usage = {}
-    with contextlib.chdir(tmp_path):
-        exec(_tokenizer_code(described), usage)
-    text = pieces_of_peer(tmp_path, described)
+    assert code == "pieces.py"
     for line in [*NASTY, *TEXT]:
-        pieces = vocabulary.source.pieces(line)
-        assert usage["encode"](line) == text.encode(line) == pieces
-        back = vocabulary.pieces(line)
-        assert usage["decode"](back) == text.decode(back) == line
+        assert encode(line) == vocabulary.source.pieces(line)
+        assert decode(vocabulary.pieces(line)) == line
 
 
-@pytest.mark.parametrize("kind", ["marian", "m2m100", "nllb", "pegasus"])
-def test_the_peer_tokenizes_as_published_tokenizers_do(tmp_path, pieces_of_peer, kind):
-    config = published.FOLDERS[kind](tmp_path)
-    read = getattr(huggingface_tokenizers, f"{kind}_vocabulary")
-    vocabulary = read(tmp_path, config, *published.LANGUAGES.get(kind, ()))
-    _, described = stored(vocabulary, tmp_path)
-    text, source = pieces_of_peer(tmp_path, described), vocabulary.source
+def fairseq(folder):
+    model = published.spm(None, "unigram")
+    (folder / "spm.model").write_bytes(model)
+    text = "".join(f"{piece} 1\n" for piece in published.pieces(model)[3:])
+    for language in ("en", "de"):
+        (folder / f"dict.{language}.txt").write_text(text)
+    options = {"source_lang": "en", "target_lang": "de", "bpe": "sentencepiece"}
+    return bpe_files.read_fairseq(folder, options, joint=True)[0]
+
+
+@pytest.mark.parametrize("kind", ["marian", "m2m100", "nllb", "pegasus", "fairseq"])
+def test_the_readme_tokenizes_as_published_tokenizers_do(tmp_path, stored, kind):
+    if kind == "fairseq":
+        vocabulary = fairseq(tmp_path)
+    else:
+        config = published.FOLDERS[kind](tmp_path)
+        read = getattr(huggingface_tokenizers, f"{kind}_vocabulary")
+        vocabulary = read(tmp_path, config, *published.LANGUAGES.get(kind, ()))
+    (_, encode, decode), source = stored(vocabulary), vocabulary.source
     ids = {source.piece(i): i for i in range(len(source))}
     lines = [*published.nasty_lines(60), ">>deu<< a dog </s> the ", *NASTY, *TEXT]
+    lines += [">> a dog", "<s> a <pad>"]
     encoded = source.encode(lines)
-    texts = vocabulary.decode(targets := vocabulary.encode(lines))
+    targets = vocabulary.encode(lines)
+    targets.append([vocabulary.unknown, *targets[-1]])
     for row, line in enumerate(lines):
-        found = [ids.get(piece, source.unknown) for piece in text.encode(line)]
+        found = [ids.get(piece, source.unknown) for piece in encode(line)]
         assert found == encoded[row], line
-        assert text.decode([vocabulary.piece(i) for i in targets[row]]) == texts[row]
+    for row, text in zip(targets, vocabulary.decode(targets), strict=True):
+        assert decode([vocabulary.piece(i) for i in row]) == text
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_byte_pairs_come_with_the_tables_of_both_sides(tmp_path, stored, separate):
+    if separate:
+        vocabulary, _ = bpe_files.read_fsmt(tmp_path, bpe_folders.fsmt(tmp_path))
+    else:
+        options = bpe_folders.fairseq(tmp_path)
+        shutil.copy(tmp_path / "dict.en.txt", tmp_path / "dict.de.txt")
+        vocabulary, _ = bpe_files.read_fairseq(tmp_path, options, joint=True)
+    names, encode, decode = stored(vocabulary)
+    assert names == ["tokenizer.model", "source_tokenizer.model"][: 1 + separate]
+    for line in ["don't see the cat", *TEXT]:
+        assert encode(line) == vocabulary.source.pieces(line)
+        pieces = vocabulary.pieces(line)
+        assert decode(pieces) == vocabulary.decode(vocabulary.encode([line]))[0]
 
 
 needs_ctranslate2 = pytest.mark.skipif(

@@ -2,7 +2,7 @@
 
     python ctranslate2_peer.py JOB.json
 
-The job names a `model` folder, its `tokenizer` (the description that the export made),
+The job names a `model` folder, its `tokenizer` (what its own pieces.py takes, if any),
 `target_prefix` (pieces that every translation begins with), `threads`, a `task` and an
 `output` file, which gets a JSON object:
 
@@ -17,73 +17,17 @@ chose for the weights on this CPU.
 """
 
 import json
-import re
+import runpy
 import sys
 import time
 from pathlib import Path
 
 import ctranslate2
-import sentencepiece
 
 ROWS = 32  # sentences in a batch
-# CTranslate2 ends a sentence when `beam` hypotheses have ended; ours, when no better
+# CTranslate2 ends a sentence when `beam` hypotheses have ended; we, when no better
 # one is possible. With twice as many, hardly any translation differs.
 PATIENCE = 2
-SPACE = "\u2581"
-FAST = "nllb", "pegasus"  # kinds that Hugging Face's `tokenizers` splits
-
-
-class Pieces:
-    """Text to pieces of the source, and pieces of the target to text.
-
-    Args:
-      described: the tokenizer; `kind` is that of our own SentencePiece models, or of a
-        published one, whose special pieces and spaces have rules of their own.
-    """
-
-    def __init__(self, folder, described):
-        self.source, self.target = (
-            sentencepiece.SentencePieceProcessor(str(folder / described[side]))
-            for side in ("source", "target")
-        )
-        self.kind, self.special = described["kind"], described["special"]
-        self.first = described["source_prefix"]
-        patterns = [
-            r"\s*" * (piece == "<mask>") + re.escape(piece)
-            for piece in sorted(self.special, key=len, reverse=True)
-        ]
-        self.split = re.compile(f"({'|'.join(patterns) or '(?!)'})").split
-
-    def encode(self, line):
-        if self.kind == "sentencepiece":
-            line = line.replace("\uf8fe", "\uf8fe\uf8fe")
-            line = line.replace(SPACE, "\uf8fe\uf8fd")
-        pieces = list(self.first)
-        for number, part in enumerate(self.split(line)):
-            # Special pieces are every second of the parts.
-            pieces += [part.lstrip()] if number % 2 else self.encode_part(part)
-        return pieces
-
-    def encode_part(self, text):
-        tag, processor = "", self.source
-        if self.kind == "marian" and (match := re.match(">>.*?<<", text, re.DOTALL)):
-            tag = match[0]
-        pieces = processor.encode(text[len(tag) :], out_type=str)
-        if self.kind in FAST and text:
-            if processor.normalize(text + "x").endswith(SPACE + "x"):
-                pieces.append(SPACE)
-        return [tag, *pieces] if tag else pieces
-
-    def decode(self, pieces):
-        kept = [piece for piece in pieces if piece not in self.special]
-        if self.kind in FAST:
-            begin = [piece.replace(SPACE, "") for piece in kept[:1]]
-            return "".join(begin + kept[1:]).replace(SPACE, " ")
-        text = self.target.decode_pieces(kept)
-        if self.kind != "sentencepiece":
-            return text.replace(SPACE, " ").strip()
-        originals = {"\uf8fe\uf8fe": "\uf8fe", "\uf8fe\uf8fd": SPACE}
-        return re.sub("|".join(originals), lambda match: originals[match[0]], text)
 
 
 class Model:
@@ -136,7 +80,11 @@ class Model:
         return {"tokens": [[self.ids[piece] for piece in row] for row in rows]}
 
     def beam(self, job):
-        text = job["tokenizer"] and Pieces(Path(job["model"]), job["tokenizer"])
+        text = None
+        if job["tokenizer"]:
+            # The export's own copy, which its users run.
+            exported = runpy.run_path(str(Path(job["model"]) / "pieces.py"))
+            text = exported["Pieces"](job["model"], job["tokenizer"])
         pieces = self.pieces(job["sources"])
         if text:
             cuts = [len(row) for row in pieces]
