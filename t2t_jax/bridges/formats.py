@@ -59,12 +59,14 @@ class ImportFormat(NamedTuple):
       recognize: True if a path looks like it; reads file names and a config at most.
       read: raises UserError for all that it cannot read exactly.
       peer: a script in bridges/peers/ that runs the original; None if none exists.
+      reads: the fields of a request that it uses besides the path.
     """
 
     name: str
     recognize: Callable[[Path], bool]
     read: Callable[[Request], Imported]
     peer: str | None
+    reads: tuple[str, ...] = ("source", "target", "model")
 
 
 class ExportFormat(NamedTuple):

@@ -44,6 +44,7 @@ def import_model(request: Request, workdir: Workdir, name: str = "") -> Translat
     """
     check_free(workdir)
     name, form = chosen_format(request.path, name)
+    check_request(request, name, form)
     say(f"reading {request.path} as {form.name}")
     imported = form.read(request)
     config, vocabulary = imported.config, imported.vocabulary
@@ -93,6 +94,17 @@ def chosen_format(path: Path, name: str) -> tuple[str, ImportFormat]:
         f"--model={path} is not a model of a known format: {known}. Give the folder "
         "with the model's config, weights and tokenizer, or name its --format"
     )
+
+
+def check_request(request: Request, name: str, form: ImportFormat) -> None:
+    """Refuses what the user says and the format does not read."""
+    for field, value in request._asdict().items():
+        if field != "path" and field not in form.reads and value:
+            flag = f"config.model.{next(iter(value))}" if field == "model" else field
+            raise UserError(
+                f"--{flag} has no effect with --format={name}, whose files tell it; "
+                "leave it out"
+            )
 
 
 def compare(

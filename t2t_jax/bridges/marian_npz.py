@@ -242,4 +242,6 @@ def _norm(theirs: str, suffix: str, ours: str) -> Iterator[Rule]:
     yield Rule(f"{theirs}_ln_bias{suffix}", (f"{ours}.bias",), ROW)
 
 
-IMPORT = ImportFormat("Marian's own .npz", recognize, read, peer=None)
+IMPORT = ImportFormat(
+    *("Marian's own .npz", recognize, read), peer=None, reads=Request._fields[1:]
+)

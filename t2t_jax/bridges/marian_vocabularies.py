@@ -60,6 +60,8 @@ def read_vocabulary(request: Request, path: Path, joint: bool) -> Vocabulary:
 def _files(request: Request, path: Path) -> dict[str, Path]:
     """The vocabulary files of source and target."""
     folder = path.parent
+    if request.source_tokenizer and not request.tokenizer:
+        raise UserError("--source_tokenizer is given alone; add --tokenizer=FILE.spm")
     if request.tokenizer:
         chosen = [request.source_tokenizer or request.tokenizer, request.tokenizer]
     elif vocabs := settings_beside(path).get("vocabs"):

@@ -184,7 +184,9 @@ def _names(model: Model, parameters: Parameters) -> str:
     return "\n".join(dict.fromkeys(rows))
 
 
-IMPORT = ImportFormat("an export of t2t_jax to safetensors", recognize, read, peer=None)
+IMPORT = ImportFormat(
+    *("an export of t2t_jax to safetensors", recognize, read), peer=None, reads=()
+)
 EXPORT = ExportFormat(
     "safetensors with t2t_jax's names", write, "safetensors", checks=("values",)
 )

@@ -208,5 +208,7 @@ def _peer(
 
 
 IMPORT = ImportFormat(
-    "a torch.nn.Transformer", recognize, read, peer="torch_transformer"
+    *("a torch.nn.Transformer", recognize, read),
+    peer="torch_transformer",
+    reads=Request._fields[1:],
 )

@@ -153,6 +153,24 @@ def test_an_unknown_model_is_refused(original, request_, tmp_path, path, name, m
         importing.chosen_format(tmp_path / path, name)
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "flag"),
+    [
+        *((name, {"tokenizer": "x"}, "tokenizer") for name in ("marian", "fairseq")),
+        ("m2m100", {"source_tokenizer": "x"}, "source_tokenizer"),
+        ("t2t_jax-safetensors", {"source": "en"}, "source"),
+        ("t2t_jax-safetensors", {"model": {"heads": 2}}, "config.model.heads"),
+    ],
+)
+def test_flags_that_a_format_does_not_read_are_refused(
+    request_, tmp_path, name, given, flag
+):
+    with pytest.raises(UserError, match=f"--{flag} has no effect with --format={name}"):
+        importing.import_model(
+            request_._replace(**given), Workdir(tmp_path / "run"), name
+        )
+
+
 @pytest.fixture
 def pairs(tmp_path):
     english, german = ["the cat sees the dog", "", "a dog"], ["die Katze", "", "ein"]

@@ -420,6 +420,8 @@ def test_marian_files_that_are_refused(tmp_path, models):
         marian_npz.read(Request(tmp_path, "en", "de"))
     with pytest.raises(UserError, match="does not say its source language"):
         marian_npz.read(Request(tmp_path))
+    with pytest.raises(UserError, match="given alone; add --tokenizer="):
+        marian_npz.read(Request(tmp_path, "en", "de", None, tmp_path / "src.spm"))
     (tmp_path / "src.spm").write_bytes(models[1])
     with pytest.raises(UserError, match=r"src.spm and .*trg.spm differ"):
         marian_npz.read(Request(tmp_path, "en", "de"))
