@@ -4,6 +4,7 @@ from t2t_jax.bridges import huggingface
 from t2t_jax.bridges.bpe_files import read_fsmt
 from t2t_jax.bridges.formats import Imported, ImportFormat, Request
 from t2t_jax.bridges.huggingface_files import open_folder, recognizer
+from t2t_jax.bridges.imported_config import languages
 
 HEAD = "model.decoder.output_projection.weight"
 
@@ -31,7 +32,7 @@ def read(request: Request) -> Imported:
     langs = config.get("langs", ["", ""])
     if not isinstance(langs, list) or len(langs) != 2:
         raise config.error("langs", "two languages")
-    between = huggingface.languages(request, folder, (langs[0], langs[1]))
+    between = languages(request, (langs[0], langs[1]))
     vocabulary, notes = read_fsmt(request.path, folder.merged())
     return huggingface.finish(
         *(request, folder, model, vocabulary, between), head=HEAD, more_notes=notes

@@ -18,10 +18,11 @@ from t2t_jax.bridges.huggingface_weights import (
     read_weights,
     silence,
 )
+from t2t_jax.bridges.imported_config import imported_config
 from t2t_jax.bridges.reading import read_tensors
-from t2t_jax.config import DataConfig, from_config_dict
+from t2t_jax.config import from_config_dict
 from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.search.hypotheses import never_generated
 
 # Their names of activations that we have; theirs of `gelu` is exact, as ours is.
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
@@ -128,7 +129,6 @@ def search_fields(options: Fields) -> dict[str, Any]:
         "alpha": float(alpha),
         "penalty": "length",
         "stop": stops[stop],
-        "average": 1,
     }
 
 
@@ -161,30 +161,13 @@ def notes(folder: Folder) -> list[str]:
     return found
 
 
-def languages(
-    request: Request, folder: Folder, defaults: tuple[str, str] = ("", "")
-) -> tuple[str, str]:
-    """Returns source and target: the user's, the tokenizer's, or `defaults`.
-
-    Raises:
-      UserError: nobody says one of them.
-    """
-    settings, found = folder.tokenizer, []
-    for side, names, default in zip(
-        ("source", "target"),
-        (("source_lang", "src_lang"), ("target_lang", "tgt_lang")),
-        defaults,
-        strict=True,
-    ):
-        own = next(filter(None, map(settings.get, names)), default)
-        chosen = getattr(request, side) or own
-        if not chosen:
-            raise UserError(
-                f"{request.path} does not say its {side} language; add --{side}=, such "
-                f"as --{side}=en"
-            )
-        found.append(chosen)
-    return found[0], found[1]
+def languages(folder: Folder) -> tuple[str, str]:
+    """Source and target in the tokenizer's settings; empty where they do not say."""
+    get = folder.tokenizer.get
+    return (
+        get("source_lang") or get("src_lang", ""),
+        get("target_lang") or get("tgt_lang", ""),
+    )
 
 
 def finish(
@@ -212,33 +195,15 @@ def finish(
     Raises:
       UserError: as `read_weights`; or the user's fields contradict the model.
     """
-    for name, value in request.model.items():
-        if model.get(name, value) != value:
-            raise UserError(
-                f"--config.model.{name}={value}, but {folder.config.name} says "
-                f"{model[name]}; leave it out"
-            )
     path = request.path
     tensors = read_tensors(path)
     if stored_positions:
         usual = from_config_dict({"model": model}).model
         if learned_positions(tensors, usual):
             model = model | {"positions": "learned", "options": {}}
-    config = from_config_dict(
-        {
-            "model": request.model | model,
-            "data": {
-                **dict(zip(("source", "target"), between, strict=True)),
-                "joint_vocabulary": vocabulary.joint,
-                "vocab_size": len(vocabulary),
-                "source_vocab_size": 0 if vocabulary.joint else len(vocabulary.source),
-                "max_length": min(DataConfig.max_length, model["max_positions"]),
-            },
-            "decode": {
-                **search_fields(folder.generation),
-                "max_source": model["max_positions"],
-            },
-        }
+    config = imported_config(
+        *(request, folder.config.name, model, vocabulary, between),
+        search_fields(folder.generation),
     )
     parameters = read_weights(tensors, config.model, vocabulary.sizes, str(path), head)
     if config.model.output_bias:
@@ -273,14 +238,14 @@ def own_vocabulary(folder: Folder) -> Vocabulary | None:
 
 def peer_arguments(path: Path, vocabulary: Vocabulary) -> dict[str, Any]:
     """The arguments of the peer script `huggingface.py` for the folder `path`."""
-    never = {vocabulary.pad, vocabulary.bos, *vocabulary.never} - {vocabulary.eos}
+    bos, eos, pad = vocabulary.bos, vocabulary.eos, vocabulary.pad
     # A target's language token begins every line, so an empty one has nothing else.
     first = vocabulary.encode([""])[0]
     return {
         "model": str(path.absolute()),
-        "start": vocabulary.bos,
-        "eos": vocabulary.eos,
+        "start": bos,
+        "eos": eos,
         "pad": vocabulary.source.pad,
         "forced_bos": first[0] if first else None,
-        "never": sorted(int(token) for token in never),
+        "never": never_generated(bos, eos, pad, vocabulary.never),
     }

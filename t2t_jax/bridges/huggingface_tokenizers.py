@@ -6,7 +6,7 @@ UserError: a file is missing or damaged, or the model has no such language.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -278,7 +278,12 @@ def _languages(
 
 def _marian_tag(pieces: Sequence[str], target: str) -> list[str]:
     """The token of the target language; none for a model of one language."""
-    tags = [p for p in pieces if p.startswith(">>") and p.endswith("<<")]
-    if not target or not tags:
+    found = tags(pieces)
+    if not target or not found:
         return []
-    return _languages(tags, ">>{}<<", target, tags[0][2:-2])[0]
+    return _languages(found, ">>{}<<", target, found[0][2:-2])[0]
+
+
+def tags(pieces: Iterable[str]) -> list[str]:
+    """The tags of target languages, `>>xx<<`, among the pieces of a MarianMT."""
+    return [p for p in pieces if p.startswith(">>") and p.endswith("<<")]

@@ -10,28 +10,35 @@ from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.terminal.errors import UserError
 
 
-def languages(request: Request, found: tuple[str, str] = ("", "")) -> tuple[str, str]:
-    """Returns source and target: those of the file, or else the user's.
+def languages(
+    request: Request,
+    found: tuple[str, str] = ("", ""),
+    guessed: tuple[str, str] = ("", ""),
+    several: bool = False,
+) -> tuple[str, str]:
+    """Returns source and target: the user's, the files', or else those guessed.
 
     Args:
-      found: in the file; empty where it does not say.
+      found: in the files; empty where they do not say.
+      guessed: such as from the folder's name; the user may say others.
+      several: True for a model of several languages, whose files name one pair of them.
 
     Raises:
-      UserError: nobody says one of them, or the two disagree.
+      UserError: nobody says one of them, or the user contradicts the files.
     """
     chosen = []
-    for side, own in zip(("source", "target"), found, strict=True):
+    for side, own, guess in zip(("source", "target"), found, guessed, strict=True):
         wish = getattr(request, side)
-        if wish and own and wish != own:
+        if wish and own and wish != own and not several:
             raise UserError(
                 f"--{side}={wish}, but {request.path} says {own}; leave --{side} out"
             )
-        if not wish and not own:
+        if not (language := wish or own or guess):
             raise UserError(
                 f"{request.path} does not say its {side} language; add --{side}=, such "
                 f"as --{side}=en"
             )
-        chosen.append(own or wish)
+        chosen.append(language)
     return chosen[0], chosen[1]
 
 

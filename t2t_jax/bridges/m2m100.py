@@ -4,6 +4,7 @@ from t2t_jax.bridges import huggingface
 from t2t_jax.bridges.formats import Imported, ImportFormat, Request
 from t2t_jax.bridges.huggingface_files import Folder, open_folder, recognizer
 from t2t_jax.bridges.huggingface_tokenizers import m2m100_vocabulary, nllb_vocabulary
+from t2t_jax.bridges.imported_config import languages
 
 # Their classes of tokenizers; "Fast" ones have the same files.
 _TOKENIZERS = {"M2M100Tokenizer": m2m100_vocabulary, "NllbTokenizer": nllb_vocabulary}
@@ -31,7 +32,7 @@ def read(request: Request) -> Imported:
             "position_offset": config.token("pad_token_id", size, 1) + 1,
         },
     )
-    between = huggingface.languages(request, folder)
+    between = languages(request, huggingface.languages(folder), several=True)
     vocabulary = _reader(folder)(request.path, folder.merged(), *between)
     # The language of the target decides, whatever the folder was saved with.
     folder.generation.get("forced_bos_token_id")

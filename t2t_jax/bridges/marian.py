@@ -5,7 +5,8 @@ import re
 from t2t_jax.bridges import huggingface
 from t2t_jax.bridges.formats import Imported, ImportFormat, Request
 from t2t_jax.bridges.huggingface_files import open_folder, recognizer
-from t2t_jax.bridges.huggingface_tokenizers import marian_vocabulary
+from t2t_jax.bridges.huggingface_tokenizers import marian_vocabulary, tags
+from t2t_jax.bridges.imported_config import languages
 
 
 def read(request: Request) -> Imported:
@@ -38,9 +39,18 @@ def read(request: Request) -> Imported:
         output_bias=True,
         options={"sinusoid_layout": "half"},
     )
-    between = huggingface.languages(request, folder, _languages_of(request.path.name))
-    vocabulary = huggingface.own_vocabulary(folder) or marian_vocabulary(
+    own = huggingface.own_vocabulary(folder)
+    vocabulary = own or marian_vocabulary(
         request.path, folder.merged(), request.source, request.target
+    )
+    source = vocabulary.source
+    pieces = map(source.piece, range(len(source)))
+    between = languages(
+        request,
+        huggingface.languages(folder),
+        _languages_of(request.path.name),
+        # A tokenizer of ours already begins lines with the tag of its language.
+        several=not own and bool(tags(pieces)),
     )
     # Marian itself has no padding token: the port's, which starts the decoder, would
     # get a part of the probability.

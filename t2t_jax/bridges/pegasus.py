@@ -4,6 +4,7 @@ from t2t_jax.bridges import huggingface
 from t2t_jax.bridges.formats import Imported, ImportFormat, Request
 from t2t_jax.bridges.huggingface_files import open_folder, recognizer
 from t2t_jax.bridges.huggingface_tokenizers import pegasus_vocabulary
+from t2t_jax.bridges.imported_config import languages
 
 
 def read(request: Request) -> Imported:
@@ -27,7 +28,8 @@ def read(request: Request) -> Imported:
         options={"sinusoid_layout": "half"},
     )
     # A summary has the language of its document.
-    between = huggingface.languages(request, folder, ("document", "summary"))
+    guessed = ("document", "summary")
+    between = languages(request, huggingface.languages(folder), guessed)
     vocabulary = huggingface.own_vocabulary(folder) or pegasus_vocabulary(
         request.path, folder.merged()
     )

@@ -21,6 +21,7 @@ from t2t_jax.bridges.weights import SAME, LayerNames, Rule, Tensors
 from t2t_jax.config import ModelConfig
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.model.model import build
+from t2t_jax.search.hypotheses import never_generated
 from t2t_jax.terminal.errors import UserError
 
 SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
@@ -187,7 +188,7 @@ def _peer(
     config: ModelConfig, prefix: str, tables: Tables, vocabulary: Vocabulary
 ) -> Mapping[str, Any]:
     """The arguments of the peer script."""
-    never = {vocabulary.pad, vocabulary.bos, *vocabulary.never} - {vocabulary.eos}
+    bos, eos, pad = vocabulary.bos, vocabulary.eos, vocabulary.pad
     return {
         "prefix": prefix,
         "tables": {**tables._asdict(), "output": tables.output or tables.target},
@@ -201,9 +202,9 @@ def _peer(
         "scale": config.embedding_scale,
         "positions": config.positions,
         "pad": vocabulary.source.pad,
-        "bos": vocabulary.bos,
-        "eos": vocabulary.eos,
-        "never": sorted(int(token) for token in never),
+        "bos": bos,
+        "eos": eos,
+        "never": never_generated(bos, eos, pad, vocabulary.never),
     }
 
 

@@ -336,6 +336,41 @@ def test_languages_are_those_of_the_user_then_of_the_model(tmp_path):
         read("opus-mt", folder.rename(tmp_path / "mine"), **nothing)
 
 
+@pytest.mark.parametrize("shape", ["opus-mt", "own", "pegasus", "fsmt"])
+def test_languages_cannot_contradict_a_model_of_one_pair(shape, tmp_path):
+    folder = tmp_path / "opus-mt-fi-sv"  # a guess
+    folder.mkdir()
+    if shape == "own":
+        own = vocabulary()
+        ids = {"pad_token_id": own.pad, "eos_token_id": own.eos}
+        ids |= {"decoder_start_token_id": own.bos, "vocab_size": len(own)}
+        write("opus-mt", folder, **ids)
+        (folder / "tokenizer.model").write_bytes(own.model)
+    else:
+        write(shape, folder)
+    if shape == "opus-mt":
+        table = (folder / "vocab.json").read_text()
+        (folder / "vocab.json").write_text(table.replace(">>", "<"))  # no tags
+    shape = "opus-mt" if shape == "own" else shape
+    if shape != "fsmt":
+        data = read(shape, folder, source="en", target="de").config.data
+        assert (data.source, data.target) == ("en", "de")
+        put(folder, "tokenizer_config.json", {"source_lang": "en", "target_lang": "de"})
+    assert read(shape, folder, source="en", target="").config.data.target == "de"
+    with pytest.raises(UserError, match="--target=fr, but .* says de; leave --target"):
+        read(shape, folder, source="", target="fr")
+
+
+def test_a_model_of_several_languages_has_those_of_the_user(tmp_path):
+    for shape, target in (("opus-mt", "fra"), ("nllb", "deu_Latn")):
+        folder = tmp_path / shape
+        folder.mkdir()
+        write(shape, folder)
+        stored = {"source_lang": "x", "target_lang": "y"}
+        put(folder, "tokenizer_config.json", stored)
+        assert read(shape, folder, target=target).config.data.target == target
+
+
 def test_a_misspelled_language_gets_a_suggestion(tmp_path):
     write("nllb", tmp_path)
     with pytest.raises(UserError, match="deu_Lat.*did you mean 'deu_Latn'"):
