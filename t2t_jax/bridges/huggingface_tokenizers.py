@@ -236,6 +236,14 @@ def _filled(pieces: list[str], size: int, folder: Path) -> list[str]:
 def _never(config: dict[str, Any]) -> list[int]:
     """The tokens that the search is not to generate."""
     banned = config.get("bad_words_ids") or []
+    if not isinstance(banned, list) or not all(
+        isinstance(word, list) and all(type(token) is int for token in word)
+        for word in banned
+    ):
+        raise UserError(
+            f"generation_config.json has bad_words_ids={json.dumps(banned)}; want a "
+            "list of lists of token ids"
+        )
     if any(len(word) != 1 for word in banned):
         raise UserError(
             "generation_config.json: bad_words_ids has a word of several tokens; only "
@@ -247,10 +255,16 @@ def _never(config: dict[str, Any]) -> list[int]:
 def _added(folder: Path, first: int) -> list[str]:
     """The tokens that the folder adds to its vocabulary, with ids from `first` on."""
     settings = _settings(folder).get("added_tokens_decoder", {})
-    added = {int(i): token["content"] for i, token in settings.items()}
-    if not added and (folder / "tokenizer.json").is_file():
-        tokens = _json(folder / "tokenizer.json").get("added_tokens", ())
-        added = {token["id"]: token["content"] for token in tokens}
+    try:
+        added = {int(i): str(token["content"]) for i, token in settings.items()}
+        if not added and (folder / "tokenizer.json").is_file():
+            tokens = _json(folder / "tokenizer.json").get("added_tokens", ())
+            added = {int(token["id"]): str(token["content"]) for token in tokens}
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise UserError(
+            f"the tokenizer in {folder} is damaged: want ids of added tokens, each "
+            "with its `content`, in added_tokens_decoder or tokenizer.json"
+        ) from None
     added = {i: added[i] for i in sorted(added) if i >= first}
     if [*added] != [*range(first, first + len(added))]:
         raise UserError(

@@ -113,8 +113,8 @@ def _own_pieces(content: bytes, file: Path) -> list[str]:
 
 def _table(file: Path) -> list[str]:
     """Reads a file of pieces and their ids; a missing id has an empty piece."""
-    text = file.read_text(encoding="utf-8")
     try:
+        text = file.read_text(encoding="utf-8")
         # All values are text: YAML would read the pieces `no` and `1e3` otherwise.
         loaded = (
             json.loads(text)

@@ -159,7 +159,7 @@ def _vocabulary(request: Request) -> Vocabulary:
     if request.source_tokenizer is None:
         return Vocabulary.load(request.tokenizer)
     source = Vocabulary.load(request.source_tokenizer)
-    content = Path(request.tokenizer).read_bytes()
+    content = Vocabulary.load(request.tokenizer).model
     return Vocabulary(content, str(request.tokenizer), source)
 
 

@@ -382,8 +382,13 @@ def test_marian_with_tables_in_yaml(tmp_path, models):
     (tmp_path / "source.spm").unlink()
     with pytest.raises(UserError, match="source.spm does not exist; opus.vocab.yml"):
         marian_npz.read(Request(tmp_path, "en", "de"))
+    for side in ("source", "target"):
+        (tmp_path / f"{side}.spm").write_bytes(models[0])
+    (tmp_path / "opus.vocab.yml").write_bytes(b"\xff: 0")
+    with pytest.raises(UserError, match="opus.vocab.yml is not a vocabulary"):
+        marian_npz.read(Request(tmp_path, "en", "de"))
     (tmp_path / "opus.vocab.yml").write_text("a: 0\nb: 0")
-    with pytest.raises(UserError, match="not exist|ids occur twice"):
+    with pytest.raises(UserError, match="ids occur twice"):
         marian_npz.read(Request(tmp_path, "en", "de"))
 
 
@@ -508,6 +513,8 @@ def test_what_the_user_has_to_say_about_a_torch_transformer(tmp_path, models):
         torch_transformer.read(learned)
     with pytest.raises(UserError, match="has no tokenizer; add --tokenizer="):
         torch_transformer.read(whole._replace(tokenizer=None))
+    with pytest.raises(UserError, match="none.model does not exist"):
+        torch_transformer.read(whole._replace(tokenizer=tmp_path / "none.model"))
     with pytest.raises(UserError, match=r"has 40 rows, and .*src.model has 44 pieces"):
         torch_transformer.read(whole._replace(tokenizer=whole.source_tokenizer))
     arrays["third_src.weight"] = np.zeros((40, 16))

@@ -180,6 +180,11 @@ def test_a_damaged_table_is_refused(tmp_path, change, message):
         ("nllb", "sentencepiece.bpe.model", None, "tokenizer.json alone, of a fast"),
         ("nllb", "tokenizer_config.json", b'{"added_tokens_decoder": {"999": '
          b'{"content": "x"}}}', "ids \\[999\\]; want all from"),
+        *(
+            ("nllb", "tokenizer_config.json", b'{"added_tokens_decoder": %b}' % added,
+             "damaged: want ids of added tokens")
+            for added in (b"[3]", b'{"x": {"content": "x"}}', b'{"3": "x"}')
+        ),
         ("pegasus", "spiece.model", None, "spiece.model does not exist"),
     ],
 )  # fmt: skip
@@ -203,6 +208,7 @@ def test_wrong_configurations_are_refused(tmp_path):
             "<pad> has the id 1, and .* says pad_token_id=0",
         ),
         ({"bad_words_ids": [[1, 2]]}, "a word of several tokens"),
+        ({"bad_words_ids": [3]}, "bad_words_ids=.*want a list of lists"),
     ):
         with pytest.raises(UserError, match=message):
             read("nllb", tmp_path, config | more)
