@@ -53,7 +53,7 @@ def import_model(request: Request, workdir: Workdir, name: str = "") -> Translat
     compared = compare(translator, imported, form, request)
     facts = {
         "format": name,
-        "files": _hashes(request.path),
+        "files": _hashes(request),
         "t2t_jax": __version__,
         "compared": compared,
         "notes": [*imported.notes],
@@ -213,13 +213,16 @@ def report(workdir: Workdir, translator: Translator, imported: Imported) -> None
         say(f"note: {note}")
 
 
-def _hashes(path: Path) -> dict[str, str]:
-    """The SHA-256 of each file of a model."""
-    files = (
-        sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
-    )
+def _hashes(request: Request) -> dict[str, str]:
+    """The SHA-256 of each file of a model: of its folder, and the user's tokenizers."""
+    path = request.path
+    folder = path if path.is_dir() else path.absolute().parent
+    files = {file.name: file for file in sorted(folder.iterdir()) if file.is_file()}
+    for tokenizer in (request.tokenizer, request.source_tokenizer):
+        if tokenizer and tokenizer.absolute().parent != folder.absolute():
+            files[str(tokenizer)] = tokenizer
     found = {}
-    for file in files:
+    for name, file in files.items():
         with file.open("rb") as opened:
-            found[file.name] = hashlib.file_digest(opened, "sha256").hexdigest()
+            found[name] = hashlib.file_digest(opened, "sha256").hexdigest()
     return found

@@ -101,6 +101,20 @@ def test_an_imported_model_is_an_ordinary_workdir(original, request_, tmp_path, 
         importing.import_model(request_, workdir)
 
 
+def test_all_files_that_were_read_have_a_hash(tmp_path):
+    folder, other = tmp_path / "model", tmp_path / "other"
+    for path in (folder / "more", other):
+        path.mkdir(parents=True)
+    for file in (folder / "model.pt", folder / "dict.en.txt", other / "model.pt"):
+        file.write_text(file.parent.name)
+    tokenizers = other / "model.pt", folder / "model.pt"
+    request = Request(folder / "model.pt", "", "", *tokenizers)
+    found = importing._hashes(request)
+    assert [*found] == ["dict.en.txt", "model.pt", str(other / "model.pt")]
+    assert found["model.pt"] != found[str(other / "model.pt")]
+    assert found == importing._hashes(request._replace(path=folder))
+
+
 @pytest.mark.parametrize("damage", [{"error": 0.1}, {"wrong_token": True}])
 def test_what_does_not_agree_is_not_imported(original, request_, tmp_path, damage):
     vars(original).update(damage)
