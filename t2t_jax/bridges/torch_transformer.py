@@ -59,7 +59,8 @@ def read(request: Request) -> Imported:
     layers = re.compile(re.escape(prefix) + r"(en|de)coder\.(layers\.\d+|norm)\.")
     around = {key: x for key, x in tensors.items() if not layers.match(key)}
     tables = find_tables(around, sizes["width"], name)
-    model = {**sizes, **_asked(request, tables, path), "attention_bias": True}
+    asked = _asked(request, tables, path)
+    model = {**sizes, **asked, "attention_bias": True}
     model |= _read_positions(tensors, tables)
     model |= {"tied": tables.tied(tensors), "output_bias": bool(tables.bias)}
     model.setdefault("norm_epsilon", 1e-5)
@@ -77,7 +78,12 @@ def read(request: Request) -> Imported:
         rules, tensors, build(config.model, *vocabulary.sizes), name
     )
     peer = _peer(config.model, prefix, tables, vocabulary)
-    return Imported(config, vocabulary, parameters, peer)
+    flags = ", ".join(f"{field}={value}" for field, value in asked.items())
+    note = (
+        f"taken from the flags, not from the file: {flags}. The original is compared "
+        "with these values as well, so the comparison does not check them"
+    )
+    return Imported(config, vocabulary, parameters, peer, (note,))
 
 
 def find_prefix(tensors: Tensors, name: str) -> str:

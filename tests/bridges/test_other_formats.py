@@ -507,7 +507,12 @@ def test_what_the_user_has_to_say_about_a_torch_transformer(tmp_path, models):
     with pytest.raises(UserError, match=r"heads= \(`nhead`.*feed_forward=.*norm="):
         torch_transformer.read(request._replace(model={}))
     whole = request._replace(model=request.model | {"positions": "sinusoid"})
-    assert torch_transformer.read(whole).config.model.positions == "sinusoid"
+    imported = torch_transformer.read(whole)
+    assert imported.config.model.positions == "sinusoid"
+    (note,) = imported.notes
+    assert "heads=2, feed_forward=relu, norm=" in note
+    assert "positions=sinusoid. " in note
+    assert "does not check them" in note
     learned = request._replace(model=request.model | {"positions": "learned"})
     with pytest.raises(UserError, match="has no table of positions"):
         torch_transformer.read(learned)
