@@ -164,6 +164,7 @@ def test_the_average_is_what_is_scored(trained, text):
     assert_same(jax.device_get(last.parameters), final_parameters(workdir, text))
 
 
+@pytest.mark.slow
 def test_gradients_that_are_never_finite_end_the_run(text, tmp_path, monkeypatch):
     true_loss = losses.projected
     monkeypatch.setattr(

@@ -203,6 +203,7 @@ def test_what_cannot_be_started_from_is_told(trained, text, tmp_path, sections, 
     assert not (tmp_path / "work").exists()
 
 
+@pytest.mark.slow
 def test_dropout_may_be_another_than_that_of_the_start(trained, text, tmp_path):
     start = {"init_from": str(trained[0]), "steps": 1, "eval_every": 9}
     config = config_for(

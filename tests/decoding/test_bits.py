@@ -52,6 +52,7 @@ def test_search_by_rules_is_its_twin_bit_by_bit(seed, grid):
     check_rules_against_the_twin(seed, grid, (4, 2), "best")
 
 
+@pytest.mark.slow
 def test_batches_neighbours_and_their_wishes_change_nothing(one):
     """One at a time, some at a time, in another order; to the bit."""
     short = [n for n, line in enumerate(NASTY) if len(line) < 99]

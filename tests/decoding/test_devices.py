@@ -98,6 +98,7 @@ def test_results_do_not_depend_on_the_number_of_devices(way, devices):
     assert got == want
 
 
+@pytest.mark.slow
 def test_each_device_has_a_block_of_one_program(monkeypatch):
     compiled_programs = {
         name: getattr(programs, name) for name in ("begin_search", "advance_search")

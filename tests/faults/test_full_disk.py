@@ -81,6 +81,7 @@ def test_a_full_disk_is_told_before_anything_is_half_written(
         assert outcome(workdir) == outcome(undisturbed)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_fails_halfway_is_none(undisturbed, short, tmp_path):
     workdir = tmp_path / "work"
     command = flags(short, workdir, **RUN)
