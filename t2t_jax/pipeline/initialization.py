@@ -100,9 +100,10 @@ def hook(
     if not config.train.init_from:
         return None
 
+    # Called by process 0 alone, so nothing in it may wait for the others.
     def read() -> Parameters:
         source = Workdir(config.train.init_from)
-        theirs, old = source.config_and_vocabulary()
+        theirs, old = source.config(), source.vocabulary()
         choice = choose_checkpoints(source, theirs, config.train.init_checkpoint)
         shapes = build(config.model, *old.sizes).shapes
         steps, parameters = average_checkpoints(choice, shapes)

@@ -6,11 +6,14 @@ import jax
 import numpy as np
 import pytest
 
+from t2t_jax import load_config
 from t2t_jax.bridges import exporting, importing, peer_process
 from t2t_jax.bridges.formats import ExportFormat, Imported, ImportFormat, Request
 from t2t_jax.bridges.to_ctranslate2 import QUANTIZATIONS
 from t2t_jax.config import Config, changed, from_config_dict
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.parallel import processes
+from t2t_jax.pipeline import initialization
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.workdir.workdir import Workdir
 from tests.decoding.small_translator import translator
@@ -298,7 +301,6 @@ def test_peers_know_nothing_of_us():
 def test_fields_of_finetune_are_those_of_the_start(
     original, request_, tmp_path, monkeypatch
 ):
-    from t2t_jax import load_config
 
     ours = changed(original.ours.config, "data", source="fr", max_length=128)
     ours = changed(ours, "model", dropout=0.3)
@@ -311,3 +313,20 @@ def test_fields_of_finetune_are_those_of_the_start(
     for field in ("source", "target", "joint_vocabulary", "max_length"):
         assert getattr(config.data, field) == getattr(ours.data, field), field
     assert config.train.init_from == str(tmp_path / "run")
+
+
+def test_the_start_is_read_by_one_process_alone(
+    original, request_, tmp_path, monkeypatch
+):
+    """Of several processes only the first reads it, so it may not wait for others."""
+    importing.import_model(request_, Workdir(tmp_path / "run"))
+    config = from_config_dict(load_config(f"finetune:{tmp_path / 'run'}").to_dict())
+
+    def wait(*arguments, **options):
+        raise AssertionError("waits for the other processes")
+
+    for name in ("from_first", "bytes_from_first", "arrays_from_first"):
+        monkeypatch.setattr(processes, name, wait)
+    ours = original.ours
+    read = initialization.hook(config, ours.model, ours.vocabulary)
+    jax.tree.map(np.testing.assert_array_equal, read(), ours.parameters)
