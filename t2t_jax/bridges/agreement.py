@@ -16,9 +16,11 @@ from flax import nnx
 
 from t2t_jax.config import changed
 from t2t_jax.decoding import scoring
+from t2t_jax.decoding.shapes import pad_rows
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.model.architecture import logits as model_logits
 from t2t_jax.model.model import build
+from t2t_jax.search.hypotheses import never_generated
 
 TOLERANCE = 1e-4  # of logits in float32
 TIE = 1e-3  # nats
@@ -119,17 +121,8 @@ def logits(translator: Translator, sources: Tokens, targets: Tokens) -> list:
       sources: ids with EOS.
       targets: the inputs of the decoder, from its start token on.
     """
-    longest_source, longest_target = (max(map(len, x)) for x in (sources, targets))
-
-    def padded(rows: Tokens, width: int) -> tuple[np.ndarray, np.ndarray]:
-        ids = np.zeros((len(rows), width), np.int32)
-        segments = np.zeros_like(ids)
-        for number, row in enumerate(rows):
-            ids[number, : len(row)], segments[number, : len(row)] = row, 1
-        return ids, segments
-
-    source, source_segment = padded(sources, longest_source)
-    target, target_segment = padded(targets, longest_target)
+    source, source_segment = pad_rows(sources, len(sources), max(map(len, sources)))
+    target, target_segment = pad_rows(targets, len(targets), max(map(len, targets)))
     batch = {
         "source": source,
         "source_segment": source_segment,
@@ -159,9 +152,11 @@ def compare_logits(
       theirs: of a peer script: `logits_0`, `logits_1`, ...
     """
     vocabulary = translator.vocabulary
+    never = never_generated(
+        vocabulary.bos, vocabulary.eos, vocabulary.pad, vocabulary.never
+    )
     kept_v = np.ones(len(vocabulary), bool)
-    kept_v[[vocabulary.pad, vocabulary.bos, *vocabulary.never]] = False
-    kept_v[vocabulary.eos] = True
+    kept_v[[*never]] = False
     difference = largest = 0.0
     for row, mine in enumerate(ours):
         mine, other = (

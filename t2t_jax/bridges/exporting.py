@@ -6,7 +6,6 @@ loaded in a process without t2t_jax, compared, and only then renamed.
 
 import dataclasses
 import itertools
-import json
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ import jax
 
 from t2t_jax import __version__
 from t2t_jax.bridges import agreement, peer_process
+from t2t_jax.bridges.exported_files import write_json
 from t2t_jax.bridges.formats import ExportFormat
 from t2t_jax.bridges.importing import random_pairs
 from t2t_jax.bridges.table import EXPORTS
@@ -25,7 +25,6 @@ from t2t_jax.data.corpus import Corpus, open_corpora
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.files.atomic import write_atomically
 from t2t_jax.metrics.significance import bleu_difference
 from t2t_jax.terminal.errors import UserError, did_you_mean
 from t2t_jax.terminal.messages import say
@@ -104,8 +103,7 @@ def export(
         # GPUs and TPUs would round the inputs of float32 products.
         with jax.default_matmul_precision("highest"):
             found = _check(translator, form, folder, job, lines, rounded)
-        content = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
-        write_atomically(folder / AGREEMENT, content.encode())
+        write_json(folder / AGREEMENT, found)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         for parent in created:

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import sentencepiece
-
 from t2t_jax.bridges.languages import M2M100, NLLB, WMT21
+from t2t_jax.bridges.sentencepiece_model import own_pieces
 from t2t_jax.data import tokenizers
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.terminal.errors import UserError, did_you_mean
@@ -98,7 +97,7 @@ def nllb_vocabulary(
       source, target: languages, such as `deu_Latn`.
     """
     model = _model(folder / "sentencepiece.bpe.model")
-    own = _own_pieces(model)[3:]  # after <unk>, <s> and </s>
+    own = own_pieces(model, folder)[3:]  # after <unk>, <s> and </s>
     special = ["<s>", "<pad>", "</s>", "<unk>"]
     tokens = _added(folder, len(special + own)) or [*NLLB.split(), "<mask>"]
     return _vocabulary(
@@ -120,7 +119,7 @@ def pegasus_vocabulary(
     offset = _settings(folder).get("offset", 103)
     unused = [f"<unk_{i}>" for i in range(2, offset)]
     special = ["<pad>", "</s>", "<mask_1>", "<mask_2>", *unused]
-    pieces = special + _own_pieces(model)[2:]  # after <pad> and </s>
+    pieces = special + own_pieces(model, folder)[2:]  # after <pad> and </s>
     return _vocabulary(
         *("pegasus", str(folder / "spiece.model"), config),
         models=[model],
@@ -167,17 +166,8 @@ def _content(path: Path) -> bytes:
 
 def _model(path: Path) -> bytes:
     content = _content(path)
-    _own_pieces(content, path)
+    own_pieces(content, path)
     return content
-
-
-def _own_pieces(model: bytes, path: Path | None = None) -> list[str]:
-    """The pieces of a SentencePiece model in its order."""
-    try:
-        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    except RuntimeError as e:
-        raise UserError(f"{path} is not a SentencePiece model: {e}") from None
-    return [processor.id_to_piece(i) for i in range(len(processor))]
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import sentencepiece
 import yaml
 
 from t2t_jax.bridges.formats import Request
+from t2t_jax.bridges.sentencepiece_model import own_pieces
 from t2t_jax.data import tokenizers
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.terminal.errors import UserError
@@ -91,7 +91,7 @@ def _read(file: Path, folder: Path, side: str) -> tuple[str, list[str], bytes]:
         raise UserError(f"{file} does not exist; it is the vocabulary of the {side}")
     if file.suffix not in (".yml", ".yaml", ".json"):
         content = file.read_bytes()
-        return "m2m100", _padded(_own_pieces(content, file), file), content
+        return "m2m100", _padded(own_pieces(content, file), file), content
     model = folder / f"{side}.spm"
     if not model.is_file():
         raise UserError(
@@ -99,16 +99,8 @@ def _read(file: Path, folder: Path, side: str) -> tuple[str, list[str], bytes]:
             "source.spm and target.spm is it known how text is split into them"
         )
     content = model.read_bytes()
-    _own_pieces(content, model)
+    own_pieces(content, model)
     return "marian", _padded(_table(file), file), content
-
-
-def _own_pieces(content: bytes, file: Path) -> list[str]:
-    try:
-        processor = sentencepiece.SentencePieceProcessor(model_proto=content)
-    except RuntimeError as e:
-        raise UserError(f"{file} is not a SentencePiece model: {e}") from None
-    return [processor.id_to_piece(i) for i in range(len(processor))]
 
 
 def _table(file: Path) -> list[str]:

@@ -1,11 +1,16 @@
-"""Reads a SentencePiece model, a protocol buffer, without that library's compiler.
+"""Reads a SentencePiece model, by its library or as the protocol buffer that it is.
 
 SentencePiece's own interface hides how a model treats text.
 """
 
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
+
+import sentencepiece
+
+from t2t_jax.terminal.errors import UserError
 
 # Field numbers of SentencePiece's sentencepiece_model.proto, and values of its
 # enumerations.
@@ -28,6 +33,19 @@ class Piece(NamedTuple):
     name: str
     score: float
     kind: int
+
+
+def own_pieces(model: bytes, file: Path) -> list[str]:
+    """Returns the pieces of a model in its order, without their scores.
+
+    Raises:
+      UserError: not a SentencePiece model.
+    """
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError as e:
+        raise UserError(f"{file} is not a SentencePiece model: {e}") from None
+    return [processor.id_to_piece(i) for i in range(len(processor))]
 
 
 def pieces(model: bytes) -> list[Piece]:

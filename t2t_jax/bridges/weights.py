@@ -279,13 +279,9 @@ def _adding(
 ) -> tuple[ModelConfig, Parameters]:
     """Adds the parameters that a changed config has besides, as zeros."""
     config = dataclasses.replace(config, **changed)
-    flat = flatten(parameters)
-    sizes = {name: len(flat[name]) for name in flat if name.endswith("tokens")}
-    shapes = build(
-        config, sizes["embedding.tokens"], sizes.get("embedding.source_tokens")
-    ).shapes
+    shapes = _model(config, parameters).shapes
     zeros = {name: np.zeros(x.shape, np.float32) for name, x in flatten(shapes).items()}
-    return config, nest(zeros | flat, shapes)
+    return config, nest(zeros | flatten(parameters), shapes)
 
 
 def sines_first(config: ModelConfig, parameters: Parameters) -> Parameters:
@@ -299,15 +295,6 @@ def sines_first(config: ModelConfig, parameters: Parameters) -> Parameters:
     if config.positions != "sinusoid" or layout == "half":
         return parameters
     order = np.r_[0 : config.width : 2, 1 : config.width : 2]
-    return _along_width(config, parameters, order)
-
-
-def _along_width(config: ModelConfig, parameters: Parameters, order) -> Parameters:
-    flat = flatten(parameters)
-    sizes = {name: len(flat[name]) for name in flat if name.endswith("tokens")}
-    axes = build(
-        config, sizes["embedding.tokens"], sizes.get("embedding.source_tokens")
-    ).axes
 
     def reorder(x, names: tuple[str, ...]) -> np.ndarray:
         x = np.asarray(x)
@@ -316,4 +303,11 @@ def _along_width(config: ModelConfig, parameters: Parameters, order) -> Paramete
                 x = x.take(order, axis)
         return x
 
-    return jax.tree.map(reorder, parameters, axes)
+    return jax.tree.map(reorder, parameters, _model(config, parameters).axes)
+
+
+def _model(config: ModelConfig, parameters: Parameters) -> Model:
+    """The model of a config, with the vocabulary sizes of some parameters."""
+    tables = parameters["embedding"]
+    names = ("tokens", *(["source_tokens"] if "source_tokens" in tables else []))
+    return build(config, *(len(tables[name]) for name in names))
