@@ -43,7 +43,7 @@ def decode_batch(
     def make_block(group: Group) -> Block:
         ids = [sources[line].ids for line in group.lines]
         of_group = [constraints[line] for line in group.lines]
-        return _block(group, ids, phrases, of_group, decode)
+        return block_of(group, ids, phrases, of_group, decode)
 
     lengths = [len(source.ids) for source in sources]
     for lines, result in search_lines(make_block, search, lengths, decode):
@@ -72,7 +72,7 @@ def check_room(
         )
 
 
-def _block(
+def block_of(
     group: Group,
     ids: list[list[int]],
     phrases: Phrases,

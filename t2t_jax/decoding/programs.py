@@ -122,7 +122,7 @@ class Search(NamedTuple):
         )
 
 
-def _program(*static: str, common: int = 1, donated: tuple[int, ...] = ()) -> Callable:
+def program(*static: str, common: int = 1, donated: tuple[int, ...] = ()) -> Callable:
     """Returns a decorator: jits a function that each device of `mesh` runs on a block.
 
     Args:
@@ -160,7 +160,7 @@ def _program(*static: str, common: int = 1, donated: tuple[int, ...] = ()) -> Ca
     return decorate
 
 
-@_program("definitions", "algorithm", "room", "max_length", common=2)
+@program("definitions", "algorithm", "room", "max_length", common=2)
 def begin_search(
     parameters,
     seed: Array,
@@ -198,7 +198,7 @@ def begin_search(
     return SearchState(memories, state)
 
 
-@_program("definitions", "algorithm", common=3, donated=(3,))
+@program("definitions", "algorithm", common=3, donated=(3,))
 def advance_search(
     parameters,
     position: Array,
@@ -211,20 +211,20 @@ def advance_search(
     algorithm: Algorithm,
 ) -> Advanced:
     """Advances a search from `position` to `until`; arguments as for `Algorithm`."""
-    step = _step(definitions, parameters, state.memories)
+    step = ensemble_step(definitions, parameters, state.memories)
     after = algorithm.advance(step, state.search, position, until, rules, present_b)
     result = algorithm.result(after, rules)
     return Advanced(SearchState(state.memories, after), after.stopped_b, result)
 
 
-@_program("room", common=0)
+@program("room", common=0)
 def grow_caches(state: SearchState, *, room: int) -> SearchState:
     """Returns the search with caches for `room` positions."""
     cache = [model.grown(room) for model in state.search.cache]
     return SearchState(state.memories, state.search._replace(cache=cache))
 
 
-@_program(common=0, donated=(0,))
+@program(common=0, donated=(0,))
 def merge_rows(state: SearchState, other: SearchState, from_b: Array) -> SearchState:
     """Moves rows of another search at the same position into this one.
 
@@ -241,7 +241,7 @@ def merge_rows(state: SearchState, other: SearchState, from_b: Array) -> SearchS
     return jax.tree.map(merge, state, other)
 
 
-@_program("definitions")
+@program("definitions")
 def target_log_probs(parameters, batch: dict[str, Array], *, definitions) -> Array:
     """Returns the log-probabilities of `batch["target"]`, float32 [b, t]."""
     models = map(nnx.merge, definitions, parameters)
@@ -250,7 +250,7 @@ def target_log_probs(parameters, batch: dict[str, Array], *, definitions) -> Arr
     return chosen_bt1[..., 0] - jax.nn.logsumexp(logits_btv, axis=2)
 
 
-@_program("definition")
+@program("definition")
 def attention_trace(
     parameters, batch: dict[str, Array], *, definition
 ) -> AttentionTrace:
@@ -280,7 +280,7 @@ def ensemble_logits(of_models: list[Array]) -> Array:
     return jax.nn.logsumexp(jnp.stack(log_probs), axis=0) - jnp.log(len(of_models))
 
 
-def _step(definitions, parameters, memories) -> Step:
+def ensemble_step(definitions, parameters, memories) -> Step:
     """Returns the `Step` of all models together."""
     models = [nnx.merge(*pair) for pair in zip(definitions, parameters, strict=True)]
 

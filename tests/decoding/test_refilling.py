@@ -252,7 +252,7 @@ def test_translations_are_those_of_a_search_in_one_piece(devices, monkeypatch):
         position_bs = np.broadcast_to(np.arange(32), source_bs.shape)
         memories = [module.encode(source_bs, Tokens(segment_bs, position_bs))]
         cache = [module.initial_cache(memories[0], 2, 37)]
-        step = programs._step((model.definition,), (parameters,), memories)
+        step = programs.ensemble_step((model.definition,), (parameters,), memories)
         special = {"bos": vocabulary.bos, "eos": vocabulary.eos, "pad": vocabulary.pad}
         sizes = {"max_length": 37, "beam": 2, "nbest": 2}
         return beam.beam_search(step, cache, limit_b, **sizes, **special)

@@ -1,0 +1,1 @@
+"""Explanations of translations: why the model said this, and the search chose it."""
