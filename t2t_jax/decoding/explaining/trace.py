@@ -60,6 +60,7 @@ class TracedStep(NamedTuple):
       log_prob_nv: float32, the log-probability of each hypothesis of `before` extended
         by each token, refused ones included; -inf in rows without a hypothesis.
       allowed_nv: bool, the extensions that are not refused.
+      result: the search's result, leaves [nbest, ...], if it stopped after this step.
     """
 
     position: int
@@ -67,6 +68,7 @@ class TracedStep(NamedTuple):
     log_prob_nv: np.ndarray
     allowed_nv: np.ndarray
     after: Beam
+    result: Hypotheses | None
 
 
 @program("definitions", "algorithm", common=2)
@@ -137,11 +139,12 @@ def trace_search(
         )
         extended = _first((log_prob_bnv, allowed_bnv))
         # Donates `state`, whose arrays have been read by now.
-        state, *_ = search.advance(
+        state, _, result = search.advance(
             state, position, position + 1, present_b, block.rules
         )
         after = _first_beam(state)
-        yield TracedStep(position, before, *extended, after)
+        ended = _first(result) if after.stopped else None
+        yield TracedStep(position, before, *extended, after, ended)
         if after.stopped:
             return
         before = after
