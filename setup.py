@@ -30,7 +30,10 @@ setup(
         "t2t_jax.configs": "configs",
         "t2t_jax.experiments": "experiments",
     },
-    package_data={"t2t_jax": ["py.typed"]},
+    package_data={
+        "t2t_jax": ["py.typed"],
+        "t2t_jax.viewing": ["page/*", "page/*/*"],
+    },
     entry_points={"console_scripts": ["t2t_jax = t2t_jax.commands.launch:main"]},
     python_requires=">=3.11",
     install_requires=[

@@ -1,0 +1,1 @@
+"""Pages to look at: JSON and arrays in one HTML file that loads nothing."""

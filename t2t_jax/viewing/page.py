@@ -1,0 +1,72 @@
+"""Bundles a page: one HTML file made of a template, a style sheet, modules and data.
+
+The modules are ordinary ES modules. They are put one after the other, imported ones
+first, without their `import` lines and `export` words, into a single module: a page
+opened from disk may not import files.
+"""
+
+import html
+import re
+from importlib import resources
+from pathlib import PurePosixPath
+
+from t2t_jax.viewing.payload import Payload, pack
+
+_IMPORT = re.compile(r'^import\s+(?:\{[^}]*\}\s+from\s+)?"(\.[^"]+)";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?function|const|let|class)", re.MULTILINE)
+
+
+def page(payload: Payload, main: str = "main.js") -> str:
+    """Returns the HTML of a page that shows `payload`.
+
+    Args:
+      payload: the document, whose "title" names the page, and its arrays.
+      main: the module that starts the page.
+    """
+    pieces = {
+        "title": html.escape(str(payload.content.get("title", ""))),
+        "style": read("style.css"),
+        "payload": pack(payload.content, payload.blobs),
+        "script": bundle(main),
+    }
+    # One pass: what is put in is not searched for further places.
+    return re.sub(r"\{\{(\w+)\}\}", lambda m: pieces[m[1]], read("template.html"))
+
+
+def read(name: str) -> str:
+    """Returns the text of one of the page's files."""
+    folder = resources.files("t2t_jax.viewing") / "page"
+    return (folder / name).read_text(encoding="utf-8")
+
+
+def bundle(main: str) -> str:
+    """Returns a module and all that it imports as one script."""
+    return "\n".join(
+        f"// {name}\n{_EXPORT.sub('', _IMPORT.sub('', read(name))).strip()}\n"
+        for name in in_order(main)
+    )
+
+
+def in_order(main: str) -> list[str]:
+    """Returns the names of a module and of what it imports, imported ones first."""
+    done: list[str] = []
+
+    def visit(name: str, open_: tuple[str, ...]) -> None:
+        if name in open_:
+            raise ValueError(f"modules import each other: {' > '.join([*open_, name])}")
+        if name in done:
+            return
+        for imported in _IMPORT.findall(read(name)):
+            visit(_joined(name, imported), (*open_, name))
+        done.append(name)
+
+    visit(main, ())
+    return done
+
+
+def _joined(name: str, imported: str) -> str:
+    """Resolves `imported`, a path relative to the module `name`."""
+    parts = list(PurePosixPath(name).parent.parts)
+    for part in PurePosixPath(imported).parts:
+        parts = parts[:-1] if part == ".." else [*parts, part]
+    return "/".join(parts)

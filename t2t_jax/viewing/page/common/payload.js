@@ -1,0 +1,53 @@
+// The page's data: decompressed when first asked for.
+
+/** The values of an array, which are its bytes times a scale. */
+export class Tensor {
+  constructor(raw, shape, scale) {
+    this.raw = raw;
+    this.shape = shape;
+    this.scale = scale;
+  }
+
+  /** Returns the value at these indices. */
+  at(...indices) {
+    return this.raw[this.offset(indices)] * this.scaleOf(indices[0]);
+  }
+
+  /** Returns the values along the last axis, at these indices of all others. */
+  row(...indices) {
+    const length = this.shape[this.shape.length - 1];
+    const from = this.offset([...indices, 0]);
+    const scale = this.scaleOf(indices[0]);
+    return Float32Array.from(this.raw.subarray(from, from + length), (x) => x * scale);
+  }
+
+  offset(indices) {
+    return indices.reduce((sum, index, axis) => sum * this.shape[axis] + index, 0);
+  }
+
+  scaleOf(index) {
+    return typeof this.scale === "number" ? this.scale : this.scale[index];
+  }
+}
+
+/** Returns the page's document. */
+export async function openDocument() {
+  return JSON.parse(new TextDecoder().decode(await bytesOf("payload")));
+}
+
+const blobs = new Map();
+
+/** Returns the array that a reference of the document stands for. */
+export async function array(reference) {
+  const { blob, shape, kind, scale } = reference;
+  if (!blobs.has(blob)) blobs.set(blob, bytesOf(`blob-${blob}`));
+  const bytes = await blobs.get(blob);
+  return new Tensor(kind === "i1" ? new Int8Array(bytes) : bytes, shape, scale);
+}
+
+async function bytesOf(id) {
+  const packed = atob(document.getElementById(id).textContent);
+  const bytes = Uint8Array.from(packed, (character) => character.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}

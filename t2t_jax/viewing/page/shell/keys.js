@@ -1,0 +1,61 @@
+// Keys of the whole page, and the dialog that lists them.
+
+import { el } from "../common/dom.js";
+
+const KEYS = [
+  ["Tab", "to the next control or picture"],
+  ["Arrow keys", "from piece to piece, from cell to cell in a picture"],
+  ["Enter", "choose what the cursor is on"],
+  ["1 to 9", "to a view"],
+  ["[ and ]", "to the sentence before and after"],
+  ["r", "the other reading: the search's translation, or the target given"],
+  ["?", "this list"],
+];
+
+let lettersOn = true;
+
+/** Makes the button that opens the list of keys. */
+export function helpButton() {
+  return el("button", { type: "button", onclick: openHelp }, "Keys");
+}
+
+/** Listens to the page's keys; `change(next)` as in the header. */
+export function listenToKeys(page, state, change) {
+  document.addEventListener("keydown", (event) => {
+    if (!lettersOn || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input:not([type=checkbox]), select, textarea, dialog")) return;
+    const next = afterKey(event.key, page, state);
+    if (next) change(next);
+    else if (event.key === "?") openHelp();
+    else if (/^[1-9]$/.test(event.key))
+      document.querySelectorAll("nav a")[Number(event.key) - 1]?.click();
+  });
+}
+
+function afterKey(key, page, { sentence, reading }) {
+  const count = page.sentences.length;
+  const readings = page.sentences[sentence].of[0].readings.length;
+  if (key === "[" && sentence > 0) return { sentence: sentence - 1 };
+  if (key === "]" && sentence < count - 1) return { sentence: sentence + 1 };
+  if (key === "r" && readings > 1) return { reading: (reading + 1) % readings };
+  return null;
+}
+
+function openHelp() {
+  // Letters alone may collide with speech input, so they can be turned off.
+  const letters = el("input", {
+    type: "checkbox",
+    checked: lettersOn,
+    onchange: () => (lettersOn = letters.checked),
+  });
+  const dialog = el(
+    "dialog",
+    { "aria-label": "Keys", onclose: () => dialog.remove() },
+    el("h2", {}, "Keys"),
+    el("dl", {}, KEYS.map(([key, does]) => [el("dt", {}, key), el("dd", {}, does)])),
+    el("label", {}, letters, " keys of one letter, digit or sign act"),
+    el("form", { method: "dialog" }, el("button", {}, "Close")),
+  );
+  document.body.append(dialog);
+  dialog.showModal();
+}

@@ -1,0 +1,364 @@
+"""A complete payload of an explanation page, made of random but plausible numbers.
+
+python -m tests.viewing.made_up OUT.html [--source_pieces=12] [--models=2] ...
+"""
+
+import argparse
+import math
+from pathlib import Path
+
+import numpy as np
+
+from t2t_jax.viewing.page import page
+from t2t_jax.viewing.payload import Payload
+from tests.viewing.made_up_search import made_up_search, penalised
+
+WORDS = [
+    "the",
+    "old",
+    "house",
+    "stands",
+    "near",
+    "a",
+    "quiet",
+    "river",
+    "and",
+    "nobody",
+    "knows",
+    "who",
+    "built",
+    "it",
+]
+TARGET = [
+    "das",
+    "alte",
+    "Haus",
+    "steht",
+    "an",
+    "einem",
+    "stillen",
+    "Fluss",
+    "und",
+    "niemand",
+    "weiß",
+    "wer",
+    "es",
+    "baute",
+]
+OTHERS = [
+    "ein",
+    "eine",
+    "Gebäude",
+    "Hof",
+    "liegt",
+    "neben",
+    "ruhigen",
+    "Strom",
+    "keiner",
+    "kennt",
+    "kennt's",
+    "hat",
+]
+EOS = "</s>"
+TEXTS = {  # a script each: right to left, without spaces, bytes of an emoji
+    "arabic": ["▁البيت", "▁القديم", "▁يقف", "▁قرب", "▁النهر"],
+    "japanese": [
+        "▁",
+        "古い",
+        "家",
+        "は",
+        "静かな",
+        "川",
+        "の",
+        "そば",
+        "に",
+        "ある",
+        "。",
+    ],
+    "emoji": ["▁gut", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>", "▁!"],
+}
+
+
+def made_up_payload(
+    source_pieces: int = 12,
+    target_pieces: int = 11,
+    layers: int = 2,
+    heads: int = 4,
+    models: int = 1,
+    readings: int = 1,
+    seed: int = 0,
+    sentences: int = 1,
+    script: str = "",
+    missing: bool = False,
+) -> Payload:
+    """Returns a payload.
+
+    Args:
+      source_pieces: pieces of the source with its `</s>`.
+      target_pieces: pieces of the translation with its `</s>`.
+      readings: 2 adds a target that the user gave.
+      script: "arabic", "japanese" or "emoji" for the target's pieces.
+      missing: leave out all that a model without attention cannot have.
+    """
+    rng = np.random.default_rng(seed)
+    payload = Payload()
+    maker = _Maker(rng, payload, source_pieces, target_pieces, layers, heads)
+    maker.script, maker.missing = script, missing
+    entries = [[maker.entry(readings) for _ in range(models)] for _ in range(sentences)]
+    payload.content = {
+        "version": 1,
+        "title": "A made-up explanation",
+        "models": [_model(index) for index in range(models)],
+        "sentences": [
+            {"source": " ".join(of[0]["source_word_texts"]), "of": of} for of in entries
+        ],
+    }
+    return payload
+
+
+def _model(index):
+    return {
+        "name": f"runs/{['tiny', 'base'][index]}",
+        "kind": "transformer",
+        "direction": ["en", "de"],
+        "passport": [
+            ["checkpoints", "average of steps 500, 525"],
+            ["layers", str(2 + 4 * index)],
+            ["search", "beam 4, alpha 0.6, penalty gnmt"],
+            ["code", "2.3.0, commit 0f1e2d3"],
+        ],
+    }
+
+
+class _Maker:
+    def __init__(self, rng, payload, source, target, layers, heads):
+        self.rng, self.payload = rng, payload
+        self.source, self.target = source, target
+        self.layers, self.heads = layers, heads
+
+    def entry(self, readings):
+        pieces, words, texts = self.pieces(WORDS, self.source)
+        target = self.target_pieces()
+        of = [self.reading("translation", target)]
+        if readings > 1:
+            at = len(target[0]) // 2
+            other = [*target[0][:at], "▁anders", *target[0][at + 1 :]]
+            of.append(self.reading("target", (other, *target[1:])))
+            of[0]["difference"] = _difference(at, target[0][at], "▁anders")
+            of[1]["difference"] = _difference(at, "▁anders", target[0][at])
+        return {
+            "source": pieces,
+            "source_words": words,
+            "source_word_texts": texts,
+            "cut": 0,
+            "search": made_up_search(self.rng, of[0], of[1:]),
+            "readings": of,
+        }
+
+    def target_pieces(self):
+        if not self.script:
+            return self.pieces(TARGET, self.target)
+        pieces = TEXTS[self.script]
+        pieces = [*(pieces * self.target)[: self.target - 1], EOS]
+        words = [*range(len(pieces) - 1), -1]
+        return pieces, words, [p.replace("▁", "") for p in pieces[:-1]]
+
+    def pieces(self, vocabulary, count):
+        """Returns `count` pieces with </s>, their words, and the words' texts."""
+        pieces, words, texts = [], [], []
+        while len(pieces) < count - 1:
+            word = vocabulary[len(texts) % len(vocabulary)]
+            half = len(word) // 2 + 1
+            split = len(word) > 4 and self.rng.random() < 0.5
+            parts = [f"▁{word[:half]}", word[half:]] if split else [f"▁{word}"]
+            parts = parts[: count - 1 - len(pieces)]
+            words += [len(texts)] * len(parts)
+            texts.append("".join(parts)[1:])
+            pieces += parts
+        return [*pieces, EOS], [*words, -1], texts
+
+    def reading(self, name, target):
+        pieces, words, texts = target
+        chosen = self.rng.beta(3, 1, len(pieces)).clip(0.02, 0.999)
+        reading = {"name": name, "text": _text(pieces), "pieces": pieces}
+        reading |= {"words": words, "word_texts": texts, "ended": True}
+        reading |= {"log_probs": np.log(chosen), "log_prob": np.log(chosen).sum()}
+        reading["score"] = penalised(reading["log_prob"], len(pieces))
+        reading["entropy"] = 4 * (1 - chosen) + 0.1
+        reading |= self.alternatives(reading)
+        reading["difference"] = None
+        lacking = {"missing": "An LSTM has no attention of this kind."}
+        for part in ("attention", "rollout", "alignment", "lens", "attribution"):
+            absent = self.missing and part != "alignment"
+            reading[part] = lacking if absent else getattr(self, part)(reading)
+        if self.missing:
+            reading["attention"] = dict.fromkeys(
+                ("encoder", "decoder", "cross"), lacking
+            )
+        return reading
+
+    def alternatives(self, reading):
+        lists, ranks, continuations = [], [], []
+        for t, piece in enumerate(reading["pieces"]):
+            p = math.exp(reading["log_probs"][t])
+            others = self.rng.choice(OTHERS, min(9, len(OTHERS)), replace=False)
+            shares = self.rng.dirichlet(np.full(12, 0.4))[:9] * (1 - p)
+            rivals = [
+                [f"▁{o}", float(np.log(s + 1e-6)), None]
+                for o, s in zip(others, shares, strict=True)
+            ]
+            if piece != EOS:
+                rivals[-1][0] = EOS
+            row = sorted([[piece, math.log(p), None], *rivals], key=lambda a: -a[1])
+            ranks.append(1 + [a[0] for a in row].index(piece))
+            likely = [a for a in row if a[0] != piece and a[1] > math.log(0.02)][:2]
+            for alternative in likely:
+                alternative[2] = len(continuations)
+                continuations.append(self.continuation(reading, t, alternative))
+            lists.append(row)
+        return {"rank": ranks, "alternatives": lists, "continuations": continuations}
+
+    def continuation(self, reading, t, alternative):
+        piece, log_prob, _ = alternative
+        rest = [] if piece == EOS else [*reading["pieces"][t + 1 :]]
+        pieces = [*reading["pieces"][:t], piece, *rest]
+        total = reading["log_probs"][:t].sum() + log_prob - 0.2 * len(rest)
+        return {
+            **{"position": t, "piece": piece, "text": _text(pieces), "pieces": pieces},
+            **{
+                "log_prob": total,
+                "score": penalised(total, len(pieces)),
+                "ended": True,
+            },
+        }
+
+    def attention(self, reading):
+        s, t = self.source, len(reading["pieces"])
+        sizes = {"encoder": (s, s), "decoder": (t, t), "cross": (t, s)}
+        return {which: self.heads_of(which, *size) for which, size in sizes.items()}
+
+    def heads_of(self, which, queries, keys):
+        weights = np.stack(
+            [
+                [
+                    self.weights(queries, keys, which == "decoder", shift=h - 1)
+                    for h in range(self.heads)
+                ]
+                for _ in range(self.layers)
+            ]
+        )
+        of = {"weights": self.payload.add(weights, scale=1 / 255)}
+        logs = np.log2(weights, out=np.zeros_like(weights), where=weights > 0)
+        of["entropy"] = -(weights * logs).sum(-1).mean(-1)
+        if which == "cross":
+            of["peak"] = weights.max(-1).mean(-1)
+        else:
+            away = np.arange(keys) - np.arange(queries)[:, None]
+            of["offset"] = (weights * away).sum(-1).mean(-1)
+        return of
+
+    def weights(self, queries, keys, causal=False, shift=0, sharpness=4.0):
+        """Returns rows that sum to 1, strongest near the diagonal moved by `shift`."""
+        at = np.arange(queries)[:, None] * keys / queries + shift
+        logits = -np.abs(np.arange(keys) - at) * sharpness / 4
+        logits = logits + self.rng.normal(size=(queries, keys))
+        if causal:
+            logits = np.where(np.tri(queries, keys, dtype=bool), logits, -np.inf)
+        weights = np.exp(logits - logits.max(-1, keepdims=True))
+        return weights / weights.sum(-1, keepdims=True)
+
+    def rollout(self, reading):
+        s, t = self.source, len(reading["pieces"])
+        maps = {
+            "encoder": (s, s, False),
+            "decoder": (t, t, True),
+            "cross": (t, s, False),
+        }
+        return {
+            k: self.payload.add(self.weights(*v), scale=1 / 255)
+            for k, v in maps.items()
+        }
+
+    def alignment(self, reading):
+        sources = len(self.pieces(WORDS, self.source)[2])
+        targets = len(reading["word_texts"])
+        weights = self.weights(targets, sources, sharpness=12)
+        coverage = weights.sum(0)
+        return {
+            "weights": self.payload.add(weights, scale=1 / 255),
+            "links": [[t, int(weights[t].argmax())] for t in range(targets)],
+            "coverage": coverage,
+            "dropped": [int(coverage.argmin())],
+            "repeated": [int(coverage.argmax())],
+            "layer": self.layers - 1,
+        }
+
+    def lens(self, reading):
+        top, chosen, ranks = [], [], []
+        for layer in range(self.layers):
+            last = layer == self.layers - 1
+            p = np.exp(reading["log_probs"]) * (1 if last else 0.3)
+            rank = [
+                r if last else 1 + int(self.rng.integers(6)) for r in reading["rank"]
+            ]
+            rows = zip(reading["alternatives"], p, strict=True)
+            top.append([[[a[0], math.exp(a[1])] for a in row[:5]] for row, _ in rows])
+            chosen.append(p)
+            ranks.append(rank)
+        names = [f"layer {layer + 1}" for layer in range(self.layers)]
+        return {"names": names, "top": top, "probability": chosen, "rank": ranks}
+
+    def attribution(self, reading):
+        t = len(reading["pieces"])
+        positions = list(range(t))
+        past = np.tri(t, t, -1)
+
+        def add(keys, mask=1):
+            values = self.rng.normal(size=(t, keys)) * self.weights(t, keys) * mask
+            return self.payload.add(values, signed=True, by_row=True)
+
+        return {
+            "positions": positions,
+            **{"source": add(self.source), "target": add(t, past)},
+            "totals": self.rng.normal(size=t) + 4,
+            "rivals": [
+                next(a[0] for a in row if a[0] != p)
+                for row, p in zip(
+                    reading["alternatives"], reading["pieces"], strict=True
+                )
+            ],
+            **{"source_contrast": add(self.source), "target_contrast": add(t, past)},
+        }
+
+
+def _difference(position, piece, rival):
+    return {"position": position, "piece": piece, "rival": rival}
+
+
+def _text(pieces):
+    text, raw = "", b""
+    for piece in [p for p in pieces if p != EOS] + [""]:
+        if piece.startswith("<0x"):
+            raw += bytes([int(piece[3:5], 16)])
+            continue
+        text, raw = text + raw.decode(errors="replace") + piece, b""
+    return text.replace("▁", " ").strip()
+
+
+def main() -> None:
+    """Writes a page of made-up data."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    for name in ("source_pieces", "target_pieces", "layers", "heads"):
+        parser.add_argument(f"--{name}", type=int, default=argparse.SUPPRESS)
+    for name in ("models", "readings", "sentences", "seed"):
+        parser.add_argument(f"--{name}", type=int, default=argparse.SUPPRESS)
+    parser.add_argument("--script", choices=TEXTS, default=argparse.SUPPRESS)
+    parser.add_argument("--missing", action="store_true")
+    options = vars(parser.parse_args())
+    out = options.pop("out")
+    out.write_text(page(made_up_payload(**options)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
