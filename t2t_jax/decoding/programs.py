@@ -22,7 +22,7 @@ from jax import Array
 from jax.sharding import Mesh, PartitionSpec
 
 from t2t_jax.model.architecture import logits, step_logits
-from t2t_jax.model.attention import AttentionTrace
+from t2t_jax.model.attention import LayerTrace
 from t2t_jax.model.mask import Tokens
 from t2t_jax.parallel.mesh import targeting
 from t2t_jax.search.algorithm import Algorithm
@@ -251,22 +251,21 @@ def target_log_probs(parameters, batch: dict[str, Array], *, definitions) -> Arr
 
 
 @program("definition")
-def attention_trace(
-    parameters, batch: dict[str, Array], *, definition
-) -> AttentionTrace:
+def attention_trace(parameters, batch: dict[str, Array], *, definition) -> LayerTrace:
     """Returns a model's attention weights: [b, layers, heads, queries, keys].
 
     A model without attention within the source or the target has 0 layers of it.
     """
-    trace = AttentionTrace([], [], [])
+    trace = LayerTrace([], [], [])
     nnx.merge(definition, parameters).outputs(batch, trace=trace)
+    weights = trace.encoder, trace.decoder, trace.cross
     b, t = batch["target"].shape
     s = batch["source"].shape[1]
     nothing = (jnp.zeros((b, 0, 1, *sides)) for sides in ((s, s), (t, t), (t, s)))
-    return AttentionTrace(
+    return LayerTrace(
         *(
             jnp.stack(layers, axis=1) if layers else none
-            for layers, none in zip(trace, nothing, strict=True)
+            for layers, none in zip(weights, nothing, strict=True)
         )
     )
 

@@ -16,7 +16,7 @@ from t2t_jax.decoding.devices import compute_blocks, gather_results
 from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.results import Alignment, AttentionMaps, Score
 from t2t_jax.decoding.shapes import Group, pad_rows
-from t2t_jax.model.attention import AttentionTrace
+from t2t_jax.model.attention import LayerTrace
 from t2t_jax.model.teacher_forcing import teacher_forcing
 from t2t_jax.search.length_penalty import PENALTIES
 from t2t_jax.terminal.errors import UserError
@@ -45,7 +45,7 @@ def score(
         definitions=tuple(member.model.definition for member in members),
         mesh=members[0].mesh,
     )
-    for rows, log_prob_bt in _run_batches(compute, vocabulary, members, pairs):
+    for rows, log_prob_bt in run_batches(compute, vocabulary, members, pairs):
         for row, log_prob_t in zip(rows, log_prob_bt, strict=False):
             log_probs[row] = log_prob_t[: len(pairs[row][1])].tolist()
     log_probs = gather_results("log-probabilities", log_probs)
@@ -53,7 +53,7 @@ def score(
     for row, (_, ids) in enumerate(pairs):
         of_pieces = tuple(log_probs[row])
         score = sum(of_pieces) / PENALTIES[penalty](len(ids), alpha)
-        scores.append(Score(_piece_names(vocabulary, ids), of_pieces, score))
+        scores.append(Score(piece_names(vocabulary, ids), of_pieces, score))
     return scores
 
 
@@ -67,12 +67,12 @@ def attention(
     """
     maps: list[AttentionMaps | None] = [None] * len(pairs)
     # Processes do not exchange attention weights, so each computes those of all pairs.
-    for row, trace in _traces(vocabulary, member, pairs, divided=False):
+    for row, trace in traces(vocabulary, member, pairs, divided=False):
         source, target = pairs[row]
         maps[row] = AttentionMaps(
-            _piece_names(vocabulary.source, source),
-            _piece_names(vocabulary, target),
-            *trace,
+            piece_names(vocabulary.source, source),
+            piece_names(vocabulary, target),
+            *(trace.encoder, trace.decoder, trace.cross),
         )
     yield from maps
 
@@ -118,7 +118,7 @@ def align(
         chosen = alignment_layer(layers) if layer is None else layer
         if not 0 <= chosen < layers:
             raise UserError(f"layer={layer}; want one from 0 to {layers - 1}")
-        for row, trace in _traces(vocabulary, member, pairs):
+        for row, trace in traces(vocabulary, member, pairs):
             weights_ts = trace.cross[chosen].mean(axis=0) / len(members)
             totals[row] = totals.get(row, 0.0) + weights_ts
     links = {
@@ -132,9 +132,9 @@ def align(
 
 def _links(vocabulary: Vocabulary, weights_ts, source, target) -> list[tuple[int, int]]:
     """Links words by the attention between their pieces; row t predicts piece t."""
-    source_words = _words(vocabulary.source, source[:-1])
+    source_words = words_of_pieces(vocabulary.source, source[:-1])
     ended = target[-1:] == [vocabulary.eos]
-    target_words = _words(vocabulary, target[:-1] if ended else target)
+    target_words = words_of_pieces(vocabulary, target[:-1] if ended else target)
     links = []
     for j in range(max(target_words, default=-1) + 1):
         rows = [t for t, word in enumerate(target_words) if word == j]
@@ -150,7 +150,7 @@ def _links(vocabulary: Vocabulary, weights_ts, source, target) -> list[tuple[int
     return links
 
 
-def _words(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
+def words_of_pieces(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
     """Returns the number of the word that each piece belongs to; -1 without words.
 
     A space belongs to the word after it, as in SentencePiece. Tokens that stand for no
@@ -180,9 +180,9 @@ def _words(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
     return [n if s else -1 for n, s in zip(words, spellings, strict=True)]
 
 
-def _traces(
+def traces(
     vocabulary: Vocabulary, member: Member, pairs: Pairs, divided: bool = True
-) -> Iterator[tuple[int, AttentionTrace]]:
+) -> Iterator[tuple[int, LayerTrace]]:
     """Yields the number of each pair and its weights, without padding.
 
     The weights of encoder, decoder and cross-attention are arrays [layers, heads,
@@ -194,12 +194,12 @@ def _traces(
         definition=member.model.definition,
         mesh=member.mesh,
     )
-    for rows, trace in _run_batches(compute, vocabulary, [member], pairs, divided):
+    for rows, trace in run_batches(compute, vocabulary, [member], pairs, divided):
         for place, row in enumerate(rows):
             s, t = map(len, pairs[row])
             yield (
                 row,
-                AttentionTrace(
+                LayerTrace(
                     trace.encoder[place, :, :, :s, :s],
                     trace.decoder[place, :, :, :t, :t],
                     trace.cross[place, :, :, :t, :s],
@@ -207,7 +207,7 @@ def _traces(
             )
 
 
-def _run_batches(
+def run_batches(
     compute,
     vocabulary: Vocabulary,
     members: Sequence[Member],
@@ -246,5 +246,5 @@ def _run_batches(
     return compute_blocks(make, compute, lengths, decode, members[0].mesh)
 
 
-def _piece_names(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
+def piece_names(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
     return tuple(vocabulary.piece(i) for i in ids)

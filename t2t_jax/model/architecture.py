@@ -78,7 +78,7 @@ class Architecture(Protocol):
             `source_segment`, `source_position` [b, s] and `target_input`,
             `target_segment`, `target_position` [b, t].
           rng: for dropout; None turns it off.
-          trace: an `AttentionTrace`, which collects the weights of every layer.
+          trace: a `LayerTrace`, which collects weights and outputs of every layer.
         """
 
     def output_layer(self) -> tuple[Array, Array | None]:

@@ -23,12 +23,25 @@ from t2t_jax.parallel.mesh import constrain
 from t2t_jax.terminal.errors import UserError
 
 
-class AttentionTrace(NamedTuple):
-    """Lists that collect attention weights: an array [b, h, t, s] of each layer."""
+class LayerTrace(NamedTuple):
+    """Lists that collect what the layers of a model compute.
+
+    Attributes:
+      encoder, decoder, cross: attention weights, an array [b, h, t, s] of each layer.
+      outputs: for each decoder layer, what `Architecture.outputs` would return if it
+        were the last one, [b, t, d]; None if they are not wanted. It stays empty for a
+        model without such layers.
+    """
 
     encoder: list[Array]
     decoder: list[Array]
     cross: list[Array]
+    outputs: list[Array] | None = None
+
+    def add_output(self, x_btd: Array) -> None:
+        """Collects one decoder layer's output, if these are wanted."""
+        if self.outputs is not None:
+            self.outputs.append(x_btd)
 
 
 class AttentionFunction(NamedTuple):

@@ -132,10 +132,12 @@ class ByteNet(nnx.Module):
         dilations = [2 ** (i % self.options.bytenet_set) for i in range(len(rngs))]
         return nnx.List(map(partial(Block, self.config), dilations, rngs))
 
-    def _stack(self, blocks, x_btd, segment_bt, rngs, last_tap: int) -> Array:
+    def _stack(self, blocks, x_btd, segment_bt, rngs, last_tap, trace=None) -> Array:
         for block, rng in zip(blocks, rngs, strict=True):
             block = rematerialized(partial(block, last_tap=last_tap), self.config, rng)
             x_btd = block(x_btd, segment_bt, rng)
+            if trace is not None:
+                trace.add_output(self._final(x_btd))
         return x_btd
 
     def encode(
@@ -176,7 +178,7 @@ class ByteNet(nnx.Module):
         t = x_btd.shape[1]
         missing = max(0, t - x_bcd.shape[1])
         x_btd += jnp.pad(x_bcd[:, :t], ((0, 0), (0, missing), (0, 0)))
-        x_btd = self._stack(self.decoder, x_btd, at.segment, rngs, last_tap=0)
+        x_btd = self._stack(self.decoder, x_btd, at.segment, rngs, 0, trace)
         return self._final(x_btd)
 
     def _final(self, x_btd: Array) -> Array:

@@ -19,7 +19,7 @@ from jax import Array
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.model.architecture import OF_NORMS, OF_TRANSFORMERS
-from t2t_jax.model.attention import AttentionTrace
+from t2t_jax.model.attention import LayerTrace
 from t2t_jax.model.decoder_cache import States
 from t2t_jax.model.dense import of_one_head
 from t2t_jax.model.embedding import Embedding
@@ -136,7 +136,7 @@ class DecoderLayer(nnx.Module):
         source: Source,
         at: Tokens,
         rng: DropoutRng | None = None,
-        trace: AttentionTrace | None = None,
+        trace: LayerTrace | None = None,
         window_btkd: Array | None = None,
     ) -> Array:
         """Computes all target positions at once, or one decoding step.
@@ -239,7 +239,7 @@ class ConvS2S(nnx.Module):
         self,
         batch: dict[str, Array],
         rng: DropoutRng | None = None,
-        trace: AttentionTrace | None = None,
+        trace: LayerTrace | None = None,
     ) -> Array:
         """Returns the decoder's output, [b, t, d]; arguments as for `Architecture`."""
         layers = len(self.decoder)
@@ -254,6 +254,8 @@ class ConvS2S(nnx.Module):
         for layer, layer_rng in zip(self.decoder, rngs, strict=True):
             layer = rematerialized(layer, self.config, layer_rng)
             x_btd = layer(x_btd, g_btd, source, at, layer_rng, trace)
+            if trace is not None:
+                trace.add_output(self.decoder_out(x_btd))
         return dropout(self.decoder_out(x_btd), self.config.dropout, out_rng)
 
     def output_layer(self) -> tuple[Array, Array | None]:

@@ -20,7 +20,7 @@ from jax import Array
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.model.architecture import OF_NORMS, OF_POSITIONS, OF_TRANSFORMERS
-from t2t_jax.model.attention import NO_POSITION, AttentionTrace
+from t2t_jax.model.attention import NO_POSITION, LayerTrace
 from t2t_jax.model.decoder_cache import States
 from t2t_jax.model.dense import of_one_head
 from t2t_jax.model.embedding import Embedding
@@ -224,7 +224,7 @@ class LSTM(nnx.Module):
         self,
         batch: dict[str, Array],
         rng: DropoutRng | None = None,
-        trace: AttentionTrace | None = None,
+        trace: LayerTrace | None = None,
     ) -> Array:
         """Returns the decoder's outputs, [b, t, d]; arguments as for `Architecture`."""
         source_rng, target_rng = dropout_rngs(rng, 2)
@@ -250,6 +250,9 @@ class LSTM(nnx.Module):
                 run = self._recompute(layer, rng)
                 h_btd = run(inputs, at.segment, initial[i]).hidden
             x_btd = self._after(i, x_btd, h_btd, layer_rng)
+            # Luong's outputs are those of the attention after the last layer.
+            if trace is not None and not self.luong:
+                trace.add_output(x_btd)
         if self.luong:
             context_bte, weights_bts = attend(self.attention, x_btd, source, bias_bts)
             x_btd = self.attention.outputs(context_bte, x_btd)

@@ -13,7 +13,7 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.model.attention import KV, Attention, AttentionTrace
+from t2t_jax.model.attention import KV, Attention, LayerTrace
 from t2t_jax.model.decoder_cache import Cache, LayerCache, Memory
 from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import (
@@ -43,7 +43,7 @@ class EncoderLayer(nnx.Module):
         x_bsd: Array,
         mask: Mask,
         rng: DropoutRng | None,
-        trace: AttentionTrace | None = None,
+        trace: LayerTrace | None = None,
         *,
         position: Position,
     ) -> Array:
@@ -78,7 +78,7 @@ class DecoderLayer(nnx.Module):
         source_kv: KV,
         source_mask: Mask,
         rng: DropoutRng | None = None,
-        trace: AttentionTrace | None = None,
+        trace: LayerTrace | None = None,
         *,
         position: Position,
     ):
@@ -174,7 +174,7 @@ class Transformer(nnx.Module):
         source_bs: Array,
         at: Tokens,
         rng: DropoutRng | None = None,
-        trace: AttentionTrace | None = None,
+        trace: LayerTrace | None = None,
     ) -> Memory:
         """Encodes the source into the keys and values of every decoder layer."""
         # Computed once per sentence, not once per step and hypothesis.
@@ -198,7 +198,7 @@ class Transformer(nnx.Module):
         self,
         batch: dict[str, Array],
         rng: DropoutRng | None = None,
-        trace: AttentionTrace | None = None,
+        trace: LayerTrace | None = None,
     ) -> Array:
         """Returns the decoder's output, [b, t, d]; arguments as for `Architecture`."""
         source_rng, target_rng = None, None
@@ -220,6 +220,12 @@ class Transformer(nnx.Module):
         for layer, kv, layer_rng in zip(layers, memory.kvs, rngs, strict=True):
             layer = rematerialized(layer, self.config, layer_rng)
             x_btd, _ = layer(x_btd, None, mask, kv, source_mask, layer_rng, trace)
+            if trace is not None:
+                trace.add_output(self._final(x_btd))
+        return self._final(x_btd)
+
+    def _final(self, x_btd: Array) -> Array:
+        """Normalizes the decoder's output, if the stack ends in a normalization."""
         return self.decoder_norm(x_btd) if self.final_norm else x_btd
 
     def output_layer(self) -> tuple[Array, Array | None]:
@@ -279,9 +285,7 @@ class Transformer(nnx.Module):
             layer_cache = LayerCache(cached, position)
             x_bnd, stored = layer(x_bnd, layer_cache, mask, kv, source_mask)
             kvs.append(stored)
-        if self.final_norm:
-            x_bnd = self.decoder_norm(x_bnd)
-        return x_bnd, Cache(kvs, row_bnt)
+        return self._final(x_bnd), Cache(kvs, row_bnt)
 
 
 def _checked_side(config: ModelConfig, name: str) -> ModelConfig:

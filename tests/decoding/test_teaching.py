@@ -12,7 +12,7 @@ from t2t_jax.data.cleaning import visible
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.results import Alignment, Score
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.model.attention import AttentionTrace
+from t2t_jax.model.attention import LayerTrace
 from t2t_jax.terminal.errors import UserError
 from tests.decoding.small_translator import TEXT, translator
 from tests.model import twin
@@ -178,9 +178,9 @@ def looking(monkeypatch, weights):
     def seen(vocabulary, member, pairs):
         for row, (source, target) in enumerate(pairs):
             weights_ts = np.array(weights(len(target), len(source)), np.float32)
-            yield row, AttentionTrace(None, None, np.stack([[weights_ts]] * 2))
+            yield row, LayerTrace(None, None, np.stack([[weights_ts]] * 2))
 
-    monkeypatch.setattr(scoring, "_traces", seen)
+    monkeypatch.setattr(scoring, "traces", seen)
 
 
 def test_alignments_of_words_in_pieces(one, monkeypatch):

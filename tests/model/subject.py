@@ -16,7 +16,7 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.data.batching import fill, plan_epoch
 from t2t_jax.data.prepare import ragged
 from t2t_jax.model.architecture import logits
-from t2t_jax.model.attention import AttentionTrace
+from t2t_jax.model.attention import LayerTrace
 from t2t_jax.model.model import build
 from t2t_jax.model.teacher_forcing import teacher_forcing
 from tests.model import cases
@@ -68,7 +68,7 @@ class Subject:
         return jax.jit(of_parameters) if jit else of_parameters
 
     def _forced_and_trace(self, module, batch):
-        trace = AttentionTrace([], [], []) if self.traces else None
+        trace = LayerTrace([], [], []) if self.traces else None
         return logits(module, batch, trace=trace), trace
 
     def forced(self, batch):
