@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_jax.analysis.word_alignment import align_words
+from t2t_jax.decoding.explaining.attention_summary import entropies, offsets, peaks
 from t2t_jax.decoding.results import AttentionMaps
 
 # A head is named by its largest share if that is at least NAMED, about four times what
@@ -55,15 +56,15 @@ def patterns(sentences: Iterable[Sentence]) -> dict[str, np.ndarray]:
     for weights, keys_t, at, distance in sentences:
         choosing_t = keys_t > 1  # a single key has all the weight, in every head
         w_lhts, keys_t = weights[:, :, choosing_t], keys_t[choosing_t]
-        entropy_lht = -(w_lhts * np.log2(np.maximum(w_lhts, 1e-30))).sum(-1)
+        entropy_lht = entropies(w_lhts)
         add("entropy", entropy_lht)
         add("relative_entropy", entropy_lht / np.log2(keys_t))
         if distance is None:
-            add("peak", w_lhts.argmax(-1) / np.maximum(keys_t - 1, 1))
+            add("peak", peaks(w_lhts))
         else:
             far_ts = distance[choosing_t]
-            add("distance", (w_lhts * far_ts).sum(-1))
-            add("absolute_distance", (w_lhts * np.abs(far_ts)).sum(-1))
+            add("distance", offsets(w_lhts, far_ts))
+            add("absolute_distance", offsets(w_lhts, np.abs(far_ts)))
         for kind, at_ts in at.items():
             at_ts = at_ts[choosing_t]
             share_lht = (w_lhts * at_ts).sum(-1)
