@@ -121,51 +121,73 @@ def align(
         for row, trace in traces(vocabulary, member, pairs):
             weights_ts = trace.cross[chosen].mean(axis=0) / len(members)
             totals[row] = totals.get(row, 0.0) + weights_ts
-    links = {
-        row: _links(vocabulary, weights_ts, *pairs[row])
-        for row, weights_ts in totals.items()
-    }
-    links = gather_results("alignments", links)
+    found = {}
+    for row, weights_ts in totals.items():
+        source, target = pairs[row]
+        target_words = words_of_target(vocabulary, target)
+        source_words = words_of_pieces(vocabulary.source, source[:-1])
+        weights_ji = word_weights(weights_ts, source_words, target_words)
+        found[row] = links(weights_ji, target_words)
+    found = gather_results("alignments", found)
     # The exchange between processes goes through JSON, which has lists for tuples.
-    return [Alignment(tuple(map(tuple, links[row]))) for row in range(len(pairs))]
+    return [Alignment(tuple(map(tuple, found[row]))) for row in range(len(pairs))]
 
 
-def _links(vocabulary: Vocabulary, weights_ts, source, target) -> list[tuple[int, int]]:
-    """Links words by the attention between their pieces; row t predicts piece t."""
-    source_words = words_of_pieces(vocabulary.source, source[:-1])
-    ended = target[-1:] == [vocabulary.eos]
-    target_words = words_of_pieces(vocabulary, target[:-1] if ended else target)
-    links = []
-    for j in range(max(target_words, default=-1) + 1):
+def words_of_target(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
+    """`words_of_pieces` of a target that may have ended, without its EOS."""
+    ended = [*ids[-1:]] == [vocabulary.eos]
+    return words_of_pieces(vocabulary, ids[:-1] if ended else ids)
+
+
+def word_weights(
+    weights_ts: np.ndarray, source_words: Sequence[int], target_words: Sequence[int]
+) -> np.ndarray:
+    """Sums attention between pieces up to attention between words.
+
+    Args:
+      weights_ts: row t predicts target piece t.
+      source_words, target_words: the word of each piece, -1 for none; further rows and
+        columns of `weights_ts`, such as those of EOS, do not count.
+
+    Returns:
+      float64 [target words, source words]; the row of a word without a piece of its own
+      is 0.
+    """
+    shape = (max(words, default=-1) + 1 for words in (target_words, source_words))
+    weights_ji = np.zeros((*shape,))
+    for j, weights_i in enumerate(weights_ji):
         rows = [t for t, word in enumerate(target_words) if word == j]
         if not rows:
             continue
         weights_s = weights_ts[rows].mean(axis=0)
-        by_word = np.zeros(max(source_words, default=-1) + 1)
         for s, word in enumerate(source_words):
             if word >= 0:
-                by_word[word] += weights_s[s]
-        if len(by_word):
-            links.append((int(by_word.argmax()), j))
-    return links
+                weights_i[word] += weights_s[s]
+    return weights_ji
+
+
+def links(weights_ji: np.ndarray, target_words: Sequence[int]) -> list[tuple[int, int]]:
+    """Links each target word that has a piece to the source word of most weight."""
+    present = {*target_words}
+    return [
+        (int(weights_i.argmax()), j)
+        for j, weights_i in enumerate(weights_ji)
+        if j in present and len(weights_i)
+    ]
 
 
 def words_of_pieces(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
     """Returns the number of the word that each piece belongs to; -1 without words.
 
     A space belongs to the word after it, as in SentencePiece. Tokens that stand for no
-    text, such as that of a language, belong to no word.
+    text, such as that of a language, belong to no word. The words are those of
+    `word_texts`.
     """
-    # What the tokenizer cannot spell is a word of the line, even if no text shows it.
-    hidden = {vocabulary.unknown: "?"}
-    spellings = [vocabulary.spelling(i) or hidden.get(i, "") for i in ids]
+    spellings = _spellings(vocabulary, ids)
     # Pieces alone do not show where words begin (a character may be split into bytes),
     # so every beginning of the sentence is decoded.
-    octets = [s if isinstance(s, bytes) else s.encode() for s in spellings]
-    begun = [
-        part.decode(errors="replace")
-        for part in itertools.accumulate(octets, initial=b"")
-    ]
+    octets = itertools.accumulate(spellings, initial=b"")
+    begun = [part.decode(errors="replace") for part in octets]
     # A piece that adds visible text belongs to the last word so far; one that adds only
     # white space belongs to the next word.
     words = [
@@ -178,6 +200,20 @@ def words_of_pieces(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
     last = len(begun[-1].split()) - 1
     words = [*itertools.accumulate(words[::-1], min, initial=last)][:0:-1]
     return [n if s else -1 for n, s in zip(words, spellings, strict=True)]
+
+
+def word_texts(vocabulary: Vocabulary, ids: Sequence[int]) -> list[str]:
+    """Returns the words of pieces, as they are separated by white space in the text."""
+    text = b"".join(_spellings(vocabulary, ids)).decode(errors="replace")
+    return text.split()
+
+
+def _spellings(vocabulary: Vocabulary, ids: Sequence[int]) -> list[bytes]:
+    """Returns what each piece adds to the text, in UTF-8."""
+    # What the tokenizer cannot spell is a word of the line, even if no text shows it.
+    hidden = {vocabulary.unknown: "?"}
+    spellings = [vocabulary.spelling(i) or hidden.get(i, "") for i in ids]
+    return [s if isinstance(s, bytes) else s.encode() for s in spellings]
 
 
 def traces(
