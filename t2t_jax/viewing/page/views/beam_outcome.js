@@ -1,0 +1,139 @@
+// What came of the search, in words and tables: its end, its results, its losers.
+
+import { el } from "../common/dom.js";
+import { numbersAsText } from "../common/numbers.js";
+import { number, visible } from "../common/text.js";
+import { nodeLink } from "./beam_details.js";
+import { FATES, fateGlyph } from "./beam_fates.js";
+
+const LOSERS = 12;
+
+/** Makes the sentence about the search as a whole. */
+export function searchSummary(tree) {
+  const { beam, nbest, alpha, penalty, stop, limit, steps, stopped } = tree.search;
+  const entered = tree.nodes.filter(({ row, step }) => row !== null && step > 0).length;
+  const kept = nbest === 1 ? "the best one" : `the best ${nbest}`;
+  return el(
+    "p",
+    { "data-part": "summary" },
+    `Beam ${beam}, keeping ${kept}; length penalty ${penalty}, alpha ${alpha}; ` +
+      `rule of stopping “${stop}”; at most ${limit} pieces. In ${steps} steps ${entered} ` +
+      "hypotheses had a place in the beam. ",
+    el("strong", {}, `The search stopped after step ${stopped.step}: `),
+    el("bdi", { "data-field": "stopped" }, stopped.why),
+  );
+}
+
+/** Makes all that stands below the picture; `go(id)` moves the focus to a node. */
+export function searchOutcome(tree, go) {
+  return el(
+    "div",
+    { class: "beam-outcome" },
+    finishedTable(tree, go),
+    referencePart(tree, go),
+    losersOutline(tree, go),
+    nodesTable(tree),
+  );
+}
+
+function finishedTable(tree, go) {
+  const { nodes, search } = tree;
+  const dropped = nodes
+    .flatMap(({ fate }, id) => (fate === "lost" && !search.finished.includes(id) ? [id] : []))
+    .sort((a, b) => nodes[b].score - nodes[a].score);
+  const row = (id, index) => {
+    const { step, log_prob, score, fate, why } = nodes[id];
+    return el(
+      "tr",
+      { "data-finished": id },
+      el("th", { scope: "row" }, index < search.finished.length ? String(index + 1) : "–"),
+      el("td", {}, nodeLink(tree, id, go)),
+      el("td", { class: "number" }, String(step)),
+      el("td", { class: "number", "data-field": "log-prob" }, number(log_prob, 4)),
+      el("td", { class: "number", "data-field": "score" }, number(score, 4)),
+      el("td", {}, fateGlyph(fate), " ", el("bdi", {}, why || FATES[fate].about)),
+    );
+  };
+  const columns = ["Place", "Hypothesis", "Pieces", "Log-probability", "Score", "What became of it"];
+  return el(
+    "div",
+    { "data-part": "finished" },
+    el("h3", {}, "Finished hypotheses"),
+    el(
+      "div",
+      { class: "scroll", tabindex: 0, role: "region", "aria-label": "Finished hypotheses" },
+      el(
+        "table",
+        {},
+        el("thead", {}, el("tr", {}, columns.map((text) => el("th", { scope: "col" }, text)))),
+        el("tbody", {}, [...search.finished, ...dropped].map(row)),
+      ),
+    ),
+  );
+}
+
+function referencePart(tree, go) {
+  const { reference } = tree.search;
+  if (!reference) return null;
+  const { step, rank, margin, log_prob, score, best_score, verdict, why } = reference;
+  const last = reference.nodes.at(-1);
+  const facts = [
+    ["score", "Its score", number(score, 4)],
+    ["best-score", "Score of what the search found", number(best_score, 4)],
+    ["log-prob", "Its log-probability", number(log_prob, 4)],
+    ["step", "Left the beam at step", step === null ? "never" : String(step)],
+  ];
+  if (rank !== null && rank !== undefined) facts.push(["rank", "Its rank there", String(rank)]);
+  if (step !== null && margin !== null)
+    facts.push(["margin", "Short of the last place by", number(Math.abs(margin))]);
+  return el(
+    "div",
+    { "data-part": "reference", "data-verdict": verdict },
+    el("h3", {}, `The target: ${verdict}`),
+    el("p", {}, el("bdi", { dir: "auto" }, reference.text)),
+    el("p", { "data-field": "why" }, why),
+    el("dl", {}, facts.map(([field, term, value]) => [
+      el("dt", {}, term),
+      el("dd", { "data-field": field }, value),
+    ])),
+    last === undefined ? null : nodeLink(tree, last, go, "Its last place in the tree:"),
+  );
+}
+
+function losersOutline(tree, go) {
+  const losers = tree.bestLosers(LOSERS);
+  if (!losers.length) return null;
+  return el(
+    "details",
+    { "data-part": "losers" },
+    el("summary", {}, "How the best-placed losers died"),
+    el(
+      "ol",
+      {},
+      losers.map((id) => {
+        const { step, row, fate, why } = tree.nodes[id];
+        return el(
+          "li",
+          { "data-loser": id },
+          fateGlyph(fate),
+          ` Step ${step}, place ${row + 1}: `,
+          nodeLink(tree, id, go),
+          " ",
+          el("bdi", {}, why),
+        );
+      }),
+    ),
+  );
+}
+
+function nodesTable(tree) {
+  const columns = ["Step", "Place", "Piece", "After place", "Rank", "Log-probability", "Score", "Fate", "Why"];
+  const placeOf = ({ row }) => (row === null ? "never in the beam" : row + 1);
+  const rowOfNode = (id) => {
+    const node = tree.nodes[id];
+    const { step, parent, rank, piece, log_prob, score, fate, why } = node;
+    const before = parent < 0 ? null : placeOf(tree.nodes[parent]);
+    return [step, placeOf(node), visible(piece), before, rank, log_prob, score, FATES[fate].name, why];
+  };
+  return numbersAsText("All hypotheses by step", columns, () => tree.steps.flat().map(rowOfNode));
+}
