@@ -1,6 +1,217 @@
-// This view is yet to be drawn.
+// The decoder's view by layer: what each layer would have said, had it been the last.
 
-/** Draws this view. */
+import { el, svg } from "../common/dom.js";
+import { numbersAsText } from "../common/numbers.js";
+import { number, percent, shownPieces, visible } from "../common/text.js";
+
+const ABOUT_LENS =
+  "This is a logit lens: the decoder's last normalization and output matrix are applied " +
+  "to the output of every layer. Only the last layer was trained to be read like that. " +
+  "An earlier layer may hold the right piece in a form that the output matrix cannot " +
+  "read, so a wrong piece there does not show that the layer knows no better.";
+
+/** Draws a grid of layers and pieces, and the piece in focus across the layers. */
 export function layersView(root, context) {
-  root.append("Not drawn yet.");
+  const { lens, pieces } = context.reading;
+  if (lens.missing) {
+    root.append(el("p", { class: "missing" }, lens.missing));
+    return;
+  }
+  const shown = shownPieces(pieces);
+  const grid = el("table", {
+    class: "lens-grid",
+    role: "grid",
+    "aria-label": "Each layer's most probable piece, the last layer on top",
+    "data-part": "lens-grid",
+  });
+  const detail = el("div", { class: "lens-detail", "data-part": "lens-detail" });
+  const cells = lens.names.map((_, layer) =>
+    pieces.map((_, position) => lensCell(lens, pieces, layer, position)),
+  );
+  const last = lens.names.length - 1;
+  const at = { layer: last, position: context.selection.position };
+
+  function show(layer, position) {
+    detail.replaceChildren(...lensDetails(lens, shown, layer, position));
+  }
+  function go(layer, position) {
+    cells[at.layer][at.position].tabIndex = -1;
+    grid.querySelector(".current")?.classList.remove("current");
+    Object.assign(at, { layer, position });
+    const cell = cells[layer][position];
+    cell.tabIndex = 0;
+    cell.classList.add("current");
+    show(layer, position);
+    return cell;
+  }
+  grid.append(
+    el("thead", {}, el("tr", {}, el("td"), shown.map((text) => pieceHeading(text)))),
+    el("tbody", {}, cells.map((row, layer) => layerRow(lens.names[layer], row)).reverse()),
+  );
+  listenToGrid(grid, at, [last, pieces.length - 1], {
+    show,
+    go: (layer, position) => {
+      go(layer, position).focus();
+      context.selection.set(position);
+    },
+  });
+  context.selection.listen((position) => {
+    if (position === at.position) return;
+    bringIntoSight(go(at.layer, position));
+  });
+  const scroll = el("div", { class: "scroll lens-scroll" }, grid);
+  root.append(
+    scroll,
+    lensLegend(),
+    detail,
+    el("p", { class: "about" }, ABOUT_LENS),
+    lensTable(lens, shown),
+  );
+  bringIntoSight(go(at.layer, at.position));
+}
+
+function pieceHeading(text) {
+  return el("th", { scope: "col" }, el("bdi", { class: "piece-text", dir: "auto" }, text));
+}
+
+function layerRow(name, cells) {
+  return el("tr", {}, el("th", { scope: "row" }, name), cells);
+}
+
+function lensCell(lens, pieces, layer, position) {
+  const [piece, probability] = lens.top[layer][position][0];
+  const rank = lens.rank[layer][position];
+  const words = rank === 1 ? "the chosen piece" : `the chosen piece has rank ${rank}`;
+  return el(
+    "td",
+    {
+      role: "gridcell",
+      tabindex: -1,
+      class: rank === 1 ? "chosen" : null,
+      "data-layer": layer,
+      "data-position": position,
+      "aria-label": `${visible(piece)}, ${percent(probability)}, ${words}`,
+      style: { "--share": probability },
+    },
+    el("bdi", { class: "piece-text", dir: "auto" }, visible(piece)),
+  );
+}
+
+function lensLegend() {
+  return el(
+    "p",
+    { class: "about", "aria-hidden": "true" },
+    el("span", { class: "lens-key chosen" }, "piece"),
+    " the chosen piece itself; the stronger the colour, the more probable the layer finds its piece.",
+  );
+}
+
+// The pointer shows a cell; a click or a key moves the focus.
+function listenToGrid(grid, at, [lastLayer, lastPosition], { show, go }) {
+  const cellOf = ({ target }) => target.closest("[data-layer]")?.dataset;
+  grid.addEventListener("pointerover", (event) => {
+    const cell = cellOf(event);
+    if (cell) show(Number(cell.layer), Number(cell.position));
+  });
+  grid.addEventListener("pointerleave", () => show(at.layer, at.position));
+  grid.addEventListener("click", (event) => {
+    const cell = cellOf(event);
+    if (cell) go(Number(cell.layer), Number(cell.position));
+  });
+  const steps = { ArrowUp: [1, 0], ArrowDown: [-1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+  const inside = (value, most) => Math.min(most, Math.max(0, value));
+  grid.addEventListener("keydown", (event) => {
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    if (event.key === "Home") go(at.layer, 0);
+    else if (event.key === "End") go(at.layer, lastPosition);
+    else if (event.key in steps) {
+      const [up, right] = steps[event.key];
+      go(inside(at.layer + up, lastLayer), inside(at.position + right, lastPosition));
+    } else return;
+    event.preventDefault();
+  });
+}
+
+// Scrolls the grid only: the reader may be elsewhere on the page.
+function bringIntoSight(cell) {
+  const box = cell.closest(".lens-scroll");
+  const heading = cell.parentElement.firstElementChild.offsetWidth;
+  if (cell.offsetLeft - heading < box.scrollLeft) box.scrollLeft = cell.offsetLeft - heading;
+  const end = cell.offsetLeft + cell.offsetWidth - box.clientWidth;
+  if (end > box.scrollLeft) box.scrollLeft = end;
+}
+
+function lensDetails(lens, shown, layer, position) {
+  const piece = () => el("bdi", { dir: "auto" }, shown[position]);
+  return [
+    el(
+      "div",
+      { "data-layer": layer, "data-position": position },
+      el("h3", {}, `${lens.names[layer]}, in place of `, piece()),
+      el(
+        "table",
+        { class: "lens-top" },
+        el("thead", {}, el("tr", {}, ["Its best five", "Probability"].map((text) => el("th", { scope: "col" }, text)))),
+        el("tbody", {}, lens.top[layer][position].map(([text, p]) => topRow(text, p))),
+      ),
+    ),
+    el(
+      "figure",
+      {},
+      el("figcaption", {}, "Probability of ", piece(), " after each layer, and its rank"),
+      lensChart(lens, layer, position),
+    ),
+  ];
+}
+
+function topRow(text, probability) {
+  return el(
+    "tr",
+    {},
+    el("th", { scope: "row" }, el("bdi", { dir: "auto" }, visible(text))),
+    el("td", { class: "number bar-cell", style: { "--share": probability } }, percent(probability)),
+  );
+}
+
+const CHART = { layer: 44, height: 170, left: 40, right: 16, top: 24, bottom: 26 };
+
+// A line across the layers; each point is labelled with the rank of the chosen piece.
+function lensChart(lens, layer, position) {
+  const { height, left, right, top, bottom } = CHART;
+  const count = lens.names.length;
+  const width = Math.max(340, left + right + count * CHART.layer);
+  const x = (i) => left + ((i + 0.5) * (width - left - right)) / count;
+  const y = (p) => height - bottom - p * (height - top - bottom);
+  const values = lens.probability.map((row) => row[position]);
+  const ranks = lens.rank.map((row) => row[position]);
+  const points = values.map((p, i) => `${x(i)} ${y(p)}`);
+  const said = values.map((p, i) => `${lens.names[i]} ${percent(p)}, rank ${ranks[i]}`);
+  const line = (p) => [
+    svg("path", { class: "rule", d: `M${left} ${y(p)}H${width - right}` }),
+    svg("text", { x: left - 6, y: y(p) + 4, "text-anchor": "end" }, `${100 * p}%`),
+  ];
+  const point = (p, i) => [
+    svg("circle", { cx: x(i), cy: y(p), r: i === layer ? 5 : 3 }),
+    svg("text", { class: "rank", x: x(i), y: y(p) - 9, "text-anchor": "middle" }, `#${ranks[i]}`),
+    svg("text", { x: x(i), y: height - 8, "text-anchor": "middle" }, lens.names[i].replace("layer ", "")),
+  ];
+  return svg(
+    "svg",
+    { class: "lens-chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": said.join("; ") },
+    [0, 0.5, 1].map(line),
+    svg("path", { class: "line", d: `M${points.join("L")}` }),
+    values.map(point),
+  );
+}
+
+function lensTable(lens, shown) {
+  const columns = ["Piece", ...lens.names.flatMap((name) => [`${name}: top`, "its probability", "chosen piece", "rank"])];
+  const row = (text, t) => [
+    text,
+    ...lens.names.flatMap((_, layer) => {
+      const [piece, p] = lens.top[layer][t][0];
+      return [visible(piece), number(p), number(lens.probability[layer][t]), lens.rank[layer][t]];
+    }),
+  ];
+  return numbersAsText("Pieces by layer", columns, () => shown.map(row));
 }
