@@ -1,0 +1,124 @@
+"""Attributions against finite differences: the embedding of one piece is scaled."""
+
+import functools
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+from t2t_jax.decoding import programs
+from t2t_jax.decoding.explaining.attribution import (
+    attribute,
+    can_attribute,
+    most_interesting,
+    strongest_rivals,
+)
+from t2t_jax.decoding.explaining.distribution import Distribution
+from t2t_jax.decoding.scoring import run_batches
+from t2t_jax.model.embedding import Embedding
+from tests.decoding.small_translator import translator
+
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+# No token is read twice, so that the row of a token in the table is one place.
+PAIR = [270, 265, 281, 275, 2], [288, 261, 272, 279, 264, 2]
+POSITIONS = [0, 3, 5]
+
+
+def softened(**options):
+    """A model whose probabilities are smooth enough for differences."""
+    one = translator(3, **options)
+    (member,) = one.members
+    parameters = jax.tree.map(lambda x: x / 3, member.parameters)
+    return one.vocabulary, member._replace(parameters=parameters)
+
+
+def scaled_log_probs(vocabulary, member, monkeypatch):
+    """A function of a token and a factor: log p of each target token.
+
+    The embedding of the token is scaled where it is read, not in the output layer.
+    """
+    embed = Embedding._embed
+
+    @jax.jit
+    def compute(batch, token, factor):
+        def scaled(self, matrix, *arguments):
+            return embed(self, matrix[...].at[token].multiply(factor), *arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Embedding, "_embed", scaled)
+            return programs.target_log_probs.__wrapped__(
+                (member.parameters,),
+                batch,
+                definitions=(member.model.definition,),
+                mesh=member.mesh,
+            )
+
+    def log_probs(token, factor):
+        of = functools.partial(compute, token=token, factor=factor)
+        ((_, found),) = run_batches(of, vocabulary, [member], [PAIR])
+        return found[0, : len(PAIR[1])]
+
+    return log_probs
+
+
+@pytest.mark.parametrize(
+    ("options", "read"),
+    [
+        ({}, {0: 270, 4: 2, 5: 1, 6: 288, 8: 272}),
+        pytest.param(
+            {"kind": "lstm", "tied": "target"},
+            {0: 270, 5: 1, 7: 261},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"tied": "none"}, {1: 265, 6: 288}, marks=pytest.mark.slow),
+        *(
+            pytest.param({"kind": kind}, {1: 265, 6: 288}, marks=pytest.mark.slow)
+            for kind in ("conv", "bytenet", "neural_gpu")
+        ),
+    ],
+)
+def test_attributions_are_finite_differences(options, read, monkeypatch):
+    vocabulary, member = softened(**options)
+    assert can_attribute(member)
+    tokens = [PAIR[1][t] for t in POSITIONS]
+    found = attribute(vocabulary, member, PAIR, POSITIONS, tokens)
+    start = found.start[:, None]
+    whole = np.concatenate([found.source, start, found.target], axis=1)
+    scaled, e = scaled_log_probs(vocabulary, member, monkeypatch), 0.01
+    for column, token in read.items():
+        more, less = scaled(token, 1 + e), scaled(token, 1 - e)
+        wanted = ((more - less) / (2 * e))[POSITIONS]
+        np.testing.assert_allclose(
+            whole[:, column], wanted, rtol=0.02, atol=0.01 * abs(whole).max()
+        )
+    np.testing.assert_allclose(
+        found.log_probs, ((more + less) / 2)[POSITIONS], atol=0.01
+    )
+
+
+def test_later_pieces_count_for_nothing_and_a_contrast_is_a_difference():
+    vocabulary, member = softened()
+    tokens = [PAIR[1][t] for t in POSITIONS]
+    chosen, rival = (
+        attribute(vocabulary, member, PAIR, POSITIONS, of)
+        for of in (tokens, [278, 278, 278])
+    )
+    for row, position in itertools.product(range(3), POSITIONS):
+        later = chosen.target[row, position:]
+        assert later.any() == (position < POSITIONS[row])
+    contrast = chosen.minus(rival)
+    np.testing.assert_array_equal(contrast.source, chosen.source - rival.source)
+    assert contrast.positions.tolist() == POSITIONS
+    # A row does not depend on the rows beside it.
+    alone = attribute(vocabulary, member, PAIR, [3], tokens[1:2])
+    np.testing.assert_array_equal(alone.source[0], chosen.source[1])
+
+
+def test_positions_and_rivals_that_are_shown():
+    log_probs = np.log(np.array([0.5, 0.1, 0.9, 0.1, 0.2], np.float32))
+    top_ids = np.array([[7, 8]] * 5)
+    seen = Distribution(log_probs, None, None, top_ids, None)
+    assert most_interesting(seen) == [0, 1, 2, 3, 4]
+    assert most_interesting(seen, at_most=2) == [1, 3]
+    assert strongest_rivals([7, 8, 9, 7, 7], seen, [0, 1, 2]) == [8, 7, 7]
