@@ -138,6 +138,7 @@ class _Maker:
 
     def entry(self, readings):
         pieces, words, texts = self.pieces(WORDS, self.source)
+        self.source_words = len(texts)
         target = self.target_pieces()
         of = [self.reading("translation", target)]
         if readings > 1:
@@ -280,13 +281,13 @@ class _Maker:
         }
 
     def alignment(self, reading):
-        sources = len(self.pieces(WORDS, self.source)[2])
+        sources = self.source_words
         targets = len(reading["word_texts"])
         weights = self.weights(targets, sources, sharpness=12)
         coverage = weights.sum(0)
         return {
             "weights": self.payload.add(weights, scale=1 / 255),
-            "links": [[t, int(weights[t].argmax())] for t in range(targets)],
+            "links": [[int(weights[t].argmax()), t] for t in range(targets)],
             "coverage": coverage,
             "dropped": [int(coverage.argmin())],
             "repeated": [int(coverage.argmax())],
