@@ -1,8 +1,9 @@
 """Bundles a page: one HTML file made of a template, a style sheet, modules and data.
 
-The modules are ordinary ES modules. They are put one after the other, imported ones
-first, without their `import` lines and `export` words, into a single module: a page
-opened from disk may not import files.
+The modules are ordinary ES modules. A page opened from disk may not import files, so
+they are put one after the other into a single script, imported ones first: each becomes
+a function that is called at once and returns what the module exports. Their names stay
+apart, as in files of their own.
 """
 
 import html
@@ -12,8 +13,8 @@ from pathlib import PurePosixPath
 
 from t2t_jax.viewing.payload import Payload, pack
 
-_IMPORT = re.compile(r'^import\s+(?:\{[^}]*\}\s+from\s+)?"(\.[^"]+)";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export (?=(?:async )?function|const|let|class)", re.MULTILINE)
+_IMPORT = re.compile(r'^import (\{[^}]*\}) from "(\.[^"]+)";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export ((?:async )?function|const|class) (\w+)", re.MULTILINE)
 
 
 def page(payload: Payload, main: str = "main.js") -> str:
@@ -41,10 +42,19 @@ def read(name: str) -> str:
 
 def bundle(main: str) -> str:
     """Returns a module and all that it imports as one script."""
-    return "\n".join(
-        f"// {name}\n{_EXPORT.sub('', _IMPORT.sub('', read(name))).strip()}\n"
-        for name in in_order(main)
+    modules = "\n\n".join(map(_as_function, in_order(main)))
+    return f"const modules = {{}};\n\n{modules}"
+
+
+def _as_function(name: str) -> str:
+    """Returns a module as a function's call, which keeps its exports in `modules`."""
+    source = read(name).strip()
+    exports = ", ".join(export[1] for export in _EXPORT.findall(source))
+    body = _EXPORT.sub(r"\1 \2", source)
+    body = _IMPORT.sub(
+        lambda found: f'const {found[1]} = modules["{_joined(name, found[2])}"];', body
     )
+    return f'modules["{name}"] = (() => {{\n{body}\nreturn {{ {exports} }};\n}})();'
 
 
 def in_order(main: str) -> list[str]:
@@ -56,7 +66,7 @@ def in_order(main: str) -> list[str]:
             raise ValueError(f"modules import each other: {' > '.join([*open_, name])}")
         if name in done:
             return
-        for imported in _IMPORT.findall(read(name)):
+        for _, imported in _IMPORT.findall(read(name)):
             visit(_joined(name, imported), (*open_, name))
         done.append(name)
 

@@ -7,17 +7,15 @@ const READINGS = { translation: "Translation", target: "Your target" };
 /** Fills the header; `change(next)` is called with {sentence} or {reading}. */
 export function fillHeader(page, state, change) {
   const header = document.getElementById("header");
-  const source = el("p", { class: "source-line", dir: "auto" });
   const readings = el("div", { class: "readings" });
   const sentences =
     page.sentences.length > 1 ? sentenceChooser(page.sentences, change) : null;
   header.append(
     el("p", { class: "models" }, page.models.map(modelLine)),
-    ...(sentences ? [sentences.element] : [source]),
+    sentences ? sentences.element : "",
     readings,
   );
   function show({ sentence, reading }) {
-    source.textContent = page.sentences[sentence].source;
     sentences?.show(sentence);
     showReadings(readings, page.sentences[sentence], reading, change);
   }

@@ -1,0 +1,126 @@
+// What else the model considered at a piece, and what the search would then have said.
+
+import { el } from "../common/dom.js";
+import { number, percent, pieceText, shownPieces } from "../common/text.js";
+import { continuationCard } from "./continuation.js";
+
+const NOT_SEARCHED =
+  "The search was not run from here: continuations are computed for the likely alternatives only.";
+
+/**
+ * Makes the panel beside a reading; `leave()` takes the focus back to it.
+ *
+ * Returns {element, show(t), close(), focus()}.
+ */
+export function alternativesPanel(context, leave) {
+  const { reading, announce } = context;
+  const shown = shownPieces(reading.pieces);
+  const head = el("div", { class: "piece-head" });
+  const list = el("ol", { class: "alternatives" });
+  const beside = el("div", { class: "beside" });
+  const element = el("div", { class: "piece-panel" }, el("div", {}, head, list), beside);
+  let last = null;
+
+  element.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") leave();
+  });
+  function show(t) {
+    if (t === last) return;
+    last = t;
+    head.replaceChildren(...headOf(reading, t, shown[t]));
+    list.replaceChildren(...rowsOf(reading, t, open));
+  }
+  function open(t, alternative, button) {
+    const [piece, , index] = alternative;
+    const continuation = index === null ? null : reading.continuations[index];
+    const back = () => {
+      close();
+      if (button.isConnected) button.focus();
+      else leave();
+    };
+    beside.replaceChildren(
+      continuation
+        ? continuationCard(context, t, continuation, back)
+        : el("p", { class: "note" }, "With ", pieceText(piece), ": ", NOT_SEARCHED),
+    );
+    announce(continuation ? `From there: ${continuation.text}` : NOT_SEARCHED);
+  }
+  function close() {
+    beside.replaceChildren(
+      el("p", { class: "note" }, "Choose an alternative to see what the search would have said from there."),
+    );
+  }
+  close();
+  return { element, show, close, focus: () => list.querySelector("button")?.focus() };
+}
+
+function headOf(reading, t, shown) {
+  const difference = reading.difference?.position === t ? reading.difference : null;
+  return [
+    el(
+      "h4",
+      {},
+      `Piece ${t + 1} of ${reading.pieces.length}: `,
+      el("bdi", { class: "piece-text" }, shown),
+    ),
+    el(
+      "dl",
+      { class: "figures" },
+      figure("probability", percent(Math.exp(reading.log_probs[t]))),
+      figure("rank", reading.rank[t]),
+      figure("entropy", `${number(reading.entropy[t])} bits`),
+    ),
+    difference &&
+      el("p", { class: "warning" }, "The two readings part here: the other has ", pieceText(difference.rival), "."),
+  ].filter(Boolean);
+}
+
+function figure(name, value) {
+  return el("div", {}, el("dt", {}, name), el("dd", {}, String(value)));
+}
+
+function rowsOf(reading, t, open) {
+  const chosen = reading.pieces[t];
+  const rows = reading.alternatives[t].map((alternative, index) =>
+    alternative[0] === chosen
+      ? chosenRow(alternative, index + 1)
+      : rivalRow(alternative, index + 1, (button) => open(t, alternative, button)),
+  );
+  if (!reading.alternatives[t].some(([piece]) => piece === chosen))
+    rows.push(chosenRow([chosen, reading.log_probs[t]], reading.rank[t]));
+  return rows;
+}
+
+function chosenRow([piece, logProb], rank) {
+  return el(
+    "li",
+    { class: "alternative chosen" },
+    cells(rank, piece, logProb),
+    el("span", { class: "onward" }, "chosen"),
+  );
+}
+
+function rivalRow([piece, logProb, continuation], rank, open) {
+  const searched = continuation !== null;
+  const button = el(
+    "button",
+    { type: "button", class: "alternative", onclick: () => open(button) },
+    cells(rank, piece, logProb),
+    el(
+      "span",
+      { class: "onward", "aria-hidden": !searched ? "true" : null },
+      searched ? "from there" : "",
+    ),
+  );
+  return el("li", {}, button);
+}
+
+function cells(rank, piece, logProb) {
+  const p = Math.exp(logProb);
+  return [
+    el("span", { class: "place" }, String(rank)),
+    pieceText(piece),
+    el("span", { class: "bar-track", "aria-hidden": "true" }, el("span", { style: { width: `${100 * p}%` } })),
+    el("span", { class: "share" }, percent(p)),
+  ];
+}

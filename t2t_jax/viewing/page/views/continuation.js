@@ -1,0 +1,68 @@
+// What the search says when it is forced to begin with other pieces.
+
+import { el } from "../common/dom.js";
+import { runningText } from "../common/running.js";
+import { number, pieceText } from "../common/text.js";
+
+/** Makes the card of a continuation from piece `t` on; `back()` closes it. */
+export function continuationCard({ reading }, t, continuation, back) {
+  const better = continuation.score > reading.score;
+  const gap = number(Math.abs(continuation.score - reading.score), 3);
+  return el(
+    "div",
+    { class: "continuation" },
+    el("h4", {}, "With ", pieceText(continuation.piece), ", the search says"),
+    textOf(t, continuation),
+    scores(reading, continuation),
+    el(
+      "p",
+      {},
+      better
+        ? `Its score is better by ${gap}: the search did not find it.`
+        : `Its score is worse by ${gap}.`,
+      continuation.ended ? null : " It did not end within the longest length.",
+    ),
+    el("button", { type: "button", onclick: back }, "Back"),
+  );
+}
+
+// The common beginning is set back, the piece that was forced is marked.
+function textOf(t, continuation) {
+  const { pieces, text, position } = continuation;
+  const runs = runningText(pieces, text);
+  const piece = ({ before, shown, sign }, tag, name) => [
+    before,
+    el(tag, { class: sign ? `${name} sign` : name }, shown),
+  ];
+  return el(
+    "p",
+    { class: "pieces", dir: "auto" },
+    el("span", { class: "common" }, runs.slice(0, position).map((run) => piece(run, "span", ""))),
+    piece(runs[position], "mark", "forced"),
+    runs.slice(position + 1).map((run) => piece(run, "span", "")),
+  );
+}
+
+function scores(reading, continuation) {
+  const row = (name, { log_prob: logProb, score, pieces }) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, name),
+      [number(logProb, 4), number(score, 4), pieces.length].map((text) =>
+        el("td", { class: "number" }, String(text)),
+      ),
+    );
+  const heads = ["", "Log-probability", "With length penalty", "Pieces"];
+  return el(
+    "table",
+    {},
+    el("thead", {}, el("tr", {}, heads.map((text) => el("th", { scope: "col" }, text)))),
+    el(
+      "tbody",
+      {},
+      row(reading.name === "target" ? "Your target" : "Translation", reading),
+      row("From there", continuation),
+    ),
+  );
+}
