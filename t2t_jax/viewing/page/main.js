@@ -51,7 +51,7 @@ const VIEWS = [
 
 const NEEDS =
   "This browser cannot decompress the page's data (it lacks DecompressionStream). " +
-  "Open the file in Chrome or Edge 111, Firefox 113, Safari 16.4, or a later one.";
+  "Open the file in Chrome or Edge 123, Firefox 120, Safari 17.5, or a later one.";
 
 async function start() {
   const notice = document.getElementById("notice");

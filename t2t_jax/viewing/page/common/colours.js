@@ -1,9 +1,14 @@
 // Colours of the style sheet, and the scales between them, in the light and the dark.
 
-/** Returns the colour of a CSS variable as [red, green, blue]. */
+import { el } from "./dom.js";
+
+/** Returns the colour of a CSS variable as [red, green, blue], in the colours of now. */
 export function colour(name) {
-  const text = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  return [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16));
+  const probe = el("span", { style: { color: `var(${name})` } });
+  document.body.append(probe);
+  const text = getComputedStyle(probe).color; // "rgb(22, 25, 29)"
+  probe.remove();
+  return text.match(/[\d.]+/g).slice(0, 3).map(Number);
 }
 
 /** Returns a function from 0..1 to a colour: from the paper's to the strongest. */

@@ -16,7 +16,7 @@ let lettersOn = true;
 
 /** Makes the button that opens the list of keys. */
 export function helpButton() {
-  return el("button", { type: "button", onclick: openHelp }, "Keys");
+  return el("button", { type: "button", class: "keys-button", onclick: openHelp }, "Keys");
 }
 
 /** Listens to the page's keys; `change(next)` as in the header. */

@@ -6,7 +6,19 @@ const systemIsDark = window.matchMedia("(prefers-color-scheme: dark)");
 
 /** Tells the views, by the event "colours", when the system changes its theme. */
 export function followTheme() {
+  const { dataset } = document.documentElement;
   systemIsDark.addEventListener("change", tellColours);
+  let chosen;
+  window.addEventListener("beforeprint", () => {
+    chosen = dataset.theme;
+    dataset.theme = "light"; // paper is white
+    tellColours();
+  });
+  window.addEventListener("afterprint", () => {
+    if (chosen) dataset.theme = chosen;
+    else delete dataset.theme;
+    tellColours();
+  });
 }
 
 /** Makes the button that changes between light and dark. */

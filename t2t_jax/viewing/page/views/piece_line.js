@@ -6,11 +6,11 @@ import { number, percent, shownPieces } from "../common/text.js";
 
 /** Bands of probability, from sure to surprised; the style sheet has their colours. */
 export const BANDS = [
-  { from: 0.9, name: "90% or more" },
-  { from: 0.5, name: "50 to 90%" },
-  { from: 0.2, name: "20 to 50%" },
-  { from: 0.05, name: "5 to 20%" },
-  { from: 0, name: "below 5%" },
+  { from: 0.9, name: "≥ 90%" },
+  { from: 0.5, name: "50–90%" },
+  { from: 0.2, name: "20–50%" },
+  { from: 0.05, name: "5–20%" },
+  { from: 0, name: "< 5%" },
 ];
 
 let lines = 0; // there may be a line for each of two models; ids tell them apart
