@@ -13,69 +13,21 @@ from t2t_jax.viewing.page import page
 from t2t_jax.viewing.payload import Payload
 from tests.viewing.made_up_search import made_up_search, penalised
 
-WORDS = [
-    "the",
-    "old",
-    "house",
-    "stands",
-    "near",
-    "a",
-    "quiet",
-    "river",
-    "and",
-    "nobody",
-    "knows",
-    "who",
-    "built",
-    "it",
-]
-TARGET = [
-    "das",
-    "alte",
-    "Haus",
-    "steht",
-    "an",
-    "einem",
-    "stillen",
-    "Fluss",
-    "und",
-    "niemand",
-    "weiß",
-    "wer",
-    "es",
-    "baute",
-]
-OTHERS = [
-    "ein",
-    "eine",
-    "Gebäude",
-    "Hof",
-    "liegt",
-    "neben",
-    "ruhigen",
-    "Strom",
-    "keiner",
-    "kennt",
-    "kennt's",
-    "hat",
-]
+
+def _words(text):
+    return text.split()
+
+
+WORDS = _words("the old house stands near a quiet river and nobody knows who built it")
+TARGET = _words(
+    "das alte Haus steht an einem stillen Fluss und niemand weiß wer es baute"
+)
+OTHERS = _words("ein eine Gebäude Hof liegt neben ruhigen Strom keiner kennt hat da")
 EOS = "</s>"
 TEXTS = {  # a script each: right to left, without spaces, bytes of an emoji
-    "arabic": ["▁البيت", "▁القديم", "▁يقف", "▁قرب", "▁النهر"],
-    "japanese": [
-        "▁",
-        "古い",
-        "家",
-        "は",
-        "静かな",
-        "川",
-        "の",
-        "そば",
-        "に",
-        "ある",
-        "。",
-    ],
-    "emoji": ["▁gut", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>", "▁!"],
+    "arabic": _words("▁البيت ▁القديم ▁يقف ▁قرب ▁النهر"),
+    "japanese": _words("▁ 古い 家 は 静かな 川 の そば に ある 。"),
+    "emoji": _words("▁gut <0xF0> <0x9F> <0x98> <0x80> ▁!"),
 }
 
 
@@ -104,7 +56,10 @@ def made_up_payload(
     payload = Payload()
     maker = _Maker(rng, payload, source_pieces, target_pieces, layers, heads)
     maker.script, maker.missing = script, missing
-    entries = [[maker.entry(readings) for _ in range(models)] for _ in range(sentences)]
+    entries = []
+    for first in range(sentences):  # the word that a sentence begins with
+        source = maker.pieces(WORDS[first:] + WORDS[:first], source_pieces)
+        entries.append([maker.entry(source, readings) for _ in range(models)])
     payload.content = {
         "version": 1,
         "title": "A made-up explanation",
@@ -136,8 +91,8 @@ class _Maker:
         self.source, self.target = source, target
         self.layers, self.heads = layers, heads
 
-    def entry(self, readings):
-        pieces, words, texts = self.pieces(WORDS, self.source)
+    def entry(self, source, readings):
+        pieces, words, texts = source
         self.source_words = len(texts)
         target = self.target_pieces()
         of = [self.reading("translation", target)]

@@ -5,19 +5,7 @@ import math
 import numpy as np
 
 BEAM = 4
-PIECES = [
-    "▁ein",
-    "▁eine",
-    "▁Gebäude",
-    "▁Hof",
-    "▁liegt",
-    "▁neben",
-    "▁ruhigen",
-    "▁Strom",
-    "▁keiner",
-    "en",
-    "er",
-]
+PIECES = [f"▁{word}" for word in ("ein", "eine", "Hof", "liegt", "neben", "Strom")]
 EOS = "</s>"
 
 

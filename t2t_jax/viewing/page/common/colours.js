@@ -2,8 +2,16 @@
 
 import { el } from "./dom.js";
 
+const resolved = new Map(); // the colours of now, since views ask for them often
+document.addEventListener("colours", () => resolved.clear());
+
 /** Returns the colour of a CSS variable as [red, green, blue], in the colours of now. */
 export function colour(name) {
+  if (!resolved.has(name)) resolved.set(name, resolve(name));
+  return resolved.get(name);
+}
+
+function resolve(name) {
   const probe = el("span", { style: { color: `var(${name})` } });
   document.body.append(probe);
   const text = getComputedStyle(probe).color; // "rgb(22, 25, 29)"

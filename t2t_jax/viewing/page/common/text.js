@@ -14,12 +14,13 @@ export function number(x, digits = 3) {
   return text.replace("-", "−");
 }
 
-/** Returns a probability as a percentage: "63%", "4.1%", "<0.1%". */
+/** Returns a probability as a percentage: "63%", "4.0%", "<0.1%". */
 export function percent(p) {
   if (p === null || p === undefined || Number.isNaN(p)) return "–";
   const hundredths = 100 * p;
+  if (p === 0) return "0%";
   if (hundredths > 0 && hundredths < 0.1) return "<0.1%";
-  if (hundredths < 9.95) return `${Number(hundredths.toFixed(1))}%`;
+  if (hundredths < 9.95) return `${hundredths.toFixed(1)}%`;
   // A probability just below 1 is not certainty.
   return p < 1 && hundredths >= 99.5
     ? `${Math.min(99.9, Number(hundredths.toFixed(1)))}%`

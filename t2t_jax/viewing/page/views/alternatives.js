@@ -109,7 +109,7 @@ function rivalRow([piece, logProb, continuation], rank, open) {
     el(
       "span",
       { class: "onward", "aria-hidden": !searched ? "true" : null },
-      searched ? "from there" : "",
+      searched ? "continue" : "",
     ),
   );
   return el("li", {}, button);

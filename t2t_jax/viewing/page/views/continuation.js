@@ -62,7 +62,7 @@ function scores(reading, continuation) {
       "tbody",
       {},
       row(reading.name === "target" ? "Your target" : "Translation", reading),
-      row("From there", continuation),
+      row(["With ", pieceText(continuation.piece)], continuation),
     ),
   );
 }

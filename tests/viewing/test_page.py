@@ -1,0 +1,210 @@
+"""A page: its payload comes back, hostile text stays text, and it loads nothing."""
+
+import base64
+import gzip
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.viewing import page as pages
+from t2t_jax.viewing.page import bundle, in_order, page, read
+from t2t_jax.viewing.payload import Payload
+from tests.viewing.made_up import made_up_payload
+
+FOLDER = pages.resources.files("t2t_jax.viewing") / "page"
+LARGEST = 90_000  # bytes of a page without data
+HOSTILE = (
+    "</script><script>alert(1)</script><!-- ]]> \u2028 \u2029 & \" ' {{script}} \\1"
+)
+
+
+class Elements(HTMLParser):
+    """The elements of a page: their attributes and their text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.open = [], None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.open = {"tag": tag, "text": "", **dict(attributes)}
+        self.found.append(self.open)
+
+    def handle_endtag(self, tag):
+        self.open = None
+
+    def handle_data(self, text):
+        if self.open:
+            self.open["text"] += text
+
+
+def blobs_of(text):
+    """Returns the bytes of the document and of each blob, as a browser finds them."""
+    return {
+        element["id"]: gzip.decompress(base64.b64decode(element["text"]))
+        for element in Elements(text).found
+        if element["tag"] == "script" and "id" in element
+    }
+
+
+def values_of(reference, blobs):
+    raw = np.frombuffer(blobs[f"blob-{reference['blob']}"], reference["kind"])
+    raw = raw.reshape(reference["shape"]).astype(float)
+    scale = np.asarray(reference["scale"])
+    return raw * scale.reshape(-1, *[1] * (raw.ndim - 1) if scale.ndim else [])
+
+
+@pytest.mark.parametrize(
+    ("array", "options", "step"),
+    [
+        ([[0.0, 0.25], [0.5, 1.0]], {"scale": 1 / 255}, 1 / 255),
+        ([[0.0, 3.0], [12.0, 7.0]], {}, 12 / 255),
+        ([[[-4.0, 1.0]], [[0.02, -0.01]]], {"signed": True, "by_row": True}, [4, 0.02]),
+        ([[0.0, 0.0], [1.0, 5.0]], {"by_row": True}, [0, 5]),
+        (np.zeros((0, 3)), {}, 0),
+    ],
+)
+def test_arrays_come_back_to_half_a_step(array, options, step):
+    payload = Payload()
+    payload.content["array"] = payload.add(array, **options)
+    blobs = blobs_of(page(payload))
+    reference = json.loads(blobs["payload"])["array"]
+    array = np.asarray(array)
+    if options.get("by_row"):
+        steps = 127 if options.get("signed") else 255
+        step = np.reshape(step, (-1, *[1] * (array.ndim - 1))) / steps
+    wrong = np.abs(values_of(reference, blobs) - array)
+    # Scales have five digits, which moves the largest values by a little.
+    assert (wrong <= 0.5 * np.asarray(step) + 2e-5 * np.abs(array)).all()
+    assert values_of(reference, blobs).shape == array.shape
+
+
+def test_values_above_the_scale_are_cut_off():
+    payload = Payload()
+    payload.add([2.0, 1.0], scale=1 / 255)
+    assert payload.blobs == [b"\xff\xff"]
+
+
+@pytest.mark.parametrize(
+    ("array", "options", "message"),
+    [
+        ([1.0, np.nan], {}, "NaN"),
+        ([1.0, -1.0], {}, "signed=True"),
+        ([[1.0]], {"scale": 1.0, "by_row": True}, "one of them"),
+    ],
+)
+def test_arrays_that_bytes_cannot_hold_are_refused(array, options, message):
+    payload = Payload()
+    with pytest.raises(UserError, match=message):
+        payload.add(array, **options)
+    assert payload.blobs == []
+
+
+def test_the_document_has_five_digits_and_no_infinity():
+    content = {"a": np.float32(1 / 3), "b": (-np.inf, np.int64(123456789)), "c": True}
+    document = json.loads(blobs_of(page(Payload(content)))["payload"])
+    assert document == {"a": 0.33333, "b": [None, 123456789], "c": True}
+
+
+def test_hostile_text_stays_text():
+    calm = Elements(page(Payload({"title": "calm", "text": "calm"}))).found
+    text = page(Payload({"title": HOSTILE, "text": HOSTILE}))
+    hostile = Elements(text).found
+    assert [e["tag"] for e in hostile] == [e["tag"] for e in calm]
+    assert [e["text"] for e in hostile if e["tag"] in ("title", "h1")] == 2 * [HOSTILE]
+    assert json.loads(blobs_of(text)["payload"])["text"] == HOSTILE
+
+
+def test_the_same_payload_is_the_same_page():
+    assert page(made_up_payload()) == page(made_up_payload())
+
+
+def test_a_page_loads_nothing_and_is_small():
+    text = page(Payload({"title": "t"}))
+    for word in ("http:", "https:", "@import", "import(", "fetch(", "url(", "src="):
+        assert word not in text
+    assert "default-src 'none'" in text  # and the browser holds it to that
+    assert len(text.encode()) <= LARGEST
+
+
+def modules():
+    return {
+        str(path.relative_to(FOLDER)): path.read_text(encoding="utf-8")
+        for path in FOLDER.rglob("*.js")
+    }
+
+
+def test_every_import_names_an_export():
+    sources = modules()
+    imports = re.compile(r'^import \{([^}]*)\} from "([^"]+)";$', re.MULTILINE)
+    for name, source in sources.items():
+        # One form of import, so that the bundle leaves none behind.
+        assert len(imports.findall(source)) == len(re.findall(r"^import", source, re.M))
+        for names, imported in imports.findall(source):
+            target = (FOLDER / name).parent.joinpath(imported).resolve()
+            exported = re.findall(
+                r"^export (?:(?:async )?function|const|class) (\w+)",
+                sources[str(target.relative_to(FOLDER.resolve()))],
+                re.MULTILINE,
+            )
+            names = [n.strip() for n in names.split(",") if n.strip()]
+            assert set(names) <= {*exported}, name
+            body = source.replace("\n", " ").split(";")
+            used = " ".join(s for s in body if not s.strip().startswith("import"))
+            assert all(re.search(rf"\b{n}\b", used) for n in names), name
+
+
+def test_the_page_has_every_module_once_after_its_imports():
+    order = in_order("main.js")
+    assert sorted(order) == sorted(modules())
+    assert order[-1] == "main.js"
+    assert order.index("common/dom.js") < order.index("common/text.js")
+    assert not re.search(r"^(import|export)\b", bundle("main.js"), re.MULTILINE)
+
+
+def test_modules_that_import_each_other_are_refused(monkeypatch):
+    sources = {
+        "a.js": 'import { b } from "./b.js";',
+        "b.js": 'import { a } from "./a.js";',
+    }
+    monkeypatch.setattr(pages, "read", sources.__getitem__)
+    with pytest.raises(ValueError, match=r"a.js > b.js > a.js"):
+        in_order("a.js")
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="needs node")
+def test_the_script_is_javascript(tmp_path):
+    script = tmp_path / "page.mjs"
+    script.write_text(bundle("main.js"), encoding="utf-8")
+    done = subprocess.run(
+        ["node", "--check", str(script)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def contrast(one, other):
+    """The ratio of two colours' luminances, as WCAG 2 defines it."""
+
+    def luminance(colour):
+        rgb = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+        rgb = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+        return rgb @ [0.2126, 0.7152, 0.0722]
+
+    low, high = sorted([luminance(one), luminance(other)])
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_text_stands_out_in_both_themes():
+    pairs = re.findall(r"--([\w-]+): light-dark\((#\w+), (#\w+)\)", read("style.css"))
+    for theme in (1, 2):
+        colours = {pair[0]: pair[theme] for pair in pairs}
+        for text in ("ink", "soft", "accent", "good", "bad", "warn"):
+            assert contrast(colours[text], colours["paper"]) >= 4.5, text
+        for text, ground in [("ink", "raised"), ("soft", "raised"), ("ink", "unsure")]:
+            assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
