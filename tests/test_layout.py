@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "t2t_jax"
 # The way the data goes; a module imports from its own folder and those before it.
 FOLDERS = [
-    *("terminal", "files", "grammar", "data", "parallel", "workdir"),
+    *("terminal", "files", "viewing", "grammar", "data", "parallel", "workdir"),
     *("model", "metrics", "search", "training", "decoding", "evaluation"),
     *("bridges", "planning", "analysis", "pipeline", "experiment", "commands"),
 ]

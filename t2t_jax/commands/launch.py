@@ -28,6 +28,7 @@ COMMANDS = {
     },
     "look": {
         "describe": "describe a config beside the paper: sizes, rates, FLOPs",
+        "plot": "draw the logs of runs: loss, BLEU, rates, norms; a page or a picture",
     },
     "check": {
         "plan": "forecast whether a run fits on other chips, and how long it takes",

@@ -72,8 +72,8 @@ def _sha256_of(content: dict) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def keep_earlier(*files: epath.PathLike) -> None:
-    """Renames files with the next number that is free for all of them.
+def keep_earlier(*files: epath.PathLike) -> int:
+    """Renames files with the next number that is free for all of them; returns it.
 
     For example a.json and a.de to a.1.json and a.1.de. Files that do not exist are
     skipped.
@@ -91,12 +91,13 @@ def keep_earlier(*files: epath.PathLike) -> None:
     if all(map(is_local, existing)):
         for file in existing:
             file.rename(numbered(file, number))
-        return
+        return number
     # A bucket cannot rename. Copy all before deleting the first: a crash loses none.
     for file in existing:
         write_atomically(numbered(file, number), file.read_bytes())
     for file in existing:
         file.unlink()
+    return number
 
 
 @contextlib.contextmanager

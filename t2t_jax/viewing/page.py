@@ -8,6 +8,7 @@ apart, as in files of their own.
 
 import html
 import re
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import PurePosixPath
 
@@ -17,16 +18,19 @@ _IMPORT = re.compile(r'^import (\{[^}]*\}) from "(\.[^"]+)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:async )?function|const|class) (\w+)", re.MULTILINE)
 
 
-def page(payload: Payload, main: str = "main.js") -> str:
+def page(
+    payload: Payload, main: str = "main.js", styles: Sequence[str] = ("style.css",)
+) -> str:
     """Returns the HTML of a page that shows `payload`.
 
     Args:
       payload: the document, whose "title" names the page, and its arrays.
       main: the module that starts the page.
+      styles: its style sheets.
     """
     pieces = {
         "title": html.escape(str(payload.content.get("title", ""))),
-        "style": read("style.css"),
+        "style": "\n".join(map(read, styles)),
         "payload": pack(payload.content, payload.blobs),
         "script": bundle(main),
     }

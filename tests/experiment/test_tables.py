@@ -12,6 +12,7 @@ from matplotlib import pyplot
 from t2t_jax.experiment import Experiment, Measure, Row, plots, tables
 from t2t_jax.experiment.numbers import mean_text, number_text
 from t2t_jax.experiment.results import read_results
+from t2t_jax.viewing.picture_style import DARK, LIGHT
 from tests.experiment.made_up import row, write_rows
 
 COLUMNS = ["layers", "parameters", "test.perplexity", "test.bleu", "dev.loss"]
@@ -200,7 +201,7 @@ def test_plots_in_two_styles_leave_no_trace(results, tmp_path):
         assert pyplot.get_fignums() == figures
     finally:
         pyplot.close(mine)
-    assert seen == [plots.LIGHT[0], plots.DARK[0]]
+    assert seen == [LIGHT[0], DARK[0]]
     light, dark = (
         pyplot.imread(tmp_path / name) for name in ("plot.png", "plot-dark.png")
     )

@@ -1,0 +1,296 @@
+// One metric of all runs: a drawing with a cursor, and the values at the cursor.
+
+import { el, svg } from "../common/dom.js";
+import { numbersAsText } from "../common/numbers.js";
+import { number } from "../common/text.js";
+import { nearest, pathOf, smoothed } from "./curves.js";
+import { domainOf, place, scale, short, ticks } from "./scales.js";
+
+const HEIGHT = 230;
+const MARGIN = { left: 52, right: 12, top: 10, bottom: 24 };
+
+/**
+ * Makes a panel: `{element, draw, drawCursor}`.
+ *
+ * `view` is what all panels share: {x, range, smooth, hidden, cursor}; `change` gets
+ * what the reader changes of it.
+ */
+export function makePanel(content, panel, view, change) {
+  const drawing = svg("svg", {
+    class: "drawing",
+    height: HEIGHT,
+    tabindex: 0,
+    role: "slider",
+    "aria-label": `${panel.title}: cursor`,
+  });
+  const values = el("ul", { class: "values" });
+  const at = el("p", { class: "at" });
+  const own = { panel, drawing, log: panel.log, across: null, up: null };
+  const logarithm = el("button", {
+    type: "button",
+    "aria-pressed": String(own.log),
+    onclick: () => {
+      own.log = !own.log;
+      logarithm.setAttribute("aria-pressed", String(own.log));
+      draw();
+    },
+  }, "log");
+  const element = el(
+    "section",
+    { class: "panel" },
+    el("div", { class: "panel-head" }, el("h2", {}, panel.title), logarithm),
+    drawing,
+    at,
+    values,
+    numbersAsText(panel.title, ["Run", "Set", "At", "Value"], () => table(content, panel, view)),
+  );
+  function draw() {
+    drawAll(content, own, view);
+    drawCursor();
+  }
+  function drawCursor() {
+    const lines = valuesAt(content, panel, view);
+    showCursor(own, view, lines);
+    at.textContent = cursorText(content, view);
+    values.replaceChildren(...lines.map(valueLine));
+    const text = lines.map(({ run, texts }) => `${run.name}: ${texts.join(", ")}`);
+    drawing.setAttribute("aria-valuenow", view.cursor ?? view.range[0]);
+    drawing.setAttribute("aria-valuetext", [at.textContent, ...text].join("; "));
+  }
+  listen(own, view, change);
+  return { element, draw, drawCursor };
+}
+
+/** Returns the stretches of visible runs that hold a metric, each with its run. */
+export function stretchesOf(content, metric, view) {
+  return content.runs.flatMap((run, index) =>
+    view.hidden.has(index)
+      ? []
+      : run.stretches
+          .filter((stretch) => metric in stretch.values)
+          .map((stretch) => ({ run, stretch, xs: stretch.x[view.x], ys: stretch.values[metric] })),
+  );
+}
+
+function drawAll(content, own, view) {
+  const { panel, drawing } = own;
+  const width = drawing.clientWidth || 320;
+  const curves = stretchesOf(content, panel.metric, view);
+  const seen = curves.flatMap(({ xs, ys }) =>
+    ys.filter((_, i) => xs[i] >= view.range[0] && xs[i] <= view.range[1]),
+  );
+  const domain = domainOf(seen, own.log);
+  own.across = scale(view.range, [MARGIN.left, width - MARGIN.right]);
+  own.up = scale(domain, [HEIGHT - MARGIN.bottom, MARGIN.top], own.log);
+  const clip = `clip-${panel.metric}`;
+  drawing.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+  drawing.setAttribute("aria-valuemin", view.range[0]);
+  drawing.setAttribute("aria-valuemax", view.range[1]);
+  drawing.replaceChildren(
+    svg("clipPath", { id: clip }, svg("rect", { ...box(width, 4) })),
+    ...axisLines(own, view, domain, width),
+    svg(
+      "g",
+      { "clip-path": `url(#${clip})` },
+      curves.map((curve) => drawCurve(curve, own, view)),
+      content.runs.map((run, index) =>
+        view.hidden.has(index) ? [] : run.events.map((event) => drawEvent(run, event, own, view)),
+      ),
+    ),
+    svg("rect", { class: "chosen-range", y: MARGIN.top, height: box(width).height, hidden: true }),
+    svg("g", { class: "cursor" }),
+  );
+}
+
+// Where curves are drawn, and `more` pixels around it for points that stand at its edge.
+const box = (width, more = 0) => ({
+  x: MARGIN.left - more,
+  y: MARGIN.top - more,
+  width: Math.max(0, width - MARGIN.left - MARGIN.right + 2 * more),
+  height: HEIGHT - MARGIN.top - MARGIN.bottom + 2 * more,
+});
+
+function axisLines(own, view, domain, width) {
+  const [left, bottom] = [MARGIN.left, HEIGHT - MARGIN.bottom];
+  const across = ticks(view.range, Math.max(2, Math.floor(width / 90))).map((x) => [
+    svg("line", { x1: own.across(x), x2: own.across(x), y1: MARGIN.top, y2: bottom }),
+    svg("text", { x: own.across(x), y: bottom + 16, "text-anchor": "middle" }, short(x)),
+  ]);
+  const up = ticks(domain, 5, own.log).map((y) => [
+    svg("line", { x1: left, x2: width - MARGIN.right, y1: own.up(y), y2: own.up(y) }),
+    svg("text", { x: left - 6, y: own.up(y) + 4, "text-anchor": "end" }, short(y)),
+  ]);
+  return [svg("g", { class: "axes", "aria-hidden": "true" }, across, up)];
+}
+
+function drawCurve({ run, stretch, xs, ys }, own, view) {
+  const path = (values, kind) =>
+    svg("path", {
+      class: `curve ${kind}`,
+      d: pathOf(xs, values, own.across, own.up),
+      "stroke-dasharray": run.dashes.map((dash) => 2 * dash).join(" ") || null,
+    });
+  const faint = stretch.undone ? "faint" : "";
+  const parts = [];
+  if (stretch.kind === "dev") {
+    parts.push(path(ys, `dev ${faint}`), ...points(xs, ys, own, faint));
+  } else {
+    const count = own.panel.smooth && !stretch.undone ? view.smooth : 1;
+    if (count > 1) parts.push(path(ys, "faint"));
+    parts.push(path(smoothed(ys, count), faint));
+  }
+  return svg("g", { class: "run", style: colours(run) }, parts);
+}
+
+/** Returns the two colours of a run; the style sheet chooses between them. */
+export function colours({ colours: [light, dark] }) {
+  return { "--light": light, "--dark": dark };
+}
+
+function points(xs, ys, own, faint) {
+  return ys.flatMap((y, i) => {
+    const up = y === null ? null : own.up(y);
+    if (up === null) return [];
+    return [svg("circle", { class: `point ${faint}`, cx: own.across(xs[i]), cy: up, r: 3 })];
+  });
+}
+
+// Restarts and rollbacks are marked in the loss, alarms where the norm is.
+function drawEvent(run, event, own, view) {
+  const x = own.across(event.x[view.x]);
+  const title = svg("title", {}, `${run.name}: ${event.text}`);
+  const look = { class: `run event ${event.kind}`, style: colours(run) };
+  if (event.kind !== "alarm") {
+    if (own.panel.metric !== "loss") return [];
+    return [svg("line", { ...look, x1: x, x2: x, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }, title)];
+  }
+  if (own.panel.metric !== "gradient_norm") return [];
+  // A norm that is not finite is marked at the upper edge.
+  const y = (event.value === null ? null : own.up(event.value)) ?? MARGIN.top + 5;
+  return [svg("path", { ...look, d: `M${x - 4} ${y - 4}l8 8m0-8l-8 8` }, title)];
+}
+
+function valuesAt(content, panel, view) {
+  const byRun = new Map();
+  for (const { run, stretch, xs, ys } of stretchesOf(content, panel.metric, view)) {
+    if (stretch.undone) continue;
+    const line = byRun.get(run) ?? { run, texts: [], dots: [] };
+    byRun.set(run, line);
+    const cursor = view.cursor ?? xs.at(-1);
+    if (cursor > endOf(run, view)) continue;
+    const i = nearest(xs, cursor);
+    const elsewhere = xs[i] === view.cursor ? "" : ` (at ${place(view.x, xs[i])})`;
+    line.texts.push(`${stretch.kind} ${number(ys[i], 4)}${elsewhere}`);
+    line.dots.push([xs[i], ys[i]]);
+  }
+  return [...byRun.values()].map((line) =>
+    line.texts.length ? line : { ...line, texts: ["ended before"] },
+  );
+}
+
+function endOf(run, view) {
+  return Math.max(...run.stretches.map((stretch) => stretch.x[view.x].at(-1)));
+}
+
+function valueLine({ run, texts }) {
+  return el(
+    "li",
+    {},
+    el("span", { class: "run swatch", style: colours(run) }),
+    el("bdi", { class: "name" }, run.name),
+    el("span", { class: "number" }, texts.join(", ")),
+  );
+}
+
+function cursorText(content, view) {
+  if (view.cursor === null) return "Last values";
+  return `${content.axes[view.x]}: ${place(view.x, view.cursor)}`;
+}
+
+function showCursor(own, view, lines) {
+  const group = own.drawing.querySelector(".cursor");
+  group.replaceChildren();
+  if (view.cursor === null) return;
+  const x = own.across(view.cursor);
+  group.append(svg("line", { x1: x, x2: x, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }));
+  for (const { run, dots } of lines)
+    for (const [dotX, dotY] of dots) {
+      const up = dotY === null ? null : own.up(dotY);
+      if (up !== null)
+        group.append(
+          svg("circle", { class: "run dot", style: colours(run), cx: own.across(dotX), cy: up, r: 4 }),
+        );
+    }
+}
+
+function table(content, panel, view) {
+  return stretchesOf(content, panel.metric, view).flatMap(({ run, stretch, xs, ys }) =>
+    ys.map((y, i) => [
+      run.name,
+      stretch.kind + (stretch.undone ? ", discarded" : ""),
+      place(view.x, xs[i]),
+      y === null ? "not finite" : String(y),
+    ]),
+  );
+}
+
+// ------------------------------------------------------------ pointer and keyboard
+
+function listen(own, view, change) {
+  const { drawing } = own;
+  let from = null; // where a drag began
+  const xOf = (event) => {
+    const left = drawing.getBoundingClientRect().left;
+    const [low, high] = [own.across(view.range[0]), own.across(view.range[1])];
+    const share = Math.min(1, Math.max(0, (event.clientX - left - low) / (high - low)));
+    return view.range[0] + share * (view.range[1] - view.range[0]);
+  };
+  drawing.addEventListener("pointerdown", (event) => {
+    from = xOf(event);
+    drawing.setPointerCapture(event.pointerId);
+    change({ cursor: from });
+  });
+  drawing.addEventListener("pointermove", (event) => {
+    change({ cursor: xOf(event) });
+    if (from !== null) showRange(own, from, xOf(event));
+  });
+  drawing.addEventListener("pointerup", (event) => {
+    const range = [from, xOf(event)].sort((a, b) => a - b);
+    const wide = own.across(range[1]) - own.across(range[0]) > 8;
+    const dragged = from !== null && wide;
+    stopDrag();
+    if (dragged) change({ range });
+  });
+  drawing.addEventListener("pointercancel", stopDrag);
+  drawing.addEventListener("dblclick", () => change({ range: null }));
+  drawing.addEventListener("keydown", (event) => {
+    const next = afterPlotKey(event.key, view);
+    if (!next) return;
+    event.preventDefault();
+    change(next);
+  });
+  function stopDrag() {
+    from = null;
+    drawing.querySelector(".chosen-range").setAttribute("hidden", "");
+  }
+}
+
+function showRange(own, from, to) {
+  const chosen = own.drawing.querySelector(".chosen-range");
+  const [left, right] = [own.across(from), own.across(to)].sort((a, b) => a - b);
+  chosen.setAttribute("x", left);
+  chosen.setAttribute("width", right - left);
+  chosen.removeAttribute("hidden");
+}
+
+function afterPlotKey(key, view) {
+  const steps = { ArrowRight: 1, ArrowLeft: -1, PageUp: 10, PageDown: -10 };
+  if (key in steps) return { by: steps[key] };
+  if (key === "Home") return { cursor: view.range[0] };
+  if (key === "End") return { cursor: view.range[1] };
+  if (key === "Escape") return { cursor: null, range: null };
+  const factor = { "+": 0.5, "-": 2 }[key];
+  if (!factor) return null;
+  const middle = view.cursor ?? (view.range[0] + view.range[1]) / 2;
+  return { range: view.range.map((end) => middle + (end - middle) * factor) };
+}

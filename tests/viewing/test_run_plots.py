@@ -1,0 +1,203 @@
+"""Plots of runs: what is read of their logs, and what is drawn of it."""
+
+import base64
+import gzip
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from t2t_jax.commands import plot
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.training.metrics_log import MetricsLog
+from t2t_jax.viewing import run_plots
+from t2t_jax.viewing.run_log import find_runs, read_run, short_names
+from tests.viewing.logs import dev, eventful_run, train, write_run
+
+
+@pytest.fixture
+def eventful(tmp_path):
+    return eventful_run(tmp_path / "eventful")
+
+
+def lines(run, kind, undone=False):
+    return [s for s in run.stretches if (s.kind, s.undone) == (kind, undone)]
+
+
+def test_what_counts_is_what_training_counts(eventful):
+    run = read_run(eventful)
+    log = MetricsLog(f"{eventful}/metrics.jsonl")
+    log.close()
+    for kind in ("train", "dev"):
+        (kept,) = lines(run, kind)
+        counted = [e for e in log.entries if e["kind"] == kind]
+        assert kept.x["steps"] == [e["step"] for e in counted]
+        assert kept.values["loss"] == [e["loss"] for e in counted]
+
+
+def test_discarded_steps_are_lines_of_their_own_and_count_as_spent(eventful):
+    run = read_run(eventful)
+    (kept,), (gone,) = lines(run, "train"), lines(run, "train", undone=True)
+    # From the point where they part.
+    assert gone.x["steps"] == [40, 50, 60]
+    assert gone.values["gradient_norm"] == [1.0, 1.0, 80.0]
+    assert math.isnan(gone.values["loss"][-1])
+    # Six intervals before the rollback, then three that count.
+    assert kept.x["tokens"] == [4000.0 * n for n in (1, 2, 3, 4, 7, 8, 9)]
+    assert kept.x["hours"] == pytest.approx([n / 100 for n in (1, 2, 3, 4, 7, 8, 9)])
+    assert lines(run, "dev")[0].x["tokens"] == [8000, 16000, 32000]
+    events = [(e.kind, e.x["steps"], e.x["tokens"]) for e in run.events]
+    assert events == [
+        ("alarm", 57, 22800),
+        ("alarm", 58, 23200),
+        ("rollback", 40, 24000),
+        ("restart", 30, 12000),
+    ]
+
+
+def test_tokens_of_an_interval_that_a_restart_cut_count_once(tmp_path):
+    # Ended at 15 and continued: the line of step 20 counts steps 11 to 20.
+    cut = [train(10, 3.0), train(15, 2.9, tokens=2000.0, seconds=18.0)]
+    cut += [train(20, 2.8, seconds=18.0), train(30, 2.7)]
+    (line,) = lines(read_run(write_run(tmp_path / "a", cut, starts=[0, 15])), "train")
+    assert line.x["tokens"] == [4000, 6000, 8000, 12000]
+    assert line.x["hours"] == pytest.approx([0.01, 0.015, 0.02, 0.03])
+
+
+def test_half_a_line_is_waited_for_and_a_damaged_one_reported(tmp_path, capsys):
+    good = [train(10, 3.0), train(20, 2.0)]
+    running = write_run(tmp_path / "running", good, tail='{"step": 30, "ki')
+    assert read_run(running).last_step == 20
+    assert not capsys.readouterr().err
+    damaged = write_run(tmp_path / "damaged", good, tail="\0\0\n[]\n3\n")
+    assert read_run(damaged).last_step == 20
+    err = capsys.readouterr().err
+    assert all(f"metrics.jsonl, line {n} is damaged" in err for n in (3, 4, 5))
+
+
+def test_old_logs_have_no_tokens(tmp_path):
+    old = train(10, 3.0)
+    del old["tokens"]
+    before = write_run(tmp_path / "old", [old])
+    new = write_run(tmp_path / "new", [train(10, 3.0)])
+    assert read_run(before).axes == ["steps", "hours"]
+    assert [*run_plots.plot_data([before, new])["axes"]] == ["steps", "hours"]
+    with pytest.raises(UserError, match=r"the log of .*old has no tokens"):
+        run_plots.plot_data([new, before], x="tokens")
+
+
+def test_workdirs_that_cannot_be_plotted(tmp_path, capsys):
+    one = write_run(tmp_path / "runs/one", [train(10, 3.0)])
+    begun = write_run(tmp_path / "runs/begun", [])
+    (tmp_path / "runs/nothing").mkdir()
+    for folder, message in {
+        "nowhere": "does not exist",
+        "runs/nothing": "is not a workdir: it has no metrics.jsonl",
+        "runs": r"is a folder of 2 runs and not a run.*--workdir='.*runs/\*'",
+        "runs/begun": "holds no metrics yet",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            run_plots.plot_data(str(tmp_path / folder))
+    assert [*find_runs(f"{tmp_path}/runs/*")] == [begun, one]
+    with pytest.raises(UserError, match="matches no folder"):
+        find_runs(f"{tmp_path}/x*")
+    # Beside others, a run that has just begun does not stand in the way.
+    assert [r["path"] for r in run_plots.plot_data([begun, one, one])["runs"]] == [one]
+    assert "left out: " in capsys.readouterr().err
+    with pytest.raises(UserError, match="22 runs cannot be told apart"):
+        run_plots._check([None] * 22, [], "steps", None)
+
+
+def test_names_are_the_shortest_that_differ():
+    assert short_names(["r/a/x", "r/b/x/", "r/c/y"]) == ["a/x", "b/x", "y"]
+    runs = ["e/base-0123456789ab", "e/base.seed1-0123456789ab"]
+    assert short_names(runs) == ["base", "base.seed1"]
+    same = ["e/base-0123456789ab", "e/base-ba9876543210"]
+    assert short_names(same) == ["base-0123456789ab", "base-ba9876543210"]
+    assert short_names(["gs://bucket/a/x", "a/x"]) != ["x", "x"]
+
+
+def test_smoothing_is_a_centred_mean():
+    values = [5.0, 1.0, 3.0, math.nan, 7.0, 9.0, 2.0]
+    assert run_plots.smoothed(values, 1)[:3] == values[:3]
+    np.testing.assert_allclose(
+        run_plots.smoothed(values, 3), [5, 3, 2, math.nan, 8, 6, 2]
+    )
+    # As many values each side, so that a straight line stays one, ends included.
+    np.testing.assert_allclose(run_plots.smoothed([*range(9)], 5), range(9))
+
+
+def test_panels_show_what_is_logged(eventful, tmp_path):
+    def panels(*workdirs):
+        found = run_plots.plot_data(workdirs)["panels"]
+        return {panel["metric"]: panel["log"] for panel in found}
+
+    quiet = [train(n, 3.0, n / 10, margin=0.5) for n in (10, 20)]
+    quiet = write_run(tmp_path / "quiet", [*quiet, dev(20, 3.0, 5.0)])
+    metrics = ["loss", "bleu", "chrf", "perplexity", "learning_rate", "gradient_norm"]
+    # A metric of the user's own comes last; nothing was skipped.
+    assert [*panels(quiet)] == [*metrics, "tokens_per_second", "margin"]
+    assert "skipped" in panels(quiet, eventful)
+    assert not panels(quiet)["gradient_norm"]  # spans 1 to 2
+    assert panels(eventful)["gradient_norm"]  # spans 1 to 80
+    assert not panels(eventful)["bleu"]
+
+
+def test_the_page_carries_the_numbers(eventful, tmp_path):
+    html = run_plots.page([eventful], x="tokens", smooth=3)
+    assert "<title>Training of eventful</title>" in html
+    packed = re.search(r'id="payload">([^<]+)<', html)[1]
+    content = json.loads(gzip.decompress(base64.b64decode(packed)))
+    assert content["smooth"] == 3
+    assert content["x"] == "tokens"
+    kept = content["runs"][0]["stretches"][0]
+    assert kept["values"]["loss"] == [6.0, 5.0, 4.5, 4.0, 3.7, 3.5, 3.4]
+    gone = content["runs"][0]["stretches"][1]
+    assert gone["values"]["loss"] == [4.0, 3.8, None]
+    # Not rounded to five digits, as fractions are.
+    many = [train(10, 3.0, tokens=1234567.0), train(123456, 2.0, tokens=1.0)]
+    content = run_plots.plot_data(write_run(tmp_path / "many", many))
+    x = content["runs"][0]["stretches"][0]["x"]
+    assert x["tokens"] == [1234567, 1234568]
+    assert all(type(step) is int for step in x["steps"])
+
+
+def test_the_figure_draws_every_curve(eventful):
+    pytest.importorskip("matplotlib")
+    figure = run_plots.figure(eventful, smooth=3)
+    loss, bleu = figure.axes[:2]
+    drawn = {tuple(line.get_ydata()) for line in loss.get_lines()}
+    raw = (6.0, 5.0, 4.5, 4.0, 3.7, 3.5, 3.4)
+    assert raw in drawn
+    assert tuple(run_plots.smoothed(raw, 3)) in drawn
+    assert (5.1, 4.2, 3.6) in drawn  # dev
+    upright = {line.get_xdata()[0] for line in loss.get_lines()}
+    assert {30, 40} <= upright  # continued, went back
+    assert (1.0, 7.5, 12.0) in {tuple(line.get_ydata()) for line in bleu.get_lines()}
+    assert figure.axes[5].get_yscale() == "log"
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "eventful, to step 70" in texts
+    assert "training, mean of 3 logged values (faint: each)" in texts
+
+
+def test_an_earlier_file_is_kept(tmp_path, capsys):
+    file = tmp_path / "plot.html"
+    for content in (b"1", b"2", b"2", b"3"):
+        plot._write(file, content)
+    kept = [f"{tmp_path}/plot{name}.html" for name in ("", ".1", ".2")]
+    assert sorted(map(str, tmp_path.iterdir())) == sorted(kept)
+    assert [Path(name).read_bytes() for name in kept] == [b"3", b"1", b"2"]
+    assert "plot.2.html" in capsys.readouterr().err
+
+
+def test_outputs_that_cannot_be(tmp_path):
+    for name, message in {
+        "plot.jpg": r"want a name that ends in \.html",
+        "plot": r"want a name that ends in \.html",
+        "no/plot.png": "no is not an existing folder",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            plot._check_output(tmp_path / name)
