@@ -33,18 +33,20 @@ def define_ideas_flag() -> None:
     )
 
 
-def define_workdir_flags(several: bool = False, dtype: bool = True) -> None:
+ENSEMBLE = "Several, separated by commas, form an ensemble."
+
+
+def define_workdir_flags(several: str = "", dtype: bool = True) -> None:
     """Defines --workdir, --checkpoint and --dtype.
 
     Args:
-      several: True if the command also takes several workdirs, as an ensemble.
+      several: what several workdirs mean, if the command takes them.
       dtype: False leaves out --dtype.
     """
-    more = " Several, separated by commas, form an ensemble." if several else ""
     flags.DEFINE_string(
         "workdir",
         None,
-        f"Workdir of a trained run: a folder or gs://BUCKET/FOLDER.{more}",
+        f"Workdir of a trained run: a folder or gs://BUCKET/FOLDER. {several}".strip(),
         required=True,
     )
     if dtype:
@@ -86,6 +88,20 @@ def define_search_flags() -> None:
         None,
         "When a search ends. best: when no better hypothesis is possible; first: as "
         "soon as enough hypotheses are complete.",
+    )
+
+
+def define_constraint_flags() -> None:
+    """Defines constraints on translations."""
+    flags.DEFINE_string("prefix", None, "Text that every translation begins with.")
+    # absl appends "; repeat this option ..." to the help of these two.
+    flags.DEFINE_multi_string(
+        "must", None, "Word or phrase that every translation contains"
+    )
+    flags.DEFINE_multi_string(
+        "must_not",
+        None,
+        "Word or phrase that no translation contains; may be repeated.",
     )
 
 

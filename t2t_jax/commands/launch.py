@@ -27,6 +27,7 @@ COMMANDS = {
         "export": "write a run for CTranslate2, Hugging Face, ONNX, StableHLO",
     },
     "look": {
+        "explain": "show on a page why a sentence was translated this way",
         "describe": "describe a config beside the paper: sizes, rates, FLOPs",
         "plot": "draw the logs of runs: loss, BLEU, rates, norms; a page or a picture",
     },

@@ -12,6 +12,7 @@ import sys
 from absl import flags
 
 from t2t_jax.commands.flags import (
+    ENSEMBLE,
     define_test_flag,
     define_workdir_flags,
     test_sets,
@@ -30,7 +31,7 @@ CHUNK = 4_096  # pairs sorted and scored together
 
 
 def define_flags():
-    define_workdir_flags(several=True)
+    define_workdir_flags(ENSEMBLE)
     define_test_flag()
     flags.DEFINE_boolean(
         "tokens", False, "Print JSON with each piece and its log-probability."

@@ -12,6 +12,8 @@ from absl import flags
 
 from t2t_jax import __version__
 from t2t_jax.commands.flags import (
+    ENSEMBLE,
+    define_constraint_flags,
     define_search_flags,
     define_workdir_flags,
     workdirs_of,
@@ -30,8 +32,9 @@ SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
 
 def define_flags():
-    define_workdir_flags(several=True)
+    define_workdir_flags(ENSEMBLE)
     define_search_flags()
+    define_constraint_flags()
     integer, string, boolean = (
         flags.DEFINE_integer,
         flags.DEFINE_string,
@@ -67,16 +70,6 @@ def define_flags():
         "Print TRANSLATION ||| ALIGNMENT: I-J for each word J of the translation, "
         "where I is the source word it attends to most; counted from 0 (Pharaoh "
         "format).",
-    )
-    string("prefix", None, "Text that every translation begins with.")
-    # absl appends "; repeat this option ..." to the help of these two.
-    flags.DEFINE_multi_string(
-        "must", None, "Word or phrase that every translation contains"
-    )
-    flags.DEFINE_multi_string(
-        "must_not",
-        None,
-        "Word or phrase that no translation contains; may be repeated.",
     )
     boolean("sample", False, "Sample --nbest translations instead of searching.")
     flags.DEFINE_float(

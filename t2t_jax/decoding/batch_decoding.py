@@ -47,7 +47,7 @@ def decode_batch(
 
     lengths = [len(source.ids) for source in sources]
     for lines, result in search_lines(make_block, search, lengths, decode):
-        for line, nbest in zip(lines, _to_text(result, vocabulary), strict=True):
+        for line, nbest in zip(lines, to_text(result, vocabulary), strict=True):
             nbest_lists[line] = [dataclasses.astuple(each) for each in nbest]
     nbest_lists = gather_results("translations", nbest_lists)
     return [
@@ -103,7 +103,7 @@ def _hash(ids: list[int]) -> np.ndarray:
     return np.frombuffer(digest, "<u4")
 
 
-def _to_text(result: Hypotheses, vocabulary: Vocabulary) -> Iterator[tuple]:
+def to_text(result: Hypotheses, vocabulary: Vocabulary) -> Iterator[tuple]:
     """Yields the hypotheses of each row as text; at least one for each."""
     for arrays in zip(*result, strict=True):
         tokens_nt, score_n, log_prob_n, length_n, ended_n = arrays

@@ -1,4 +1,4 @@
-"""`Translator`: translates, samples, scores and aligns lines of text.
+"""`Translator`: translates, samples, scores, aligns and explains lines of text.
 
 The commands and notebooks use it. A line's translation does not depend on the lines
 translated with it, nor on the number of devices: the shape of the arrays depends on the
@@ -21,6 +21,10 @@ from t2t_jax.decoding import scoring
 from t2t_jax.decoding.batch_decoding import NOTHING, check_room, decode_batch
 from t2t_jax.decoding.constraints import Constraints, constraints_for
 from t2t_jax.decoding.devices import replicate
+from t2t_jax.decoding.explaining.continuations import MOST
+from t2t_jax.decoding.explaining.explain import explain_lines, explained_lines
+from t2t_jax.decoding.explaining.explanation import Explanation
+from t2t_jax.decoding.explaining.readings import Explained
 from t2t_jax.decoding.inputs import InputReader, Member, Source, check_lines
 from t2t_jax.decoding.phrases import Phrases
 from t2t_jax.decoding.programs import Search
@@ -400,6 +404,70 @@ class Translator:
         """
         pairs = self._reader(first_line, warn).pairs(pairs)
         return scoring.align(self.vocabulary, self.members, pairs, layer)
+
+    def explain(
+        self,
+        lines: str | Sequence[str],
+        target: str | Sequence[str | None] | None = None,
+        *,
+        beam: int | None = None,
+        nbest: int = 1,
+        alpha: float | None = None,
+        penalty: str | None = None,
+        stop: str | None = None,
+        prefix: str | Sequence[str | None] | None = None,
+        must: str | Sequence = (),
+        must_not: str | Sequence = (),
+        alternatives: int = MOST,
+        name: str = "model",
+        warn: bool = True,
+    ) -> Explanation:
+        """Explains the translation of each line; a notebook shows it as a page.
+
+        Holds the probability of each piece and what else was probable, the beam tree
+        with each hypothesis's cause of death, attention, alignment, the layers'
+        predictions and attributions. The search is that of `translate`, bit for bit.
+
+        Args:
+          lines: a sentence, or several.
+          target: a translation to compare with, one for each line: where the search
+            lost it, and why the model said something else.
+          alternatives: the most pieces of a translation after which the page shows what
+            the search would have said instead.
+          name: of the model on the page.
+          others: as for `translate`.
+
+        Raises:
+          UserError: an option is out of its range, or a line has no visible character.
+        """
+        lines, targets = explained_lines(lines, target)
+        algorithm = beam_search_algorithm(
+            self.config.decode,
+            self.vocabulary,
+            beam=beam,
+            nbest=nbest,
+            stop=stop,
+            alpha=alpha,
+            penalty=penalty,
+        )
+        reader = self._reader(1, warn)
+        constraints = constraints_for(
+            len(lines), self.vocabulary, self._phrases, prefix, must, must_not
+        )
+        return explain_lines(
+            Explained(
+                name,
+                self.members,
+                self.vocabulary,
+                self._phrases,
+                self._search(algorithm),
+            ),
+            lines,
+            targets,
+            constraints,
+            reader,
+            alternatives,
+        )
 
     @cached_property
     def _phrases(self) -> Phrases:

@@ -16,7 +16,7 @@ import numpy as np
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.explaining.trace import TracedStep
 from t2t_jax.search.beam import BeamSearch
-from t2t_jax.search.hypotheses import never_generated
+from t2t_jax.search.hypotheses import Hypotheses, never_generated
 from t2t_jax.search.length_penalty import inverse_penalties
 
 FATES = {
@@ -96,7 +96,8 @@ class BeamTree:
 
     Attributes:
       nodes: by tokens; parents first.
-      finished: the tokens of the result's hypotheses, best first.
+      result: the search's, leaves [nbest, ...].
+      finished: the tokens of its hypotheses, best first.
       limit: the longest output in tokens, EOS included.
       reference: the way of a given translation, or None.
     """
@@ -104,6 +105,7 @@ class BeamTree:
     algorithm: BeamSearch
     limit: int
     nodes: dict[Tokens, Node]
+    result: Hypotheses
     finished: list[Tokens]
     stop: Stop
     reference: Reference | None = None
@@ -307,7 +309,13 @@ class _Builder:
                 node.fate = "limit" if length >= self.limit else "stopped"
                 node.why = stop.why
         return BeamTree(
-            self.algorithm, self.limit, self.nodes, results, stop, self.reference
+            self.algorithm,
+            self.limit,
+            self.nodes,
+            last.result,
+            results,
+            stop,
+            self.reference,
         )
 
     def _settle_ended(self, node: Node, results: list[Tokens], kept: list[Node]):
@@ -380,7 +388,7 @@ def judge_reference(
     return score
 
 
-def _finished(hypotheses) -> list[tuple[Tokens, float]]:
+def _finished(hypotheses: Hypotheses) -> list[tuple[Tokens, float]]:
     """The tokens and log-probability of each hypothesis of a list, best first."""
     return [
         (tuple(tokens_t[:length].tolist()), float(log_prob))

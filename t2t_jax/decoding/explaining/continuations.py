@@ -49,6 +49,7 @@ def likely_alternatives(
     distribution: Distribution,
     vocabulary: Vocabulary,
     forced: int = 0,
+    at_most: int = MOST,
 ) -> list[Alternative]:
     """Lists likely tokens that were not chosen, the most probable first.
 
@@ -56,6 +57,7 @@ def likely_alternatives(
       ids: the chosen tokens.
       distribution: of these tokens.
       forced: the number of first tokens that a prefix prescribes.
+      at_most: how many to return.
     """
     never = never_generated(
         vocabulary.bos, vocabulary.eos, vocabulary.pad, vocabulary.never
@@ -70,7 +72,7 @@ def likely_alternatives(
         )
         if log_prob >= np.log(LEAST) and token != ids[t] and token not in never
     ]
-    return sorted(found, key=lambda each: -each.log_prob)[:MOST]
+    return sorted(found, key=lambda each: -each.log_prob)[:at_most]
 
 
 def continuations(
@@ -82,6 +84,7 @@ def continuations(
     ids: Sequence[int],
     distribution: Distribution,
     constraints: Constraints,
+    at_most: int = MOST,
 ) -> list[Continuation]:
     """Translates a source again for each likely alternative, in one call.
 
@@ -90,6 +93,7 @@ def continuations(
       source, ids: the source and its translation's tokens.
       distribution: of `ids`.
       constraints: of the translation; its prefix begins `ids` and stays as it is.
+      at_most: how many alternatives are followed.
 
     Returns:
       Of the alternatives in order; one that no translation can follow is left out:
@@ -99,7 +103,7 @@ def continuations(
     alternatives = [
         each
         for each in likely_alternatives(
-            ids, distribution, vocabulary, len(constraints.prefix)
+            ids, distribution, vocabulary, len(constraints.prefix), at_most
         )
         if each.token == vocabulary.eos or each.position + 1 < room
     ]

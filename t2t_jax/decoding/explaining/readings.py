@@ -1,0 +1,212 @@
+"""Reads targets piece by piece: what the model says of each of them.
+
+Each computation runs for all targets together.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from t2t_jax.config import DecodeConfig
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.decoding import scoring
+from t2t_jax.decoding.constraints import Constraints
+from t2t_jax.decoding.explaining.attention_summary import rollout, summarize
+from t2t_jax.decoding.explaining.attribution import (
+    attribute,
+    can_attribute,
+    most_interesting,
+    strongest_rivals,
+)
+from t2t_jax.decoding.explaining.continuations import continuations
+from t2t_jax.decoding.explaining.coverage import cover
+from t2t_jax.decoding.explaining.distribution import Distribution, distributions
+from t2t_jax.decoding.explaining.explanation import (
+    Contrast,
+    Difference,
+    Missing,
+    Reading,
+    Words,
+)
+from t2t_jax.decoding.explaining.layers import lenses, missing_lens
+from t2t_jax.decoding.inputs import Member, Source
+from t2t_jax.decoding.phrases import Phrases
+from t2t_jax.decoding.programs import Search
+from t2t_jax.decoding.results import Hypothesis
+from t2t_jax.search.length_penalty import PENALTIES
+from t2t_jax.terminal.errors import UserError
+
+Ids = Sequence[int]
+
+
+class Explained(NamedTuple):
+    """The models and the search that are explained; `name` is shown on the page."""
+
+    name: str
+    members: Sequence[Member]
+    vocabulary: Vocabulary
+    phrases: Phrases
+    search: Search
+
+    @property
+    def decode(self) -> DecodeConfig:
+        return self.members[0].config.decode
+
+
+class Target(NamedTuple):
+    """A target to read, and the line that it translates."""
+
+    sentence: int
+    name: str
+    hypothesis: Hypothesis
+
+
+def read_targets(
+    model: Explained,
+    sources: Sequence[Source],
+    constraints: Sequence[Constraints],
+    targets: Sequence[Target],
+    alternatives: int,
+) -> list[Reading]:
+    """Reads all targets; each computation runs for all of them together."""
+    vocabulary, members = model.vocabulary, model.members
+    pairs = [
+        (sources[target.sentence].ids, [*target.hypothesis.tokens])
+        for target in targets
+    ]
+    described = distributions(vocabulary, members, pairs)
+    differences = [_difference(target, targets) for target in targets]
+    maps = _of_one(members, lambda member: _maps(vocabulary, member, pairs))
+    seen = _of_one(members, lambda member: _lenses(vocabulary, member, pairs))
+    readings = []
+    for row, target in enumerate(targets):
+        distribution, difference = described[row], differences[row]
+        of_maps = maps if isinstance(maps, Missing) else maps[row]
+        rolled = _rolled(of_maps)
+        no_maps = isinstance(of_maps, Missing)
+        readings.append(
+            Reading(
+                name=target.name,
+                hypothesis=_with_score(model, target.hypothesis, distribution),
+                pieces=tuple(map(vocabulary.piece, pairs[row][1])),
+                words=words_of(vocabulary, pairs[row][1]),
+                distribution=distribution,
+                continuations=continuations(
+                    model.search,
+                    vocabulary,
+                    model.phrases,
+                    model.decode,
+                    sources[target.sentence],
+                    pairs[row][1],
+                    distribution,
+                    constraints[target.sentence]
+                    if target.name == "translation"
+                    else Constraints(),
+                    at_most=alternatives,
+                ),
+                difference=difference,
+                maps=of_maps,
+                heads={} if no_maps else summarize(of_maps),
+                rollout=rolled,
+                coverage=of_maps if no_maps else cover(vocabulary, pairs[row], of_maps),
+                lens=seen if isinstance(seen, Missing) else seen[row],
+                attribution=_of_one(
+                    members,
+                    lambda member, row=row: _attribution(
+                        vocabulary, member, pairs[row], described[row], differences[row]
+                    ),
+                ),
+            )
+        )
+    return readings
+
+
+def _of_one(members: Sequence[Member], compute: Callable[[Member], Any]) -> Any:
+    """What `compute` returns for a single model, or why there is nothing."""
+    if len(members) > 1:
+        return Missing(
+            f"This is an ensemble of {len(members)} models; only a single model has "
+            "weights and layers to show."
+        )
+    try:
+        return compute(members[0])
+    except UserError as e:  # the model has no such part, and the error says so
+        return Missing(str(e))
+
+
+def _maps(vocabulary: Vocabulary, member: Member, pairs) -> list:
+    scoring.checked_cross_layers(member)
+    return list(scoring.attention(vocabulary, member, pairs))
+
+
+def _rolled(maps) -> Any:
+    if isinstance(maps, Missing):
+        return maps
+    return rollout(maps) or Missing(
+        "This model has no attention within the source and the target to follow."
+    )
+
+
+def _lenses(vocabulary: Vocabulary, member: Member, pairs) -> Any:
+    found = lenses(vocabulary, member, pairs)
+    return Missing(missing_lens(member)) if found is None else found
+
+
+def _attribution(
+    vocabulary: Vocabulary,
+    member: Member,
+    pair: tuple[Ids, Ids],
+    distribution: Distribution,
+    difference: Difference | None,
+) -> Any:
+    """Attributes the pieces of a target, and their contrast with likely others."""
+    if not can_attribute(member):
+        return Missing("This model does not read its pieces through embeddings.")
+    positions = most_interesting(distribution)
+    # The place where the two readings part is always of interest.
+    if difference is not None and difference.position not in positions:
+        positions = sorted([*positions, difference.position])
+    rivals = strongest_rivals(pair[1], distribution, positions)
+    if difference is not None:
+        rivals[positions.index(difference.position)] = difference.rival
+    tokens = [pair[1][t] for t in positions]
+    said, other = (
+        attribute(vocabulary, member, pair, positions, of_positions)
+        for of_positions in (tokens, rivals)
+    )
+    return Contrast(said, tuple(rivals), said.minus(other))
+
+
+def _difference(target: Target, targets: Sequence[Target]) -> Difference | None:
+    """Where a target first differs from the other one of its sentence."""
+    ours = target.hypothesis.tokens
+    for other in targets:
+        if other.sentence == target.sentence and other is not target:
+            theirs = other.hypothesis.tokens
+            for position, (mine, rival) in enumerate(zip(ours, theirs, strict=False)):
+                if mine != rival:
+                    return Difference(position, rival)
+    return None
+
+
+def _with_score(
+    model: Explained, hypothesis: Hypothesis, distribution: Distribution
+) -> Hypothesis:
+    """Fills in what is not known of a given target."""
+    if not np.isnan(hypothesis.log_prob):
+        return hypothesis
+    algorithm = model.search.algorithm
+    log_prob = float(distribution.log_probs.sum(dtype=np.float64))
+    penalty = PENALTIES[algorithm.penalty]
+    score = log_prob / penalty(len(hypothesis.tokens), algorithm.alpha)
+    return Hypothesis(
+        hypothesis.text, score, log_prob, hypothesis.ended, hypothesis.tokens
+    )
+
+
+def words_of(vocabulary: Vocabulary, ids: Ids) -> Words:
+    kept = scoring.words_of_target(vocabulary, ids)
+    return Words(
+        kept + [-1] * (len(ids) - len(kept)), scoring.word_texts(vocabulary, ids)
+    )
