@@ -17,8 +17,9 @@ FORKING = """
 import json, os, runpy, sys, tempfile
 import t2t_jax.main, t2t_jax.translate, t2t_jax.evaluate, t2t_jax.describe
 import t2t_jax.plan, t2t_jax.whatwas, t2t_jax.score, t2t_jax.experiment
-from t2t_jax.commands import describe, evaluate, experiment, main, plan, runner
-from t2t_jax.commands import score, translate, whatwas
+import t2t_jax.explain
+from t2t_jax.commands import describe, evaluate, experiment, explain, main, plan
+from t2t_jax.commands import runner, score, translate, whatwas
 
 for line in sys.stdin:
     module, arguments, source = json.loads(line)

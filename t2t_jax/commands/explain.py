@@ -122,13 +122,13 @@ def _read(name: str, flag: str) -> list[str]:
 
 
 def _names(places: list[str]) -> list[str]:
-    """The shortest ends of the paths that tell them apart."""
+    """The shortest ends of the paths that tell them apart; numbered if none do."""
     parts = [Path(os.path.normpath(place)).parts for place in places]
     for length in range(1, max(map(len, parts)) + 1):
         names = ["/".join(of_place[-length:]) for of_place in parts]
         if len({*names}) == len(names):
             return names
-    return [f"{name} ({number})" for number, name in enumerate(places, 1)]
+    return [f"{of_place[-1]} ({n})" for n, of_place in enumerate(parts, 1)]
 
 
 def _explain(

@@ -91,11 +91,11 @@ def run(name: str, command: ModuleType) -> None:
             _catch_errors(_connect_processes, argv)
         _catch_errors(command.main, argv)
 
-    words = 1 + hasattr(command, "WORD")
+    word = getattr(command, "WORD", None)
     app.run(
         main,
         argv=argv,
-        flags_parser=lambda argv: _catch_errors(lambda a: _parse(a, words), argv),
+        flags_parser=lambda argv: _catch_errors(lambda a: _parse(a, word), argv),
     )
 
 
@@ -218,11 +218,11 @@ def _check_fields(argv: Sequence[str]) -> None:
             )
 
 
-def _parse(argv: Sequence[str], words: int = 1) -> list[str]:
+def _parse(argv: Sequence[str], word: str | None = None) -> list[str]:
     """Parses the flags; error messages name the most similar flag.
 
     Args:
-      words: the most arguments that are no flags, the program's name included.
+      word: the name of the argument that is not a flag; None if there is none.
     """
     try:
         rest = flags.FLAGS(argv)
@@ -235,8 +235,10 @@ def _parse(argv: Sequence[str], words: int = 1) -> list[str]:
             f"--ideas={min(unread)} is not on the command line itself; give it there, "
             "not in a file of flags"
         )
-    if len(rest) > words:
+    surplus = rest[1 if word is None else 2 :]
+    if surplus:
+        quoted = f"; put a {word} of several words in quotes" if word else ""
         raise UserError(
-            f"{rest[words]!r} is not a flag; flags are written --name=value"
+            f"{surplus[0]!r} is not a flag; flags are written --name=value{quoted}"
         )
     return rest

@@ -1,0 +1,170 @@
+"""An explanation says what the translator does, and its page holds the same numbers."""
+
+import base64
+import dataclasses
+import gzip
+import json
+import re
+
+import numpy as np
+import pytest
+
+from t2t_jax import UserError
+from t2t_jax.decoding.explaining.explanation import Missing
+from t2t_jax.decoding.explaining.to_payload import to_payload
+from t2t_jax.decoding.translator import Translator
+from tests.decoding.small_translator import translator
+
+LINE, TARGET = "a dog </script><b>", "ein Hund"
+
+
+@pytest.fixture(scope="module")
+def explained(quick_compiler):
+    return translator().explain(LINE, TARGET, beam=3, alternatives=2, name="a & b")
+
+
+def test_the_translation_is_that_of_translate(explained, quick_compiler):
+    (wanted,) = translator().translate([LINE], beam=3)
+    found, target = explained.readings
+    assert found.hypothesis == wanted.best
+    assert target.hypothesis.text == TARGET
+    (score,) = translator().score([(LINE, TARGET)])
+    np.testing.assert_allclose(target.hypothesis.log_prob, score.log_prob, rtol=1e-5)
+    np.testing.assert_allclose(target.hypothesis.score, score.score, rtol=1e-5)
+    np.testing.assert_allclose(target.distribution.log_probs, score.log_probs, 1e-4)
+    assert target.pieces == score.pieces
+
+
+def test_the_parts_describe_the_same_pieces(explained):
+    for reading in explained.readings:
+        t, s = len(reading.pieces), len(explained.sentences[0].pieces)
+        assert reading.distribution.top_ids.shape == (t, 10)
+        assert reading.maps.cross.shape[2:] == (t, s)
+        assert reading.rollout.cross.shape == (t, s)
+        assert reading.lens.probs.shape == (1, t)
+        np.testing.assert_allclose(
+            np.log(reading.lens.probs[-1]), reading.distribution.log_probs, rtol=1e-3
+        )
+        said = reading.attribution.said
+        assert said.source.shape == (len(said.positions), s)
+        assert len(reading.words.of_piece) == t
+        assert len(reading.continuations) <= 2
+
+
+def test_the_readings_differ_where_they_say_so(explained):
+    found, target = explained.readings
+    position, rival = found.difference
+    ours, theirs = (r.hypothesis.tokens for r in explained.readings)
+    assert ours[:position] == theirs[:position]
+    assert rival == theirs[position] != ours[position]
+    assert target.difference.rival == ours[position]
+    said = found.attribution
+    row = said.said.positions.tolist().index(position)
+    assert said.rivals[row] == rival
+
+
+def test_the_reference_is_judged(explained):
+    (sentence,) = explained.sentences
+    reference = sentence.tree.reference
+    found, target = (r.hypothesis for r in sentence.readings)
+    np.testing.assert_allclose(sentence.reference_score, target.score, rtol=1e-5)
+    better = target.score > found.score
+    assert reference.verdict == ("search error" if better else "model error")
+
+
+def unpacked(page, name):
+    """What a browser reads out of an element of the page."""
+    packed = re.search(rf'id="{name}">([^<]*)<', page)[1]
+    return gzip.decompress(base64.b64decode(packed))
+
+
+def test_the_page_holds_the_arrays(explained):
+    page = explained.html()
+    content = json.loads(unpacked(page, "payload"))
+    assert LINE not in page
+    assert content["models"][0]["name"] == "a & b"
+    (sentence,) = content["sentences"]
+    assert sentence["source"] == LINE
+    (entry,) = sentence["of"]
+    for reading, shown in zip(explained.readings, entry["readings"], strict=True):
+        assert shown["pieces"] == [*reading.pieces]
+        np.testing.assert_allclose(
+            shown["log_probs"], reading.distribution.log_probs, rtol=1e-4
+        )
+        for name in ("encoder", "decoder", "cross"):
+            reference = shown["attention"][name]["weights"]
+            raw = np.frombuffer(unpacked(page, f"blob-{reference['blob']}"), "u1")
+            weights = raw.reshape(reference["shape"]) * reference["scale"]
+            assert np.abs(weights - getattr(reading.maps, name)).max() < 0.51 / 255
+        reference = shown["attribution"]["source"]
+        raw = np.frombuffer(unpacked(page, f"blob-{reference['blob']}"), "i1")
+        values = raw.reshape(reference["shape"]) * np.array(reference["scale"])[:, None]
+        wanted = reading.attribution.said.source
+        steps = np.abs(wanted).max(1, keepdims=True) / 127
+        assert (np.abs(values - wanted) <= 0.51 * steps + 1e-6).all()
+
+
+def test_the_tree_of_the_page_is_the_tree(explained):
+    tree = explained.sentences[0].tree
+    search = to_payload(explained).content["sentences"][0]["of"][0]["search"]
+    nodes = search["nodes"]
+    assert len(nodes) == len(tree.nodes)
+    for node, tokens in zip(nodes, tree.nodes, strict=True):
+        parent = node["parent"]
+        assert (parent == -1) == (not tokens)
+        if tokens:
+            assert [*tree.nodes][parent] == tokens[:-1]
+    text = [nodes[n]["piece"] for n in search["best"][1:]]
+    assert text == [*explained.readings[0].pieces]
+    assert [*tree.nodes][search["finished"][0]] == tree.finished[0]
+    assert all(nodes[n]["row"] is not None for n in search["reference"]["nodes"])
+
+
+def test_saving_keeps_an_earlier_page(explained, tmp_path):
+    place = tmp_path / "page.html"
+    place.write_text("earlier")
+    explained.save(place)
+    assert place.read_text().startswith("<!doctype html>")
+    assert (tmp_path / "page.1.html").read_text() == "earlier"
+    assert "<iframe srcdoc=" in explained._repr_html_()
+
+
+def test_two_models_explain_the_same_sentences(explained):
+    both = explained.beside(explained)
+    assert len(both.models) == 2
+    assert len(to_payload(both).content["sentences"][0]["of"]) == 2
+    with pytest.raises(UserError, match="got 4 models"):
+        both.beside(both)
+    model = dataclasses.replace(explained.models[0], sentences=())
+    with pytest.raises(UserError, match="different sentences"):
+        explained.beside(dataclasses.replace(explained, models=(model,)))
+
+
+def test_what_a_model_has_not_is_named(quick_compiler):
+    """An ensemble, and models without attention or without all of it."""
+    pair = Translator.ensemble([translator(), translator(2)])
+    (reading,) = pair.explain("a dog", beam=1, alternatives=0).readings
+    assert isinstance(reading.maps, Missing)
+    assert "ensemble of 2" in reading.lens.why
+    lstm = translator(kind="lstm")
+    explanation = lstm.explain("a dog", beam=1, alternatives=1)
+    (reading,) = explanation.readings
+    assert len(reading.maps.cross)
+    assert isinstance(reading.rollout, Missing)
+    shown = to_payload(explanation).content["sentences"][0]["of"][0]["readings"][0]
+    assert "within the source" in shown["attention"]["encoder"]["missing"]
+    assert "weights" in shown["attention"]["cross"]
+
+
+def test_mistakes_are_named():
+    explain = translator().explain
+    for arguments, message in {
+        ("",): "line 1: it has no visible",
+        (("a dog", " "),): "line 2: it has no visible",
+        ((),): "at least one sentence",
+        (("a", "b"), "c"): "2 lines and 1 targets",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            explain(*arguments)
+    with pytest.raises(UserError, match="alternatives=-1"):
+        explain("a dog", alternatives=-1)
