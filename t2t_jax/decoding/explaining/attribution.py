@@ -92,7 +92,8 @@ def attribute(
 ) -> Attribution:
     """Attributes log p(token), given the pieces before, at positions of a target.
 
-    Takes a forward and a backward pass for each position.
+    Takes a forward and a backward pass for each position. A position's numbers do not
+    depend on the others; with another number of devices, the last bits may differ.
 
     Args:
       member: a model that `can_attribute`.
