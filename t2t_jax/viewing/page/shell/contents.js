@@ -16,13 +16,20 @@ export function contents(views) {
   );
 }
 
+// On a phone the links do not all fit; scrollIntoView would also move the page.
+function show(link) {
+  link.setAttribute("aria-current", "true");
+  const { parentElement: nav, offsetLeft, offsetWidth } = link;
+  nav.scrollLeft = offsetLeft - nav.offsetLeft - (nav.clientWidth - offsetWidth) / 2;
+}
+
 function markCurrent(links) {
   const observer = new IntersectionObserver(
     (entries) => {
       const entry = entries.find((one) => one.isIntersecting);
       if (!entry) return;
       for (const link of links) {
-        if (link.hash === `#${entry.target.id}`) link.setAttribute("aria-current", "true");
+        if (link.hash === `#${entry.target.id}`) show(link);
         else link.removeAttribute("aria-current");
       }
     },

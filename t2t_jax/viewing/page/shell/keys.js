@@ -3,13 +3,14 @@
 import { el } from "../common/dom.js";
 
 const KEYS = [
-  ["Tab", "to the next control or picture"],
-  ["Arrow keys", "from piece to piece, from cell to cell in a picture"],
-  ["Enter", "choose what the cursor is on"],
-  ["1 to 9", "to a view"],
-  ["[ and ]", "to the sentence before and after"],
-  ["r", "the other reading: the search's translation, or the target given"],
-  ["?", "this list"],
+  ["Tab", "next control or picture"],
+  ["Arrow keys", "next piece, or next cell of a picture"],
+  ["Enter", "choose"],
+  ["Escape", "back from the alternatives to the piece"],
+  ["1 to 9", "go to a view"],
+  ["[ and ]", "previous and next sentence"],
+  ["r", "switch between the translation and your target"],
+  ["?", "show this list"],
 ];
 
 let lettersOn = true;
@@ -53,8 +54,8 @@ function openHelp() {
     { "aria-label": "Keys", onclose: () => dialog.remove() },
     el("h2", {}, "Keys"),
     el("dl", {}, KEYS.map(([key, does]) => [el("dt", {}, key), el("dd", {}, does)])),
-    el("label", {}, letters, " keys of one letter, digit or sign act"),
-    el("form", { method: "dialog" }, el("button", {}, "Close")),
+    el("label", {}, letters, " Shortcuts of a single letter, digit or sign are on"),
+    el("form", { method: "dialog" }, el("button", { autofocus: true }, "Close")),
   );
   document.body.append(dialog);
   dialog.showModal();

@@ -18,9 +18,4 @@ export class Selection {
   listen(listener) {
     this.listeners.add(listener);
   }
-
-  /** Forgets all listeners: the views that had them are gone. */
-  close() {
-    this.listeners.clear();
-  }
 }

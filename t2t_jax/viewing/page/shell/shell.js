@@ -1,6 +1,5 @@
 // The frame around the views: what is looked at, and the controls that change it.
 
-import { el } from "../common/dom.js";
 import { contents } from "./contents.js";
 import { fillHeader } from "./header.js";
 import { listenToKeys } from "./keys.js";

@@ -6,8 +6,6 @@ import { number, pieceText } from "../common/text.js";
 
 /** Makes the card of a continuation from piece `t` on; `back()` closes it. */
 export function continuationCard({ reading }, t, continuation, back) {
-  const better = continuation.score > reading.score;
-  const gap = number(Math.abs(continuation.score - reading.score), 3);
   return el(
     "div",
     { class: "continuation" },
@@ -17,13 +15,19 @@ export function continuationCard({ reading }, t, continuation, back) {
     el(
       "p",
       {},
-      better
-        ? `Its score is better by ${gap}: the search did not find it.`
-        : `Its score is worse by ${gap}.`,
+      verdict(reading, continuation),
       continuation.ended ? null : " It did not end within the longest length.",
     ),
     el("button", { type: "button", onclick: back }, "Back"),
   );
+}
+
+function verdict(reading, { score }) {
+  const gap = number(Math.abs(score - reading.score));
+  if (score <= reading.score) return `Its score is worse by ${gap}.`;
+  return reading.name === "target"
+    ? `Its score is better by ${gap}.`
+    : `Its score is better by ${gap}: the search did not find it.`;
 }
 
 // The common beginning is set back, the piece that was forced is marked.
