@@ -9,8 +9,11 @@ export function paintCells(canvas, rows, columns, value, scale) {
   canvas.height = Math.max(1, rows);
   const image = new ImageData(canvas.width, canvas.height);
   for (let i = 0; i < rows; i++)
-    for (let j = 0; j < columns; j++)
-      image.data.set([...scale(value(i, j)), 255], 4 * (i * columns + j));
+    for (let j = 0; j < columns; j++) {
+      const at = 4 * (i * columns + j);
+      image.data.set(scale(value(i, j)), at);
+      image.data[at + 3] = 255;
+    }
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
 

@@ -53,34 +53,40 @@ export async function alignmentView(root, context) {
   holder.append(source.element, target.element);
   const layer = linkLayer(holder, () => holder.classList.contains("as-columns"));
 
-  function linksOf(least, keeps) {
-    return weights.flatMap((row, t) =>
-      Array.from(row, (weight, s) => ({ s, t, weight, aligned: linked.has(`${s} ${t}`) }))
-        .filter((link) => (link.aligned || link.weight >= least) && keeps(link))
-        .map((link) => ({
-          from: source.tokens[link.s],
-          to: target.tokens[link.t],
-          width: Math.max(1, WIDEST_LINK * link.weight),
-          className: link.aligned ? "aligned" : "other",
-        })),
-    );
+  function linksOf(pairs) {
+    return pairs.map(([s, t]) => ({
+      from: source.tokens[s],
+      to: target.tokens[t],
+      width: Math.max(1, WIDEST_LINK * weights[t][s]),
+      className: linked.has(`${s} ${t}`) ? "aligned" : "other",
+    }));
   }
+  const strong = linksOf([
+    ...alignment.links,
+    ...weights.flatMap((row, t) =>
+      strongest(row, row.length, LEAST_LINK)
+        .map(([s]) => [s, t])
+        .filter(([s]) => !linked.has(`${s} ${t}`)),
+    ),
+  ]);
   function point(isSource, index) {
     mark(isSource ? source : target, index);
     const [texts, values] = isSource ? [targets, columnOf(index)] : [sources, weights[index]];
-    const list = strongest(values, MOST_POINTED, LEAST_POINTED)
-      .map(([other, weight]) => `${isolated(texts[other])} ${number(weight)}`)
-      .join(", ");
+    const top = strongest(values, MOST_POINTED, LEAST_POINTED);
     const here = isolated((isSource ? sources : targets)[index]);
+    const list = weightsAsText(top, texts) || "no word";
     note.textContent = isSource
-      ? `${here} is read for ${list || "no word"}; ${coverageText(alignment, index)}`
-      : `${here} reads ${list || "no word"}`;
-    layer.draw(linksOf(LEAST_POINTED, ({ s, t }) => (isSource ? s : t) === index));
+      ? `${here} is read for ${list}; ${coverageText(alignment, index)}`
+      : `${here} reads ${list}`;
+    layer.draw(linksOf(top.map(([other]) => (isSource ? [index, other] : [other, index]))));
   }
   function rest() {
-    mark(target, context.reading.words[context.selection.position]);
+    markSelected();
     note.textContent = coverageSummary(alignment, sources);
-    layer.draw(linksOf(LEAST_LINK, () => true));
+    layer.draw(strong);
+  }
+  function markSelected() {
+    mark(target, context.reading.words[context.selection.position]);
   }
   function mark(line, index) {
     for (const token of [...source.tokens, ...target.tokens]) token.classList.remove("at");
@@ -95,7 +101,7 @@ export async function alignmentView(root, context) {
   );
   linesOrColumns(holder, [source, target]);
   rest();
-  context.selection.listen(rest);
+  context.selection.listen(markSelected);
 }
 
 function rowsOfTensor(tensor) {
@@ -174,7 +180,9 @@ function tableOfTargets(sources, targets, weights) {
 }
 
 function strongestWords(values, texts) {
-  return strongest(values, MOST_POINTED, LEAST_POINTED)
-    .map(([other, weight]) => `${isolated(texts[other])} ${number(weight)}`)
-    .join(", ");
+  return weightsAsText(strongest(values, MOST_POINTED, LEAST_POINTED), texts);
+}
+
+function weightsAsText(top, texts) {
+  return top.map(([other, weight]) => `${isolated(texts[other])} ${number(weight)}`).join(", ");
 }

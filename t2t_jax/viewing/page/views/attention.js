@@ -7,7 +7,15 @@ import { numbersAsText } from "../common/numbers.js";
 import { number, shownPieces } from "../common/text.js";
 import { arcsFigure } from "./attention_arcs.js";
 import { headGrid, nameOfHead } from "./attention_grid.js";
-import { cellOfMap, combinedMap, largestOf, mapOf, strongest, unitsOf } from "./attention_maps.js";
+import {
+  cellOfMap,
+  colourShare,
+  combinedMap,
+  largestOf,
+  mapOf,
+  strongest,
+  unitsOf,
+} from "./attention_maps.js";
 import { isolated } from "./token_lines.js";
 
 const ATTENTIONS = [
@@ -52,8 +60,9 @@ const ABOUT_HEADS =
   "Entropy is the mean over the rows, in bits: 0 when a head reads one position, more when " +
   "it reads many. Offset is the mean distance from the reading position to the one read; " +
   "peak is the mean of each row's largest weight. Each map's strongest colour is its own " +
-  "largest weight.";
-const KEYS_IN_TABLE = 5; // keys of each row in the table
+  "largest weight; colours follow the square root, so that weak weights can be seen.";
+const KEYS_IN_TABLE = 5; // of each row
+const LARGE = 40; // rows or columns of a map with smaller cells
 
 // What was chosen for each model stays when another sentence is shown.
 const mapChoices = new WeakMap();
@@ -106,14 +115,15 @@ function showKind(view) {
   const weights = context.array(attention.weights);
   let latest = 0;
   async function update(change) {
-    const mine = (latest += 1); // a change that comes while a map is computed replaces it
+    const mine = (latest += 1);
+    const wanted = () => mine === latest; // a change while a map is computed replaces it
     Object.assign(state, change);
     attentionControls(controls, state, update);
     if (state.shown === 0) grid.show(...state.head);
     else grid.show(null, null);
     const units = unitsOfReading(context, kind, state.byWords);
-    const shown = await mapShown(context, state, kind, await weights, units);
-    if (mine === latest) figure.replaceChildren(...enlargedMap(view, kind, shown, units));
+    const shown = await mapShown(view, kind, await weights, units, wanted);
+    if (wanted()) figure.replaceChildren(...enlargedMap(view, kind, shown, units));
   }
   const done = update({});
   weights.then((tensor) => body.contains(grid.element) && grid.draw(tensor));
@@ -151,7 +161,8 @@ function unitsOfReading({ entry, reading }, kind, byWords) {
 }
 
 // The map to be shown: {map, title, note} or {title, missing}.
-async function mapShown(context, state, kind, weights, { queries, keys }) {
+async function mapShown({ context, state }, kind, weights, units, wanted) {
+  const { queries, keys } = units;
   const { name, title } = MAPS[state.shown];
   if (name === "rollout") {
     const { rollout } = context.reading;
@@ -167,7 +178,7 @@ async function mapShown(context, state, kind, weights, { queries, keys }) {
   }
   const heads = [...state.checked[kind.name]].map((each) => each.split(".").map(Number));
   if (!heads.length) return { title, missing: "no head is checked" };
-  const map = await combinedMap(weights, heads, name === "maximum", queries, keys);
+  const map = await combinedMap(weights, heads, name === "maximum", units, wanted);
   const count = heads.length === 1 ? "1 head" : `${heads.length} heads`;
   return {
     map,
@@ -199,7 +210,7 @@ function enlargedMap(view, kind, { map, title, note, missing }, { queries, keys 
     title,
     rows: queries.labels,
     columns: keys.labels,
-    value: (i, j) => cellOfMap(map, i, j) / most,
+    value: (i, j) => colourShare(cellOfMap(map, i, j), most),
     describe: (i, j) => weightAsText(queries, keys, map, i, j),
     makeScale: sequential,
     announce: context.announce,
@@ -207,6 +218,7 @@ function enlargedMap(view, kind, { map, title, note, missing }, { queries, keys 
     leave: arcs.rest,
     choose,
   });
+  cells.element.classList.toggle("large", Math.max(map.rows, map.columns) > LARGE);
   view.rest = () => {
     arcs.rest();
     const query = resting();

@@ -3,11 +3,12 @@
 import { sequential, whenColoursChange } from "../common/colours.js";
 import { el } from "../common/dom.js";
 import { number } from "../common/text.js";
-import { cellOfMap, largestOf, strongest } from "./attention_maps.js";
+import { cellOfMap, colourShare, largestOf, strongest } from "./attention_maps.js";
 import { isolated, linkLayer, shadeTokens, tokenLine } from "./token_lines.js";
 
 const MOST_ARCS = 8;
 const LEAST_ARC = 0.01;
+const LEAST_SHARE = 0.07; // of the strongest colour: less is not to be seen
 const WIDEST_ARC = 8; // pixels of an arc of weight 1
 
 /**
@@ -46,11 +47,10 @@ export function arcsFigure({ map, queries, keys, names, within, announce, choose
   const layer = linkLayer(holder);
 
   function draw(isQuery, index) {
-    for (const line of lines) {
-      shadeTokens(line.tokens, () => null);
-      for (const token of line.tokens) token.classList.remove("at");
-    }
+    for (const { tokens } of lines)
+      for (const token of tokens) token.classList.remove("at");
     if (index === null) {
+      for (const { tokens } of lines) shadeTokens(tokens, () => null);
       note.textContent = "Point at a piece, or move to it with Tab and the arrow keys.";
       layer.draw([]);
       return;
@@ -59,11 +59,15 @@ export function arcsFigure({ map, queries, keys, names, within, announce, choose
       ? map.values.subarray(index * map.columns, (index + 1) * map.columns)
       : Float32Array.from({ length: map.rows }, (_, i) => cellOfMap(map, i, index));
     const [here, others] = isQuery ? [queryLine, keyLine] : [keyLine, queryLine];
-    const token = here.tokens[index];
-    token.classList.add("at");
     const most = largestOf(weights);
     const scale = sequential();
-    shadeTokens(others.tokens, (other) => scale(weights[other] / most));
+    shadeTokens(others.tokens, (other) => {
+      const share = colourShare(weights[other], most);
+      return share < LEAST_SHARE ? null : scale(share);
+    });
+    if (here !== others) shadeTokens(here.tokens, () => null);
+    const token = here.tokens[index];
+    token.classList.add("at");
     const top = strongest(weights, MOST_ARCS, LEAST_ARC);
     note.textContent = sentence(isQuery, index, top);
     layer.draw(

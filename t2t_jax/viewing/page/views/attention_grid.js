@@ -3,7 +3,7 @@
 import { el } from "../common/dom.js";
 import { thumbnail } from "../common/heatmap.js";
 import { number } from "../common/text.js";
-import { cellOfMap, largestOf, pauses, pooledMap } from "./attention_maps.js";
+import { cellOfMap, colourShare, largestOf, pauses, pooledMap } from "./attention_maps.js";
 import { rove } from "./roving.js";
 
 const POOLED_SIZE = 40; // cells of a small map along a side, at most
@@ -176,6 +176,6 @@ function smallMap(map) {
   return thumbnail({
     rows: map.rows,
     columns: map.columns,
-    value: (i, j) => cellOfMap(map, i, j) / most,
+    value: (i, j) => colourShare(cellOfMap(map, i, j), most),
   });
 }

@@ -22,30 +22,39 @@ export function unitsOf(pieces, words, wordTexts) {
 
 /** Returns the map of units: the sum over a key's pieces, the mean over a query's. */
 export function mapOf(rowAt, queries, keys) {
-  const [rows, columns] = [queries.labels.length, keys.labels.length];
-  const values = new Float32Array(rows * columns);
+  const map = emptyMap(queries, keys);
   queries.of.forEach((query, i) => {
     const row = rowAt(i);
+    const from = query * map.columns;
     const share = 1 / queries.sizes[query];
-    keys.of.forEach((key, j) => (values[query * columns + key] += row[j] * share));
+    for (let j = 0; j < row.length; j++) map.values[from + keys.of[j]] += row[j] * share;
   });
-  return { rows, columns, values };
+  return map;
 }
 
-/** Returns the mean or the maximum of several heads' maps, pausing when it takes long. */
-export async function combinedMap(weights, heads, largest, queries, keys) {
-  const [rows, columns] = [queries.labels.length, keys.labels.length];
-  const values = new Float32Array(rows * columns);
+/**
+ * Returns the mean or the maximum of several heads' maps.
+ *
+ * It pauses when it takes long, and gives up with null when `wanted()` is false by then.
+ */
+export async function combinedMap(weights, heads, largest, { queries, keys }, wanted) {
+  const map = emptyMap(queries, keys);
   const pause = pauses();
   for (const [layer, head] of heads) {
-    const one = mapOf((i) => weights.row(layer, head, i), queries, keys);
-    one.values.forEach((value, k) => {
-      if (largest) values[k] = Math.max(values[k], value);
-      else values[k] += value / heads.length;
-    });
+    const { values } = mapOf((i) => weights.row(layer, head, i), queries, keys);
+    for (let k = 0; k < values.length; k++)
+      map.values[k] = largest
+        ? Math.max(map.values[k], values[k])
+        : map.values[k] + values[k] / heads.length;
     await pause();
+    if (!wanted()) return null;
   }
-  return { rows, columns, values };
+  return map;
+}
+
+function emptyMap(queries, keys) {
+  const [rows, columns] = [queries.labels.length, keys.labels.length];
+  return { rows, columns, values: new Float32Array(rows * columns) };
 }
 
 /** Returns a map of at most `size` x `size` cells, each the maximum of those it covers. */
@@ -57,10 +66,11 @@ export function pooledMap(rowAt, rows, columns, size) {
   );
   for (let i = 0; i < rows; i++) {
     const from = Math.floor((i * small.rows) / rows) * small.columns;
-    rowAt(i).forEach((value, j) => {
+    const row = rowAt(i);
+    for (let j = 0; j < columns; j++) {
       const k = from + columnOf[j];
-      small.values[k] = Math.max(small.values[k], value);
-    });
+      if (row[j] > small.values[k]) small.values[k] = row[j];
+    }
   }
   return small;
 }
@@ -70,9 +80,16 @@ export function cellOfMap(map, i, j) {
   return map.values[i * map.columns + j];
 }
 
-/** Returns the largest value, or 1 where all are 0: what a map's colours are scaled by. */
+/** Returns the largest absolute value, or 1 where all are 0. */
 export function largestOf(values) {
-  return values.reduce((most, value) => Math.max(most, Math.abs(value)), 0) || 1;
+  let most = 0;
+  for (const value of values) most = Math.max(most, Math.abs(value));
+  return most || 1;
+}
+
+/** Returns the share of the strongest colour that a weight has; weak ones are raised. */
+export function colourShare(weight, most) {
+  return Math.sqrt(weight / most);
 }
 
 /** Returns the `count` largest of `values` as [index, value], the largest first. */

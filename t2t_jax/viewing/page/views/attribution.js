@@ -30,24 +30,49 @@ export async function attributionView(root, context) {
   const view = {
     context,
     arrays,
-    source: shownPieces(context.entry.source),
-    target: shownPieces(context.reading.pieces),
-    body: el("div"),
+    texts: { source: shownPieces(context.entry.source), target: shownPieces(context.reading.pieces) },
+    title: el("h3"),
+    totals: el("p"),
+    legend: el("p", { class: "legend" }),
+    table: el("div"),
   };
+  view.tokens = { source: pieceLine(view, "source"), target: pieceLine(view, "target") };
   const controls = attributionControls(view);
-  root.append(el("p", { class: "about" }, ABOUT_ATTRIBUTION), controls.element, view.body);
-  whenColoursChange(view.body, () => showPosition(view));
+  root.append(
+    el("p", { class: "about" }, ABOUT_ATTRIBUTION),
+    controls.element,
+    view.title,
+    view.totals,
+    el("p", { class: "line-name" }, "Source"),
+    view.tokens.source[0].parentNode,
+    el("p", { class: "line-name" }, "Output: what was read before the piece"),
+    view.tokens.target[0].parentNode,
+    view.legend,
+    view.table,
+  );
+  whenColoursChange(root, () => showPosition(view));
   context.selection.listen(() => {
     controls.follow();
     showPosition(view);
   });
 }
 
+// A line of pieces with room for their values; the output's choose the position.
+function pieceLine({ context, texts }, part) {
+  const { element, tokens } = tokenLine({
+    name: part === "source" ? "Source" : "Output",
+    texts: texts[part],
+    below: () => el("span", { class: "token-value" }),
+    pick: part === "target" ? (t) => context.selection.set(t) : null,
+  });
+  element.dataset.line = part;
+  return tokens;
+}
+
 function attributionControls(view) {
-  const { context, target } = view;
-  const { model, reading, selection } = context;
+  const { model, reading, selection } = view.context;
   const computed = new Set(reading.attribution.positions);
-  const names = target.map(
+  const names = view.texts.target.map(
     (piece, t) => `${t + 1}: ${isolated(piece)}${computed.has(t) ? "" : " (not computed)"}`,
   );
   const positions = chooser("Piece", names, selection.position, (t) => selection.set(t));
@@ -67,106 +92,79 @@ function attributionControls(view) {
   return { element: el("div", { class: "controls" }, positions, contrast), follow };
 }
 
-function showPosition({ context, arrays, source, target, body }) {
+function showPosition(view) {
+  const { context, arrays, texts, tokens, title, totals } = view;
   const { position } = context.selection;
   const { positions, rivals } = context.reading.attribution;
   const row = positions.indexOf(position);
   const contrast = contrastShown.has(context.model);
   const [ofSource, ofTarget] = contrast ? arrays.slice(2) : arrays;
-  const title = attributionTitle(target[position], contrast && row >= 0 ? rivals[row] : null);
-  const values =
-    row < 0 ? null : { source: ofSource.row(row), target: ofTarget.row(row).slice(0, position) };
-  const most = values && Math.max(largestIn(values.source), largestIn(values.target));
-  const lineOf = (name, part, texts) => shadedLine({ context, name, part, texts, values: values?.[part], most });
-  const lines = [
-    lineOf("Source", "source", source),
-    lineOf("Output: what was read before the piece", "target", target),
-  ];
-  const focused = body.contains(document.activeElement) && document.activeElement.dataset.token;
-  body.replaceChildren(
-    el("h3", { "data-attribution": position }, title),
-    values ? totalsOf(values) : notComputed(positions),
-    ...lines.flatMap((line) => line.parts),
-    ...(values ? [attributionLegend(most), tableOfValues(title, values, source, target)] : []),
-  );
-  if (focused) lines[1].tokens[focused]?.focus();
-}
-
-function largestIn(values) {
-  return values.length ? largestOf(values) : 0;
+  const values = { source: [], target: [] };
+  if (row >= 0)
+    Object.assign(values, {
+      source: ofSource.row(row),
+      target: ofTarget.row(row).slice(0, position), // later pieces were not read
+    });
+  title.textContent = attributionTitle(texts.target[position], contrast ? rivals[row] : null);
+  title.dataset.attribution = position;
+  totals.className = row < 0 ? "missing" : "attribution-totals";
+  totals.textContent = row < 0 ? notComputed(positions) : totalsOf(values);
+  const most = largestOf([...values.source, ...values.target]);
+  for (const part of ["source", "target"]) shadeByValue(tokens[part], values[part], most);
+  tokens.target.forEach((token, t) => {
+    token.classList.toggle("at", t === position);
+    token.classList.toggle("unread", t > position);
+    token.toggleAttribute("aria-current", t === position);
+  });
+  view.legend.replaceChildren(...(row < 0 ? [] : attributionLegend(most)));
+  const table = tableOfValues(title.textContent, values, texts);
+  const wasOpen = view.table.querySelector("details")?.open;
+  view.table.replaceChildren(...(row < 0 ? [] : [table]));
+  table.open = wasOpen;
 }
 
 function attributionTitle(piece, rival) {
   const why = `Why ${isolated(piece)}`;
-  return rival === null ? `${why}?` : `${why} and not ${isolated(shownPieces([rival])[0])}?`;
+  return rival ? `${why} and not ${isolated(shownPieces([rival])[0])}?` : `${why}?`;
 }
 
 function notComputed(positions) {
   const known = positions.map((t) => t + 1).join(", ");
-  return el(
-    "p",
-    { class: "missing", "data-missing": "position" },
-    `the attribution of this piece was not computed. It was for ${
-      positions.length ? `the pieces ${known}` : "no piece"
-    }.`,
-  );
+  return `the attribution of this piece was not computed. It was for the pieces ${known}.`;
 }
 
 function totalsOf({ source, target }) {
   const sum = (values) => values.reduce((total, value) => total + value, 0);
-  return el(
-    "p",
-    { class: "attribution-totals" },
-    `The source adds ${signed(sum(source))}, the pieces read before it ${signed(sum(target))}.`,
-  );
+  return `The source adds ${signed(sum(source))}, the pieces read before it ${signed(sum(target))}.`;
 }
 
 function signed(value) {
   return (value > 0 ? "+" : "") + number(value, 2);
 }
 
-// A line of pieces with their values below them; the output's choose the position.
-function shadedLine({ context, name, part, texts, values, most }) {
-  const { selection, announce } = context;
-  const { element, tokens } = tokenLine({
-    name,
-    texts,
-    below: (i) =>
-      i < (values?.length ?? 0) && el("span", { class: "token-value" }, signed(values[i])),
-    pick: (t) =>
-      part === "target" ? selection.set(t) : values && announce(`${texts[t]} ${signed(values[t])}`),
-  });
-  element.dataset.line = part;
+function shadeByValue(tokens, values, most) {
   const scale = diverging();
-  if (values)
-    shadeTokens(tokens, (i) => (i < values.length ? scale(values[i] / (most || 1)) : null));
-  if (part === "target") {
-    tokens[selection.position].classList.add("at");
-    tokens[selection.position].setAttribute("aria-current", "true");
-    tokens.slice(selection.position + 1).forEach((token) => token.classList.add("unread"));
-  }
-  return { tokens, parts: [el("p", { class: "line-name" }, name), element] };
+  shadeTokens(tokens, (i) => (i < values.length ? scale(values[i] / most) : null));
+  tokens.forEach((token, i) => {
+    token.lastChild.textContent = i < values.length ? signed(values[i]) : "";
+  });
 }
 
 function attributionLegend(most) {
   const scale = diverging();
-  const ramp = [-1, -0.5, 0, 0.5, 1].map(
-    (share) => `${css(scale(share))} ${50 + 50 * share}%`,
-  );
-  return el(
-    "p",
-    { class: "legend" },
+  const ramp = [-1, 0, 1].map((share) => css(scale(share)));
+  return [
     `lowers it, ${signed(-most)} `,
     el("span", { class: "ramp", style: { background: `linear-gradient(90deg, ${ramp.join()})` } }),
     ` ${signed(most)}, raises it`,
-  );
+  ];
 }
 
-function tableOfValues(title, { source, target }, sourceTexts, targetTexts) {
-  const rows = (name, values, texts) =>
-    Array.from(values, (value, i) => [texts[i], name, i + 1, value]);
+function tableOfValues(title, { source, target }, texts) {
+  const rows = (name, values, pieces) =>
+    Array.from(values, (value, i) => [pieces[i], name, i + 1, value]);
   return numbersAsText(title, ["piece", "of", "position", "gradient times input"], () => [
-    ...rows("source", source, sourceTexts),
-    ...rows("output", target, targetTexts),
+    ...rows("source", source, texts.source),
+    ...rows("output", target, texts.target),
   ]);
 }
