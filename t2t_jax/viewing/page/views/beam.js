@@ -29,7 +29,7 @@ export function beamView(root, context) {
     leaves: search.beam <= MANY,
     follow: null,
     faded: new Set(),
-    show: root.clientWidth < NARROW ? "none" : "score",
+    carried: root.clientWidth < NARROW ? "none" : "score",
   };
   let layout = new BeamLayout(tree, state);
   const describe = (id) => describeNode(tree, id);
@@ -48,15 +48,17 @@ export function beamView(root, context) {
     leaves.input.checked = state.leaves;
     all.disabled = state.follow === null;
     picture.show(layout, state);
-    picture.focus(picture.focused);
   }
   function focus(id) {
     // A link may lead to a node that is hidden.
     if (!layout.shows(id)) Object.assign(state, { follow: null });
     if (tree.nodes[id].row === null) state.leaves = true;
-    picture.focused = id;
-    if (!layout.shows(id)) redraw();
-    else picture.focus(id);
+    if (layout.shows(id)) {
+      picture.focus(id);
+    } else {
+      picture.focused = id;
+      redraw();
+    }
     showDetail(id);
     selectPiece(id);
   }
@@ -103,8 +105,8 @@ export function beamView(root, context) {
       chooser(
         "Beside each piece",
         numbers.map((key) => NODE_NUMBERS[key].name),
-        numbers.indexOf(state.show),
-        (index) => redraw({ show: numbers[index] }),
+        numbers.indexOf(state.carried),
+        (index) => redraw({ carried: numbers[index] }),
       ),
       all,
     ),
@@ -126,6 +128,6 @@ function leavesSwitch(tree, on, change) {
     onchange: () => change(input.checked),
   });
   input.checked = on;
-  const text = ` extensions that never entered the beam (${count})`;
+  const text = ` Extensions that never entered the beam (${count})`;
   return { input, element: el("label", {}, input, text) };
 }

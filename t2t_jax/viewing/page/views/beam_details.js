@@ -4,6 +4,8 @@ import { el } from "../common/dom.js";
 import { number, percent, visible } from "../common/text.js";
 import { FATES, fateGlyph } from "./beam_fates.js";
 
+const LINK_PIECES = 8; // the length of a link's text
+
 /** Returns a hypothesis as a sentence for a screen reader. */
 export function describeNode(tree, id) {
   const { step, row, piece, log_prob, score, fate, why } = tree.nodes[id];
@@ -43,7 +45,7 @@ export function nodeDetails(tree, id, { go, follow, following }) {
     el(
       "div",
       { class: "controls" },
-      by === null ? null : nodeLink(tree, by, go, "Took its place:", "by"),
+      by === null ? null : nodeLink(tree, by, go, { words: "Took its place:", control: "by" }),
       el(
         "button",
         {
@@ -58,10 +60,10 @@ export function nodeDetails(tree, id, { go, follow, following }) {
   );
 }
 
-/** Makes a button that moves the focus to a node. */
-export function nodeLink(tree, id, go, words, control = "go") {
+/** Makes a button that moves the focus to a node; its text begins at piece `from`. */
+export function nodeLink(tree, id, go, { words, control = "go", from } = {}) {
   const { step, piece } = tree.nodes[id];
-  const text = tree.text(id) || visible(piece);
+  const text = tree.ending(id, from ?? Math.max(0, step - LINK_PIECES + 1)) || visible(piece);
   return el(
     "button",
     {
@@ -89,6 +91,9 @@ function nodeNumbers(tree, id) {
     ["score", "Score, length penalty taken", number(score, 4)],
   ];
   if (rank !== null) rows.push(["rank", "Rank of the step's extensions", String(rank)]);
-  if (margin !== null) rows.push(["margin", "Short of the last place by", number(Math.abs(margin))]);
+  if (margin !== null) {
+    const side = margin < 0 ? "Ahead of" : "Behind";
+    rows.push(["margin", `${side} what took its place by`, number(Math.abs(margin))]);
+  }
   return rows;
 }

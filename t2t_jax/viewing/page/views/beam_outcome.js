@@ -41,13 +41,15 @@ function finishedTable(tree, go) {
   const dropped = nodes
     .flatMap(({ fate }, id) => (fate === "lost" && !search.finished.includes(id) ? [id] : []))
     .sort((a, b) => nodes[b].score - nodes[a].score);
+  const first = search.finished[0];
   const row = (id, index) => {
     const { step, log_prob, score, fate, why } = nodes[id];
     return el(
       "tr",
       { "data-finished": id },
       el("th", { scope: "row" }, index < search.finished.length ? String(index + 1) : "–"),
-      el("td", {}, nodeLink(tree, id, go)),
+      // The first in full; of the others, what they do not share with it.
+      el("td", {}, nodeLink(tree, id, go, { from: id === first ? 0 : tree.inCommon(id, first) })),
       el("td", { class: "number" }, String(step)),
       el("td", { class: "number", "data-field": "log-prob" }, number(log_prob, 4)),
       el("td", { class: "number", "data-field": "score" }, number(score, 4)),
@@ -61,7 +63,7 @@ function finishedTable(tree, go) {
     el("h3", {}, "Finished hypotheses"),
     el(
       "div",
-      { class: "scroll", tabindex: 0, role: "region", "aria-label": "Finished hypotheses" },
+      { class: "scroll", tabindex: 0, role: "region", "aria-label": "Finished hypotheses, best first" },
       el(
         "table",
         {},
@@ -76,7 +78,7 @@ function referencePart(tree, go) {
   const { reference } = tree.search;
   if (!reference) return null;
   const { step, rank, margin, log_prob, score, best_score, verdict, why } = reference;
-  const last = reference.nodes.at(-1);
+  const last = [...tree.reference].reduce((a, b) => (tree.nodes[b].step > tree.nodes[a].step ? b : a), 0);
   const facts = [
     ["score", "Its score", number(score, 4)],
     ["best-score", "Score of what the search found", number(best_score, 4)],
@@ -85,7 +87,7 @@ function referencePart(tree, go) {
   ];
   if (rank !== null && rank !== undefined) facts.push(["rank", "Its rank there", String(rank)]);
   if (step !== null && margin !== null)
-    facts.push(["margin", "Short of the last place by", number(Math.abs(margin))]);
+    facts.push(["margin", "Behind the last place by", number(Math.abs(margin))]);
   return el(
     "div",
     { "data-part": "reference", "data-verdict": verdict },
@@ -96,7 +98,7 @@ function referencePart(tree, go) {
       el("dt", {}, term),
       el("dd", { "data-field": field }, value),
     ])),
-    last === undefined ? null : nodeLink(tree, last, go, "Its last place in the tree:"),
+    nodeLink(tree, last, go, { words: "To its last node in the tree:", control: "reference" }),
   );
 }
 

@@ -1,7 +1,7 @@
 // The tree drawn: one column a step, of which only those in sight are made.
 
 import { el, svg } from "../common/dom.js";
-import { number, percent, pieceText } from "../common/text.js";
+import { percent, pieceText } from "../common/text.js";
 import { FATES, fateGlyph } from "./beam_fates.js";
 
 const TREE_LINE = 28; // the height of a line
@@ -13,11 +13,11 @@ const TREE_SPARE = 1; // columns and lines made beyond those in sight
 /** The numbers that a node can carry. */
 export const NODE_NUMBERS = {
   none: { name: "nothing", width: 92 },
-  score: { name: "score", width: 138, text: (tree, id) => number(tree.nodes[id].score) },
+  score: { name: "score", width: 138, text: (tree, id) => hundredths(tree.nodes[id].score) },
   log_prob: {
     name: "log-probability",
     width: 138,
-    text: (tree, id) => number(tree.nodes[id].log_prob),
+    text: (tree, id) => hundredths(tree.nodes[id].log_prob),
   },
   piece: {
     name: "probability of the piece",
@@ -66,12 +66,13 @@ export class BeamPicture {
     this.#listen();
   }
 
-  /** Shows a layout; `faded` are the fates whose nodes are faint, `show` the number. */
-  show(layout, { faded, show }) {
-    Object.assign(this, { layout, faded, show });
-    this.width = NODE_NUMBERS[show].width;
+  /** Shows a layout; `faded` are the fates whose nodes are faint, `carried` the number on each. */
+  show(layout, { faded, carried }) {
+    Object.assign(this, { layout, faded, carried });
+    this.width = NODE_NUMBERS[carried].width;
+    this.height = this.#y(layout.lines) + 6;
     this.field.style.width = `${this.#x(layout.steps.length)}px`;
-    this.field.style.height = `${this.#y(layout.lines) + 6}px`;
+    this.field.style.height = `${this.height}px`;
     this.below.hidden = !layout.places || layout.lines <= layout.places;
     this.below.style.top = `${this.#y(layout.places)}px`;
     this.places.replaceChildren(
@@ -80,7 +81,7 @@ export class BeamPicture {
       ),
     );
     this.drawn = null;
-    this.draw();
+    this.focus(this.focused);
   }
 
   /** Moves the focus to a node and scrolls it into sight. */
@@ -89,9 +90,25 @@ export class BeamPicture {
     if (parent >= 0) this.lastChild.set(parent, id);
     this.focused = id;
     this.#scrollTo(id);
-    this.drawn = null;
     this.draw();
+    this.#markFocus();
     this.mark(id);
+  }
+
+  // The keyboard's focus is on the box; the box names the node.
+  #markFocus() {
+    const item = this.items.querySelector(`[data-node="${this.focused}"]`);
+    const former = this.items.querySelector(".focused");
+    former?.classList.remove("focused");
+    former?.setAttribute("aria-selected", "false");
+    if (!item) {
+      this.element.removeAttribute("aria-activedescendant");
+      return;
+    }
+    item.classList.add("focused");
+    item.setAttribute("aria-selected", "true");
+    item.setAttribute("aria-label", this.describe(this.focused));
+    this.element.setAttribute("aria-activedescendant", item.id);
   }
 
   /** Marks a node's way from the root, and the one that took its place. */
@@ -130,11 +147,9 @@ export class BeamPicture {
     const inSight = (id) => layout.line[id] >= top && layout.line[id] <= bottom;
     this.items.replaceChildren(...ids.filter(inSight).map((id) => this.#node(id)));
     this.#drawEdges(layout.steps.slice(from, to + 1).flat());
-    const area = [this.#x(from) - TREE_GAP, 0, column * (to - from + 1) + TREE_GAP, this.field.offsetHeight];
+    const area = [this.#x(from) - TREE_GAP, 0, column * (to - from + 1) + TREE_GAP, this.height];
     for (const picture of [this.edges, this.marks]) placePicture(picture, area);
-    const active = this.items.querySelector(`[data-node="${this.focused}"]`);
-    if (active) element.setAttribute("aria-activedescendant", active.id);
-    else element.removeAttribute("aria-activedescendant");
+    this.#markFocus();
   }
 
   #drawEdges(ids) {
@@ -154,17 +169,14 @@ export class BeamPicture {
   #node(id) {
     const { tree, layout } = this;
     const { step, row, piece, fate } = tree.nodes[id];
-    const focused = id === this.focused;
     const kinds = {
       best: tree.best.has(id),
       reference: tree.reference.has(id),
       leaf: row === null && !tree.best.has(id),
       faded: this.faded.has(fate),
-      focused,
     };
-    const { text } = NODE_NUMBERS[this.show];
+    const { text } = NODE_NUMBERS[this.carried];
     const shown = step ? pieceText(piece) : el("bdi", { class: "piece-text" }, "start");
-    const short = `${step ? piece : "start"}, ${FATES[fate].name}`;
     return el(
       "div",
       {
@@ -178,8 +190,8 @@ export class BeamPicture {
         "aria-level": step + 1,
         "aria-posinset": layout.steps[step].indexOf(id) + 1,
         "aria-setsize": layout.steps[step].length,
-        "aria-selected": String(focused),
-        "aria-label": focused ? this.describe(id) : short,
+        "aria-selected": "false",
+        "aria-label": `${step ? piece : "start"}, ${FATES[fate].name}`,
         style: {
           left: `${this.#x(step)}px`,
           top: `${this.#y(layout.line[id])}px`,
@@ -283,6 +295,11 @@ export class BeamPicture {
     if (key === "Enter") return by;
     return undefined;
   }
+}
+
+// Hypotheses of a step differ little: all get the same decimals.
+function hundredths(x) {
+  return x.toFixed(2).replace("-", "−");
 }
 
 function placePicture(picture, [left, top, width, height]) {

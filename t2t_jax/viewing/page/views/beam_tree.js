@@ -33,6 +33,20 @@ export class BeamTree {
     return joinedText(this.lineage(id).map((at) => this.nodes[at].piece));
   }
 
+  /** Returns the end of a hypothesis's text, from the piece at `from` on. */
+  ending(id, from) {
+    const pieces = this.lineage(id).map((at) => this.nodes[at].piece);
+    const text = joinedText(pieces.slice(from));
+    return from > 1 ? `… ${text}` : text;
+  }
+
+  /** Returns the number of nodes that two hypotheses have in common. */
+  inCommon(id, other) {
+    const [one, two] = [this.lineage(id), this.lineage(other)];
+    const apart = one.findIndex((at, step) => at !== two[step]);
+    return apart < 0 ? one.length : apart;
+  }
+
   /** Returns the probability of a node's piece after those before it. */
   pieceProbability(id) {
     const { parent, log_prob } = this.nodes[id];
