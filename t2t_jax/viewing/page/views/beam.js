@@ -50,14 +50,13 @@ export function beamView(root, context) {
     picture.show(layout, state);
   }
   function focus(id) {
-    // A link may lead to a node that is hidden.
-    if (!layout.shows(id)) Object.assign(state, { follow: null });
-    if (tree.nodes[id].row === null) state.leaves = true;
     if (layout.shows(id)) {
       picture.focus(id);
     } else {
+      // A link may lead to a node that is hidden.
+      const hidden = !new BeamLayout(tree, { ...state, follow: null }).shows(id);
       picture.focused = id;
-      redraw();
+      redraw({ follow: null, leaves: state.leaves || hidden });
     }
     showDetail(id);
     selectPiece(id);

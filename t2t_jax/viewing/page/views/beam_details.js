@@ -2,26 +2,27 @@
 
 import { el } from "../common/dom.js";
 import { number, percent, visible } from "../common/text.js";
-import { FATES, fateGlyph } from "./beam_fates.js";
+import { FATES, fateGlyph, fateReason } from "./beam_fates.js";
 
 const LINK_PIECES = 8; // the length of a link's text
 
 /** Returns a hypothesis as a sentence for a screen reader. */
 export function describeNode(tree, id) {
-  const { step, row, piece, log_prob, score, fate, why } = tree.nodes[id];
+  const { step, row, piece, log_prob, score, fate } = tree.nodes[id];
   if (step === 0) return "Start, before the first piece";
   const place = row === null ? "never in the beam" : `place ${row + 1}`;
   const way = tree.best.has(id) ? "; on the best path" : "";
   const target = tree.reference.has(id) ? "; on the target's path" : "";
   return (
     `${visible(piece)}, step ${step}, ${place}${way}${target}. ${tree.text(id)}. ` +
-    `Log-probability ${number(log_prob)}, score ${number(score)}. ${FATES[fate].name}: ${why}`
+    `Log-probability ${number(log_prob)}, score ${number(score)}. ` +
+    `${FATES[fate].name}: ${fateReason(tree.nodes[id])}`
   );
 }
 
 /** Makes the panel of a node; `go(id)` moves the focus, `follow(id)` hides the others. */
 export function nodeDetails(tree, id, { go, follow, following }) {
-  const { step, fate, why, by } = tree.nodes[id];
+  const { step, fate, by } = tree.nodes[id];
   const pressed = following === id;
   return el(
     "div",
@@ -29,7 +30,7 @@ export function nodeDetails(tree, id, { go, follow, following }) {
     el(
       "p",
       { class: "beam-text", dir: "auto", "data-field": "text" },
-      step ? tree.text(id) || "(no text yet)" : "Before the first piece",
+      step ? tree.text(id) || "(no text)" : "Before the first piece",
     ),
     el("dl", {}, nodeNumbers(tree, id).map(([field, term, value]) => [
       el("dt", {}, term),
@@ -40,7 +41,7 @@ export function nodeDetails(tree, id, { go, follow, following }) {
       { class: "beam-why" },
       fateGlyph(fate),
       el("strong", { "data-field": "fate" }, ` ${FATES[fate].name}: `),
-      el("bdi", { "data-field": "why" }, why || FATES[fate].about),
+      el("bdi", { "data-field": "why" }, fateReason(tree.nodes[id])),
     ),
     el(
       "div",

@@ -57,6 +57,11 @@ export function fateGlyph(fate) {
   );
 }
 
+/** Returns why a node met its fate; of those alive there is nothing to say but that. */
+export function fateReason({ fate, why }) {
+  return why || FATES[fate].about;
+}
+
 /** Makes the legend; each sign is a button that shows or fades its hypotheses. */
 export function fateFilter(counts, hidden, change) {
   const buttons = Object.keys(FATES)

@@ -4,7 +4,7 @@ import { el } from "../common/dom.js";
 import { numbersAsText } from "../common/numbers.js";
 import { number, visible } from "../common/text.js";
 import { nodeLink } from "./beam_details.js";
-import { FATES, fateGlyph } from "./beam_fates.js";
+import { FATES, fateGlyph, fateReason } from "./beam_fates.js";
 
 const LOSERS = 12;
 
@@ -41,34 +41,41 @@ function finishedTable(tree, go) {
   const dropped = nodes
     .flatMap(({ fate }, id) => (fate === "lost" && !search.finished.includes(id) ? [id] : []))
     .sort((a, b) => nodes[b].score - nodes[a].score);
-  const first = search.finished[0];
+  const rows = [...search.finished, ...dropped];
   const row = (id, index) => {
-    const { step, log_prob, score, fate, why } = nodes[id];
+    // Only what no hypothesis above begins with, so that differences stand out.
+    const from = Math.max(0, ...rows.slice(0, index).map((above) => tree.inCommon(id, above)));
+    const { step, log_prob, score, fate } = nodes[id];
     return el(
       "tr",
       { "data-finished": id },
       el("th", { scope: "row" }, index < search.finished.length ? String(index + 1) : "–"),
-      // The first in full; of the others, what they do not share with it.
-      el("td", {}, nodeLink(tree, id, go, { from: id === first ? 0 : tree.inCommon(id, first) })),
+      el("td", {}, nodeLink(tree, id, go, { from })),
       el("td", { class: "number" }, String(step)),
       el("td", { class: "number", "data-field": "log-prob" }, number(log_prob, 4)),
       el("td", { class: "number", "data-field": "score" }, number(score, 4)),
-      el("td", {}, fateGlyph(fate), " ", el("bdi", {}, why || FATES[fate].about)),
+      el("td", {}, fateGlyph(fate), " ", el("bdi", {}, fateReason(nodes[id]))),
     );
   };
-  const columns = ["Place", "Hypothesis", "Pieces", "Log-probability", "Score", "What became of it"];
+  const columns =
+    ["Place", "Hypothesis", "Pieces", "Log-probability", "Score", "What became of it"];
   return el(
     "div",
     { "data-part": "finished" },
     el("h3", {}, "Finished hypotheses"),
     el(
       "div",
-      { class: "scroll", tabindex: 0, role: "region", "aria-label": "Finished hypotheses, best first" },
+      {
+        class: "scroll",
+        tabindex: 0,
+        role: "region",
+        "aria-label": "Finished hypotheses, best first",
+      },
       el(
         "table",
         {},
         el("thead", {}, el("tr", {}, columns.map((text) => el("th", { scope: "col" }, text)))),
-        el("tbody", {}, [...search.finished, ...dropped].map(row)),
+        el("tbody", {}, rows.map(row)),
       ),
     ),
   );
@@ -78,7 +85,7 @@ function referencePart(tree, go) {
   const { reference } = tree.search;
   if (!reference) return null;
   const { step, rank, margin, log_prob, score, best_score, verdict, why } = reference;
-  const last = [...tree.reference].reduce((a, b) => (tree.nodes[b].step > tree.nodes[a].step ? b : a), 0);
+  const last = Math.max(0, ...tree.reference); // parents have smaller ids
   const facts = [
     ["score", "Its score", number(score, 4)],
     ["best-score", "Score of what the search found", number(best_score, 4)],
@@ -113,7 +120,7 @@ function losersOutline(tree, go) {
       "ol",
       {},
       losers.map((id) => {
-        const { step, row, fate, why } = tree.nodes[id];
+        const { step, row, fate } = tree.nodes[id];
         return el(
           "li",
           { "data-loser": id },
@@ -121,7 +128,7 @@ function losersOutline(tree, go) {
           ` Step ${step}, place ${row + 1}: `,
           nodeLink(tree, id, go),
           " ",
-          el("bdi", {}, why),
+          el("bdi", {}, fateReason(tree.nodes[id])),
         );
       }),
     ),
@@ -129,13 +136,15 @@ function losersOutline(tree, go) {
 }
 
 function nodesTable(tree) {
-  const columns = ["Step", "Place", "Piece", "After place", "Rank", "Log-probability", "Score", "Fate", "Why"];
+  const places = ["Step", "Place", "Piece", "After place", "Rank"];
+  const columns = [...places, "Log-probability", "Score", "Fate", "Why"];
   const placeOf = ({ row }) => (row === null ? "never in the beam" : row + 1);
   const rowOfNode = (id) => {
     const node = tree.nodes[id];
-    const { step, parent, rank, piece, log_prob, score, fate, why } = node;
+    const { step, parent, rank, piece, log_prob, score, fate } = node;
     const before = parent < 0 ? null : placeOf(tree.nodes[parent]);
-    return [step, placeOf(node), visible(piece), before, rank, log_prob, score, FATES[fate].name, why];
+    const place = [step, placeOf(node), visible(piece), before, rank];
+    return [...place, log_prob, score, FATES[fate].name, fateReason(node)];
   };
   return numbersAsText("All hypotheses by step", columns, () => tree.steps.flat().map(rowOfNode));
 }

@@ -140,7 +140,11 @@ export class BeamPicture {
     const columns = layout.steps.slice(from, to);
     this.heads.replaceChildren(
       ...columns.map((_, i) =>
-        el("span", { style: { left: `${this.#x(from + i)}px` } }, from + i ? `step ${from + i}` : "start"),
+        el(
+          "span",
+          { style: { left: `${this.#x(from + i)}px` } },
+          from + i ? `step ${from + i}` : "start",
+        ),
       ),
     );
     const ids = columns.flat();
@@ -156,10 +160,12 @@ export class BeamPicture {
     const kinds = { faint: "", plain: "", best: "", reference: "" };
     for (const id of ids) {
       const { row, fate } = this.tree.nodes[id];
-      const best = this.tree.best.has(id);
-      if (best) kinds.best += this.#edge(id);
-      if (this.tree.reference.has(id)) kinds.reference += this.#edge(id);
-      else if (!best) kinds[row === null || this.faded.has(fate) ? "faint" : "plain"] += this.#edge(id);
+      const edge = this.#edge(id);
+      const [best, reference] = [this.tree.best.has(id), this.tree.reference.has(id)];
+      if (best) kinds.best += edge;
+      if (reference) kinds.reference += edge;
+      if (best || reference) continue;
+      kinds[row === null || this.faded.has(fate) ? "faint" : "plain"] += edge;
     }
     this.edges.replaceChildren(
       ...Object.entries(kinds).map(([kind, d]) => svg("path", { class: kind, d })),
@@ -227,16 +233,16 @@ export class BeamPicture {
     return `M${from} ${start}C${bend} ${start} ${bend} ${end} ${to} ${end}`;
   }
 
-  // An arrow from a node to the one that took its place.
+  // An arrow from a node to the one that took its place, of the next step or its own.
   #arrow(id, by) {
     const [here, there] = [this.tree.nodes[id].step, this.tree.nodes[by].step];
-    const x = this.#x(here) + (there > here ? this.width : this.width / 2);
-    const target = this.#x(there) + (there > here ? 0 : this.width / 2);
-    const up = this.layout.line[by] < this.layout.line[id];
-    const half = there > here ? 0 : ((up ? -1 : 1) * (TREE_LINE - 6)) / 2;
-    const [y, end] = [this.#middle(id) + half, this.#middle(by) - half];
-    const tip = there > here ? "l-7 -4m7 4l-7 4" : `l-4 ${up ? 7 : -7}m4 ${up ? -7 : 7}l4 ${up ? 7 : -7}`;
-    return `M${x} ${y}L${target} ${end}${tip}`;
+    const [y, end] = [this.#middle(id), this.#middle(by)];
+    if (there > here)
+      return `M${this.#x(here) + this.width} ${y}L${this.#x(there)} ${end}l-7 -4m7 4l-7 4`;
+    const side = end < y ? -1 : 1; // the target is above or below
+    const half = (side * (TREE_LINE - 6)) / 2;
+    const [from, to] = [this.#x(here), this.#x(there)].map((x) => x + this.width / 2);
+    return `M${from} ${y + half}L${to} ${end - half}l-4 ${-7 * side}m4 ${7 * side}l4 ${-7 * side}`;
   }
 
   #scrollTo(id) {
@@ -248,7 +254,8 @@ export class BeamPicture {
     else if (x + width + TREE_GAP > scrollLeft + clientWidth)
       element.scrollLeft = x + width + TREE_GAP - clientWidth;
     if (y - TREE_HEAD < scrollTop) element.scrollTop = y - TREE_HEAD - 4;
-    else if (y + TREE_LINE > scrollTop + clientHeight) element.scrollTop = y + TREE_LINE + 4 - clientHeight;
+    else if (y + TREE_LINE > scrollTop + clientHeight)
+      element.scrollTop = y + TREE_LINE + 4 - clientHeight;
   }
 
   #listen() {

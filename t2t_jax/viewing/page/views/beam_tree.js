@@ -42,9 +42,13 @@ export class BeamTree {
 
   /** Returns the number of nodes that two hypotheses have in common. */
   inCommon(id, other) {
-    const [one, two] = [this.lineage(id), this.lineage(other)];
-    const apart = one.findIndex((at, step) => at !== two[step]);
-    return apart < 0 ? one.length : apart;
+    let [one, two] = [id, other];
+    while (one !== two) {
+      // Parents come before their children, so the later node is the one to leave.
+      if (one > two) one = this.nodes[one].parent;
+      else two = this.nodes[two].parent;
+    }
+    return this.nodes[one].step + 1;
   }
 
   /** Returns the probability of a node's piece after those before it. */

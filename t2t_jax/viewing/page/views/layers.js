@@ -5,10 +5,10 @@ import { numbersAsText } from "../common/numbers.js";
 import { number, percent, shownPieces, visible } from "../common/text.js";
 
 const ABOUT_LENS =
-  "This is a logit lens: the decoder's last normalization and output matrix are applied " +
-  "to the output of every layer. Only the last layer was trained to be read like that. " +
-  "An earlier layer may hold the right piece in a form that the output matrix cannot " +
-  "read, so a wrong piece there does not show that the layer knows no better.";
+  "This is a logit lens: the model's output layer reads every decoder layer as if it were " +
+  "the last one. Only the last was trained to be read like that. An earlier layer may " +
+  "hold the right piece in a form that the output layer cannot read, so a wrong piece " +
+  "there does not show that the layer knows no better.";
 
 /** Draws a grid of layers and pieces, and the piece in focus across the layers. */
 export function layersView(root, context) {
@@ -102,7 +102,8 @@ function lensLegend() {
     "p",
     { class: "about", "aria-hidden": "true" },
     el("span", { class: "lens-key chosen" }, "piece"),
-    " the chosen piece itself; the stronger the colour, the more probable the layer finds its piece.",
+    " the chosen piece itself; the stronger the colour, the more probable the layer ",
+    "finds its piece.",
   );
 }
 
@@ -137,7 +138,7 @@ function bringIntoSight(cell) {
   const box = cell.closest(".lens-scroll");
   const heading = cell.parentElement.firstElementChild.offsetWidth;
   if (cell.offsetLeft - heading < box.scrollLeft) box.scrollLeft = cell.offsetLeft - heading;
-  const end = cell.offsetLeft + cell.offsetWidth - box.clientWidth;
+  const end = cell.offsetLeft + cell.offsetWidth + 4 - box.clientWidth; // with its outline
   if (end > box.scrollLeft) box.scrollLeft = end;
 }
 
@@ -151,7 +152,11 @@ function lensDetails(lens, shown, layer, position) {
       el(
         "table",
         { class: "lens-top" },
-        el("thead", {}, el("tr", {}, ["Its best five", "Probability"].map((text) => el("th", { scope: "col" }, text)))),
+        el(
+          "thead",
+          {},
+          el("tr", {}, el("th", { scope: "col" }, "Its best five"), el("th", { scope: "col" }, "Probability")),
+        ),
         el("tbody", {}, lens.top[layer][position].map(([text, p]) => topRow(text, p))),
       ),
     ),
@@ -178,7 +183,8 @@ const CHART = { layer: 44, height: 170, left: 40, right: 16, top: 24, bottom: 26
 // A line across the layers; each point is labelled with the rank of the chosen piece.
 function lensChart(lens, layer, position) {
   const { height, left, right, top, bottom } = CHART;
-  const count = lens.names.length;
+  const shortNames = lens.names.map((name) => name.replace("layer ", ""));
+  const count = shortNames.length;
   const width = Math.max(340, left + right + count * CHART.layer);
   const x = (i) => left + ((i + 0.5) * (width - left - right)) / count;
   const y = (p) => height - bottom - p * (height - top - bottom);
@@ -193,11 +199,16 @@ function lensChart(lens, layer, position) {
   const point = (p, i) => [
     svg("circle", { cx: x(i), cy: y(p), r: i === layer ? 5 : 3 }),
     svg("text", { class: "rank", x: x(i), y: y(p) - 9, "text-anchor": "middle" }, `#${ranks[i]}`),
-    svg("text", { x: x(i), y: height - 8, "text-anchor": "middle" }, lens.names[i].replace("layer ", "")),
+    svg("text", { x: x(i), y: height - 8, "text-anchor": "middle" }, shortNames[i]),
   ];
   return svg(
     "svg",
-    { class: "lens-chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": said.join("; ") },
+    {
+      class: "lens-chart",
+      viewBox: `0 0 ${width} ${height}`,
+      role: "img",
+      "aria-label": said.join("; "),
+    },
     [0, 0.5, 1].map(line),
     svg("path", { class: "line", d: `M${points.join("L")}` }),
     values.map(point),
@@ -205,7 +216,8 @@ function lensChart(lens, layer, position) {
 }
 
 function lensTable(lens, shown) {
-  const columns = ["Piece", ...lens.names.flatMap((name) => [`${name}: top`, "its probability", "chosen piece", "rank"])];
+  const ofLayer = (name) => [`${name}: top`, "its probability", "chosen piece", "rank"];
+  const columns = ["Piece", ...lens.names.flatMap(ofLayer)];
   const row = (text, t) => [
     text,
     ...lens.names.flatMap((_, layer) => {
