@@ -315,12 +315,13 @@ def _places(
                     sums.append((total + entries[i][name]) / unit)
                     if not (name == "tokens" and steps[-1] in logged_twice):
                         total += entries[i][name]
-            for i in life:
-                start = entries[i]["step"]
-                if entries[i]["kind"] == "rollback":  # at the end of its life
-                    places[i][axis] = sums[-1]
-                else:
-                    places[i][axis] = float(np.interp(start, steps, sums))
+            own = [entries[i]["step"] for i in life]
+            spent = np.interp(own, steps, sums)
+            for i, place in zip(life, spent.tolist(), strict=True):
+                # A rollback stands at the end of its life.
+                rollback = entries[i]["kind"] == "rollback"
+                places[i][axis] = sums[-1] if rollback else place
+            start = own[-1] if own else start
     return places
 
 

@@ -8,6 +8,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from t2t_jax.terminal.errors import UserError, did_you_mean
 from t2t_jax.terminal.messages import say
 from t2t_jax.viewing.page import page as html_page
@@ -94,9 +96,10 @@ def plot_data(
     axes = [axis for axis in AXES if all(axis in run.axes for run in runs)]
     _check(runs, axes, x, smooth)
     names = short_names([run.path for run in runs])
+    many = f"{len(names)} runs"
     longest = max(len(s.x["steps"]) for run in runs for s in run.stretches)
     return {
-        "title": f"Training of {', '.join(names)}",
+        "title": f"Training of {', '.join(names) if len(names) < 5 else many}",
         "x": x,
         "axes": {axis: AXES[axis] for axis in axes},
         "smooth": smooth or max(1, longest // 100) | 1,
@@ -200,12 +203,16 @@ def smoothed(values: Sequence[float], count: int) -> list[float]:
 
     Values that are nan stay nan, and do not count in the means of others.
     """
-    means = []
-    for i, value in enumerate(values):
-        reach = min(count // 2, i, len(values) - 1 - i)
-        around = [v for v in values[i - reach : i + reach + 1] if not math.isnan(v)]
-        means.append(value if math.isnan(value) else sum(around) / len(around))
-    return means
+    given = np.asarray(values, np.float64)
+    places = np.arange(len(given))
+    reach = np.minimum(np.minimum(places, places[::-1]), count // 2)
+    finite = np.isfinite(given)
+    sums = np.concatenate([[0.0], np.cumsum(np.where(finite, given, 0.0))])
+    counts = np.concatenate([[0], np.cumsum(finite)])
+    first, end = places - reach, places + reach + 1
+    with np.errstate(invalid="ignore"):  # 0 / 0 where nothing is finite
+        means = (sums[end] - sums[first]) / (counts[end] - counts[first])
+    return np.where(finite & (reach > 0), means, given).tolist()
 
 
 def _draw_panel(axes: "Axes", content: dict, panel: dict) -> None:

@@ -1,7 +1,7 @@
 // What the lines are: the runs, each of which can be hidden, and the kinds of line.
 
 import { el } from "../common/dom.js";
-import { colours } from "./panel.js";
+import { swatch } from "./look.js";
 
 const MARKS = {
   restart: "dotted line in the loss: the run was continued here",
@@ -41,10 +41,6 @@ export function legend(content, view, changed) {
     el("ul", { class: "runs", "aria-label": "Runs; press one to hide it" }, buttons),
     el("p", { class: "kinds" }, kinds.join(" · ")),
   );
-}
-
-function swatch(run) {
-  return el("span", { class: "run swatch", style: colours(run) });
 }
 
 /** Makes the table of runs: where they are, how far they came, what happened. */

@@ -4,6 +4,7 @@ import { el, svg } from "../common/dom.js";
 import { numbersAsText } from "../common/numbers.js";
 import { number } from "../common/text.js";
 import { nearest, pathOf, smoothed } from "./curves.js";
+import { colours, dashes, swatch } from "./look.js";
 import { domainOf, place, scale, short, ticks } from "./scales.js";
 
 const HEIGHT = 230;
@@ -128,7 +129,7 @@ function drawCurve({ run, stretch, xs, ys }, own, view) {
     svg("path", {
       class: `curve ${kind}`,
       d: pathOf(xs, values, own.across, own.up),
-      "stroke-dasharray": run.dashes.map((dash) => 2 * dash).join(" ") || null,
+      "stroke-dasharray": dashes(run),
     });
   const faint = stretch.undone ? "faint" : "";
   const parts = [];
@@ -140,11 +141,6 @@ function drawCurve({ run, stretch, xs, ys }, own, view) {
     parts.push(path(smoothed(ys, count), faint));
   }
   return svg("g", { class: "run", style: colours(run) }, parts);
-}
-
-/** Returns the two colours of a run; the style sheet chooses between them. */
-export function colours({ colours: [light, dark] }) {
-  return { "--light": light, "--dark": dark };
 }
 
 function points(xs, ys, own, faint) {
@@ -196,7 +192,7 @@ function valueLine({ run, texts }) {
   return el(
     "li",
     {},
-    el("span", { class: "run swatch", style: colours(run) }),
+    swatch(run),
     el("bdi", { class: "name" }, run.name),
     el("span", { class: "number" }, texts.join(", ")),
   );
