@@ -1,0 +1,200 @@
+"""Markdown made of the code: fields of the config, table entries, flags of commands.
+
+A page holds `<!-- generated: NAME ARGUMENT -->`, which `fill` replaces.
+"""
+
+import dataclasses
+import importlib
+import inspect
+import keyword
+import re
+import sys
+from collections.abc import Iterable
+from unittest import mock
+
+import live
+import notebook_pages
+from absl import flags
+
+from t2t_jax import config as fields
+from t2t_jax.commands.flags import define_ideas_flag, define_process_flags
+from t2t_jax.commands.launch import COMMANDS
+from t2t_jax.sections import table_of
+
+MARK = re.compile(r"^<!-- generated: (\w+)(?: (\w+))? -->$", re.MULTILINE)
+
+
+def fill(text: str) -> str:
+    """Replaces each mark of a page by the Markdown that it names."""
+    makers = {
+        "config": config_section,
+        "tables": tables,
+        "commands": commands,
+        "command_list": command_list,
+        "explorer": live.frame,
+        "notebooks": notebook_pages.listing,
+    }
+    return MARK.sub(lambda m: makers[m[1]](*filter(None, [m[2]])), text)
+
+
+# ----------------------------------------------------------------------------- config
+
+
+def config_section(name: str) -> str:
+    """The fields of a section: default, values, meaning."""
+    section = fields.SECTIONS[name]
+    meanings = comments(type(section))
+    rows = [
+        (
+            f"`{known.name}`",
+            _value(known.default),
+            _values(known),
+            meanings[known.name],
+            "yes" if known.metadata["safe"] else "",
+        )
+        for known in dataclasses.fields(section)
+        if known.name != "options"
+    ]
+    heads = ("field", "default", "values", "meaning", "may change")
+    return f"{_text(type(section))}\n\n{_table(heads, rows)}"
+
+
+def comments(section: type) -> dict[str, str]:
+    """The comment above each field in `config.py`; one above several is of all."""
+    meanings, block, fresh = {}, [], False
+    for line in inspect.getsource(section).splitlines():
+        line = line.strip()
+        if line.startswith("# "):
+            block = [*block, line[2:]] if fresh else [line[2:]]
+            fresh = True
+        elif match := re.match(r"(\w+): .* = field\(", line):
+            meanings[match[1]] = " ".join(block)
+            fresh = False
+    return meanings
+
+
+def _values(known: dataclasses.Field) -> str:
+    """The values that a field may have."""
+    notes = {"choices": (), "low": None, "table": ""} | dict(known.metadata)
+    if notes["table"]:
+        name = notes["table"].rpartition(".")[2]
+        return f"[`{name}`](tables.md#{name.lower()})"
+    if notes["choices"]:
+        return ", ".join(map(_value, notes["choices"]))
+    kind = type(known.default).__name__
+    return kind if notes["low"] is None else f"{kind} ≥ {notes['low']:g}"
+
+
+# ----------------------------------------------------------------------------- tables
+
+
+def tables() -> str:
+    """Every table that a config chooses from, with its entries and their options."""
+    parts = []
+    for section, values in fields.SECTIONS.items():
+        for known in values.choosers():
+            module, _, name = known.metadata["table"].rpartition(".")
+            address = f"`t2t_jax/{module.replace('.', '/')}.py`"
+            parts += [
+                f"## {name}",
+                f"`config.{section}.{known.name}`, a table of {address}; "
+                f"the default is {_value(known.default)}.",
+                _table(("entry", "what it is", "options"), _entries(known)),
+            ]
+    return "\n\n".join(parts)
+
+
+def _entries(known: dataclasses.Field) -> Iterable[tuple[str, ...]]:
+    for name, entry in table_of(known).items():
+        kind = getattr(entry, "Options", None)
+        options = [
+            f"`{option.name}` = {_value(option.default)} ({_values(option)})"
+            for option in (dataclasses.fields(kind) if kind else ())
+        ]
+        yield f"`{name}`", _meaning(entry), "<br>".join(options)
+
+
+def _meaning(entry) -> str:
+    """The first sentence of the docstring of an entry, or of the function it holds."""
+    while not inspect.isclass(entry) and not inspect.isfunction(entry):
+        entry = entry.func if hasattr(entry, "func") else entry[0]
+    return _text(entry).partition("\n\n")[0]
+
+
+# --------------------------------------------------------------------------- commands
+
+
+def names() -> list[str]:
+    """The names of all commands."""
+    return [name for group in COMMANDS.values() for name in group]
+
+
+def command_list() -> str:
+    """The commands by group."""
+    return _table(
+        ("", "command", ""),
+        [
+            (group, f"[`{name}`](#{name})", does)
+            for group, listed in COMMANDS.items()
+            for name, does in listed.items()
+        ],
+    )
+
+
+def commands() -> str:
+    """Each command with its flags."""
+    return "\n\n".join(
+        f"## {name}\n\n{_text(module_of(name))}\n\n{_flag_table(name)}"
+        for name in names()
+    )
+
+
+def module_of(name: str):
+    """The module of a command."""
+    name = f"{name}_" if keyword.iskeyword(name) else name
+    return importlib.import_module(f"t2t_jax.commands.{name}")
+
+
+def flags_of(name: str, *arguments: str) -> dict[str, flags.Flag]:
+    """The flags of a command; `experiment` has more when an experiment is named."""
+    module, known = module_of(name), flags.FLAGS
+    before = {*known}
+    with mock.patch.object(sys, "argv", [name, *arguments]):
+        module.define_flags()
+    define_ideas_flag()
+    if getattr(module, "DISTRIBUTED", False):
+        define_process_flags()
+    defined = {flag: known[flag] for flag in known if flag not in before}
+    for flag in defined:
+        delattr(known, flag)  # the next command may have one of the same name
+    return defined
+
+
+def _flag_table(name: str) -> str:
+    rows = []
+    for flag_name, flag in flags_of(name).items():
+        given = flag.default not in (None, False, "", []) and flag_name != "config"
+        default = _value(flag.default) if given else ""
+        rows.append((f"`--{flag_name}`", default, flag.help or ""))
+    return _table(("flag", "default", "meaning"), rows)
+
+
+# ----------------------------------------------------------------------------- Markdown
+
+
+def _text(thing) -> str:
+    """A docstring as Markdown, which it nearly is."""
+    return inspect.getdoc(thing) or ""
+
+
+def _value(value) -> str:
+    return "empty" if value == "" else f"`{value}`"
+
+
+def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    def line(cells):
+        cells = (" ".join(cell.split()).replace("|", "\\|") for cell in cells)
+        return f"| {' | '.join(cells)} |"
+
+    heads = [*heads]
+    return "\n".join([line(heads), line(["---"] * len(heads)), *map(line, rows)])
