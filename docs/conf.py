@@ -1,9 +1,9 @@
 """The docs as a site: `python -m sphinx -W -n -b html docs docs/_build`.
 
-The pages are the Markdown files of this folder, as they are read on GitHub. Three things
-are changed when they are built: `<!-- generated: ... -->` is replaced by what
-`site/generated.py` makes of the code, links out of this folder lead to pages of the site, and
-pictures that exist in a dark version follow the reader's choice.
+The pages are the Markdown files of this folder, as they are read on GitHub. Three
+things are changed when they are built: `<!-- generated: ... -->` is replaced by what
+`site/generated.py` makes of the code, links out of this folder lead to pages of the
+site, and pictures that exist in a dark version follow the reader's choice.
 """
 
 import re
@@ -62,7 +62,8 @@ PAGES = {
     "../launch/kubernetes/README.md": "kubernetes.md",
 }
 PICTURE = re.compile(
-    r'<picture><source [^>]*srcset="([^"]+)"><img alt="([^"]*)" src="([^"]+)"></picture>'
+    r'<picture><source [^>]*srcset="([^"]+)">'
+    r'<img alt="([^"]*)" src="([^"]+)"></picture>'
 )
 LINK = re.compile(r"\]\((?:\.\./)*(\.\./[^)#\s]+)(#[^)]*)?\)")
 NOTEBOOK = re.compile(r"\.\./notebooks/(\w+)\.(?:py|ipynb)")

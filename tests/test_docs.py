@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import gzip
 import importlib.util
-import inspect
 import os
 import re
 import shutil
@@ -174,14 +173,12 @@ def test_every_field_of_the_config_exists():
 
 
 def test_every_extra_exists():
-    extras = set(
-        re.findall(r'(?m)^        "(\w+)": \[', (ROOT / "setup.py").read_text())
-    )
+    setup = (ROOT / "setup.py").read_text()
+    extras = set(re.findall(r'^        "(\w+)": \[', setup, re.MULTILINE))
     for page in PAGES:
-        for names in re.findall(
-            r"\.\[([\w,]+)\]'|t2t_jax\[([\w,]+)\]", page.read_text()
-        ):
-            assert set(",".join(filter(None, names)).split(",")) <= extras, page
+        text = page.read_text(encoding="utf-8")
+        for names in re.findall(r"'(?:\.|t2t_jax)\[([\w,]+)\]'", text):
+            assert {*names.split(",")} <= extras, (name_of(page), names)
 
 
 def test_every_file_that_is_named_exists():
@@ -227,9 +224,7 @@ def test_every_page_is_in_the_contents():
     listed = set()
     for block in blocks(ROOT / "docs/index.md"):
         if block.language == "{toctree}":
-            listed |= {
-                f"docs/{line}.md" for line in block.code.split() if line[0] != ":"
-            }
+            listed |= {f"docs/{name}.md" for name in block.code.split()}
     pages = {name_of(p) for p in PAGES if name_of(p).startswith("docs/")}
     assert pages - listed == {"docs/index.md"}
 
@@ -331,9 +326,9 @@ def workplace(tmp_path, text):
         f"#!{sys.executable}\n"
         "import os, sys\n"
         "words = sys.argv[1:]\n"
-        "if words[:2] == ['-m', 't2t_jax.main'] or words[1:3] == ['t2t_jax', 'main']:\n"
-        "    first = next(i for i, w in enumerate(words) if w.startswith('--config='))\n"
-        f"    words[first + 1 : first + 1] = {small}\n"
+        "if 't2t_jax.main' in words or words[1:3] == ['t2t_jax', 'main']:\n"
+        "    at = 1 + [w.startswith('--config=') for w in words].index(True)\n"
+        f"    words[at:at] = {small}\n"
         f"    words.append('--config.train.steps={FIELDS['train']['steps']}')\n"
         f"os.execv({sys.executable!r}, ['python', *words])\n"
     )
@@ -347,10 +342,8 @@ def needed(block: Block) -> set[str]:
     for words in block.commands if block.language == "bash" else ():
         if {"t2t_jax.main", "main"} & {*words}:
             trained_here |= {w[10:] for w in words if w.startswith("--workdir=")}
-    named = re.findall(
-        r"(?:--workdir=|finetune:|init_from=|load\(\")([\w/]+)", block.code
-    )
-    return {*named} - trained_here
+    reads = r"(?:--workdir=|finetune:|init_from=|load\(\")([\w/]+)"
+    return {*re.findall(reads, block.code)} - trained_here
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The site: what is changed of a page for it, its notebooks, its explorer, its build."""
+"""The site: what is changed of a page for it, its notebooks, explorer and build."""
 
 import re
 import subprocess
@@ -7,6 +7,8 @@ import sys
 import pytest
 
 from tests.small_run import ROOT
+
+LOADED = r'<(?:script|link|img|iframe)[^>]*(?:src|href)="([^"]+)"'
 
 
 @pytest.fixture(scope="module")
@@ -90,10 +92,7 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     pages = {p: p.read_text(encoding="utf-8") for p in built.rglob("*.html")}
     for path, text in pages.items():
-        loaded = re.findall(
-            r'<(?:script|link|img|iframe)[^>]*(?:src|href)="([^"]+)"', text
-        )
-        for file in loaded:
+        for file in re.findall(LOADED, text):
             assert not re.match(r"(?:https?:)?//", file), (path, file)
     python = pages[built / "reference/python.html"]
     assert 'id="t2t_jax.Translator.translate"' in python
