@@ -330,7 +330,7 @@ def workplace(tmp_path, text):
         "    at = 1 + [w.startswith('--config=') for w in words].index(True)\n"
         f"    words[at:at] = {small}\n"
         f"    words.append('--config.train.steps={FIELDS['train']['steps']}')\n"
-        f"os.execv({sys.executable!r}, ['python', *words])\n"
+        "os.execv(sys.executable, [sys.executable, *words])\n"
     )
     python.chmod(0o755)
     return tmp_path
