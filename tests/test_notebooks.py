@@ -116,6 +116,7 @@ def quick(text, tmp_path_factory):
         "PYTHONPATH": str(ROOT),
         "T2T_JAX_NOTEBOOK_CONFIG": str(folder / "quick.py"),
         "T2T_JAX_NOTEBOOK_STEPS": "20",
+        "T2T_JAX_NOTEBOOK_SEEDS": "2",
         "T2T_JAX_NOTEBOOK_WORKDIR": str(folder / "shared"),
         "T2T_JAX_NOTEBOOK_IDEAS": str(folder),
     }
