@@ -12,10 +12,13 @@ export function runningText(pieces, text) {
   const cursor = { at: 0, slack: 0 };
   return pieces.map((piece, t) => {
     const isByte = byteOf(piece) !== null;
-    if (isByte && /^[0-9A-Fa-f]{2}$/.test(shown[t]) && shown[t] === piece.slice(3, 5))
+    if (isByte && shown[t] === piece.slice(3, 5)) // not the last of its character
       return { before: "", shown: shown[t], sign: true };
     const core = isByte ? shown[t] : coreOf(piece);
-    if (core.trim() === "") return { before: "", shown: visible(core || piece), sign: true };
+    if (core.trim() === "") {
+      const before = spacesAt(text, cursor);
+      return { before, shown: visible(core || piece), sign: true };
+    }
     const before = gapBefore(core, text, cursor);
     if (before !== null) return { before, shown: core, sign: false };
     const sign = /^<.*>$/.test(core);
@@ -23,6 +26,13 @@ export function runningText(pieces, text) {
     const spaced = sign || piece.startsWith("▁");
     return { before: spaced && t > 0 ? " " : "", shown: visible(core), sign };
   });
+}
+
+// A piece that is only a space stands after that space, not before it.
+function spacesAt(text, cursor) {
+  const [spaces] = /^\s*/.exec(text.slice(cursor.at));
+  cursor.at += spaces.length;
+  return spaces;
 }
 
 // A piece without the marks of where words begin (SentencePiece) or go on (BPE).

@@ -60,6 +60,7 @@ export function shownPieces(pieces) {
       bytes = [];
       continue;
     }
+    if ((value & 0xc0) !== 0x80) bytes = []; // the first byte of another character
     bytes.push(value);
     shown[t] = pieces[t].slice(3, 5);
     const character = decoded(bytes);
