@@ -1,10 +1,10 @@
 // The word alignment: two lines of words with links, and how much of the source is covered.
 
-import { chooser, el } from "../common/dom.js";
+import { el } from "../common/dom.js";
 import { numbersAsText } from "../common/numbers.js";
 import { number } from "../common/text.js";
 import { strongest } from "./attention_maps.js";
-import { directionOf, isolated, linkLayer, tokenLine } from "./token_lines.js";
+import { isolated, linkLayer, tokenLine } from "./token_lines.js";
 
 const FULL_BAR = 2; // words of the output that fill a coverage bar
 const WIDEST_LINK = 7; // pixels of a link of weight 1
