@@ -183,9 +183,10 @@ def test_modules_that_import_each_other_are_refused(monkeypatch):
 
 
 @pytest.mark.skipif(not shutil.which("node"), reason="needs node")
-def test_the_script_is_javascript(tmp_path):
+@pytest.mark.parametrize("main", ["main.js", "plots/main.js"])
+def test_the_script_is_javascript(tmp_path, main):
     script = tmp_path / "page.mjs"
-    script.write_text(bundle("main.js"), encoding="utf-8")
+    script.write_text(bundle(main), encoding="utf-8")
     done = subprocess.run(
         ["node", "--check", str(script)], capture_output=True, text=True
     )

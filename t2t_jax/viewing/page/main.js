@@ -1,8 +1,7 @@
 // Starts the page: the list of its views, and the shell around them.
 
-import { openDocument } from "./common/payload.js";
-import { el } from "./common/dom.js";
 import { openShell } from "./shell/shell.js";
+import { start } from "./shell/start.js";
 import { alignmentView } from "./views/alignment.js";
 import { attentionView } from "./views/attention.js";
 import { attributionView } from "./views/attribution.js";
@@ -49,24 +48,4 @@ const VIEWS = [
   },
 ];
 
-const NEEDS =
-  "This browser cannot decompress the page's data (it lacks DecompressionStream). " +
-  "Open the file in Chrome or Edge 123, Firefox 120, Safari 17.5, or a later one.";
-
-async function start() {
-  const notice = document.getElementById("notice");
-  if (typeof DecompressionStream === "undefined") {
-    notice.textContent = NEEDS;
-    return;
-  }
-  try {
-    openShell(await openDocument(), VIEWS);
-  } catch (error) {
-    notice.replaceWith(
-      el("p", { role: "alert" }, `The page's data cannot be read: ${error.message}`),
-    );
-    throw error;
-  }
-}
-
-start();
+start((page) => openShell(page, VIEWS));

@@ -1,27 +1,34 @@
 // The page of the plot command: the logs of one or several runs.
 
 import { choice, el } from "../common/dom.js";
-import { openDocument } from "../common/payload.js";
+import { start } from "../shell/start.js";
 import { followTheme, themeButton } from "../shell/theme.js";
 import { nearest } from "./curves.js";
 import { legend, runsTable } from "./legend.js";
 import { makePanel } from "./panel.js";
 
-const content = await openDocument();
-const view = { x: content.x, range: null, smooth: content.smooth, hidden: new Set(), cursor: null };
+const view = { range: null, hidden: new Set(), cursor: null }; // what all panels share
+let content; // the page's document
+let panels;
 let whole; // the range of the axis that holds all runs
 let stops; // the places that the cursor can have
-measure();
 
-const panels = content.panels.map((panel) => makePanel(content, panel, view, change));
-document.getElementById("header").append(...controls());
-document.getElementById("main").replaceChildren(
-  legend(content, view, () => change({})),
-  el("div", { class: "panels" }, panels.map((panel) => panel.element)),
-  runsTable(content),
-);
-new ResizeObserver(drawPanels).observe(document.getElementById("main"));
-followTheme();
+start(open);
+
+function open(found) {
+  content = found;
+  Object.assign(view, { x: content.x, smooth: content.smooth });
+  measure();
+  panels = content.panels.map((panel) => makePanel(content, panel, view, change));
+  document.getElementById("header").append(...controls());
+  document.getElementById("main").replaceChildren(
+    legend(content, view, () => change({})),
+    el("div", { class: "panels" }, panels.map((panel) => panel.element)),
+    runsTable(content),
+  );
+  new ResizeObserver(drawPanels).observe(document.getElementById("main"));
+  followTheme();
+}
 
 /** Takes over what the reader changed of the view, and draws it. */
 function change(next) {
