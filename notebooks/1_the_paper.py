@@ -476,9 +476,9 @@ def both_outputs(rows):
     batch = {"source": fixed, "target_input": rows}
     for side in ("source", "target"):
         batch[f"{side}_segment"], batch[f"{side}_position"] = everywhere
-    return logits(network, batch), network._encoder_outputs(
-        rows, everywhere, None, None
-    )
+    # The encoder's output, as the keys for the decoder's first layer.
+    keys_bhsk = network.encode(rows, everywhere).kvs[0].k_bshk
+    return logits(network, batch), keys_bhsk.swapaxes(1, 2).reshape(*rows.shape, -1)
 
 
 changes = [
@@ -596,8 +596,9 @@ for k in (1, 5, 40):
     print(f"k = {k:2}: largest error at {len(PE) - k} positions {difference:.1e}")
 
 # %% [markdown]
-# Right: the dot product of two encodings depends on their distance alone, and falls
-# with it. The three curves begin at positions 20, 90 and 160, and lie on each other.
+# The dot product of two encodings depends on their distance alone, and mostly falls
+# with it. The three curves on the right begin at different positions and lie on each
+# other.
 
 # %%
 fig, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3), layout="constrained")
@@ -1022,9 +1023,9 @@ def draw_lines(ax, above, below, weights_hts, queries, heads):
 #
 # In the paper's example, heads in layer 5 of the encoder's 6 attend from *making* to
 # *more difficult*, several words away. Here the decoder writes the verb of a main
-# clause after a relative clause. The verb must agree with its subject, four words
-# before. The lines lead from the position that predicts the verb (below) to the tokens
-# which it has read (above), for all heads of the last layer.
+# clause. It must agree with its subject, and a relative clause stands between them. The
+# lines lead from the position that predicts the verb (below) to the tokens which it has
+# read (above), for all heads of the last layer.
 
 # %%
 source = "The old farmer whom the child sees sells the car."
@@ -1076,13 +1077,13 @@ for which in ("encoder", "decoder"):
 # %%
 pronoun = position_of(maps.target, ",", after=1)
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+fig.suptitle("Figure 4: predicting the pronoun")
 for ax, which, above in zip(
     axes, ("cross", "decoder"), (maps.source, maps.read), strict=True
 ):
     weights = getattr(maps, which)[-1]
     draw_lines(ax, above, maps.target, weights, [pronoun], range(HEADS))
     ax.set_title(f"{which} attention, layer {LAYERS}")
-fig.suptitle("Figure 4: predicting the pronoun")
 
 # %% [markdown]
 # A weight on *whom* says little: the encoder may have mixed the noun into that vector.
@@ -1129,10 +1130,10 @@ for kind, of_kind in zip(kinds, np.moveaxis(shares, -1, 0), strict=True):
     )
 
 fig, axes = plt.subplots(2, 1, figsize=(8, 6.4), layout="constrained")
+fig.suptitle(f"Figure 5: two heads of the encoder's layer {layer + 1}")
 for ax, head in zip(axes, two, strict=True):
     n = len(maps.source)
     draw_lines(ax, maps.source, maps.source, maps.encoder[layer], range(n), [head])
-fig.suptitle(f"Figure 5: two heads of the encoder's layer {layer + 1}")
 
 # %% [markdown]
 # ## Where it is in the code

@@ -101,7 +101,7 @@ OWN = [
     ("word " * 80 + ".", "Wort " * 80 + "."),
     ("Good morning!", "Guten Morgen!"),
 ]
-temporary = tempfile.TemporaryDirectory()  # removed when the notebook ends
+temporary = tempfile.TemporaryDirectory()
 folder = Path(temporary.name)
 for language, lines in zip(("en", "de"), zip(*OWN, strict=True), strict=True):
     (folder / f"own.{language}").write_bytes("".join(f"{x}\n" for x in lines).encode())
@@ -343,17 +343,16 @@ CYCLE = plt.get_cmap("tab20").colors[::2]
 SEGMENTS = ListedColormap(["white", *CYCLE])
 
 
-def draw_segments(ax, segments, title, grid=True):
+def draw_segments(ax, segments, title):
     colours = np.where(segments > 0, (segments - 1) % len(CYCLE) + 1, 0)
-    ax.imshow(colours, cmap=SEGMENTS, vmin=0, vmax=len(CYCLE), aspect="auto",
-              interpolation="nearest")  # fmt: skip
+    scale = {"cmap": SEGMENTS, "vmin": 0, "vmax": len(CYCLE)}
+    ax.imshow(colours, aspect="auto", interpolation="nearest", **scale)
     ax.set(title=title, xlabel="place in the row", ylabel="row")
 
 
-fig, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
 for ax, side in zip(axes, ("source", "target"), strict=True):
     draw_segments(ax, batch[f"{side}_segment"], f"{side}_segment")
-axes[1].set_ylabel("")
 
 # %% [markdown]
 # The first places of row 0, piece by piece. `teacher_forcing` adds the decoder's input:
@@ -475,6 +474,7 @@ try:
     prepare.make_tokenizer(own, fields.from_config_dict(own_config).data)
 except UserError as error:
     print(error)
+temporary.cleanup()
 
 # %% [markdown]
 # With enough text, `train(load_config("tiny", data={...}), "runs/own")` trains, or the
