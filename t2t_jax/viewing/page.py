@@ -3,7 +3,8 @@
 The modules are ordinary ES modules. A page opened from disk may not import files, so
 they are put one after the other into a single script, imported ones first: each becomes
 a function that is called at once and returns what the module exports. Their names stay
-apart, as in files of their own.
+apart, as in files of their own. Comments are left out, a tenth of a page's size; layout
+and names stay, so that its source can be read.
 """
 
 import html
@@ -16,6 +17,8 @@ from t2t_jax.viewing.payload import Payload, pack
 
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "(\.[^"]+)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:async )?function|const|class) (\w+)", re.MULTILINE)
+# Comments on lines of their own; one behind code stays.
+_COMMENT = re.compile(r"^ *(?://.*|/\*(?:[^*]|\*(?!/))*\*/)\n", re.MULTILINE)
 
 
 def page(
@@ -30,7 +33,7 @@ def page(
     """
     pieces = {
         "title": html.escape(str(payload.content.get("title", ""))),
-        "style": "\n".join(map(read, styles)),
+        "style": _COMMENT.sub("", "\n".join(map(read, styles))),
         "payload": pack(payload.content, payload.blobs),
         "script": bundle(main),
     }
@@ -52,7 +55,7 @@ def bundle(main: str) -> str:
 
 def _as_function(name: str) -> str:
     """Returns a module as a function's call, which keeps its exports in `modules`."""
-    source = read(name).strip()
+    source = _COMMENT.sub("", read(name)).strip()
     exports = ", ".join(export[1] for export in _EXPORT.findall(source))
     body = _EXPORT.sub(r"\1 \2", source)
     body = _IMPORT.sub(

@@ -182,6 +182,20 @@ def test_modules_that_import_each_other_are_refused(monkeypatch):
         in_order("a.js")
 
 
+def test_comments_of_their_own_lines_stay_out(monkeypatch):
+    lines = [
+        "// Why.",
+        "/** Does",
+        " * this. */",
+        "const a = 1; // one",
+        "const b = 2;",
+    ]
+    monkeypatch.setattr(pages, "read", lambda name: "\n".join(["", *lines, ""]))
+    script = bundle("a.js")
+    assert "const a = 1; // one\nconst b = 2;" in script
+    assert not re.search(r"Why|this", script)
+
+
 @pytest.mark.skipif(not shutil.which("node"), reason="needs node")
 @pytest.mark.parametrize("main", ["main.js", "plots/main.js"])
 def test_the_script_is_javascript(tmp_path, main):
