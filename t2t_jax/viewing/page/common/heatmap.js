@@ -20,12 +20,17 @@ export function paintCells(canvas, rows, columns, value, scale) {
 /**
  * Makes a small heat map without labels.
  *
+ * It is an image, since a browser takes long to put together a page of a hundred canvases.
  * `makeScale` returns the function from a value to a colour, in the colours of now.
  */
 export function thumbnail({ rows, columns, value, makeScale = sequential }) {
-  const canvas = el("canvas", { class: "cells", "aria-hidden": "true" });
-  whenColoursChange(canvas, () => paintCells(canvas, rows, columns, value, makeScale()));
-  return canvas;
+  const canvas = el("canvas");
+  const image = el("img", { class: "cells", alt: "" });
+  whenColoursChange(image, () => {
+    paintCells(canvas, rows, columns, value, makeScale());
+    image.src = canvas.toDataURL();
+  });
+  return image;
 }
 
 /**

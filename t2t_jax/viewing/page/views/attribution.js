@@ -114,7 +114,7 @@ function showPosition(view) {
   tokens.target.forEach((token, t) => {
     token.classList.toggle("at", t === position);
     token.classList.toggle("unread", t > position);
-    token.toggleAttribute("aria-current", t === position);
+    token.setAttribute("aria-current", String(t === position));
   });
   view.legend.replaceChildren(...(row < 0 ? [] : attributionLegend(most)));
   const table = tableOfValues(title.textContent, values, texts);
