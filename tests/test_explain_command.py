@@ -58,7 +58,10 @@ def test_mistakes_are_named_before_anything_is_loaded(commands, tmp_path):
     for arguments, message in (
         ([workdir, page], "want either a sentence in quotes or --input=FILE"),
         ([workdir, page, LINE, f"--input={lines}"], "one of them"),
-        ([workdir, page, "The", "cat"], "'cat' is not a flag; flags are written --name=value; put a S"),
+        (
+            [workdir, page, "The", "cat"],
+            "'cat' is not a flag; flags are written --name=value; put a S",
+        ),
         ([workdir, LINE], "--output"),
         ([workdir, LINE, "--output=page.png"], "ends in .html"),
         ([workdir, LINE, "--output=no/folder/page.html"], "a folder that exists"),

@@ -5,7 +5,6 @@ else was probable, attention, word alignment, the beam tree with each hypothesis
 of death, the layers' predictions, and what each piece depends on.
 """
 
-import os
 from pathlib import Path
 
 from absl import flags
@@ -23,6 +22,7 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.provenance import code_version
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.messages import say
+from t2t_jax.viewing.run_log import short_names
 from t2t_jax.workdir.workdir import Workdir
 
 WORD = "SENTENCE"  # the argument that is not a flag
@@ -122,13 +122,11 @@ def _read(name: str, flag: str) -> list[str]:
 
 
 def _names(places: list[str]) -> list[str]:
-    """The shortest ends of the paths that tell them apart; numbered if none do."""
-    parts = [Path(os.path.normpath(place)).parts for place in places]
-    for length in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(of_place[-length:]) for of_place in parts]
-        if len({*names}) == len(names):
-            return names
-    return [f"{of_place[-1]} ({n})" for n, of_place in enumerate(parts, 1)]
+    """The shortest names that tell workdirs apart; numbered if one is named twice."""
+    names = short_names(places)
+    if len({*names}) == len(names):
+        return names
+    return [f"{name} ({number})" for number, name in enumerate(names, 1)]
 
 
 def _explain(

@@ -1,10 +1,10 @@
 """Bundles a page: one HTML file made of a template, a style sheet, modules and data.
 
-The modules are ordinary ES modules. A page opened from disk may not import files, so
+All but a loader is compressed: readable, the program would be most of a page. The
+modules are ordinary ES modules. A page opened from disk may not import files, so
 they are put one after the other into a single script, imported ones first: each becomes
 a function that is called at once and returns what the module exports. Their names stay
-apart, as in files of their own. Comments are left out, a tenth of a page's size; layout
-and names stay, so that its source can be read.
+apart, as in files of their own.
 """
 
 import html
@@ -17,8 +17,6 @@ from t2t_jax.viewing.payload import Payload, pack
 
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "(\.[^"]+)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:async )?function|const|class) (\w+)", re.MULTILINE)
-# Comments on lines of their own; one behind code stays.
-_COMMENT = re.compile(r"^ *(?://.*|/\*(?:[^*]|\*(?!/))*\*/)\n", re.MULTILINE)
 
 
 def page(
@@ -33,9 +31,14 @@ def page(
     """
     pieces = {
         "title": html.escape(str(payload.content.get("title", ""))),
-        "style": _COMMENT.sub("", "\n".join(map(read, styles))),
-        "payload": pack(payload.content, payload.blobs),
-        "script": bundle(main),
+        "program": pack(
+            {
+                "packed-style": "\n".join(map(read, styles)).encode(),
+                "packed-program": bundle(main).encode(),
+            }
+        ),
+        "payload": pack(payload.packed()),
+        "loader": bundle("loader.js"),
     }
     # One pass: what is put in is not searched for further places.
     return re.sub(r"\{\{(\w+)\}\}", lambda m: pieces[m[1]], read("template.html"))
@@ -55,7 +58,7 @@ def bundle(main: str) -> str:
 
 def _as_function(name: str) -> str:
     """Returns a module as a function's call, which keeps its exports in `modules`."""
-    source = _COMMENT.sub("", read(name)).strip()
+    source = read(name).strip()
     exports = ", ".join(export[1] for export in _EXPORT.findall(source))
     body = _EXPORT.sub(r"\1 \2", source)
     body = _IMPORT.sub(

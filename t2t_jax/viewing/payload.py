@@ -72,6 +72,18 @@ class Payload:
             "scale": scales.tolist() if by_row else float(scales[0]),
         }
 
+    def packed(self) -> dict[str, bytes]:
+        """Returns the document and the arrays as bytes, by the ids of elements."""
+        text = json.dumps(
+            rounded(self.content),
+            ensure_ascii=False,
+            allow_nan=False,
+            separators=(",", ":"),
+        )
+        return {"payload": text.encode()} | {
+            f"blob-{index}": blob for index, blob in enumerate(self.blobs)
+        }
+
 
 def _check(values: np.ndarray, signed: bool, two_scales: bool) -> None:
     if not np.isfinite(values).all():
@@ -84,13 +96,8 @@ def _check(values: np.ndarray, signed: bool, two_scales: bool) -> None:
         raise UserError("got both scale and by_row; give one of them")
 
 
-def pack(content: dict[str, Any], blobs: list[bytes]) -> str:
-    """Returns the elements that carry a document and its blobs."""
-    text = json.dumps(
-        rounded(content), ensure_ascii=False, allow_nan=False, separators=(",", ":")
-    )
-    named = {"payload": text.encode()}
-    named |= {f"blob-{index}": blob for index, blob in enumerate(blobs)}
+def pack(named: dict[str, bytes]) -> str:
+    """Returns the elements of a page that carry some bytes, by their ids."""
     return "\n".join(
         f'<script type="application/octet-stream" id="{name}">{_packed(data)}</script>'
         for name, data in named.items()

@@ -1,5 +1,7 @@
 // The page's data: decompressed when first asked for.
 
+import { unpacked, unpackedText } from "./unpack.js";
+
 /** The values of an array, which are its bytes times a scale. */
 export class Tensor {
   constructor(raw, shape, scale) {
@@ -35,7 +37,7 @@ export class Tensor {
 
 /** Returns the page's document. */
 export async function openDocument() {
-  return JSON.parse(new TextDecoder().decode(await bytesOf("payload")));
+  return JSON.parse(await unpackedText("payload"));
 }
 
 const blobs = new Map();
@@ -43,14 +45,7 @@ const blobs = new Map();
 /** Returns the array that a reference of the document stands for. */
 export async function array(reference) {
   const { blob, shape, kind, scale } = reference;
-  if (!blobs.has(blob)) blobs.set(blob, bytesOf(`blob-${blob}`));
+  if (!blobs.has(blob)) blobs.set(blob, unpacked(`blob-${blob}`));
   const bytes = await blobs.get(blob);
   return new Tensor(kind === "i1" ? new Int8Array(bytes) : bytes, shape, scale);
-}
-
-async function bytesOf(id) {
-  const packed = atob(document.getElementById(id).textContent);
-  const bytes = Uint8Array.from(packed, (character) => character.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
 }

@@ -55,8 +55,17 @@ function openHelp() {
     el("h2", {}, "Keys"),
     el("dl", {}, KEYS.map(([key, does]) => [el("dt", {}, key), el("dd", {}, does)])),
     el("label", {}, letters, " Shortcuts of a single letter, digit or sign are on"),
+    el("p", {}, sourceLink()),
     el("form", { method: "dialog" }, el("button", { autofocus: true }, "Close")),
   );
   document.body.append(dialog);
   dialog.showModal();
+}
+
+/** A link to the program of this page, as text to read. */
+function sourceLink() {
+  const program = document.getElementById("program").textContent;
+  const text = new Blob([program], { type: "text/plain;charset=utf-8" });
+  const attributes = { href: URL.createObjectURL(text), target: "_blank" };
+  return el("a", attributes, "Read the source of this page's program");
 }
