@@ -6,7 +6,9 @@ import { themeButton } from "./theme.js";
 
 /** Makes the bar of links to the views. */
 export function contents(views) {
-  const links = views.map(({ id, title }) => el("a", { href: `#${id}` }, title));
+  const links = views.map(({ id, title }) =>
+    el("a", { href: `#${id}`, onclick: (event) => follow(event, id) }, title),
+  );
   markCurrent(links);
   return el(
     "div",
@@ -14,6 +16,13 @@ export function contents(views) {
     el("nav", { "aria-label": "Contents" }, links),
     el("div", { class: "tools" }, themeButton(), helpButton()),
   );
+}
+
+// In a notebook's frame a link to a place would load the notebook's page into the frame.
+function follow(event, id) {
+  if (location.protocol !== "about:") return;
+  event.preventDefault();
+  document.getElementById(id).scrollIntoView();
 }
 
 // On a phone the links do not all fit; scrollIntoView would also move the page.

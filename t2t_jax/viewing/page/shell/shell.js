@@ -37,6 +37,8 @@ export function openShell(page, views) {
     sections.forEach((section) => section.renew(of));
   }
   render();
+  // The address may name a view, which was not there when the browser looked for it.
+  sections.find(({ element }) => `#${element.id}` === location.hash)?.element.scrollIntoView();
 }
 
 // What the views of each model see. A model without a second reading shows its first.
