@@ -52,14 +52,15 @@ const MAPS = [
 ];
 
 const ABOUT_ROLLOUT =
-  "Rollout multiplies the layers' mean maps, each averaged with the identity for the " +
-  "residual connection. It is approximate: it takes all heads for equal and leaves out " +
-  "values, feed-forward layers and normalization, so it says where information could " +
-  "have come from, not where it did.";
+  "Rollout follows attention through all layers: what a layer returns counts as half its " +
+  "input, by the residual connection, and half the mean of its heads. It is approximate: " +
+  "values, feed-forward layers and normalization are left out, so it says where " +
+  "information could have come from, not where it did.";
 const ABOUT_HEADS =
   "Entropy is the mean over the rows, in bits: 0 when a head reads one position, more when " +
   "it reads many. Offset is the mean distance from the reading position to the one read; " +
-  "peak is the mean of each row's largest weight. Each map's strongest colour is its own " +
+  "peak is the mean place of a row's largest weight, from 0, the first piece, to 1, the " +
+  "last. Each map's strongest colour is its own " +
   "largest weight; colours follow the square root, so that weak weights can be seen.";
 const KEYS_IN_TABLE = 5; // of each row
 const LARGE = 40; // rows or columns of a map with smaller cells
@@ -69,8 +70,11 @@ const mapChoices = new WeakMap();
 
 /** Draws the attention maps. */
 export function attentionView(root, context) {
-  if (!mapChoices.has(context.model))
-    mapChoices.set(context.model, { kind: 0, shown: 1, byWords: false, head: [0, 0], checked: {} });
+  if (!mapChoices.has(context.model)) {
+    const present = ATTENTIONS.findIndex(({ name }) => !context.reading.attention[name].missing);
+    const kind = Math.max(0, present);
+    mapChoices.set(context.model, { kind, shown: 1, byWords: false, head: [0, 0], checked: {} });
+  }
   const state = mapChoices.get(context.model);
   // `rest` shows the selected piece in the figure that is there now.
   const view = { context, state, body: el("div"), rest: () => {} };

@@ -117,9 +117,12 @@ function headCell(attention, layer, head, { checked, enlarge, check }) {
   return { element, button, box, layer, head, set };
 }
 
-// A head's second figure: how far it looks, or, between sentences, how sharply.
+// A head's second figure, short and long: how far it looks, or, between sentences, where.
 function secondFigure({ offset, peak }, layer, head) {
-  if (!offset) return [`peak ${number(peak[layer][head])}`, `peak ${number(peak[layer][head])}`];
+  if (!offset) {
+    const place = number(peak[layer][head], 2);
+    return [`peak ${place}`, `peak at ${place} of the source`];
+  }
   const far = offset[layer][head];
   const text = (far > 0 ? "+" : "") + number(far, 2);
   return [`offset ${text}`, `offset ${text} pieces`];

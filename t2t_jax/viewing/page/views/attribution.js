@@ -8,10 +8,11 @@ import { largestOf } from "./attention_maps.js";
 import { isolated, shadeTokens, tokenLine } from "./token_lines.js";
 
 const ABOUT_ATTRIBUTION =
-  "Gradient times input is a first guess at each piece's share: the slope of the score along " +
-  "the piece's embedding, times the embedding. It holds for small changes; it is not what " +
-  "would happen without the piece, and where the model saturates it can be near 0 for a " +
-  "piece that matters.";
+  "Gradient times input is a first guess at each piece's share: the slope of the log " +
+  "probability along the piece's embedding, times the embedding. It holds for small " +
+  "changes; it is not what would happen without the piece, and where the model is sure it " +
+  "can be near 0 for a piece that matters. With a rival, it is the log probability of the " +
+  "piece less the rival's.";
 
 const contrastShown = new WeakSet(); // the models of which the contrast is shown
 
