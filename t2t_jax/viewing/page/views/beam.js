@@ -84,7 +84,8 @@ export function beamView(root, context) {
 
   // The nodes whose last pieces are those of the reading that the page shows.
   const path = context.reading.name === "target" ? [...tree.reference] : search.best;
-  const nodeAt = new Map(path.map((id) => [tree.nodes[id].step - 1, id]));
+  const spoken = path.filter((id) => tree.nodes[id].step > 0);
+  const nodeAt = new Map(spoken.map((id) => [tree.nodes[id].step - 1, id]));
   function selectPiece(id) {
     const position = tree.nodes[id].step - 1;
     if (nodeAt.get(position) === id) context.selection.set(position);

@@ -63,8 +63,8 @@ export function nodeDetails(tree, id, { go, follow, following }) {
 
 /** Makes a button that moves the focus to a node; its text begins at piece `from`. */
 export function nodeLink(tree, id, go, { words, control = "go", from } = {}) {
-  const { step, piece } = tree.nodes[id];
-  const text = tree.ending(id, from ?? Math.max(0, step - LINK_PIECES + 1)) || visible(piece);
+  const { step } = tree.nodes[id];
+  const text = tree.ending(id, from ?? Math.max(0, step - LINK_PIECES + 1));
   return el(
     "button",
     {

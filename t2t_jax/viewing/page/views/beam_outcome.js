@@ -43,8 +43,9 @@ function finishedTable(tree, go) {
     .sort((a, b) => nodes[b].score - nodes[a].score);
   const rows = [...search.finished, ...dropped];
   const row = (id, index) => {
-    // Only what no hypothesis above begins with, so that differences stand out.
-    const from = Math.max(0, ...rows.slice(0, index).map((above) => tree.inCommon(id, above)));
+    // What no hypothesis above begins with, and a piece before it.
+    const common = rows.slice(0, index).map((above) => tree.inCommon(id, above));
+    const from = Math.max(1, ...common) - 1;
     const { step, log_prob, score, fate } = nodes[id];
     return el(
       "tr",

@@ -36,7 +36,7 @@ export class BeamTree {
   /** Returns the end of a hypothesis's text, from the piece at `from` on. */
   ending(id, from) {
     const pieces = this.lineage(id).map((at) => this.nodes[at].piece);
-    const text = joinedText(pieces.slice(from));
+    const text = joinedText(pieces.slice(from)) || pieces.at(-1);
     return from > 1 ? `… ${text}` : text;
   }
 
