@@ -1,0 +1,100 @@
+"""Reads numbers back from a page, and the arrays that they should be."""
+
+import math
+import re
+
+import numpy as np
+
+ISOLATES = re.compile("[\u2066-\u2069]")
+
+
+class Opened:
+    """A page that is open in a browser.
+
+    Attributes:
+      page: of Playwright.
+      problems: messages of errors, and requests other than for the file itself.
+    """
+
+    def __init__(self, context, file):
+        self.page = context.new_page()
+        self.problems = []
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("request", self._request)
+        self.page.goto(file.as_uri())
+        self.page.wait_for_selector("#main section")
+
+    def _console(self, message):
+        if message.type in ("error", "warning"):
+            self.problems.append(message.text)
+
+    def _request(self, request):
+        if not request.url.startswith(("file:", "data:", "blob:")):
+            self.problems.append(f"request: {request.url}")
+
+    def view(self, name, column=0):
+        """The drawn view of a section, of one of the models."""
+        self.page.locator(f"#{name}").scroll_into_view_if_needed()
+        found = self.page.locator(f"#{name} .column").nth(column)
+        found.scroll_into_view_if_needed()
+        waiting = f"#{name} .column.waiting"
+        self.page.wait_for_function(f"!document.querySelector({waiting!r})")
+        return found.locator(".view")
+
+    def announced(self):
+        """The sentence that a screen reader reads last."""
+        return plain(self.page.locator("#announcements").text_content())
+
+    def rows(self, details):
+        """The rows of a table of "numbers as text", which this opens."""
+        if details.get_attribute("open") is None:
+            details.locator("summary").click()
+        cells = "rows => rows.map(r => [...r.cells].map(c => c.textContent))"
+        rows = details.locator("tbody tr")
+        rows.first.wait_for()
+        return [[plain(cell) for cell in row] for row in rows.evaluate_all(cells)]
+
+    def overflow(self):
+        """Pixels that the page is wider than the screen."""
+        return self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+
+    def close(self):
+        self.page.context.close()
+
+
+def plain(text):
+    """A text without the marks that keep its direction to itself."""
+    return ISOLATES.sub("", text)
+
+
+def values_of(payload, reference):
+    """The array that a reference of a payload stands for."""
+    raw = np.frombuffer(payload.blobs[reference["blob"]], reference["kind"])
+    raw = raw.reshape(reference["shape"]).astype(float)
+    scale = np.asarray(reference["scale"])
+    return raw * scale.reshape(-1, *[1] * (raw.ndim - 1) if scale.ndim else [])
+
+
+def value(text):
+    """The number that a text of a page begins or ends with: −1.23, +4e−5, 63%."""
+    found = re.findall(r"[+−-]?\d[\d,]*\.?\d*(?:e[+−-]?\d+)?", plain(text))
+    number = float(found[0].replace("−", "-").replace(",", "").replace("+", "", 1))
+    return number / 100 if "%" in text else number
+
+
+def is_shown(text, wanted, digits=3):
+    """True if a text is a number as the page rounds it: to so many digits."""
+    if text.startswith("<"):  # "<0.1%"
+        return wanted < value(text)
+    least = 10.0 ** (math.floor(math.log10(abs(wanted) or 1)) - digits + 1)
+    # The page's document has five digits, so halves may be rounded the other way.
+    return abs(value(text) - wanted) <= 0.51 * least + 1e-4 * abs(wanted)
+
+
+def is_percent(text, wanted):
+    """True if a text is a probability as the page rounds it."""
+    if text.startswith("<"):
+        return wanted < 0.00101
+    least = 0.001 if wanted < 0.0995 or wanted > 0.994 else 0.01
+    return abs(value(text) - wanted) <= 0.51 * least
