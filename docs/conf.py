@@ -48,13 +48,11 @@ python_maximum_signature_line_length = 88
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
-# Types of other libraries have no page here, and none is fetched.
-nitpick_ignore_regex = [(r"py:.*", r"(?!t2t_jax\b).*")]
-# Parts of a translator that only the package itself makes.
-nitpick_ignore = [
-    ("py:class", "t2t_jax.data.tokenizer.Vocabulary"),
-    ("py:class", "t2t_jax.model.model.Model"),
-    ("py:class", "t2t_jax.workdir.workdir.Workdir"),
+# Types that have no page here: of other libraries, of which nothing is fetched, and of
+# parts that only the package itself makes.
+nitpick_ignore_regex = [
+    (r"py:.*", r"(?!t2t_jax\b).*"),
+    (r"py:class", r"t2t_jax\.(data|model|search|workdir)\..*"),
 ]
 
 # Files outside of this folder that have a page on the site.
