@@ -54,6 +54,8 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(?!t2t_jax\b).*"),
     (r"py:class", r"t2t_jax\.(data|model|search|workdir)\..*"),
 ]
+# Attributes of one name in two classes: Sphinx looks for a link where none is meant.
+suppress_warnings = ["ref.python"]
 
 # Files outside of this folder that have a page on the site.
 PAGES = {
@@ -92,7 +94,13 @@ def _link(match: re.Match, up: str) -> str:
     return match[0] if page == target else f"]({up}{page}{anchor})"
 
 
+def without_aliases(app, what, name, thing, skip, options) -> bool | None:
+    """Skips a named tuple's fields, which its docstring describes."""
+    return type(thing).__name__ == "_tuplegetter" or None
+
+
 def setup(app) -> None:
+    app.connect("autodoc-skip-member", without_aliases)
     app.connect("source-read", on_the_site)
     app.connect("builder-inited", lambda app: notebook_pages.write())
     app.connect("build-finished", lambda app, error: error or live.write(app.outdir))
