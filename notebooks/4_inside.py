@@ -86,7 +86,8 @@ source = TEMPLATE.format("helps")
 DEM = "Der Mann, dem der Lehrer hilft, kauft das Buch."
 DEN = DEM.replace("dem", "den")
 translation = str(translator.translate([source])[0])
-explanation = translator.explain(source, target=DEM if translation == DEN else DEN)
+other = DEM if translation == DEN else DEN
+explanation = translator.explain(source, target=other, name=WORKDIR.name)
 display(explanation)
 
 # %% [markdown]
