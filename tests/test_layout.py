@@ -37,7 +37,7 @@ def imports_of(path):
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_imports_point_to_earlier_folders(folder):
     allowed = {*FOLDERS[: FOLDERS.index(folder) + 1], *ANYWHERE}
-    files = sorted((PACKAGE / folder).glob("*.py"))
+    files = sorted((PACKAGE / folder).rglob("*.py"))
     assert len(files) > 1
     for path in files:
         if path.name == "__main__.py":  # starts the command of the folder's name

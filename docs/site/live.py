@@ -50,7 +50,8 @@ def store(html: str, folder: Path = FOLDER) -> None:
     parts = dict(PART.findall(html))
     content = json.loads(gzip.decompress(base64.b64decode(parts.pop("payload"))))
     text = json.dumps(content, ensure_ascii=False, indent=1)
-    blobs = [parts[f"blob-{number}"] for number in range(len(parts))]
+    count = sum(name.startswith("blob-") for name in parts)
+    blobs = [parts[f"blob-{number}"] for number in range(count)]
     folder.mkdir(exist_ok=True)
     (folder / CONTENT).write_text(f"{text}\n", encoding="utf-8")
     (folder / BLOBS).write_text(json.dumps(blobs, indent=0) + "\n")

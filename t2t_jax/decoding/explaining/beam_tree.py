@@ -321,14 +321,16 @@ class _Builder:
     def _settle_ended(self, node: Node, results: list[Tokens], kept: list[Node]):
         if node.tokens in results:
             node.fate = "ended"
-            node.why = f"Complete, and number {results.index(node.tokens) + 1}."
+            number = results.index(node.tokens) + 1
+            node.why = f"Complete, and number {number} of {len(results)} in the result."
             return
         worst = kept[-1]
+        last = f"the worst of the {len(kept)} kept" if len(kept) > 1 else "the one kept"
         node.fate, node.by = "lost", worst.tokens
         node.margin = max(0.0, worst.score - node.score)
         node.why = (
-            f"Complete with a score of {node.score:.3f}, {node.margin:.3f} below the "
-            f"last of the {len(kept)} kept ({worst.score:.3f})."
+            f"Complete with a score of {node.score:.3f}, {node.margin:.3f} below "
+            f"{last} ({worst.score:.3f})."
         )
 
     def _reason_to_stop(self, last: TracedStep) -> str:
