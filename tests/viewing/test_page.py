@@ -122,7 +122,10 @@ def test_hostile_text_stays_text():
 
 
 def test_the_same_payload_is_the_same_page():
-    assert page(made_up_payload()) == page(made_up_payload())
+    text = page(made_up_payload())
+    assert text == page(made_up_payload())
+    packed = next(e["text"] for e in Elements(text).found if e.get("id") == "payload")
+    assert base64.b64decode(packed)[4:8] == bytes(4)  # gzip's time of day
 
 
 def test_a_page_loads_nothing_and_is_small():
