@@ -26,82 +26,103 @@ export async function alignmentView(root, context) {
     root.append(el("p", { class: "missing", "data-missing": "alignment" }, alignment.missing));
     return;
   }
-  const sources = context.entry.source_word_texts;
-  const targets = context.reading.word_texts;
-  const weights = rowsOfTensor(await context.array(alignment.weights));
-  const columnOf = (s) => weights.map((row) => row[s]);
-  const linked = new Set(alignment.links.map(([s, t]) => `${s} ${t}`));
-  const holder = el("div", { class: "linked-lines alignment" });
-  const note = el("p", { class: "arcs-note" });
-  const visit = (isSource) => (index, focused) => {
-    point(isSource, index);
-    if (focused) context.announce(note.textContent);
+  const view = {
+    context,
+    alignment,
+    texts: { source: context.entry.source_word_texts, target: context.reading.word_texts },
+    weights: rowsOfTensor(await context.array(alignment.weights)),
+    linked: new Set(alignment.links.map(([s, t]) => `${s} ${t}`)),
+    note: el("p", { class: "arcs-note" }),
   };
-  const lineOf = (name, isSource, texts, more) => {
-    const line = tokenLine({ name, texts, visit: visit(isSource), leave: rest, ...more });
-    line.element.dataset.line = isSource ? "source" : "target";
+  const holder = el("div", { class: "linked-lines alignment" });
+  const about = `${ABOUT_ALIGNMENT} The attention is that of layer ${alignment.layer + 1}.`;
+  root.append(
+    el("p", { class: "about" }, about),
+    el("div", { class: "scroll" }, holder),
+    view.note,
+    tableOfSources(view),
+    tableOfTargets(view),
+  );
+  linkWords(view, holder);
+}
+
+function linkWords(view, holder) {
+  const { context, alignment, note } = view;
+  const lineOf = (side, name, more) => {
+    const visit = (index, focused) => {
+      point(side, index);
+      if (focused) context.announce(note.textContent);
+    };
+    const line = tokenLine({ name, texts: view.texts[side], visit, leave: rest, ...more });
+    line.element.dataset.line = side;
+    holder.append(line.element);
     return line;
   };
-  const source = lineOf("Source words", true, sources, {
+  const source = lineOf("source", "Source words", {
     below: (s) => coverageOf(alignment, s),
-    pick: (s) => visit(true)(s, true),
+    pick: (s) => point("source", s),
   });
-  const target = lineOf("Words of the output", false, targets, {
+  const target = lineOf("target", "Words of the output", {
     pick: (t) => context.selection.set(context.reading.words.indexOf(t)),
   });
-  markWords(source.tokens, alignment);
-  holder.append(source.element, target.element);
+  const lines = { source, target };
   const layer = linkLayer(holder, () => holder.classList.contains("as-columns"));
+  const strong = linksOf(view, lines, strongPairs(view));
 
-  function linksOf(pairs) {
-    return pairs.map(([s, t]) => ({
-      from: source.tokens[s],
-      to: target.tokens[t],
-      width: Math.max(1, WIDEST_LINK * weights[t][s]),
-      className: linked.has(`${s} ${t}`) ? "aligned" : "other",
-    }));
-  }
-  const strong = linksOf([
-    ...alignment.links,
-    ...weights.flatMap((row, t) =>
-      strongest(row, row.length, LEAST_LINK)
-        .map(([s]) => [s, t])
-        .filter(([s]) => !linked.has(`${s} ${t}`)),
-    ),
-  ]);
-  function point(isSource, index) {
-    mark(isSource ? source : target, index);
-    const [texts, values] = isSource ? [targets, columnOf(index)] : [sources, weights[index]];
-    const top = strongest(values, MOST_POINTED, LEAST_POINTED);
-    const here = isolated((isSource ? sources : targets)[index]);
-    const list = weightsAsText(top, texts) || "no word";
-    note.textContent = isSource
-      ? `${here} is read for ${list}; ${coverageText(alignment, index)}`
-      : `${here} reads ${list}`;
-    layer.draw(linksOf(top.map(([other]) => (isSource ? [index, other] : [other, index]))));
+  function point(side, index) {
+    const top = strongest(weightsOfWord(view, side, index), MOST_POINTED, LEAST_POINTED);
+    mark(side, index);
+    note.textContent = describeWord(view, side, index, top);
+    const pairs = top.map(([other]) => (side === "source" ? [index, other] : [other, index]));
+    layer.draw(linksOf(view, lines, pairs));
   }
   function rest() {
     markSelected();
-    note.textContent = coverageSummary(alignment, sources);
+    note.textContent = coverageSummary(view);
     layer.draw(strong);
   }
   function markSelected() {
-    mark(target, context.reading.words[context.selection.position]);
+    mark("target", context.reading.words[context.selection.position]);
   }
-  function mark(line, index) {
+  function mark(side, index) {
     for (const token of [...source.tokens, ...target.tokens]) token.classList.remove("at");
-    line.tokens[index]?.classList.add("at");
+    lines[side].tokens[index]?.classList.add("at");
   }
-  root.append(
-    el("p", { class: "about" }, ABOUT_ALIGNMENT, ` The attention is that of layer ${alignment.layer + 1}.`),
-    el("div", { class: "scroll" }, holder),
-    note,
-    tableOfSources(alignment, sources, targets, columnOf),
-    tableOfTargets(sources, targets, weights),
-  );
+  markWords(source.tokens, alignment);
   linesOrColumns(holder, [source, target]);
   rest();
   context.selection.listen(markSelected);
+}
+
+// The alignment's links, and what else is read more than a little.
+function strongPairs({ alignment, weights, linked }) {
+  const others = weights.flatMap((row, t) =>
+    strongest(row, row.length, LEAST_LINK)
+      .map(([s]) => [s, t])
+      .filter(([s]) => !linked.has(`${s} ${t}`)),
+  );
+  return [...alignment.links, ...others];
+}
+
+function linksOf({ weights, linked }, { source, target }, pairs) {
+  return pairs.map(([s, t]) => ({
+    from: source.tokens[s],
+    to: target.tokens[t],
+    width: Math.max(1, WIDEST_LINK * weights[t][s]),
+    className: linked.has(`${s} ${t}`) ? "aligned" : "other",
+  }));
+}
+
+function weightsOfWord({ weights }, side, index) {
+  return side === "source" ? weights.map((row) => row[index]) : weights[index];
+}
+
+function describeWord({ alignment, texts }, side, index, top) {
+  const here = isolated(texts[side][index]);
+  const list = weightsAsText(top, texts[side === "source" ? "target" : "source"]) || "no word";
+  return side === "source"
+    ? `${here} is read for ${list}; ${coverageText(alignment, index)}`
+    : `${here} reads ${list}`;
 }
 
 function rowsOfTensor(tensor) {
@@ -133,7 +154,9 @@ function coverageOf(alignment, s) {
       el("span", { class: "coverage", style: { width: `${100 * share}%` } }),
     ),
     el("span", { class: "coverage-number", "data-coverage": s }, number(alignment.coverage[s], 2)),
-    marksOf(alignment, s).map((name) => el("span", { class: "coverage-mark" }, COVERAGE_MARKS[name])),
+    marksOf(alignment, s).map((name) =>
+      el("span", { class: "coverage-mark" }, COVERAGE_MARKS[name]),
+    ),
   ];
 }
 
@@ -144,7 +167,8 @@ function marksOf(alignment, s) {
 function markWords(tokens, alignment) {
   tokens.forEach((token, s) => {
     for (const name of marksOf(alignment, s)) token.classList.add(name);
-    token.setAttribute("aria-label", `${token.firstChild.textContent}, ${coverageText(alignment, s)}`);
+    const word = token.firstChild.textContent;
+    token.setAttribute("aria-label", `${word}, ${coverageText(alignment, s)}`);
   });
 }
 
@@ -152,30 +176,33 @@ function coverageText(alignment, s) {
   return [`coverage ${number(alignment.coverage[s])}`, ...marksOf(alignment, s)].join(", ");
 }
 
-function coverageSummary(alignment, sources) {
+function coverageSummary({ alignment, texts }) {
   return Object.keys(COVERAGE_MARKS)
     .map((name) => {
-      const words = alignment[name].map((s) => isolated(sources[s]));
+      const words = alignment[name].map((s) => isolated(texts.source[s]));
       return `${name[0].toUpperCase()}${name.slice(1)}: ${words.join(", ") || "no word"}.`;
     })
     .join(" ");
 }
 
-function tableOfSources(alignment, sources, targets, columnOf) {
-  return numbersAsText("Source words", ["source word", "coverage", "mark", "linked to", "read for"], () =>
-    sources.map((word, s) => [
+function tableOfSources(view) {
+  const { alignment, texts } = view;
+  const columns = ["source word", "coverage", "mark", "linked to", "read for"];
+  const linkedTo = (s) => alignment.links.filter(([from]) => from === s).map(([, t]) => t);
+  return numbersAsText("Source words", columns, () =>
+    texts.source.map((word, s) => [
       word,
       alignment.coverage[s],
       marksOf(alignment, s).join(", "),
-      alignment.links.filter(([from]) => from === s).map(([, t]) => isolated(targets[t])).join(", "),
-      strongestWords(columnOf(s), targets),
+      linkedTo(s).map((t) => isolated(texts.target[t])).join(", "),
+      strongestWords(weightsOfWord(view, "source", s), texts.target),
     ]),
   );
 }
 
-function tableOfTargets(sources, targets, weights) {
+function tableOfTargets({ texts, weights }) {
   return numbersAsText("Words of the output", ["word", "reads"], () =>
-    targets.map((word, t) => [word, strongestWords(weights[t], sources)]),
+    texts.target.map((word, t) => [word, strongestWords(weights[t], texts.source)]),
   );
 }
 

@@ -13,6 +13,7 @@ import {
   combinedMap,
   largestOf,
   mapOf,
+  rowOfMap,
   strongest,
   unitsOf,
 } from "./attention_maps.js";
@@ -94,7 +95,8 @@ function showKind(view) {
   view.rest = () => {};
   const attention = context.reading.attention[kind.name];
   if (attention.missing) {
-    body.replaceChildren(el("p", { class: "missing", "data-missing": kind.name }, attention.missing));
+    const why = { class: "missing", "data-missing": kind.name };
+    body.replaceChildren(el("p", why, attention.missing));
     return null;
   }
   const names = attention.entropy.flatMap((layer, l) => layer.map((_, h) => nameOfHead(l, h)));
@@ -226,22 +228,19 @@ function enlargedMap(view, kind, { map, title, note, missing }, { queries, keys 
   view.rest = () => {
     arcs.rest();
     const query = resting();
-    if (query !== null) cells.mark(query, strongest(cellsOfRow(map, query), 1)[0]?.[0] ?? 0);
+    if (query !== null) cells.mark(query, strongest(rowOfMap(map, query), 1)[0]?.[0] ?? 0);
   };
   view.rest();
   const table = numbersAsText(title, ["reads", "entropy, bits", "strongest"], () =>
-    queries.labels.map((query, i) => rowAsText(query, cellsOfRow(map, i), keys)),
+    queries.labels.map((query, i) => rowAsText(query, rowOfMap(map, i), keys)),
   );
-  return [heading, note && el("p", { class: "about" }, note), arcs.element, cells.element, table].filter(Boolean);
+  const about = note ? [el("p", { class: "about" }, note)] : [];
+  return [heading, ...about, arcs.element, cells.element, table];
 }
 
 function weightAsText(queries, keys, map, i, j) {
   const [query, key] = [isolated(queries.labels[i]), isolated(keys.labels[j])];
   return `${query} attends to ${key}: ${number(cellOfMap(map, i, j))}`;
-}
-
-function cellsOfRow(map, i) {
-  return map.values.subarray(i * map.columns, (i + 1) * map.columns);
 }
 
 function rowAsText(query, row, keys) {

@@ -3,7 +3,7 @@
 import { sequential, whenColoursChange } from "../common/colours.js";
 import { el } from "../common/dom.js";
 import { number } from "../common/text.js";
-import { cellOfMap, colourShare, largestOf, strongest } from "./attention_maps.js";
+import { colourShare, columnOfMap, largestOf, rowOfMap, strongest } from "./attention_maps.js";
 import { isolated, linkLayer, shadeTokens, tokenLine } from "./token_lines.js";
 
 const MOST_ARCS = 8;
@@ -55,9 +55,7 @@ export function arcsFigure({ map, queries, keys, names, within, announce, choose
       layer.draw([]);
       return;
     }
-    const weights = isQuery
-      ? map.values.subarray(index * map.columns, (index + 1) * map.columns)
-      : Float32Array.from({ length: map.rows }, (_, i) => cellOfMap(map, i, index));
+    const weights = isQuery ? rowOfMap(map, index) : columnOfMap(map, index);
     const [here, others] = isQuery ? [queryLine, keyLine] : [keyLine, queryLine];
     const most = largestOf(weights);
     const scale = sequential();
@@ -69,7 +67,7 @@ export function arcsFigure({ map, queries, keys, names, within, announce, choose
     const token = here.tokens[index];
     token.classList.add("at");
     const top = strongest(weights, MOST_ARCS, LEAST_ARC);
-    note.textContent = sentence(isQuery, index, top);
+    note.textContent = describeArcs(isQuery, index, top, { queries, keys });
     layer.draw(
       top.map(([other, weight]) => ({
         from: token,
@@ -78,13 +76,14 @@ export function arcsFigure({ map, queries, keys, names, within, announce, choose
       })),
     );
   }
-  function sentence(isQuery, index, top) {
-    const [here, others] = isQuery ? [queries, keys] : [keys, queries];
-    const verb = isQuery ? "attends to" : "is attended to by";
-    const list = top.map(([other, weight]) => `${isolated(others[other])} ${number(weight)}`);
-    return `${isolated(here[index])} ${verb} ${list.join(", ") || `nothing above ${LEAST_ARC}`}`;
-  }
   const element = el("div", { class: "arcs" }, el("div", { class: "scroll" }, holder), note);
   whenColoursChange(element, rest);
   return { element, show: (query) => draw(true, query), rest };
+}
+
+function describeArcs(isQuery, index, top, { queries, keys }) {
+  const [here, others] = isQuery ? [queries, keys] : [keys, queries];
+  const verb = isQuery ? "attends to" : "is attended to by";
+  const list = top.map(([other, weight]) => `${isolated(others[other])} ${number(weight)}`);
+  return `${isolated(here[index])} ${verb} ${list.join(", ") || `nothing above ${LEAST_ARC}`}`;
 }

@@ -38,18 +38,23 @@ export function headGrid({ attention, title, checked, enlarge, check }) {
     el(
       "div",
       { class: "controls" },
-      el("button", { type: "button", "data-heads": "all", onclick: () => checkAll(true) }, "Check all heads"),
-      el("button", { type: "button", "data-heads": "none", onclick: () => checkAll(false) }, "Check none"),
+      checkButton("Check all heads", "all", () => checkAll(true)),
+      checkButton("Check none", "none", () => checkAll(false)),
     ),
   );
   return {
     element,
     draw: (weights) => drawWhenSeen(all, weights),
     show: (layer, head) =>
-      all.forEach((each) =>
-        each.button.setAttribute("aria-pressed", String(each.layer === layer && each.head === head)),
-      ),
+      all.forEach((each) => {
+        const pressed = each.layer === layer && each.head === head;
+        each.button.setAttribute("aria-pressed", String(pressed));
+      }),
   };
+}
+
+function checkButton(text, heads, onclick) {
+  return el("button", { type: "button", "data-heads": heads, onclick }, text);
 }
 
 /** Returns the name of a head in the set of checked heads. */

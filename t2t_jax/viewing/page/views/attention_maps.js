@@ -80,6 +80,16 @@ export function cellOfMap(map, i, j) {
   return map.values[i * map.columns + j];
 }
 
+/** Returns a query's weights. */
+export function rowOfMap(map, i) {
+  return map.values.subarray(i * map.columns, (i + 1) * map.columns);
+}
+
+/** Returns the weights on a key. */
+export function columnOfMap(map, j) {
+  return Float32Array.from({ length: map.rows }, (_, i) => cellOfMap(map, i, j));
+}
+
 /** Returns the largest absolute value, or 1 where all are 0. */
 export function largestOf(values) {
   let most = 0;

@@ -11,8 +11,8 @@ const ABOUT_ATTRIBUTION =
   "Gradient times input is a first guess at each piece's share: the slope of the log " +
   "probability along the piece's embedding, times the embedding. It holds for small " +
   "changes; it is not what would happen without the piece, and where the model is sure it " +
-  "can be near 0 for a piece that matters. With a rival, it is the log probability of the " +
-  "piece less the rival's.";
+  "can be near 0 for a piece that matters. With a rival, the slope is that of the piece's log " +
+  "probability less the rival's. The start of the output, which is read first, is left out.";
 
 const contrastShown = new WeakSet(); // the models of which the contrast is shown
 
@@ -31,7 +31,10 @@ export async function attributionView(root, context) {
   const view = {
     context,
     arrays,
-    texts: { source: shownPieces(context.entry.source), target: shownPieces(context.reading.pieces) },
+    texts: {
+      source: shownPieces(context.entry.source),
+      target: shownPieces(context.reading.pieces),
+    },
     title: el("h3"),
     totals: el("p"),
     legend: el("p", { class: "legend" }),
@@ -136,7 +139,8 @@ function notComputed(positions) {
 
 function totalsOf({ source, target }) {
   const sum = (values) => values.reduce((total, value) => total + value, 0);
-  return `The source adds ${signed(sum(source))}, the pieces read before it ${signed(sum(target))}.`;
+  const [ofSource, ofTarget] = [signed(sum(source)), signed(sum(target))];
+  return `The source adds ${ofSource}, the pieces read before it ${ofTarget}.`;
 }
 
 function signed(value) {

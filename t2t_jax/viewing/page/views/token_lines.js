@@ -7,8 +7,8 @@ import { rove } from "./roving.js";
 const RIGHT_TO_LEFT =
   /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u;
 
-/** Returns "rtl" or "ltr", after the first letter of the texts. */
-export function directionOf(texts) {
+// "rtl" or "ltr", after the first letter of the texts.
+function directionOf(texts) {
   const letter = /\p{L}/u.exec(texts.join(" "));
   return letter && RIGHT_TO_LEFT.test(letter[0]) ? "rtl" : "ltr";
 }
@@ -45,7 +45,8 @@ export function tokenLine({ name, texts, visit, leave, pick, below }) {
   );
   const dir = directionOf(texts);
   rove(tokens, 1, dir === "rtl");
-  const element = el("div", { class: "token-line", dir, role: "group", "aria-label": name }, tokens);
+  const attributes = { class: "token-line", dir, role: "group", "aria-label": name };
+  const element = el("div", attributes, tokens);
   return { element, tokens };
 }
 
