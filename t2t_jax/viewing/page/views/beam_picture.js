@@ -304,9 +304,9 @@ export class BeamPicture {
   }
 }
 
-// Hypotheses of a step differ little: all get the same decimals.
+// Hypotheses of a step differ little: all get the same decimals. Null is minus infinity.
 function hundredths(x) {
-  return x.toFixed(2).replace("-", "−");
+  return x?.toFixed(2).replace("-", "−") ?? "–";
 }
 
 function placePicture(picture, [left, top, width, height]) {
