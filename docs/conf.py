@@ -33,7 +33,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_copyright = False
-smartquotes = False  # or `--flag` of a docstring becomes a dash
+smartquotes_action = "qe"  # not dashes: docstrings name --flags
 highlight_language = "none"  # of blocks without a language: trees, formulas, outputs
 
 myst_heading_anchors = 4  # as GitHub makes them
