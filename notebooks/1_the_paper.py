@@ -121,11 +121,8 @@ def label(name, module, causal):
             title = "Masked " + title
         shapes = f"$W^Q, W^K, W^V$ {shape(module.query)};  $W^O$ {shape(module.out)}"
         return title, "attention", shapes
-    return (
-        "Feed Forward",
-        "ff",
-        f"$W_1$ {shape(module.inner)};  $W_2$ {shape(module.outer)}",
-    )
+    shapes = f"$W_1$ {shape(module.inner)};  $W_2$ {shape(module.outer)}"
+    return "Feed Forward", "ff", shapes
 
 
 def shape(parameter):
@@ -243,8 +240,9 @@ print(f"each vector: mean {ours[0, 0].mean():.4f}, variance {ours[0, 0].var():.4
 #
 # The code has one function for each step, from the queries to the output. The letters
 # after a name are its axes: **b**atch, **t** queries, **s** keys, **h** heads, and
-# **k**, the features of a head. The dictionary of position schemes (`position`) and
-# the mask come later in this notebook; a scheme that adds nothing returns `None`.
+# **k**, the features of a head. `mask` says which keys count (section 3.2.3).
+# `position` is the position scheme: other schemes than the paper's add something to the
+# scores or to the values.
 
 # %%
 show(dense.scaled, dense.scores, dense.attention_weights, dense.weighted_values)
@@ -518,10 +516,8 @@ x = jnp.asarray(rng.normal(size=(1, 6, 512)), jnp.float32)
 W_1, b_1, W_2, b_2 = (
     np.asarray(p[...]) for p in (ff.inner, ff.inner_bias, ff.outer, ff.outer_bias)
 )
-print(
-    "largest difference from NumPy:",
-    error(ff(x)[0], np.maximum(0, X_ := np.asarray(x[0]) @ W_1 + b_1) @ W_2 + b_2),
-)
+hidden = np.maximum(0, np.asarray(x[0]) @ W_1 + b_1)
+print("largest difference from NumPy:", error(ff(x)[0], hidden @ W_2 + b_2))
 order = rng.permutation(6)
 print("permuted tokens:              ", error(ff(x[:, order]), ff(x)[:, order]))
 
@@ -648,6 +644,23 @@ for layer, (name, complexity, chain) in paper_says.items():
     print(f"{name:28}{complexity:>12}{chain:>8}{exponents:>16}{loops:6.0f}")
 
 # %% [markdown]
+# The third column of the table, the **maximum path length**, is the number of steps
+# which a signal needs from one end of a sentence to the other. Measured with gradients:
+# how many layers does it take until the last output depends on the first input, times
+# the sequential operations in a layer? The convolutions have a kernel of 3, so each
+# layer reaches one token further; the neighbourhood of restricted attention is 32.
+
+# %%
+for layer, says in {
+    "attention": "O(1)",
+    "recurrence": "O(n)",
+    "convolution": "O(n/k)",
+    "restricted": "O(n/r)",
+}.items():
+    path = layer_cost.path_lengths(None, layer, [65])["longest"]
+    print(f"{layer:12} the paper: {says:8} measured for n = 65: {path:3}")
+
+# %% [markdown]
 # The table leaves the four projections of multi-head attention out; they add
 # $8 n d^2$ FLOPs. The picture counts a complete attention layer, too. "Self-attention
 # layers are faster than recurrent layers when the sequence length $n$ is smaller than
@@ -742,8 +755,8 @@ ax = plt.subplots(figsize=(6, 2.7), layout="constrained")[1]
 for width, warmup in ((512, 4000), (512, 8000), (256, 4000), (1024, 4000)):
     config = fields.changed(base, "train", warmup=warmup)
     config = fields.changed(config, "model", width=width, heads=8)
-    label_ = f"$d_{{model}}$ = {width}, warm-up {warmup:,}"
-    ax.plot(steps, schedule(config)(steps - 1), label=label_)
+    name = f"$d_{{model}}$ = {width}, warm-up {warmup:,}"
+    ax.plot(steps, schedule(config)(steps - 1), label=name)
 ax.set(xlabel="step", ylabel="learning rate", title="Equation 3", ylim=(0, None))
 ax.legend(frameon=False, fontsize=8)
 plain(ax)
