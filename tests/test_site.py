@@ -68,11 +68,11 @@ def test_the_explorer_is_stored_and_made_again(site, tmp_path, monkeypatch):
     payload.add([-1.0, 1.0], signed=True)
     made = page(payload)
     _, live, _ = site
-    monkeypatch.setattr(live, "FOLDER", tmp_path / "explorer")
+    monkeypatch.setattr(live, "STORED", tmp_path / "explorer.json")
     assert live.frame() == ""
     live.write(tmp_path)
     assert not (tmp_path / "explorer.html").exists()
-    live.store(made, live.FOLDER)
+    live.store(made, live.STORED)
     live.write(tmp_path)
     assert (tmp_path / "explorer.html").read_text(encoding="utf-8") == made
     assert 'src="explorer.html"' in live.frame()

@@ -1,6 +1,6 @@
 """The explorer on the front page: an explanation of a tiny model's translations.
 
-Only its payload is stored, in docs/explorer/. Each build of the site makes the page of
+Only its data are stored, in docs/explorer.json. Each build of the site makes the page of
 it, with the viewing code as it is then. To store another explanation:
 
     python -m t2t_jax explain --workdir=runs/tiny --output=page.html --input=lines.en
@@ -14,8 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[1] / "explorer"
-CONTENT, BLOBS = "payload.json", "blobs.json"
+STORED = Path(__file__).parents[1] / "explorer.json"  # as in a page: packed, by name
 PART = re.compile(
     r'<script type="application/octet-stream" id="([\w-]+)">([^<]*)</script>'
 )
@@ -29,32 +28,29 @@ FRAME = """\
 
 def frame() -> str:
     """The explorer as Markdown of the front page; empty if none is stored."""
-    return FRAME if (FOLDER / CONTENT).exists() else ""
+    return FRAME if STORED.exists() else ""
 
 
 def write(outdir: Path) -> None:
     """Writes explorer.html beside the front page."""
-    if not (FOLDER / CONTENT).exists():
+    if not STORED.exists():
         return
     from t2t_jax.viewing.page import page
     from t2t_jax.viewing.payload import Payload
 
-    payload = Payload(json.loads((FOLDER / CONTENT).read_text(encoding="utf-8")))
-    blobs = json.loads((FOLDER / BLOBS).read_text())
-    payload.blobs = [gzip.decompress(base64.b64decode(blob)) for blob in blobs]
+    packed = json.loads(STORED.read_text())
+    content, *blobs = (gzip.decompress(base64.b64decode(part)) for part in packed)
+    payload = Payload(json.loads(content))
+    payload.blobs = blobs
     (Path(outdir) / "explorer.html").write_text(page(payload), encoding="utf-8")
 
 
-def store(html: str, folder: Path = FOLDER) -> None:
-    """Stores the payload of a page that `explain` has written."""
+def store(html: str, file: Path = STORED) -> None:
+    """Stores the document and the arrays of a page that `explain` has written."""
     parts = dict(PART.findall(html))
-    content = json.loads(gzip.decompress(base64.b64decode(parts.pop("payload"))))
-    text = json.dumps(content, ensure_ascii=False, indent=1)
-    count = sum(name.startswith("blob-") for name in parts)
-    blobs = [parts[f"blob-{number}"] for number in range(count)]
-    folder.mkdir(exist_ok=True)
-    (folder / CONTENT).write_text(f"{text}\n", encoding="utf-8")
-    (folder / BLOBS).write_text(json.dumps(blobs, indent=0) + "\n")
+    blobs = sum(name.startswith("blob-") for name in parts)
+    packed = [parts["payload"], *(parts[f"blob-{n}"] for n in range(blobs))]
+    file.write_text(json.dumps(packed, indent=0) + "\n")
 
 
 if __name__ == "__main__":
