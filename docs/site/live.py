@@ -1,7 +1,7 @@
 """The explorer on the front page: an explanation of a tiny model's translations.
 
-Only its data are stored, in docs/explorer.json. Each build of the site makes the page of
-it, with the viewing code as it is then. To store another explanation:
+Only its data are stored, in docs/explorer.json. Each build of the site makes the page
+of it, with the viewing code as it is then. To store another explanation:
 
     python -m t2t_jax explain --workdir=runs/tiny --output=page.html --input=lines.en
     python docs/site/live.py page.html

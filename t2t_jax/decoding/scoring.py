@@ -183,10 +183,10 @@ def words_of_pieces(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
     text, such as that of a language, belong to no word. The words are those of
     `word_texts`.
     """
-    spellings = _spellings(vocabulary, ids)
+    added = spellings(vocabulary, ids)
     # Pieces alone do not show where words begin (a character may be split into bytes),
     # so every beginning of the sentence is decoded.
-    octets = itertools.accumulate(spellings, initial=b"")
+    octets = itertools.accumulate(added, initial=b"")
     begun = [part.decode(errors="replace") for part in octets]
     # A piece that adds visible text belongs to the last word so far; one that adds only
     # white space belongs to the next word.
@@ -199,21 +199,21 @@ def words_of_pieces(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
     # minimum from the right, and at the end the number of the last word.
     last = len(begun[-1].split()) - 1
     words = [*itertools.accumulate(words[::-1], min, initial=last)][:0:-1]
-    return [n if s else -1 for n, s in zip(words, spellings, strict=True)]
+    return [n if s else -1 for n, s in zip(words, added, strict=True)]
 
 
 def word_texts(vocabulary: Vocabulary, ids: Sequence[int]) -> list[str]:
     """Returns the words of pieces, as they are separated by white space in the text."""
-    text = b"".join(_spellings(vocabulary, ids)).decode(errors="replace")
+    text = b"".join(spellings(vocabulary, ids)).decode(errors="replace")
     return text.split()
 
 
-def _spellings(vocabulary: Vocabulary, ids: Sequence[int]) -> list[bytes]:
+def spellings(vocabulary: Vocabulary, ids: Sequence[int]) -> list[bytes]:
     """Returns what each piece adds to the text, in UTF-8."""
     # What the tokenizer cannot spell is a word of the line, even if no text shows it.
     hidden = {vocabulary.unknown: "?"}
-    spellings = [vocabulary.spelling(i) or hidden.get(i, "") for i in ids]
-    return [s if isinstance(s, bytes) else s.encode() for s in spellings]
+    added = [vocabulary.spelling(i) or hidden.get(i, "") for i in ids]
+    return [s if isinstance(s, bytes) else s.encode() for s in added]
 
 
 def traces(

@@ -4,21 +4,13 @@ Shape suffixes: s source pieces, t target pieces, i source words, j target words
 """
 
 import itertools
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.decoding.explaining.words import Words
 from t2t_jax.decoding.results import AttentionMaps
-from t2t_jax.decoding.scoring import (
-    alignment_layer,
-    links,
-    word_texts,
-    word_weights,
-    words_of_pieces,
-    words_of_target,
-)
+from t2t_jax.decoding.scoring import alignment_layer, links, word_weights
 
 # A source word without a link is dropped if all target words together look at it less
 # than this; a word that is translated alone has a coverage of about 1.
@@ -30,9 +22,6 @@ class Coverage(NamedTuple):
 
     Attributes:
       layer: the decoder layer whose attention aligns, from 0.
-      source_words, target_words: the word that each piece belongs to, from 0; -1 for
-        EOS and for pieces without text.
-      source_texts, target_texts: the words, as white space separates them in the text.
       weights: the attention of each target word to each source word, averaged over
         heads and over the target word's pieces, summed over the source word's;
         float64 [j, i]. What rows lack to 1 is on EOS.
@@ -44,10 +33,6 @@ class Coverage(NamedTuple):
     """
 
     layer: int
-    source_words: list[int]
-    target_words: list[int]
-    source_texts: list[str]
-    target_texts: list[str]
     weights: np.ndarray
     links: list[tuple[int, int]]
     coverage: np.ndarray
@@ -55,40 +40,27 @@ class Coverage(NamedTuple):
     repeated: list[int]
 
 
-def cover(
-    vocabulary: Vocabulary,
-    pair: tuple[Sequence[int], Sequence[int]],
-    maps: AttentionMaps,
-) -> Coverage:
+def cover(source: Words, target: Words, maps: AttentionMaps) -> Coverage:
     """Aligns the words of a pair as `scoring.align` does, and looks for lost ones.
 
     Args:
-      pair: source and target ids, as `scoring.attention` read them.
-      maps: its attention weights, of a model with attention to the source.
+      maps: the attention weights of a model with attention to the source.
     """
-    source, target = pair
     layer = alignment_layer(len(maps.cross))
-    source_words = words_of_pieces(vocabulary.source, source[:-1])
-    target_words = words_of_target(vocabulary, target)
     weights_ts = maps.cross[layer].mean(axis=0)
-    weights_ji = word_weights(weights_ts, source_words, target_words)
-    found = links(weights_ji, target_words)
+    weights_ji = word_weights(weights_ts, source.of_piece, target.of_piece)
+    found = links(weights_ji, target.of_piece)
     coverage_i = weights_ji.sum(axis=0)
-    target_texts = word_texts(vocabulary, target)
     by_source: list[list[int]] = [[] for _ in coverage_i]
     for i, j in found:
         by_source[i].append(j)
     return Coverage(
         layer,
-        _padded(source_words, len(source)),
-        _padded(target_words, len(target)),
-        word_texts(vocabulary.source, source),
-        target_texts,
         weights_ji,
         found,
         coverage_i,
         [i for i, js in enumerate(by_source) if not js and coverage_i[i] < DROPPED],
-        [i for i, js in enumerate(by_source) if _repeats(js, target_texts)],
+        [i for i, js in enumerate(by_source) if _repeats(js, target.texts)],
     )
 
 
@@ -103,7 +75,3 @@ def _plain(word: str) -> str:
     """The word without case and without the marks around it."""
     letters = [i for i, character in enumerate(word) if character.isalnum()]
     return word[letters[0] : letters[-1] + 1].casefold() if letters else word
-
-
-def _padded(words: list[int], pieces: int) -> list[int]:
-    return words + [-1] * (pieces - len(words))

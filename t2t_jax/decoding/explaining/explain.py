@@ -21,9 +21,9 @@ from t2t_jax.decoding.explaining.readings import (
     Ids,
     Target,
     read_targets,
-    words_of,
 )
 from t2t_jax.decoding.explaining.trace import trace_search
+from t2t_jax.decoding.explaining.words import words_of
 from t2t_jax.decoding.inputs import InputReader, Source
 from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.decoding.shapes import longest_output

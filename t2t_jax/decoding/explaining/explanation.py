@@ -17,6 +17,7 @@ from t2t_jax.decoding.explaining.continuations import Continuation
 from t2t_jax.decoding.explaining.coverage import Coverage
 from t2t_jax.decoding.explaining.distribution import Distribution
 from t2t_jax.decoding.explaining.layers import Lens
+from t2t_jax.decoding.explaining.words import Words
 from t2t_jax.decoding.results import AttentionMaps, Hypothesis
 from t2t_jax.files.atomic import keep_earlier, write_atomically
 from t2t_jax.terminal.errors import UserError
@@ -27,18 +28,6 @@ class Missing(NamedTuple):
     """A part that a model does not have: the reason, a sentence."""
 
     why: str
-
-
-class Words(NamedTuple):
-    """The words of a line, as white space separates them.
-
-    Attributes:
-      of_piece: the word of each piece, from 0; -1 for pieces without text.
-      texts: of each word.
-    """
-
-    of_piece: list[int]
-    texts: list[str]
 
 
 class Difference(NamedTuple):

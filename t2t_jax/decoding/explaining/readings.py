@@ -19,7 +19,7 @@ from t2t_jax.decoding.explaining.attribution import (
     most_interesting,
     strongest_rivals,
 )
-from t2t_jax.decoding.explaining.continuations import continuations
+from t2t_jax.decoding.explaining.continuations import Continuation, continuations
 from t2t_jax.decoding.explaining.coverage import cover
 from t2t_jax.decoding.explaining.distribution import Distribution, distributions
 from t2t_jax.decoding.explaining.explanation import (
@@ -27,17 +27,20 @@ from t2t_jax.decoding.explaining.explanation import (
     Difference,
     Missing,
     Reading,
-    Words,
 )
-from t2t_jax.decoding.explaining.layers import lenses, missing_lens
+from t2t_jax.decoding.explaining.layers import Lens, lenses, missing_lens
+from t2t_jax.decoding.explaining.words import words_of
 from t2t_jax.decoding.inputs import Member, Source
 from t2t_jax.decoding.phrases import Phrases
 from t2t_jax.decoding.programs import Search
-from t2t_jax.decoding.results import Hypothesis
+from t2t_jax.decoding.results import AttentionMaps, Hypothesis
 from t2t_jax.search.length_penalty import PENALTIES
 from t2t_jax.terminal.errors import UserError
 
 Ids = Sequence[int]
+# An attribution reads a pair once more for each piece. Of a long pair, only the least
+# probable pieces are attributed: about READ tokens are read, for at least LEAST pieces.
+READ, LEAST = 8_192, 8
 
 
 class Explained(NamedTuple):
@@ -69,57 +72,87 @@ def read_targets(
     targets: Sequence[Target],
     alternatives: int,
 ) -> list[Reading]:
-    """Reads all targets; each computation runs for all of them together."""
+    """Reads all targets.
+
+    Args:
+      sources, constraints: of each sentence.
+      alternatives: of a target, the most whose continuation is searched for.
+    """
     vocabulary, members = model.vocabulary, model.members
     pairs = [
         (sources[target.sentence].ids, [*target.hypothesis.tokens])
         for target in targets
     ]
     described = distributions(vocabulary, members, pairs)
-    differences = [_difference(target, targets) for target in targets]
     maps = _of_one(members, lambda member: _maps(vocabulary, member, pairs))
     seen = _of_one(members, lambda member: _lenses(vocabulary, member, pairs))
     readings = []
     for row, target in enumerate(targets):
-        distribution, difference = described[row], differences[row]
-        of_maps = maps if isinstance(maps, Missing) else maps[row]
-        rolled = _rolled(of_maps)
-        no_maps = isinstance(of_maps, Missing)
+        # The constraints are those of the search, not of a target that was given.
+        found = target.name == "translation"
+        forced = constraints[target.sentence] if found else Constraints()
+        source = sources[target.sentence]
+        continued = continuations(
+            model.search,
+            vocabulary,
+            model.phrases,
+            model.decode,
+            source,
+            pairs[row][1],
+            described[row],
+            forced,
+            at_most=alternatives,
+        )
         readings.append(
-            Reading(
-                name=target.name,
-                hypothesis=_with_score(model, target.hypothesis, distribution),
-                pieces=tuple(map(vocabulary.piece, pairs[row][1])),
-                words=words_of(vocabulary, pairs[row][1]),
-                distribution=distribution,
-                continuations=continuations(
-                    model.search,
-                    vocabulary,
-                    model.phrases,
-                    model.decode,
-                    sources[target.sentence],
-                    pairs[row][1],
-                    distribution,
-                    constraints[target.sentence]
-                    if target.name == "translation"
-                    else Constraints(),
-                    at_most=alternatives,
-                ),
-                difference=difference,
-                maps=of_maps,
-                heads={} if no_maps else summarize(of_maps),
-                rollout=rolled,
-                coverage=of_maps if no_maps else cover(vocabulary, pairs[row], of_maps),
-                lens=seen if isinstance(seen, Missing) else seen[row],
-                attribution=_of_one(
-                    members,
-                    lambda member, row=row: _attribution(
-                        vocabulary, member, pairs[row], described[row], differences[row]
-                    ),
-                ),
+            _reading(
+                model,
+                target,
+                pairs[row],
+                described[row],
+                tuple(continued),
+                _difference(target, targets),
+                maps if isinstance(maps, Missing) else maps[row],
+                seen if isinstance(seen, Missing) else seen[row],
             )
         )
     return readings
+
+
+def _reading(
+    model: Explained,
+    target: Target,
+    pair: tuple[Ids, Ids],
+    distribution: Distribution,
+    continued: tuple[Continuation, ...],
+    difference: Difference | None,
+    maps: AttentionMaps | Missing,
+    lens: Lens | Missing,
+) -> Reading:
+    """Puts together what is known of a target, and attributes its pieces."""
+    vocabulary = model.vocabulary
+    words = words_of(vocabulary, pair[1])
+    no_maps = isinstance(maps, Missing)
+    source_words = words_of(vocabulary.source, pair[0])
+    return Reading(
+        name=target.name,
+        hypothesis=_with_score(model, target.hypothesis, distribution),
+        pieces=tuple(map(vocabulary.piece, pair[1])),
+        words=words,
+        distribution=distribution,
+        continuations=continued,
+        difference=difference,
+        maps=maps,
+        heads={} if no_maps else summarize(maps),
+        rollout=_rolled(maps),
+        coverage=maps if no_maps else cover(source_words, words, maps),
+        lens=lens,
+        attribution=_of_one(
+            model.members,
+            lambda member: _attribution(
+                vocabulary, member, pair, distribution, difference
+            ),
+        ),
+    )
 
 
 def _of_one(members: Sequence[Member], compute: Callable[[Member], Any]) -> Any:
@@ -163,7 +196,7 @@ def _attribution(
     """Attributes the pieces of a target, and their contrast with likely others."""
     if not can_attribute(member):
         return Missing("This model does not read its pieces through embeddings.")
-    positions = most_interesting(distribution)
+    positions = most_interesting(distribution, max(LEAST, READ // sum(map(len, pair))))
     # The place where the two readings part is always of interest.
     if difference is not None and difference.position not in positions:
         positions = sorted([*positions, difference.position])
@@ -202,11 +235,4 @@ def _with_score(
     score = log_prob / penalty(len(hypothesis.tokens), algorithm.alpha)
     return Hypothesis(
         hypothesis.text, score, log_prob, hypothesis.ended, hypothesis.tokens
-    )
-
-
-def words_of(vocabulary: Vocabulary, ids: Ids) -> Words:
-    kept = scoring.words_of_target(vocabulary, ids)
-    return Words(
-        kept + [-1] * (len(ids) - len(kept)), scoring.word_texts(vocabulary, ids)
     )
