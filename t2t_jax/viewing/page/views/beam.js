@@ -24,7 +24,6 @@ export function beamView(root, context) {
   }
   const tree = new BeamTree(search);
   const name = `beam-${context.page.models.indexOf(context.model)}`;
-  const numbers = Object.keys(NODE_NUMBERS);
   const state = {
     leaves: search.beam <= MANY,
     follow: null,
@@ -35,30 +34,27 @@ export function beamView(root, context) {
   const describe = (id) => describeNode(tree, id);
   const picture = new BeamPicture(tree, name, describe, { focus, hover });
   const detail = el("div", { class: "beam-detail", "data-part": "detail" });
-  const leaves = leavesSwitch(tree, state.leaves, (on) => redraw({ leaves: on }));
-  const all = el(
-    "button",
-    { type: "button", "data-control": "show-all", onclick: () => follow(null) },
-    "Show all hypotheses",
-  );
+  const controls = treeControls(tree, state, redraw, () => follow(null));
 
   function redraw(change = {}) {
     Object.assign(state, change);
     layout = new BeamLayout(tree, state);
-    leaves.input.checked = state.leaves;
-    all.disabled = state.follow === null;
+    // Of an extension that is hidden, the hypothesis it extends.
+    if (!layout.shows(picture.focused)) picture.focused = tree.nodes[picture.focused].parent;
+    controls.show();
     picture.show(layout, state);
+    showDetail(picture.focused);
   }
   function focus(id) {
     if (layout.shows(id)) {
       picture.focus(id);
+      showDetail(id);
     } else {
       // A link may lead to a node that is hidden.
       const hidden = !new BeamLayout(tree, { ...state, follow: null }).shows(id);
       picture.focused = id;
       redraw({ follow: null, leaves: state.leaves || hidden });
     }
-    showDetail(id);
     selectPiece(id);
   }
   function hover(id) {
@@ -77,15 +73,11 @@ export function beamView(root, context) {
   }
   function follow(id) {
     redraw({ follow: id });
-    showDetail(picture.focused);
     const said = id === null ? "All hypotheses shown" : `Only the family of: ${tree.text(id)}`;
     context.announce(said);
   }
 
-  // The nodes whose last pieces are those of the reading that the page shows.
-  const path = context.reading.name === "target" ? [...tree.reference] : search.best;
-  const spoken = path.filter((id) => tree.nodes[id].step > 0);
-  const nodeAt = new Map(spoken.map((id) => [tree.nodes[id].step - 1, id]));
+  const nodeAt = nodesOfReading(tree, context.reading);
   function selectPiece(id) {
     const position = tree.nodes[id].step - 1;
     if (nodeAt.get(position) === id) context.selection.set(position);
@@ -96,27 +88,44 @@ export function beamView(root, context) {
   });
 
   root.append(
-    searchSummary(tree, go),
+    searchSummary(tree),
     fateFilter(tree.fateCounts(), state.faded, () => redraw()),
-    el(
-      "div",
-      { class: "controls" },
-      leaves.element,
-      chooser(
-        "Beside each piece",
-        numbers.map((key) => NODE_NUMBERS[key].name),
-        numbers.indexOf(state.carried),
-        (index) => redraw({ carried: numbers[index] }),
-      ),
-      all,
-    ),
+    controls.element,
     el("div", { class: "beam" }, el("div", { class: "beam-panes" }, picture.element, detail)),
     el("p", { class: "about" }, KEYS_OF_TREE),
     searchOutcome(tree, go),
   );
   picture.focused = nodeAt.get(context.selection.position) ?? search.best.at(-1) ?? 0;
   redraw();
-  showDetail(picture.focused);
+}
+
+// The nodes whose last pieces are those of the reading that the page shows, by position.
+function nodesOfReading(tree, reading) {
+  const path = reading.name === "target" ? [...tree.reference] : tree.search.best;
+  const spoken = path.filter((id) => tree.nodes[id].step > 0);
+  return new Map(spoken.map((id) => [tree.nodes[id].step - 1, id]));
+}
+
+// What the tree shows; `controls.show()` brings them to the state.
+function treeControls(tree, state, redraw, showAll) {
+  const numbers = Object.keys(NODE_NUMBERS);
+  const leaves = leavesSwitch(tree, state.leaves, (on) => redraw({ leaves: on }));
+  const all = el(
+    "button",
+    { type: "button", "data-control": "show-all", onclick: showAll },
+    "Show all hypotheses",
+  );
+  const carried = chooser(
+    "Beside each piece",
+    numbers.map((key) => NODE_NUMBERS[key].name),
+    numbers.indexOf(state.carried),
+    (index) => redraw({ carried: numbers[index] }),
+  );
+  function show() {
+    leaves.input.checked = state.leaves;
+    all.disabled = state.follow === null;
+  }
+  return { element: el("div", { class: "controls" }, leaves.element, carried, all), show };
 }
 
 function leavesSwitch(tree, on, change) {
