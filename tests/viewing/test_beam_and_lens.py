@@ -161,6 +161,7 @@ def test_the_lens_shows_each_layer_and_moves_the_tree(opened):
     lens = entry["readings"][0]["lens"]
     shown.locator("#layers").scroll_into_view_if_needed()
     cells = shown.locator(f"{GRID} [data-layer]")
+    cells.first.wait_for()
     assert cells.count() == sum(map(len, lens["rank"]))
     chosen = shown.locator(f"{GRID} .chosen")
     assert chosen.count() == sum(r == 1 for row in lens["rank"] for r in row)

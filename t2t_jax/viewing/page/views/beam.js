@@ -60,7 +60,8 @@ export function beamView(root, context) {
   function hover(id) {
     const shown = id ?? picture.focused;
     picture.mark(shown);
-    showDetail(shown);
+    // A button of the panel that is already there may be about to be pressed.
+    if (detail.firstElementChild.dataset.shown !== String(shown)) showDetail(shown);
   }
   function showDetail(id) {
     detail.replaceChildren(nodeDetails(tree, id, { go, follow, following: state.follow }));

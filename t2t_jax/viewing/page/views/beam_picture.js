@@ -81,6 +81,8 @@ export class BeamPicture {
       ),
     );
     this.drawn = null;
+    this.made = new Map(); // nodes in sight and their elements
+    this.items.replaceChildren();
     this.focus(this.focused);
   }
 
@@ -149,11 +151,25 @@ export class BeamPicture {
     );
     const ids = columns.flat();
     const inSight = (id) => layout.line[id] >= top && layout.line[id] <= bottom;
-    this.items.replaceChildren(...ids.filter(inSight).map((id) => this.#node(id)));
+    this.#drawNodes(new Set(ids.filter(inSight)));
     this.#drawEdges(layout.steps.slice(from, to + 1).flat());
     const area = [this.#x(from) - TREE_GAP, 0, column * (to - from + 1) + TREE_GAP, this.height];
     for (const picture of [this.edges, this.marks]) placePicture(picture, area);
     this.#markFocus();
+  }
+
+  // A node that stays is not made anew: it may be under a pressed pointer.
+  #drawNodes(wanted) {
+    for (const [id, item] of this.made) {
+      if (wanted.has(id)) continue;
+      item.remove();
+      this.made.delete(id);
+    }
+    for (const id of wanted) {
+      if (this.made.has(id)) continue;
+      this.made.set(id, this.#node(id));
+      this.items.append(this.made.get(id));
+    }
   }
 
   #drawEdges(ids) {
