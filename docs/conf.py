@@ -37,7 +37,8 @@ smartquotes_action = "qe"  # not dashes: docstrings name --flags
 highlight_language = "none"  # of blocks without a language: trees, formulas, outputs
 
 myst_heading_anchors = 4  # as GitHub makes them
-myst_enable_extensions = ["attrs_inline"]
+myst_enable_extensions = ["dollarmath"]  # of the notebooks
+html_math_renderer = "mathml"
 
 default_role = "code"  # docstrings write `name`, as Markdown does
 autodoc_member_order = "bysource"
@@ -99,7 +100,18 @@ def without_aliases(app, what, name, thing, skip, options) -> bool | None:
     return type(thing).__name__ == "_tuplegetter" or None
 
 
+def formula(writer, node) -> None:
+    """Writes a formula as MathML, which browsers draw without a script."""
+    from docutils import nodes
+    from docutils.utils.math.latex2mathml import tex2mathml
+
+    text = node.astext().replace(r"\dots", r"\ldots")  # the only one it does not know
+    writer.body.append(tex2mathml(text, as_block=node.tagname == "math_block"))
+    raise nodes.SkipNode
+
+
 def setup(app) -> None:
+    app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("autodoc-skip-member", without_aliases)
     app.connect("source-read", on_the_site)
     app.connect("builder-inited", lambda app: notebook_pages.write())

@@ -53,7 +53,8 @@ def test_a_picture_with_a_dark_version_follows_the_choice_of_the_reader(site):
 def test_a_notebook_becomes_a_page(site):
     script = (
         "# ---\n# jupyter\n# ---\n"
-        "# %% [markdown]\n# # Title\n#\n# A line.\n# $x$\n\n# %%\nx = 1\n\n\n# %%\n\n"
+        "# %% [markdown]\n# # Title\n#\n# A line.\n# $x$\n\n# %%\nx = 1\n\n\n# %%\n"
+        "# Installs t2t_jax if it is missing.\n"
     )
     assert site[2].page(script) == "# Title\n\nA line.\n$x$\n\n```python\nx = 1\n```\n"
     assert site[2].listing().count("](_notebooks/") >= 3
@@ -98,4 +99,6 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing(tmp_path):
     assert 'id="t2t_jax.Translator.translate"' in python
     assert 'id="translate"' in pages[built / "reference/commands.html"]
     assert "bytenet_unfold" in pages[built / "reference/tables.html"]
+    paper = pages[built / "_notebooks/1_the_paper.html"]
+    assert paper.count("<math") > 10
     assert "searchindex.js" in pages[built / "search.html"]

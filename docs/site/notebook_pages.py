@@ -5,6 +5,7 @@ from pathlib import Path
 
 SCRIPTS = Path(__file__).parents[2] / "notebooks"
 PAGES = Path(__file__).parents[1] / "_notebooks"  # written by each build
+SETUP = "# Installs t2t_jax if it is missing."  # begins a cell that says nothing more
 CELL = re.compile(r"^# %%(.*)\n", re.MULTILINE)
 
 
@@ -15,7 +16,7 @@ def page(script: str) -> str:
     for kind, body in zip(parts[::2], parts[1::2], strict=True):
         if "[markdown]" in kind:
             cells.append(re.sub(r"^# ?", "", body, flags=re.MULTILINE).strip())
-        elif body.strip():
+        elif body.strip() and not body.startswith(SETUP):
             cells.append(f"```python\n{body.strip()}\n```")
     return "\n\n".join(cells) + "\n"
 
