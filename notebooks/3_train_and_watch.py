@@ -136,7 +136,8 @@ def train_and_watch(config, workdir, every=3.0):
     thread = threading.Thread(target=draw)
     thread.start()
     try:
-        return train(config, workdir)
+        with contextlib.redirect_stderr(sys.stdout):  # which Jupyter does not paint red
+            return train(config, workdir)
     finally:
         ended.set()
         thread.join()
@@ -206,25 +207,25 @@ def press_stop_at(step, workdir):
 
 
 stopped, straight = (OTHERS / f"short-{name}" for name in ("stopped", "straight"))
-if not stopped.exists():
-    stop = threading.Thread(target=press_stop_at, args=(SHORT // 10 * 3, stopped))
-    stop.start()
-    try:
-        train(short, stopped)
-        stop.join()
-    except KeyboardInterrupt as message:
-        print("stopped:", message)
-
-train(short, stopped)  # continues
-train(short, straight)
+with contextlib.redirect_stderr(sys.stdout):
+    if not stopped.exists():
+        stop = threading.Thread(target=press_stop_at, args=(SHORT // 10 * 3, stopped))
+        stop.start()
+        try:
+            train(short, stopped)
+            stop.join()
+        except KeyboardInterrupt as message:
+            print(f"\nstopped: {message}\n")
+    for workdir in (stopped, straight):
+        train(short, workdir)
 
 # %%
 equal = sum(losses(stopped)[step] == loss for step, loss in losses(straight).items())
 print(f"{equal} of {len(losses(straight))} losses are the same number")
 for folder in (stopped, straight):
     last = Translator.load(folder, checkpoint="last")
-    print(f"{folder.name:15} SHA-256 of the parameters", end=" ")
-    print(last.provenance()["parameters_sha256"][0])
+    sha256 = last.provenance()["parameters_sha256"][0]
+    print(f"{folder.name:15} SHA-256 of the parameters {sha256[:32]}...")
 
 # %% [markdown]
 # ## Checkpoints and their average

@@ -92,7 +92,8 @@ display(explanation)
 
 # %% [markdown]
 # The same as arrays: `explanation.readings` are the two targets of the sentence, the
-# translation and then the given one. `AT` is the place where the two part.
+# translation and then the given one. `AT` is the place where the two part. Arrays count
+# from 0; the page counts layers, heads and pieces from 1.
 
 # %%
 said, rival = explanation.readings

@@ -30,7 +30,9 @@ if not all(map(importlib.util.find_spec, ("t2t_jax", "matplotlib"))):
     sys.path.insert(0, str(folder))  # this process started before the installation
 
 # %%
+import contextlib
 import dataclasses
+import io
 import json
 import os
 
@@ -282,12 +284,8 @@ folders = {
     name: [WORKDIRS / f"idea-{name}-{STEPS}-{seed}" for seed in range(SEEDS)]
     for name in VARIANTS
 }
-for name, model in VARIANTS.items():
-    for seed, folder in enumerate(folders[name]):
-        train(config_of(seed, **model), folder)
 
 
-# %%
 def dev_losses(folder):
     """The steps and the dev losses of a run."""
     lines = map(json.loads, (folder / "metrics.jsonl").open())
@@ -295,6 +293,13 @@ def dev_losses(folder):
     return [line["step"] for line in dev], [line["loss"] for line in dev]
 
 
+for name, model in VARIANTS.items():
+    for seed, folder in enumerate(folders[name]):
+        with contextlib.redirect_stderr(io.StringIO()):  # nine times the same messages
+            train(config_of(seed, **model), folder)
+        print(f"{name:14} seed {seed}: dev loss {dev_losses(folder)[1][-1]:.3f}")
+
+# %%
 last = {name: [dev_losses(f)[1][-1] for f in runs] for name, runs in folders.items()}
 
 left, right = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")[1]
@@ -335,13 +340,15 @@ for name, values in last.items():
 
 # %%
 pairs = corpus.pairs("dev", count=20)
-for name in ("paper", "softplus"):
+axes = plt.subplots(1, 2, figsize=(8, 3.8), layout="constrained")[1]
+for ax, name in zip(axes, ("paper", "softplus"), strict=True):
     translator = Translator.load(folders[name][0], checkpoint="last")
     maps = [translator.attention(*pair) for pair in pairs]
     for attention, sentences in sentences_of(maps, []).items():
         entropy = patterns(sentences)["entropy"].mean()
         print(f"{name:9} {attention:8} {entropy:.2f} bits")
-    ax = maps[0].plot("cross")
+    shown = translator.attention("The dog sees the cat.", "Der Hund sieht die Katze.")
+    shown.plot("cross", ax=ax)
     ax.set_title(f"{name}: cross attention, mean")
 
 # %% [markdown]

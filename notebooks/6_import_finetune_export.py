@@ -29,11 +29,13 @@ if not all(map(importlib.util.find_spec, ("t2t_jax", "matplotlib"))):
     sys.path.insert(0, str(folder))  # this process started before the installation
 
 # %%
+import contextlib
 import json
 import os
 
 import matplotlib.pyplot as plt
 import numpy as np
+from IPython.display import display
 
 import t2t_jax
 from t2t_jax import Translator, UserError, load_config, train
@@ -148,9 +150,10 @@ for name, (old, new, _) in fields.differences(theirs, ours).items():
 
 # %%
 tuned_dir = OTHERS / f"tuned-{TUNING}"
-train(config, tuned_dir)
+with contextlib.redirect_stderr(sys.stdout):  # which Jupyter does not paint red
+    train(config, tuned_dir)
 tuned = Translator.load(tuned_dir)
-curves = figure(str(tuned_dir))
+display(figure(str(tuned_dir)))
 
 # %% [markdown]
 # ## Gained and forgotten
@@ -178,6 +181,10 @@ ax.set(ylabel="BLEU", title="Before (grey) and after (blue)", ylim=(0, 110))
 ax.spines[["top", "right"]].set_visible(False)
 
 # %% [markdown]
+# In our run (100 sentences each) `long` rose from 41 to 62, p = 0.001, and `test` went
+# from 93.2 to 92.2, p = 0.17: much gained, and perhaps a little forgotten. If it were
+# more, the old text could be mixed in: `config.data.train` takes several places.
+#
 # The same example again: the reference, before, after.
 
 # %%
@@ -229,11 +236,11 @@ def hand_over(translator, name, **options):
 # ### StableHLO: the search as a program of JAX
 #
 # The encoder and the whole beam search, compiled for CPU, GPU and TPU. Whoever runs it
-# needs JAX, NumPy and SentencePiece, and nothing of ours. Sources of at most 64 pieces
-# are enough here, which makes two programs for beam search and two for greedy search.
+# needs JAX, NumPy and SentencePiece, and nothing of ours. Sources of at most 32 pieces
+# are enough here, which makes one program for beam search and one for greedy search.
 
 # %%
-hand_over(tuned.with_options(max_source=64), "stablehlo")
+hand_over(tuned.with_options(max_source=32), "stablehlo")
 
 # %% [markdown]
 # The export has a README with a few lines of Python that translate. They run here, in
