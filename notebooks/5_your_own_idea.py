@@ -349,6 +349,7 @@ for ax, name in zip(axes, ("paper", "softplus"), strict=True):
         print(f"{name:9} {attention:8} {entropy:.2f} bits")
     shown = translator.attention("The dog sees the cat.", "Der Hund sieht die Katze.")
     shown.plot("cross", ax=ax)
+    ax.images[0].set_clim(0, 1)
     ax.set_title(f"{name}: cross attention, mean")
 
 # %% [markdown]

@@ -4,6 +4,8 @@ from t2t_jax.viewing.run_plots import figure
 figure(["runs/tiny", "runs/lstm"])
 """
 
+import functools
+import io
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -77,7 +79,15 @@ def figure(
         for axes in grid[len(content["panels"]) :]:
             axes.remove()
         drawn.legend(handles=_legend(content), loc="outside upper left", ncols=columns)
+    # Notebooks show figures of pyplot by themselves, and others only once it was used.
+    drawn._repr_png_ = functools.partial(_png, drawn)
     return drawn
+
+
+def _png(drawn: "Figure") -> bytes:
+    content = io.BytesIO()
+    drawn.savefig(content, format="png")
+    return content.getvalue()
 
 
 def page(

@@ -181,6 +181,7 @@ def test_the_figure_draws_every_curve(eventful):
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert "eventful, to step 70" in texts
     assert "training, mean of 3 logged values (faint: each)" in texts
+    assert figure._repr_png_().startswith(b"\x89PNG")  # as a notebook shows it
 
 
 def test_an_earlier_file_is_kept(tmp_path, capsys):
