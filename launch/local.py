@@ -84,7 +84,8 @@ def parse(words: list[str]) -> Options:
 
 
 def say(message: str) -> None:
-    print(f"local: {message}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"local: {message}\n")
+    sys.stderr.flush()
 
 
 def free_port() -> int:
@@ -227,7 +228,10 @@ class Group:
             if not echoing:
                 continue
             text = line.decode(errors="replace").rstrip("\n")
-            print(f"[{i}] {text}", file=sys.stderr, flush=True)
+            # One write: `print` writes the line's end apart, and another process's
+            # line may come between.
+            sys.stderr.write(f"[{i}] {text}\n")
+            sys.stderr.flush()
 
     def _alive(self) -> list[int]:
         return [i for i in range(len(self._pids)) if i not in self._statuses]
