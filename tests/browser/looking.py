@@ -18,9 +18,10 @@ class Opened:
 
     def __init__(self, context, file):
         self.page = context.new_page()
+        self.page.set_default_timeout(10_000)
         self.problems = []
         self.page.on("console", self._console)
-        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("pageerror", lambda error: self.problems.append(error.stack))
         self.page.on("request", self._request)
         self.page.goto(file.as_uri())
         self.page.wait_for_selector("#main section")
