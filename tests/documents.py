@@ -118,3 +118,12 @@ def links(page: Path) -> list[str]:
     found = re.findall(r"\]\(([^)\s]+)\)", text)
     found += re.findall(r'(?:src|srcset|href)="([^"]+)"', text)
     return [link for link in found if not re.match(r"\w+:", link)]
+
+
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+CODE = [block for block in BLOCKS if block.language in LANGUAGES]
+SHELL = [block for block in CODE if block.language != "python"]
+PYTHON = [block for block in CODE if block.language == "python"]
+# docs/your-idea.md quotes these; tests/test_your_idea.py compares and runs them.
+QUOTED = {p.read_text(encoding="utf-8") for p in (ROOT / "docs/ideas").glob("*.py")}
+TO_RUN = [b for b in CODE if not b.mark and b.code not in QUOTED]

@@ -1,35 +1,24 @@
-"""The documentation is true: its code runs, and what it names exists.
+"""The documentation is true: what it names exists, and what is not run says why.
 
-`tests/documents.py` takes the pages apart. Code that is cheap is run here; what needs
-a trained model is run by the slow tests, on a small one. What is not run at all (it
-needs a TPU, or hours) is at least checked word by word.
+`tests/documents.py` takes the pages apart, `tests/test_docs_run.py` runs their code.
+Here every command, also one that needs a TPU or hours, is checked word by word.
 """
 
-import ast
-import contextlib
 import dataclasses
-import gzip
-import importlib.util
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
-import t2t_jax
 from t2t_jax.commands import config_files
 from t2t_jax.config import SECTIONS, field_names
-from t2t_jax.experiment import Experiment
-from t2t_jax.model.positions import POSITIONS
-from t2t_jax.terminal import ideas
 from tests.documents import (
+    CODE,
     LANGUAGES,
     PAGES,
-    Block,
+    QUOTED,
+    SHELL,
+    TO_RUN,
     anchors,
     blocks,
     commands,
@@ -37,21 +26,7 @@ from tests.documents import (
     name_of,
     prose,
 )
-from tests.small_run import FIELDS, ROOT, config_for
-
-BLOCKS = [block for page in PAGES for block in blocks(page)]
-CODE = [block for block in BLOCKS if block.language in LANGUAGES]
-SHELL = [block for block in CODE if block.language != "python"]
-PYTHON = [block for block in CODE if block.language == "python"]
-# docs/your-idea.md quotes these; tests/test_your_idea.py compares and runs them.
-QUOTED = {p.read_text(encoding="utf-8") for p in (ROOT / "docs/ideas").glob("*.py")}
-TO_RUN = [b for b in CODE if not b.mark and b.code not in QUOTED]
-TEXTS = ("train", "dev", "test", "val", "test_2016_flickr")  # names in the pages
-
-
-def is_cheap(block: Block) -> bool:
-    """Needs no other process and no trained model."""
-    return block.language == "python" and "runs/" not in block.code
+from tests.small_run import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -254,124 +229,3 @@ def test_the_reference_has_every_entry_and_every_flag(generated):
     for name in generated.names():
         assert f"## {name}\n" in page
         assert all(f"| `--{flag}` |" in page for flag in generated.flags_of(name))
-
-
-# ------------------------------------------------------------------------- code is run
-
-
-def imports_resolve(code: str) -> None:
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            assert importlib.util.find_spec(node.module), node.module
-            module = importlib.import_module(node.module)
-            missing = [a.name for a in node.names if not hasattr(module, a.name)]
-            assert not missing, (node.module, missing)
-
-
-@pytest.mark.parametrize("block", PYTHON, ids=str)
-def test_python_can_be_read_and_finds_its_imports(block):
-    imports_resolve(block.code)
-
-
-@pytest.fixture
-def kerple():
-    """The idea of the pages, as if a command had been given `--ideas`."""
-    with contextlib.ExitStack() as stack:
-        for table in (POSITIONS, ideas.imported):
-            stack.enter_context(mock.patch.dict(table))
-        ideas.load(str(ROOT / "docs/ideas/kerple.py"))
-        yield
-    del sys.modules["kerple"]
-
-
-@pytest.mark.usefixtures("kerple")
-@pytest.mark.parametrize("block", [b for b in TO_RUN if is_cheap(b)], ids=str)
-def test_python_runs(block):
-    names: dict = {"__name__": "page"}
-    exec(compile(block.code, str(block), "exec"), names)
-    if "get_experiment" in names:
-        made = names["get_experiment"]()
-        assert isinstance(made, Experiment)
-        assert len(made.rows) >= 2
-
-
-@pytest.fixture
-def workplace(tmp_path, text):
-    """A folder as the pages' commands expect it: text, the idea, a small `python`."""
-    for name in ("mine", "news", "multi30k", "tatoeba"):
-        (tmp_path / name).mkdir()
-        for part in TEXTS:
-            source = part if part in ("train", "dev") else "test"
-            for language in ("en", "de"):
-                copy = tmp_path / name / f"{part}.{language}"
-                shutil.copy(text / f"{source}.{language}", copy)
-    for language in ("en", "de"):
-        shutil.copy(text / f"test.{language}", tmp_path / f"news.{language}")
-    shutil.copy(text / "test.en", tmp_path / "source.en")
-    big = gzip.compress((text / "test.en").read_bytes())
-    (tmp_path / "big.en.gz").write_bytes(big)
-    (tmp_path / "docs").symlink_to(ROOT / "docs")
-    fields = {s: dict(values) for s, values in FIELDS.items()}
-    fields["data"] |= {name: f"mine/{name}" for name in ("train", "dev", "test")}
-    fields["train"]["peak_learning_rate"] = 0.001
-    small = [
-        f"--config.{section}.{name}={value}"
-        for section, values in fields.items()
-        for name, value in values.items()
-    ]
-    # Before the page's own flags, which so come last and count; but few steps.
-    (tmp_path / "bin").mkdir()
-    python = tmp_path / "bin/python"
-    python.write_text(
-        f"#!{sys.executable}\n"
-        "import os, sys\n"
-        "words = sys.argv[1:]\n"
-        "if 't2t_jax.main' in words or words[1:3] == ['t2t_jax', 'main']:\n"
-        "    at = 1 + [w.startswith('--config=') for w in words].index(True)\n"
-        f"    words[at:at] = {small}\n"
-        f"    words.append('--config.train.steps={FIELDS['train']['steps']}')\n"
-        "os.execv(sys.executable, [sys.executable, *words])\n"
-    )
-    python.chmod(0o755)
-    return tmp_path
-
-
-def needed(block: Block) -> set[str]:
-    """The workdirs that a block reads and does not train itself."""
-    trained = set()
-    for words in block.commands if block.language == "bash" else ():
-        if {"t2t_jax.main", "main"} & {*words}:
-            trained |= {word[10:] for word in words if word.startswith("--workdir=")}
-    if re.search(r"^train\(", block.code, re.MULTILINE):
-        trained |= {"runs/tiny"}
-    return {*re.findall(r"\bruns/[\w-]+|\bDIR\b", block.code)} - trained
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("block", [b for b in TO_RUN if not is_cheap(b)], ids=str)
-def test_blocks_run(block, workplace, trained, text, monkeypatch):
-    for name in needed(block):
-        shutil.copytree(trained[0], workplace / name)
-    if block.language == "python":
-        monkeypatch.chdir(workplace)
-
-        def small(*_, **__):
-            return config_for(text)
-
-        monkeypatch.setattr(t2t_jax, "load_config", small, raising=False)
-        return exec(compile(block.code, str(block), "exec"), {"__name__": "page"})
-    environment = os.environ | {
-        "PATH": f"{workplace / 'bin'}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "JAX_PLATFORMS": "cpu",
-    }
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block.code],
-        cwd=workplace,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return None
