@@ -34,7 +34,7 @@ def main() -> None:
         page.wait_for_timeout(500)  # views near the screen are drawn
         page.screenshot(path=DOCS / "explorer.png")
         # The bar of links would cover a part of a view that is scrolled to.
-        page.add_style_tag(content=".contents { position: static !important }")
+        page.add_style_tag(content=".bar { position: static !important }")
         for view in VIEWS:
             section = page.locator(f"#{view}")
             section.scroll_into_view_if_needed()
