@@ -97,5 +97,6 @@ def is_percent(text, wanted):
     """True if a text is a probability as the page rounds it."""
     if text.startswith("<"):
         return wanted < 0.00101
+    wanted = wanted if wanted == 1 else min(wanted, 0.999)  # below 1 is not certain
     least = 0.001 if wanted < 0.0995 or wanted > 0.994 else 0.01
     return abs(value(text) - wanted) <= 0.51 * least
