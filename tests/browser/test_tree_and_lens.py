@@ -39,7 +39,7 @@ def test_the_lens_moves_the_tree(show):
     opened, entry = show()
     opened.view("beam")
     view = opened.view("layers")
-    view.locator("[data-layer='2'][data-position='0']").click()
+    view.locator("td[data-layer='2'][data-position='0']").click()
     opened.page.keyboard.press("ArrowRight")
     opened.page.keyboard.press("ArrowDown")
     where = view.locator("[data-part=lens-detail] [data-layer]")
