@@ -141,7 +141,16 @@ class InputReader:
                 raise UserError(f"{pair!r}: want texts, Hypothesis or Translation")
             check_text(str(pair[1]))
         sources = self.sources([str(source) for source, _ in pairs])
-        targets = [target for _, target in pairs]
+        encoded = self.targets([target for _, target in pairs])
+        # An empty source is EOS alone, so that there is a token to attend to.
+        end = [self._vocabulary.source.eos]
+        source_ids = [source.ids or end for source in sources]
+        return list(zip(source_ids, encoded, strict=True))
+
+    def targets(
+        self, targets: Sequence[str | Hypothesis | Translation]
+    ) -> list[list[int]]:
+        """Encodes targets, as for `pairs`."""
         encoded = self._vocabulary.encode([str(t) for t in targets], end=True)
         for row, target in enumerate(targets):
             # Encoding the text again could give other pieces, of another probability.
@@ -160,10 +169,7 @@ class InputReader:
         )
         for row in cut:
             del encoded[row][most:]
-        # An empty source is EOS alone, so that there is a token to attend to.
-        end = [self._vocabulary.source.eos]
-        source_ids = [source.ids or end for source in sources]
-        return list(zip(source_ids, encoded, strict=True))
+        return encoded
 
 
 def longest_source(config: Config, model: Model) -> tuple[int, str]:

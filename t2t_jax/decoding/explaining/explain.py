@@ -13,7 +13,6 @@ from t2t_jax.decoding.explaining.explanation import (
     ExplainedModel,
     ExplainedSentence,
     Explanation,
-    Reading,
 )
 from t2t_jax.decoding.explaining.passport import passport
 from t2t_jax.decoding.explaining.readings import (
@@ -24,12 +23,13 @@ from t2t_jax.decoding.explaining.readings import (
 )
 from t2t_jax.decoding.explaining.trace import trace_search
 from t2t_jax.decoding.explaining.words import words_of
-from t2t_jax.decoding.inputs import InputReader, Source
+from t2t_jax.decoding.inputs import InputReader, Source, check_lines
 from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.parallel import processes
 from t2t_jax.search.hypotheses import Hypotheses
 from t2t_jax.terminal.errors import UserError
+from t2t_jax.terminal.progress import Progress
 
 
 def explained_lines(
@@ -74,36 +74,15 @@ def explain_lines(
     _check(sources, alternatives)
     for number, pair in enumerate(zip(sources, constraints, strict=True), 1):
         check_room(*pair, number, model.decode)
-    searches = [
-        _search_for(model, *of_line)
-        for of_line in zip(
-            sources, constraints, _encoded(lines, targets, reader), strict=True
-        )
-    ]
-    wanted = []
-    for place, (tree, found) in enumerate(searches):
-        if found is not None:
-            wanted.append(Target(place, "translation", found))
-        if tree.reference is not None:
-            wanted.append(_target(model, place, tree, targets[place]))
-        if found is None and tree.reference is None:
-            raise UserError(
-                f"line {place + 1} has no translation that meets its constraints; "
-                "change the constraints, or give a target to explain"
-            )
-    readings = read_targets(model, sources, constraints, wanted, alternatives)
+    references = _encoded(targets, reader)
     sentences = []
-    for place, line in enumerate(lines):
-        of_line = tuple(
-            reading
-            for target, reading in zip(wanted, readings, strict=True)
-            if target.sentence == place
-        )
-        sentences.append(
-            _sentence(model, line, sources[place], searches[place][0], of_line)
-        )
-    data = model.members[0].config.data
-    vocabulary = model.vocabulary
+    with Progress("explaining", "sentences", total=len(lines)) as progress:
+        for number, of_line in enumerate(
+            zip(lines, sources, constraints, references, targets, strict=True), 1
+        ):
+            sentences.append(_sentence(model, number, *of_line, alternatives))
+            progress.add(1)
+    data, vocabulary = model.members[0].config.data, model.vocabulary
     explained = ExplainedModel(
         name=model.name,
         kind=model.members[0].config.model.kind,
@@ -117,15 +96,29 @@ def explain_lines(
 
 def _sentence(
     model: Explained,
+    number: int,
     line: str,
     source: Source,
-    tree: BeamTree,
-    readings: tuple[Reading, ...],
+    constraints: Constraints,
+    reference: Ids | None,
+    target: str | None,
+    alternatives: int,
 ) -> ExplainedSentence:
+    """Explains one line."""
+    tree, found = _search_for(model, source, constraints, reference)
+    targets = [] if found is None else [Target("translation", found)]
+    if reference is not None:
+        targets.append(_target(model, reference, target))
+    if not targets:
+        raise UserError(
+            f"line {number} has no translation that meets its constraints; change "
+            "them, or give a target to explain"
+        )
+    readings = read_targets(model, source, constraints, targets, alternatives)
     score = None
-    if tree.reference is not None:
+    if reference is not None:
+        best = -float("inf") if found is None else found.score
         log_prob = readings[-1].hypothesis.log_prob
-        best = readings[0].hypothesis.score
         score = judge_reference(tree, log_prob, best, model.vocabulary)
     own = model.vocabulary.source
     return ExplainedSentence(
@@ -139,14 +132,13 @@ def _sentence(
     )
 
 
-def _encoded(
-    lines: Sequence[str], targets: Sequence[str | None], reader: InputReader
-) -> list[Ids | None]:
+def _encoded(targets: Sequence[str | None], reader: InputReader) -> list[Ids | None]:
     """The tokens of each target, with EOS."""
-    texts = [(line, target or "") for line, target in zip(lines, targets, strict=True)]
+    check_lines([target for target in targets if target is not None])
+    encoded = reader.targets([target or "" for target in targets])
     return [
         None if target is None else ids
-        for target, (_, ids) in zip(targets, reader.pairs(texts), strict=True)
+        for target, ids in zip(targets, encoded, strict=True)
     ]
 
 
@@ -189,9 +181,8 @@ def _search_for(
     return tree, best if best.tokens else None
 
 
-def _target(model: Explained, place: int, tree: BeamTree, text: str) -> Target:
+def _target(model: Explained, ids: Ids, text: str) -> Target:
     """The given target of a line; its log-probability is not known yet."""
-    ids = tree.reference.tokens
     ended = ids[-1] == model.vocabulary.eos
     nan = float("nan")
-    return Target(place, "target", Hypothesis(text, nan, nan, ended, ids))
+    return Target("target", Hypothesis(text, nan, nan, ended, tuple(ids)))

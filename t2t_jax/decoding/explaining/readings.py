@@ -58,40 +58,33 @@ class Explained(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A target to read, and the line that it translates."""
+    """A target to read: `translation`, found by the search, or a given `target`."""
 
-    sentence: int
     name: str
     hypothesis: Hypothesis
 
 
 def read_targets(
     model: Explained,
-    sources: Sequence[Source],
-    constraints: Sequence[Constraints],
+    source: Source,
+    constraints: Constraints,
     targets: Sequence[Target],
     alternatives: int,
-) -> list[Reading]:
-    """Reads all targets.
+) -> tuple[Reading, ...]:
+    """Reads the targets of a sentence.
 
     Args:
-      sources, constraints: of each sentence.
       alternatives: of a target, the most whose continuation is searched for.
     """
     vocabulary, members = model.vocabulary, model.members
-    pairs = [
-        (sources[target.sentence].ids, [*target.hypothesis.tokens])
-        for target in targets
-    ]
+    pairs = [(source.ids, [*target.hypothesis.tokens]) for target in targets]
     described = distributions(vocabulary, members, pairs)
     maps = _of_one(members, lambda member: _maps(vocabulary, member, pairs))
     seen = _of_one(members, lambda member: _lenses(vocabulary, member, pairs))
     readings = []
     for row, target in enumerate(targets):
         # The constraints are those of the search, not of a target that was given.
-        found = target.name == "translation"
-        forced = constraints[target.sentence] if found else Constraints()
-        source = sources[target.sentence]
+        forced = constraints if target.name == "translation" else Constraints()
         continued = continuations(
             model.search,
             vocabulary,
@@ -115,7 +108,7 @@ def read_targets(
                 seen if isinstance(seen, Missing) else seen[row],
             )
         )
-    return readings
+    return tuple(readings)
 
 
 def _reading(
@@ -212,14 +205,12 @@ def _attribution(
 
 
 def _difference(target: Target, targets: Sequence[Target]) -> Difference | None:
-    """Where a target first differs from the other one of its sentence."""
-    ours = target.hypothesis.tokens
+    """Where a target first differs from the other one."""
     for other in targets:
-        if other.sentence == target.sentence and other is not target:
-            theirs = other.hypothesis.tokens
-            for position, (mine, rival) in enumerate(zip(ours, theirs, strict=False)):
-                if mine != rival:
-                    return Difference(position, rival)
+        tokens = target.hypothesis.tokens, other.hypothesis.tokens
+        for position, (ours, rival) in enumerate(zip(*tokens, strict=False)):
+            if ours != rival:
+                return Difference(position, rival)
     return None
 
 
