@@ -71,7 +71,7 @@ def test_the_cursor_is_moved_by_keys_and_read_out(opened):
     assert drawing.get_attribute("aria-valuenow") == "50"
     text = drawing.get_attribute("aria-valuetext")
     # At 50 the run has two values, of which it discarded the first.
-    assert "eventful: train 3.700" in text
+    assert "eventful: train 3.700, dev 4.200 (at 40)" in text
     drawing.press("End")
     assert drawing.get_attribute("aria-valuenow") == "200"
     drawing.press("Escape")
