@@ -85,7 +85,8 @@ def workplace(tmp_path, text):
     (tmp_path / "big.en.gz").write_bytes(big)
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     fields = {s: dict(values) for s, values in FIELDS.items()}
-    fields["data"] |= {name: f"mine/{name}" for name in ("train", "dev", "test")}
+    # Whole paths, which hold whatever `config.data.dir` a page names.
+    fields["data"] |= {n: tmp_path / "mine" / n for n in ("train", "dev", "test")}
     fields["train"]["peak_learning_rate"] = 0.001
     small = [
         f"--config.{section}.{name}={value}"
