@@ -49,6 +49,7 @@ def test_attention_of_a_head_and_the_mean_of_all(opened, explained):
     cross = np.asarray(explained.readings[0].maps.cross)
     view = opened.view("attention")
     frame, note = view.locator(".heatmap"), view.locator(".cell-note")
+    view.locator("[data-map]").wait_for()
     for wanted, press in (
         (cross.mean((0, 1)), None),
         (cross[0, 1], view.locator(".head-map").nth(1)),

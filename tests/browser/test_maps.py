@@ -12,7 +12,11 @@ from tests.browser.looking import is_percent, is_shown, plain, value, values_of
 from tests.viewing.made_up import made_up_payload
 
 pytestmark = pytest.mark.browser
-KINDS = ["cross", "encoder", "decoder"]
+KINDS = {
+    "cross": "cross attention",
+    "encoder": "encoder's self-attention",
+    "decoder": "decoder's self-attention",
+}
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +39,14 @@ def press(view, group, name):
     ).click()
 
 
-def shown_map(opened, view, rows, columns):
-    """The weights of the map that is shown, read cell by cell by the arrow keys."""
+def shown_map(opened, view, title, rows, columns):
+    """The weights of the map of this title, read cell by cell by the arrow keys."""
+    # It is computed after a press; till then there is the map before.
+    view.locator(f'[data-map="{title}"]').wait_for()
+    view.locator(f".row-labels > :nth-child({rows}):last-child").wait_for()
     frame = view.locator(".attention-map .heatmap")
     note = view.locator(".attention-map .cell-note")
-    frame.wait_for()
-    assert frame.get_attribute("aria-label").startswith(
-        view.locator("[data-map]").inner_text()
-    )
+    assert frame.get_attribute("aria-label").startswith(title)
     found = np.zeros((rows, columns))
     for key in rows * ["ArrowUp"] + columns * ["ArrowLeft"]:
         frame.press(key)
@@ -74,35 +78,39 @@ def test_a_head_enlarged_is_the_array(opened, payload, kind):
     for layer in range(2):
         for head in range(3):
             name = buttons.nth(3 * layer + head).get_attribute("aria-label")
-            numbers = re.search(r"entropy (\S+) bits, (?:peak|offset) (\S+)", name)
+            numbers = re.search(r"entropy (\S+) bits, (?:peak at|offset) (\S+)", name)
             assert name.startswith(f"Enlarge layer {layer + 1}, head {head + 1}")
             assert is_shown(numbers[1], attention["entropy"][layer][head])
             second = attention["peak" if kind == "cross" else "offset"][layer][head]
-            assert is_shown(numbers[2], second, 3 if kind == "cross" else 2)
+            assert is_shown(numbers[2], second, 2)
     buttons.nth(4).click()
     assert buttons.nth(4).get_attribute("aria-pressed") == "true"
     wanted = weights[1, 1]
-    agree(shown_map(opened, view, *wanted.shape), wanted)
+    title = f"Layer 2, head 2 of the {KINDS[kind]}"
+    agree(shown_map(opened, view, title, *wanted.shape), wanted)
 
 
 def test_sets_of_heads_are_those_of_numpy(opened, payload):
     weights = values_of(payload, reading_of(payload)["attention"]["cross"]["weights"])
     view = opened.view("attention")
     size = weights.shape[2:]
-    agree(shown_map(opened, view, *size), weights.mean((0, 1)))  # at first: all
+
+    def shown(title):
+        return shown_map(opened, view, f"{title} of the cross attention", *size)
+
+    agree(shown("Mean of 6 heads"), weights.mean((0, 1)))  # at first: all
     view.locator("[data-heads=none]").click()
     assert "no head is checked" in view.locator(".attention-map").inner_text()
     for layer, head in ((0, 1), (1, 2)):
         box = f"input[data-layer='{layer}'][data-head='{head}']"
         view.locator(box).check()
     two = weights[[0, 1], [1, 2]]
-    assert "Mean of 2 heads" in view.locator("[data-map]").inner_text()
-    agree(shown_map(opened, view, *size), two.mean(0))
+    agree(shown("Mean of 2 heads"), two.mean(0))
     press(view, "map", "Maximum of checked")
-    agree(shown_map(opened, view, *size), two.max(0))
+    agree(shown("Maximum of 2 heads"), two.max(0))
     view.locator("th input[data-layer='0']").check()  # all of a layer
     four = np.stack([*weights[0], weights[1, 2]])
-    agree(shown_map(opened, view, *size), four.max(0))
+    agree(shown("Maximum of 4 heads"), four.max(0))
 
 
 def by_words(weights, rows, columns):
@@ -124,6 +132,7 @@ def test_words_are_sums_of_keys_and_means_of_queries(opened, payload):
     source, target = entry["source_words"], reading["words"]
     assert len({*target}) < len(target)  # some word has several pieces
     view = opened.view("attention")
+    view.locator("[data-map]").wait_for()
     press(view, "units", "Words")
     read = [-1, *target[:-1]]
     pairs = {"Cross": (target, source), "Encoder": (source, source)}
@@ -133,7 +142,8 @@ def test_words_are_sums_of_keys_and_means_of_queries(opened, payload):
         weights = reading["attention"][name.lower()]["weights"]
         mean = values_of(payload, weights).mean((0, 1))
         wanted = by_words(mean, rows, columns)
-        agree(shown_map(opened, view, *wanted.shape), wanted)
+        title = f"Mean of 6 heads of the {KINDS[name.lower()]}"
+        agree(shown_map(opened, view, title, *wanted.shape), wanted)
 
 
 def test_rollout_and_its_warning(opened, payload):
@@ -141,9 +151,10 @@ def test_rollout_and_its_warning(opened, payload):
     for kind in KINDS:
         press(view, "attention", kind.title())
         press(view, "map", "Rollout (approximate)")
-        assert "It is approximate" in view.locator(".attention-map").inner_text()
         wanted = values_of(payload, reading_of(payload)["rollout"][kind])
-        agree(shown_map(opened, view, *wanted.shape), wanted)
+        title = f"Rollout (approximate) of the {KINDS[kind]}"
+        agree(shown_map(opened, view, title, *wanted.shape), wanted)
+        assert "It is approximate" in view.locator(".attention-map").inner_text()
 
 
 def test_small_maps_are_drawn_from_their_heads(opened, payload):
