@@ -26,7 +26,7 @@ FATES = {
     "lost": "complete, and not kept: others have better scores",
     "limit": "reached the longest length",
     "forbidden": "a constraint refuses its continuation",
-    "phrase": "a hypothesis nearer to a required phrase took its place",
+    "phrase": "its place went to a less probable one, for the required phrases",
     "stopped": "the search stopped before it was complete",
 }
 # Two programs may sum in another order. Log-probabilities this close count as equal.
@@ -149,8 +149,9 @@ class _Builder:
         self.required_phrases = required_phrases
         table_t = inverse_penalties(limit, algorithm.alpha, algorithm.penalty)
         self.inverse_t = np.asarray(table_t)
-        never = {*never_generated(0, 0, 0, algorithm.never)}
-        self.never = never | {algorithm.bos, algorithm.pad}
+        self.never = never_generated(
+            algorithm.bos, algorithm.eos, algorithm.pad, algorithm.never
+        )
         self.nodes = {(): Node((), 0, 0.0, 0.0, None)}
         self.reference = None if reference is None else Reference((*reference,))
         self.last: TracedStep | None = None
@@ -163,7 +164,7 @@ class _Builder:
             for row in np.flatnonzero(step.before.log_prob_n > -np.inf)
         }
         kept = self._survivors(step, alive)
-        worst = min(kept, key=lambda each: each.log_prob, default=None)
+        worst = kept[-1] if kept else None
         parents = {each.tokens[:-1] for each in kept}
         allowed_nv = np.where(step.allowed_nv, step.log_prob_nv, -np.inf)
         prefixes = {row: tokens for tokens, row in alive.items()}
@@ -172,16 +173,17 @@ class _Builder:
             tokens = (*prefixes[row], int(token))
             return _Extension(tokens, float(step.log_prob_nv[row, token]))
 
-        def rank(log_prob: float) -> int:
-            return int((allowed_nv > log_prob).sum()) + 1
+        def rank(tokens: Tokens) -> int:
+            return _rank(step.log_prob_nv, allowed_nv, alive[tokens[:-1]], tokens[-1])
 
         for row, each in enumerate(kept):
-            self._insert(each, row, rank(each.log_prob))
+            self._insert(each, row, rank(each.tokens))
         refused_nv = np.where(step.allowed_nv, -np.inf, step.log_prob_nv)
         for tokens, row in alive.items():
             best = extension(row, allowed_nv[row].argmax())
             refused = extension(row, refused_nv[row].argmax())
-            would_stay = worst is None or refused.log_prob > worst.log_prob
+            free_place = len(kept) < self.algorithm.beam
+            would_stay = free_place or refused.log_prob > worst.log_prob
             if np.isfinite(refused.log_prob) and would_stay:
                 self._insert(refused, None, None)
                 self._forbid(refused.tokens, refused)
@@ -191,15 +193,14 @@ class _Builder:
                 self._forbid(tokens, refused)
             elif np.isfinite(refused.log_prob) and would_stay:
                 self._forbid(tokens, refused)
-                self._lose(best, worst, rank(best.log_prob))
+                self._lose(best, worst, rank(best.tokens))
             else:
-                self._lose(best, worst, rank(best.log_prob))
+                self._lose(best, worst, rank(best.tokens))
                 self._copy_fate(best.tokens, tokens)
-        if worst is not None:
-            for row, token in self._next_best(allowed_nv):
-                each = extension(row, token)
-                if each.tokens not in self.nodes:
-                    self._lose(each, worst, rank(each.log_prob))
+        for row, token in self._next_best(allowed_nv):
+            each = extension(row, token)
+            if each.tokens not in self.nodes:
+                self._lose(each, worst, rank(each.tokens))
         self._follow_reference(step, alive, kept, worst, allowed_nv)
 
     def _survivors(self, step: TracedStep, alive: dict) -> list[_Extension]:
@@ -222,9 +223,7 @@ class _Builder:
         return [*kept.values()]
 
     def _insert(self, each: _Extension, row: int | None, rank: int | None) -> Node:
-        # A refused last token would be one beyond the limit.
-        length = min(len(each.tokens), self.limit)
-        score = float(np.float32(each.log_prob) * self.inverse_t[length])
+        score = float(np.float32(each.log_prob) * self.inverse_t[len(each.tokens)])
         node = Node(each.tokens, row, each.log_prob, score, rank)
         return self.nodes.setdefault(each.tokens, node)
 
@@ -245,7 +244,8 @@ class _Builder:
             node.fate = "phrase"
             node.why = (
                 f"With {piece} it ranked {rank} for {places}, {-node.margin:.3f} above "
-                f"the hypothesis with {taken}, which is nearer to a required phrase."
+                f"the hypothesis with {taken}. Required phrases divide the places "
+                "among hypotheses that lack more of them and less."
             )
             return
         node.fate, node.margin = "outranked", max(0.0, node.margin)
@@ -271,7 +271,7 @@ class _Builder:
     def _follow_reference(self, step, alive, kept, worst, allowed_nv) -> None:
         """Notes the step at which the reference leaves the beam."""
         reference = self.reference
-        if reference is None or reference.step is not None or worst is None:
+        if reference is None or reference.step is not None:
             return
         tokens = reference.tokens[: step.position + 1]
         parent = alive.get(tokens[:-1])
@@ -280,7 +280,7 @@ class _Builder:
         if tokens in {each.tokens for each in kept}:
             return
         log_prob = float(step.log_prob_nv[parent, tokens[-1]])
-        rank = int((allowed_nv > log_prob).sum()) + 1
+        rank = _rank(step.log_prob_nv, allowed_nv, parent, tokens[-1])
         each = _Extension(tokens, log_prob)
         if step.allowed_nv[parent, tokens[-1]]:
             self._lose(each, worst, rank)
@@ -338,7 +338,7 @@ class _Builder:
         alive_n = last.after.log_prob_n
         kept = int(np.sum(finished.ended_bn))
         if not (alive_n > -np.inf).any():
-            return "No hypothesis is alive any more: all have ended."
+            return "No hypothesis is alive any more: all have ended or were refused."
         if length >= self.limit:
             return f"The longest length, {self.limit} pieces, is reached."
         if self.algorithm.stop == "first" and kept == self.algorithm.nbest:
@@ -374,20 +374,34 @@ def judge_reference(
         return score
     better = score > best_score + ROUNDING
     reference.verdict = "search error" if better else "model error"
+    ending = tree.nodes.get(reference.tokens)
     compared = f"its score is {score:.3f}, and that of the result {best_score:.3f}"
     if reference.step is None and length > tree.limit:
         end = f"It has {length} pieces and the limit is {tree.limit}"
+    elif ending and ending.fate in ("ended", "lost"):
+        end = ending.why.removesuffix(".")
     elif reference.step is None:
         end = "It stayed in the beam until the search ended"
     else:
         piece = vocabulary.piece(reference.tokens[reference.step - 1])
         end = f"It left the beam at piece {reference.step}, “{piece}”"
-        if reference.rank is not None:
-            end += f", which ranked {reference.rank}"
+        refused = reference.rank is None
+        end += ", which " + ("is refused" if refused else f"ranked {reference.rank}")
     reference.why = f"{end}. {compared.capitalize()}: the model prefers " + (
         "it, and the search missed it." if better else "the result."
     )
     return score
+
+
+def _rank(log_prob_nv: np.ndarray, allowed_nv: np.ndarray, row: int, token: int) -> int:
+    """The rank of an extension among those that are allowed, from 1.
+
+    All numbers are of one program: another one's may differ in the last bits. Ties rank
+    by row, then by token, as in the search.
+    """
+    log_prob = log_prob_nv[row, token]
+    before = allowed_nv.ravel()[: row * allowed_nv.shape[1] + token]
+    return 1 + int((allowed_nv > log_prob).sum() + (before == log_prob).sum())
 
 
 def _finished(hypotheses: Hypotheses) -> list[tuple[Tokens, float]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from t2t_jax.decoding.explaining.beam_tree import BeamTree, Tokens
+from t2t_jax.decoding.explaining.beam_tree import Tokens
 from t2t_jax.decoding.explaining.explanation import (
     ExplainedModel,
     ExplainedSentence,
@@ -86,7 +86,8 @@ def _search(sentence: ExplainedSentence, piece_of: Sequence[str]) -> dict[str, A
     reference, way = None, []
     if tree.reference is not None:
         way = _way(tree.reference.tokens, number)
-        reference = _reference(sentence, [n for n in way if _in_beam(tree, n)])
+        nodes = [*tree.nodes.values()]
+        reference = _reference(sentence, [n for n in way if nodes[n].row is not None])
     algorithm = tree.algorithm
     on_best, on_way = {*best}, {*way}
     return {
@@ -125,10 +126,6 @@ def _way(tokens: Tokens, number: dict[Tokens, int]) -> list[int]:
     """The nodes from the root towards a hypothesis, as far as there are any."""
     beginnings = (tokens[:length] for length in range(len(tokens) + 1))
     return [number[each] for each in beginnings if each in number]
-
-
-def _in_beam(tree: BeamTree, number: int) -> bool:
-    return list(tree.nodes.values())[number].row is not None
 
 
 def _reference(sentence: ExplainedSentence, nodes: list[int]) -> dict[str, Any]:
