@@ -92,27 +92,28 @@ def continuations(
       search: the search that the translator uses.
       source, ids: the source and its translation's tokens.
       distribution: of `ids`.
-      constraints: of the translation; its prefix begins `ids` and stays as it is.
+      constraints: of the translation; its prefix begins `ids` and stays as it is, and
+        so does the token that has begun.
       at_most: how many alternatives are followed.
 
     Returns:
       Of the alternatives in order; one that no translation can follow is left out:
       those at the longest length, and those that other constraints rule out.
     """
+    # A given target may be longer than any translation of this source.
     room = longest_output(len(source.ids), decode)
+    forced = len(constraints.prefix) + bool(constraints.begun)
     alternatives = [
         each
-        for each in likely_alternatives(
-            ids, distribution, vocabulary, len(constraints.prefix), at_most
-        )
-        if each.token == vocabulary.eos or each.position + 1 < room
+        for each in likely_alternatives(ids, distribution, vocabulary, forced, at_most)
+        if each.position + (each.token != vocabulary.eos) < room
     ]
-    forced = [
+    prefixed = [
         constraints._replace(prefix=(*ids[: each.position], each.token), begun="")
         for each in alternatives
     ]
     found = decode_batch(
-        search, [source] * len(forced), forced, vocabulary, phrases, decode
+        search, [source] * len(prefixed), prefixed, vocabulary, phrases, decode
     )
     return [
         Continuation(each.position, each.token, best)

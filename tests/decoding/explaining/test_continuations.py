@@ -64,11 +64,11 @@ def test_the_search_goes_on_from_an_alternative():
         **{"beam": None, "nbest": 1, "stop": None, "alpha": None, "penalty": None},
     )
 
-    def found(constraints):
+    def found(constraints, ids=other.tokens, probabilities=probabilities[:limit]):
         return continuations(
             *(one._search(algorithm), ours, one._phrases, one.config.decode),
-            *(Source(source, 0), other.tokens),
-            predicting(other.tokens, probabilities[:limit]),
+            *(Source(source, 0), ids),
+            predicting(ids, probabilities),
             constraints,
         )
 
@@ -86,5 +86,12 @@ def test_the_search_goes_on_from_an_alternative():
         assert each.found.log_prob == pytest.approx(score.log_prob, rel=1e-4)
         assert each.found.score == pytest.approx(score.score, rel=1e-4)
     # What was forced stays so; what is forbidden is not offered.
-    (last,) = found(Constraints(prefix=other.tokens[: at + 1]))
-    assert last == full
+    for forced in (
+        Constraints(prefix=other.tokens[: at + 1]),
+        Constraints(prefix=other.tokens[:at], begun="a"),
+    ):
+        assert found(forced) == [full]
+    # A target that was given may be longer than any translation of this source.
+    longer = (*other.tokens, *[77] * 40)
+    may_end = [{}] * (limit - 1) + [{eos: 0.2}] * 41
+    assert found(Constraints(), longer, may_end) == [full]
