@@ -106,7 +106,7 @@ def _lines(argv: list[str], given: flags.FlagValues) -> list[str]:
 
 
 def _read(name: str, flag: str) -> list[str]:
-    """The lines of a text file, without the empty ones at its end."""
+    """The lines of a text file; an empty one stays, as its place counts."""
     try:
         text = Path(name).expanduser().read_text(encoding="utf-8-sig")
     except (FileNotFoundError, IsADirectoryError):

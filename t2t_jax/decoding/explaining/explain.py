@@ -106,20 +106,19 @@ def _sentence(
 ) -> ExplainedSentence:
     """Explains one line."""
     tree, found = _search_for(model, source, constraints, reference)
-    targets = [] if found is None else [Target("translation", found)]
-    if reference is not None:
-        targets.append(_target(model, reference, target))
-    if not targets:
+    if found is None:
         raise UserError(
             f"line {number} has no translation that meets its constraints; change "
-            "them, or give a target to explain"
+            "prefix, must or must_not"
         )
+    targets = [Target("translation", found)]
+    if reference is not None:
+        targets.append(_target(model, reference, target))
     readings = read_targets(model, source, constraints, targets, alternatives)
     score = None
     if reference is not None:
-        best = -float("inf") if found is None else found.score
         log_prob = readings[-1].hypothesis.log_prob
-        score = judge_reference(tree, log_prob, best, model.vocabulary)
+        score = judge_reference(tree, log_prob, found.score, model.vocabulary)
     own = model.vocabulary.source
     return ExplainedSentence(
         source=line,

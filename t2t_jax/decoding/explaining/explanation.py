@@ -201,6 +201,7 @@ class Explanation:
     def _repr_html_(self) -> str:
         """The page in a frame of its own, so that styles and names do not mix."""
         return (
-            f'<iframe srcdoc="{html.escape(self.html())}" title="{self!r}" '
+            f'<iframe srcdoc="{html.escape(self.html())}" '
+            f'title="{html.escape(repr(self))}" '
             'style="width: 100%; height: 46rem; border: 1px solid #8888"></iframe>'
         )

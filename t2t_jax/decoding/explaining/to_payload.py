@@ -130,7 +130,6 @@ def _way(tokens: Tokens, number: dict[Tokens, int]) -> list[int]:
 
 def _reference(sentence: ExplainedSentence, nodes: list[int]) -> dict[str, Any]:
     reference, target = sentence.tree.reference, sentence.readings[-1].hypothesis
-    first = sentence.readings[0]  # the target, if the search found no translation
     return {
         "text": target.text,
         "nodes": nodes,
@@ -139,7 +138,7 @@ def _reference(sentence: ExplainedSentence, nodes: list[int]) -> dict[str, Any]:
         "margin": reference.margin,
         "log_prob": target.log_prob,
         "score": sentence.reference_score,
-        "best_score": first.hypothesis.score if len(sentence.readings) > 1 else None,
+        "best_score": sentence.translation.hypothesis.score,
         "verdict": reference.verdict,
         "why": reference.why,
     }
