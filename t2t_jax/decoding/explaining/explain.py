@@ -50,7 +50,7 @@ def explained_lines(
             f"got {len(lines):,} lines and {len(targets):,} targets; want one target "
             "for each line (None or an empty one for a line without)"
         )
-    return lines, [each or None for each in targets]
+    return lines, [each if each and str(each).strip() else None for each in targets]
 
 
 def explain_lines(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from t2t_jax import UserError
+from t2t_jax.decoding.explaining.explain import explained_lines
 from t2t_jax.decoding.explaining.explanation import Missing
 from t2t_jax.decoding.explaining.to_payload import to_payload
 from t2t_jax.decoding.translator import Translator
@@ -154,6 +155,18 @@ def test_what_a_model_has_not_is_named(quick_compiler):
     shown = to_payload(explanation).content["sentences"][0]["of"][0]["readings"][0]
     assert "within the source" in shown["attention"]["encoder"]["missing"]
     assert "weights" in shown["attention"]["cross"]
+
+
+def test_a_target_without_text_is_none():
+    lines = ["a", "b", "c", "d"]
+    found = explained_lines(lines, ["ein", "", " \t", None])
+    assert found == (lines, ["ein", None, None, None])
+
+
+def test_a_name_with_quotes_stays_a_name(explained):
+    model = dataclasses.replace(explained.models[0], name='"big" <v2>')
+    frame = dataclasses.replace(explained, models=(model,))._repr_html_()
+    assert 'title="Explanation(&quot;big&quot; &lt;v2&gt;, 1 sentence)"' in frame
 
 
 def test_mistakes_are_named():
