@@ -251,16 +251,18 @@ class _Builder:
         node.fate, node.margin = "outranked", max(0.0, node.margin)
         node.why = (
             f"With {piece} it ranked {rank} for {places}: {node.margin:.3f} below "
-            f"the last one kept, which ends in {taken} ({worst.log_prob:.3f})."
+            f"the last one kept, which ends in {taken} ({_shown(worst.log_prob)})."
         )
 
     def _forbid(self, tokens: Tokens, refused: _Extension) -> None:
         """Settles that a constraint refused the extension `refused`."""
         node, piece = self.nodes[tokens], self._piece(refused.tokens)
         node.fate = "forbidden"
-        node.why = f"A constraint refuses {piece} here ({refused.log_prob:.3f})."
+        node.why = f"A constraint refuses {piece} here ({_shown(refused.log_prob)})."
         if refused.tokens[-1] in self.never:
-            node.why = f"The search never generates {piece} ({refused.log_prob:.3f})."
+            node.why = (
+                f"The search never generates {piece} ({_shown(refused.log_prob)})."
+            )
 
     def _copy_fate(self, child: Tokens, parent: Tokens) -> None:
         """A hypothesis without a place dies as its best extension does."""
@@ -329,8 +331,8 @@ class _Builder:
         node.fate, node.by = "lost", worst.tokens
         node.margin = max(0.0, worst.score - node.score)
         node.why = (
-            f"Complete with a score of {node.score:.3f}, {node.margin:.3f} below "
-            f"{last} ({worst.score:.3f})."
+            f"Complete with a score of {_shown(node.score)}, {node.margin:.3f} below "
+            f"{last} ({_shown(worst.score)})."
         )
 
     def _reason_to_stop(self, last: TracedStep) -> str:
@@ -344,11 +346,12 @@ class _Builder:
         if self.algorithm.stop == "first" and kept == self.algorithm.nbest:
             return f"The first {kept} complete hypotheses end the search (stop=first)."
         bound = float(alive_n.max() * self.inverse_t[self.limit])
+        alive, worst = _shown(alive_n.max()), _shown(finished.score_bn[-1])
         return (
             f"Nothing better is possible: the best unfinished hypothesis "
-            f"({alive_n.max():.3f}) would score {bound:.3f} if it reached "
+            f"(log-probability {alive}) would score {_shown(bound)} if it reached "
             f"{self.limit} pieces at no further cost, and the "
-            f"{'worst' if kept > 1 else 'one'} kept has {finished.score_bn[-1]:.3f}."
+            f"{'worst' if kept > 1 else 'one'} kept has {worst}."
         )
 
     def _piece(self, tokens: Tokens) -> str:
@@ -375,7 +378,9 @@ def judge_reference(
     better = score > best_score + ROUNDING
     reference.verdict = "search error" if better else "model error"
     ending = tree.nodes.get(reference.tokens)
-    compared = f"its score is {score:.3f}, and that of the result {best_score:.3f}"
+    compared = (
+        f"its score is {_shown(score)}, and that of the result {_shown(best_score)}"
+    )
     if reference.step is None and length > tree.limit:
         end = f"It has {length} pieces and the limit is {tree.limit}"
     elif ending and ending.fate in ("ended", "lost"):
@@ -402,6 +407,11 @@ def _rank(log_prob_nv: np.ndarray, allowed_nv: np.ndarray, row: int, token: int)
     log_prob = log_prob_nv[row, token]
     before = allowed_nv.ravel()[: row * allowed_nv.shape[1] + token]
     return 1 + int((allowed_nv > log_prob).sum() + (before == log_prob).sum())
+
+
+def _shown(number: float) -> str:
+    """Formats a number for a sentence, with the sign that the page has everywhere."""
+    return f"{number:.3f}".replace("-", "−")
 
 
 def _finished(hypotheses: Hypotheses) -> list[tuple[Tokens, float]]:

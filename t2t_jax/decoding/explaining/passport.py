@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import jax
 
 from t2t_jax import __version__
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizer import Vocabulary, show_sizes
 from t2t_jax.decoding.inputs import Member
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.search.beam import BeamSearch
@@ -22,7 +22,7 @@ def passport(
         prefix = f"model {number}: " if len(members) > 1 else ""
         rows += [(prefix + name, value) for name, value in _member(member)]
     rows += [
-        ("vocabulary", repr(vocabulary)),
+        ("vocabulary", f"{show_sizes(vocabulary.sizes)} pieces"),
         (
             "search",
             f"beam {algorithm.beam}, {algorithm.nbest} best, "

@@ -29,12 +29,14 @@ def to_payload(explanation: Explanation, title: str | None = None) -> Payload:
     """Returns the payload of the page.
 
     Args:
-      title: by default the first sentence, shortened.
+      title: by default the first sentence, shortened, and how many follow.
     """
     payload = Payload()
     models = explanation.models
     first = explanation.sentences[0].source.strip()
     short = first if len(first) <= LONGEST_TITLE else f"{first[:LONGEST_TITLE]}…"
+    if more := len(explanation.sentences) - 1:
+        short += f" and {more} more sentence{'s' * (more > 1)}"
     payload.content |= {
         "version": VERSION,
         "title": short if title is None else title,

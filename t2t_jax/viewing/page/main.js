@@ -13,7 +13,7 @@ const VIEWS = [
   {
     id: "translation",
     title: "Translation",
-    about: "Each piece of the output is shaded by the probability that the model gave it, after all pieces before it.",
+    about: "The model writes piece by piece: a word or a part of one. Each is shaded by the probability that the model gave it, after all pieces before it. Choose a piece, and all views follow. ▁ is a space, </s> the end.",
     view: translationView,
   },
   {

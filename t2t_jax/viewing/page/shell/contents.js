@@ -4,6 +4,8 @@ import { el } from "../common/dom.js";
 import { helpButton } from "./keys.js";
 import { themeButton } from "./theme.js";
 
+const READ_AT = 0.2; // of the screen's height: where the reader is taken to be
+
 /** Makes the bar of links to the views. */
 export function contents(views) {
   const links = views.map(({ id, title }) =>
@@ -34,18 +36,20 @@ function show(link) {
 
 function markCurrent(links) {
   const observer = new IntersectionObserver(
-    (entries) => {
-      const entry = entries.find((one) => one.isIntersecting);
-      if (!entry) return;
+    () => {
+      // The last that begins above the line; above all of them, the first.
+      const line = READ_AT * window.innerHeight;
+      const above = sections().filter((each) => each.getBoundingClientRect().top < line);
+      const { id } = above.at(-1) ?? sections()[0];
       for (const link of links) {
-        if (link.hash === `#${entry.target.id}`) show(link);
+        if (link.hash === `#${id}`) show(link);
         else link.removeAttribute("aria-current");
       }
     },
-    { rootMargin: "-20% 0px -79% 0px" }, // a line in the screen's upper fifth
+    // The line alone, so that each section that reaches or leaves it is noted.
+    { rootMargin: `-${100 * READ_AT}% 0px -${99 - 100 * READ_AT}% 0px` },
   );
+  const sections = () => [...document.querySelectorAll("section[id]")];
   // The sections enter the page after the bar.
-  requestAnimationFrame(() =>
-    document.querySelectorAll("section[id]").forEach((section) => observer.observe(section)),
-  );
+  requestAnimationFrame(() => sections().forEach((section) => observer.observe(section)));
 }

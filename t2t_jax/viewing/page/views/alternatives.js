@@ -6,6 +6,9 @@ import { continuationCard } from "./continuation.js";
 
 const NOT_SEARCHED =
   "The search was not run from here: continuations are computed for the likely alternatives only.";
+const CHOOSE = "Choose an alternative to see what the search would have said from there.";
+const NONE_LIKELY =
+  "No other piece was followed here; after a piece of a darker shade there is more to choose from.";
 
 /**
  * Makes the panel beside a reading; `leave()` takes the focus back to it.
@@ -29,6 +32,8 @@ export function alternativesPanel(context, leave) {
     last = t;
     head.replaceChildren(...headOf(reading, t, shown[t]));
     list.replaceChildren(...rowsOf(reading, t, open));
+    // What the search says stays while other pieces are pointed at.
+    if (!beside.querySelector(".continuation")) close();
   }
   function open(t, alternative, button) {
     const [piece, , index] = alternative;
@@ -46,11 +51,9 @@ export function alternativesPanel(context, leave) {
     announce(continuation ? `From there: ${continuation.text}` : NOT_SEARCHED);
   }
   function close() {
-    beside.replaceChildren(
-      el("p", { class: "note" }, "Choose an alternative to see what the search would have said from there."),
-    );
+    const followed = reading.alternatives[last].some(([, , index]) => index !== null);
+    beside.replaceChildren(el("p", { class: "note" }, followed ? CHOOSE : NONE_LIKELY));
   }
-  close();
   return { element, show, close, focus: () => list.querySelector("button")?.focus() };
 }
 
@@ -71,7 +74,7 @@ function headOf(reading, t, shown) {
       figure("entropy", `${number(reading.entropy[t])} bits`),
     ),
     difference &&
-      el("p", { class: "warning" }, "The two readings part here: the other has ", pieceText(difference.rival), "."),
+      el("p", { class: "warning" }, `${reading.name === "target" ? "The translation" : "Your target"} differs from here on: it has “`, pieceText(difference.rival), "”."),
   ].filter(Boolean);
 }
 

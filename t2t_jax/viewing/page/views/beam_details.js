@@ -82,16 +82,16 @@ export function nodeLink(tree, id, go, { words, control = "go", from } = {}) {
 // The numbers of a node, as [field, name, text].
 function nodeNumbers(tree, id) {
   const { step, row, rank, piece, log_prob, score, margin } = tree.nodes[id];
-  const place = row === null ? "never in the beam" : `${row + 1} of ${tree.search.beam}`;
+  const place = row === null ? "none" : `${row + 1} of ${tree.search.beam}`;
   if (step === 0) return [["step", "Step", "0"]];
   const rows = [
     ["piece", "Last piece", el("bdi", { dir: "auto" }, visible(piece))],
     ["piece-probability", "Its probability", percent(tree.pieceProbability(id))],
-    ["step", "Step, place", `${step}, ${place}`],
+    ["step", "Step; place in the beam", `${step}; ${place}`],
     ["log-prob", "Log-probability", number(log_prob, 4)],
-    ["score", "Score, length penalty taken", number(score, 4)],
+    ["score", "Score, with the length penalty", number(score, 4)],
   ];
-  if (rank !== null) rows.push(["rank", "Rank of the step's extensions", String(rank)]);
+  if (rank !== null) rows.push(["rank", "Rank among the extensions", String(rank)]);
   if (margin !== null) {
     const side = margin < 0 ? "Ahead of" : "Behind";
     rows.push(["margin", `${side} what took its place by`, number(Math.abs(margin))]);
