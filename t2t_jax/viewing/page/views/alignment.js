@@ -11,6 +11,7 @@ const WIDEST_LINK = 7; // pixels of a link of weight 1
 const LEAST_LINK = 0.1; // weaker links are drawn only for the word pointed at
 const LEAST_POINTED = 0.02;
 const MOST_POINTED = 8;
+const MOST_LISTED = 8; // words in the note, which stays in sight
 const COVERAGE_MARKS = { dropped: "✕ dropped", repeated: "×2 repeated" };
 
 const ABOUT_ALIGNMENT =
@@ -179,8 +180,10 @@ function coverageText(alignment, s) {
 function coverageSummary({ alignment, texts }) {
   return Object.keys(COVERAGE_MARKS)
     .map((name) => {
-      const words = alignment[name].map((s) => isolated(texts.source[s]));
-      return `${name[0].toUpperCase()}${name.slice(1)}: ${words.join(", ") || "no word"}.`;
+      const words = alignment[name].slice(0, MOST_LISTED).map((s) => isolated(texts.source[s]));
+      const more = alignment[name].length - words.length;
+      const list = words.join(", ") || "no word";
+      return `${name[0].toUpperCase()}${name.slice(1)}: ${list}${more ? ` and ${more} more` : ""}.`;
     })
     .join(" ");
 }

@@ -1,0 +1,279 @@
+"""Measures explanation pages: their size, their computation, and how fast they open.
+
+    python -m benchmarks.pages                            # base and big, random weights
+    python -m benchmarks.pages --models=base --pieces=30 --rounds=3 --json=PATH
+    python -m benchmarks.pages --workdir=DIR --test=PREFIX
+
+Random weights: the sizes of configs/base.py and configs/big.py with 32,000 pieces, a
+source and a translation of N tokens each. As initialized, such a model attends almost
+evenly and predicts almost evenly, which no trained model does, and a page's size
+depends on it. So queries, keys and logits are scaled until weights and predictions are
+about as sharp as a trained model's; the table says how sharp, beside a workdir's.
+
+With a workdir, the sources are lines of a test set, joined up to N pieces.
+
+The seconds of `explain` and of its parts are those of a first call, which compiles or
+loads its programs, as the command does, beside those of a further call.
+With Playwright and a Chromium ($CHROMIUM, or one in PATH), each page is opened from
+disk: time to the first paint, time until the translation is drawn, and the heap of
+JavaScript after garbage collection, on opening and after scrolling through all views.
+"""
+
+import contextlib
+import itertools
+import os
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean, median
+from unittest import mock
+
+import jax
+import numpy as np
+from absl import flags
+
+from benchmarks import measuring, run
+from benchmarks.decode import random_translator
+from t2t_jax.commands.config_files import load_config
+from t2t_jax.commands.flags import test_sets
+from t2t_jax.config import from_config_dict
+from t2t_jax.decoding.explaining import explain, readings
+from t2t_jax.decoding.explaining.explanation import Explanation
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.terminal.messages import say
+
+# Where each part of an explanation is called from.
+PARTS = {
+    "search, traced": (explain, "_search_for"),
+    "probabilities": (readings, "distributions"),
+    "alternatives": (readings, "continuations"),
+    "attention": (readings, "_maps"),
+    "layers": (readings, "_lenses"),
+    "attribution": (readings, "_attribution"),
+    "page": (Explanation, "html"),
+}
+BOUNDS = {("base", 30): 200e3, ("big", 60): 1.5e6}  # bytes of a page
+VOCABULARY = 32_000
+ATTENTION, LOGITS = 2.5, 2.5  # factors of queries and keys, and of logits
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+OPTIONS = ["--no-sandbox", "--disable-gpu", "--enable-precise-memory-info"]
+DRAWN = "#translation .reading .piece"
+# Notes when the translation is there; runs before the page does.
+WATCH = f"""
+new MutationObserver((_, observer) => {{
+  if (!document.querySelector("{DRAWN}")) return;
+  observer.disconnect();
+  requestAnimationFrame(() => setTimeout(() => (window.drawn = performance.now())));
+}}).observe(document, {{childList: true, subtree: true}});
+"""
+PAINTS = "performance.getEntriesByType('paint').map((entry) => entry.startTime)"
+SCROLL = """async () => {
+  const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+  for (let y = 0; y < document.documentElement.scrollHeight; y += 500) {
+    scrollTo(0, y);
+    await wait(50);
+  }
+  await wait(500);
+}"""
+
+
+def sharpened(translator: Translator) -> Translator:
+    """Scales queries, keys and logits of a random model."""
+
+    def scale(path, leaf):
+        name = jax.tree_util.keystr(path)
+        if name.endswith(("['query']", "['key']")):
+            return leaf * ATTENTION
+        if name == last_norm:
+            return leaf * LOGITS
+        return leaf
+
+    layers = translator.config.model.layers
+    last_norm = f"['decoder'][{layers - 1}]['ff_sub']['norm']['scale']"
+    parameters = jax.tree_util.tree_map_with_path(scale, translator.parameters)
+    return Translator(
+        translator.config, translator.vocabulary, translator.model, parameters
+    )
+
+
+def random_line(name: str, pieces: int) -> tuple[Translator, str]:
+    """A random model of a config's sizes, and a source of so many tokens with EOS."""
+    model = from_config_dict(load_config(name)).model
+    decoding = random_translator(model, VOCABULARY, 1, pieces, pieces + 1)
+    numbers = measuring.random_tokens((1, pieces - 1), VOCABULARY)
+    (line,) = decoding.vocabulary.decode(numbers.tolist())
+    return sharpened(decoding), line
+
+
+def real_line(translator: Translator, given, pieces: int) -> str:
+    """Lines of a test set, joined until they have about so many pieces."""
+    line = ""
+    for source, _ in test_sets(given, translator.config.data)[0].pairs():
+        longer = f"{line} {source}".strip()
+        if line and len(translator.vocabulary.encode([longer])[0]) > pieces:
+            break
+        line = longer
+    return line
+
+
+@contextlib.contextmanager
+def timed_parts() -> Iterator[Counter]:
+    """Adds up the seconds that each part of an explanation takes."""
+    seconds = Counter()
+
+    def timed(part, function):
+        def call(*args, **options):
+            began = time.perf_counter()
+            result = function(*args, **options)
+            seconds[part] += time.perf_counter() - began
+            return result
+
+        return call
+
+    with contextlib.ExitStack() as patches:
+        for part, (owner, name) in PARTS.items():
+            call = timed(part, getattr(owner, name))
+            patches.enter_context(mock.patch.object(owner, name, call))
+        yield seconds
+
+
+def explained(translator: Translator, line: str, rounds: int):
+    """Returns an explanation, its page, and its parts' seconds: (first, again)."""
+    runs = []
+    for _ in range(1 + rounds):
+        began = time.perf_counter()
+        with timed_parts() as seconds:
+            explanation = translator.explain(line)
+            page = explanation.html()
+        runs.append({**seconds, "explain, in all": time.perf_counter() - began})
+    first, *others = runs
+    again = {part: median(run[part] for run in others) for part in first}
+    return explanation, page, {part: (first[part], again[part]) for part in first}
+
+
+def sharpness(explanation: Explanation) -> str:
+    """Describes how sharp attention and predictions are."""
+    reading = explanation.readings[0]
+    bits = mean(float(np.mean(head.entropy)) for head in reading.heads.values())
+    probability = float(np.exp(reading.distribution.log_probs).mean())
+    return (
+        f"{len(explanation.sentences[0].pieces)} and {len(reading.pieces)} pieces, "
+        f"attention of {bits:.2f} bits, mean probability {probability:.2f}, "
+        f"{len(reading.continuations)} alternatives followed"
+    )
+
+
+@contextlib.contextmanager
+def chromium():
+    """A headless Chromium; None without one."""
+    path = os.environ.get("CHROMIUM") or next(
+        filter(None, map(shutil.which, BROWSERS)), None
+    )
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        path = None
+    if not path:
+        say("no Playwright (pip install 't2t_jax[browser]') or no Chromium: sizes only")
+        yield None
+        return
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=path, args=OPTIONS)
+        yield browser
+        browser.close()
+
+
+def opened(browser, file: Path) -> dict[str, float]:
+    """Opens a page: milliseconds until it is drawn, and MB of JavaScript's heap."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.add_init_script(WATCH)
+    page.goto(file.as_uri())
+    page.wait_for_function("window.drawn")
+    paints = page.evaluate(PAINTS)
+    drawn = page.evaluate("window.drawn")
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+
+    def heap() -> float:
+        session.send("HeapProfiler.collectGarbage")
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        return {each["name"]: each["value"] for each in metrics}["JSHeapUsedSize"] / 1e6
+
+    first = heap()
+    page.evaluate(SCROLL)
+    found = {
+        "first paint, ms": min(paints),
+        "translation drawn, ms": drawn,
+        "heap, MB": first,
+        "heap after all views, MB": heap(),
+    }
+    page.close()
+    return found
+
+
+def define_flags():
+    measuring.define_flags(rounds=3)
+    flags.DEFINE_list("models", ["base", "big"], "Configs of random models.")
+    flags.DEFINE_list("pieces", ["30", "60", "200"], "Pieces of a sentence.")
+    flags.DEFINE_integer("again", 1, "Further calls of `explain`, for its parts.", 1)
+    flags.DEFINE_string("workdir", None, "Workdir of a trained run, for real text.")
+    flags.DEFINE_string("test", None, "PREFIX of the real text.")
+
+
+def main(_):
+    given = flags.FLAGS
+    measuring.begin(given)
+    if given.workdir and not given.test:
+        raise UserError("--workdir needs --test=PREFIX, the text to explain")
+    rows = []
+    names = [given.workdir] if given.workdir else given.models
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+        for name, pieces in itertools.product(names, map(int, given.pieces)):
+            if given.workdir:
+                translator = Translator.load(name)
+                line = real_line(translator, given, pieces)
+            else:
+                translator, line = random_line(name, pieces)
+            explanation, page, seconds = explained(translator, line, given.again)
+            work = f"{Path(name).name} {pieces}"
+            say(f"{work}: {sharpness(explanation)}")
+            file = Path(folder) / "page.html"
+            file.write_text(page, encoding="utf-8")
+            size = file.stat().st_size
+            rows += rows_of(work, BOUNDS.get((name, pieces)), size, seconds)
+            if browser:
+                rows += rows_of_browser(
+                    work, [opened(browser, file) for _ in range(given.rounds)]
+                )
+    measuring.publish(rows, given.json)
+
+
+def rows_of(work, bound, size, seconds) -> list[measuring.Row]:
+    """Rows of a page's size, beside its bound, and of the parts' seconds."""
+    beside = {"peer": bound / 1e3, "peer_name": "bound"} if bound else {}
+    size = _row(work, "size", "kB", size / 1e3, **beside)
+    return [size] + [
+        _row(work, part, "s", first, peer=again, peer_name="again")
+        for part, (first, again) in seconds.items()
+    ]
+
+
+def rows_of_browser(work: str, rounds: list[dict[str, float]]) -> list[measuring.Row]:
+    """Rows of the medians of what `opened` returned."""
+    return [
+        _row(work, *named.rsplit(", ", 1), median(each[named] for each in rounds))
+        for named in rounds[0]
+    ]
+
+
+def _row(work: str, what: str, unit: str, value: float, **beside) -> measuring.Row:
+    return measuring.Row(f"{work}: {what}", unit, value, more_is_better=False, **beside)
+
+
+if __name__ == "__main__":
+    run(main, define_flags)
