@@ -48,7 +48,7 @@ class Numbers:
 
     name, model = "numbers", b""
     pad, bos, eos, unknown = peers.PAD, peers.BOS, peers.EOS, -1
-    never = ()
+    never, free_spaces = (), False
 
     def __init__(self, size: int):
         self.size, self.source = size, self

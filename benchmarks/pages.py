@@ -63,13 +63,16 @@ ATTENTION, LOGITS = 2.5, 2.5  # factors of queries and keys, and of logits
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--enable-precise-memory-info"]
 DRAWN = "#translation .reading .piece"
-# Notes when the translation is there; runs before the page does.
+# Promises the time at which the translation is there; runs before the page does.
 WATCH = f"""
-new MutationObserver((_, observer) => {{
-  if (!document.querySelector("{DRAWN}")) return;
-  observer.disconnect();
-  requestAnimationFrame(() => setTimeout(() => (window.drawn = performance.now())));
-}}).observe(document, {{childList: true, subtree: true}});
+window.drawn = new Promise((resolve) => {{
+  const note = () => setTimeout(() => resolve(performance.now()));
+  new MutationObserver((_, observer) => {{
+    if (!document.querySelector("{DRAWN}")) return;
+    observer.disconnect();
+    requestAnimationFrame(note);
+  }}).observe(document, {{childList: true, subtree: true}});
+}});
 """
 PAINTS = "performance.getEntriesByType('paint').map((entry) => entry.startTime)"
 SCROLL = """async () => {
@@ -193,9 +196,8 @@ def opened(browser, file: Path) -> dict[str, float]:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.add_init_script(WATCH)
     page.goto(file.as_uri())
-    page.wait_for_function("window.drawn")
+    drawn = page.evaluate("() => window.drawn")
     paints = page.evaluate(PAINTS)
-    drawn = page.evaluate("window.drawn")
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable")
 
