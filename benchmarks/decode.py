@@ -51,7 +51,7 @@ class Numbers:
     never, free_spaces = (), False
 
     def __init__(self, size: int):
-        self.size, self.source = size, self
+        self.size, self.sizes, self.source = size, (size,), self
 
     def __len__(self) -> int:
         return self.size
