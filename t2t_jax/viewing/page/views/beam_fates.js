@@ -38,7 +38,7 @@ export const FATES = {
   phrase: {
     name: "gave way to a phrase",
     glyph: "M6 .8l5.2 5.2-5.2 5.2-5.2-5.2z",
-    about: "a hypothesis with a required phrase took its place",
+    about: "its place went to a less probable one, for the required phrases",
   },
   stopped: {
     name: "search stopped",
