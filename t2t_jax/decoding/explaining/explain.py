@@ -4,11 +4,7 @@ from collections.abc import Sequence
 
 from t2t_jax.decoding.batch_decoding import check_room, to_text
 from t2t_jax.decoding.constraints import Constraints
-from t2t_jax.decoding.explaining.beam_tree import (
-    BeamTree,
-    build_tree,
-    judge_reference,
-)
+from t2t_jax.decoding.explaining.beam_tree import BeamTree, judge_reference
 from t2t_jax.decoding.explaining.explanation import (
     ExplainedModel,
     ExplainedSentence,
@@ -22,6 +18,7 @@ from t2t_jax.decoding.explaining.readings import (
     read_targets,
 )
 from t2t_jax.decoding.explaining.trace import trace_search
+from t2t_jax.decoding.explaining.tree_builder import build_tree
 from t2t_jax.decoding.explaining.words import words_of
 from t2t_jax.decoding.inputs import InputReader, Source, check_lines
 from t2t_jax.decoding.results import Hypothesis

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t_jax.decoding.explaining.beam_tree import build_tree, judge_reference
+from t2t_jax.decoding.explaining.beam_tree import judge_reference
 from t2t_jax.decoding.explaining.trace import Beam, TracedStep
+from t2t_jax.decoding.explaining.tree_builder import build_tree
 from t2t_jax.search.beam import BeamSearch
 from t2t_jax.search.hypotheses import extensions
 
