@@ -23,6 +23,7 @@ from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.programs import program
 from t2t_jax.decoding.scoring import run_batches
 from t2t_jax.model.layers import project
+from t2t_jax.search.hypotheses import never_generated
 
 
 class Attribution(NamedTuple):
@@ -69,11 +70,21 @@ def most_interesting(distribution: Distribution, at_most: int = 64) -> list[int]
 
 
 def strongest_rivals(
-    ids: Sequence[int], distribution: Distribution, positions: Sequence[int]
+    vocabulary: Vocabulary,
+    ids: Sequence[int],
+    distribution: Distribution,
+    positions: Sequence[int],
 ) -> list[int]:
-    """Returns the most probable token besides the given one at each position."""
+    """Returns the most probable other token that may be generated at each position."""
+    never = never_generated(
+        vocabulary.bos, vocabulary.eos, vocabulary.pad, vocabulary.never
+    )
     return [
-        next(token for token in distribution.top_ids[t].tolist() if token != ids[t])
+        next(
+            token
+            for token in distribution.top_ids[t].tolist()
+            if token != ids[t] and token not in never
+        )
         for t in positions
     ]
 

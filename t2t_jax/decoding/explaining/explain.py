@@ -1,6 +1,6 @@
 """Explains translations: the search traced, and each target read piece by piece."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from t2t_jax.decoding.batch_decoding import check_room, to_text
 from t2t_jax.decoding.constraints import Constraints
@@ -37,9 +37,8 @@ def explained_lines(
     Raises:
       UserError: there is no line, or another number of targets.
     """
-    lines = [lines] if isinstance(lines, str) else [*lines]
-    targets = [target] if isinstance(target, str) else target
-    targets = [None] * len(lines) if targets is None else [*targets]
+    lines = _as_list(lines, "lines")
+    targets = [None] * len(lines) if target is None else _as_list(target, "target")
     if not lines:
         raise UserError("there is no line to explain; want at least one sentence")
     if len(lines) != len(targets):
@@ -48,6 +47,14 @@ def explained_lines(
             "for each line (None or an empty one for a line without)"
         )
     return lines, [each if each and str(each).strip() else None for each in targets]
+
+
+def _as_list(value: str | Sequence[str], name: str) -> list:
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, Iterable):
+        raise UserError(f"{name}={value!r}; want a sentence, or a list of them")
+    return [*value]
 
 
 def explain_lines(

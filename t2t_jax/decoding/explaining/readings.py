@@ -193,7 +193,7 @@ def _attribution(
     # The place where the two readings part is always of interest.
     if difference is not None and difference.position not in positions:
         positions = sorted([*positions, difference.position])
-    rivals = strongest_rivals(pair[1], distribution, positions)
+    rivals = strongest_rivals(vocabulary, pair[1], distribution, positions)
     if difference is not None:
         rivals[positions.index(difference.position)] = difference.rival
     tokens = [pair[1][t] for t in positions]

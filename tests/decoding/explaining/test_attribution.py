@@ -117,8 +117,10 @@ def test_later_pieces_count_for_nothing_and_a_contrast_is_a_difference():
 
 def test_positions_and_rivals_that_are_shown():
     log_probs = np.log(np.array([0.5, 0.1, 0.9, 0.1, 0.2], np.float32))
-    top_ids = np.array([[7, 8]] * 5)
+    vocabulary = translator().vocabulary
+    top_ids = np.array([[7, vocabulary.bos, 8]] * 5)
     seen = Distribution(log_probs, None, None, top_ids, None)
     assert most_interesting(seen) == [0, 1, 2, 3, 4]
     assert most_interesting(seen, at_most=2) == [1, 3]
-    assert strongest_rivals([7, 8, 9, 7, 7], seen, [0, 1, 2]) == [8, 7, 7]
+    found = strongest_rivals(vocabulary, [7, 8, 9, 7, 7], seen, [0, 1, 2])
+    assert found == [8, 7, 7]

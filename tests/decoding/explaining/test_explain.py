@@ -176,6 +176,8 @@ def test_mistakes_are_named():
         (("a dog", " "),): "line 2: it has no visible",
         ((),): "at least one sentence",
         (("a", "b"), "c"): "2 lines and 1 targets",
+        (5,): "lines=5; want a sentence",
+        ("a", 5): "target=5; want a sentence",
     }.items():
         with pytest.raises(UserError, match=message):
             explain(*arguments)
