@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import measuring, picture
+from benchmarks import measuring, pages, picture
 from benchmarks.decode import Numbers, random_translator, search_flops
 from benchmarks.end_to_end import _range, grouped_by_length, padded
 from benchmarks.measuring import Row
@@ -200,3 +200,15 @@ def test_a_picture_of_something_else_is_refused(tmp_path):
     (tmp_path / "x.json").write_text('{"work": "T"}')
     with pytest.raises(UserError, match="x.json: not the rows of a benchmark"):
         picture.read(str(tmp_path / "x.json"))
+
+
+@pytest.mark.slow
+def test_a_page_of_a_random_model_has_all_parts_and_their_seconds():
+    decoding = pages.sharpened(random_translator(TINY, 50, 1, 4, 5))
+    explanation, page, seconds = pages.explained(decoding, "17 4 23", 1)
+    assert {*seconds} == {*pages.PARTS, "explain, in all"}
+    assert all(first > 0 for first, _ in seconds.values())
+    assert page.startswith("<!")
+    assert "4 and 5 pieces" in pages.sharpness(explanation)
+    rows = pages.rows_of("base 30", 200e3, 1e5, seconds)
+    assert rows[0].to_json()["ratio"] == 2  # half of what is allowed

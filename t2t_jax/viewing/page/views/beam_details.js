@@ -82,12 +82,12 @@ export function nodeLink(tree, id, go, { words, control = "go", from } = {}) {
 // The numbers of a node, as [field, name, text].
 function nodeNumbers(tree, id) {
   const { step, row, rank, piece, log_prob, score, margin } = tree.nodes[id];
-  const place = row === null ? "none" : `${row + 1} of ${tree.search.beam}`;
+  const place = row === null ? "never in the beam" : `${row + 1} of ${tree.search.beam}`;
   if (step === 0) return [["step", "Step", "0"]];
   const rows = [
     ["piece", "Last piece", el("bdi", { dir: "auto" }, visible(piece))],
     ["piece-probability", "Its probability", percent(tree.pieceProbability(id))],
-    ["step", "Step; place in the beam", `${step}; ${place}`],
+    ["step", "Step, place", `${step}, ${place}`],
     ["log-prob", "Log-probability", number(log_prob, 4)],
     ["score", "Score, with the length penalty", number(score, 4)],
   ];
