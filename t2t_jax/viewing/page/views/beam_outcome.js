@@ -116,7 +116,7 @@ function losersOutline(tree, go) {
   return el(
     "details",
     { "data-part": "losers" },
-    el("summary", {}, "How the best-placed losers died"),
+    el("summary", {}, "What became of the best others"),
     el(
       "ol",
       {},
