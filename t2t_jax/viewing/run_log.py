@@ -258,7 +258,7 @@ def _undone(entries: list[dict]) -> list[bool]:
 
 
 def _stretches(kind, entries, lives, undone, places) -> list[Stretch]:
-    """What is kept of a kind, as one line, and what each rollback discarded of it."""
+    """Splits a kind into one line that is kept and what each rollback discarded."""
     own = [[i for i in life if entries[i]["kind"] == kind] for life in lives]
     kept = [i for life in own for i in life if not undone[i]]
     lost = [gone for life in own if (gone := [i for i in life if undone[i]])]

@@ -286,7 +286,7 @@ def _scale_by_logarithm(axes: "Axes") -> None:
 
 
 def _legend(content: dict) -> list:
-    """What the lines of the picture are: the runs, then the kinds of line."""
+    """Lists the lines of the picture: the runs, then the kinds of line."""
     from matplotlib.lines import Line2D
 
     handles = [

@@ -1,4 +1,4 @@
-"""What the search would have said after another piece: forced continuations."""
+"""Forced continuations: translations that go on from another likely piece."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

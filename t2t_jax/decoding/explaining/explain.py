@@ -85,7 +85,8 @@ def explain_lines(
             zip(lines, sources, constraints, references, targets, strict=True), 1
         ):
             sentences.append(_sentence(model, number, *of_line, alternatives))
-            progress.add(1)
+            if number < len(lines):  # nothing is told of what is done
+                progress.add(1)
     data, vocabulary = model.members[0].config.data, model.vocabulary
     explained = ExplainedModel(
         name=model.name,

@@ -43,7 +43,7 @@ class Difference(NamedTuple):
 
 
 class Contrast(NamedTuple):
-    """Why these pieces, and why not others.
+    """Attributions of pieces, and of their margin over others.
 
     Attributes:
       said: attributions of the pieces of a reading.
@@ -144,12 +144,12 @@ class Explanation:
 
     @property
     def sentences(self) -> tuple[ExplainedSentence, ...]:
-        """Those of the first model."""
+        """The sentences of the first model."""
         return self.models[0].sentences
 
     @property
     def readings(self) -> tuple[Reading, ...]:
-        """Those of the first sentence."""
+        """The readings of the first sentence."""
         return self.sentences[0].readings
 
     def __repr__(self) -> str:

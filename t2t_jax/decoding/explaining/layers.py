@@ -27,7 +27,7 @@ TOP = 5  # tokens listed for each layer and position
 
 
 class Lens(NamedTuple):
-    """What the layers predict at each position of one target, first layer first.
+    """The predictions of each layer at each position of one target, first layer first.
 
     Attributes:
       top_ids: the most probable tokens, best first, int32 [l, t, TOP].

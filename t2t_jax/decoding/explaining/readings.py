@@ -149,7 +149,7 @@ def _reading(
 
 
 def _of_one(members: Sequence[Member], compute: Callable[[Member], Any]) -> Any:
-    """What `compute` returns for a single model, or why there is nothing."""
+    """Computes a part for a single model; `Missing` where there is none."""
     if len(members) > 1:
         return Missing(
             f"This is an ensemble of {len(members)} models; only a single model has "
@@ -205,7 +205,7 @@ def _attribution(
 
 
 def _difference(target: Target, targets: Sequence[Target]) -> Difference | None:
-    """Where a target first differs from the other one."""
+    """Finds the first piece at which a target differs from the other one."""
     for other in targets:
         tokens = target.hypothesis.tokens, other.hypothesis.tokens
         for position, (ours, rival) in enumerate(zip(*tokens, strict=False)):

@@ -62,7 +62,7 @@ def _pieces_as_words(vocabulary: Vocabulary, ids: Sequence[int]) -> Words:
 
 
 def _after(octets: Sequence[bytes]) -> list[bytes]:
-    """What follows each piece: the next piece that adds something."""
+    """The bytes after each piece: those of the next piece that adds something."""
     following = itertools.accumulate(
         reversed(octets[1:]), lambda later, own: own or later, initial=b""
     )
