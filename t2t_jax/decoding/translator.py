@@ -252,16 +252,7 @@ class Translator:
           UserError: an option is out of its range, or constraints contradict each
             other.
         """
-        algorithm = beam_search_algorithm(
-            self.config.decode,
-            self.vocabulary,
-            beam=beam,
-            nbest=nbest,
-            stop=stop,
-            alpha=alpha,
-            penalty=penalty,
-        )
-        search = self._search(algorithm)
+        search = self._beam_search(beam, nbest, stop, alpha, penalty)
         wanted = prefix, must, must_not
         return self._decode(search, lines, wanted, batch_size, first_line, warn)
 
@@ -274,18 +265,9 @@ class Translator:
           sources: token ids with EOS; none may be empty.
           beam: hypotheses kept at each step; `config.decode.beam` if None.
         """
-        algorithm = beam_search_algorithm(
-            self.config.decode,
-            self.vocabulary,
-            beam=beam,
-            nbest=1,
-            stop=None,
-            alpha=None,
-            penalty=None,
-        )
         start = Constraints(tuple(self.vocabulary.encode([""])[0]))
         found = decode_batch(
-            self._search(algorithm),
+            self._beam_search(beam),
             [Source([*ids], 0) for ids in sources],
             [start] * len(sources),
             self.vocabulary,
@@ -441,15 +423,7 @@ class Translator:
           UserError: an option is out of its range, or a line has no visible character.
         """
         lines, targets = explained_lines(lines, target)
-        algorithm = beam_search_algorithm(
-            self.config.decode,
-            self.vocabulary,
-            beam=beam,
-            nbest=nbest,
-            stop=stop,
-            alpha=alpha,
-            penalty=penalty,
-        )
+        search = self._beam_search(beam, nbest, stop, alpha, penalty)
         reader = self._reader(1, warn)
         constraints = constraints_for(
             len(lines), self.vocabulary, self._phrases, prefix, must, must_not
@@ -460,7 +434,7 @@ class Translator:
                 self.members,
                 self.vocabulary,
                 self._phrases,
-                self._search(algorithm),
+                search,
             ),
             lines,
             targets,
@@ -472,6 +446,27 @@ class Translator:
     @cached_property
     def _phrases(self) -> Phrases:
         return Phrases(self.vocabulary)
+
+    def _beam_search(
+        self,
+        beam: int | None,
+        nbest: int = 1,
+        stop: str | None = None,
+        alpha: float | None = None,
+        penalty: str | None = None,
+    ) -> Search:
+        """A beam search with these models; None takes the config's value."""
+        return self._search(
+            beam_search_algorithm(
+                self.config.decode,
+                self.vocabulary,
+                beam=beam,
+                nbest=nbest,
+                stop=stop,
+                alpha=alpha,
+                penalty=penalty,
+            )
+        )
 
     def _search(self, algorithm: Algorithm, seed: int = 0) -> Search:
         """The search of an algorithm with these models."""
