@@ -62,7 +62,7 @@ def test_mistakes_are_named_before_anything_is_loaded(commands, tmp_path):
             [workdir, page, "The", "cat"],
             "'cat' is not a flag; flags are written --name=value; put a S",
         ),
-        ([workdir, LINE], "--output"),
+        ([workdir, LINE], "--output is missing; give it as --output=VALUE"),
         ([workdir, LINE, "--output=page.png"], "ends in .html"),
         ([workdir, LINE, "--output=no/folder/page.html"], "a folder that exists"),
         ([workdir, page, f"--input={lines}", "--target=x"], "want --targets=FILE"),

@@ -169,6 +169,9 @@ def explain(error: flags.Error) -> str:
         return f"--config: {refused[1]}"
     if re.search(r"^TypeError: get_config\(\) takes .* given\Z", text, re.M):
         return "--config: this config takes no argument after a colon"
+    missing = re.search(r"Flag --(\w+) must have a value other than None", text)
+    if missing:
+        return f"--{missing[1]} is missing; give it as --{missing[1]}=VALUE"
     field = re.match(r"flag --config\.(\w+\.[\w.]+)=", text)
     if not field:
         return str(error)
