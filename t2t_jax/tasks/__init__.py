@@ -1,0 +1,1 @@
+"""Tasks: how text becomes examples, and how answers are scored."""

@@ -1,0 +1,155 @@
+"""What a task is: how text becomes examples, and how answers are scored.
+
+An example is a pair (source, target) of lines. A task is a subclass of `Task` and a
+line in `tasks/table.py`; docs/your-task.md adds one. The defaults are those of text to
+text: two aligned files, an encoder-decoder, beam search.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from t2t_jax.config import Config, DataConfig
+from t2t_jax.data import prepare
+from t2t_jax.data.corpus import Corpus, Pair, open_corpus
+from t2t_jax.data.filling import Ragged
+from t2t_jax.data.noise import Noise
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.metrics import measures
+from t2t_jax.metrics.measures import Measure
+
+if TYPE_CHECKING:
+    from t2t_jax.decoding.translator import Translator
+
+
+class Task:
+    """A task of a config: `config.task`.
+
+    Attributes:
+      Options: a frozen dataclass of hyperparameters, `config.task.options`.
+      predicts: what the outputs of its model are about: "target" (the next token of
+        the target), "source" (tokens of the source, in place) or "label" (one label
+        for each sentence). `Architecture.predicts` of the model must be the same.
+      has_source: False for a language model; then the source of a pair is "".
+      sides: the sides of a pair that hold text: 0 is the source, 1 the target. The
+        others are "", and their tokens are made by `noise` if the model reads them.
+      symbols: strings that the tokenizer keeps as one piece.
+      drops_uneven: whether `config.data.max_ratio` applies: only if both sides say the
+        same.
+      measures: the scores of a set by name. The first one chooses checkpoints
+        ("best", patience).
+    """
+
+    Options: ClassVar[type | None] = None
+    predicts: ClassVar[str] = "target"
+    has_source: ClassVar[bool] = True
+    sides: ClassVar[tuple[int, ...]] = (0, 1)
+    symbols: ClassVar[tuple[str, ...]] = ()
+    drops_uneven: ClassVar[bool] = False
+    measures: ClassVar[dict[str, Measure]] = {}
+
+    def __init__(self, config: Config):
+        self.config = config
+        self.options = config.task.own_options(type(self))
+
+    # ------------------------------------------------------ text becomes examples
+
+    def data(self) -> DataConfig:
+        """Returns `config.data` as this task uses it, to prepare the training text."""
+        data = self.config.data
+        named = [s for s in map(str.strip, data.symbols.split(",")) if s]
+        symbols = dict.fromkeys([*named, *self.symbols])
+        return dataclasses.replace(
+            data,
+            symbols=",".join(symbols),
+            max_ratio=data.max_ratio if self.drops_uneven else 0.0,
+        )
+
+    def open(self, place: str, folder: str = "", weight: float = 1.0) -> Corpus:
+        """Opens the corpus at a place (see `data/corpus.py`).
+
+        Its fingerprint must differ from that of another task's examples of the same
+        text. Its `target` is the ending of the file of answers.
+
+        Raises:
+          UserError: it does not exist, or is not what the task needs.
+        """
+        data = self.config.data
+        return open_corpus(place, data.source, data.target, folder, weight)
+
+    def vocabulary(self, corpora: Sequence[Corpus]) -> Vocabulary:
+        """Loads or trains the tokenizer of the training text."""
+        return prepare.make_tokenizer(corpora, self.data(), self.sides)
+
+    def encode(
+        self, pairs: Sequence[Pair], vocabulary: Vocabulary, threads: int = -1
+    ) -> tuple[Ragged, Ragged]:
+        """Encodes the source and the target of some pairs; text ends in EOS."""
+        return prepare.encode_pairs(pairs, vocabulary, threads, self.sides)
+
+    def noise(self, vocabulary: Vocabulary, sizes: Sequence[int]) -> Noise | None:
+        """Returns what changes examples from epoch to epoch, if anything.
+
+        Args:
+          sizes: the number of pairs of each training corpus.
+        """
+        return None
+
+    # ------------------------------------------------------- answers are scored
+
+    def answers(self, translator: "Translator", pairs: Sequence[Pair]) -> list[str]:
+        """Computes the model's answer to each example: a line, from which scores follow.
+
+        All processes call it, with the same pairs.
+        """
+        found = translator.translate([source for source, _ in pairs], warn=False)
+        return [str(translation) for translation in found]
+
+    def extra(self, translator: "Translator", pairs: Sequence[Pair]) -> dict:
+        """Computes scores that do not follow from the answers; in all processes."""
+        return {}
+
+    def scores(
+        self, answers: Sequence[str], pairs: Sequence[Pair], corpus: Corpus
+    ) -> dict:
+        """Computes all scores of a set: `NAME` and `NAME_interval` of each measure."""
+        scores = {}
+        for name, measure in self.measures.items():
+            statistics_nk = measure.statistics(answers, pairs)
+            scores[name] = measures.measured(measure, statistics_nk)
+            scores[f"{name}_interval"] = measures.interval(measure, statistics_nk)
+        return scores
+
+    def quick_scores(
+        self, answers: Sequence[str], pairs: Sequence[Pair]
+    ) -> dict[str, float]:
+        """Computes the scores that are logged during training."""
+        return {
+            name: measures.measured(measure, measure.statistics(answers, pairs))
+            for name, measure in self.measures.items()
+        }
+
+    def compare(
+        self,
+        answers: Sequence[str],
+        baseline: Sequence[str],
+        pairs: Sequence[Pair],
+        corpus: Corpus,
+    ) -> dict[str, dict]:
+        """Compares with another system's answers to the same examples, by measure."""
+        return {
+            name: measures.paired(
+                measure,
+                measure.statistics(answers, pairs),
+                measure.statistics(baseline, pairs),
+            )
+            for name, measure in self.measures.items()
+        }
+
+    def row(self, scores: dict, corpus: Corpus) -> str:
+        """Formats a set's scores as a row for people, after its name and size."""
+        return "   ".join(f"{name} {scores[name]:.4g}" for name in self.measures)
+
+    def compare_with(self, corpus: Corpus) -> str:
+        """Says which published results the scores are comparable with; "" if unknown."""
+        return ""
