@@ -28,6 +28,16 @@ from t2t_jax.terminal.errors import UserError, did_you_mean
 
 
 @dataclasses.dataclass(frozen=True)
+class TaskConfig(Section):
+    """The task: how text becomes examples, and how answers are scored (`tasks/`)."""
+
+    # The task; each goes with some kinds of model.
+    kind: str = field("translation", table="tasks.table.TASKS")
+    # Hyperparameters of the task.
+    options: Options = field(NO_OPTIONS)  # noqa: RUF009  (immutable)
+
+
+@dataclasses.dataclass(frozen=True)
 class ModelConfig(Section):
     """The model (section 3)."""
 
@@ -299,6 +309,7 @@ class DecodeConfig(Section):
 class Config:
     """A complete experiment. Raises UserError if its fields contradict each other."""
 
+    task: TaskConfig = TaskConfig()
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()
@@ -336,7 +347,7 @@ class Config:
         ):
             if used and not (self.data.dev and self.train.dev_lines):
                 raise UserError(
-                    f"config.{name} goes by dev BLEU; set config.data.dev, and "
+                    f"config.{name} goes by the dev score; set config.data.dev, and "
                     "config.train.dev_lines above 0"
                 )
         if self.train.remap_vocabulary and not self.train.init_from:

@@ -13,7 +13,7 @@ PACKAGE = ROOT / "t2t_jax"
 # The way the data goes; a module imports from its own folder and those before it.
 FOLDERS = [
     *("terminal", "files", "viewing", "grammar", "data", "parallel", "workdir"),
-    *("model", "metrics", "search", "training", "decoding", "evaluation"),
+    *("model", "metrics", "search", "training", "decoding", "tasks", "evaluation"),
     *("bridges", "planning", "analysis", "pipeline", "experiment", "commands"),
 ]
 ANYWHERE = {"config", "sections", "__version__"}

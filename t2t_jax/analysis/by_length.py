@@ -12,7 +12,7 @@ from t2t_jax.data import prepare
 from t2t_jax.data.corpus import Corpus, open_corpora
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.scores import read_translations, score_set
+from t2t_jax.evaluation.scores import read_answers, score_set
 from t2t_jax.metrics.perplexity import perplexity
 from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.terminal.errors import UserError, did_you_mean
@@ -154,9 +154,7 @@ def _test_sets(config: Config, sets: Sequence[str]) -> list[Corpus]:
     return [named[name] for name in sets or named]
 
 
-def _lines(
-    translator: Translator, corpus: Corpus, workdir: Path, target: str
-) -> list[Line]:
+def _lines(translator: Translator, corpus: Corpus, workdir: Path) -> list[Line]:
     """All lines of a test set, with their translations and log-probabilities."""
     vocabulary, pairs = translator.vocabulary, list(corpus.pairs())
     sources, references = zip(*pairs, strict=True)
@@ -164,7 +162,7 @@ def _lines(
     reference_pieces = [*map(len, vocabulary.encode(references, end=True))]
     check_room(source_pieces, reference_pieces, translator.config.decode.extra_length)
     scores = score_set(translator, corpus, workdir)
-    outputs = read_translations(scores, corpus, workdir, target)
+    outputs = read_answers(scores, corpus, workdir)
     output_pieces = map(len, vocabulary.encode(outputs, end=True))
     log_probs = (score.log_prob for score in translator.score(pairs))
     columns = outputs, references, source_pieces, output_pieces, reference_pieces

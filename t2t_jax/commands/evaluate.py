@@ -19,24 +19,17 @@ from t2t_jax.evaluation.baselines import read_baselines
 from t2t_jax.evaluation.scores import (
     comparisons,
     distinct,
-    read_translations,
+    read_answers,
     score_set,
 )
-from t2t_jax.metrics.significance import COMPARED, paired_bootstrap
 from t2t_jax.parallel import processes
+from t2t_jax.tasks.table import task_of
+from t2t_jax.tasks.task import Task
 from t2t_jax.terminal.messages import say
 from t2t_jax.terminal.progress import waiting
 
 DISTRIBUTED = True
 SEARCH = "beam", "alpha", "penalty", "stop"
-# The scores that are printed for people: name -> description.
-PRINTED = {
-    "bleu": "sacreBLEU of plain text",
-    "bleu_paper": "tokenized, cased",
-    "bleu_lc_tok": "tokenized, lower-cased",
-    "chrf": "chrF2",
-    "ter": "TER, less is better",
-}
 
 
 def define_flags():
@@ -46,7 +39,7 @@ def define_flags():
     flags.DEFINE_string(
         "baseline",
         None,
-        "FILE with another system's translations, one line for each line of the test "
+        "FILE with another system's answers, one line for each line of the test "
         "set, to compare with by paired bootstrap resampling; for several sets one "
         "file each, separated by commas.",
     )
@@ -59,9 +52,9 @@ def main(_):
     translator = translator.with_options(
         **{name: value for name, value in search.items() if value is not None}
     )
-    data = translator.config.data
+    task = task_of(translator.config)
     with processes.fail_together("opening the test sets"):
-        corpora = distinct(test_sets(given, data))
+        corpora = distinct(test_sets(given, translator.config))
         baselines = [None] * len(corpora)
         if given.baseline is not None and processes.is_first():
             baselines = read_baselines(given.baseline, corpora)
@@ -70,9 +63,9 @@ def main(_):
         all_scores[corpus.name] = scores = score_set(translator, corpus, given.workdir)
         if not processes.is_first():  # score_set needs all processes, printing only one
             continue
-        _say_scores(corpus.name, scores)
+        _say_scores(task.of(corpus), corpus.name, scores)
         if baseline is not None:
-            result = _compare(baseline, scores, corpus, given.workdir, data.target)
+            result = _compare(task.of(corpus), baseline, scores, corpus, given.workdir)
             scores = scores | {"against_baseline": result}
             _say_difference(result)
         print(json.dumps(scores, indent=2, ensure_ascii=False), flush=True)
@@ -80,27 +73,28 @@ def main(_):
         say(line)
 
 
-def _compare(baseline, scores, corpus, workdir, target) -> dict:
-    """Compares the run with another system's translations of the same lines."""
-    translations = read_translations(scores, corpus, workdir, target)
-    references = [reference for _, reference in corpus.pairs()]
+def _compare(task: Task, baseline, scores, corpus, workdir) -> dict:
+    """Compares the run with another system's answers to the same examples."""
+    answers = read_answers(scores, corpus, workdir)
     with waiting("comparing with the baseline"):
-        return paired_bootstrap(translations, baseline, references, target)
+        return task.compare(answers, baseline, list(corpus.pairs()), corpus)
 
 
-def _say_scores(name: str, scores: dict) -> None:
-    say(f"{name}, {scores['lines']:,} lines, perplexity {scores['perplexity']:.3f}")
-    for score, description in PRINTED.items():
-        number = f"{scores[score]:6.2f}"
+def _say_scores(task: Task, name: str, scores: dict) -> None:
+    perplexity = scores.get("perplexity")
+    end = f", perplexity {perplexity:.3f}" if perplexity is not None else ""
+    say(f"{name}, {scores['lines']:,} lines{end}")
+    for score, description in task.printed.items():
+        digits = 2 if abs(scores[score]) >= 10 else 3
+        number = f"{scores[score]:6.{digits}f}"
         if interval := scores.get(f"{score}_interval"):
-            number += f" ± {interval['half_width']:.2f}"
-        signature = scores["signature" if score == "bleu" else f"{score}_signature"]
-        say(f"  {score:11} {number:14}  {description:23}  {signature}")
+            number += f" ± {interval['half_width']:.{digits}f}"
+        key = "signature" if score == "bleu" else f"{score}_signature"
+        say(f"  {score:11} {number:14}  {description:23}  {scores.get(key, '')}")
 
 
 def _say_difference(comparison: dict[str, dict]) -> None:
-    for name in COMPARED:
-        row = comparison[name]
+    for name, row in comparison.items():
         say(
             f"  {name:11} {row['score']:6.2f} against {row['baseline_score']:.2f}: "
             f"{row['difference']:+.2f}, p = {row['p_value']:.3f}"

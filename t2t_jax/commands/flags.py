@@ -8,7 +8,8 @@ from ml_collections import config_flags
 
 from t2t_jax import config as fields
 from t2t_jax.commands.config_files import preset_names
-from t2t_jax.data.corpus import Corpus, open_corpora
+from t2t_jax.data.corpus import Corpus, open_places
+from t2t_jax.tasks.table import task_of
 from t2t_jax.terminal.errors import UserError
 
 
@@ -116,13 +117,13 @@ def define_process_flags() -> None:
     flags.DEFINE_integer("process_id", None, "Index of this process, from 0.")
 
 
-def test_sets(given: flags.FlagValues, data: fields.DataConfig) -> list[Corpus]:
-    """Opens the test sets of --test, in the languages of a workdir.
+def test_sets(given: flags.FlagValues, config: fields.Config) -> list[Corpus]:
+    """Opens the test sets of --test, as the task of a workdir reads them.
 
     Raises:
       UserError: no test set is named, or one cannot be opened.
     """
-    corpora = open_corpora(given.test, data.source, data.target)
+    corpora = open_places(given.test, task_of(config).open)
     if not corpora:
         raise UserError(f"--test={given.test!r} names no test set; want a PREFIX")
     return corpora

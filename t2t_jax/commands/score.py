@@ -42,7 +42,7 @@ def main(_):
     given = flags.FLAGS
     translator = Translator.load(workdirs_of(given), given.checkpoint, given.dtype)
     with processes.fail_together("opening the test sets"):
-        corpora = test_sets(given, translator.config.data)
+        corpora = test_sets(given, translator.config)
     for corpus in corpora:
         pairs = pieces = 0
         log_prob = 0.0

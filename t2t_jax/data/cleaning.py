@@ -80,14 +80,18 @@ def read_chunks(corpora: Sequence[Corpus]) -> Iterator[Chunk]:
 class Cleaner:
     """Applies the rules to a text, chunk by chunk, and counts what they drop.
 
+    Args:
+      config: The options of the rules.
+      sides: The sides of a pair that hold text; the others may be empty.
+
     Attributes:
       read: The number of pairs seen.
       dropped: The number of pairs that each rule dropped.
       examples: The first few pairs that each rule dropped: (corpus, line, pair).
     """
 
-    def __init__(self, config: DataConfig):
-        self._config = config
+    def __init__(self, config: DataConfig, sides: Sequence[int] = (0, 1)):
+        self._config, self._sides = config, sides
         self._seen = HashSet()
         # A line of symbols alone, such as "<bt>", has nothing to translate.
         self._is_empty = _blank_matcher(parse_symbols(config.symbols))
@@ -98,8 +102,9 @@ class Cleaner:
     def by_text(self, chunk: Chunk) -> Chunk:
         """Applies the rules that need no tokenizer; returns the remaining pairs."""
         self.read += len(chunk.pairs)
-        empty = self._is_empty
-        empty_p = np.array([bool(empty(s) or empty(t)) for s, t in chunk.pairs])
+        empty_p = np.array(
+            [any(self._is_empty(pair[s]) for s in self._sides) for pair in chunk.pairs]
+        )
         chunk = self._leave_out("empty", chunk, empty_p)
         if self._config.deduplicate and chunk.pairs:
             new_p = self._seen.add(hashes(chunk.pairs))

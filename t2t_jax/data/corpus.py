@@ -24,7 +24,7 @@ import hashlib
 import itertools
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -40,6 +40,8 @@ class Corpus(Protocol):
 
     place: str
     name: str  # part of the names of its score files
+    source: str  # what the source is, such as a language
+    target: str  # the same for the target; ends the name of the file of answers
     weight: float  # how many times an epoch of training reads it
 
     def pairs(self) -> Iterator[Pair]:
@@ -252,12 +254,31 @@ def open_corpus(
 def open_corpora(
     places: str, source: str, target: str, folder: str = "", weights: bool = False
 ) -> list[Corpus]:
+    """Opens the parallel corpora at several places.
+
+    Args:
+      source: The language to translate from; file names end in it.
+      target: The language to translate into; file names end in it.
+      others: As for `open_places`.
+    """
+
+    def open_one(place: str, folder: str, weight: float) -> Corpus:
+        return open_corpus(place, source, target, folder, weight)
+
+    return open_places(places, open_one, folder, weights)
+
+
+def open_places(
+    places: str,
+    open_one: Callable[[str, str, float], Corpus],
+    folder: str = "",
+    weights: bool = False,
+) -> list[Corpus]:
     """Opens the corpora at several places.
 
     Args:
       places: Places separated by commas; see the top of this file.
-      source: The language to translate from; file names end in it.
-      target: The language to translate into; file names end in it.
+      open_one: (place, folder, weight) -> the corpus.
       folder: The folder where relative prefixes start.
       weights: True if places may end in a weight, as in training text.
 
@@ -271,16 +292,20 @@ def open_corpora(
     corpora: dict[str, Corpus] = {}
     for written in split_places(places):
         # Files may have a name such as "news@2.en"; then "@2" need not be a weight.
-        prefix = _prefix(written, folder)
-        files = [f for language in (source, target) for f in _files(prefix, language)]
-        exists = any(file.is_file() for file in files)
+        exists = "@" in written and _has_files(_prefix(written, folder))
         place, weight = _split_weight(written, weights, exists)
-        corpus = open_corpus(place, source, target, folder, weight)
+        corpus = open_one(place, folder, weight)
         if corpus.place in corpora:
             fix = f"; for twice an epoch write {place}@2" if weights else ""
             raise UserError(f"{places!r} names {place} twice; want it once{fix}")
         corpora[corpus.place] = corpus
     return list(corpora.values())
+
+
+def _has_files(prefix: Path) -> bool:
+    """True if there is a file of this name, or of this name and an ending."""
+    names = [file.name for file in prefix.parent.glob("*") if file.is_file()]
+    return any(n == prefix.name or n.startswith(f"{prefix.name}.") for n in names)
 
 
 def split_places(places: str) -> list[str]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data.batching import Layout, Plan, fill, plan_epoch
+from t2t_jax.data.batching import Layout, Plan, plan_epoch
 from t2t_jax.data.prepare import Pairs
 from t2t_jax.data.tensorflow_import import import_tensorflow
 from t2t_jax.terminal.errors import UserError
@@ -25,7 +25,6 @@ from t2t_jax.terminal.errors import UserError
 AHEAD = 8  # batches filled ahead of time
 
 HostBatch = dict[str, np.ndarray]
-Make = Callable[[Layout], HostBatch]
 
 
 class Position(NamedTuple):
@@ -36,7 +35,17 @@ class Position(NamedTuple):
 
 
 START = Position()
-Placed = tuple[Position, Layout]  # the position after a batch, and that batch
+
+
+class Planned(NamedTuple):
+    """A batch of an epoch's plan."""
+
+    epoch: int
+    layout: Layout
+
+
+Make = Callable[[Planned], HostBatch]
+Placed = tuple[Position, Planned]  # the position after a batch, and that batch
 
 
 def plan_for(
@@ -44,8 +53,7 @@ def plan_for(
 ) -> Plan:
     """The plan of one epoch of a run; a function of its text, config and seed alone."""
     return plan_epoch(
-        pairs.source.lengths,
-        pairs.target.lengths,
+        *pairs.lengths(),
         batch_tokens=config.batch_tokens,
         batching=config.batching,
         row_length=config.row_length,
@@ -81,8 +89,8 @@ def feed(
     """
     batches = FEEDERS[feeder_name(config)]
 
-    def make(layout):
-        return fill(share(layout), pairs.source, pairs.target)
+    def make(planned):
+        return pairs.batch(share(planned.layout), seed, planned.epoch)
 
     layouts = _layouts(lambda e: plan_for(pairs, config, seed, e), start)
     with contextlib.closing(batches(make, layouts)) as filled:
@@ -99,7 +107,7 @@ def _layouts(plan_of: Callable[[int], Plan], start: Position) -> Iterator[Placed
                 upcoming = _begun(plan_of, epoch + 1)
             last = number + 1 == len(plan)
             after = Position(epoch + 1, 0) if last else Position(epoch, number + 1)
-            yield after, plan[number]
+            yield after, Planned(epoch, plan[number])
             number += 1
         # Not begun yet if the start is past the end of this epoch.
         number, upcoming = 0, upcoming or _begun(plan_of, epoch + 1)
@@ -158,8 +166,8 @@ def numpy_batches(
 
     def work():
         try:
-            for position, layout in layouts:
-                put(((position, make(layout)), None))
+            for position, planned in layouts:
+                put(((position, make(planned)), None))
                 if stop.is_set():
                     break
         except BaseException as e:  # re-raised where the batches are consumed
@@ -192,17 +200,17 @@ def tfdata_batches(
     positions: queue.SimpleQueue[Position] = queue.SimpleQueue()
     names, parked, drawn, errors = [], {}, itertools.count(), []
 
-    def layout_of(number: int) -> Layout:
+    def planned(number: int) -> Planned:
         with lock:  # a generator cannot be advanced by two threads at once
             while number not in parked:
-                position, layout = next(layouts)
+                position, batch = next(layouts)
                 positions.put(position)
-                parked[next(drawn)] = layout
+                parked[next(drawn)] = batch
             return parked.pop(number)
 
     def call(number):
         try:
-            batch = make(layout_of(int(number)))
+            batch = make(planned(int(number)))
         except Exception as e:
             errors.append(e)  # TensorFlow would keep only its text
             raise

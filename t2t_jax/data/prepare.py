@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -22,9 +23,10 @@ import numpy as np
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data import tokenizer
-from t2t_jax.data.batching import Ragged
+from t2t_jax.data.batching import Layout, Ragged, fill
 from t2t_jax.data.cleaning import FIELDS, Chunk, Cleaner, read_chunks
 from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.noise import Noise
 from t2t_jax.data.prepared_cache import (
     build_once,
     cache_key,
@@ -41,6 +43,8 @@ from t2t_jax.terminal.progress import Progress, waiting
 ROUND_TRIPS = 500  # pairs on which an existing tokenizer is tried
 
 T, Made = TypeVar("T"), TypeVar("Made")
+# (pairs, vocabulary, threads) -> the tokens of their sources and of their targets
+Encode = Callable[[Sequence[Pair], Vocabulary, int], tuple[Ragged, Ragged]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +61,8 @@ class Pairs:
       folder: The folder of the arrays and of examples of the dropped pairs.
       line: The line of each pair in its corpus, from 1, int32 [pairs]; empty if not
         known.
+      noise: What makes the examples of an epoch of the pairs; None if they are the
+        pairs themselves.
     """
 
     source: Ragged
@@ -68,9 +74,27 @@ class Pairs:
     weights: tuple[float, ...] = ()
     folder: Path | None = None
     line: Sequence[int] | np.ndarray = ()
+    noise: Noise | None = None
 
     def __len__(self) -> int:
         return len(self.source.offsets) - 1
+
+    def lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens of each example on each side; the same in every epoch."""
+        if self.noise is not None:
+            return self.noise.lengths(self)
+        return self.source.lengths, self.target.lengths
+
+    def batch(self, layout: Layout, seed: int, epoch: int) -> dict[str, np.ndarray]:
+        """The arrays of a batch, as `filling.fill` returns them.
+
+        Args:
+          layout: The batch, from the plan of the epoch.
+          seed, epoch: What noise depends on.
+        """
+        if self.noise is not None:
+            return self.noise.fill(layout, self, seed, epoch)
+        return fill(layout, self.source, self.target)
 
 
 class Part(NamedTuple):
@@ -78,6 +102,7 @@ class Part(NamedTuple):
 
     Attributes:
       sides: The sides of a pair in it: 0 is the source, 1 the target.
+      cleaned: The sides of a pair that must not be empty.
       tokenizer, size: The fields of `config.data` for an existing tokenizer, and for
         the number of pieces of a new one.
     """
@@ -85,6 +110,7 @@ class Part(NamedTuple):
     sides: tuple[int, ...]
     tokenizer: str = "tokenizer"
     size: str = "vocab_size"
+    cleaned: tuple[int, ...] = (0, 1)
 
 
 JOINT = Part((0, 1))
@@ -92,7 +118,9 @@ JOINT = Part((0, 1))
 SEPARATE = Part((1,)), Part((0,), "source_tokenizer", "source_vocab_size")
 
 
-def make_tokenizer(corpora: Sequence[Corpus], config: DataConfig) -> Vocabulary:
+def make_tokenizer(
+    corpora: Sequence[Corpus], config: DataConfig, sides: tuple[int, ...] = JOINT.sides
+) -> Vocabulary:
     """The tokenizer of a training text, or one for each side: loaded or trained.
 
     Training uses pairs sampled evenly from the text, at most `config.tokenizer_lines`
@@ -104,13 +132,15 @@ def make_tokenizer(corpora: Sequence[Corpus], config: DataConfig) -> Vocabulary:
       corpora: The training text.
       config: `tokenizer` and `source_tokenizer` are existing models, relative to
         `dir`; empty trains one.
+      sides: The sides of a pair that hold text: 0 is the source, 1 the target.
 
     Raises:
       UserError: An existing tokenizer splits one of `config.symbols`; a vocabulary size
         that does not fit the text; the cache folder cannot be written.
     """
     if config.joint_vocabulary:
-        return _tokenizer_for(JOINT, corpora, config, *config.vocab_sizes)
+        part = Part(sides, cleaned=sides)
+        return _tokenizer_for(part, corpora, config, *config.vocab_sizes)
     target, source = (
         _tokenizer_for(part, corpora, config, size)
         for part, size in zip(SEPARATE, config.vocab_sizes, strict=True)
@@ -157,7 +187,7 @@ def _tokenizer_for(
         (temporary / "tokenizer.model").write_bytes(model)
 
     def clean_lines() -> Iterator[tuple[str, ...]]:
-        cleaner = Cleaner(config)
+        cleaner = Cleaner(config, part.cleaned)
         chunks = _with_progress("reading", read_chunks(corpora), known_size(text))
         for chunk in chunks:
             for pair in cleaner.by_text(chunk).pairs:
@@ -197,7 +227,11 @@ def _with_progress(
 
 
 def training_pairs(
-    corpora: Sequence[Corpus], vocabulary: Vocabulary, config: DataConfig
+    corpora: Sequence[Corpus],
+    vocabulary: Vocabulary,
+    config: DataConfig,
+    encode: Encode | None = None,
+    sides: tuple[int, ...] = JOINT.sides,
 ) -> Pairs:
     """The clean training text as memory-mapped token arrays, from the cache if there.
 
@@ -205,6 +239,9 @@ def training_pairs(
       corpora: The training text.
       vocabulary: Its tokenizer.
       config: The options of cleaning.
+      encode: Encodes pairs; by default `encode_pairs`. Another function needs corpora
+        with fingerprints of their own.
+      sides: The sides of a pair that hold text: 0 is the source, 1 the target.
 
     Raises:
       UserError: No pair is left after cleaning; the cache folder cannot be written.
@@ -222,13 +259,23 @@ def training_pairs(
     folder = cache_folder() / "pairs" / key
     build_once(
         folder,
-        lambda to: _write_pairs(corpora, vocabulary, config, to, known_size(text)),
+        lambda to: _write_pairs(
+            corpora,
+            vocabulary,
+            config,
+            encode or partial(encode_pairs, sides=sides),
+            sides,
+            to,
+            known_size(text),
+        ),
     )
     weights = tuple(float(corpus.weight) for corpus in corpora)
     return dataclasses.replace(_read_pairs(folder), key=key, weights=weights)
 
 
-def _write_pairs(corpora, vocabulary: Vocabulary, config: DataConfig, folder, total):
+def _write_pairs(
+    corpora, vocabulary: Vocabulary, config: DataConfig, encode, sides, folder, total
+):
     """Cleans and encodes the text, and streams the tokens into files in `folder`.
 
     Files: `source.tokens` and `target.tokens` (flat integers), their offsets,
@@ -237,14 +284,14 @@ def _write_pairs(corpora, vocabulary: Vocabulary, config: DataConfig, folder, to
     # 16 bits hold the ids of most vocabularies, in half the space.
     dtype = np.uint16 if max(vocabulary.sizes) <= 1 << 16 else np.int32
     places = [corpus.place for corpus in corpora]
-    cleaner = Cleaner(config)
+    cleaner = Cleaner(config, sides)
     sizes = [0] * len(corpora)
     lengths: tuple[list, list] = ([], [])
     lines: list[np.ndarray] = []
 
-    def encode(chunk: Chunk) -> tuple[Chunk, tuple[Ragged, Ragged]]:
+    def encoded(chunk: Chunk) -> tuple[Chunk, tuple[Ragged, Ragged]]:
         # One thread a chunk, because chunks are encoded in parallel already.
-        return chunk, encode_pairs(chunk.pairs, vocabulary, threads=1)
+        return chunk, encode(chunk.pairs, vocabulary, 1)
 
     with contextlib.ExitStack() as stack:
         names = [folder / f"{side}.tokens" for side in ("source", "target")]
@@ -252,11 +299,11 @@ def _write_pairs(corpora, vocabulary: Vocabulary, config: DataConfig, folder, to
         chunks = _with_progress("encoding", read_chunks(corpora), total)
         # `map` is lazy: cleaning stays in this thread and in order, as finding
         # duplicates needs it.
-        for chunk, sides in in_order(encode, map(cleaner.by_text, chunks)):
-            kept_p = cleaner.by_length(chunk, *(side.lengths for side in sides))
+        for chunk, tokens_of in in_order(encoded, map(cleaner.by_text, chunks)):
+            kept_p = cleaner.by_length(chunk, *(side.lengths for side in tokens_of))
             sizes[chunk.corpus] += int(kept_p.sum())
             lines.append(chunk.lines[kept_p].astype(np.int32))
-            for side, file, kept in zip(sides, files, lengths, strict=True):
+            for side, file, kept in zip(tokens_of, files, lengths, strict=True):
                 # Repeating the mask of pairs makes it a mask of tokens.
                 tokens = side.tokens[np.repeat(kept_p, side.lengths)]
                 file.write(tokens.astype(dtype).tobytes())
@@ -300,7 +347,10 @@ def _read_pairs(folder: Path) -> Pairs:
     meta = json.loads((folder / "meta.json").read_text())
     sides = []
     for side in ("source", "target"):
-        tokens = np.memmap(folder / f"{side}.tokens", meta["dtype"], mode="r")
+        file = folder / f"{side}.tokens"
+        tokens = np.zeros(0, meta["dtype"])  # an empty file cannot be mapped
+        if file.stat().st_size:
+            tokens = np.memmap(file, meta["dtype"], mode="r")
         sides.append(Ragged(tokens, np.load(folder / f"{side}.offsets.npy")))
     return Pairs(
         *sides,
@@ -368,20 +418,31 @@ def report_lines(pairs: Pairs) -> list[str]:
     return lines
 
 
-def tokenize_in_memory(pairs: Iterable[Pair], vocabulary: Vocabulary) -> Pairs:
+def tokenize_in_memory(
+    pairs: Iterable[Pair], vocabulary: Vocabulary, encode: Encode | None = None
+) -> Pairs:
     """Tokenizes a dev or test set in memory; never drops a pair."""
-    return Pairs(*encode_pairs(list(pairs), vocabulary), {})
+    return Pairs(*(encode or encode_pairs)(list(pairs), vocabulary, -1), {})
 
 
 def encode_pairs(
-    pairs: Sequence[Pair], vocabulary: Vocabulary, threads: int = -1
+    pairs: Sequence[Pair],
+    vocabulary: Vocabulary,
+    threads: int = -1,
+    sides: Sequence[int] = JOINT.sides,
 ) -> tuple[Ragged, Ragged]:
-    """Encodes the source and the target lines of some pairs; each ends in EOS."""
-    source, target = zip(*pairs, strict=True) if pairs else ((), ())
-    return (
-        ragged(vocabulary.source.encode(source, end=True, threads=threads)),
-        ragged(vocabulary.encode(target, end=True, threads=threads)),
-    )
+    """Encodes the source and the target lines of some pairs; each ends in EOS.
+
+    A side that is not one of `sides` has no tokens, not even EOS.
+    """
+    encoded = []
+    for side, of_side in enumerate((vocabulary.source, vocabulary)):
+        lines = [pair[side] for pair in pairs]
+        if side in sides:
+            encoded.append(ragged(of_side.encode(lines, end=True, threads=threads)))
+        else:
+            encoded.append(ragged([()] * len(lines)))
+    return encoded[0], encoded[1]
 
 
 def ragged(rows: Sequence[Sequence[int]]) -> Ragged:

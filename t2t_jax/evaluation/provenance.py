@@ -21,6 +21,7 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.published_sets import ScoredText, compare_with
 from t2t_jax.metrics.bootstrap import LONGEST, SAMPLES, SEED
 from t2t_jax.parallel.machine import describe_machine
+from t2t_jax.tasks.task import Task
 from t2t_jax.terminal import ideas
 
 PACKAGES = (
@@ -31,6 +32,7 @@ PACKAGES = (
 
 def score_provenance(
     translator: Translator,
+    task: Task,
     corpus: Corpus,
     sources: Sequence[str],
     references: Sequence[str],
@@ -43,10 +45,9 @@ def score_provenance(
       the set is too long for one), `config`, `code`, `versions`, `machine`; `ideas`
       (the SHA-256 of each module of --ideas) if there are any.
     """
-    data = translator.config.data
     text = ScoredText(
         corpus.name,
-        *(data.source, data.target),
+        *(corpus.source, corpus.target),
         len(sources),
         *(hashed(sources), hashed(references)),
         *(hashed(sources[:1]), hashed(references[:1])),
@@ -58,9 +59,11 @@ def score_provenance(
         k: v for k, v in describe_machine().items() if k not in ("t2t_jax", *PACKAGES)
     }
     return {
-        "compare_with": compare_with(text, len(translator.steps)),
+        "compare_with": task.compare_with(corpus)
+        or compare_with(text, len(translator.steps)),
         "name": corpus.name,
-        "direction": f"{data.source}-{data.target}",
+        "task": type(task).__name__,
+        "direction": f"{corpus.source}-{corpus.target}",
         "source_sha256": text.source_sha256,
         "reference_sha256": text.reference_sha256,
         "bootstrap": {"samples": SAMPLES, "seed": SEED} if resampled else None,

@@ -1,7 +1,6 @@
-"""Translates a test set and scores it; keeps translations and scores in the workdir."""
+"""Scores a test set; keeps the model's answers and their scores in the workdir."""
 
 import hashlib
-import math
 
 from etils import epath
 
@@ -10,11 +9,9 @@ from t2t_jax.data.corpus import Corpus
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.provenance import score_provenance, text_bytes
 from t2t_jax.files import atomic
-from t2t_jax.metrics.perplexity import perplexity
-from t2t_jax.metrics.plain import plain_scores
-from t2t_jax.metrics.tokenized import paper_scores, tokenized_scores
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.parallel import processes
+from t2t_jax.tasks.table import task_of
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.progress import waiting
 from t2t_jax.workdir.workdir import Workdir
@@ -46,49 +43,45 @@ def distinct(corpora: list[Corpus]) -> list[Corpus]:
 def score_set(
     translator: Translator, corpus: Corpus, workdir: Workdir | epath.PathLike
 ) -> dict:
-    """Translates and scores one set, or returns the scores that are already stored.
+    """Answers and scores one set, or returns the scores that are already stored.
 
-    Writes `scores/SET.json` and `translations/SET.TARGET`, one line for each line of
-    the set; earlier files of those names are kept under other names. Stored scores for
-    the same lines, parameters, search, dtype and version are read instead, whatever
-    machine computed them.
+    Writes `scores/SET.json` and `translations/SET.TARGET`, one answer (a translation)
+    for each example of the set; earlier files of those names are kept under other
+    names. Stored scores for the same lines, parameters, search, dtype and version are
+    read instead, whatever machine computed them.
 
     Returns:
-      The content of `scores/SET.json`: the scores of `metrics/` with their signatures,
-      `perplexity` (per subword, end of sentence included), the inputs they depend on,
-      and their provenance (`provenance.py`).
+      The content of `scores/SET.json`: the scores of the task, the inputs they depend
+      on, and their provenance (`provenance.py`).
     """
     # Process 0 reads the set and sends it to the others, so that all translate the
     # same lines.
     pairs = processes.from_first(f"{corpus.name}", lambda: list(corpus.pairs()))
     sources, references = zip(*pairs, strict=True)
     inputs = _inputs(translator, corpus, sources, references)
-    data, workdir = translator.config.data, Workdir.open(workdir)
+    task, workdir = task_of(translator.config).of(corpus), Workdir.open(workdir)
     path = workdir / SCORES / f"{corpus.name}.json"
-    lines = _translations_file(corpus, workdir, data.target)
+    lines = _answers_file(corpus, workdir)
 
     def stored_scores() -> dict:
         stored = _read(path, lines)
         if inputs.items() <= stored.items():
             return stored
-        # Fail before the translation, which may take long, not after it.
+        # Fail before the answers are computed, which may take long, not after.
         workdir.check_writable()
         return {}
 
     if stored := processes.from_first("scores", stored_scores):
         return stored
-    translations = [str(line) for line in translator.translate(sources)]
-    per_subword = subword_perplexity(translator, pairs)
+    answers = task.answers(translator, pairs)
+    extra = task.extra_scores(translator, pairs)
 
     def scored() -> dict:
-        sides = translations, references, data.target
         with waiting(f"comparing with the references of {corpus.name}"):
-            scores = plain_scores(*sides)
-            scores |= paper_scores(*sides, data.source)
-            scores |= tokenized_scores(*sides)
-        scores["perplexity"] = per_subword
-        output = text_bytes(translations)
-        scores |= score_provenance(translator, corpus, sources, references) | inputs
+            scores = task.scores(answers, pairs, corpus) | extra
+        output = text_bytes(answers)
+        scores |= score_provenance(translator, task, corpus, sources, references)
+        scores |= inputs
         scores["translations_sha256"] = hashlib.sha256(output).hexdigest()
         with atomic.exclusive(workdir / SCORES):
             atomic.keep_earlier(path, lines)
@@ -130,15 +123,15 @@ def comparisons(scores: dict[str, dict]) -> list[str]:
     return [f"{', '.join(sets)}: {line}" for line, sets in names.items()]
 
 
-def read_translations(
-    scores: dict, corpus: Corpus, workdir: Workdir | epath.PathLike, target: str
+def read_answers(
+    scores: dict, corpus: Corpus, workdir: Workdir | epath.PathLike
 ) -> list[str]:
-    """Reads the translations that `score_set` has just scored, one for each line.
+    """Reads the answers that `score_set` has just scored, one for each example.
 
     Raises:
       UserError: the file no longer matches `scores`.
     """
-    file = _translations_file(corpus, Workdir.open(workdir), target)
+    file = _answers_file(corpus, Workdir.open(workdir))
     try:
         content = file.read_bytes()
     except FileNotFoundError:
@@ -152,8 +145,8 @@ def read_translations(
     return content.decode().split("\n")[:-1]
 
 
-def _translations_file(corpus: Corpus, workdir: Workdir, target: str) -> epath.Path:
-    return workdir / TRANSLATIONS / f"{corpus.name}.{target}"
+def _answers_file(corpus: Corpus, workdir: Workdir) -> epath.Path:
+    return workdir / TRANSLATIONS / f"{corpus.name}.{corpus.target}"
 
 
 def _read(path: epath.Path, lines: epath.Path) -> dict:
@@ -164,14 +157,6 @@ def _read(path: epath.Path, lines: epath.Path) -> dict:
     except (OSError, ValueError):  # another process may be moving them right now
         return {}
     return stored if stored.get("translations_sha256") == translations else {}
-
-
-def subword_perplexity(translator: Translator, pairs: list[tuple[str, str]]) -> float:
-    """exp of the mean -log p(subword), end of sentence included."""
-    scores = translator.score(pairs)
-    # fsum: no rounding errors accumulate over thousands of sentences.
-    log_prob = math.fsum(score.log_prob for score in scores)
-    return perplexity(-log_prob / sum(len(s.pieces) for s in scores))
 
 
 def _hash(*sides: tuple[str, ...]) -> str:

@@ -34,6 +34,9 @@ class Architecture(Protocol):
     Attributes:
       packs: sentences in one row do not affect each other. If False, it trains on
         bucketed batches only.
+      predicts: what its outputs are about: "target" (the next token of the target; also
+        without this attribute), "source" (tokens of the source, in place) or "label"
+        (one label for each sentence).
       generates: it has `encode`, `initial_cache` and `step`, so it can translate.
       has_source: its outputs depend on the source.
       longest: the tokens of the longest row, or None for no limit.

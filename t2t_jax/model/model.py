@@ -43,7 +43,8 @@ class Model(NamedTuple):
       init: random key -> parameters, a plain nested dict of float32 arrays.
       shapes: the parameters as `jax.ShapeDtypeStruct`s.
       axes: the logical axis names of each parameter, in a dict of the same structure.
-      packs, generates, has_source, longest, cross_layers: of its `Architecture`.
+      packs, predicts, generates, has_source, longest, cross_layers: of its
+        `Architecture`.
     """
 
     definition: nnx.GraphDef
@@ -51,6 +52,7 @@ class Model(NamedTuple):
     shapes: Parameters
     axes: Parameters
     packs: bool
+    predicts: str
     generates: bool
     has_source: bool
     longest: int | None
@@ -141,6 +143,7 @@ def from_constructor(make: Callable[[Array], Architecture]) -> Model:
         nnx.to_pure_dict(state),
         nnx.to_pure_dict(axes),
         packs=abstract.packs,
+        predicts=getattr(abstract, "predicts", "target"),
         generates=abstract.generates,
         has_source=abstract.has_source,
         longest=abstract.longest,

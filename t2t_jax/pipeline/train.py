@@ -4,6 +4,7 @@ import collections
 import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ml_collections import ConfigDict
@@ -12,12 +13,12 @@ from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.data import prepare
 from t2t_jax.data.batch_lookup import BatchLookup
-from t2t_jax.data.corpus import Corpus, Pair, open_corpora
+from t2t_jax.data.corpus import Corpus, Pair, open_places
 from t2t_jax.data.feeding import feeder_name, plan_for
 from t2t_jax.data.shapes import Shape
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.inputs import longest_source
-from t2t_jax.evaluation.dev_translations import DevTranslations
+from t2t_jax.evaluation.dev_answers import DevAnswers
 from t2t_jax.evaluation.scores import distinct
 from t2t_jax.evaluation.table import score_all
 from t2t_jax.files import sealed
@@ -29,6 +30,8 @@ from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.pipeline import initialization
 from t2t_jax.pipeline.startup_report import report_start
 from t2t_jax.planning import chips, costs, memory_check
+from t2t_jax.tasks.table import check_model, task_of
+from t2t_jax.tasks.task import Task
 from t2t_jax.terminal import ideas
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.messages import say, silence
@@ -82,8 +85,9 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
         # A mistake seen by one process, such as a missing file, ends all of them.
         with processes.fail_together("opening the text and the workdir"):
             workdir = Workdir.open(workdir)
-            training, dev, tests = _open_text(config)
-            _check_model(config)
+            task = task_of(config)
+            training, dev, tests = _open_text(task, config)
+            _check_model(task, config)
             if processes.is_first():
                 _check_start(workdir, config)
             # Read the dev and test sets to the end: mistakes in them are reported now,
@@ -95,7 +99,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
             check_owner = _owned_by_process_0
             if processes.is_first():
                 check_owner = until_the_end.enter_context(workdir.hold())
-        _train(config, workdir, training, dev_lines, check_owner)
+        _train(config, task, workdir, training, dev_lines, check_owner)
         return score_all(workdir, config, tests)
 
 
@@ -105,6 +109,7 @@ def _owned_by_process_0() -> None:
 
 def _train(
     config: Config,
+    task: Task,
     workdir: Workdir,
     training: list[Corpus],
     dev_lines: list[Pair],
@@ -112,11 +117,16 @@ def _train(
 ) -> None:
     """Prepares the text and trains; skips what an earlier run has already done."""
     with processes.fail_together("preparing the training text", processes.LONG_TIMEOUT):
-        vocabulary = _vocabulary(workdir, training, config)
-        pairs = prepare.training_pairs(training, vocabulary, config.data)
+        vocabulary = _vocabulary(workdir, task, training, config)
+        pairs = prepare.training_pairs(
+            training, vocabulary, task.data(), task.encode, task.sides
+        )
+        pairs = replace(pairs, noise=task.noise(vocabulary, pairs.sizes))
         dev_pairs = None
         if dev_lines:
-            dev_pairs = prepare.tokenize_in_memory(dev_lines, vocabulary)
+            dev_pairs = prepare.tokenize_in_memory(dev_lines, vocabulary, task.encode)
+            noise = task.noise(vocabulary, [len(dev_pairs)])
+            dev_pairs = replace(dev_pairs, noise=noise)
         model = build(config.model, *vocabulary.sizes)
         plan = plan_for(pairs, config.data, config.train.seed, epoch=0)
         _check_lengths(model, plan.shapes, "training rows")
@@ -132,7 +142,8 @@ def _train(
             workdir.store(config, vocabulary, text)  # from here on it can be continued
     report_start(config, workdir, model, vocabulary, pairs, plan, len(dev_lines))
     hooks = loop.Hooks(
-        evaluate=DevTranslations(config, vocabulary, model, dev_lines),
+        evaluate=DevAnswers(task, config, vocabulary, model, dev_lines),
+        chosen_by=loop.Choice(task.chosen_by, task.higher_is_better),
         initial=initialization.hook(config, model, vocabulary),
         describe=BatchLookup(config, pairs, vocabulary).lines,
         check_owner=check_owner,
@@ -164,7 +175,9 @@ def _peak_flops(config: Config) -> float | None:
     return peak and peak * devices.size
 
 
-def _open_text(config: Config) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
+def _open_text(
+    task: Task, config: Config
+) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
     """Opens the training, dev and test sets.
 
     Raises:
@@ -177,25 +190,21 @@ def _open_text(config: Config) -> tuple[list[Corpus], list[Corpus], list[Corpus]
             "config.data.train is empty; name the training text: --config.data.train="
             "PREFIX for the files PREFIX.en and PREFIX.de, or grammar:train"
         )
-    where = data.source, data.target, data.dir
-    training = open_corpora(data.train, *where, weights=True)
-    dev, tests = (open_corpora(places, *where) for places in (data.dev, data.test))
+    training = open_places(data.train, task.open, data.dir, weights=True)
+    dev, tests = (
+        open_places(places, task.open, data.dir) for places in (data.dev, data.test)
+    )
     return training, dev, distinct(tests)
 
 
-def _check_model(config: Config) -> None:
+def _check_model(task: Task, config: Config) -> None:
     """Refuses a model that cannot be trained as configured, before text is prepared."""
-    model = build(config.model, *config.data.vocab_sizes)
+    model = build(config.model, *task.vocab_sizes)
+    check_model(task, model)
     # Works on shapes only, and raises the errors that training would raise later.
     state_shardings(model, config, make_mesh(config.mesh))
     longest_source(config, model)
     check_batching(model, config)
-    translates = config.data.test or (config.data.dev and config.train.dev_lines)
-    if translates and not model.generates:
-        raise UserError(
-            f"config.model.kind={config.model.kind!r} does not generate text; set "
-            "config.data.test='' and config.train.dev_lines=0"
-        )
 
 
 def _check_start(workdir: Workdir, config: Config) -> None:
@@ -217,11 +226,13 @@ def _check_lengths(model: Model, shapes: Sequence[Shape], what: str) -> None:
         )
 
 
-def _vocabulary(workdir: Workdir, training: list[Corpus], config: Config) -> Vocabulary:
+def _vocabulary(
+    workdir: Workdir, task: Task, training: list[Corpus], config: Config
+) -> Vocabulary:
     """Loads the tokenizer of the workdir or of `init_from`, or trains a new one."""
     if processes.from_first("the run", workdir.has_run):
         return workdir.config_and_vocabulary()[1]
     if config.train.init_from and not config.train.remap_vocabulary:
         return initialization.vocabulary(config)
     say("training the tokenizer")
-    return prepare.make_tokenizer(training, config.data)
+    return task.vocabulary(training)

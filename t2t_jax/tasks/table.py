@@ -1,8 +1,10 @@
 """The tasks: `TASKS`."""
 
 from t2t_jax.config import Config
+from t2t_jax.model.model import MODELS, Model
 from t2t_jax.tasks.task import Task
 from t2t_jax.tasks.translation import Translation
+from t2t_jax.terminal.errors import UserError
 
 # A task is a class with the methods of `Task`, and a line here.
 TASKS = {
@@ -13,3 +15,27 @@ TASKS = {
 def task_of(config: Config) -> Task:
     """Returns the task of a config."""
     return config.task.variant("kind")(config)
+
+
+def check_model(task: Task, model: Model) -> None:
+    """Checks that a model gives what a task needs.
+
+    Raises:
+      UserError: it predicts something else; the message names the kinds that fit.
+    """
+
+    def fits(kind) -> bool:
+        if kind.has_source != task.has_source:
+            return False
+        if getattr(kind, "predicts", "target") != task.predicts:
+            return False
+        return kind.generates or task.predicts != "target"
+
+    if fits(model):
+        return
+    config = task.config
+    fitting = [name for name, kind in MODELS.items() if fits(kind)]
+    raise UserError(
+        f"config.task.kind={config.task.kind!r} does not go with config.model.kind="
+        f"{config.model.kind!r}; choose {' or '.join(map(repr, fitting))}"
+    )

@@ -6,6 +6,7 @@ text: two aligned files, an encoder-decoder, beam search.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,6 +18,7 @@ from t2t_jax.data.noise import Noise
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.measures import Measure
+from t2t_jax.metrics.perplexity import perplexity
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator
@@ -36,8 +38,10 @@ class Task:
       symbols: strings that the tokenizer keeps as one piece.
       drops_uneven: whether `config.data.max_ratio` applies: only if both sides say the
         same.
-      measures: the scores of a set by name. The first one chooses checkpoints
-        ("best", patience).
+      measures: the scores of a set by name.
+      chosen_by: the score that chooses checkpoints ("best", patience); by default the
+        first of `measures`.
+      printed: scores -> descriptions for people; by default those of `measures`.
     """
 
     Options: ClassVar[type | None] = None
@@ -47,10 +51,21 @@ class Task:
     symbols: ClassVar[tuple[str, ...]] = ()
     drops_uneven: ClassVar[bool] = False
     measures: ClassVar[dict[str, Measure]] = {}
+    chosen_by: str = ""
+    printed: ClassVar[dict[str, str]] = {}
 
     def __init__(self, config: Config):
         self.config = config
         self.options = config.task.own_options(type(self))
+        self.chosen_by = self.chosen_by or next(iter(self.measures), "")
+        described = {name: m.description for name, m in self.measures.items()}
+        self.printed = self.printed or described
+
+    @property
+    def higher_is_better(self) -> bool:
+        """True if a higher `chosen_by` is better."""
+        chosen = self.measures.get(self.chosen_by)
+        return chosen is None or chosen.higher_is_better
 
     # ------------------------------------------------------ text becomes examples
 
@@ -77,6 +92,15 @@ class Task:
         data = self.config.data
         return open_corpus(place, data.source, data.target, folder, weight)
 
+    @property
+    def vocab_sizes(self) -> tuple[int, ...]:
+        """The numbers of pieces of new tokenizers, as `model.build` takes them.
+
+        Where they follow from the text, any number: it is for checks before the text is
+        read.
+        """
+        return self.config.data.vocab_sizes
+
     def vocabulary(self, corpora: Sequence[Corpus]) -> Vocabulary:
         """Loads or trains the tokenizer of the training text."""
         return prepare.make_tokenizer(corpora, self.data(), self.sides)
@@ -97,17 +121,29 @@ class Task:
 
     # ------------------------------------------------------- answers are scored
 
-    def answers(self, translator: "Translator", pairs: Sequence[Pair]) -> list[str]:
-        """Computes the model's answer to each example: a line, from which scores follow.
+    def of(self, corpus: Corpus) -> "Task":
+        """Returns the task that scores a corpus: this one, unless it is a mixture."""
+        return self
 
-        All processes call it, with the same pairs.
+    def answers(
+        self, translator: "Translator", pairs: Sequence[Pair], warn: bool = True
+    ) -> list[str]:
+        """Computes the model's answer to each example, a line; scores follow from it.
+
+        All processes call it, with the same pairs. `warn` is as for `Translator`.
         """
-        found = translator.translate([source for source, _ in pairs], warn=False)
+        found = translator.translate([source for source, _ in pairs], warn=warn)
         return [str(translation) for translation in found]
 
-    def extra(self, translator: "Translator", pairs: Sequence[Pair]) -> dict:
-        """Computes scores that do not follow from the answers; in all processes."""
-        return {}
+    def extra_scores(self, translator: "Translator", pairs: Sequence[Pair]) -> dict:
+        """Computes scores that do not follow from the answers; in all processes.
+
+        By default `perplexity`, per piece of the target, EOS included.
+        """
+        scores = translator.score(pairs)
+        # fsum: no rounding errors accumulate over thousands of sentences.
+        nll = -math.fsum(score.log_prob for score in scores)
+        return {"perplexity": perplexity(nll / sum(len(s.pieces) for s in scores))}
 
     def scores(
         self, answers: Sequence[str], pairs: Sequence[Pair], corpus: Corpus
@@ -128,6 +164,12 @@ class Task:
             name: measures.measured(measure, measure.statistics(answers, pairs))
             for name, measure in self.measures.items()
         }
+
+    def example(self, answer: str, pair: Pair) -> list[str]:
+        """Formats an answer beside its example, for a person to watch training."""
+        source, target = pair
+        shown = {"source": source, "answer": answer, "reference": target}
+        return [f"{name:12} {line}" for name, line in shown.items() if line]
 
     def compare(
         self,
@@ -151,5 +193,5 @@ class Task:
         return "   ".join(f"{name} {scores[name]:.4g}" for name in self.measures)
 
     def compare_with(self, corpus: Corpus) -> str:
-        """Says which published results the scores are comparable with; "" if unknown."""
+        """Says with which published results scores compare; "" if none is known."""
         return ""

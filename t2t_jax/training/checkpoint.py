@@ -108,21 +108,21 @@ class Checkpoints:
         )
         self._finishing.start()
 
-    def save_best(self, parameters: Parameters, step: int, bleu: float) -> None:
-        """Saves parameters if their dev BLEU is among the best; waits until written.
+    def save_best(self, parameters: Parameters, step: int, goodness: float) -> None:
+        """Saves parameters if their dev score is among the best; waits until written.
 
-        Of equal scores the earlier step wins. Removes checkpoints that are no longer
-        among the best.
+        `goodness` is the score, negated if lower scores are better. Of equal scores the
+        earlier step wins. Removes checkpoints that are no longer among the best.
         """
         self.wait()
         order = checkpoint_folders.ranked(
-            checkpoint_folders.best_steps(self._folder / "best") | {step: bleu}
+            checkpoint_folders.best_steps(self._folder / "best") | {step: goodness}
         )
         if step in [*order][: self._retention.best]:
             with self._explained(step):
                 self._start_writing("best", step, {"parameters": parameters})
                 self._writers["best"].wait_until_finished()
-                checkpoint_folders.seal(self._path("best", step), bleu=bleu)
+                checkpoint_folders.seal(self._path("best", step), goodness=goodness)
         self._remove_old("best")
 
     def restore(

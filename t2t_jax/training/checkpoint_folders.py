@@ -89,18 +89,22 @@ def _some(names: set[str]) -> str:
 
 
 def best_steps(folder: epath.Path) -> dict[int, float]:
-    """The dev BLEU of each checkpoint that is kept for it, by step, best first."""
-    return ranked(
-        {
-            step: float(sealed.notes(folder / str(step)).get("bleu", 0.0))
-            for step in sealed_steps(folder)
-        }
-    )
+    """The dev score of each checkpoint that is kept for it, by step, best first.
+
+    Scores of which less is better are negated.
+    """
+
+    def goodness(step: int) -> float:
+        notes = sealed.notes(folder / str(step))
+        # It was always BLEU, and had its name, before there were other tasks.
+        return float(notes.get("goodness", notes.get("bleu", 0.0)))
+
+    return ranked({step: goodness(step) for step in sealed_steps(folder)})
 
 
-def ranked(bleu: dict[int, float]) -> dict[int, float]:
+def ranked(goodness: dict[int, float]) -> dict[int, float]:
     """Sorts scores by step: the best first; of equal scores the earlier step first."""
-    return dict(sorted(bleu.items(), key=lambda entry: (-entry[1], entry[0])))
+    return dict(sorted(goodness.items(), key=lambda entry: (-entry[1], entry[0])))
 
 
 def clear_away(folder: epath.Path) -> None:

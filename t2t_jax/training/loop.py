@@ -32,7 +32,7 @@ from t2t_jax.training.stopping import Clock, reason_to_stop
 from t2t_jax.training.validation import cross_entropy_of
 from t2t_jax.workdir.workdir import Workdir
 
-# (parameters, step) -> metrics of real translations of the dev set, such as bleu
+# (parameters, step) -> scores of the model's answers to the dev set, such as bleu
 Evaluate = Callable[[Parameters, int], dict[str, float]]
 
 
@@ -44,11 +44,23 @@ class Outcome(NamedTuple):
     why: str
 
 
+class Choice(NamedTuple):
+    """The dev score that chooses checkpoints and ends training (patience)."""
+
+    name: str
+    higher_is_better: bool = True
+
+    def goodness(self, score: float) -> float:
+        """Returns the score, negated if lower scores are better."""
+        return score if self.higher_is_better else -score
+
+
 class Hooks(NamedTuple):
     """Functions that the caller passes to the loop; all optional.
 
     Attributes:
-      evaluate: scores translations at an evaluation.
+      evaluate: scores the model's answers at an evaluation.
+      chosen_by: which of these scores chooses checkpoints.
       initial: returns the parameters of another model to start from, instead of random
         ones.
       describe: looks up the sentences of a batch.
@@ -59,6 +71,7 @@ class Hooks(NamedTuple):
     """
 
     evaluate: Evaluate | None = None
+    chosen_by: Choice = Choice("bleu")
     initial: Callable[[], Parameters] | None = None
     describe: divergence.Describe | None = None
     check_owner: Callable[[], None] = lambda: None
@@ -231,8 +244,10 @@ class TrainingRun:
     def _reason(self, seconds: float) -> str:
         # Only evaluations up to this step: a killed run may have evaluated later steps,
         # which it now repeats.
-        bleu = self.reporter.column("dev", "bleu", before=self.step + 1)
-        return reason_to_stop(self.config, self.step, seconds, bleu)
+        name, goodness = self.hooks.chosen_by.name, self.hooks.chosen_by.goodness
+        scores = self.reporter.column("dev", name, before=self.step + 1)
+        goodnesses = {step: goodness(score) for step, score in scores.items()}
+        return reason_to_stop(self.config, self.step, seconds, goodnesses, name)
 
     def _seconds(self) -> float:
         """Seconds trained so far, by the clock of process 0.
@@ -322,8 +337,10 @@ class TrainingRun:
                     self._save()
                 raise self._interrupted(interruption) from None
             self.hooks.check_owner()
-            if "bleu" in values:
-                self.checkpoints.save_best(gathered, self.step, values["bleu"])
+            chosen_by = self.hooks.chosen_by
+            if chosen_by.name in values:
+                goodness = chosen_by.goodness(values[chosen_by.name])
+                self.checkpoints.save_best(gathered, self.step, goodness)
             # After the checkpoint: a run killed in between evaluates again.
             self.reporter.record(self.step, "dev", values)
             listed = "  ".join(f"{name} {value:.3f}" for name, value in values.items())

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from t2t_jax.config import Config
-from t2t_jax.data.batching import Plan, fill
+from t2t_jax.data.batching import Plan
 from t2t_jax.data.feeding import plan_for
 from t2t_jax.data.prepare import Pairs
 from t2t_jax.data.shapes import ROWS_MULTIPLE
@@ -21,7 +21,7 @@ def dev_plan(pairs: Pairs, config: Config) -> Plan:
 
     Leaves out no pair: raises the token budget if the longest pair needs it.
     """
-    longest = max(pairs.source.lengths.max(), pairs.target.lengths.max())
+    longest = max(lengths.max() for lengths in pairs.lengths())
     # A packed row may be a quarter longer than the longest sentence (packing.STRETCH).
     longest_row = 1.25 * (max(int(longest), config.data.row_length) + 8)
     room = int(longest_row * ROWS_MULTIPLE)
@@ -47,7 +47,7 @@ def cross_entropy_of(
     for number in range(len(plan)):
         # Each process fills the rows on its own devices.
         layout = local_layout(steps.mesh, plan[number])
-        batch = fill(layout, pairs.source, pairs.target)
+        batch = pairs.batch(layout, seed=0, epoch=0)  # noise is always the same
         sums.append(steps.evaluate(parameters, place_batch(steps.mesh, batch)))
     # float64, since float32 would lose digits in the sum over many batches.
     nll, tokens = np.sum(jax.device_get(sums), axis=0, dtype=np.float64)

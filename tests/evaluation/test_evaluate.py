@@ -8,9 +8,11 @@ import pytest
 
 from t2t_jax import UserError
 from t2t_jax.commands import evaluate
+from t2t_jax.config import Config
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.evaluation import table
 from t2t_jax.metrics import plain
+from t2t_jax.tasks.translation import Translation
 from tests.small_run import contents
 
 
@@ -75,14 +77,18 @@ def test_a_row_of_the_table_names_every_protocol(text):
     corpus = open_corpus("test", "en", "de", str(text))
     names = ("bleu", "bleu_paper", "bleu_lc_tok", "chrf")
     score = {name: 11.0 * (n + 1) for n, name in enumerate(names)}
-    row = table.table_row(corpus, score | {"lines": 3_003, "perplexity": 4.2})
+    row = table.table_row(
+        Translation(Config()), corpus, score | {"lines": 3_003, "perplexity": 4.2}
+    )
     assert row == (
         "test          3,003 lines   BLEU  11.0   bleu_paper  22.0   "
         "bleu_lc_tok  33.0   chrF  44.0   perplexity 4.200"
     )
     assert len(row) <= 110
     synthetic = table.table_row(
-        open_corpus("grammar:test", "de", "en"), score | {"lines": 500, "perplexity": 2}
+        Translation(Config()),
+        open_corpus("grammar:test", "de", "en"),
+        score | {"lines": 500, "perplexity": 2},
     )
     assert "bleu_paper" not in synthetic
 

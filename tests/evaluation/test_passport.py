@@ -13,7 +13,7 @@ from t2t_jax import Translator
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.evaluation import provenance, scores
 from t2t_jax.evaluation.provenance import code_version, hashed
-from t2t_jax.evaluation.scores import comparisons, read_translations, score_set
+from t2t_jax.evaluation.scores import comparisons, read_answers, score_set
 from t2t_jax.files.atomic import read_checked_json
 from t2t_jax.terminal import ideas
 from t2t_jax.terminal.errors import UserError
@@ -61,14 +61,14 @@ def test_another_commit_or_machine_scores_nothing_anew(
 def test_translations_of_a_score_are_those_that_were_scored(trained, text, tmp_path):
     workdir = shutil.copytree(trained[0], tmp_path / "work")
     corpus = open_corpus("test", "en", "de", str(text))
-    lines = read_translations(trained[1]["test"], corpus, workdir, "de")
+    lines = read_answers(trained[1]["test"], corpus, workdir)
     found = Translator.load(workdir).translate([s for s, _ in corpus.pairs()])
     assert lines == [str(translation) for translation in found]
     file = workdir / "translations/test.de"
     for damage in (lambda: file.write_text("other\n"), file.unlink):
         damage()
         with pytest.raises(UserError, match="is not what was just scored"):
-            read_translations(trained[1]["test"], corpus, workdir, "de")
+            read_answers(trained[1]["test"], corpus, workdir)
 
 
 def test_a_line_that_sets_share_is_told_once():

@@ -17,6 +17,7 @@ from t2t_jax import Translator, UserError, train
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.evaluation import scores
 from t2t_jax.files import atomic as product_files
+from t2t_jax.tasks.task import Task
 from t2t_jax.training import loop
 from t2t_jax.workdir.workdir import Workdir
 from tests.faults.processes import checkpoints
@@ -152,9 +153,11 @@ def scored(trained, tmp_path, monkeypatch):
     """A finished workdir; its checkpoints translate at once, each in its own way."""
     shutil.copytree(trained[0], tmp_path / "work")
     monkeypatch.setattr(
-        Translator, "translate", lambda self, lines: [f"{self.steps}" for _ in lines]
+        Translator,
+        "translate",
+        lambda self, lines, **_: [f"{self.steps}" for _ in lines],
     )
-    monkeypatch.setattr(scores, "subword_perplexity", lambda *_: 2.0)
+    monkeypatch.setattr(Task, "extra_scores", lambda *_: {"perplexity": 2.0})
     return tmp_path / "work"
 
 

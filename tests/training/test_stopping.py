@@ -14,7 +14,7 @@ def reason(step=5, seconds=0.0, bleu=None, **train):
     data = DataConfig(dev="dev")  # patience wants one
     defaults = {"steps": 100, "eval_every": 1}
     config = Config(data=data, train=TrainConfig(**defaults | train))
-    return reason_to_stop(config, step, seconds, bleu or {})
+    return reason_to_stop(config, step, seconds, bleu or {}, "bleu")
 
 
 def test_training_goes_on_while_there_is_no_reason():

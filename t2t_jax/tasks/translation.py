@@ -1,0 +1,82 @@
+"""Translation, the task of the paper: sentence pairs in, BLEU, chrF and TER out."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from t2t_jax.data.corpus import Corpus, GrammarCorpus, Pair
+from t2t_jax.grammar.corpus import word_for_word
+from t2t_jax.metrics.plain import corpus_scores, plain_scores
+from t2t_jax.metrics.significance import paired_bootstrap
+from t2t_jax.metrics.tokenized import paper_scores, tokenized_scores
+from t2t_jax.tasks.task import Task
+
+
+class Translation(Task):
+    """Translation between two languages; scored by sacreBLEU.
+
+    Its scores are no `measures`: sacreBLEU brings its own intervals and tests.
+    """
+
+    chosen_by = "bleu"
+    drops_uneven = True
+    printed: ClassVar[dict[str, str]] = {
+        "bleu": "sacreBLEU of plain text",
+        "bleu_paper": "tokenized, cased",
+        "bleu_lc_tok": "tokenized, lower-cased",
+        "chrf": "chrF2",
+        "ter": "TER, less is better",
+    }
+
+    def scores(
+        self, answers: Sequence[str], pairs: Sequence[Pair], corpus: Corpus
+    ) -> dict:
+        """Computes the scores of `metrics/`, with their signatures."""
+        sides = answers, [target for _, target in pairs], corpus.target
+        return (
+            plain_scores(*sides)
+            | paper_scores(*sides, corpus.source)
+            | tokenized_scores(*sides)
+        )
+
+    def quick_scores(
+        self, answers: Sequence[str], pairs: Sequence[Pair]
+    ) -> dict[str, float]:
+        """Computes BLEU and chrF of plain text."""
+        references = [target for _, target in pairs]
+        scores = corpus_scores(answers, references, self.config.data.target)
+        return {name: scores[name] for name in ("bleu", "chrf")}
+
+    def example(self, answer: str, pair: Pair) -> list[str]:
+        """Formats a translation between its source and its reference."""
+        source, target = pair
+        shown = {"source": source, "translation": answer, "reference": target}
+        return [f"{name:12} {line}" for name, line in shown.items()]
+
+    def compare(
+        self,
+        answers: Sequence[str],
+        baseline: Sequence[str],
+        pairs: Sequence[Pair],
+        corpus: Corpus,
+    ) -> dict[str, dict]:
+        """Compares with another system by sacreBLEU's paired bootstrap."""
+        references = [target for _, target in pairs]
+        return paired_bootstrap(answers, baseline, references, corpus.target)
+
+    def row(self, scores: dict, corpus: Corpus) -> str:
+        """Formats BLEU and chrF; for the built-in corpus also the word-for-word BLEU.
+
+        The word-for-word translation is the baseline that knows words but no grammar.
+        """
+        grammar = isinstance(corpus, GrammarCorpus)
+        row = f"BLEU {scores['bleu']:5.1f}   "
+        if not grammar:  # named after their protocols: none passes for sacreBLEU
+            for name in ("bleu_paper", "bleu_lc_tok"):
+                row += f"{name} {scores[name]:5.1f}   "
+        row += f"chrF {scores['chrf']:5.1f}   perplexity {scores['perplexity']:.3f}"
+        if not grammar or corpus.source != "en":
+            return row
+        sources, references = zip(*corpus.pairs(), strict=True)
+        words = [word_for_word(line) for line in sources]
+        bleu = corpus_scores(words, references)["bleu"]
+        return f"{row}   (word for word: BLEU {bleu:.1f})"
