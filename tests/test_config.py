@@ -168,8 +168,8 @@ def test_every_preset_builds_without_memory(name):
             "has a size of its own; leave one of the two out",
         ),
         ({"train": {"ema_decay": 1.0}}, "want 0 <= train.ema_decay < 1"),
-        ({"train": {"patience": 3}}, "patience=3 goes by dev BLEU"),
-        ({"decode": {"checkpoint": "best"}}, "'best' goes by dev BLEU"),
+        ({"train": {"patience": 3}}, "patience=3 goes by the dev score"),
+        ({"decode": {"checkpoint": "best"}}, "'best' goes by the dev score"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_remedy(changes, told):

@@ -76,7 +76,7 @@ def by_length(
     lines = [
         line
         for corpus in corpora
-        for line in _lines(translator, corpus, context.workdir, language)
+        for line in _lines(translator, corpus, context.workdir)
     ]
     scored = [
         {"above": above, "up_to": up_to, **scores_of(group, language)}

@@ -85,7 +85,7 @@ def _say_scores(task: Task, name: str, scores: dict) -> None:
     end = f", perplexity {perplexity:.3f}" if perplexity is not None else ""
     say(f"{name}, {scores['lines']:,} lines{end}")
     for score, description in task.printed.items():
-        digits = 2 if abs(scores[score]) >= 10 else 3
+        digits = task.measures[score].digits if score in task.measures else 2
         number = f"{scores[score]:6.{digits}f}"
         if interval := scores.get(f"{score}_interval"):
             number += f" ± {interval['half_width']:.{digits}f}"

@@ -24,12 +24,14 @@ class Measure(NamedTuple):
       statistics: (answers, pairs) -> float64 [n, k]; an answer is a line of text.
       of: sums [..., k] -> scores [...]; sums may be those of a sample.
       higher_is_better: False for errors and perplexities.
+      digits: decimals that are printed.
     """
 
     description: str
     statistics: Callable[[Sequence[str], Sequence[Pair]], np.ndarray]
     of: Callable[[np.ndarray], np.ndarray]
     higher_is_better: bool = True
+    digits: int = 2
 
 
 def measured(measure: Measure, statistics_nk: np.ndarray) -> float:

@@ -190,7 +190,10 @@ class Task:
 
     def row(self, scores: dict, corpus: Corpus) -> str:
         """Formats a set's scores as a row for people, after its name and size."""
-        return "   ".join(f"{name} {scores[name]:.4g}" for name in self.measures)
+        return "   ".join(
+            f"{name} {scores[name]:.{measure.digits}f}"
+            for name, measure in self.measures.items()
+        )
 
     def compare_with(self, corpus: Corpus) -> str:
         """Says with which published results scores compare; "" if none is known."""

@@ -39,7 +39,7 @@ def test_numbers_stand_side_by_side_with_what_they_are(run, trained):
         "set": scores["set"]  # a place is written as seen from where one is
     }
     assert told[0].startswith("test, 10 lines, perplexity")
-    for line, name in zip(told[1:6], evaluate.PRINTED, strict=True):
+    for line, name in zip(told[1:6], Translation.printed, strict=True):
         assert line.split()[:2] == [name, f"{scores[name]:.2f}"]
         key = "signature" if name == "bleu" else f"{name}_signature"
         assert line.endswith(scores[key])
@@ -94,5 +94,5 @@ def test_a_row_of_the_table_names_every_protocol(text):
 
 
 def test_what_people_are_told_is_scored(trained):
-    assert set(evaluate.PRINTED) <= set(trained[1]["test"])
+    assert set(Translation.printed) <= set(trained[1]["test"])
     assert set(plain.sacrebleu_metrics("de")) <= set(trained[1]["test"])

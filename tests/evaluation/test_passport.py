@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from t2t_jax import Translator
+from t2t_jax.config import Config
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.evaluation import provenance, scores
 from t2t_jax.evaluation.provenance import code_version, hashed
 from t2t_jax.evaluation.scores import comparisons, read_answers, score_set
 from t2t_jax.files.atomic import read_checked_json
+from t2t_jax.tasks.translation import Translation
 from t2t_jax.terminal import ideas
 from t2t_jax.terminal.errors import UserError
 
@@ -144,8 +146,8 @@ def test_without_git_nothing_is_told(checkout, monkeypatch):
 
 def test_ideas_are_listed_only_if_there_are_any(trained, text, monkeypatch):
     translator = Translator.load(trained[0])
-    corpus = open_corpus("test", "en", "de", str(text))
-    given = translator, corpus, *zip(*corpus.pairs(), strict=True)
+    corpus, task = open_corpus("test", "en", "de", str(text)), Translation(Config())
+    given = translator, task, corpus, *zip(*corpus.pairs(), strict=True)
     assert "ideas" not in provenance.score_provenance(*given)
     monkeypatch.setattr(ideas, "imported", {"my_idea": "its hash"})
     assert provenance.score_provenance(*given)["ideas"] == {"my_idea": "its hash"}

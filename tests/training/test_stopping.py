@@ -33,7 +33,7 @@ def test_patience_counts_evaluations_since_the_best():
     bleu = {10: 20.0, 20: 30.0, 30: 29.0, 40: 30.0}
     assert reason(bleu=bleu, patience=3) == ""
     told = reason(bleu=bleu, patience=2)  # an equal BLEU is not a better one
-    assert "did not rise above 30.00, reached at step 20, in 2" in told
+    assert "bleu did not improve on 30.00, reached at step 20, in 2" in told
     assert reason(bleu=bleu | {50: 30.1}, patience=2) == ""
     stops = {33: 1.0, 37: 1.0}  # evaluations where the run was stopped do not count
     assert reason(bleu=bleu | stops, patience=3, eval_every=10) == ""
@@ -57,5 +57,5 @@ def test_a_clock_goes_on_from_the_seconds_of_earlier_runs(monkeypatch):
 
 
 def test_patience_wants_a_dev_bleu():
-    with pytest.raises(ValueError, match="goes by dev BLEU"):
+    with pytest.raises(ValueError, match="goes by the dev score"):
         Config(train=dataclasses.replace(Config().train, patience=2))
