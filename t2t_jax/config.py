@@ -112,6 +112,10 @@ class ModelConfig(Section):
         }
         return dataclasses.replace(self, **sizes)
 
+    def reads(self, name: str) -> bool:
+        """True if the architecture reads the field `name`."""
+        return name not in getattr(self.variant("kind"), "unused", ())
+
     @property
     def width_of_head(self) -> int:
         """d_k, with the default of `head_width` resolved."""
@@ -379,7 +383,7 @@ class Config:
                         "serves both sides; set config.data.joint_vocabulary=False, or "
                         f"leave {name} out"
                     )
-        elif self.model.tied == "all":
+        elif self.model.tied == "all" and self.model.reads("tied"):
             raise UserError(
                 "config.data.joint_vocabulary=False with config.model.tied='all'; one "
                 "matrix cannot embed two vocabularies: choose "

@@ -21,28 +21,32 @@ OF_TRANSFORMERS = frozenset(
         *("feed_forward", "norm", "residual"),
     }
 )
+OF_ENCODERS = frozenset({"encoder_layers", "encoder_heads", "encoder_hidden"})
+OF_DECODERS = frozenset({"decoder_layers", "decoder_heads", "decoder_hidden"})
 OF_POSITIONS = frozenset({"positions", "max_positions"})
 OF_NORMS = frozenset({"norm_kind", "norm_epsilon"})
-# Unused fields that may have any value, so that a preset's sizes need not be taken back
+# Unused fields that may have any value, so that those of a preset need not be taken back
 # to try another model on its text.
-SIZES = frozenset({"heads", "hidden", "max_positions"})
+ANY_VALUE = frozenset({"heads", "hidden", "max_positions", "tied"})
 
 
 class Architecture(Protocol):
-    """An encoder-decoder; a class of `MODELS`.
+    """A model; a class of `MODELS`.
 
     Attributes:
       packs: sentences in one row do not affect each other. If False, it trains on
         bucketed batches only.
       predicts: what its outputs are about: "target" (the next token of the target; also
-        without this attribute), "source" (tokens of the source, in place) or "label"
-        (one label for each sentence).
+        without this attribute), "source" (a token for each place of the source, where
+        the target is stored as the source is) or "label" (one label for each sentence,
+        at the places of the target).
       generates: it has `encode`, `initial_cache` and `step`, so it can translate.
-      has_source: its outputs depend on the source.
+      has_source: its outputs depend on the source. If False, the source may have no
+        columns.
       longest: the tokens of the longest row, or None for no limit.
       cross_layers: the layers with attention to the source, which align words.
       unused: the fields of `ModelConfig` that it does not read. They have to be at
-        their defaults, except for the `SIZES`; without this attribute it reads all.
+        their defaults, except for `ANY_VALUE`; without this attribute it reads all.
     """
 
     packs: bool
@@ -75,6 +79,8 @@ class Architecture(Protocol):
         trace: Any = None,
     ) -> Array:
         """Returns the outputs for given targets (teacher forcing), [b, t, d].
+
+        What does not predict the target's next token does not read the target's tokens.
 
         Args:
           batch: of `data/batching.py` and `teacher_forcing`; int32 arrays `source`,

@@ -15,7 +15,7 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import Config, ModelConfig
-from t2t_jax.model.architecture import SIZES, Architecture
+from t2t_jax.model.architecture import ANY_VALUE, Architecture
 from t2t_jax.model.bytenet import ByteNet
 from t2t_jax.model.conv import ConvS2S
 from t2t_jax.model.layers import Parameters, compute_dtype
@@ -93,7 +93,7 @@ def _check_unused(config: ModelConfig) -> None:
     without = f"has no effect with config.model.kind={config.kind!r}"
     for known in dataclasses.fields(config):
         value = getattr(config, known.name)
-        if known.name not in unused - SIZES or value == known.default:
+        if known.name not in unused - ANY_VALUE or value == known.default:
             continue
         raise UserError(
             f"config.model.{known.name}={value!r} {without}; set it to "
