@@ -18,6 +18,7 @@ from t2t_jax.config import Config, ModelConfig
 from t2t_jax.model.architecture import ANY_VALUE, Architecture
 from t2t_jax.model.bytenet import ByteNet
 from t2t_jax.model.conv import ConvS2S
+from t2t_jax.model.encoder_only import EncoderOnly
 from t2t_jax.model.layers import Parameters, compute_dtype
 from t2t_jax.model.lstm import LSTM
 from t2t_jax.model.neural_gpu import NeuralGPU
@@ -28,6 +29,7 @@ from t2t_jax.terminal.errors import UserError
 # An architecture is a class with the methods of `Architecture`, and a line here.
 MODELS = {
     "transformer": Transformer,
+    "encoder_only": EncoderOnly,
     "lstm": LSTM,
     "conv": ConvS2S,
     "bytenet": ByteNet,
