@@ -18,6 +18,7 @@ from t2t_jax.config import Config, ModelConfig
 from t2t_jax.model.architecture import ANY_VALUE, Architecture
 from t2t_jax.model.bytenet import ByteNet
 from t2t_jax.model.conv import ConvS2S
+from t2t_jax.model.decoder_only import DecoderOnly
 from t2t_jax.model.encoder_only import EncoderOnly
 from t2t_jax.model.layers import Parameters, compute_dtype
 from t2t_jax.model.lstm import LSTM
@@ -30,6 +31,7 @@ from t2t_jax.terminal.errors import UserError
 MODELS = {
     "transformer": Transformer,
     "encoder_only": EncoderOnly,
+    "decoder_only": DecoderOnly,
     "lstm": LSTM,
     "conv": ConvS2S,
     "bytenet": ByteNet,
