@@ -17,6 +17,7 @@ from jax import Array
 from t2t_jax.config import Config, ModelConfig
 from t2t_jax.model.architecture import ANY_VALUE, Architecture
 from t2t_jax.model.bytenet import ByteNet
+from t2t_jax.model.classifier import Classifier
 from t2t_jax.model.conv import ConvS2S
 from t2t_jax.model.decoder_only import DecoderOnly
 from t2t_jax.model.encoder_only import EncoderOnly
@@ -32,6 +33,7 @@ MODELS = {
     "transformer": Transformer,
     "encoder_only": EncoderOnly,
     "decoder_only": DecoderOnly,
+    "classifier": Classifier,
     "lstm": LSTM,
     "conv": ConvS2S,
     "bytenet": ByteNet,
