@@ -228,6 +228,12 @@ class TrainConfig(Section):
     clip_norm: float = field(0.0, low=0)
     # Decoupled weight decay, times the learning rate; not of biases and norms. 0: none.
     weight_decay: float = field(0.0, low=0)
+    # Parts of the model that keep their parameters, separated by commas, such as
+    # "embedding,encoder"; a part includes its norms and positions. Empty: none.
+    freeze: str = field("")
+    # The learning rate of a layer is multiplied by this once for each layer above it,
+    # and once more for the output layer; the embeddings are below all. 1: one rate.
+    layer_decay: float = field(1.0, low=0)
     # What training minimizes; evaluation always measures -log p of the target.
     loss: str = field("cross_entropy", table="training.losses.LOSSES")
     # epsilon_ls: the probability spread over the vocabulary (section 5.4), below 1.
@@ -333,6 +339,11 @@ class Config:
         ):
             if rate >= 1:
                 raise UserError(f"config.{name}={rate}; want 0 <= {name} < 1")
+        if self.train.layer_decay > 1:
+            raise UserError(
+                f"config.train.layer_decay={self.train.layer_decay}; want at most 1: "
+                "lower layers learn more slowly"
+            )
         sizes = dataclasses.asdict(self.mesh)
         if 0 in sizes.values() or [*sizes.values()].count(-1) > 1:
             axes = ", ".join(f"{name}={size}" for name, size in sizes.items())

@@ -28,6 +28,7 @@ from t2t_jax.model.model import (
 )
 from t2t_jax.planning import costs
 from t2t_jax.training.optimizers import optimizer
+from t2t_jax.training.parameter_groups import split_frozen
 from t2t_jax.training.schedules import formula, schedule
 from t2t_jax.workdir.workdir import Workdir
 
@@ -231,7 +232,8 @@ def _weights(model: Model):
 
 def _bytes(config: Config, model: Model) -> dict[str, int]:
     """Sizes of the arrays in a checkpoint, without its counters and file headers."""
-    moments = jax.tree.leaves(jax.eval_shape(optimizer(config).init, model.shapes))
+    trained, _ = split_frozen(model.shapes, config.train.freeze)
+    moments = jax.tree.leaves(jax.eval_shape(optimizer(config).init, trained))
     parameters = FLOAT32 * model.count()
     state = parameters * (1 + bool(config.train.ema_decay))
     state += sum(x.size * x.dtype.itemsize for x in moments if x.shape)

@@ -1,7 +1,8 @@
 """Optimizers (section 5.3): `OPTIMIZERS`.
 
 An entry turns gradients into a direction. `optimizer` adds what all of them share: the
-gradients are clipped before, weights decayed and the learning rate applied after.
+gradients are clipped before, weights decayed and the learning rate applied after. It
+gets the parameters that are trained: see `parameter_groups.split_frozen`.
 """
 
 import dataclasses
@@ -15,6 +16,7 @@ from t2t_jax.config import Config
 from t2t_jax.model.layers import Parameters
 from t2t_jax.sections import field
 from t2t_jax.terminal.errors import UserError
+from t2t_jax.training.parameter_groups import scale_by_depth
 from t2t_jax.training.schedules import schedule
 
 
@@ -48,6 +50,8 @@ def optimizer(config: Config) -> optax.GradientTransformation:
         parts.insert(1, optax.add_decayed_weights(train.weight_decay, is_decayed))
     if train.clip_norm:
         parts.insert(0, optax.clip_by_global_norm(train.clip_norm))
+    if train.layer_decay != 1:
+        parts.append(scale_by_depth(train.layer_decay))
     return optax.chain(*parts)
 
 

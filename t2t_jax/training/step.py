@@ -21,6 +21,7 @@ from t2t_jax.parallel import mesh as meshes
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.losses import Batch, Loss, loss_sums, real_tokens
 from t2t_jax.training.optimizers import optimizer
+from t2t_jax.training.parameter_groups import split_frozen
 from t2t_jax.training.schedules import schedule
 
 
@@ -57,7 +58,8 @@ def initial_state(parameters: Parameters, config: Config) -> TrainState:
     # A copy: the step donates its state, and a buffer can be donated only once.
     ema = jax.tree.map(jnp.copy, parameters) if config.train.ema_decay else {}
     zeros = [jnp.zeros((), jnp.int32) for _ in range(3)]
-    return TrainState(parameters, ema, optimizer(config).init(parameters), *zeros)
+    trained, _ = split_frozen(parameters, config.train.freeze)
+    return TrainState(parameters, ema, optimizer(config).init(trained), *zeros)
 
 
 def microbatches(batch: Batch, count: int) -> Batch:
@@ -81,7 +83,8 @@ def train_step(
     """One update. All randomness comes from (seed, step), so resuming is exact.
 
     The loss is a mean over the whole batch, by default over its real target tokens. If
-    the gradient is not finite, only the counters change.
+    the gradient is not finite, only the counters change. Frozen parameters stay as they
+    are: no gradient is computed for them.
 
     Returns:
       The new state, and scalars: `loss`; the means that it brings as metrics, such as
@@ -105,31 +108,32 @@ def train_step(
     # their gradients is then that of the mean. At least 1, for a batch of padding.
     count = jnp.maximum(chosen.count(batch), 1)
 
-    def mean_loss(parameters, batch):
+    trained, frozen = split_frozen(state.parameters, train.freeze)
+
+    def mean_loss(trained, batch):
         # Only dicts of arrays cross `jit` and `grad`; modules are rebuilt inside.
-        module = nnx.merge(definition, parameters)
+        module = nnx.merge(definition, frozen | trained)
         rngs = DropoutRng(rng, batch["row"])
         total, sums = chosen.sums(module, batch, rngs, config, bos)
         return total / count, sums
 
     gradient = jax.value_and_grad(mean_loss, has_aux=True)
-    (loss, sums), gradients = accumulated(
-        gradient, state.parameters, batch, train.accumulate
-    )
+    (loss, sums), gradients = accumulated(gradient, trained, batch, train.accumulate)
     norm = optax.tree.norm(gradients)  # not finite if any gradient is not
     finite = jnp.isfinite(norm) & jnp.isfinite(loss)
 
     def updated(old):
-        parameters, ema, moments = old
-        updates, moments = optimizer(config).update(gradients, moments, parameters)
-        parameters = optax.apply_updates(parameters, updates)
-        ema = moving_average(ema, parameters, train.ema_decay, _updates_made(state))
-        return parameters, ema, moments
+        trained, ema, moments = old
+        updates, moments = optimizer(config).update(gradients, moments, trained)
+        trained = optax.apply_updates(trained, updates)
+        every = frozen | trained
+        ema = moving_average(ema, every, train.ema_decay, _updates_made(state))
+        return trained, ema, moments
 
     # `cond`, not `where` on every array: `where` copies, since it needs the old and the
     # new value at once. For Adam alone 67 ms instead of 188 (docs/performance.md).
-    old = state.parameters, state.ema, state.optimizer
-    parameters, ema, moments = jax.lax.cond(finite, updated, lambda old: old, old)
+    old = trained, state.ema, state.optimizer
+    trained, ema, moments = jax.lax.cond(finite, updated, lambda old: old, old)
     metrics = {
         "loss": loss,
         "loss_count": count,
@@ -142,7 +146,7 @@ def train_step(
         "skipped_in_a_row": jnp.where(finite, 0, state.skipped_in_a_row + 1),
     }
     new = TrainState(
-        parameters,
+        frozen | trained,
         ema,
         moments,
         step=state.step + 1,
@@ -220,14 +224,16 @@ def state_shardings(model: Model, config: Config, mesh: Mesh) -> TrainState:
     parameters = meshes.shardings(mesh, model.axes, model.shapes)
     replicated = meshes.sharding(mesh, ())
     chosen = optimizer(config)
-    shapes = jax.eval_shape(chosen.init, model.shapes)
+    trained, _ = split_frozen(parameters, config.train.freeze)
+    trained_shapes, _ = split_frozen(model.shapes, config.train.freeze)
+    shapes = jax.eval_shape(chosen.init, trained_shapes)
     # The optimizer's state nests trees like that of the parameters, among counters.
     moments = optax.tree_utils.tree_map_params(
         chosen,
         _sharding_like,
         shapes,
-        parameters,
-        model.shapes,
+        trained,
+        trained_shapes,
         transform_non_params=lambda _: replicated,
     )
     ema = parameters if config.train.ema_decay else {}
