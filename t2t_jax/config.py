@@ -145,6 +145,9 @@ class DataConfig(Section):
     dir: str = field("", safe=True)
     # Training text: one or more places.
     train: str = field("")
+    # T: an epoch draws pairs of a place in proportion to size^(1/T), and to its weight.
+    # 1: all pairs equally often; higher: small places more often, large ones less.
+    temperature: float = field(1.0, low=1e-3)
     # Dev text, for BLEU and perplexity during training: one or more places, or empty.
     # It must not change within a run, because scores on two dev sets do not compare.
     dev: str = field("")

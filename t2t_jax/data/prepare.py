@@ -26,6 +26,7 @@ from t2t_jax.data import tokenizer
 from t2t_jax.data.batching import Layout, Ragged, fill
 from t2t_jax.data.cleaning import FIELDS, Chunk, Cleaner, read_chunks
 from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.mixing import tempered
 from t2t_jax.data.noise import Noise
 from t2t_jax.data.prepared_cache import (
     build_once,
@@ -247,7 +248,8 @@ def training_pairs(
       UserError: No pair is left after cleaning; the cache folder cannot be written.
     """
     text = [corpus.fingerprint() for corpus in corpora]
-    # Every option that changes the arrays. Weights do not; the plan applies them.
+    # Every option that changes the arrays. Weights and the temperature do not; the plan
+    # applies them.
     names = ("max_length", "max_ratio", "deduplicate", "symbols")
     hashes = {
         part.tokenizer: hashlib.sha256(side.model).hexdigest()
@@ -269,8 +271,11 @@ def training_pairs(
             known_size(text),
         ),
     )
-    weights = tuple(float(corpus.weight) for corpus in corpora)
-    return dataclasses.replace(_read_pairs(folder), key=key, weights=weights)
+    pairs = _read_pairs(folder)
+    weights = [float(corpus.weight) for corpus in corpora]
+    # After cleaning, which decides how many pairs there are to draw from.
+    weights = tempered(pairs.sizes, weights, config.temperature)
+    return dataclasses.replace(pairs, key=key, weights=weights)
 
 
 def _write_pairs(
@@ -413,7 +418,7 @@ def report_lines(pairs: Pairs) -> list[str]:
         lines.append(f"left out: {left_out}; see {pairs.folder / 'left_out.txt'}")
     if pairs.weights not in ((), (1.0,)):
         each = zip(pairs.sizes, pairs.weights, strict=True)
-        drawn = " + ".join(f"{size:,} x {weight:g}" for size, weight in each)
+        drawn = " + ".join(f"{size:,} x {weight:.4g}" for size, weight in each)
         lines.append(f"an epoch draws {drawn}")
     return lines
 
