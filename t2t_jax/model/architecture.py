@@ -25,8 +25,8 @@ OF_ENCODERS = frozenset({"encoder_layers", "encoder_heads", "encoder_hidden"})
 OF_DECODERS = frozenset({"decoder_layers", "decoder_heads", "decoder_hidden"})
 OF_POSITIONS = frozenset({"positions", "max_positions"})
 OF_NORMS = frozenset({"norm_kind", "norm_epsilon"})
-# Unused fields that may have any value, so that those of a preset need not be taken back
-# to try another model on its text.
+# Unused fields that may have any value, so that those of a preset need not be taken
+# back to try another model on its text.
 ANY_VALUE = frozenset({"heads", "hidden", "max_positions", "tied"})
 
 

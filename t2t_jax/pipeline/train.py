@@ -233,6 +233,6 @@ def _vocabulary(
     if processes.from_first("the run", workdir.has_run):
         return workdir.config_and_vocabulary()[1]
     if config.train.init_from and not config.train.remap_vocabulary:
-        return initialization.vocabulary(config)
+        return task.vocabulary(training, initialization.vocabulary(config))
     say("training the tokenizer")
     return task.vocabulary(training)

@@ -101,8 +101,19 @@ class Task:
         """
         return self.config.data.vocab_sizes
 
-    def vocabulary(self, corpora: Sequence[Corpus]) -> Vocabulary:
-        """Loads or trains the tokenizer of the training text."""
+    def vocabulary(
+        self, corpora: Sequence[Corpus], known: Vocabulary | None = None
+    ) -> Vocabulary:
+        """Loads or trains the tokenizer of the training text.
+
+        Args:
+          known: the tokenizer of `train.init_from`, for the text; None if there is
+            none, or if its embeddings are not taken over.
+        """
+        if known:
+            remedy = "start from a run that was trained with it"
+            known.check_symbols(self.symbols, remedy)
+            return known
         return prepare.make_tokenizer(corpora, self.data(), self.sides)
 
     def encode(
