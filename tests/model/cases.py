@@ -60,6 +60,30 @@ OTHERS = {
         "options": {"neural_gpu_rows": 3},
     },
 }
+# Models made of the Transformer's stacks; its cases try the layers' choices in pairs.
+HALVES = ("encoder_only", "decoder_only", "classifier")
+OF_HALVES = {
+    "encoder_only, relative, pre, tied=none": {
+        **{"kind": "encoder_only", "layers": 2, "positions": "relative"},
+        **{"norm": "pre", "tied": "none", "encoder_heads": 4},
+    },
+    "decoder_only, rotary, swiglu, tied=none": {
+        **{"kind": "decoder_only", "layers": 2, "positions": "rotary"},
+        **{"feed_forward": "swiglu", "tied": "none", "decoder_hidden": 8},
+    },
+    "decoder_only, t5, rms, pre, chunked": {
+        **{"kind": "decoder_only", "positions": "t5", "norm_kind": "rms"},
+        **{"norm": "pre", "attention": "chunked", "output_bias": True},
+    },
+    "classifier, max, learned": {
+        **{"kind": "classifier", "positions": "learned"},
+        "options": {"pooling": "max"},
+    },
+    "classifier, first, alibi, pre": {
+        **{"kind": "classifier", "layers": 2, "positions": "alibi", "norm": "pre"},
+        "options": {"pooling": "first"},
+    },
+}
 
 
 def unused(kind: str) -> frozenset[str]:
@@ -100,11 +124,15 @@ def alone() -> dict[str, dict]:
 
 
 def pairs() -> dict[str, dict]:
-    """Configs in which any two entries of two tables meet (greedy covering)."""
+    """Configs in which any two entries of two tables meet (greedy covering).
+
+    Besides some of the models that are halves of the Transformer.
+    """
     tables = {f.name: [*table_of(f)] for f in TABLES} | {
         "norm": ["post", "pre", "post_final"],
         "tied": ["all", "target", "none"],
     }
+    tables["kind"] = [kind for kind in tables["kind"] if kind not in HALVES]
     tables = {name: values for name, values in tables.items() if len(values) > 1}
     names = [*tables]
     missing = {
@@ -129,7 +157,7 @@ def pairs() -> dict[str, dict]:
                 )
         missing -= _met(case, names)
         cases[_named(case)] = case
-    return cases
+    return cases | OF_HALVES
 
 
 def _meet(tables: dict[str, list[str]], case: dict[str, str]) -> bool:
@@ -153,11 +181,11 @@ def _named(case: dict[str, str]) -> str:
 
 
 def product() -> dict[str, dict]:
-    """Every combination of the tables' entries."""
+    """Every combination of the tables' entries that a model reads."""
     tables = {f.name: [*table_of(f)] for f in TABLES}
-    return {
-        ", ".join(
-            f"{name}={value}" for name, value in zip(tables, case, strict=True)
-        ): (dict(zip(tables, case, strict=True)))
+    tables["kind"] = [kind for kind in tables["kind"] if kind not in HALVES]
+    cases = (
+        dict(zip(tables, case, strict=True))
         for case in itertools.product(*tables.values())
-    }
+    )
+    return {_named(case): case for case in cases if _meet(tables, case)}

@@ -17,6 +17,7 @@ OPTIONS = {
     "lstm_form": "gnmt",
     "neighbourhood": 32,
     "neural_gpu_rows": 2,
+    "pooling": "mean",
     "position_offset": 0,
     "relative_clip": 16,
     "relative_values": True,
@@ -39,7 +40,9 @@ def option(config, name: str):
 def tables(config, embedding) -> tuple:
     """The matrices [v, d] of source, target and output (section 3.4)."""
     of_target = embedding["tokens"]
-    of_source = of_target if config.tied == "all" else embedding["source_tokens"]
+    one_side = config.kind in ("encoder_only", "decoder_only", "classifier")
+    one = config.tied == "all" or one_side
+    of_source = of_target if one else embedding["source_tokens"]
     of_output = embedding["output"] if config.tied == "none" else of_target
     return of_source, of_target, of_output
 

@@ -90,6 +90,21 @@ def source_is_seen(subject: Subject) -> float:
     return float(worst(subject.forced(other), subject.forced(batch)) < 1e-3)
 
 
+def both_directions_are_seen(subject: Subject) -> float:
+    """Outputs depend on the tokens before and after their place: 0 if they do."""
+    if subject.model.predicts != "source":
+        raise Excused(f"predicts = {subject.model.predicts!r}")
+    batch = subject.alone(range(2 * ROWS))
+    before, last = subject.forced(batch), LENGTH - 3  # of the longest sentence
+    unseen = 0
+    for changed, place in ((0, last), (last, 0)):
+        other = batch["source"].copy()
+        other[0, changed] = (other[0, changed] + 5) % V
+        after = subject.forced(batch | {"source": other})
+        unseen += worst(after[0, place], before[0, place]) < 1e-4
+    return float(unseen)
+
+
 def packed_is_alone(subject: Subject) -> float:
     """Sentences that share a row have the logits that they have alone."""
     batch, layout = subject.packed
@@ -303,10 +318,8 @@ def model_is_its_twin(subject: Subject) -> float:
 
 def weights_add_up(subject: Subject) -> float:
     """Attention weights of a query add up to 1, and are 0 where it may not look."""
-    if not subject.model.cross_layers:
-        raise Excused("cross_layers = 0")
     if not subject.traces:
-        raise Excused("the attention function has no weights")
+        raise Excused("no attention weights")
     batch = subject.batch
     _, trace = subject.forced_and_trace(subject.parameters, batch)
     source, target = batch["source_segment"], batch["target_segment"]
@@ -382,6 +395,7 @@ def restored_is_saved(subject: Subject) -> float:
 LAWS = {
     future_is_unseen: 0.0,
     source_is_seen: 0.0,
+    both_directions_are_seen: 0.0,
     packed_is_alone: 2e-4,
     padding_is_inert: 0.0,
     cached_is_forced: 2e-4,

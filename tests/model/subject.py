@@ -34,8 +34,10 @@ class Subject:
 
     def __init__(self, config: ModelConfig):
         self.config = dataclasses.replace(config, dtype="float32", dropout=0.0)
-        source_size = V if config.tied == "all" else V + 6
-        self.sizes = (V, None if config.tied == "all" else source_size)
+        joint = config.tied != "none" and config.kind == "encoder_only"
+        joint |= config.tied == "all" and config.reads("tied")
+        source_size = V if joint else V + 6
+        self.sizes = (V, None if joint else source_size)
         self.model = build(self.config, *self.sizes)
         self.source_size = source_size
         drawn = self.model.init(jax.random.key(0))
@@ -51,7 +53,8 @@ class Subject:
         )
         table = importlib.import_module("t2t_jax.model.attention").ATTENTION
         self.traces = bool(
-            self.model.cross_layers and table[config.attention].weights is not None
+            (self.model.cross_layers or config.reads("attention"))
+            and table[config.attention].weights is not None
         )
         self.forced_and_trace = self.compiled(self._forced_and_trace)
         self.loss_and_gradient = jax.jit(
@@ -80,6 +83,10 @@ class Subject:
         rng = np.random.default_rng(0)
         lengths = rng.integers(1, 10, (2, 4 * ROWS))
         lengths[:, 0] = LENGTH - 2
+        if self.model.predicts == "source":
+            lengths[1] = lengths[0]
+        elif self.model.predicts == "label":
+            lengths[1] = 1
         sizes = self.source_size, V
         return [
             [rng.integers(3, size, n).tolist() for n in side]
@@ -131,11 +138,8 @@ class Subject:
 
 def _shaped(batch, rows: int):
     """Rows and lengths as of all other batches, so that nothing is compiled again."""
-    length = batch["target"].shape[1]
-    assert length == LENGTH, length
-    assert len(batch["target"]) <= rows, len(batch["target"])
     return {
-        name: np.concatenate([x, np.zeros((rows - len(x), length), x.dtype)])
+        name: np.pad(x, [(0, rows - len(x)), (0, LENGTH - x.shape[1])])
         for name, x in batch.items()
     }
 

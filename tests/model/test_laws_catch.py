@@ -12,7 +12,9 @@ import jax.numpy as jnp
 import pytest
 
 from t2t_jax.model.attention import ATTENTION, AttentionFunction
+from t2t_jax.model.classifier import Classifier, pool
 from t2t_jax.model.dense import attention_weights, dense
+from t2t_jax.model.encoder_only import EncoderOnly
 from t2t_jax.model.feed_forward import FEED_FORWARD, FeedForward
 from t2t_jax.model.layers import NORMS, LayerNorm, constant
 from t2t_jax.model.mask import Tokens
@@ -69,6 +71,29 @@ class NeverReads(Transformer):
 
     def encode(self, source_bs, at, *rest):
         return super().encode(0 * source_bs, at, *rest)
+
+
+class ReadsForward(EncoderOnly):
+    """Adds up the tokens before a place, and not those after it."""
+
+    unused = frozenset()
+
+    def outputs(self, batch, rng=None, trace=None):
+        at, position = Tokens.of(batch, "source"), self.encoder_positions[0]
+        return self.embedding.source(batch["source"], at, position, None).cumsum(1)
+
+
+class PoolsTheRow(Classifier):
+    """Pools all tokens of a row."""
+
+    unused = frozenset()
+
+    def outputs(self, batch, rng=None, trace=None):
+        row = {name: jnp.ones_like(x) for name, x in batch.items() if "segment" in name}
+        source, target = (Tokens.of(batch | row, side) for side in ("source", "target"))
+        at = Tokens.of(batch, "source")
+        x_bsd = self.encoder_outputs(batch["source"], at, rng, trace)
+        return self.head(pool(x_bsd, source, target, "mean"), rng)
 
 
 class UnusedWeight(FeedForward):
@@ -162,7 +187,9 @@ WRONG = [
     (laws.future_is_unseen, POSITIONS, LooksAhead),
     (laws.future_is_unseen, ATTENTION, AttentionFunction(without_order)),
     (laws.source_is_seen, MODELS, NeverReads),
+    (laws.both_directions_are_seen, MODELS, ReadsForward),
     (laws.packed_is_alone, POSITIONS, PlaceInRow),
+    (laws.packed_is_alone, MODELS, PoolsTheRow),
     (laws.packed_is_alone, ATTENTION, AttentionFunction(without_segments)),
     (laws.padding_is_inert, NORMS, NormOfTheRow),
     (laws.cached_is_forced, POSITIONS, IndexInCache),

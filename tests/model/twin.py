@@ -6,8 +6,8 @@ taken over a list of just the keys that may be seen. It shares no line with `t2t
 it only reads its parameters (nested dicts of arrays, layers under integer keys) and the
 fields of a model config. All sizes are those of the parameters.
 
-Here are the Transformer, the loss and greedy search; `older_twins.py` has the models of
-other papers.
+Here are the Transformer and its halves, the loss and greedy search; `older_twins.py`
+has the models of other papers.
 
 Shape suffixes: b batch, s source (keys), t target (queries), d model width, h heads,
 k head width, f feed-forward width, v vocabulary.
@@ -32,7 +32,10 @@ from tests.model.formulas import (
 
 # The entries of the tables that have a formula here.
 KNOWN = {
-    "kind": {"transformer", *older_twins.MODELS},
+    "kind": {
+        *("transformer", "encoder_only", "decoder_only", "classifier"),
+        *older_twins.MODELS,
+    },
     "positions": {"sinusoid", "learned", "none", "rotary", "relative", "t5", "alibi"},
     "norm_kind": {"layer", "rms", "none"},
     "attention": {"fused", "dense", "unscaled", "chunked", "restricted"},
@@ -56,9 +59,13 @@ def logits(config, parameters, batch) -> np.ndarray:
 
 def _row(config, parameters, row):
     """The logits of one row, [t, v]."""
+    if config.kind == "classifier":
+        head = parameters["head"]
+        logits_tv = classifier(config, parameters, row) @ float64(head["labels"]).T
+        return logits_tv + float64(head["labels_bias"])
     # Section 3.4: the pre-softmax linear transformation is the embedding matrix.
     *_, of_output = tables(config, parameters["embedding"])
-    outputs = transformer if config.kind == "transformer" else older_twins.outputs
+    outputs = OUTPUTS.get(config.kind, older_twins.outputs)
     logits_tv = outputs(config, parameters, row) @ float64(of_output).T
     if config.output_bias:
         logits_tv += float64(parameters["embedding"]["output_bias"])
@@ -67,15 +74,14 @@ def _row(config, parameters, row):
 
 def transformer(config, parameters, row) -> np.ndarray:
     """Figure 1, for one row: [t, d]."""
-    of_source, of_target, _ = tables(config, parameters["embedding"])
-    source, target = (
-        {"segment": row[f"{side}_segment"], "position": row[f"{side}_position"]}
-        for side in ("source", "target")
-    )
-    among_source = allowed(config, source, source)
-    among_target = allowed(config, target, target, causal=True)
-    from_target_to_source = allowed(config, target, source, cross=True)
+    return decoder(config, parameters, row, encoder(config, parameters, row))
 
+
+def encoder(config, parameters, row) -> np.ndarray:
+    """The left half of figure 1, [s, d]."""
+    of_source, *_ = tables(config, parameters["embedding"])
+    source = tokens_of(row, "source")
+    among_source = allowed(config, source, source)
     schemes = parameters.get("encoder_positions", {})
     x_sd = embed(config, of_source, schemes, row["source"], source["position"])
     for i in range(len(parameters["encoder"])):
@@ -93,7 +99,15 @@ def transformer(config, parameters, row) -> np.ndarray:
         x_sd = residual(config, layer.get("ff_sub", {}), x_sd, forward)
     if config.norm in ("pre", "post_final"):
         x_sd = norm(config, parameters.get("encoder_norm"), x_sd)
+    return x_sd
 
+
+def decoder(config, parameters, row, x_sd=None) -> np.ndarray:
+    """The right half, [t, d]; without `x_sd` it has no attention to a source."""
+    _, of_target, _ = tables(config, parameters["embedding"])
+    source, target = tokens_of(row, "source"), tokens_of(row, "target")
+    among_target = allowed(config, target, target, causal=True)
+    from_target_to_source = allowed(config, target, source, cross=True)
     schemes = parameters.get("decoder_positions", {})
     x_td = embed(config, of_target, schemes, row["target_input"], target["position"])
     for i in range(len(parameters["decoder"])):
@@ -104,7 +118,7 @@ def transformer(config, parameters, row) -> np.ndarray:
             weights = layer["attention"]
             return attention(config, weights, x_td, x_td, among_target, scheme)
 
-        def attend_to_source(x_td, layer=layer, x_sd=x_sd):
+        def attend_to_source(x_td, layer=layer):
             weights = layer["cross"]
             return attention(config, weights, x_td, x_sd, from_target_to_source)
 
@@ -112,11 +126,42 @@ def transformer(config, parameters, row) -> np.ndarray:
             return feed_forward(config, layer["ff"], x_td)
 
         x_td = residual(config, layer.get("attention_sub", {}), x_td, attend)
-        x_td = residual(config, layer.get("cross_sub", {}), x_td, attend_to_source)
+        if x_sd is not None:
+            x_td = residual(config, layer.get("cross_sub", {}), x_td, attend_to_source)
         x_td = residual(config, layer.get("ff_sub", {}), x_td, forward)
     if config.norm in ("pre", "post_final"):
         x_td = norm(config, parameters.get("decoder_norm"), x_td)
     return x_td
+
+
+def classifier(config, parameters, row) -> np.ndarray:
+    """tanh(pooled W + b), [t, d]: pooled are the tokens of the label's sentence."""
+    x_sd, head = encoder(config, parameters, row), parameters["head"]
+    pooled_td = np.zeros((len(row["target_segment"]), x_sd.shape[1]))
+    for t, segment in enumerate(row["target_segment"]):
+        if segment == 0:
+            continue
+        places = enumerate(row["source_segment"])
+        mine = [x_sd[s] for s, its_segment in places if its_segment == segment]
+        if option(config, "pooling") == "first":
+            pooled_td[t] = mine[0]
+        elif option(config, "pooling") == "max":
+            pooled_td[t] = [max(feature) for feature in zip(*mine, strict=True)]
+        else:
+            pooled_td[t] = sum(mine) / len(mine)
+    return np.tanh(pooled_td @ float64(head["dense"]) + float64(head["dense_bias"]))
+
+
+OUTPUTS = {
+    "transformer": transformer,
+    "encoder_only": encoder,
+    "decoder_only": decoder,
+}
+
+
+def tokens_of(row, side: str) -> dict:
+    """Where the tokens of a side stand."""
+    return {"segment": row[f"{side}_segment"], "position": row[f"{side}_position"]}
 
 
 def allowed(config, query, key, causal=False, cross=False) -> list[list[bool]]:
