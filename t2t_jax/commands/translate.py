@@ -1,5 +1,7 @@
 """Translates lines: `python -m t2t_jax.translate --workdir=DIR < source > target`.
 
+With the workdir of a classifier, it writes the label of each line instead.
+
 At a terminal it is a prompt that answers sentence by sentence. With --output and
 --resume, translating a large file can be stopped and continued.
 """
@@ -21,6 +23,7 @@ from t2t_jax.commands.flags import (
 from t2t_jax.decoding.jobs import InputFile, parse_shard, record, run_job, shard_of
 from t2t_jax.decoding.output_file import check_output
 from t2t_jax.decoding.prompt import Prompt
+from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.parallel import processes
 from t2t_jax.terminal.errors import UserError
@@ -29,6 +32,11 @@ from t2t_jax.terminal.messages import say
 DISTRIBUTED = True
 CHUNK = 4_096  # lines sorted and translated together, if --batch_size is not given
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
+# Options of the search and of its outputs, which a classifier has not.
+OF_SEARCH = (
+    *("beam", "alpha", "penalty", "stop", "prefix", "must", "must_not"),
+    *("alignments", "sample", *SAMPLING),
+)
 
 
 def define_flags():
@@ -63,7 +71,11 @@ def define_flags():
         "Translations per line; more than 1 prints NUMBER ||| TRANSLATION ||| SCORE "
         "for each, with the line's number counted from 0.",
     )
-    boolean("scores", False, "Print TRANSLATION ||| SCORE.")
+    boolean(
+        "scores",
+        False,
+        "Print TRANSLATION ||| SCORE; of a classifier LABEL ||| PROBABILITY.",
+    )
     boolean(
         "alignments",
         False,
@@ -98,7 +110,12 @@ def main(_):
     # Files are checked above, before loading, so that mistakes are reported at once.
     translator = Translator.load(workdirs_of(given), given.checkpoint, given.dtype)
     piped = text or path or processes.distributed()
-    if not piped and sys.stdin.isatty() and sys.stdout.isatty():
+    typed = not piped and sys.stdin.isatty() and sys.stdout.isatty()
+    batch_size = given.batch_size
+    if translator.model.predicts == "label":
+        translate, options = _classification(given), {}
+        batch_size = 1 if typed else batch_size  # answers each line as it is typed
+    elif typed:
         return _prompt(translator, options, given)
 
     def translate_lines(lines: list[str], number: int) -> str:
@@ -122,8 +139,36 @@ def main(_):
         "fields": [given.nbest > 1, given.scores, given.alignments],
         "t2t_jax": __version__,
     }
-    run_job(translate_lines, text, path, made_from, given.resume, given.batch_size)
+    run_job(translate_lines, text, path, made_from, given.resume, batch_size)
     return None
+
+
+def _classification(given: flags.FlagValues) -> Callable:
+    """Returns a function as `translation_of` does, for a classifier.
+
+    Its hypotheses are the labels, the most probable first; the score is the
+    probability.
+
+    Raises:
+      UserError: flags of a search.
+    """
+    if unused := [f"--{name}" for name in OF_SEARCH if given[name].present]:
+        raise UserError(
+            f"{', '.join(unused)}: an option of translation, and --workdir="
+            f"{given.workdir} is a classifier, which chooses among its labels; leave "
+            "it out"
+        )
+
+    def classify(
+        translator: Translator, lines: list[str], first_line: int
+    ) -> list[Translation]:
+        found = translator.classify(lines, first_line=first_line)
+        return [
+            Translation(line, prediction.ranked()[: given.nbest])
+            for line, prediction in zip(lines, found, strict=True)
+        ]
+
+    return classify
 
 
 def _prompt(translator: Translator, options: dict, given: flags.FlagValues) -> None:

@@ -149,6 +149,11 @@ def make_tokenizer(
     return Vocabulary(target.model, target.name, source)
 
 
+def make_source_tokenizer(corpora: Sequence[Corpus], config: DataConfig) -> Vocabulary:
+    """As `make_tokenizer`, of the source alone: for a target that is not text."""
+    return _tokenizer_for(SEPARATE[1], corpora, config, config.vocab_sizes[-1])
+
+
 def existing_tokenizer(config: DataConfig, field: str) -> Vocabulary | None:
     """Loads the tokenizer that a field of `config.data` names; None if it is empty."""
     if not (path := getattr(config, field)):

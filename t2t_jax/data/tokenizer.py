@@ -127,14 +127,14 @@ class Vocabulary:
 
         Args:
           lines: The lines, without line ends.
-          end: Appends EOS to each line.
+          end: Appends EOS to each line, unless the tokenizer has none.
           threads: The number of threads; -1 is one for each core.
 
         Returns:
           The ids of each line.
         """
         rows = self._tokenizer.encode(lines, threads)
-        first, last = [*self._tokenizer.first], [self.eos] * end
+        first, last = [*self._tokenizer.first], [self.eos] * (end and self.eos >= 0)
         return [first + row + last for row in rows] if first or last else rows
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from t2t_jax.data.bpe import BytePairs
+from t2t_jax.data.labels import Labels
 from t2t_jax.data.mapped_sentencepieces import (
     FairseqSentencePieces,
     FastSentencePieces,
@@ -26,7 +27,7 @@ class Tokenizer(Protocol):
     Attributes:
       pad: pads rows.
       bos: starts the decoder. It may be `eos` or `pad`.
-      eos: ends a sentence.
+      eos: ends a sentence; -1 if a target is complete without it, such as a label.
       unknown: stands for what the tokenizer cannot spell; -1 if there is none.
       first: tokens that every sentence begins with, such as that of its language.
       never: tokens that no translation contains, besides `pad` and `bos`.
@@ -75,6 +76,7 @@ class Tokenizer(Protocol):
 TOKENIZERS: dict[str, Any] = {
     "bpe": BytePairs,
     "fairseq": FairseqSentencePieces,
+    "labels": Labels,
     "m2m100": MappedSentencePieces,
     "marian": Marian,
     "nllb": FastSentencePieces,

@@ -250,6 +250,14 @@ def target_log_probs(parameters, batch: dict[str, Array], *, definitions) -> Arr
     return chosen_bt1[..., 0] - jax.nn.logsumexp(logits_btv, axis=2)
 
 
+@program("definitions")
+def label_log_probs(parameters, batch: dict[str, Array], *, definitions) -> Array:
+    """Returns the log-probabilities of all labels of each row, float32 [b, labels]."""
+    models = map(nnx.merge, definitions, parameters)
+    logits_btv = ensemble_logits([logits(model, batch) for model in models])
+    return jax.nn.log_softmax(logits_btv[:, 0])
+
+
 @program("definition")
 def attention_trace(parameters, batch: dict[str, Array], *, definition) -> LayerTrace:
     """Returns a model's attention weights: [b, layers, heads, queries, keys].

@@ -80,6 +80,38 @@ class Translation:
 
 
 @dataclasses.dataclass(frozen=True)
+class Prediction:
+    """The label of a sentence; `str(prediction)` is the label.
+
+    Attributes:
+      label: the most probable one.
+      probabilities: of all labels; they sum to 1.
+    """
+
+    label: str
+    probabilities: dict[str, float]
+
+    @property
+    def probability(self) -> float:
+        """The probability of the label."""
+        return self.probabilities[self.label]
+
+    def ranked(self) -> tuple[Hypothesis, ...]:
+        """The labels as hypotheses, best first; their scores are probabilities."""
+        best = sorted(self.probabilities.items(), key=lambda item: -item[1])
+        return tuple(
+            Hypothesis(label, p, math.log(p) if p else -math.inf, ended=True)
+            for label, p in best
+        )
+
+    def __str__(self) -> str:
+        return self.label
+
+    def __repr__(self) -> str:
+        return f"Prediction({self.label!r}, probability={self.probability:.4f})"
+
+
+@dataclasses.dataclass(frozen=True)
 class Score:
     """The probability of a target given its source.
 

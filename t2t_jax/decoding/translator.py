@@ -19,6 +19,7 @@ from t2t_jax.config import Config, DecodeConfig
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.batch_decoding import NOTHING, check_room, decode_batch
+from t2t_jax.decoding.classifying import check_classifies, classify
 from t2t_jax.decoding.constraints import Constraints, constraints_for
 from t2t_jax.decoding.devices import replicate
 from t2t_jax.decoding.explaining.continuations import MOST
@@ -32,6 +33,7 @@ from t2t_jax.decoding.results import (
     Alignment,
     AttentionMaps,
     Hypothesis,
+    Prediction,
     Score,
     Translation,
 )
@@ -345,6 +347,22 @@ class Translator:
         pairs = self._reader(first_line, warn).pairs(pairs)
         penalties = penalty_options(self.config.decode, alpha, penalty)
         return scoring.score(self.vocabulary, self.members, pairs, **penalties)
+
+    def classify(
+        self, lines: Sequence[str], *, first_line: int = 1, warn: bool = True
+    ) -> list[Prediction]:
+        """Computes the label of each line, and the probabilities of all labels.
+
+        Args:
+          lines: text, one sentence each.
+          first_line, warn: as for `translate`.
+
+        Raises:
+          UserError: the model does not predict labels.
+        """
+        check_classifies(self.members)
+        sources = self._reader(first_line, warn).sources(lines)
+        return classify(self.vocabulary, self.members, sources)
 
     def attention(self, source: str, target=None) -> AttentionMaps:
         """Returns all attention weights of a pair (section 3.2), for plots.

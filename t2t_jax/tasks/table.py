@@ -2,6 +2,7 @@
 
 from t2t_jax.config import Config
 from t2t_jax.model.model import MODELS, Model
+from t2t_jax.tasks.classification import Classification
 from t2t_jax.tasks.task import Task
 from t2t_jax.tasks.translation import Translation
 from t2t_jax.terminal.errors import UserError
@@ -9,6 +10,7 @@ from t2t_jax.terminal.errors import UserError
 # A task is a class with the methods of `Task`, and a line here.
 TASKS = {
     "translation": Translation,
+    "classification": Classification,
 }
 
 

@@ -1,0 +1,147 @@
+"""Classification: a sentence in, one of a few labels out."""
+
+import collections
+import dataclasses
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from t2t_jax.data import prepare, tokenizers
+from t2t_jax.data.corpus import Corpus, Pair, open_places
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.metrics import classification
+from t2t_jax.metrics.measures import Measure, paired
+from t2t_jax.sections import field
+from t2t_jax.tasks.labelled import open_labelled
+from t2t_jax.tasks.task import Task
+from t2t_jax.terminal.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from t2t_jax.decoding.translator import Translator
+
+
+class Classification(Task):
+    """Labels for sentences; text is in files of sentence, tab, label."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        """Options of classification."""
+
+        # The labels, separated by commas; empty: those of the training text.
+        labels: str = field("")
+
+    predicts = "label"
+    measures: ClassVar[dict[str, Measure]] = (
+        classification.OF_LABELS | classification.OF_PROBABILITIES
+    )
+
+    def open(self, place: str, folder: str = "", weight: float = 1.0) -> Corpus:
+        """Opens labelled text: PREFIX.tsv, or `grammar:SPLIT`."""
+        data = self.config.data
+        return open_labelled(place, data.source, data.target, folder, weight)
+
+    @property
+    def vocab_sizes(self) -> tuple[int, ...]:
+        """Any number of labels, and the number of pieces."""
+        if self.config.data.joint_vocabulary:
+            raise UserError(
+                "config.task.kind='classification' with config.data.joint_vocabulary="
+                "True; labels and pieces of text are two vocabularies: set "
+                "config.data.joint_vocabulary=False"
+            )
+        return self.config.data.vocab_sizes
+
+    def vocabulary(
+        self, corpora: Sequence[Corpus], known: Vocabulary | None = None
+    ) -> Vocabulary:
+        """Numbers the labels, and loads or trains the tokenizer of the sentences.
+
+        Args:
+          known: of `train.init_from`; its source encodes the sentences.
+
+        Raises:
+          UserError: labels and text do not match; see `_labels`.
+        """
+        labels = tokenizers.pack("labels", labels=self._labels(corpora))
+        source = known and known.source
+        source = source or prepare.make_source_tokenizer(corpora, self.data())
+        return Vocabulary(labels, "the labels", source)
+
+    def _labels(self, corpora: Sequence[Corpus]) -> list[str]:
+        """Returns the labels in the order of their ids.
+
+        Raises:
+          UserError: a label of the dev or test text, or with `config.task.options.
+            labels` one of the training text, is unknown; a label has no example; there
+            are not two labels.
+        """
+        counts: collections.Counter[str] = collections.Counter()
+        for corpus in corpora:
+            counts.update(label for _, label in corpus.pairs())
+        given = [x for x in map(str.strip, self.options.labels.split(",")) if x]
+        labels = given or sorted(counts)
+        for label in labels:
+            if not counts[label]:
+                raise UserError(
+                    f"config.task.options.labels has {label!r}, of which the training "
+                    "text has no example; add some, or leave the label out"
+                    + did_you_mean(label, counts)
+                )
+        if len(labels) < 2:
+            raise UserError(
+                f"all of {', '.join(c.place for c in corpora)} has the label "
+                f"{labels[0]!r}; want examples of at least two labels to tell apart"
+            )
+        data = self.config.data
+        others = [
+            corpus
+            for places in (data.dev, data.test)
+            for corpus in open_places(places, self.open, data.dir)
+        ]
+        for corpus in [*corpora, *others]:
+            check_labels(corpus.pairs(), labels, corpus.place)
+        return labels
+
+    def answers(
+        self, translator: "Translator", pairs: Sequence[Pair], warn: bool = True
+    ) -> list[str]:
+        """Computes the label of each sentence, and the probabilities of all labels."""
+        vocabulary = translator.vocabulary
+        labels = [vocabulary.piece(i) for i in range(len(vocabulary))]
+        check_labels(pairs, labels, "the test set")
+        found = translator.classify([text for text, _ in pairs], warn=warn)
+        return [classification.answer_line(x.label, x.probabilities) for x in found]
+
+    def extra_scores(self, translator: "Translator", pairs: Sequence[Pair]) -> dict:
+        """Nothing: all scores follow from the answers."""
+        return {}
+
+    def compare(
+        self,
+        answers: Sequence[str],
+        baseline: Sequence[str],
+        pairs: Sequence[Pair],
+        corpus: Corpus,
+    ) -> dict[str, dict]:
+        """Compares with another system; by its labels alone if it has no more."""
+        compared = self.measures
+        if not classification.have_probabilities(baseline):
+            compared = classification.OF_LABELS
+        return {
+            name: paired(
+                measure,
+                measure.statistics(answers, pairs),
+                measure.statistics(baseline, pairs),
+            )
+            for name, measure in compared.items()
+        }
+
+
+def check_labels(pairs, labels: Collection[str], place: str) -> None:
+    """Raises UserError at the first label that is not one of `labels`."""
+    for number, (_, label) in enumerate(pairs, 1):
+        if label not in labels:
+            raise UserError(
+                f"{place}, line {number:,}: unknown label {label!r}"
+                f"{did_you_mean(label, labels)}. The training text has no example of "
+                "it: correct it, or remove the line"
+            )
