@@ -165,6 +165,10 @@ class Vocabulary:
         """The piece with an id, for a person to read; U+2581 stands for a space."""
         return self._tokenizer.piece(int(token))
 
+    def id_of(self, piece: str) -> int:
+        """The id of a piece, such as a symbol; `unknown` if there is none."""
+        return self._tokenizer.id_of(piece)
+
     def check_symbols(self, symbols: Sequence[str], remedy: str) -> None:
         """Checks that the tokenizer never splits a symbol.
 
