@@ -6,7 +6,7 @@ the sentence itself. Only hidden pieces are predicted: elsewhere `target_segment
 Suffixes: `p` pairs, `u` units, `v` vocabulary; others are [tokens of the sentences].
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -76,8 +76,8 @@ class Masking:
         self._whole_words = masking != "piece"
         self._as_mask, self._as_random = as_mask, as_random
         self._mask, self._eos = vocabulary.id_of(MASK), vocabulary.eos
-        self._begins_v, self._ends_v, ordinary_v = _tables(vocabulary)
-        self._ordinary = np.flatnonzero(ordinary_v)
+        self._table = PieceTable.of(vocabulary)
+        self._ordinary = np.flatnonzero(self._table.ordinary_v)
 
     def lengths(self, pairs: "Pairs") -> tuple[np.ndarray, np.ndarray]:
         """Returns the lengths of the sentences, for both sides."""
@@ -134,9 +134,11 @@ class Masking:
         """True for the first token of each unit; EOS is a unit of its own."""
         if not self._whole_words:
             return np.ones(len(tokens), bool)
-        begins = (position == 0) | (tokens == self._eos) | self._begins_v[tokens]
+        begins = (
+            (position == 0) | (tokens == self._eos) | self._table.begins_word_v[tokens]
+        )
         # Some tokenizers put the space at the end of a word.
-        begins[1:] |= self._ends_v[tokens[:-1]]
+        begins[1:] |= self._table.ends_word_v[tokens[:-1]]
         return begins
 
     def _chosen(
@@ -165,18 +167,27 @@ class Masking:
         return hidden_u & ~eos_u
 
 
-def _tables(vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Three properties of each piece, bool [v].
+class PieceTable(NamedTuple):
+    """Properties of each piece of a vocabulary, bool [v].
 
-    Returns:
-      Whether it begins with a space, whether it ends with one, and whether it is an
-      ordinary piece: it spells characters and is not a symbol.
+    Attributes:
+      begins_word_v: it begins with a space.
+      ends_word_v: it ends with one, as in some tokenizers.
+      ordinary_v: it spells visible characters, and is not <mask>.
     """
-    spellings = [vocabulary.spelling(i) for i in range(len(vocabulary))]
-    texts = [s if isinstance(s, str) else "" for s in spellings]
-    odd = {vocabulary.unknown, vocabulary.id_of(MASK), *vocabulary.never}
-    return (
-        np.array([text.startswith(" ") for text in texts]),
-        np.array([text.endswith(" ") for text in texts]),
-        np.array([bool(text.strip()) and i not in odd for i, text in enumerate(texts)]),
-    )
+
+    begins_word_v: np.ndarray
+    ends_word_v: np.ndarray
+    ordinary_v: np.ndarray
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> "PieceTable":
+        spellings = [vocabulary.spelling(i) for i in range(len(vocabulary))]
+        texts = [s if isinstance(s, str) else "" for s in spellings]
+        ordinary_v = np.array([bool(text.strip()) for text in texts])
+        ordinary_v[[vocabulary.unknown, vocabulary.id_of(MASK), *vocabulary.never]] = 0
+        return cls(
+            np.array([text.startswith(" ") for text in texts]),
+            np.array([text.endswith(" ") for text in texts]),
+            ordinary_v,
+        )

@@ -3,6 +3,7 @@
 from t2t_jax.config import Config
 from t2t_jax.model.model import MODELS, Model
 from t2t_jax.tasks.classification import Classification
+from t2t_jax.tasks.masked_language_model import MaskedLanguageModel
 from t2t_jax.tasks.task import Task
 from t2t_jax.tasks.translation import Translation
 from t2t_jax.terminal.errors import UserError
@@ -11,6 +12,7 @@ from t2t_jax.terminal.errors import UserError
 TASKS = {
     "translation": Translation,
     "classification": Classification,
+    "masked_language_model": MaskedLanguageModel,
 }
 
 

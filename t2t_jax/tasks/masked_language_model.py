@@ -1,0 +1,113 @@
+"""Masked language modelling: hidden pieces of one-sided text are restored."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.lines import open_lines
+from t2t_jax.data.masking import MASK, MASKINGS, Masking
+from t2t_jax.data.noise import Noise
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.metrics.measures import Measure
+from t2t_jax.sections import field
+from t2t_jax.tasks.task import Task
+from t2t_jax.terminal.errors import UserError
+
+if TYPE_CHECKING:
+    from t2t_jax.decoding.translator import Translator
+
+
+def counts(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
+    """Reads (correct, hidden, log-probability of the hidden pieces) off each answer."""
+    return np.array([list(map(float, line.split("\t")[:3])) for line in answers])
+
+
+class MaskedLanguageModel(Task):
+    """The masked language model of BERT, without its second task.
+
+    An answer is `CORRECT tab HIDDEN tab LOG_PROB tab PIECES`: how many of the hidden
+    pieces are the most probable ones, how many are hidden, the sum of their
+    log-probabilities, and as JSON the hidden piece, the most probable one and its
+    probability of each place. Dev and test sets always have the same pieces hidden.
+    """
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        """Options of masked language models; see `data/masking.py`."""
+
+        # What is hidden: "whole_word", "span" or "piece".
+        masking: str = field("whole_word", choices=MASKINGS)
+        # The share of hidden pieces, and the mean length of spans, in words.
+        mask_rate: float = field(0.15)
+        mean_span: float = field(3.0)
+        # The shares of hidden pieces that are read as <mask>, and as another piece.
+        as_mask: float = field(0.8)
+        as_random: float = field(0.1)
+
+    predicts = "source"
+    sides = (1,)
+    symbols = (MASK,)
+    measures: ClassVar[dict[str, Measure]] = {
+        "accuracy": Measure(
+            "% of hidden pieces",
+            counts,
+            lambda sums: 100 * sums[..., 0] / np.maximum(sums[..., 1], 1),
+        ),
+        "masked_perplexity": Measure(
+            "of hidden pieces, less is better",
+            counts,
+            lambda sums: np.exp(-sums[..., 2] / np.maximum(sums[..., 1], 1)),
+            higher_is_better=False,
+        ),
+    }
+
+    def open(self, place: str, folder: str = "", weight: float = 1.0) -> Corpus:
+        """Opens one-sided text (see `data/lines.py`)."""
+        data = self.config.data
+        return open_lines(place, data.source, data.target, folder, weight)
+
+    @property
+    def vocab_sizes(self) -> tuple[int, ...]:
+        """The number of pieces of the one tokenizer."""
+        if not self.config.data.joint_vocabulary:
+            raise UserError(
+                "config.data.joint_vocabulary=False, but a masked language model reads "
+                "and predicts the same pieces; leave it at True"
+            )
+        return self.config.data.vocab_sizes
+
+    def noise(self, vocabulary: Vocabulary, sizes: Sequence[int]) -> Noise:
+        """Hides other pieces in each epoch."""
+        return self._masking(vocabulary)
+
+    def answers(
+        self, translator: "Translator", pairs: Sequence[Pair], warn: bool = True
+    ) -> list[str]:
+        """Computes the probabilities of the hidden pieces of each line."""
+        masking = self._masking(translator.vocabulary)
+        found = translator.restore([line for _, line in pairs], masking, warn=warn)
+        answers = []
+        for pieces in found:
+            correct = sum(p.hidden == p.predicted for p in pieces)
+            log_prob = sum(p.log_prob for p in pieces)
+            shown = [(p.hidden, p.predicted, round(p.probability, 3)) for p in pieces]
+            as_json = json.dumps(shown, ensure_ascii=False)
+            answers.append(f"{correct}\t{len(pieces)}\t{log_prob:.6f}\t{as_json}")
+        return answers
+
+    def extra_scores(self, translator: "Translator", pairs: Sequence[Pair]) -> dict:
+        """Returns nothing: all scores follow from the answers."""
+        return {}
+
+    def example(self, answer: str, pair: Pair) -> list[str]:
+        """Formats the hidden pieces of a line, and what was predicted."""
+        pieces = json.loads(answer.split("\t")[3])
+        shown = ", ".join(f"{was} -> {best} ({p:.2f})" for was, best, p in pieces)
+        return [f"{'line':12} {pair[1]}", f"{'hidden':12} {shown}"]
+
+    def _masking(self, vocabulary: Vocabulary) -> Masking:
+        return Masking(vocabulary, **dataclasses.asdict(self.options))
