@@ -77,7 +77,7 @@ def _compare(task: Task, baseline, scores, corpus, workdir) -> dict:
     """Compares the run with another system's answers to the same examples."""
     answers = read_answers(scores, corpus, workdir)
     with waiting("comparing with the baseline"):
-        return task.compare(answers, baseline, list(corpus.pairs()), corpus)
+        return task.compare(answers, baseline, task.examples(corpus), corpus)
 
 
 def _say_scores(task: Task, name: str, scores: dict) -> None:

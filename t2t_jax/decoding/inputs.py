@@ -68,6 +68,7 @@ class InputReader:
     Args:
       first_line: the number of the first line in warnings.
       warn: if True, log warnings to the logger `t2t_jax`; else log at level DEBUG.
+      tag: a symbol that is put before each line, if any.
     """
 
     def __init__(
@@ -76,7 +77,9 @@ class InputReader:
         members: Sequence[Member],
         first_line: int = 1,
         warn: bool = True,
+        tag: str = "",
     ):
+        self._before = f"{tag} " if tag else ""
         self._vocabulary = vocabulary
         # The strictest member of an ensemble limits all of them.
         self._longest, self._why = min(
@@ -106,7 +109,8 @@ class InputReader:
         """Encodes each line; cuts those that are too long, with a warning."""
         check_lines(lines)
         vocabulary, most, sources = self._vocabulary.source, self._longest - 1, []
-        for line, ids in zip(lines, vocabulary.encode(lines), strict=True):
+        encoded = vocabulary.encode([f"{self._before}{line}" for line in lines])
+        for line, ids in zip(lines, encoded, strict=True):
             if visible(line):
                 cut = max(0, len(ids) - most)
                 sources.append(Source([*ids[:most], vocabulary.eos], cut))

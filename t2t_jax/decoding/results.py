@@ -155,6 +155,11 @@ class Alignment:
     def __str__(self) -> str:
         return " ".join(f"{source}-{target}" for source, target in self.links)
 
+    def without_first(self) -> "Alignment":
+        """Leaves out the first source word, a tag that is not part of the line."""
+        links = ((s - 1, t) for s, t in self.links if s > 0)
+        return Alignment(tuple(links))
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AttentionMaps:

@@ -60,6 +60,7 @@ class Translator:
 
     Attributes:
       vocabulary: of the target, with that of the source; shared by all members.
+      tag: a symbol that is put before each line; "" for a model of one task.
       members: the models. `config`, `model`, `parameters` and `steps` are those of the
         first.
 
@@ -67,6 +68,8 @@ class Translator:
       devices: the devices to compute on; all devices of this process if None. Results
         do not depend on their number.
     """
+
+    tag: str = ""
 
     def __init__(
         self,
@@ -198,6 +201,16 @@ class Translator:
         )
         return other
 
+    def tagged(self, tag: str) -> "Translator":
+        """Returns the same models, which read a tag such as `<2de>` before each line.
+
+        It chooses the subtask of a text-to-text model. Lines without a visible
+        character get none; their translation is empty.
+        """
+        other = copy.copy(self)
+        other.tag = tag
+        return other
+
     def provenance(self) -> dict:
         """Provenance: everything translations depend on, except lines and arguments."""
         return {
@@ -205,6 +218,7 @@ class Translator:
             "parameters_sha256": [m.parameters_sha256() for m in self.members],
             "dtype": [compute_dtype(m.config.model).name for m in self.members],
             "decode": self.decode_options(),
+            **({"tag": self.tag} if self.tag else {}),
         }
 
     def decode_options(self) -> dict:
@@ -439,7 +453,8 @@ class Translator:
           first_line, warn: as for `translate`.
         """
         pairs = self._reader(first_line, warn).pairs(pairs)
-        return scoring.align(self.vocabulary, self.members, pairs, layer)
+        found = scoring.align(self.vocabulary, self.members, pairs, layer)
+        return [each.without_first() for each in found] if self.tag else found
 
     def explain(
         self,
@@ -577,7 +592,7 @@ class Translator:
         ]
 
     def _reader(self, first_line: int, warn: bool) -> InputReader:
-        return InputReader(self.vocabulary, self.members, first_line, warn)
+        return InputReader(self.vocabulary, self.members, first_line, warn, self.tag)
 
 
 def _warn_if_unended(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from t2t_jax.config import Config
-from t2t_jax.data.corpus import Pair
+from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.model.layers import Parameters
@@ -16,11 +16,11 @@ from t2t_jax.terminal.messages import say
 
 
 class DevAnswers:
-    """Scores the model's answers to the first examples of the dev set.
+    """Scores the model's answers to the first examples of the dev sets.
 
     Called with the parameters and the step; returns the `quick_scores` of the task,
     such as `bleu`, or an empty dict if `config.train.dev_lines` is 0 or there is no dev
-    set.
+    set. A mixture of tasks joins those of its dev sets.
     """
 
     def __init__(
@@ -29,26 +29,37 @@ class DevAnswers:
         config: Config,
         vocabulary: Vocabulary,
         model: Model,
-        dev_pairs: Sequence[Pair],
+        dev: Sequence[Corpus],
     ):
         self._task = task
-        self._pairs = dev_pairs[: config.train.dev_lines]
+        most = config.train.dev_lines
+        self._sets = task.dev_sets(dev, most) if dev and most else {}
         self._translator = lambda parameters, step: Translator(
             config, vocabulary, model, parameters, [step]
         )
 
     def __call__(self, parameters: Parameters, step: int) -> dict[str, float]:
-        if not self._pairs:
+        if not self._sets:
             return {}
         translator = self._translator(parameters, step)
-        answers = self._task.answers(translator, self._pairs, warn=False)
-        scores = processes.from_first(
-            "dev scores", lambda: self._task.quick_scores(answers, self._pairs)
+        return self._task.joined_scores(
+            {
+                name: self._scores(translator, step, *of_set)
+                for name, of_set in self._sets.items()
+            }
         )
-        # Seeded by the step: a resumed run prints the same two examples.
-        for row in np.random.default_rng(step).choice(
-            len(answers), min(2, len(answers)), False
-        ):
-            for line in self._task.example(answers[row], self._pairs[row]):
+
+    def _scores(
+        self, translator: Translator, step: int, task: Task, pairs: Sequence[Pair]
+    ) -> dict[str, float]:
+        """Answers and scores one set, and prints examples."""
+        answers = task.answers(translator, pairs, warn=False)
+        scores = processes.from_first(
+            "dev scores", lambda: task.quick_scores(answers, pairs)
+        )
+        # Seeded by the step: a resumed run prints the same examples.
+        shown = min(2 if len(self._sets) == 1 else 1, len(answers))
+        for row in np.random.default_rng(step).choice(len(answers), shown, False):
+            for line in task.example(answers[row], pairs[row]):
                 say(f"  {line}")
         return scores

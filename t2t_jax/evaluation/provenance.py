@@ -51,7 +51,8 @@ def score_provenance(
         len(sources),
         *(hashed(sources), hashed(references)),
         *(hashed(sources[:1]), hashed(references[:1])),
-        synthetic=corpus.place.startswith("grammar:"),
+        # Also within a mixture: en-de:grammar:test.
+        synthetic="grammar" in corpus.place.split(":")[:-1],
     )
     resampled = len(sources) <= LONGEST
     # The versions among these facts go into `versions` instead.
@@ -62,7 +63,7 @@ def score_provenance(
         "compare_with": task.compare_with(corpus)
         or compare_with(text, len(translator.steps)),
         "name": corpus.name,
-        "task": type(task).__name__,
+        "task": translator.config.task.kind,
         "direction": f"{corpus.source}-{corpus.target}",
         "source_sha256": text.source_sha256,
         "reference_sha256": text.reference_sha256,

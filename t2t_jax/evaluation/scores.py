@@ -56,10 +56,11 @@ def score_set(
     """
     # Process 0 reads the set and sends it to the others, so that all translate the
     # same lines.
-    pairs = processes.from_first(f"{corpus.name}", lambda: list(corpus.pairs()))
+    task = task_of(translator.config).of(corpus)
+    pairs = processes.from_first(f"{corpus.name}", lambda: task.examples(corpus))
     sources, references = zip(*pairs, strict=True)
     inputs = _inputs(translator, corpus, sources, references)
-    task, workdir = task_of(translator.config).of(corpus), Workdir.open(workdir)
+    workdir = Workdir.open(workdir)
     path = workdir / SCORES / f"{corpus.name}.json"
     lines = _answers_file(corpus, workdir)
 

@@ -13,7 +13,7 @@ from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.data import prepare
 from t2t_jax.data.batch_lookup import BatchLookup
-from t2t_jax.data.corpus import Corpus, Pair, open_places
+from t2t_jax.data.corpus import Corpus, open_places
 from t2t_jax.data.feeding import feeder_name, plan_for
 from t2t_jax.data.shapes import Shape
 from t2t_jax.data.tokenizer import Vocabulary
@@ -92,14 +92,13 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
                 _check_start(workdir, config)
             # Read the dev and test sets to the end: mistakes in them are reported now,
             # not after an hour of training.
-            dev_lines = [pair for corpus in dev for pair in corpus.pairs()]
-            for corpus in tests:
+            for corpus in (*dev, *tests):
                 collections.deque(corpus.pairs(), maxlen=0)
             feeder_name(config.data)  # raises if TensorFlow is needed but missing
             check_owner = _owned_by_process_0
             if processes.is_first():
                 check_owner = until_the_end.enter_context(workdir.hold())
-        _train(config, task, workdir, training, dev_lines, check_owner)
+        _train(config, task, workdir, training, dev, check_owner)
         return score_all(workdir, config, tests)
 
 
@@ -112,7 +111,7 @@ def _train(
     task: Task,
     workdir: Workdir,
     training: list[Corpus],
-    dev_lines: list[Pair],
+    dev: list[Corpus],
     check_owner: Callable[[], None],
 ) -> None:
     """Prepares the text and trains; skips what an earlier run has already done."""
@@ -122,6 +121,7 @@ def _train(
             training, vocabulary, task.data(), task.encode, task.sides
         )
         pairs = replace(pairs, noise=task.noise(vocabulary, pairs.sizes))
+        dev_lines = [pair for corpus in dev for pair in corpus.pairs()]
         dev_pairs = None
         if dev_lines:
             dev_pairs = prepare.tokenize_in_memory(dev_lines, vocabulary, task.encode)
@@ -142,7 +142,7 @@ def _train(
             workdir.store(config, vocabulary, text)  # from here on it can be continued
     report_start(config, workdir, model, vocabulary, pairs, plan, len(dev_lines))
     hooks = loop.Hooks(
-        evaluate=DevAnswers(task, config, vocabulary, model, dev_lines),
+        evaluate=DevAnswers(task, config, vocabulary, model, dev),
         chosen_by=loop.Choice(task.chosen_by, task.higher_is_better),
         initial=initialization.hook(config, model, vocabulary),
         describe=BatchLookup(config, pairs, vocabulary).lines,

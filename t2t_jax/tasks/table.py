@@ -5,6 +5,7 @@ from t2t_jax.model.model import MODELS, Model
 from t2t_jax.tasks.classification import Classification
 from t2t_jax.tasks.masked_language_model import MaskedLanguageModel
 from t2t_jax.tasks.task import Task
+from t2t_jax.tasks.text_to_text import TextToText
 from t2t_jax.tasks.translation import Translation
 from t2t_jax.terminal.errors import UserError
 
@@ -13,6 +14,7 @@ TASKS = {
     "translation": Translation,
     "classification": Classification,
     "masked_language_model": MaskedLanguageModel,
+    "text_to_text": TextToText,
 }
 
 

@@ -6,6 +6,7 @@ text: two aligned files, an encoder-decoder, beam search.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -136,6 +137,13 @@ class Task:
         """Returns the task that scores a corpus: this one, unless it is a mixture."""
         return self
 
+    def examples(self, corpus: Corpus) -> list[Pair]:
+        """Returns the examples of a set as they are scored.
+
+        A mixture leaves out what it adds to the sources of its training text.
+        """
+        return list(corpus.pairs())
+
     def answers(
         self, translator: "Translator", pairs: Sequence[Pair], warn: bool = True
     ) -> list[str]:
@@ -175,6 +183,22 @@ class Task:
             name: measures.measured(measure, measure.statistics(answers, pairs))
             for name, measure in self.measures.items()
         }
+
+    def dev_sets(
+        self, corpora: Sequence[Corpus], most: int
+    ) -> dict[str, tuple["Task", list[Pair]]]:
+        """Chooses what is answered and scored during training.
+
+        Returns:
+          By name, a task and its examples: here the first `most` of all corpora.
+        """
+        pairs = (pair for corpus in corpora for pair in self.examples(corpus))
+        return {"": (self, list(itertools.islice(pairs, most)))}
+
+    def joined_scores(self, scores: dict[str, dict[str, float]]) -> dict[str, float]:
+        """Joins the scores of `dev_sets`, of which there is one unless overridden."""
+        (joined,) = scores.values()
+        return joined
 
     def example(self, answer: str, pair: Pair) -> list[str]:
         """Formats an answer beside its example, for a person to watch training."""

@@ -1,0 +1,287 @@
+"""Text to text: several tasks in one model, told apart by a tag before each source.
+
+As in T5 (Raffel et al. 2020); translation into several languages is as in Google's
+multilingual system (Johnson et al. 2017): `<2de> The dog barks.` asks for German.
+
+Places are `SUBTASK:PLACE`, in a config and in --test of the commands:
+
+    en-de:news             a direction: the files news.en and news.de; its tag is <2de>
+    de-en:grammar:train    the built-in corpus, from German; <2en>
+    copy:news.en           one-sided text, to be repeated; <copy>
+    parsing:wsj            an entry of TASKS that writes text, with its own place
+"""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from t2t_jax.config import Config, TaskConfig
+from t2t_jax.data.corpus import Corpus, Pair, split_places
+from t2t_jax.data.lines import open_lines
+from t2t_jax.data.tagging import CopiedLines, TaggedCorpus
+from t2t_jax.metrics.measures import Measure
+from t2t_jax.tasks.task import Task
+from t2t_jax.terminal.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from t2t_jax.decoding.translator import Translator
+
+
+class TextToText(Task):
+    """A mixture of subtasks; each dev and test set is scored by its own.
+
+    During training, the mean of the first scores of the dev sets chooses checkpoints.
+    Subtasks have the default options of their tasks.
+    """
+
+    chosen_by = "mean"
+
+    # ------------------------------------------------------------------ subtasks
+
+    @cached_property
+    def trained(self) -> tuple[str, ...]:
+        """The subtasks of the training text, in order."""
+        places = split_places(self.config.data.train)
+        return tuple(dict.fromkeys(_split(place)[0] for place in places))
+
+    @cached_property
+    def tags(self) -> tuple[str, ...]:
+        """The tags that the model knows: of the training text, and of other symbols."""
+        named = map(str.strip, self.config.data.symbols.split(","))
+        others = filter(re.compile("<.+>").fullmatch, named)
+        return tuple(dict.fromkeys([*map(_tag, self.trained), *others]))
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The tags, and what subtasks keep as one piece."""
+        of_subtasks = (s for name in self.trained for s in self.subtask(name).symbols)
+        return tuple(dict.fromkeys([*self.tags, *of_subtasks]))
+
+    def subtask(self, name: str) -> Task:
+        """Returns the task that a subtask is without its tag.
+
+        Raises:
+          UserError: there is no such subtask.
+        """
+        if languages := _languages(name):
+            source, target = languages
+            if source == target:
+                raise UserError(
+                    f"{name} translates {source} into itself; want two languages such "
+                    "as en-de, or copy:FILE for text to be repeated"
+                )
+            return _task(self.config, "translation", source=source, target=target)
+        if name == "copy":
+            return Copy(self.config)
+        if name not in (known := _names()):
+            raise UserError(
+                f"{name!r} is not a subtask; want SUBTASK:PLACE, where SUBTASK is a "
+                f"direction such as en-de, or one of {', '.join(known)}"
+                + (did_you_mean(name, [*known, *self._directions()]))
+            )
+        task = _task(self.config, name)
+        return Label(task) if task.predicts == "label" else task
+
+    def tag(self, name: str) -> str:
+        """Returns the tag of a subtask.
+
+        Raises:
+          UserError: there is no such subtask, or the model does not know its tag.
+        """
+        self.subtask(name)
+        if (tag := _tag(name)) not in self.tags:
+            raise UserError(
+                f"{name}: the model has no tag {tag}, which no subtask of "
+                f"config.data.train has; it has {', '.join(self.tags)}"
+            )
+        return tag
+
+    # ------------------------------------------------------ text becomes examples
+
+    def open(self, place: str, folder: str = "", weight: float = 1.0) -> Corpus:
+        """Opens the corpus at `SUBTASK:PLACE`.
+
+        Raises:
+          UserError: as `tag` and the subtask's `open`.
+        """
+        name, rest = _split(place)
+        tag = self.tag(name)
+        return TaggedCorpus(self.subtask(name).open(rest, folder, weight), name, tag)
+
+    def check_sources(self, lines: Sequence[str], first_line: int = 1) -> None:
+        """Checks that lines begin with a tag, except blank ones.
+
+        Raises:
+          UserError: one does not; the message lists the tags.
+        """
+        for number, line in enumerate(lines, first_line):
+            if line.strip() and not line.startswith(self.tags):
+                raise UserError(
+                    f"line {number} begins with no tag: {line[:40]!r}; the model has "
+                    f"several tasks: name one for all lines, such as --task="
+                    f"{self.trained[0]}, or begin each line with one of "
+                    + ", ".join(self.tags)
+                )
+
+    # --------------------------------------------------------- answers are scored
+
+    def of(self, corpus: TaggedCorpus) -> "Tagged":
+        """Returns the subtask of a corpus."""
+        # Another run's parameters may have learned more than this run's text shows.
+        known = corpus.subtask in self.trained or self.config.train.init_from
+        return Tagged(self.subtask(corpus.subtask), corpus, zero_shot=not known)
+
+    def dev_sets(
+        self, corpora: Sequence[TaggedCorpus], most: int
+    ) -> dict[str, tuple[Task, list[Pair]]]:
+        """Returns the first examples of each dev set, with the subtask, by its name."""
+        sets = {}
+        for corpus in corpora:
+            name = corpus.place if corpus.name in sets else corpus.name
+            task = self.of(corpus)
+            sets[name] = task, task.examples(corpus)[:most]
+        return sets
+
+    def joined_scores(self, scores: dict[str, dict[str, float]]) -> dict[str, float]:
+        """Joins the scores of dev sets: the `mean` of the first, then `SCORE.SET`."""
+        firsts = [next(iter(of_set.values())) for of_set in scores.values()]
+        return {"mean": float(np.mean(firsts))} | {
+            f"{score}.{name}": value
+            for name, of_set in scores.items()
+            for score, value in of_set.items()
+        }
+
+    def _directions(self) -> list[str]:
+        return [name for name in self.trained if _languages(name)]
+
+
+class Tagged:
+    """A subtask that scores a set of a mixture; other attributes are the subtask's.
+
+    Examples are scored without their tag, which the translator puts back.
+    """
+
+    def __init__(self, subtask: Task, corpus: TaggedCorpus, zero_shot: bool):
+        self._subtask, self._corpus, self._zero_shot = subtask, corpus, zero_shot
+
+    def __getattr__(self, name: str):
+        return getattr(self._subtask, name)
+
+    def examples(self, corpus: TaggedCorpus) -> list[Pair]:
+        """Returns the examples without their tag."""
+        return self._subtask.examples(corpus.corpus)
+
+    def answers(
+        self, translator: "Translator", pairs: Sequence[Pair], warn: bool = True
+    ) -> list[str]:
+        """Computes the answers to examples of this subtask."""
+        return self._subtask.answers(translator.tagged(self._corpus.tag), pairs, warn)
+
+    def extra_scores(self, translator: "Translator", pairs: Sequence[Pair]) -> dict:
+        """Computes scores that do not follow from the answers."""
+        return self._subtask.extra_scores(translator.tagged(self._corpus.tag), pairs)
+
+    def scores(
+        self, answers: Sequence[str], pairs: Sequence[Pair], corpus: TaggedCorpus
+    ) -> dict:
+        """Computes the scores of the subtask, and whether training lacked it."""
+        scores = self._subtask.scores(answers, pairs, corpus.corpus)
+        return scores | {"subtask": corpus.subtask, "zero_shot": self._zero_shot}
+
+    def compare(self, answers, baseline, pairs, corpus: TaggedCorpus) -> dict:
+        """Compares with another system's answers to the same examples."""
+        return self._subtask.compare(answers, baseline, pairs, corpus.corpus)
+
+    def row(self, scores: dict, corpus: TaggedCorpus) -> str:
+        """Formats the scores as the subtask does."""
+        return self._subtask.row(scores, corpus.corpus) + (
+            "   zero-shot" if self._zero_shot else ""
+        )
+
+    def compare_with(self, corpus: TaggedCorpus) -> str:
+        """Says with which published results scores compare; "" if none is known."""
+        return self._subtask.compare_with(corpus.corpus)
+
+
+def _matches(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
+    """1 for an answer that is the target, and 1 for each example, [n, 2]."""
+    matches = [
+        answer == target for answer, (_, target) in zip(answers, pairs, strict=True)
+    ]
+    return np.stack([matches, np.ones(len(pairs))], axis=1).astype(np.float64)
+
+
+class ExactMatch(Task):
+    """A subtask whose answer must be the target, character by character."""
+
+    measures: ClassVar = {
+        "accuracy": Measure(
+            "% of answers that are exact",
+            _matches,
+            lambda sums: 100 * sums[..., 0] / sums[..., 1],
+        )
+    }
+
+
+class Copy(ExactMatch):
+    """Repeats a line."""
+
+    def open(self, place: str, folder: str = "", weight: float = 1.0) -> Corpus:
+        """Opens one-sided text; `grammar:` and `tfds:` have their target side."""
+        data = self.config.data
+        lines = open_lines(place, data.source, data.target, folder, weight)
+        return CopiedLines(lines)
+
+
+class Label(ExactMatch):
+    """Classification as text: the answer is the label, written out."""
+
+    def __init__(self, task: Task):
+        super().__init__(task.config)
+        self.open = task.open
+
+
+def _split(place: str) -> tuple[str, str]:
+    """Splits `SUBTASK:PLACE`."""
+    name, _, rest = place.partition(":")
+    if not rest:
+        raise UserError(
+            f"{place} names no subtask; want SUBTASK:PLACE, such as en-de:{place}"
+        )
+    return name.strip(), rest.strip()
+
+
+def _languages(name: str) -> tuple[str, str] | None:
+    """Splits a direction such as en-de; None for another subtask."""
+    match = re.fullmatch(r"(\w+)-(\w+)", name)
+    return match and match.groups()
+
+
+def _tag(name: str) -> str:
+    """`<2de>` for a direction into German, `<parsing>` for the subtask "parsing"."""
+    languages = _languages(name)
+    return f"<2{languages[1]}>" if languages else f"<{name}>"
+
+
+def _names() -> list[str]:
+    """The subtasks that are no directions."""
+    from t2t_jax.tasks.table import TASKS  # it imports this module
+
+    written = [
+        name
+        for name, task in TASKS.items()
+        if task.predicts in ("target", "label") and task.sides == (0, 1)
+    ]
+    return ["copy", *(n for n in written if n not in ("translation", "text_to_text"))]
+
+
+def _task(config: Config, kind: str, **languages: str) -> Task:
+    """A task of TASKS, with the data of a mixture's config."""
+    task = TaskConfig(kind=kind)
+    data = dataclasses.replace(config.data, **languages)
+    config = dataclasses.replace(config, task=task, data=data)
+    return task.variant("kind")(config)
