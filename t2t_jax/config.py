@@ -168,7 +168,8 @@ class DataConfig(Section):
     tokenizer_lines: int = field(2_000_000, low=1)
     # Strings that are always one piece, separated by commas, such as "<bt>,<2de>".
     symbols: str = field("")
-    # Drop training pairs with more pieces than this on a side, EOS included.
+    # Drop training pairs with more pieces than this on a side, EOS included. A language
+    # model's text is cut into blocks of this length instead.
     max_length: int = field(256, low=2)
     # Drop training pairs if one side has over this many times the pieces of the other;
     # at least 1, or 0 to keep all.

@@ -1,7 +1,7 @@
 """The sentences of any batch of a run, looked up by its position in the data."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -46,15 +46,16 @@ class BatchLookup:
 
         Yields:
           A dict of `row` (in the batch), `corpus` (a place of `config.data.train`),
-          `line` (in that corpus before cleaning, from 1), and `source` and `target`
-          (the text that the tokens decode to).
+          `line` (in that corpus before cleaning, from 1; a block of a document has the
+          number of the document), and `source` and `target` (the text that the tokens
+          decode to, EOS left out).
         """
         layout = self._plan(position.epoch)[position.batch]
         places = split_places(self._config.data.train)
         # Pairs are numbered consecutively across corpora.
         first = np.cumsum([0, *self._pairs.sizes])
         sides = [
-            vocabulary.decode(self._without_end(side, layout.pair_p))
+            vocabulary.decode([side[pair] for pair in layout.pair_p])
             for vocabulary, side in (
                 (self._vocabulary.source, self._pairs.source),
                 (self._vocabulary, self._pairs.target),
@@ -73,10 +74,6 @@ class BatchLookup:
                 "source": source,
                 "target": target,
             }
-
-    def _without_end(self, side, pair_p: Sequence[int]) -> list[list[int]]:
-        """The token ids of some sentences, without their EOS."""
-        return [side[pair][:-1].tolist() for pair in pair_p]
 
     def lines(self, position: Position) -> list[str]:
         """The same as `pairs`, each pair as a line of JSON."""

@@ -52,7 +52,8 @@ def plan_epoch(
     """Assigns each pair that an epoch draws to a row; at most one batch has free rows.
 
     Args:
-      source_lengths, target_lengths: Integers [pairs] >= 1, tokens including EOS.
+      source_lengths, target_lengths: Integers [pairs], tokens including EOS; without
+        a source 0.
       seed, epoch: Integers >= 0, the only sources of randomness.
       shuffle: False gives the same plan for every seed and epoch, as for a dev set.
       sizes, weights: The corpora of the pairs, as in `draw`; by default one, read once.
@@ -171,7 +172,8 @@ def static_shapes(
     """The shapes of the batches of all epochs and seeds; no other shape is compiled.
 
     Args:
-      source_lengths, target_lengths: Integers [pairs] >= 1, tokens including EOS.
+      source_lengths, target_lengths: Integers [pairs], tokens including EOS; without
+        a source 0.
       batch_tokens: The most tokens of a batch on each side, padding included.
       batching: "packed" or "bucketed".
       row_length: Packed only: tokens in a row of the side that has more tokens. It is
@@ -188,7 +190,7 @@ def static_shapes(
       The shapes in rising order; one shape if packed.
 
     Raises:
-      UserError: No pairs; lengths that are not integers >= 1, or not in pairs; an
+      UserError: No pairs; lengths that are not integers >= 0, or not in pairs; an
         unknown `batching`; options below 1; a budget too small for `rows_multiple` rows
         of the length needed.
     """
@@ -242,10 +244,11 @@ def _checked(source_lengths, target_lengths) -> tuple[np.ndarray, np.ndarray]:
     for name, length_p in zip(("source", "target"), sides, strict=True):
         if length_p.dtype.kind not in "iu":
             raise UserError(f"{name} lengths must be integers, got {length_p.dtype}")
-        if length_p.min() < 1:
+        # The examples of a language model have no source.
+        if length_p.min() < (least := int(name == "target")):
             pair = int(length_p.argmin())
             raise UserError(
-                f"{name} lengths must be at least 1 (EOS counts), got "
+                f"{name} lengths must be at least {least} (EOS counts), got "
                 f"{length_p[pair]} for pair {pair}"
             )
     return sides[0].astype(np.int32, copy=False), sides[1].astype(np.int32, copy=False)

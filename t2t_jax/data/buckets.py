@@ -62,7 +62,7 @@ def bucket_lengths(source_p, target_p, buckets: int) -> list[tuple[int, int]]:
     """Chooses the (source, target) lengths of at most `buckets` shapes.
 
     Args:
-      source_p, target_p: Lengths of the pairs, integers >= 1.
+      source_p, target_p: Lengths of the pairs; one side may be 0 throughout.
       buckets: The most shapes.
 
     Returns:
@@ -102,6 +102,7 @@ def _best_lengths(source_c, target_c, count_c, buckets: int, multiple: int):
     end = max(
         round_up(round_up(int(c.max()), multiple) * more, t) // t
         for c, t in zip(sides, totals, strict=True)
+        if t  # one side may have no tokens
     )
     long_l = np.arange(multiple, round_up(end, multiple) + 1, multiple)
     lengths_ld = np.stack(

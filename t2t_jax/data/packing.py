@@ -35,9 +35,10 @@ def row_lengths(source_p, target_p, batch_tokens, row_length, multiple):
         other = max(balanced, longest[1 - more])
         rows = batch_tokens // length // multiple * multiple
         # Score: the best possible share of real tokens (up to a constant factor) times
-        # the part of the token budget that whole rows use.
-        filled = min(length / total, other / other_total) / (length + other)
-        score = filled * rows * length
+        # the part of the token budget that whole rows use. A side without tokens, such
+        # as the source of a language model, wastes none.
+        filled = min(n / t for n, t in ((length, total), (other, other_total)) if t)
+        score = filled / (length + other) * rows * length
         if score > best_score:
             best_score, best = score, (length, other)
         if balanced >= longest[1 - more]:
@@ -101,7 +102,9 @@ def _pack(source_p, target_p, shape: Shape) -> tuple[np.ndarray, int]:
     target_iw.ravel()[:pairs] = target_p
     row_iw = np.empty((steps, windows), np.int32)
     # A pair takes at least its larger share of a row; 5% more is a guess of the waste.
-    filled = np.maximum(source_p / shape.source, target_p / shape.target).sum()
+    # Rows without columns are of pairs without tokens, which take nothing of them.
+    width = max(1, shape.source), max(1, shape.target)
+    filled = np.maximum(source_p / width[0], target_p / width[1]).sum()
     rows_each = int(1.05 * filled / windows) + 2
     group = max(1, OPEN_ROWS // rows_each)
 
@@ -137,8 +140,9 @@ def _pack_windows(source_iw, target_iw, shape: Shape, rows: int) -> np.ndarray:
     signed, unsigned = (np.int16, np.uint16) if small else (np.int32, np.uint32)
     # source / shape.source + target / shape.target in integers. Two full rows minus
     # it is >= 0, and rises as pairs get smaller.
-    size_iw = source_iw * np.int64(shape.target) + target_iw * np.int64(shape.source)
-    order_iw = column_orders(2 * shape.source * shape.target - size_iw)
+    wide = max(1, shape.source), max(1, shape.target)  # a side may have no tokens
+    size_iw = source_iw * np.int64(wide[1]) + target_iw * np.int64(wide[0])
+    order_iw = column_orders(2 * wide[0] * wide[1] - size_iw)
     source_iw = np.take_along_axis(source_iw, order_iw, 0).astype(signed)
     target_iw = np.take_along_axis(target_iw, order_iw, 0).astype(signed)
     windows = source_iw.shape[1]

@@ -42,6 +42,7 @@ from t2t_jax.terminal.messages import say
 from t2t_jax.terminal.progress import Progress, waiting
 
 ROUND_TRIPS = 500  # pairs on which an existing tokenizer is tried
+NO_LIMIT = 1 << 31  # `max_length` of pairs that are cut and never dropped
 
 T, Made = TypeVar("T"), TypeVar("Made")
 # (pairs, vocabulary, threads) -> the tokens of their sources and of their targets
@@ -64,6 +65,7 @@ class Pairs:
         known.
       noise: What makes the examples of an epoch of the pairs; None if they are the
         pairs themselves.
+      block: The most tokens of a target, if longer ones were cut into blocks; else 0.
     """
 
     source: Ragged
@@ -76,6 +78,7 @@ class Pairs:
     folder: Path | None = None
     line: Sequence[int] | np.ndarray = ()
     noise: Noise | None = None
+    block: int = 0
 
     def __len__(self) -> int:
         return len(self.source.offsets) - 1
@@ -96,6 +99,32 @@ class Pairs:
         if self.noise is not None:
             return self.noise.fill(layout, self, seed, epoch)
         return fill(layout, self.source, self.target)
+
+
+def cut(pairs: Pairs, block: int) -> Pairs:
+    """Cuts targets into consecutive blocks, which become pairs of their own.
+
+    Only the last block of a target ends in EOS. Tokens are not copied: the blocks are
+    more offsets into the same array. Sources are empty.
+
+    Args:
+      block: The most tokens of a block.
+    """
+    lengths = pairs.target.lengths
+    blocks = -(-lengths // block)  # of each pair, rounded up
+    first = np.repeat(np.cumsum(blocks) - blocks, blocks)
+    start = np.repeat(pairs.target.offsets[:-1], blocks)
+    start += (np.arange(len(start)) - first) * block
+    before = np.append(0, np.cumsum(blocks))
+    ends = np.cumsum(pairs.sizes, dtype=np.int64)
+    return dataclasses.replace(
+        pairs,
+        source=Ragged(pairs.source.tokens, np.zeros(len(start) + 1, np.int64)),
+        target=Ragged(pairs.target.tokens, np.append(start, pairs.target.offsets[-1])),
+        sizes=tuple(np.diff(before[ends], prepend=0).tolist()),
+        line=np.repeat(pairs.line, blocks) if len(pairs.line) else pairs.line,
+        block=block,
+    )
 
 
 class Part(NamedTuple):
@@ -238,6 +267,7 @@ def training_pairs(
     config: DataConfig,
     encode: Encode | None = None,
     sides: tuple[int, ...] = JOINT.sides,
+    cuts: bool = False,
 ) -> Pairs:
     """The clean training text as memory-mapped token arrays, from the cache if there.
 
@@ -248,11 +278,15 @@ def training_pairs(
       encode: Encodes pairs; by default `encode_pairs`. Another function needs corpora
         with fingerprints of their own.
       sides: The sides of a pair that hold text: 0 is the source, 1 the target.
+      cuts: Cut pairs that are too long, as `cut` does; do not drop them.
 
     Raises:
       UserError: No pair is left after cleaning; the cache folder cannot be written.
     """
     text = [corpus.fingerprint() for corpus in corpora]
+    block = config.max_length if cuts else 0
+    if cuts:
+        config = dataclasses.replace(config, max_length=NO_LIMIT)
     # Every option that changes the arrays. Weights and the temperature do not; the plan
     # applies them.
     names = ("max_length", "max_ratio", "deduplicate", "symbols")
@@ -276,11 +310,12 @@ def training_pairs(
             known_size(text),
         ),
     )
-    pairs = _read_pairs(folder)
+    pairs = dataclasses.replace(_read_pairs(folder), key=key)
+    pairs = cut(pairs, block) if block else pairs
     weights = [float(corpus.weight) for corpus in corpora]
     # After cleaning, which decides how many pairs there are to draw from.
     weights = tempered(pairs.sizes, weights, config.temperature)
-    return dataclasses.replace(pairs, key=key, weights=weights)
+    return dataclasses.replace(pairs, weights=weights)
 
 
 def _write_pairs(
@@ -382,9 +417,14 @@ def text_summary(pairs: Pairs, dev: Sequence[Pair]) -> dict:
     lines = json.dumps(list(dev), ensure_ascii=False)
     return {
         # The arrays do not depend on the weights, but what the run trains on does.
-        "prepared": cache_key(arrays=pairs.key, weights=pairs.weights),
+        "prepared": cache_key(
+            arrays=pairs.key,
+            weights=pairs.weights,
+            **({"block": pairs.block} if pairs.block else {}),
+        ),
         "dev": hashlib.sha256(lines.encode()).hexdigest(),
         "arrays": pairs.key,
+        "block": pairs.block,
         "weights": list(pairs.weights),
         "read": pairs.read,
         "kept": len(pairs),
@@ -411,7 +451,9 @@ def find_prepared(text: dict) -> Pairs:
             "python -m t2t_jax.main with the config and --workdir of the run prepares "
             "it again"
         )
-    return dataclasses.replace(_read_pairs(folder), key=key, weights=weights)
+    pairs = dataclasses.replace(_read_pairs(folder), key=key, weights=weights)
+    block = int(text.get("block", 0))  # workdirs of earlier versions have none
+    return cut(pairs, block) if block else pairs
 
 
 def report_lines(pairs: Pairs) -> list[str]:
@@ -421,6 +463,8 @@ def report_lines(pairs: Pairs) -> list[str]:
     if left_out:
         lines[0] += f" of {pairs.read:,}"
         lines.append(f"left out: {left_out}; see {pairs.folder / 'left_out.txt'}")
+    if pairs.block:
+        lines.append(f"cut into blocks of at most {pairs.block:,} pieces")
     if pairs.weights not in ((), (1.0,)):
         each = zip(pairs.sizes, pairs.weights, strict=True)
         drawn = " + ".join(f"{size:,} x {weight:.4g}" for size, weight in each)
@@ -429,10 +473,21 @@ def report_lines(pairs: Pairs) -> list[str]:
 
 
 def tokenize_in_memory(
-    pairs: Iterable[Pair], vocabulary: Vocabulary, encode: Encode | None = None
+    pairs: Iterable[Pair],
+    vocabulary: Vocabulary,
+    encode: Encode | None = None,
+    block: int = 0,
 ) -> Pairs:
-    """Tokenizes a dev or test set in memory; never drops a pair."""
-    return Pairs(*(encode or encode_pairs)(list(pairs), vocabulary, -1), {})
+    """Tokenizes a dev or test set in memory; never drops a pair.
+
+    Args:
+      encode: As for `training_pairs`.
+      block: Cut targets into blocks of at most this many tokens; 0 does not.
+    """
+    pairs = list(pairs)
+    tokens_of = (encode or encode_pairs)(pairs, vocabulary, -1)
+    tokenized = Pairs(*tokens_of, {}, sizes=(len(pairs),))
+    return cut(tokenized, block) if block else tokenized
 
 
 def encode_pairs(

@@ -118,13 +118,15 @@ def _train(
     with processes.fail_together("preparing the training text", processes.LONG_TIMEOUT):
         vocabulary = _vocabulary(workdir, task, training, config)
         pairs = prepare.training_pairs(
-            training, vocabulary, task.data(), task.encode, task.sides
+            training, vocabulary, task.data(), task.encode, task.sides, task.cuts
         )
         pairs = replace(pairs, noise=task.noise(vocabulary, pairs.sizes))
         dev_lines = [pair for corpus in dev for pair in corpus.pairs()]
         dev_pairs = None
         if dev_lines:
-            dev_pairs = prepare.tokenize_in_memory(dev_lines, vocabulary, task.encode)
+            dev_pairs = prepare.tokenize_in_memory(
+                dev_lines, vocabulary, task.encode, pairs.block
+            )
             noise = task.noise(vocabulary, [len(dev_pairs)])
             dev_pairs = replace(dev_pairs, noise=noise)
         model = build(config.model, *vocabulary.sizes)

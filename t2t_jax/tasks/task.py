@@ -37,6 +37,8 @@ class Task:
       sides: the sides of a pair that hold text: 0 is the source, 1 the target. The
         others are "", and their tokens are made by `noise` if the model reads them.
       symbols: strings that the tokenizer keeps as one piece.
+      cuts: whether targets longer than `config.data.max_length` are cut into blocks,
+        which are examples of their own, rather than dropped.
       drops_uneven: whether `config.data.max_ratio` applies: only if both sides say the
         same.
       measures: the scores of a set by name.
@@ -50,6 +52,7 @@ class Task:
     has_source: ClassVar[bool] = True
     sides: ClassVar[tuple[int, ...]] = (0, 1)
     symbols: ClassVar[tuple[str, ...]] = ()
+    cuts: ClassVar[bool] = False
     drops_uneven: ClassVar[bool] = False
     measures: ClassVar[dict[str, Measure]] = {}
     chosen_by: str = ""

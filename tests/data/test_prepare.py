@@ -14,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
+from hypothesis import given
+from hypothesis import strategies as st
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data import cleaning, prepare
+from t2t_jax.data import cleaning, lines, prepare
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.terminal import progress
@@ -499,3 +501,56 @@ def test_a_call_that_says_nothing_is_seen_to_go_on(monkeypatch, capsys):
         time.sleep(0.7)
     assert re.findall("^thinking: 00:00 so far$", capsys.readouterr().err, re.M)
     assert threading.active_count() == before
+
+
+@given(
+    st.lists(
+        st.lists(st.lists(st.integers(4, 99), max_size=20), max_size=6),
+        min_size=1,
+        max_size=3,
+    ),
+    st.integers(1, 9),
+)
+def test_blocks_are_the_text_cut_where_they_are_full(texts, block):
+    ids = [[*line, 2] for corpus in texts for line in corpus]
+    lines = [number for corpus in texts for number in range(1, len(corpus) + 1)]
+    pairs = prepare.Pairs(
+        prepare.ragged([()] * len(ids)),
+        prepare.ragged(ids),
+        {},
+        sizes=tuple(map(len, texts)),
+        line=np.array(lines, np.int32),
+    )
+    blocks = prepare.cut(pairs, block)
+    cut = [
+        [row[i : i + block] for i in range(0, len(row), block)]
+        for corpus in texts
+        for row in ([*line, 2] for line in corpus)
+    ]
+    wanted = [part for parts in cut for part in parts]
+    assert [blocks.target[i].tolist() for i in range(len(blocks.target))] == wanted
+    numbers = [n for n, parts in zip(lines, cut, strict=True) for _ in parts]
+    assert [*blocks.line] == numbers
+    assert len(blocks.source) == len(wanted) == sum(blocks.sizes)
+    assert not blocks.source.lengths.any()
+    assert len(blocks.sizes) == len(texts)
+    first = itertools.accumulate(map(len, texts), initial=0)
+    for begin, size, corpus in zip(first, blocks.sizes, texts, strict=False):
+        assert size == sum(map(len, cut[begin : begin + len(corpus)]))
+
+
+def test_cut_text_is_kept_and_found_again(tmp_path):
+    (tmp_path / "x.en").write_text("a b c d e f g h i j\n" * 3 + "short\n")
+    training = [lines.open_lines("x.en", "en", "de", str(tmp_path))]
+    config = dataclasses.replace(CONFIG, vocab_size=280, max_length=6, max_ratio=0.0)
+    vocabulary = prepare.make_tokenizer(training, config, (1,))
+    pairs = prepare.training_pairs(training, vocabulary, config, None, (1,), cuts=True)
+    assert pairs.target.lengths.max() == 6
+    assert set(pairs.line.tolist()) == {1, 4}  # the others are duplicates
+    text = prepare.text_summary(pairs, [])
+    again = prepare.find_prepared(text)
+    np.testing.assert_array_equal(again.target.offsets, pairs.target.offsets)
+    other = dataclasses.replace(config, max_length=7)
+    longer = prepare.training_pairs(training, vocabulary, other, None, (1,), cuts=True)
+    assert longer.key == pairs.key  # the same arrays, cut elsewhere
+    assert prepare.text_summary(longer, [])["prepared"] != text["prepared"]
