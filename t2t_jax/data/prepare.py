@@ -463,8 +463,9 @@ def report_lines(pairs: Pairs) -> list[str]:
     if left_out:
         lines[0] += f" of {pairs.read:,}"
         lines.append(f"left out: {left_out}; see {pairs.folder / 'left_out.txt'}")
-    if pairs.block:
-        lines.append(f"cut into blocks of at most {pairs.block:,} pieces")
+    texts = pairs.read - sum(pairs.dropped.values())
+    if len(pairs) > texts:
+        lines.append(f"{texts:,} texts, cut into blocks of {pairs.block:,} pieces")
     if pairs.weights not in ((), (1.0,)):
         each = zip(pairs.sizes, pairs.weights, strict=True)
         drawn = " + ".join(f"{size:,} x {weight:.4g}" for size, weight in each)

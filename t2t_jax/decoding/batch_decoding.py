@@ -41,9 +41,9 @@ def decode_batch(
     nbest_lists: dict[int, list[tuple]] = {}
 
     def make_block(group: Group) -> Block:
-        ids = [sources[line].ids for line in group.lines]
-        of_group = [constraints[line] for line in group.lines]
-        return block_of(group, ids, phrases, of_group, decode)
+        of_sources = [sources[line] for line in group.lines]
+        of_lines = [constraints[line] for line in group.lines]
+        return block_of(group, of_sources, phrases, of_lines, decode)
 
     lengths = [len(source.ids) for source in sources]
     for lines, result in search_lines(make_block, search, lengths, decode):
@@ -74,17 +74,18 @@ def check_room(
 
 def block_of(
     group: Group,
-    ids: list[list[int]],
+    sources: Sequence[Source],
     phrases: Phrases,
     constraints: list[Constraints],
     decode: DecodeConfig,
 ) -> Block:
     """Builds the arrays of a group's lines and constraints, padded with empty rows."""
     rows, bucket = group.shape
+    ids = [source.ids for source in sources]
     limit_b = np.ones(rows, np.int32)
     limit_b[: len(ids)] = [longest_output(len(line), decode) for line in ids]
     hash_b2 = np.zeros((rows, 2), np.uint32)
-    hash_b2[: len(ids)] = [_hash(line) for line in ids]
+    hash_b2[: len(ids)] = [_hash(source) for source in sources]
     # Tables of states are shared within a block, not between devices, so each block
     # gets rules of its own.
     size = group.rows, longest_output(bucket, decode)
@@ -97,9 +98,11 @@ def block_of(
     return Block(*pad_rows(ids, rows, bucket), limit_b, rules, hash_b2)
 
 
-def _hash(ids: list[int]) -> np.ndarray:
-    """Returns a 64-bit hash of a line's ids, as two uint32 numbers."""
-    digest = hashlib.blake2b(np.asarray(ids, "<i4").tobytes(), digest_size=8).digest()
+def _hash(source: Source) -> np.ndarray:
+    """Returns a 64-bit hash of a line's ids and number, as two uint32 numbers."""
+    hashed = [*source.ids, source.number] if source.number else source.ids
+    content = np.asarray(hashed, "<i4").tobytes()
+    digest = hashlib.blake2b(content, digest_size=8).digest()
     return np.frombuffer(digest, "<u4")
 
 

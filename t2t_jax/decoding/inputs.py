@@ -56,10 +56,13 @@ class Source(NamedTuple):
     Attributes:
       ids: the line's pieces, then EOS; empty if the line has no visible character.
       cut: the number of pieces removed from the end of a line that is too long.
+      number: a number that the random samples of the line depend on besides its pieces;
+        0 for none.
     """
 
     ids: list[int]
     cut: int
+    number: int = 0
 
 
 class InputReader:
@@ -126,6 +129,25 @@ class InputReader:
             f"lines have more than {most} pieces; {only}",
         )
         return sources
+
+    def prompts(self, lines: Sequence[str]) -> list[Source]:
+        """Encodes each line as the beginning of a text, for a model without a source.
+
+        No line is empty here: that of a text from nothing is EOS alone. The number of a
+        line is part of it, since the same beginning goes on differently each time.
+
+        Raises:
+          UserError: a line has more pieces than the model reads.
+        """
+        check_lines(lines)
+        encoded = self._vocabulary.encode([line.rstrip() for line in lines], end=True)
+        for number, ids in enumerate(encoded, self._first):
+            if len(ids) > self._longest:
+                raise UserError(
+                    f"line {number}: the beginning of the text has {len(ids) - 1} "
+                    f"pieces; want at most {self._longest - 1} ({self._why})"
+                )
+        return [Source(ids, 0, n) for n, ids in enumerate(encoded, self._first)]
 
     def pairs(self, pairs: Sequence[tuple]) -> list[tuple[list[int], list[int]]]:
         """Encodes (source, target) pairs into (source ids, target ids), with EOS.

@@ -245,7 +245,8 @@ class Translator:
         """Translates each line by beam search (section 6.1); results are in order.
 
         The translation of a line without a visible character is empty, even if it has
-        constraints.
+        constraints. A model without a source (a language model) goes on from each line,
+        and writes a text of its own for an empty one; the result begins with the line.
 
         Args:
           lines: text, one sentence each.
@@ -314,7 +315,9 @@ class Translator:
         """Draws `samples` translations of each line at random.
 
         A sample depends only on the line, the seed and the number of the sample: equal
-        lines give equal samples, different lines independent ones.
+        lines give equal samples, different lines independent ones. For a model without
+        a source it also depends on the number of the line (`first_line` and on), so
+        that equal lines go on differently.
 
         Args:
           samples: translations to draw for each line.
@@ -565,10 +568,13 @@ class Translator:
         if batch_size is not None and batch_size < 1:
             raise UserError(f"batch_size={batch_size}; want at least 1 line")
         decode, reader = self.config.decode, self._reader(first_line, warn)
+        if not self.model.has_source:
+            wanted = self._begun_by(lines, *wanted)
         constraints = constraints_for(
             len(lines), self.vocabulary, self._phrases, *wanted, first_line
         )
-        sources = reader.sources(lines)
+        encode = reader.sources if self.model.has_source else reader.prompts
+        sources = encode(lines)
         for number, pair in enumerate(
             zip(sources, constraints, strict=True), first_line
         ):
@@ -590,6 +596,20 @@ class Translator:
             Translation(line, nbest, source.cut)
             for line, nbest, source in zip(lines, nbest_lists, sources, strict=True)
         ]
+
+    def _begun_by(self, lines: Sequence[str], prefix, must, must_not) -> tuple:
+        """Returns constraints with the lines as prefixes, for a model without a source.
+
+        Raises:
+          UserError: there is another prefix.
+        """
+        if prefix:
+            raise UserError(
+                f"prefix={prefix!r}: config.model.kind={self.config.model.kind!r} has "
+                "no source, and goes on from the line itself; write the beginning of "
+                "the text into the line, and leave out the prefix"
+            )
+        return list(lines), must, must_not
 
     def _reader(self, first_line: int, warn: bool) -> InputReader:
         return InputReader(self.vocabulary, self.members, first_line, warn, self.tag)

@@ -21,6 +21,7 @@ from t2t_jax.decoding.batch_decoding import block_of
 from t2t_jax.decoding.constraints import Constraints
 from t2t_jax.decoding.continuous_batching import STRIDE, room_for
 from t2t_jax.decoding.devices import place_blocks
+from t2t_jax.decoding.inputs import Source
 from t2t_jax.decoding.phrases import Phrases
 from t2t_jax.decoding.programs import (
     Search,
@@ -116,7 +117,7 @@ def trace_search(
       source: token ids with EOS.
     """
     group = groups([len(source)], decode, search.mesh.size)[0]
-    block = block_of(group, [[*source]], phrases, [constraints], decode)
+    block = block_of(group, [Source([*source], 0)], phrases, [constraints], decode)
     block = place_blocks(block, search.mesh)
     present_b = np.arange(group.shape[0]) == 0
     max_length = longest_output(group.bucket, decode)

@@ -1,0 +1,86 @@
+"""Scores of language models: bits per byte, perplexity per word and per piece.
+
+All follow from the log-probability of each text. The first two do not depend on how a
+model splits text into pieces, so they compare models of any vocabulary, provided that a
+model can spell every word. A line has an end, which counts as a byte (of UTF-8) and as
+a word; so does each line of a document. Words are separated by white space.
+
+Shape suffixes: n examples, k numbers per example.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from t2t_jax.metrics.measures import Measure, Pair
+from t2t_jax.terminal.errors import UserError
+
+NLL, PIECES, BYTES, WORDS = range(4)  # the numbers of an example
+
+
+def answer(log_prob: float, pieces: int) -> str:
+    """Formats what a model says about a text: its log-probability and its pieces.
+
+    Args:
+      log_prob: natural logarithm of the probability of the text and its end.
+      pieces: their number, EOS included.
+    """
+    return f"{log_prob:.6f}\t{pieces}"
+
+
+def statistics(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
+    """Counts nats, pieces, bytes and words of each text, float64 [n, 4].
+
+    Raises:
+      UserError: a line of the answers is not of the form of `answer`.
+    """
+    rows_nk = np.zeros((len(pairs), 4))
+    for number, (line, (_, text)) in enumerate(zip(answers, pairs, strict=True), 1):
+        fields = line.split("\t")
+        try:
+            log_prob, pieces = float(fields[0]), int(*fields[1:])
+        except (ValueError, TypeError):
+            raise UserError(
+                f"line {number} of the answers: got {line[:60]!r}; want LOG_PROB, a "
+                "tab, and the number of pieces"
+            ) from None
+        lines = f"{text}\n"
+        words = len(lines.split()) + lines.count("\n")
+        rows_nk[number - 1] = -log_prob, pieces, len(lines.encode()), words
+    return rows_nk
+
+
+def _bits_per_byte(sums: np.ndarray) -> np.ndarray:
+    return sums[..., NLL] / np.log(2) / sums[..., BYTES]
+
+
+def _perplexity_per(unit: int):
+    """Returns the function sums -> perplexity per word or piece; finite."""
+
+    def perplexity(sums: np.ndarray) -> np.ndarray:
+        # Cross-entropies above 700 count as 700: exp overflows above 709.
+        return np.exp(np.minimum(sums[..., NLL] / sums[..., unit], 700.0))
+
+    return perplexity
+
+
+LIKELIHOODS = {
+    "bits_per_byte": Measure(
+        "bits per byte of UTF-8, ends of lines included",
+        statistics,
+        _bits_per_byte,
+        higher_is_better=False,
+    ),
+    "perplexity_per_word": Measure(
+        "perplexity per word, ends of lines included",
+        statistics,
+        _perplexity_per(WORDS),
+        higher_is_better=False,
+    ),
+    "perplexity": Measure(
+        "perplexity per piece, EOS included",
+        statistics,
+        _perplexity_per(PIECES),
+        higher_is_better=False,
+    ),
+}
