@@ -5,6 +5,7 @@ from t2t_jax.model.model import MODELS, Model
 from t2t_jax.tasks.classification import Classification
 from t2t_jax.tasks.language_model import LanguageModel
 from t2t_jax.tasks.masked_language_model import MaskedLanguageModel
+from t2t_jax.tasks.parsing import Parsing
 from t2t_jax.tasks.task import Task
 from t2t_jax.tasks.text_to_text import TextToText
 from t2t_jax.tasks.translation import Translation
@@ -17,6 +18,7 @@ TASKS = {
     "masked_language_model": MaskedLanguageModel,
     "text_to_text": TextToText,
     "language_model": LanguageModel,
+    "parsing": Parsing,
 }
 
 

@@ -1,0 +1,158 @@
+"""Labelled bracketing of constituency trees, counted as EVALB does with COLLINS.prm.
+
+A bracket is a constituent: its label and the words that it spans. The scores compare
+the brackets of an answer with those of the reference over the same words. Brackets are
+a multiset: an answer with two NPs over the same words matches one NP of the reference
+once. Preterminals are tags, not brackets.
+
+In one respect this is not EVALB: the reference alone decides which words are left out
+as punctuation. So an answer needs no tags to be scored. Where both trees agree on the
+tags of punctuation, as COLLINS.prm requires, the counts are EVALB's.
+"""
+
+import collections
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from t2t_jax.grammar.trees import Tree
+
+
+class Rules(NamedTuple):
+    """Which nodes of a tree are scored.
+
+    Attributes:
+      left_out: labels that do not count. A word with such a tag is removed; of a
+        constituent with such a label only the bracket is.
+      equal: labels that count as another one.
+    """
+
+    left_out: frozenset[str]
+    equal: Mapping[str, str]
+
+
+# Tags of punctuation that the scores leave out.
+PUNCTUATION = frozenset({",", ":", "``", "''", "."})
+# COLLINS.prm; it calls the root TOP, other treebanks give it other names.
+ROOTS = frozenset({"TOP", "ROOT", "S1", ""})
+COLLINS = Rules(PUNCTUATION | ROOTS | {"-NONE-"}, {"PRT": "ADVP"})
+
+
+class Counts(NamedTuple):
+    """Numbers of one sentence, or their sums or arrays over several.
+
+    Attributes:
+      matched: brackets in both trees.
+      answer, reference: brackets of each tree.
+      crossing: brackets of the answer that overlap one of the reference, and neither
+        contains the other.
+      complete: 1 if all brackets match.
+      tags: words with the reference's tag.
+      words: words that are not left out.
+      sentences: 1 if there are such words.
+    """
+
+    matched: float | np.ndarray
+    answer: float | np.ndarray
+    reference: float | np.ndarray
+    crossing: float | np.ndarray
+    complete: float | np.ndarray
+    tags: float | np.ndarray
+    words: float | np.ndarray
+    sentences: float | np.ndarray
+
+
+def count(answer: "Tree", reference: "Tree", rules: Rules = COLLINS) -> Counts:
+    """Compares two trees over the same words.
+
+    Raises:
+      ValueError: their words differ.
+    """
+    words, wanted_words = answer.words(), reference.words()
+    if words != wanted_words:
+        raise ValueError(
+            f"the tree has the words {' '.join(words)!r}; want those of its sentence, "
+            f"{' '.join(wanted_words)!r}"
+        )
+    tags, wanted_tags = answer.tags(), reference.tags()
+    kept = [tag not in rules.left_out for tag in wanted_tags]
+    # Scored words before each word: spans are of scored words.
+    before = [0, *itertools.accumulate(kept)]
+    found, wanted = (_brackets(tree, before, rules) for tree in (answer, reference))
+    matched = (found & wanted).total()
+    crossing = sum(
+        times
+        for (_, start, end), times in found.items()
+        if any(s < start < e < end or start < s < end < e for _, s, e in wanted)
+    )
+    right = sum(
+        rules.equal.get(tag, tag) == rules.equal.get(wanted_tag, wanted_tag)
+        for tag, wanted_tag, scored in zip(tags, wanted_tags, kept, strict=True)
+        if scored
+    )
+    # EVALB skips a sentence without scored words.
+    sentences = int(any(kept))
+    return Counts(
+        matched=matched,
+        answer=found.total(),
+        reference=wanted.total(),
+        crossing=crossing,
+        complete=sentences * int(matched == found.total() == wanted.total()),
+        tags=right,
+        words=sum(kept),
+        sentences=sentences,
+    )
+
+
+def _brackets(
+    tree: "Tree", before: Sequence[int], rules: Rules
+) -> collections.Counter[tuple[str, int, int]]:
+    """Counts the scored brackets (label, start, end) of a tree."""
+    return collections.Counter(
+        (rules.equal.get(label, label), before[start], before[end])
+        for label, start, end in tree.spans()
+        # A constituent of nothing but punctuation is not a bracket.
+        if label not in rules.left_out and before[start] < before[end]
+    )
+
+
+def _percent(part, whole):
+    """100 * part / whole; 0 where there is nothing."""
+    part, whole = np.asarray(part, np.float64), np.asarray(whole, np.float64)
+    return 100 * np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
+
+
+def precision(counts: Counts):
+    """The share of the answer's brackets that match, in percent."""
+    return _percent(counts.matched, counts.answer)
+
+
+def recall(counts: Counts):
+    """The share of the reference's brackets that match, in percent."""
+    return _percent(counts.matched, counts.reference)
+
+
+def f1(counts: Counts):
+    """The harmonic mean of precision and recall, in percent."""
+    return _percent(
+        2 * np.asarray(counts.matched),
+        np.asarray(counts.answer) + np.asarray(counts.reference),
+    )
+
+
+def complete_match(counts: Counts):
+    """The share of sentences in which all brackets match, in percent."""
+    return _percent(counts.complete, counts.sentences)
+
+
+def crossing(counts: Counts):
+    """The mean number of crossing brackets of a sentence."""
+    return _percent(counts.crossing, counts.sentences) / 100
+
+
+def tagging_accuracy(counts: Counts):
+    """The share of scored words with the reference's tag, in percent."""
+    return _percent(counts.tags, counts.words)

@@ -1,0 +1,200 @@
+"""Constituency parsing as translation into a linearised tree (section 6.3).
+
+The source is a sentence, its words separated by spaces as in the treebank. The target
+is its tree without the words (`linearised.py`). An answer is a bracketed tree over the
+words of the sentence, and a tab and `repaired` if the model's output was not intact.
+"""
+
+import collections
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from t2t_jax.data import prepare
+from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.grammar.trees import Tree, bracketed, parse_bracketed
+from t2t_jax.metrics import brackets
+from t2t_jax.metrics.brackets import Counts
+from t2t_jax.metrics.measures import Measure
+from t2t_jax.sections import field
+from t2t_jax.tasks import linearised
+from t2t_jax.tasks.linearised import linearise, repair, without_tags
+from t2t_jax.tasks.task import Task
+from t2t_jax.tasks.treebank import (
+    GrammarTrees,
+    TreeCorpus,
+    cleaned,
+    open_treebank,
+    split_words,
+)
+from t2t_jax.terminal.errors import UserError
+
+if TYPE_CHECKING:
+    from t2t_jax.decoding.translator import Translator
+
+REPAIRED = "\trepaired"
+# Section 23 of the Wall Street Journal: its sentences, and the SHA-256 of the first.
+WSJ_23 = (
+    2_416,
+    "c43960f4c56236fcf137630cdd011b4e193e8f4ab2283bf0f8ec9d0ce6c067d0",
+)
+
+
+def answer(output: str, sentence: str) -> str:
+    """Makes the answer to a sentence from the output of a model."""
+    output = output.strip()
+    tree = repair(output, split_words(sentence))
+    return bracketed(tree) + (REPAIRED if linearise(tree) != output else "")
+
+
+def read_answer(line: str) -> Tree:
+    """Reads the tree of an answer, or of another system's output.
+
+    Raises:
+      UserError: it is not a tree with words.
+    """
+    if (tree := cleaned(parse_bracketed(line.removesuffix(REPAIRED)))) is None:
+        raise UserError(f"{line!r} has traces but no words")
+    return tree
+
+
+@functools.lru_cache(1 << 13)  # every measure asks for them
+def _statistics(line: str, pair: Pair) -> tuple[float, ...]:
+    """The `Counts` of an answer, whether it was repaired, and 1."""
+    sentence, target = pair
+    reference = repair(target, split_words(sentence))
+    counts = brackets.count(read_answer(line), reference)
+    return *counts, line.endswith(REPAIRED), 1
+
+
+def statistics(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
+    """Returns the numbers that scores follow from, float64 [examples, numbers].
+
+    Raises:
+      UserError: an answer is not a tree over the words of its sentence; with its line.
+    """
+    rows = []
+    for number, (line, pair) in enumerate(zip(answers, pairs, strict=True), 1):
+        try:
+            rows.append(_statistics(line, tuple(pair)))
+        except ValueError as e:
+            raise UserError(f"answer {number:,}: {e}") from None
+    return np.array(rows, np.float64).reshape(len(rows), len(Counts._fields) + 2)
+
+
+def _measure(
+    description: str, of: Callable[[Counts], np.ndarray], higher_is_better: bool = True
+) -> Measure:
+    """A measure that follows from the counts of brackets."""
+
+    def of_sums(sums: np.ndarray) -> np.ndarray:
+        return of(Counts(*np.moveaxis(sums[..., :-2], -1, 0)))
+
+    return Measure(description, statistics, of_sums, higher_is_better)
+
+
+def _repaired(sums: np.ndarray) -> np.ndarray:
+    return 100 * sums[..., -2] / sums[..., -1]
+
+
+TAGGING = _measure("words with the right tag, %", brackets.tagging_accuracy)
+
+
+class Parsing(Task):
+    """Constituency parsing; scored by labelled brackets, as EVALB does."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        """`tags`: the model writes the tag of each word, not XX."""
+
+        tags: bool = field(False)
+
+    measures: ClassVar[dict[str, Measure]] = {
+        "f1": _measure("labelled bracketing F1, as EVALB's", brackets.f1),
+        "precision": _measure("labelled precision, %", brackets.precision),
+        "recall": _measure("labelled recall, %", brackets.recall),
+        "complete_match": _measure(
+            "sentences without a wrong bracket, %", brackets.complete_match
+        ),
+        "crossing": _measure(
+            "crossing brackets of a sentence", brackets.crossing, False
+        ),
+        "repaired": Measure(
+            "outputs that were no tree of the sentence, %", statistics, _repaired, False
+        ),
+    }
+
+    def __init__(self, config):
+        super().__init__(config)
+        if self.options.tags:
+            self.measures = {**self.measures, "tagging_accuracy": TAGGING}
+            self.printed = {**self.printed, "tagging_accuracy": TAGGING.description}
+
+    def linearise(self, tree: Tree) -> str:
+        """Writes a tree of the treebank as the target of an example."""
+        return linearise(tree if self.options.tags else without_tags(tree))
+
+    def open(self, place: str, folder: str = "", weight: float = 1.0) -> TreeCorpus:
+        """Opens a treebank; see `treebank.py`."""
+        language = self.config.data.target
+        return open_treebank(place, language, self.linearise, folder, weight)
+
+    def vocabulary(self, corpora: Sequence[Corpus]) -> Vocabulary:
+        """Loads or trains the tokenizer; in a new one, each token of a tree is a piece.
+
+        Without a joint vocabulary, the target's pieces are learned as those of text.
+        """
+        data = self.data()
+        if data.tokenizer or not data.joint_vocabulary:
+            return super().vocabulary(corpora)
+        counts: collections.Counter[str] = collections.Counter()
+        for corpus in corpora:
+            for _, target in corpus.pairs():
+                counts.update(linearised.tokens(target))
+        # A comma separates symbols; the tag of a comma is learned.
+        known = sorted(token for token in counts if "," not in token)
+        named = filter(None, [data.symbols, *known])
+        data = dataclasses.replace(data, symbols=",".join(named))
+        return prepare.make_tokenizer(corpora, data, sides=(0,))
+
+    def answers(
+        self, translator: "Translator", pairs: Sequence[Pair], warn: bool = True
+    ) -> list[str]:
+        """Parses the sentences; what is not a tree of its sentence is repaired."""
+        outputs = super().answers(translator, pairs, warn)
+        return [
+            answer(output, sentence)
+            for output, (sentence, _) in zip(outputs, pairs, strict=True)
+        ]
+
+    def example(self, answer: str, pair: Pair) -> list[str]:
+        """Formats an answer between its sentence and the reference, as trees."""
+        sentence, target = pair
+        reference = bracketed(repair(target, split_words(sentence)))
+        return super().example(answer, (sentence, reference))
+
+    def compare_with(self, corpus: Corpus) -> str:
+        """Says with which published results scores compare."""
+        if isinstance(corpus, GrammarTrees):
+            return (
+                "synthetic trees of the built-in grammar, without published numbers; "
+                "compare only with runs on the same split and version"
+            )
+        sentences = [sentence for sentence, _ in corpus.pairs()]
+        first = hashlib.sha256(sentences[0].encode()).hexdigest()
+        if (len(sentences), first) == WSJ_23:
+            return (
+                "section 23 of the Wall Street Journal [identified by its number of "
+                "sentences and its first one]: f1 is comparable with Vaswani et al. "
+                "2017, Table 4 (WSJ only 91.3, semi-supervised 92.7)"
+            )
+        return (
+            "no published number is known for these trees; compare only with parsers "
+            f"scored on these {len(sentences):,} sentences, by EVALB with COLLINS.prm "
+            "and the tags of the treebank"
+        )

@@ -1,0 +1,108 @@
+"""Labelled brackets, against EVALB's published sample and cases counted by hand."""
+
+import pytest
+from t2t_jax.grammar.trees import parse_bracketed
+
+from t2t_jax.metrics import brackets
+from t2t_jax.metrics.brackets import COLLINS, Counts, Rules, count
+from t2t_jax.tasks.treebank import cleaned
+
+GOLD = "(S (A (P one)) (B (Q two) (A (R three) (T four))))"
+ELEVEN = "(S" + 11 * " (A (P one)) (B (Q two) (A (R three) (T four)))" + ")"
+# The sample's parameter file differs from COLLINS.prm in what counts as equal.
+SAMPLE = Rules(COLLINS.left_out - {"."}, {"TT": "T"})
+# EVALB's sample.gld, sample.tst and sample.rsl: the number of the sentence, the answer,
+# matched brackets, those of gold and test, crossing ones, words, correct tags. The words
+# are ours. Gold is GOLD but where named below.
+PUBLISHED = [
+    (1, "(S (A (P one)) (B (Q two) (A (R three) (T four))))", 4, 4, 4, 0, 4, 4),
+    (2, "(S (A (P one)) (B (Q two) (C (R three) (T four))))", 3, 4, 4, 0, 4, 4),
+    (3, "(S (A (P one)) (B (Q two) (A (R three) (U four))))", 4, 4, 4, 0, 4, 3),
+    (4, "(S (C (P one)) (B (Q two) (A (R three) (U four))))", 3, 4, 4, 0, 4, 3),
+    (5, "(S (A (P one)) (B (Q two) (R three) (A (T four))))", 3, 4, 4, 0, 4, 4),
+    (6, "(S (A (P one) (Q two)) (A (R three) (T four)))", 2, 4, 3, 1, 4, 4),
+    (7, "(S (P one) (Q two) (R three) (T four))", 1, 4, 1, 0, 4, 4),
+    (8, "(TOP (P one) (Q two) (R three) (T four))", 0, 4, 0, 0, 4, 4),  # there a forest
+    (9, "(S (A (P one)) (B (Q two) (A (A (R three) (T four)))))", 4, 4, 5, 0, 4, 4),
+    (10, "(S (A (P one)) (B (Q two) (A (A (A (A (A (R three) (T four))))))))", 4, 4, 8)
+    + (0, 4, 4),
+    (15, f"(TOP {GOLD})", 4, 4, 4, 0, 4, 4),
+    (18, "(S (A (P one)) (B (Q two) (A (R three) (TT four))))", 4, 4, 4, 0, 4, 4),
+    (21, GOLD, 4, 4, 4, 0, 4, 4),
+    (22, ELEVEN, 34, 34, 34, 0, 44, 44),
+    (23, f"{GOLD[:-1]} (-NONE- *))", 4, 4, 4, 0, 4, 4),
+    (24, f"{GOLD[:-1]} (: *))", 4, 4, 4, 0, 4, 4),
+]
+OTHER_GOLD = {
+    21: "(S (A-SBJ-1 (P one)) (B-WHATEVER (Q two) (A (R three) (T four))))",
+    22: ELEVEN,
+    23: f"{GOLD[:-1]} (-NONE- *))",
+    24: f"{GOLD[:-1]} (: *))",
+}
+
+
+def tree(line):
+    return cleaned(parse_bracketed(line))
+
+
+@pytest.mark.parametrize(
+    ("number", "answer", "numbers"), [(n, a, x) for n, a, *x in PUBLISHED]
+)
+def test_evalbs_sample_gives_its_published_numbers(number, answer, numbers):
+    gold = OTHER_GOLD.get(number, GOLD)
+    c = count(tree(answer), tree(gold), SAMPLE)
+    assert [c.matched, c.reference, c.answer, c.crossing, c.words, c.tags] == numbers
+
+
+def test_evalbs_sample_gives_its_published_summary():
+    """Without sentence 19, where EVALB was told that two words are one."""
+    counted = [
+        count(tree(a), tree(OTHER_GOLD.get(n, GOLD)), SAMPLE) for n, a, *_ in PUBLISHED
+    ]
+    nineteen = count(tree(GOLD), tree(GOLD), SAMPLE)
+    total = Counts(*map(sum, zip(*counted, nineteen, strict=True)))
+    published = {
+        brackets.recall: 87.76,
+        brackets.precision: 90.53,
+        brackets.f1: 89.12,
+        brackets.complete_match: 52.94,
+        brackets.crossing: 0.06,
+        brackets.tagging_accuracy: 98.15,
+    }
+    assert {f: round(float(f(total)), 2) for f in published} == published
+
+
+@pytest.mark.parametrize("words", ["2 three four", "two too three four", "two"])
+def test_other_words_are_an_error(words):
+    """EVALB leaves such sentences out, which would make a score better."""
+    answer = "(S " + " ".join(f"(X {word})" for word in ["one", *words.split()]) + ")"
+    with pytest.raises(ValueError, match=f"words 'one {words}'; want .* 'one two thr"):
+        count(tree(answer), tree(GOLD))
+
+
+def test_punctuation_is_removed_before_spans_are_counted():
+    gold = tree('(S (NP (N a)) (, ,) (VP (V b) (: --)) (PRN (`` ")) (. .))')
+    answer = tree('(S (NP (N a) (XX ,)) (VP (V b)) (XX --) (XX ") (XX .))')
+    c = count(answer, gold)
+    # By hand: S, NP and VP over two words; the PRN covers nothing.
+    assert (c.matched, c.reference, c.answer, c.words, c.complete) == (3, 3, 3, 2, 1)
+
+
+def test_equal_labels_and_duplicates():
+    gold = tree("(S (PRT (PRT (R up))) (NP (N a)))")
+    answer = tree("(S (ADVP (ADVP (ADVP (R up)))) (NP (N a)))")
+    c = count(answer, gold)
+    assert (c.matched, c.reference, c.answer, c.complete) == (4, 4, 5, 0)
+
+
+def test_crossing_brackets_overlap_and_do_not_nest():
+    gold = tree("(S (A (X a) (X b)) (B (X c) (X d)))")
+    answer = tree("(S (X a) (C (D (X b) (X c)) (X d)))")
+    # By hand: b-c crosses A and B, counted once; b-d crosses A; S crosses nothing.
+    assert count(answer, gold).crossing == 2
+
+
+def test_nothing_but_punctuation_is_not_a_sentence():
+    c = count(tree("(S (NP (. .)))"), tree("(S (. .))"))
+    assert c == Counts(0, 0, 0, 0, 0, 0, 0, 0)
+    assert brackets.f1(c) == brackets.complete_match(c) == 0
