@@ -10,7 +10,7 @@ import pytest
 from t2t_jax import Translator, UserError, train
 from t2t_jax.config import from_config_dict
 from t2t_jax.data import tokenizer
-from t2t_jax.evaluation import dev_translations
+from t2t_jax.evaluation import dev_answers
 from t2t_jax.model.model import build
 from t2t_jax.pipeline import initialization
 from t2t_jax.training import checkpoint_folders, reporter, stopping
@@ -30,7 +30,7 @@ def scripted(monkeypatch):
     """Dev BLEU as a test writes it, in place of translations."""
     scores = iter([1.0, 3.0, 2.0, 3.0, 9.0])
     evaluate = lambda self, parameters, step: {"bleu": next(scores)}  # noqa: E731
-    monkeypatch.setattr(dev_translations.DevTranslations, "__call__", evaluate)
+    monkeypatch.setattr(dev_answers.DevAnswers, "__call__", evaluate)
 
 
 def steps_evaluated(workdir):
@@ -112,7 +112,7 @@ def test_a_limit_passed_while_evaluating_stays_passed(
         now[0] += 100.0
         return {"bleu": 1.0}
 
-    monkeypatch.setattr(dev_translations.DevTranslations, "__call__", evaluate)
+    monkeypatch.setattr(dev_answers.DevAnswers, "__call__", evaluate)
     fields = {"minutes": 1.0, "eval_every": 4}
     config = config_for(text, train=fields, data={"test": ""})
     train(config, tmp_path / "work")

@@ -39,18 +39,28 @@ def measured(measure: Measure, statistics_nk: np.ndarray) -> float:
     return float(measure.of(statistics_nk.sum(0)))
 
 
-def _samples(n: int) -> np.ndarray:
-    """How often each of `SAMPLES` samples, with replacement, draws each example."""
+def _sampled_sums(statistics_nk: np.ndarray) -> np.ndarray:
+    """Sums over each of `SAMPLES` samples with replacement, [m, k].
+
+    They depend on the number of examples alone, so two systems get the same samples.
+    """
+    n = len(statistics_nk)
     rng = np.random.default_rng(SEED)
-    counts_mn = np.zeros((SAMPLES, n), np.float64)
-    for counts_n in counts_mn:
-        counts_n += np.bincount(rng.integers(n, size=n), minlength=n)
-    return counts_mn
+    # One sample at a time: all at once would take 8 bytes per example and sample.
+    return np.array(
+        [
+            np.bincount(rng.integers(n, size=n), minlength=n) @ statistics_nk
+            for _ in range(SAMPLES)
+        ]
+    )
 
 
 def interval(measure: Measure, statistics_nk: np.ndarray) -> dict[str, float]:
     """Computes a 95% bootstrap interval: `{"mean": m, "half_width": w}`."""
-    scores_m = measure.of(_samples(len(statistics_nk)) @ statistics_nk)
+    return _interval(measure.of(_sampled_sums(statistics_nk)))
+
+
+def _interval(scores_m: np.ndarray) -> dict[str, float]:
     low, high = np.quantile(scores_m, (0.025, 0.975))
     return {"mean": float(scores_m.mean()), "half_width": float(high - low) / 2}
 
@@ -69,24 +79,62 @@ def paired(
     Raises:
       ValueError: the systems have different numbers of examples.
     """
-    if len(ours_nk) != len(baseline_nk):
-        raise ValueError(f"{len(ours_nk)} and {len(baseline_nk)} examples")
+    _check_lengths(ours_nk, baseline_nk)
     score, baseline = (measured(measure, s) for s in (ours_nk, baseline_nk))
-    samples_mn = _samples(len(ours_nk))
-    differences_m = measure.of(samples_mn @ ours_nk) - measure.of(
-        samples_mn @ baseline_nk
+    ours_m, baseline_m = (
+        measure.of(_sampled_sums(statistics_nk))
+        for statistics_nk in (ours_nk, baseline_nk)
     )
+    differences_m = ours_m - baseline_m
     low, high = np.quantile(differences_m, (0.025, 0.975))
     difference = score - baseline
-    centred_m = np.abs(differences_m - differences_m.mean())
-    as_large = int((centred_m >= abs(difference)).sum()) if difference else SAMPLES
     return {
         "score": score,
-        "interval": interval(measure, ours_nk),
+        "interval": _interval(ours_m),
         "baseline_score": baseline,
-        "baseline_interval": interval(measure, baseline_nk),
+        "baseline_interval": _interval(baseline_m),
         "difference": difference,
         "low": float(low),
         "high": float(high),
-        "p_value": (as_large + 1) / (SAMPLES + 1) if difference else 1.0,
+        "p_value": _p_value(differences_m - differences_m.mean(), difference),
     }
+
+
+def randomised(measure: Measure, ours_nk: np.ndarray, baseline_nk: np.ndarray) -> float:
+    """Compares two systems by approximate randomisation (Riezler & Maxwell 2005).
+
+    The systems swap their answers to examples that are drawn by tossing a coin.
+
+    Returns:
+      The p-value: how often this makes a difference as large.
+
+    Raises:
+      ValueError: the systems have different numbers of examples.
+    """
+    _check_lengths(ours_nk, baseline_nk)
+    ours_k, baseline_k = ours_nk.sum(0), baseline_nk.sum(0)
+    rng = np.random.default_rng(SEED)
+    swapped_mk = np.array(
+        [
+            rng.integers(2, size=len(ours_nk)) @ (baseline_nk - ours_nk)
+            for _ in range(SAMPLES)
+        ]
+    )
+    differences_m = measure.of(ours_k + swapped_mk) - measure.of(
+        baseline_k - swapped_mk
+    )
+    return _p_value(differences_m, float(measure.of(ours_k) - measure.of(baseline_k)))
+
+
+def _p_value(by_chance_m: np.ndarray, difference: float) -> float:
+    """How often differences by chance are as large; 1 without a difference."""
+    if not difference:
+        return 1.0
+    # Sums in another order round differently; an equal difference counts as as large.
+    as_large = np.abs(by_chance_m) >= abs(difference) * (1 - 1e-9)
+    return (int(as_large.sum()) + 1) / (SAMPLES + 1)
+
+
+def _check_lengths(ours_nk: np.ndarray, baseline_nk: np.ndarray) -> None:
+    if len(ours_nk) != len(baseline_nk):
+        raise ValueError(f"{len(ours_nk)} and {len(baseline_nk)} examples")

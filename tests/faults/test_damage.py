@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax import Translator, UserError
-from t2t_jax.evaluation.dev_translations import DevTranslations
+from t2t_jax.evaluation.dev_answers import DevAnswers
 from t2t_jax.files import sealed
 from tests.faults.damage import (
     become_a_file,
@@ -215,7 +215,7 @@ def test_a_file_in_the_place_of_a_state_is_named(workdir, whole, text, capsys):
 def measured(stopped, text, tmp_path_factory):
     """A run whose dev BLEU was measured; steps 4 and 8 are kept as the best two."""
     workdir = tmp_path_factory.mktemp("measured") / "work"
-    with mock.patch.object(DevTranslations, "__call__", rising):
+    with mock.patch.object(DevAnswers, "__call__", rising):
         go_on(workdir, text, steps=8, **MEASURED)
     return workdir
 
@@ -243,7 +243,7 @@ def test_a_damaged_best_is_named_and_the_next_is_used(
     damage(largest(workdir / "checkpoints" / "best" / "4"), Random(6))
     with pytest.raises(UserError, match="only 0 of the 1 requested checkpoints"):
         Translator.load(workdir, "best")
-    with mock.patch.object(DevTranslations, "__call__", rising):
+    with mock.patch.object(DevAnswers, "__call__", rising):
         go_on(workdir, text, **MEASURED)
     assert Translator.load(workdir, "best").steps == (12,)
     place = "checkpoints/parameters/12"

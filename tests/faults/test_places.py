@@ -11,7 +11,7 @@ from t2t_jax import Translator, UserError, train
 from t2t_jax.config import from_config_dict
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_corpora, open_corpus
-from t2t_jax.evaluation import dev_translations
+from t2t_jax.evaluation import dev_answers
 from t2t_jax.evaluation.scores import score_set
 from t2t_jax.training import loop
 from tests.faults.disks import read_only
@@ -119,7 +119,7 @@ def test_another_machine_is_told_and_the_same_is_not(
     text, finished, monkeypatch, capsys
 ):
     evaluate = lambda self, parameters, step: {"bleu": 1.0}  # noqa: E731
-    monkeypatch.setattr(dev_translations.DevTranslations, "__call__", evaluate)
+    monkeypatch.setattr(dev_answers.DevAnswers, "__call__", evaluate)
 
     def told(steps):
         train(config_for(text, data={"test": ""}, train={"steps": steps}), finished)

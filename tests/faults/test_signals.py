@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from t2t_jax import train
-from t2t_jax.evaluation import dev_translations
+from t2t_jax.evaluation import dev_answers
 from t2t_jax.training import loop
 from t2t_jax.training.checkpoint_folders import sealed_steps
 from t2t_jax.training.interruption import SIGNALS, Interrupted
@@ -118,7 +118,7 @@ def test_a_signal_is_a_keyboard_interrupt_in_python(
         step(self)
 
     for owner, name, other, signum, at in (
-        (dev_translations.DevTranslations, "__call__", raised_in_evaluation, TERM, 6),
+        (dev_answers.DevAnswers, "__call__", raised_in_evaluation, TERM, 6),
         (loop.TrainingRun, "_step", raised_in_a_step, INT, 10),
     ):
         with monkeypatch.context() as patch:
@@ -141,7 +141,7 @@ def test_in_another_thread_nothing_is_installed(text, tmp_path, monkeypatch):
         seen.append([signal.getsignal(s) for s in SIGNALS])
         return {"bleu": 1.0}
 
-    monkeypatch.setattr(dev_translations.DevTranslations, "__call__", evaluate)
+    monkeypatch.setattr(dev_answers.DevAnswers, "__call__", evaluate)
     config = config_for(text, data={"test": ""}, train={"steps": 2, "eval_every": 2})
     thread = threading.Thread(target=train, args=(config, tmp_path / "work"))
     thread.start()

@@ -1,0 +1,141 @@
+"""Scores that are made of sums: intervals and comparisons, against plain loops."""
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis.extra.numpy import arrays
+
+from t2t_jax.metrics.bootstrap import SAMPLES, SEED
+from t2t_jax.metrics.measures import (
+    Measure,
+    interval,
+    measured,
+    paired,
+    randomised,
+)
+
+
+def counted(answers, pairs):
+    """Words of the answer that are in the target, its words, those of the target."""
+    rows = []
+    for answer, (_, target) in zip(answers, pairs, strict=True):
+        said, wanted = answer.split(), target.split()
+        rows.append([sum(w in wanted for w in said), len(said), len(wanted)])
+    return np.array(rows, np.float64)
+
+
+def f1(sums):
+    return 200 * sums[..., 0] / np.maximum(sums[..., 1] + sums[..., 2], 1)
+
+
+F1 = Measure("words in common", counted, f1)
+counts = st.integers(1, 12).flatmap(
+    lambda n: arrays(np.float64, (n, 3), elements=st.integers(0, 9))
+)
+
+
+def examples(n, rate, seed):
+    """Statistics of n answers that are right with a probability."""
+    right = np.random.default_rng(seed).random(n) < rate
+    return np.stack([right, np.ones(n), np.ones(n)], axis=1).astype(np.float64)
+
+
+def brute_force_samples(n):
+    rng = np.random.default_rng(SEED)
+    return [rng.integers(n, size=n) for _ in range(SAMPLES)]
+
+
+@settings(max_examples=5, deadline=None)
+@given(counts)
+def test_an_interval_is_that_of_scores_of_samples(statistics):
+    scores = [
+        f1(statistics[rows].sum(0)) for rows in brute_force_samples(len(statistics))
+    ]
+    low, high = np.quantile(scores, (0.025, 0.975))
+    found = interval(F1, statistics)
+    assert found["mean"] == pytest.approx(np.mean(scores))
+    assert found["half_width"] == pytest.approx((high - low) / 2, abs=1e-9)
+
+
+def test_an_interval_has_the_width_of_the_normal_approximation():
+    statistics = examples(1_000, 0.8, 0)
+    rate = statistics[:, 0].mean()
+    found = interval(F1, statistics)
+    wanted = 1.96 * 100 * np.sqrt(rate * (1 - rate) / 1_000)
+    assert found["half_width"] == pytest.approx(wanted, rel=0.1)
+
+
+def test_a_comparison_is_that_of_scores_of_samples():
+    ours, theirs = examples(60, 0.8, 1), examples(60, 0.6, 2)
+    found = paired(F1, ours, theirs)
+    differences = np.array(
+        [
+            f1(ours[rows].sum(0)) - f1(theirs[rows].sum(0))
+            for rows in brute_force_samples(60)
+        ]
+    )
+    assert found["difference"] == measured(F1, ours) - measured(F1, theirs)
+    low, high = np.quantile(differences, (0.025, 0.975))
+    assert (found["low"], found["high"]) == pytest.approx((low, high))
+    as_large = np.abs(differences - differences.mean()) >= found["difference"] - 1e-9
+    assert found["p_value"] == (as_large.sum() + 1) / (SAMPLES + 1)
+    assert found["interval"] == interval(F1, ours)
+    assert found["baseline_interval"] == interval(F1, theirs)
+
+
+def test_swapping_of_few_examples_is_that_of_all_swaps():
+    """2^8 ways to swap 8 examples: their share that is as large, up to chance."""
+    ours, theirs = examples(8, 0.95, 3), examples(8, 0.2, 4)
+    observed = f1(ours.sum(0)) - f1(theirs.sum(0))
+    as_large = 0
+    for bits in range(1 << 8):
+        swap = np.array([bits >> i & 1 for i in range(8)], bool)[:, None]
+        mine, yours = np.where(swap, theirs, ours), np.where(swap, ours, theirs)
+        difference = f1(mine.sum(0)) - f1(yours.sum(0))
+        as_large += abs(difference) >= abs(observed) - 1e-9
+    found = randomised(F1, ours, theirs)
+    assert 0 < as_large < 1 << 7
+    assert found == pytest.approx(as_large / (1 << 8), abs=0.03)
+
+
+@pytest.mark.parametrize(
+    "p_value",
+    [lambda *sides: paired(*sides)["p_value"], randomised],
+    ids=["bootstrap", "randomisation"],
+)
+def test_differences_are_told_from_chance(p_value):
+    good, bad = examples(300, 0.8, 5), examples(300, 0.6, 6)
+    assert p_value(F1, good, bad) < 0.01
+    assert p_value(F1, good, examples(300, 0.8, 7)) > 0.1
+    # Without a difference chance claims one in at most about 5% of the cases.
+    claims = [
+        p_value(F1, examples(50, 0.7, 100 + i), examples(50, 0.7, 200 + i)) <= 0.05
+        for i in range(15)
+    ]
+    assert sum(claims) <= 2
+
+
+@settings(max_examples=3, deadline=None)
+@given(counts, st.randoms(use_true_random=False))
+def test_comparisons_are_antisymmetric_and_have_a_zero(statistics, draw):
+    other = statistics[:, ::-1].copy()
+    there, back = paired(F1, statistics, other), paired(F1, other, statistics)
+    assert there["difference"] == -back["difference"]
+    assert there["p_value"] == back["p_value"]
+    # A difference's bounds mirror too.
+    assert (there["low"], there["high"]) == pytest.approx((-back["high"], -back["low"]))
+    forth, again = randomised(F1, statistics, other), randomised(F1, other, statistics)
+    assert forth == again
+    same = paired(F1, statistics, statistics.copy())
+    assert (same["difference"], same["low"], same["p_value"]) == (0, 0, 1)
+    assert randomised(F1, statistics, statistics.copy()) == 1
+    rows = [*range(len(statistics))]
+    draw.shuffle(rows)
+    assert measured(F1, statistics[rows]) == measured(F1, statistics)
+
+
+@pytest.mark.parametrize("compare", [paired, randomised])
+def test_systems_of_other_lengths_are_not_compared(compare):
+    with pytest.raises(ValueError, match="3 and 2 examples"):
+        compare(F1, examples(3, 1, 0), examples(2, 1, 0))
