@@ -11,7 +11,7 @@ GOLD = "(S (A (P one)) (B (Q two) (A (R three) (T four))))"
 ELEVEN = "(S" + 11 * " (A (P one)) (B (Q two) (A (R three) (T four)))" + ")"
 # The sample's parameter file differs from COLLINS.prm in what counts as equal.
 SAMPLE = Rules(COLLINS.left_out - {"."}, {"TT": "T"})
-# EVALB's sample.gld, sample.tst and sample.rsl: the number of the sentence, the answer,
+# EVALB's sample.gld, sample.tst, sample.rsl: the number of the sentence, the answer,
 # matched brackets, those of gold and test, crossing ones, words, correct tags. The words
 # are ours. Gold is GOLD but where named below.
 PUBLISHED = [

@@ -51,7 +51,8 @@ def scores_of(answers, pairs, **options):
 def test_a_tree_becomes_a_line():
     tree = parse_bracketed(DOG)
     assert linearise(without_tags(tree)) == LINE
-    assert "".join(tokens(LINE)) == LINE and len(tokens(LINE)) == 2 * 4 + 6
+    assert "".join(tokens(LINE)) == LINE
+    assert len(tokens(LINE)) == 2 * 4 + 6
     assert bracketed(repair(linearise(tree), WORDS)) == DOG
 
 
@@ -83,7 +84,8 @@ def test_any_string_is_repaired_to_a_tree_over_the_words(line, sentence):
 
 def test_deep_lines_are_repaired():
     made = answer(5_000 * "(S" + "=XX", "a b")
-    assert read_answer(made).words() == ["a", "b"] and made.endswith(REPAIRED)
+    assert read_answer(made).words() == ["a", "b"]
+    assert made.endswith(REPAIRED)
 
 
 @pytest.mark.parametrize(
