@@ -23,9 +23,11 @@ from collections.abc import Iterator
 
 from t2t_jax.grammar import lexicon
 from t2t_jax.grammar.choices import CONJUNCTIONS
-from t2t_jax.grammar.clauses import DETERMINERS, ENDINGS, PRONOUNS
+from t2t_jax.grammar.clauses import PRONOUNS
 from t2t_jax.grammar.dice import Dice, digest
+from t2t_jax.grammar.german import DETERMINERS, ENDINGS
 from t2t_jax.grammar.sentences import Sentence, Writer
+from t2t_jax.grammar.trees import Tree
 
 SIZES = {
     "train": 30_000,
@@ -109,14 +111,18 @@ def pairs(split: str, seed: int = 0, count: int | None = None) -> list[tuple[str
     Raises:
       ValueError: There is no such split.
     """
+    return list(_pairs(split, seed, _count(split, count)))
+
+
+def _count(split: str, count: int | None) -> int:
+    """The number of sentences to draw; raises ValueError if there is no such split."""
     if split not in SIZES:
         near = difflib.get_close_matches(split, SPLITS, n=1, cutoff=0)[0]
         raise ValueError(
             f"the grammar has no split {split!r}; did you mean {near!r}? "
             f"It has {', '.join(SPLITS)}"
         )
-    count = SIZES[split] if count is None else count
-    return list(_pairs(split, seed, count))
+    return SIZES[split] if count is None else count
 
 
 @functools.lru_cache(maxsize=8)
@@ -144,6 +150,43 @@ def fingerprint(split: str, seed: int = 0, count: int | None = None) -> str:
     if seed == 0 and count in (None, SIZES.get(split)):
         return FINGERPRINTS[split]
     arguments = f"{split} {seed} {count} {FINGERPRINTS[split]}"
+    return hashlib.sha256(arguments.encode()).hexdigest()
+
+
+def trees(
+    split: str,
+    language: str,
+    seed: int = 0,
+    count: int | None = None,
+    features: bool = False,
+) -> list[Tree]:
+    """The constituency trees of the sentences that `pairs` returns.
+
+    Their words are the words of the line: *sleeps .* for *sleeps.*, and in English
+    *Anna 's* and *can not*.
+
+    Args:
+      split, seed, count: As for `pairs`.
+      language: "en" or "de".
+      features: Keeps in the labels what must agree, after a dash: NP-third, VP-third.
+    """
+    drawn = itertools.islice(_draw(split, seed), _count(split, count))
+    found = (sentence.tree(language) for sentence in drawn)
+    return [tree if features else tree.plain() for tree in found]
+
+
+# A hash of the first trees of train, dev and test, with features; a test checks it.
+TREE_FINGERPRINTS = {
+    "en": "f52b80d7069db3a394c2d4532836b2bd90b0b56229c5822fcbc23cae780c6491",
+    "de": "9f0ae120f871ff73ed5ccc81ce49048c59572af2add67a1213c920da10a1a1b6",
+}
+
+
+def tree_fingerprint(
+    split: str, language: str, seed: int = 0, count: int | None = None
+) -> str:
+    """A hash that changes whenever a tree that `trees` returns changes."""
+    arguments = f"{fingerprint(split, seed, count)} {TREE_FINGERPRINTS[language]}"
     return hashlib.sha256(arguments.encode()).hexdigest()
 
 

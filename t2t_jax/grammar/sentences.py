@@ -11,22 +11,17 @@ from functools import cached_property, partial
 
 from t2t_jax.grammar import choices, clauses, lexicon
 from t2t_jax.grammar.choices import PERSON, verb_name
-from t2t_jax.grammar.clauses import (
-    PRONOUNS,
-    Adjunct,
-    Clause,
-    Phrase,
-    english,
-    german,
-    german_verb,
-)
+from t2t_jax.grammar.clauses import COMMA, PRONOUNS, Adjunct, Clause, Node, Phrase
 from t2t_jax.grammar.dice import Dice
+from t2t_jax.grammar.english import english, english_dependent
+from t2t_jax.grammar.german import german, german_dependent, german_verb
 from t2t_jax.grammar.lexicon import Noun, be
 from t2t_jax.grammar.phrases import PhraseWriter
+from t2t_jax.grammar.trees import Tree
 
 # Functions that put a meaning into English and German words. They are called only for
 # sentences that a split keeps, because most of what is drawn is rejected.
-Words = Callable[[], list[str]]
+Words = Callable[[], Node]
 Pair = tuple[Words, Words]
 
 
@@ -360,15 +355,18 @@ class Writer(PhraseWriter):
             inner.subject, main.subject = main.subject, inner.subject
         self.apart |= stands_apart(main)
 
-        def in_english() -> list[str]:
-            outer, dependent = english(main), [joint, *english(inner)]
-            return [*dependent, ",", *outer] if first else [*outer, *dependent]
+        def in_english() -> Node:
+            label, outer = english(main)
+            dependent = english_dependent(joint, english(inner))
+            return label, [dependent, COMMA, *outer] if first else [*outer, dependent]
 
-        def in_german() -> list[str]:
-            dependent = [german_joint, *german(inner, "last")]
-            if first:  # then the main clause begins with its verb
-                return [*dependent, ",", *german(main, "first")]
-            return [*german(main, "second"), ",", *dependent, ","]
+        def in_german() -> Node:
+            # After a dependent clause the main clause begins with its verb.
+            label, outer = german(main, "first" if first else "second")
+            dependent = german_dependent(german_joint, german(inner, "last"))
+            if first:
+                return label, [dependent, COMMA, *outer]
+            return label, [*outer, COMMA, dependent, COMMA]
 
         return in_english, in_german
 
@@ -466,16 +464,13 @@ class Writer(PhraseWriter):
         person = "person" in clause.verb.subjects
         roles = [role for role in ("accusative", "dative") if getattr(clause, role)]
         if not roles or self.dice.chance(0.5):
-            # The question is for the subject. The pronoun stands before the clause,
-            # which then needs neither a subject nor a form of "do".
+            # The question is for the subject. It needs no form of "do".
             self.forget(clause.subject)
             asked = Phrase("who" if person else "what")
-            clause.subject, clause.question, clause.gap = asked, ("", ""), "subject"
             pronoun = PRONOUNS[asked.head][1].split()[0]
-            return (
-                lambda: [asked.head, *english(clause)],
-                lambda: [pronoun, *german(clause, "first")],
-            )
+            clause.subject, clause.gap = asked, "subject"
+            clause.question = (asked.head, pronoun)
+            return partial(english, clause), partial(german, clause, "first")
         role = roles[-1]
         phrase = getattr(clause, role)
         human = isinstance(phrase.head, str) or "person" in phrase.head.groups
@@ -522,8 +517,8 @@ class Writer(PhraseWriter):
 def joined(left: Pair, joint: tuple[str, str], right: Pair) -> Pair:
     """Joins two sentences by an (English, German) conjunction."""
     return (
-        lambda: [*left[0](), ",", joint[0], *right[0]()],
-        lambda: [*left[1](), ",", joint[1], *right[1]()],
+        lambda: ("S", [left[0](), COMMA, ("CC", joint[0]), right[0]()]),
+        lambda: ("S", [left[1](), COMMA, ("KON", joint[1]), right[1]()]),
     )
 
 
@@ -550,6 +545,11 @@ class Sentence:
     def german(self) -> str:
         """The German line."""
         return clauses.written(self._german(), self._end)
+
+    def tree(self, language: str) -> Tree:
+        """The tree in "en" or "de", with the features that its labels have."""
+        words = {"en": self._english, "de": self._german}[language]
+        return clauses.sentence_tree(words(), self._end)
 
 
 def vague(phrase: Phrase) -> bool:

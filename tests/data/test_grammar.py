@@ -9,7 +9,9 @@ import pytest
 import sacrebleu
 
 from t2t_jax.grammar import corpus, lexicon, sentences
-from t2t_jax.grammar.clauses import Adjunct, Clause, Phrase, english, german, written
+from t2t_jax.grammar.clauses import Adjunct, Clause, Phrase, written
+from t2t_jax.grammar.english import english
+from t2t_jax.grammar.german import german
 from tests.small_run import ROOT
 
 NOUNS = {noun.english: noun for noun in lexicon.nouns}
@@ -355,6 +357,14 @@ def test_lines_are_written_as_sentences(splits):
             assert line[0].isupper()
             assert line[-1] in ".?"
             assert not re.search(r"  | [,.?]|,,|,[.?]|[^\w ,.?']", line), line
+
+
+def test_the_words_of_trees_are_those_of_the_lines(splits):
+    for split, lines in splits.items():
+        for side, language in enumerate(("en", "de")):
+            trees = corpus.trees(split, language, count=40)
+            for tree, pair in zip(trees, lines, strict=False):
+                assert "".join(tree.words()) == pair[side].replace(" ", "")
 
 
 def drawn(split, count=60):
