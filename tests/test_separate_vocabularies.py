@@ -8,7 +8,7 @@ from t2t_jax import Translator, UserError, train
 from t2t_jax.config import from_config_dict
 from t2t_jax.data import tokenizer
 from t2t_jax.pipeline import initialization
-from t2t_jax.training.step_lookup import batch_of_step
+from t2t_jax.pipeline.step_lookup import batch_of_step
 from t2t_jax.workdir.workdir import Workdir
 from tests.small_run import config_for
 

@@ -7,8 +7,8 @@ import sys
 
 from absl import flags
 
+from t2t_jax.pipeline.step_lookup import batch_of_step
 from t2t_jax.terminal.messages import say
-from t2t_jax.training.step_lookup import batch_of_step
 
 
 def define_flags():

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from t2t_jax.config import Config
-from t2t_jax.data.batching import Plan
+from t2t_jax.data.batching import Layout, Plan
 from t2t_jax.data.corpus import split_places
 from t2t_jax.data.feeding import Position, plan_for
 from t2t_jax.data.prepare import Pairs
@@ -46,21 +46,15 @@ class BatchLookup:
 
         Yields:
           A dict of `row` (in the batch), `corpus` (a place of `config.data.train`),
-          `line` (in that corpus before cleaning, from 1; a block of a document has the
-          number of the document), and `source` and `target` (the text that the tokens
-          decode to, EOS left out).
+          `line` (in that corpus before cleaning, from 1), and `source` and `target`
+          (the text that the tokens decode to, as the model saw them).
         """
         layout = self._plan(position.epoch)[position.batch]
         places = split_places(self._config.data.train)
         # Pairs are numbered consecutively across corpora.
         first = np.cumsum([0, *self._pairs.sizes])
-        sides = [
-            vocabulary.decode([side[pair] for pair in layout.pair_p])
-            for vocabulary, side in (
-                (self._vocabulary.source, self._pairs.source),
-                (self._vocabulary, self._pairs.target),
-            )
-        ]
+        source, target = self._tokens(position.epoch, layout)
+        sides = self._vocabulary.source.decode(source), self._vocabulary.decode(target)
         for pair, row, source, target in zip(
             layout.pair_p.tolist(), layout.row_p.tolist(), *sides, strict=True
         ):
@@ -74,6 +68,22 @@ class BatchLookup:
                 "source": source,
                 "target": target,
             }
+
+    def _tokens(self, epoch: int, layout: Layout) -> list[list[np.ndarray]]:
+        """The source tokens of each pair of a batch, and its target tokens."""
+        batch = self._pairs.batch(layout, self._config.train.seed, epoch)
+        starts = layout.source_start_p, layout.target_start_p
+        return [
+            [
+                batch[side][row, start : start + length]
+                for row, start, length in zip(
+                    layout.row_p, start_p, length_p[layout.pair_p], strict=True
+                )
+            ]
+            for side, start_p, length_p in zip(
+                ("source", "target"), starts, self._pairs.lengths(), strict=True
+            )
+        ]
 
     def lines(self, position: Position) -> list[str]:
         """The same as `pairs`, each pair as a line of JSON."""

@@ -1,8 +1,8 @@
 """Labelled brackets, against EVALB's published sample and cases counted by hand."""
 
 import pytest
-from t2t_jax.grammar.trees import parse_bracketed
 
+from t2t_jax.grammar.trees import parse_bracketed
 from t2t_jax.metrics import brackets
 from t2t_jax.metrics.brackets import COLLINS, Counts, Rules, count
 from t2t_jax.tasks.treebank import cleaned
@@ -12,7 +12,7 @@ ELEVEN = "(S" + 11 * " (A (P one)) (B (Q two) (A (R three) (T four)))" + ")"
 # The sample's parameter file differs from COLLINS.prm in what counts as equal.
 SAMPLE = Rules(COLLINS.left_out - {"."}, {"TT": "T"})
 # EVALB's sample.gld, sample.tst, sample.rsl: the number of the sentence, the answer,
-# matched brackets, those of gold and test, crossing ones, words, correct tags. The words
+# matched brackets, those of gold and test, crossing, words, correct tags. The words
 # are ours. Gold is GOLD but where named below.
 PUBLISHED = [
     (1, "(S (A (P one)) (B (Q two) (A (R three) (T four))))", 4, 4, 4, 0, 4, 4),

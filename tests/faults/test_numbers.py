@@ -7,8 +7,9 @@ import pytest
 
 from t2t_jax import UserError, train
 from t2t_jax.data.corpus import open_corpora
+from t2t_jax.pipeline import step_lookup
 from t2t_jax.pipeline import train as pipeline
-from t2t_jax.training import loop, losses, step_lookup
+from t2t_jax.training import loop, losses
 from t2t_jax.training.averaging import parameter_steps
 from t2t_jax.training.divergence import DivergedError
 from t2t_jax.training.rollbacks import Rollbacks

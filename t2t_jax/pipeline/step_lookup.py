@@ -1,10 +1,13 @@
 """Lookup of the sentences that a run trained on in a given step."""
 
+from dataclasses import replace
+
 from etils import epath
 
 from t2t_jax.data.batch_lookup import BatchLookup
 from t2t_jax.data.feeding import Position
 from t2t_jax.data.prepare import find_prepared
+from t2t_jax.tasks.table import task_of
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.rollbacks import Rollbacks
 from t2t_jax.workdir.workdir import Workdir
@@ -28,8 +31,9 @@ def batch_of_step(
         raise UserError(
             f"--step={step}; want a step of the run, from 1 to {config.train.steps:,}"
         )
-    pairs = find_prepared(workdir.text())
-    lookup = BatchLookup(config, pairs, workdir.vocabulary())
+    vocabulary, pairs = workdir.vocabulary(), find_prepared(workdir.text())
+    noise = task_of(config).noise(vocabulary, pairs.sizes)
+    lookup = BatchLookup(config, replace(pairs, noise=noise), vocabulary)
     # Batches follow one another from the last rollback on, one per step.
     before, start = Rollbacks(workdir).last_before(step)
     position = lookup.position(start, step - 1 - before)
