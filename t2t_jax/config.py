@@ -211,6 +211,9 @@ class TrainConfig(Section):
     # The checkpoint of `init_from`: "average", "best", "last", a step, or any other
     # value of --checkpoint of the commands.
     init_checkpoint: str = field("average")
+    # Parts of the model that start from `init_from`, such as "encoder,embedding"; the
+    # others start random. Empty: all parts.
+    init_parts: str = field("")
     # Whether this run has a tokenizer of its own: pieces that `init_from` has too keep
     # their embeddings; the others start from the mean of the pieces of their text.
     remap_vocabulary: bool = field(False)
@@ -369,11 +372,12 @@ class Config:
                     f"config.{name} goes by the dev score; set config.data.dev, and "
                     "config.train.dev_lines above 0"
                 )
-        if self.train.remap_vocabulary and not self.train.init_from:
-            raise UserError(
-                "config.train.remap_vocabulary=True, but there is no vocabulary to "
-                "start from; set config.train.init_from, or leave it out"
-            )
+        for name in ("remap_vocabulary", "init_parts"):
+            if (value := getattr(self.train, name)) and not self.train.init_from:
+                raise UserError(
+                    f"config.train.{name}={value!r}, but there is no model to start "
+                    "from; set config.train.init_from, or leave it out"
+                )
         for name in ("source", "target"):  # parts of file names
             if not re.fullmatch(r"\w[\w.-]*", getattr(self.data, name)):
                 raise UserError(

@@ -2,16 +2,26 @@
 
 from collections.abc import Callable
 
+import jax
+
 from t2t_jax import config as fields
 from t2t_jax.config import Config, DataConfig
 from t2t_jax.data import prepare
 from t2t_jax.data.tokenizer import Vocabulary, parse_symbols
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build
+from t2t_jax.pipeline.partial_initialization import (
+    check_parts,
+    completed,
+    parts_of,
+    taken_over,
+    text_vocabulary,
+)
 from t2t_jax.pipeline.vocabulary_remapping import remap
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.messages import say
 from t2t_jax.training.averaging import average_checkpoints, choose_checkpoints
+from t2t_jax.training.step import initial_parameters
 from t2t_jax.workdir.workdir import Workdir
 
 # Fields of the model that may differ: they do not change the meaning of weights. Their
@@ -38,7 +48,11 @@ def check_source(config: Config) -> None:
     theirs = source.config()
     choose_checkpoints(source, theirs, config.train.init_checkpoint)
     pieces = config.data.vocab_size  # the vocabulary is theirs, so any size serves
-    shapes = [build(c.model, pieces).shapes for c in (theirs, config)]
+    models = [build(c.model, pieces) for c in (theirs, config)]
+    if parts_of(config):
+        check_parts(config, theirs, *models)
+        return
+    shapes = [model.shapes for model in models]
     free = _FREE if shapes[0] == shapes[1] else _FREE - {"model.max_positions"}
     directions = [f"{data.source}-{data.target}" for data in (theirs.data, config.data)]
     if directions[0] != directions[1]:
@@ -52,7 +66,8 @@ def check_source(config: Config) -> None:
     if listed:
         raise UserError(
             f"config.train.init_from={source} has a different model:{listed}\n"
-            "Give this run the same values"
+            "Give this run the same values, or name the parts to start from it in "
+            "config.train.init_parts, such as 'encoder,embedding'"
         )
 
 
@@ -65,13 +80,15 @@ def _fixed(config: Config) -> Config:
 def vocabulary(config: Config) -> Vocabulary:
     """Loads the other workdir's tokenizer, as its embeddings belong to those pieces.
 
-    Not called with `config.train.remap_vocabulary`.
+    Not called with `config.train.remap_vocabulary` or without their embeddings.
 
     Raises:
       UserError: the config names a different tokenizer, or symbols that it lacks.
     """
     source = config.train.init_from
-    _, theirs = Workdir(source).config_and_vocabulary()
+    their_config, theirs = Workdir(source).config_and_vocabulary()
+    if parts_of(config):
+        theirs = text_vocabulary(theirs, their_config, config)
     for part, side in zip(prepare.SEPARATE, theirs.sides, strict=False):
         field = part.tokenizer
         given = prepare.existing_tokenizer(config.data, field)
@@ -105,11 +122,18 @@ def hook(
         source = Workdir(config.train.init_from)
         theirs, old = source.config(), source.vocabulary()
         choice = choose_checkpoints(source, theirs, config.train.init_checkpoint)
-        shapes = build(config.model, *old.sizes).shapes
-        steps, parameters = average_checkpoints(choice, shapes)
+        their_model = build(theirs.model, *old.sizes)
+        steps, parameters = average_checkpoints(choice, their_model.shapes)
         say(f"starting from {source}, steps {', '.join(f'{s:,}' for s in steps)}")
+        if parts := parts_of(config):
+            parameters = taken_over(parts, their_model, model, parameters)
+            old = text_vocabulary(old, theirs, config)
         if config.train.remap_vocabulary:
-            return remap(parameters, model, old, vocabulary)
-        return parameters
+            parameters = remap(parameters, model, old, vocabulary)
+        if not parts:
+            return parameters
+        # Compiled, as it is in a run that starts random: the same bits.
+        random = jax.jit(lambda: initial_parameters(model, config.train.seed))()
+        return completed(parameters, random)
 
     return read

@@ -28,6 +28,7 @@ from t2t_jax.parallel import processes
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.pipeline import initialization
+from t2t_jax.pipeline.partial_initialization import takes_embedding
 from t2t_jax.pipeline.startup_report import report_start
 from t2t_jax.planning import chips, costs, memory_check
 from t2t_jax.tasks.table import check_model, task_of
@@ -234,7 +235,8 @@ def _vocabulary(
     """Loads the tokenizer of the workdir or of `init_from`, or trains a new one."""
     if processes.from_first("the run", workdir.has_run):
         return workdir.config_and_vocabulary()[1]
-    if config.train.init_from and not config.train.remap_vocabulary:
+    taken = config.train.init_from and takes_embedding(config)
+    if taken and not config.train.remap_vocabulary:
         return task.vocabulary(training, initialization.vocabulary(config))
     say("training the tokenizer")
     return task.vocabulary(training)

@@ -5,6 +5,7 @@ its output bias. Any other starts from the mean of the pieces into which the old
 vocabulary splits its text. Shape suffixes: v new pieces, o old pieces, d features.
 """
 
+import functools
 from collections.abc import Hashable
 
 import jax
@@ -13,6 +14,7 @@ import numpy as np
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model
+from t2t_jax.pipeline.partial_initialization import flat
 from t2t_jax.terminal.messages import say
 
 # The parts of a sentence, which have the same meaning whatever their pieces are called.
@@ -25,24 +27,34 @@ def remap(
     """Returns the parameters of a model of another vocabulary; prints what was kept.
 
     Args:
-      parameters: float32 NumPy arrays of a model of the vocabulary `old`.
+      parameters: float32 NumPy arrays of a model of the vocabulary `old`, or some parts
+        of them.
       model: of the vocabulary `new`, and otherwise the same.
     """
-    target = source = _origins(
-        old, new, "the vocabulary" if new.joint else "the target"
-    )
-    if not new.joint:
-        source = _origins(old.source, new.source, "the source")
+    axes = flat(model.axes)
 
-    def remapped(path: tuple, x: np.ndarray, axes: tuple[str, ...]) -> np.ndarray:
-        if "vocab" not in axes:
+    @functools.cache
+    def origins(of_source: bool) -> list[list[int]]:
+        if of_source and not new.joint:
+            return _origins(old.source, new.source, "the source")
+        return _origins(old, new, "the vocabulary" if new.joint else "the target")
+
+    def remapped(path: tuple, x: np.ndarray) -> np.ndarray:
+        names = axes[keys := tuple(step.key for step in path)]
+        if "vocab" not in names:
             return x
-        # Tables of the source have names such as `source_tokens`.
-        origins = source if path[-1].key.startswith("source") else target
-        axis = axes.index("vocab")
-        return np.moveaxis(_means(np.moveaxis(x, axis, 0), origins), 0, axis)
+        axis = names.index("vocab")
+        means = _means(np.moveaxis(x, axis, 0), origins(_of_source(keys, model)))
+        return np.moveaxis(means, 0, axis)
 
-    return jax.tree.map_with_path(remapped, parameters, model.axes)
+    return jax.tree.map_with_path(remapped, parameters)
+
+
+def _of_source(keys: tuple, model: Model) -> bool:
+    """True for a table of the source's pieces, by its place among the parameters."""
+    # With two sides it has a name of its own; with one, `tokens` is what is read.
+    alone = model.predicts != "target" and keys == ("embedding", "tokens")
+    return alone or keys[-1].startswith("source")
 
 
 def _origins(old: Vocabulary, new: Vocabulary, name: str) -> list[list[int]]:

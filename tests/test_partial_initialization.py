@@ -1,0 +1,210 @@
+"""Parts of a model start from another model's, of another kind, too."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from t2t_jax.config import Config, from_config_dict
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.model.model import Model, build
+from t2t_jax.pipeline import initialization
+from t2t_jax.pipeline.partial_initialization import (
+    check_parts,
+    completed,
+    flat,
+    taken_over,
+    text_vocabulary,
+)
+from t2t_jax.pipeline.vocabulary_remapping import remap
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.training.checkpoint import Checkpoints
+from t2t_jax.training.step import initial_parameters
+from t2t_jax.workdir.workdir import Workdir
+from tests.decoding.small_translator import renumbered, vocabulary
+
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+
+SMALL = {"layers": 1, "width": 8, "heads": 2, "hidden": 8}
+BOTH = "encoder,embedding"
+
+
+def config_of(kind: str, parts: str = "", data=None, train=None, **model) -> Config:
+    start = {"init_from": "there", "init_parts": parts} if parts else {}
+    return from_config_dict(
+        {
+            "model": {"kind": kind, **SMALL, **model},
+            "data": data or {},
+            "train": start | (train or {}),
+        }
+    )
+
+
+def numbered(model: Model):
+    """Parameters that all differ."""
+    leaves, tree = jax.tree.flatten(model.shapes)
+    rng = np.random.default_rng(0)
+    return tree.unflatten(rng.normal(size=x.shape).astype(x.dtype) for x in leaves)
+
+
+def started(theirs: Config, ours: Config, pieces: int = 20, labels: int | None = None):
+    """The parameters of both models, by path, and those of ours that were taken."""
+    their_model = build(theirs.model, pieces)
+    our_model = build(ours.model, labels or pieces, pieces)
+    check_parts(ours, theirs, their_model, build(ours.model, pieces))
+    before = numbered(their_model)
+    parts = ours.train.init_parts.split(",")
+    taken = taken_over(parts, their_model, our_model, before)
+    # Biases begin at 0 here and there.
+    random = jax.tree.map(lambda x: np.full(x.shape, 7.0), our_model.shapes)
+    after = completed(taken, random)
+    shapes = jax.tree.map(lambda x: x.shape, our_model.shapes)
+    assert jax.tree.map(np.shape, after) == shapes
+    return flat(before), flat(after), flat(taken)
+
+
+KINDS = {
+    "translator to classifier": ("transformer", "classifier", BOTH),
+    "masked language model to classifier": ("encoder_only", "classifier", BOTH),
+    "masked language model to translator": ("encoder_only", "transformer", BOTH),
+    "language model to translator": ("decoder_only", "transformer", "decoder"),
+    "translator to language model": (
+        *("transformer", "decoder_only"),
+        "decoder,embedding",
+    ),
+    "classifier to translator": ("classifier", "transformer", BOTH),
+    "language model to classifier": ("decoder_only", "classifier", "embedding"),
+    "lstm": ("lstm", "lstm", "encoder"),
+}
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("case", KINDS)
+def test_a_part_is_what_it_was_and_the_others_are_random(case, norm):
+    theirs, ours, parts = KINDS[case]
+    fields = {} if "lstm" in case else {"positions": "learned", "norm": norm}
+    before, after, taken = started(
+        config_of(theirs, **fields), config_of(ours, parts, **fields)
+    )
+    assert {path[0].partition("_")[0] for path in taken} == {*parts.split(",")}
+    for path, x in after.items():
+        named = any(path[0].startswith(part) for part in parts.split(","))
+        if named and not {"cross", "cross_sub"} & {*path}:
+            np.testing.assert_array_equal(x, before[path])
+        else:
+            assert (x == 7).all()
+
+
+@pytest.mark.parametrize("tied", ["target", "none"])
+def test_a_classifier_takes_the_table_of_the_source(tied):
+    theirs = config_of("transformer", tied=tied)
+    before, after, taken = started(theirs, config_of("classifier", BOTH), labels=3)
+    table = before["embedding", "source_tokens"]
+    np.testing.assert_array_equal(after["embedding", "tokens"], table)
+    assert after["head", "labels"].shape == (3, 8)
+    assert ("head", "labels") not in taken
+
+
+def test_an_output_layer_is_taken_over_for_the_same_predictions():
+    tied = {"tied": "none", "output_bias": True}
+    parts = "embedding"
+    for kinds, same in (
+        (("transformer", "decoder_only"), True),
+        (("encoder_only", "transformer"), False),
+    ):
+        theirs, ours = kinds
+        taken = started(config_of(theirs, **tied), config_of(ours, parts, **tied))[2]
+        assert (("embedding", "output_bias") in taken) == same
+        assert (("embedding", "output") in taken) == same
+
+
+WRONG = [
+    ("transformer", "classifier", "encodr", {}, "'encodr', but .*did you mean 'encod"),
+    ("decoder_only", "transformer", "encoder", {}, "decoder_only'. has no such part"),
+    ("lstm", "classifier", "encoder", {}, r"0.backward.bias=\(4, 8\) there, no array"),
+    ("transformer", "classifier", BOTH, {"layers": 2}, "encoder_layers=1 there, 2 h"),
+    ("transformer", "classifier", BOTH, {"width": 16}, "model.width=8 there, 16 here"),
+    (
+        *("transformer", "encoder_only", "encoder"),
+        {"positions": "rotary"},
+        "positions=sinusoid there, rotary here",
+    ),
+    (
+        *("transformer", "encoder_only", "encoder"),
+        {"options": {"position_offset": 2}},
+        "options.position_offset=0 there, 2 here",
+    ),
+    ("transformer", "transformer", BOTH, {"tied": "none"}, "tied=all there, none here"),
+]
+
+
+@pytest.mark.parametrize(("theirs", "ours", "parts", "model", "told"), WRONG)
+def test_parts_that_differ_are_told(theirs, ours, parts, model, told):
+    with pytest.raises(UserError, match=told):
+        started(config_of(theirs), config_of(ours, parts, **model))
+
+
+def test_fields_that_do_not_concern_a_part_may_differ():
+    fields = {"decoder_layers": 2, "dropout": 0.3, "attention": "dense", "tied": "none"}
+    started(config_of("transformer"), config_of("transformer", "encoder", **fields))
+    other = {"norm": "pre", "encoder_layers": 3}
+    started(config_of("transformer"), config_of("classifier", "embedding", **other))
+
+
+def test_parts_need_a_model_to_start_from():
+    with pytest.raises(UserError, match="init_parts='encoder', but there is no model"):
+        config_of("classifier", train={"init_parts": "encoder"})
+
+
+def separate() -> Vocabulary:
+    return Vocabulary(vocabulary().model, source=renumbered())
+
+
+def test_the_pieces_are_those_of_the_same_text():
+    translator, lm, mlm, classifier = map(
+        config_of, ("transformer", "decoder_only", "encoder_only", "classifier")
+    )
+    both = separate()
+    assert text_vocabulary(both, translator, translator) is both
+    assert text_vocabulary(both, translator, mlm).model == both.source.model
+    assert text_vocabulary(both, translator, lm).sizes == (290,)
+    assert text_vocabulary(both, translator, lm).model == both.model
+    # The target of a classifier is its labels.
+    assert text_vocabulary(both, classifier, translator).sizes == (291,)
+
+
+def test_a_table_may_be_remapped_to_other_pieces():
+    old, new = vocabulary(), separate()
+    theirs, ours = config_of("transformer"), config_of("classifier", BOTH)
+    their_model = build(theirs.model, *old.sizes)
+    model = build(ours.model, *new.sizes)
+    before = numbered(their_model)
+    taken = taken_over(BOTH.split(","), their_model, model, before)
+    after = remap(taken, model, old, new)["embedding"]["tokens"]
+    ids = {old.piece(i): i for i in range(len(old))}
+    for i in range(len(new.source)):
+        if (j := ids.get(new.source.piece(i))) is not None:
+            np.testing.assert_array_equal(after[i], before["embedding"]["tokens"][j])
+
+
+def test_a_run_starts_from_parts_of_a_workdir(tmp_path, capsys):
+    theirs, pieces = config_of("encoder_only"), vocabulary()
+    their_model = build(theirs.model, *pieces.sizes)
+    workdir = Workdir(tmp_path / "there")
+    before = numbered(their_model)
+    checkpoints = Checkpoints(workdir, keep_parameters=1, keep_best=1)
+    checkpoints.save_parameters(before, 3)
+    checkpoints.close()
+    workdir.store(theirs, pieces, {})
+    ours = config_of("classifier", BOTH, train={"init_from": str(workdir), "seed": 5})
+    initialization.check_source(ours)
+    assert initialization.vocabulary(ours).model == pieces.model
+    model = build(ours.model, 3, len(pieces))
+    after = initialization.hook(ours, model, pieces)()
+    random = jax.jit(lambda: initial_parameters(model, 5))()
+    same = functools.partial(jax.tree.map, np.testing.assert_array_equal)
+    same(after["encoder"], before["encoder"])
+    same(after["embedding"], before["embedding"])
+    same(after["head"], jax.device_get(random["head"]))
+    assert "random parameters: head" in capsys.readouterr().err
