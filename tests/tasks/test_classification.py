@@ -1,0 +1,291 @@
+"""Labelled text, its labels and its scores; and a classifier from text to answers."""
+
+import functools
+import gzip
+
+import hypothesis.strategies as st
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+from hypothesis import given
+
+from t2t_jax.config import from_config_dict
+from t2t_jax.data import tokenizers
+from t2t_jax.data.corpus import GrammarCorpus
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.metrics.classification import answer_line, probabilities_of
+from t2t_jax.metrics.measures import interval, measured
+from t2t_jax.model.architecture import logits
+from t2t_jax.model.model import build
+from t2t_jax.tasks.classification import Classification
+from t2t_jax.tasks.labelled import open_labelled
+from t2t_jax.terminal.errors import UserError
+from tests.decoding import small_translator
+
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+
+LABELS = ["bad", "good", "so so"]
+
+
+def write(folder, content, name="x.tsv"):
+    (folder / name).write_bytes(content)
+    return open_labelled(f"{folder}/{name.split('.')[0]}", "en", "de")
+
+
+def task_of(folder, **data):
+    """The task, with the text of x.tsv, and dev.tsv or test.tsv if they are named."""
+    data = {"dir": str(folder), "joint_vocabulary": False, "vocab_size": 290} | data
+    options = data.pop("options", {})
+    task = {"kind": "classification", "options": options}
+    model = {"kind": "classifier"}
+    sections = {"task": task, "data": data, "model": model}
+    return Classification(from_config_dict(sections))
+
+
+# ----------------------------------------------------------------------- labelled text
+
+
+def test_plain_and_gzipped_files_are_the_same(tmp_path):
+    content = b" a b \tgood\r\n\tbad \nc = d\tso so\n"
+    plain = write(tmp_path, content)
+    zipped = write(tmp_path, gzip.compress(content), "z.tsv.gz")
+    pairs = [(" a b ", "good"), ("", "bad"), ("c = d", "so so")]
+    assert list(plain.pairs()) == list(zipped.pairs()) == pairs
+    before = plain.fingerprint()
+    assert before != write(tmp_path, content.replace(b"bad", b"sad")).fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"a\tgood\nno label\n", ["x.tsv, line 2: no tabs", "add the label after"]),
+        (b"a\tb\tgood\n", ["x.tsv, line 1: 2 tabs", "replace the others by spaces"]),
+        (b"a\tgood\nb\t \n", ["x.tsv, line 2", "no label after the tab", "write one"]),
+        (b"sentence\tlabel\na\tgood\n", ["x.tsv, line 1", "a heading", "remove it"]),
+        (b"a\tgood\nb\xff\tbad\n", ["x.tsv, line 2: byte 2 (0xff)"]),
+        (b"", ["x.tsv is empty"]),
+    ],
+)
+def test_wrong_lines_are_named_with_a_remedy(tmp_path, content, told):
+    corpus = write(tmp_path, content)
+    with pytest.raises(UserError) as error:
+        list(corpus.pairs())
+    assert all(part in str(error.value) for part in told), error.value
+
+
+def test_missing_text_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"x.tsv does not exist, nor does x.tsv.gz"):
+        list(open_labelled(f"{tmp_path}/x", "en", "de").pairs())
+    with pytest.raises(UserError, match="tfds:x:train holds .* no labels"):
+        open_labelled("tfds:x:train", "en", "de")
+
+
+def test_sentences_of_the_grammar_are_labelled_by_their_last_mark(monkeypatch):
+    pairs = [("Is he here?", "Ist er hier?"), ("He is.", "Er ist hier.")]
+    monkeypatch.setattr(GrammarCorpus, "pairs", lambda self: iter(pairs))
+    corpus = open_labelled("grammar:dev", "en", "de", weight=2.0)
+    assert list(corpus.pairs()) == [("Is he here", "question"), ("He is", "statement")]
+    assert (corpus.place, corpus.name, corpus.weight) == ("grammar:dev", "dev", 2.0)
+
+
+# ------------------------------------------------------------------------------ labels
+
+
+def vocabulary_of(labels=LABELS) -> Vocabulary:
+    model = tokenizers.pack("labels", labels=labels)
+    return Vocabulary(model, "labels", small_translator.vocabulary())
+
+
+def test_a_label_is_one_token_and_nothing_follows_it():
+    vocabulary = vocabulary_of()
+    assert vocabulary.sizes == (3, 290)
+    assert vocabulary.encode(LABELS[::-1], end=True) == [[2], [1], [0]]
+    assert vocabulary.decode([[2], [0]]) == ["so so", "bad"]
+    assert [vocabulary.piece(i) for i in range(3)] == LABELS
+    eos = vocabulary.source.eos
+    assert vocabulary.source.encode(["a"], end=True)[0][-1] == eos  # text has an end
+    with pytest.raises(UserError, match="unknown label 'god'; did you mean 'good'"):
+        vocabulary.encode(["god"])
+
+
+@pytest.mark.parametrize("labels", [["one"], ["a", "a"], "ab", [1, 2], None])
+def test_damaged_labels_are_refused(labels):
+    with pytest.raises(UserError, match="labels is damaged"):
+        vocabulary_of(labels)
+
+
+def test_labels_are_those_of_the_training_text_in_their_order(tmp_path):
+    corpus = write(tmp_path, b"a\tgood\nb\tso so\nc\tbad\nd\tgood\n")
+    task = task_of(tmp_path)
+    source = small_translator.vocabulary()
+    found = task.vocabulary([corpus], source)
+    assert [found.piece(i) for i in range(3)] == LABELS
+    assert found.source.model == source.model
+    task = task_of(tmp_path, options={"labels": "so so, good,bad"})
+    found = task.vocabulary([corpus], source)
+    assert [found.piece(i) for i in range(3)] == ["so so", "good", "bad"]
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "labels", "told"),
+    [
+        (b"a\tgood\nb\tgood\n", b"", "", "has the label 'good'; want .* two"),
+        (b"a\tgood\nb\tbad\n", b"c\tbad\nd\tbda\n", "", "dev, line 2: .*'bda'"),
+        (b"a\tgood\nb\tgod\n", b"", "good,bad", "'bad', of which .* no example"),
+        (b"a\tgood\nb\tbad\nc\tgod\n", b"", "good,bad", "x, line 3: unknown .*'god'"),
+    ],
+)
+def test_labels_that_do_not_match_are_refused(tmp_path, train, dev, labels, told):
+    corpus = write(tmp_path, train)
+    if dev:
+        write(tmp_path, dev, "dev.tsv")
+    options = {"labels": labels} if labels else {}
+    task = task_of(tmp_path, dev="dev" if dev else "", options=options)
+    with pytest.raises(UserError, match=told):
+        task.vocabulary([corpus], small_translator.vocabulary())
+
+
+def test_a_joint_vocabulary_is_refused(tmp_path):
+    with pytest.raises(UserError, match="set config.data.joint_vocabulary=False"):
+        _ = task_of(tmp_path, joint_vocabulary=True).vocab_sizes
+
+
+# ------------------------------------------------------------------------------ scores
+
+
+def score(name, answers, labels):
+    measure = Classification.measures[name]
+    return measured(measure, measure.statistics(answers, [("", x) for x in labels]))
+
+
+def test_scores_are_those_counted_by_hand():
+    answers = [
+        answer_line("a", {"a": 0.9, "b": 0.1}),
+        answer_line("a", {"a": 0.7, "b": 0.3}),
+        answer_line("b", {"a": 0.2, "b": 0.8}),
+        answer_line("b", {"a": 0.4, "b": 0.6}),
+    ]
+    labels = ["a", "b", "b", "b"]
+    assert answers[0] == "a\ta=0.9\tb=0.1"
+    assert score("accuracy", answers, labels) == 0.75
+    # a: 1 correct, 2 said, 1 true; b: 2 correct, 2 said, 3 true.
+    assert score("macro_f1", answers, labels) == pytest.approx((2 / 3 + 4 / 5) / 2)
+    # Four bins: gaps 0.1, 0.7, 0.2, 0.4.
+    assert score("ece", answers, labels) == pytest.approx(1.4 / 4)
+    nll = -np.log([0.9, 0.3, 0.8, 0.6]).mean()
+    assert score("nll", answers, labels) == pytest.approx(nll)
+    brier = 2 * (0.01 + 0.49 + 0.04 + 0.16) / 4
+    assert score("brier", answers, labels) == pytest.approx(brier)
+
+
+def test_confidences_of_one_bin_are_averaged_before_they_are_compared():
+    answers = [answer_line("a", {"a": p, "b": 1 - p}) for p in (0.54, 0.56, 0.58, 0.6)]
+    # All in (8/15, 9/15]: 0.57 on average, and half of them are right.
+    assert score("ece", answers, ["a", "b", "a", "b"]) == pytest.approx(0.07)
+
+
+def test_a_class_that_is_neither_true_nor_predicted_does_not_count():
+    answers = [answer_line("a", {"a": 0.8, "b": 0.1, "c": 0.1})] * 2
+    assert score("macro_f1", answers, ["a", "a"]) == 1.0
+    # In a bootstrap sample, too: without the second example, only "a" is left.
+    measure = Classification.measures["macro_f1"]
+    statistics = measure.statistics(answers, [("", "a"), ("", "b")])
+    np.testing.assert_allclose(
+        measure.of(np.array([[2, 0], [1, 1]]) @ statistics), [1, 1 / 3]
+    )
+    assert interval(measure, statistics)["half_width"] > 0
+
+
+labels_st = st.text(st.characters(exclude_characters="\t\n\r"), min_size=1)
+
+
+@given(st.data(), st.lists(labels_st, min_size=2, unique=True))
+def test_an_answer_is_read_as_it_was_written(data, labels):
+    probabilities = data.draw(
+        st.lists(st.floats(0, 1), min_size=len(labels), max_size=len(labels))
+    )
+    line = answer_line(labels[0], dict(zip(labels, probabilities, strict=True)))
+    found, columns = probabilities_of([line])
+    assert columns == labels
+    np.testing.assert_allclose(found[0], probabilities, rtol=1e-5)
+
+
+def test_labels_alone_are_compared_by_what_they_say(tmp_path):
+    answers = [answer_line(x, {"a": 0.5, "b": 0.5}) for x in "ab"]
+    pairs = [("", "a"), ("", "b")]
+    task = task_of(tmp_path)
+    assert [*task.compare(answers, ["a", "a"], pairs, None)] == ["accuracy", "macro_f1"]
+    assert [*task.compare(answers, answers, pairs, None)] == [*task.measures]
+    with pytest.raises(UserError, match="answer 2 is 'b'; want .* for each of a, b"):
+        score("nll", [answers[0], "b"], "ab")
+
+
+# ------------------------------------------------------------------------ a classifier
+
+
+@functools.cache
+def classifier(seed=1) -> Translator:
+    config = from_config_dict(
+        {
+            "task": {"kind": "classification"},
+            "model": {
+                **{"kind": "classifier", "layers": 1, "width": 16, "heads": 2},
+                "hidden": 16,
+            },
+            "data": {"joint_vocabulary": False},
+            "decode": {"max_source": 64, "batch_tokens": 256},
+        }
+    )
+    vocabulary = vocabulary_of()
+    model = build(config.model, *vocabulary.sizes)
+    parameters = jax.tree.map(lambda x: 4 * x, model.init(jax.random.key(seed)))
+    return Translator(config, vocabulary, model, parameters, [7])
+
+
+LINES = ["a dog sleeps", "", "the cat sees the dog", "ein Hund"]
+
+
+def test_a_label_does_not_depend_on_the_other_lines():
+    found = classifier().classify(LINES)
+    assert found == [classifier().classify([line])[0] for line in LINES]  # to the bit
+
+
+def test_probabilities_are_those_of_the_models_logits():
+    translator = classifier()
+    ids = np.array(translator.vocabulary.source.encode([LINES[0]], end=True), np.int32)
+    batch = {}
+    for side, tokens in (("source", ids), ("target", np.zeros((1, 1), np.int32))):
+        position = np.arange(tokens.shape[1], dtype=np.int32)[None]
+        batch |= {side: tokens, f"{side}_segment": np.ones_like(tokens)}
+        batch |= {f"{side}_position": position, f"{side}_input": tokens}
+    model = nnx.merge(translator.model.definition, translator.parameters)
+    wanted = jax.jit(lambda: jax.nn.softmax(logits(model, batch)[0, 0]))()
+    (prediction,) = translator.classify(LINES[:1])
+    got = [*prediction.probabilities.values()]
+    np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    assert prediction.label == LABELS[int(np.argmax(got))]
+
+
+def test_an_ensemble_averages_probabilities():
+    members = [classifier(seed) for seed in (1, 2)]
+    both = Translator.ensemble(members).classify(LINES)
+    for joint, *single in zip(both, *(m.classify(LINES) for m in members), strict=True):
+        wanted = np.mean([[*p.probabilities.values()] for p in single], axis=0)
+        np.testing.assert_allclose([*joint.probabilities.values()], wanted, rtol=1e-5)
+
+
+def test_only_a_classifier_classifies():
+    with pytest.raises(UserError, match="'transformer' does not predict labels"):
+        small_translator.translator().classify(["a"])
+
+
+def test_answers_hold_all_probabilities_and_unknown_labels_are_refused(tmp_path):
+    task, translator = task_of(tmp_path), classifier()
+    (answer,) = task.answers(translator, [("a dog", "good")])
+    (prediction,) = translator.classify(["a dog"])
+    assert answer == answer_line(prediction.label, prediction.probabilities)
+    assert prediction.ranked()[0].text == str(prediction) == prediction.label
+    with pytest.raises(UserError, match="test set, line 2: unknown label 'god'"):
+        task.answers(translator, [("a", "good"), ("b", "god")])
