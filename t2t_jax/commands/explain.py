@@ -13,7 +13,10 @@ from t2t_jax.bridges.model_card import stored_scores
 from t2t_jax.commands.flags import (
     define_constraint_flags,
     define_search_flags,
+    define_task_flag,
     define_workdir_flags,
+    source_check,
+    with_task,
     workdirs_of,
 )
 from t2t_jax.decoding.explaining.continuations import MOST
@@ -31,6 +34,7 @@ LARGE = 20e6  # bytes of a page that browsers are slow with
 
 def define_flags():
     define_workdir_flags("Two, separated by a comma, are shown side by side.")
+    define_task_flag()
     define_search_flags()
     define_constraint_flags()
     string = flags.DEFINE_string
@@ -138,6 +142,8 @@ def _explain(
 ) -> Explanation:
     """Explains the lines with the model of one workdir."""
     translator = Translator.load(place, given.checkpoint, given.dtype)
+    translator = with_task(translator, given)
+    source_check(translator, given)(lines)
     explanation = translator.explain(
         lines,
         targets,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import textwrap
+from collections.abc import Callable
 
 from absl import flags
 from ml_collections import config_flags
@@ -9,6 +10,7 @@ from ml_collections import config_flags
 from t2t_jax import config as fields
 from t2t_jax.commands.config_files import preset_names
 from t2t_jax.data.corpus import Corpus, open_places
+from t2t_jax.decoding.translator import Translator
 from t2t_jax.tasks.table import task_of
 from t2t_jax.terminal.errors import UserError
 
@@ -104,6 +106,37 @@ def define_constraint_flags() -> None:
         None,
         "Word or phrase that no translation contains; may be repeated.",
     )
+
+
+def define_task_flag() -> None:
+    """Defines --task, which `with_task` reads."""
+    flags.DEFINE_string(
+        "task",
+        None,
+        "The subtask that a text-to-text model is asked for, such as en-de; by default "
+        "each line begins with a tag, such as <2de>.",
+    )
+
+
+def with_task(translator: Translator, given: flags.FlagValues) -> Translator:
+    """The translator of the subtask of --task.
+
+    Raises:
+      UserError: the model has no such subtask, or only one task.
+    """
+    if given.task is None:
+        return translator
+    return translator.tagged(task_of(translator.config).tag(given.task))
+
+
+def source_check(translator: Translator, given: flags.FlagValues) -> Callable:
+    """A function (lines, first_line=1) that refuses lines the model cannot answer.
+
+    With --task they can be anything, because they need no tag of their own.
+    """
+    if given.task is not None:
+        return lambda lines, first_line=1: None
+    return task_of(translator.config).check_sources
 
 
 def define_process_flags() -> None:

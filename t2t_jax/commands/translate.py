@@ -17,7 +17,10 @@ from t2t_jax.commands.flags import (
     ENSEMBLE,
     define_constraint_flags,
     define_search_flags,
+    define_task_flag,
     define_workdir_flags,
+    source_check,
+    with_task,
     workdirs_of,
 )
 from t2t_jax.decoding.jobs import InputFile, parse_shard, record, run_job, shard_of
@@ -41,6 +44,7 @@ OF_SEARCH = (
 
 def define_flags():
     define_workdir_flags(ENSEMBLE)
+    define_task_flag()
     define_search_flags()
     define_constraint_flags()
     integer, string, boolean = (
@@ -109,6 +113,7 @@ def main(_):
             text = InputFile(Path(given.input), shard)
     # Files are checked above, before loading, so that mistakes are reported at once.
     translator = Translator.load(workdirs_of(given), given.checkpoint, given.dtype)
+    translator, check = with_task(translator, given), source_check(translator, given)
     piped = text or path or processes.distributed()
     typed = not piped and sys.stdin.isatty() and sys.stdout.isatty()
     batch_size = given.batch_size
@@ -116,10 +121,11 @@ def main(_):
         translate, options = _classification(given), {}
         batch_size = 1 if typed else batch_size  # answers each line as it is typed
     elif typed:
-        return _prompt(translator, options, given)
+        return _prompt(translator, options, given, check)
 
     def translate_lines(lines: list[str], number: int) -> str:
         """Translates lines, the first with this number (from 1), to output text."""
+        check(lines, number)
         translations = translate(translator, lines, first_line=number)
         alignments = None
         if given.alignments:
@@ -171,7 +177,9 @@ def _classification(given: flags.FlagValues) -> Callable:
     return classify
 
 
-def _prompt(translator: Translator, options: dict, given: flags.FlagValues) -> None:
+def _prompt(
+    translator: Translator, options: dict, given: flags.FlagValues, check: Callable
+) -> None:
     for name in ("sample", "alignments", "scores"):
         if given[name].value:
             raise UserError(
@@ -179,7 +187,7 @@ def _prompt(translator: Translator, options: dict, given: flags.FlagValues) -> N
                 "(:help lists what the prompt can do)"
             )
     say(repr(translator))
-    Prompt(translator, {**options, "warn": True}).run()
+    Prompt(translator, {**options, "warn": True}, check).run()
 
 
 def translation_of(given: flags.FlagValues) -> tuple[Callable, dict]:

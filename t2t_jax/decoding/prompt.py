@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections.abc import Callable
 
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
@@ -27,10 +28,16 @@ class Prompt:
 
     Args:
       options: for `translator.translate`.
+      check: raises UserError for a list of sentences that the model cannot answer.
     """
 
-    def __init__(self, translator: Translator, options: dict):
-        self._translator = translator
+    def __init__(
+        self,
+        translator: Translator,
+        options: dict,
+        check: Callable[[list[str]], None] = lambda lines: None,
+    ):
+        self._translator, self._check = translator, check
         self._options = options
         self._last: Translation | None = None
         self._commands = {
@@ -48,12 +55,12 @@ class Prompt:
         with contextlib.suppress(ImportError):
             # The import alone gives `input` line editing and a history.
             import readline  # noqa: F401
-        data = self._translator.config.data
-        direction = f"{data.source} -> {data.target}"
+        data, tag = self._translator.config.data, self._translator.tag
+        direction = tag or f"{data.source} -> {data.target}"
         print(f"{direction}. {self._beam('')} :help lists the commands.")
         while True:
             try:
-                line = input(f"{data.source}> ")
+                line = input(f"{tag or data.source}> ")
             except EOFError:
                 return print()
             except KeyboardInterrupt as e:  # Ctrl-C discards the line only
@@ -82,6 +89,7 @@ class Prompt:
         if not line.strip():
             return HELP if self._last is None else ""
         if not line.startswith(":"):
+            self._check([line])
             start = time.monotonic()
             self._last = self._translator.translate([line], **self._options)[0]
             seconds = time.monotonic() - start

@@ -185,7 +185,7 @@ class Translator:
             + ", ".join(f"{step:,}" for step in member.steps)
             for member in self.members
         )
-        direction = f"{data.source} -> {data.target}"
+        direction = self.tag or f"{data.source} -> {data.target}"
         return f"Translator({direction}, {self.vocabulary!r}, {members})"
 
     def with_options(self, **decode) -> "Translator":

@@ -20,6 +20,7 @@ from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.metrics.perplexity import perplexity
+from t2t_jax.terminal.errors import UserError
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator
@@ -139,6 +140,24 @@ class Task:
     def of(self, corpus: Corpus) -> "Task":
         """Returns the task that scores a corpus: this one, unless it is a mixture."""
         return self
+
+    def tag(self, subtask: str) -> str:
+        """Returns the symbol that asks a mixture of tasks for one of them.
+
+        Raises:
+          UserError: the model has no such subtask.
+        """
+        raise UserError(
+            f"--task={subtask} asks a model of several tasks for one of them; this one "
+            f"has config.task.kind={self.config.task.kind!r} alone: leave --task out"
+        )
+
+    def check_sources(self, lines: Sequence[str], first_line: int = 1) -> None:
+        """Checks lines that the model shall answer; all are good to most tasks.
+
+        Raises:
+          UserError: it cannot; the message has the line's number from `first_line`.
+        """
 
     def examples(self, corpus: Corpus) -> list[Pair]:
         """Returns the examples of a set as they are scored.

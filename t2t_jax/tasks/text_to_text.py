@@ -79,9 +79,9 @@ class TextToText(Task):
             return Copy(self.config)
         if name not in (known := _names()):
             raise UserError(
-                f"{name!r} is not a subtask; want SUBTASK:PLACE, where SUBTASK is a "
-                f"direction such as en-de, or one of {', '.join(known)}"
-                + (did_you_mean(name, [*known, *self._directions()]))
+                f"{name!r} is not a subtask; want a direction such as en-de, or "
+                f"{' or '.join(known)}, and places such as en-de:grammar:train"
+                + did_you_mean(name, [*known, *filter(_languages, self.trained)])
             )
         task = _task(self.config, name)
         return Label(task) if task.predicts == "label" else task
@@ -154,9 +154,6 @@ class TextToText(Task):
             for name, of_set in scores.items()
             for score, value in of_set.items()
         }
-
-    def _directions(self) -> list[str]:
-        return [name for name in self.trained if _languages(name)]
 
 
 class Tagged:

@@ -1,0 +1,291 @@
+"""Several tasks in one model: places, tags, scores by subtask, zero-shot directions."""
+
+import dataclasses
+import shutil
+import types
+
+import pytest
+
+from t2t_jax.config import Config, DataConfig, TaskConfig, TrainConfig
+from t2t_jax.data import tokenizer
+from t2t_jax.data.corpus import open_places
+from t2t_jax.decoding import scoring
+from t2t_jax.decoding.inputs import Member
+from t2t_jax.decoding.results import Alignment
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.evaluation.provenance import score_provenance
+from t2t_jax.tasks.table import TASKS, task_of
+from t2t_jax.terminal.errors import UserError
+from tests.decoding import small_translator
+
+TEXT = {
+    "en": ["The dog barks.", "A cat sleeps here.", "<2fr> is a tag.", "He eats."],
+    "de": [
+        "Der Hund bellt.",
+        "Hier ist eine Katze.",
+        "<2fr> ist eine.",
+        "Er isst.",
+    ],
+    "fr": [
+        "Le chien aboie.",
+        "Un chat dort.",
+        "<2fr> est une balise.",
+        "Il mange.",
+    ],
+    "zh": ["狗在叫。", "猫在这里睡觉。", "<2fr> 是标签。", "他在吃。"],
+}
+TRAIN = "en-de:news@2,de-en:news,en-fr:news,copy:news.en@0.5"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for language, lines in TEXT.items():
+        text = "".join(f"{line}\n" for line in lines)
+        (tmp_path / f"news.{language}").write_text(text, encoding="utf-8")
+    return str(tmp_path)
+
+
+def task(train=TRAIN, init_from="", **data):
+    config = Config(
+        task=TaskConfig("text_to_text"),
+        data=DataConfig(train=train, **data),
+        train=TrainConfig(init_from=init_from),
+    )
+    return task_of(config)
+
+
+def opened(mixture, places, folder, **options):
+    return open_places(places, mixture.open, folder, **options)
+
+
+# ----------------------------------------------------------------- places and tags
+
+
+def test_each_source_begins_with_the_tag_of_its_subtask(folder):
+    corpora = opened(task(), TRAIN, folder, weights=True)
+    assert [corpus.weight for corpus in corpora] == [2, 1, 1, 0.5]
+    assert [corpus.name for corpus in corpora] == [
+        *("en-de.news", "de-en.news", "en-fr.news", "copy.news.en")
+    ]
+    assert [corpus.target for corpus in corpora] == ["de", "en", "fr", "lines"]
+    assert [corpus.place for corpus in corpora][::3] == [
+        *(f"en-de:{folder}/news", f"copy:{folder}/news.en")
+    ]
+    en, de, fr, _ = (lines[0] for lines in TEXT.values())
+    assert [next(corpus.pairs()) for corpus in corpora] == [
+        *((f"<2de> {en}", de), (f"<2en> {de}", en)),
+        *((f"<2fr> {en}", fr), (f"<copy> {en}", en)),
+    ]
+
+
+def test_the_built_in_corpus_is_read_in_both_directions(monkeypatch):
+    few = [("The dog barks.", "Der Hund bellt."), ("He eats.", "Er isst.")]
+    monkeypatch.setattr("t2t_jax.grammar.corpus.pairs", lambda split: few)
+    places = "en-de:grammar:dev,de-en:grammar:dev,copy:grammar:dev"
+    there, back, copy = (list(c.pairs()) for c in opened(task(places), places, ""))
+    untagged = [(s.removeprefix("<2de> "), t) for s, t in there]
+    assert [(t, s.removeprefix("<2en> ")) for s, t in back] == untagged == few
+    assert copy == [(f"<copy> {german}", german) for _, german in untagged]
+
+
+def test_the_tags_are_symbols_in_the_order_of_the_text():
+    assert task().data().symbols == "<2de>,<2en>,<2fr>,<copy>"
+    # A run may know tags that its own text does not use, for a run that starts from it.
+    assert task("copy:x", symbols="<bt>,<2de>").data().symbols == "<bt>,<2de>,<copy>"
+
+
+def test_the_same_text_of_another_subtask_is_another_text(folder):
+    mixture = task("en-de:a,en-at:a,copy:a,de-en:a")
+    shutil.copy(f"{folder}/news.de", f"{folder}/news.at")  # the same bytes
+    places = "en-de:news,en-at:news,de-en:news,copy:news.en,copy:news.de"
+    corpora = opened(mixture, places, folder)
+    plain = TASKS["translation"](Config()).open("news", folder)
+    assert len({c.fingerprint() for c in [*corpora, plain]}) == 6
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("news", "news names no subtask; want SUBTASK:PLACE, such as en-de:news"),
+        ("en-de:", "names no subtask"),
+        ("grammar:train", "'grammar' is not a subtask.* such as en-de:grammar:train"),
+        ("copi:news", "'copi' is not a subtask.*did you mean 'copy'"),
+        ("en_de:news", "'en_de' is not a subtask.*did you mean 'en-de'"),
+        ("translation:news", "'translation' is not a subtask"),
+        ("text_to_text:news", "'text_to_text' is not a subtask"),
+        ("en-en:news", "en-en translates en into itself.*copy:FILE"),
+        ("en-nl:news", "no tag <2nl>.*it has <2de>, <2en>, <2fr>, <copy>"),
+        ("en-de:nothing", "nothing.en does not exist"),
+        ("copy:nothing", "nothing does not exist"),
+        ("en-de:news,en-de:news", "names en-de:news twice"),
+    ],
+)
+def test_a_wrong_place_is_refused(folder, place, message):
+    with pytest.raises(UserError, match=message):
+        [list(corpus.pairs()) for corpus in opened(task(), place, folder)]
+
+
+def test_a_line_without_a_tag_is_refused():
+    task().check_sources(["<2de> A dog.", "", "  ", "<copy> x"])
+    with pytest.raises(UserError, match="line 8 begins with no tag: 'A dog.*--task=en"):
+        task().check_sources(["<2de> A dog.", "A dog."], first_line=7)
+
+
+def test_a_subtask_is_asked_for_by_its_tag():
+    assert [task().tag(name) for name in ("en-fr", "de-fr", "copy")] == [
+        *("<2fr>", "<2fr>", "<copy>")
+    ]
+    with pytest.raises(UserError, match="no tag <2nl>"):
+        task().tag("en-nl")
+    with pytest.raises(UserError, match="several tasks.*'translation'.*leave --task"):
+        TASKS["translation"](Config()).tag("en-de")
+
+
+# -------------------------------------------------------------------------- scores
+
+
+class Echo:
+    """A translator that answers every line with the reference, and notes its tag."""
+
+    def __init__(self, references, tag=""):
+        self.references, self.tag = references, tag
+
+    def tagged(self, tag):
+        return Echo(self.references, tag)
+
+    def translate(self, lines, warn=True):
+        assert self.tag
+        assert not any("<2de>" in line for line in lines)
+        return [self.references[line] for line in lines]
+
+
+def test_a_set_is_scored_by_its_own_subtask_and_language(folder):
+    mixture = task("en-zh:news,en-de:news,copy:news.en", source="xx", target="yy")
+    for place, signature in (("en-zh:news", "zh"), ("en-de:news", "13a")):
+        (corpus,) = opened(mixture, place, folder)
+        scorer = mixture.of(corpus)
+        pairs = scorer.examples(corpus)
+        assert pairs[0][0] == "The dog barks."  # published sets are found by their text
+        answers = scorer.answers(Echo(dict(pairs)), pairs)
+        scores = scorer.scores(answers, pairs, corpus)
+        assert scores["bleu"] == pytest.approx(100)
+        assert f"tok:{signature}" in scores["signature"]
+        assert (scores["subtask"], scores["zero_shot"]) == (place[:5], False)
+        assert "zero-shot" not in scorer.row(scores | {"perplexity": 1.0}, corpus)
+    (corpus,) = opened(mixture, "copy:news.en", folder)
+    scorer = mixture.of(corpus)
+    answers = [*TEXT["en"][:3], "he eats."]
+    scores = scorer.scores(answers, scorer.examples(corpus), corpus)
+    assert scores["accuracy"] == 75
+    assert "bleu" not in scores
+    compared = scorer.compare(TEXT["en"], answers, scorer.examples(corpus), corpus)
+    assert compared["accuracy"]["difference"] == 25
+
+
+def test_a_direction_without_training_text_is_named_zero_shot(folder):
+    (corpus,) = opened(task(), "de-fr:news", folder)
+    scorer = task().of(corpus)
+    pairs = scorer.examples(corpus)
+    scores = scorer.scores([t for _, t in pairs], pairs, corpus)
+    assert scores["zero_shot"] is True
+    assert scorer.row(scores | {"perplexity": 1.0}, corpus).endswith("zero-shot")
+    # What another run's parameters have learned is not known here.
+    scorer = task(init_from="runs/other").of(corpus)
+    assert scorer.scores(TEXT["fr"], pairs, corpus)["zero_shot"] is False
+
+
+def test_the_mean_over_dev_sets_chooses_checkpoints(folder):
+    mixture = task()
+    corpora = opened(mixture, "en-de:news,en-fr:news,copy:news.en", folder)
+    sets = mixture.dev_sets(corpora, 2)
+    assert [len(pairs) for _, pairs in sets.values()] == [2, 2, 2]
+    found = {
+        name: scorer.quick_scores([t for _, t in pairs], pairs)
+        for name, (scorer, pairs) in sets.items()
+    }
+    found["copy.news.en"]["accuracy"] = 50.0
+    scores = mixture.joined_scores(found)
+    assert list(scores)[:3] == ["mean", "bleu.en-de.news", "chrf.en-de.news"]
+    assert scores["accuracy.copy.news.en"] == 50
+    assert scores[mixture.chosen_by] == pytest.approx((100 + 100 + 50) / 3)
+    assert mixture.higher_is_better
+
+
+def test_a_plain_task_scores_the_first_lines_of_all_dev_text(folder):
+    plain = TASKS["translation"](Config())
+    corpora = [plain.open("news", folder)] * 2
+    ((name, (scorer, pairs)),) = plain.dev_sets(corpora, 6).items()
+    assert (name, scorer) == ("", plain)
+    assert [s for s, _ in pairs] == [*TEXT["en"], *TEXT["en"][:2]]
+    assert plain.joined_scores({"": {"bleu": 3.0}}) == {"bleu": 3.0}
+
+
+# ---------------------------------------------------------------------- translator
+
+
+@pytest.fixture(scope="module")
+def translator():
+    """A translator that can read lines, and has no parameters to answer them."""
+    model = tokenizer.train(small_translator.TEXT * 20, 291, ["<2de>"])
+    made = Translator.__new__(Translator)
+    made.vocabulary = tokenizer.Vocabulary(model)
+    no_limit = types.SimpleNamespace(longest=None)
+    made.members = (Member(small_translator.CONFIG, no_limit, {}, (7,)),)
+    return made
+
+
+def test_a_tagged_translator_reads_the_tag_before_each_line(translator):
+    lines = ["the cat", "", "a <2de> dog"]
+    tagged = ["<2de> the cat", "", "<2de> a <2de> dog"]
+    read = translator.tagged("<2de>")._reader(1, True)
+    assert read.sources(lines) == translator._reader(1, True).sources(tagged)
+    assert read.sources(lines)[1].ids == []  # a line of nothing stays so
+    pairs = [[(line, "ein Hund") for line in some] for some in (lines, tagged)]
+    assert read.pairs(pairs[0]) == translator._reader(1, True).pairs(pairs[1])
+    assert translator.tagged("<2de>").provenance()["tag"] == "<2de>"
+    assert "tag" not in translator.provenance()
+
+
+def test_the_tag_is_not_a_word_of_an_alignment(translator, monkeypatch):
+    whole = Alignment(((0, 0), (2, 1), (1, 2)))
+    monkeypatch.setattr(scoring, "align", lambda *_: [whole])
+    pairs = [("the cat", "die Katze da")]
+    assert translator.align(pairs) == [whole]
+    assert translator.tagged("<2de>").align(pairs) == [Alignment(((1, 1), (0, 2)))]
+
+
+def test_a_tag_in_the_text_is_one_piece_and_comes_back(translator):
+    line = "the <2de> dog<2de>"
+    ids = translator.vocabulary.encode([line])
+    assert translator.vocabulary.pieces(line).count("<2de>") == 2
+    assert translator.vocabulary.decode(ids) == [line]
+
+
+def test_the_provenance_of_a_set_is_that_of_its_own_languages(folder, translator):
+    mixture = task()
+    (corpus,) = opened(mixture, "de-en:news", folder)
+    translator = types.SimpleNamespace(
+        config=mixture.config, steps=(7,), members=translator.members
+    )
+    sources, references = zip(*mixture.of(corpus).examples(corpus), strict=True)
+    about = score_provenance(
+        translator, mixture.of(corpus), corpus, sources, references
+    )
+    assert (about["task"], about["direction"]) == ("text_to_text", "de-en")
+    assert about["name"] == "de-en.news"
+    mixture = task("en-de:grammar:dev")
+    (corpus,) = opened(mixture, "en-de:grammar:dev", "")
+    about = score_provenance(
+        translator, mixture.of(corpus), corpus, sources, references
+    )
+    assert "synthetic text" in about["compare_with"]
+
+
+def test_subtasks_have_the_data_of_the_mixture():
+    mixture = task(dir="somewhere", max_length=99)
+    subtask = mixture.subtask("de-fr")
+    assert (subtask.config.data.source, subtask.config.data.target) == ("de", "fr")
+    assert subtask.config.data.max_length == 99
+    assert dataclasses.asdict(subtask.config.train) == dataclasses.asdict(
+        mixture.config.train
+    )
