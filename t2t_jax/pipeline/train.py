@@ -121,14 +121,17 @@ def _train(
         pairs = prepare.training_pairs(
             training, vocabulary, task.data(), task.encode, task.sides, task.cuts
         )
-        pairs = replace(pairs, noise=task.noise(vocabulary, pairs.sizes))
-        dev_lines = [pair for corpus in dev for pair in corpus.pairs()]
+        texts = [*zip(training, pairs.sizes, strict=True)]
+        pairs = replace(pairs, noise=task.noise(vocabulary, texts))
+        of_dev = [list(corpus.pairs()) for corpus in dev]
+        dev_lines = [pair for lines in of_dev for pair in lines]
         dev_pairs = None
         if dev_lines:
             dev_pairs = prepare.tokenize_in_memory(
                 dev_lines, vocabulary, task.encode, pairs.block
             )
-            noise = task.noise(vocabulary, [len(dev_pairs)])
+            texts = [*zip(dev, map(len, of_dev), strict=True)]
+            noise = task.noise(vocabulary, texts)
             dev_pairs = replace(dev_pairs, noise=noise)
         model = build(config.model, *vocabulary.sizes)
         plan = plan_for(pairs, config.data, config.train.seed, epoch=0)

@@ -80,7 +80,9 @@ class MaskedLanguageModel(Task):
             )
         return self.config.data.vocab_sizes
 
-    def noise(self, vocabulary: Vocabulary, sizes: Sequence[int]) -> Noise:
+    def noise(
+        self, vocabulary: Vocabulary, texts: Sequence[tuple[Corpus, int]]
+    ) -> Noise:
         """Hides other pieces in each epoch."""
         return self._masking(vocabulary)
 

@@ -127,11 +127,13 @@ class Task:
         """Encodes the source and the target of some pairs; text ends in EOS."""
         return prepare.encode_pairs(pairs, vocabulary, threads, self.sides)
 
-    def noise(self, vocabulary: Vocabulary, sizes: Sequence[int]) -> Noise | None:
+    def noise(
+        self, vocabulary: Vocabulary, texts: Sequence[tuple[Corpus, int]]
+    ) -> Noise | None:
         """Returns what changes examples from epoch to epoch, if anything.
 
         Args:
-          sizes: the number of pairs of each training corpus.
+          texts: each corpus of the text, with its number of pairs.
         """
         return None
 

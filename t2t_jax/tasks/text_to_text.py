@@ -8,6 +8,8 @@ Places are `SUBTASK:PLACE`, in a config and in --test of the commands:
     en-de:news             a direction: the files news.en and news.de; its tag is <2de>
     de-en:grammar:train    the built-in corpus, from German; <2en>
     copy:news.en           one-sided text, to be repeated; <copy>
+    spans:news.en          one-sided text, whose spans are to be restored; <spans>. It
+                           is for training: it has a dev loss, but no answers
     parsing:wsj            an entry of TASKS that writes text, with its own place
 """
 
@@ -22,13 +24,21 @@ import numpy as np
 from t2t_jax.config import Config, TaskConfig
 from t2t_jax.data.corpus import Corpus, Pair, split_places
 from t2t_jax.data.lines import open_lines
+from t2t_jax.data.noise import Noise
+from t2t_jax.data.span_corruption import SENTINELS
+from t2t_jax.data.tagged_spans import TaggedSpans
 from t2t_jax.data.tagging import CopiedLines, TaggedCorpus
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.metrics import classification
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.tasks.task import Task
 from t2t_jax.terminal.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator
+
+
+SHARES = {"accuracy"}  # first scores from 0 to 1; the others are from 0 to 100
 
 
 class TextToText(Task):
@@ -39,6 +49,14 @@ class TextToText(Task):
     """
 
     chosen_by = "mean"
+
+    def __init__(self, config: Config):
+        super().__init__(config)
+        if SPANS in (_split(place)[0] for place in split_places(config.data.test)):
+            raise UserError(
+                f"config.data.test={config.data.test!r}: {SPANS} has no answers to be "
+                "scored; name its text in config.data.dev, which measures its loss"
+            )
 
     # ------------------------------------------------------------------ subtasks
 
@@ -75,8 +93,8 @@ class TextToText(Task):
                     "as en-de, or copy:FILE for text to be repeated"
                 )
             return _task(self.config, "translation", source=source, target=target)
-        if name == "copy":
-            return Copy(self.config)
+        if name in OWN:
+            return OWN[name](self.config)
         if name not in (known := _names()):
             raise UserError(
                 f"{name!r} is not a subtask; want a direction such as en-de, or "
@@ -127,6 +145,16 @@ class TextToText(Task):
                     + ", ".join(self.tags)
                 )
 
+    def noise(
+        self, vocabulary: Vocabulary, texts: Sequence[tuple[TaggedCorpus, int]]
+    ) -> Noise | None:
+        """Cuts spans out of the examples of the subtask "spans"."""
+        corrupted = [np.full(size, corpus.subtask == SPANS) for corpus, size in texts]
+        applies_p = np.concatenate(corrupted)
+        if not applies_p.any():
+            return None
+        return TaggedSpans(vocabulary, _tag(SPANS), applies_p)
+
     # --------------------------------------------------------- answers are scored
 
     def of(self, corpus: TaggedCorpus) -> "Tagged":
@@ -140,15 +168,21 @@ class TextToText(Task):
     ) -> dict[str, tuple[Task, list[Pair]]]:
         """Returns the first examples of each dev set, with the subtask, by its name."""
         sets = {}
-        for corpus in corpora:
+        for corpus in (c for c in corpora if c.subtask != SPANS):
             name = corpus.place if corpus.name in sets else corpus.name
             task = self.of(corpus)
             sets[name] = task, task.examples(corpus)[:most]
         return sets
 
     def joined_scores(self, scores: dict[str, dict[str, float]]) -> dict[str, float]:
-        """Joins the scores of dev sets: the `mean` of the first, then `SCORE.SET`."""
-        firsts = [next(iter(of_set.values())) for of_set in scores.values()]
+        """Joins the scores of dev sets: the `mean` of the first, then `SCORE.SET`.
+
+        In the mean, a share counts in percent, as BLEU and F1 do.
+        """
+        firsts = [
+            value * (100 if name in SHARES else 1)
+            for name, value in (next(iter(s.items())) for s in scores.values())
+        ]
         return {"mean": float(np.mean(firsts))} | {
             f"{score}.{name}": value
             for name, of_set in scores.items()
@@ -212,20 +246,16 @@ def _matches(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
     return np.stack([matches, np.ones(len(pairs))], axis=1).astype(np.float64)
 
 
-class ExactMatch(Task):
-    """A subtask whose answer must be the target, character by character."""
+class Copy(Task):
+    """Repeats a line; an answer is right if no character differs."""
 
     measures: ClassVar = {
         "accuracy": Measure(
-            "% of answers that are exact",
+            "share of exact answers",
             _matches,
-            lambda sums: 100 * sums[..., 0] / sums[..., 1],
+            lambda sums: sums[..., 0] / sums[..., 1],
         )
     }
-
-
-class Copy(ExactMatch):
-    """Repeats a line."""
 
     def open(self, place: str, folder: str = "", weight: float = 1.0) -> Corpus:
         """Opens one-sided text; `grammar:` and `tfds:` have their target side."""
@@ -234,8 +264,20 @@ class Copy(ExactMatch):
         return CopiedLines(lines)
 
 
-class Label(ExactMatch):
-    """Classification as text: the answer is the label, written out."""
+class Spans(Copy):
+    """Restores spans that were cut out of a line."""
+
+    symbols = SENTINELS
+
+
+SPANS = "spans"
+OWN = {"copy": Copy, SPANS: Spans}  # subtasks that are not in TASKS
+
+
+class Label(Task):
+    """Classification as text: the answer is the label, without probabilities."""
+
+    measures = classification.OF_LABELS
 
     def __init__(self, task: Task):
         super().__init__(task.config)
@@ -273,7 +315,7 @@ def _names() -> list[str]:
         for name, task in TASKS.items()
         if task.predicts in ("target", "label") and task.sides == (0, 1)
     ]
-    return ["copy", *(n for n in written if n not in ("translation", "text_to_text"))]
+    return [*OWN, *(n for n in written if n not in ("translation", "text_to_text"))]
 
 
 def _task(config: Config, kind: str, **languages: str) -> Task:

@@ -1,13 +1,14 @@
 """Several tasks in one model: places, tags, scores by subtask, zero-shot directions."""
 
 import dataclasses
+import re
 import shutil
 import types
 
 import pytest
 
 from t2t_jax.config import Config, DataConfig, TaskConfig, TrainConfig
-from t2t_jax.data import tokenizer
+from t2t_jax.data import feeding, prepare, tokenizer
 from t2t_jax.data.corpus import open_places
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.inputs import Member
@@ -141,6 +142,71 @@ def test_a_subtask_is_asked_for_by_its_tag():
         TASKS["translation"](Config()).tag("en-de")
 
 
+# --------------------------------------------------------------- span corruption
+
+
+def restored(source, target):
+    """A line from what spans left of it and what they took."""
+    parts = re.split(r"(<span_\d+>)", target)
+    taken = dict(zip(parts[1::2], parts[2::2], strict=True))
+    return re.sub(r"<span_\d+>", lambda match: taken.pop(match[0]), source)
+
+
+def test_spans_are_cut_out_of_their_own_subtask_alone(folder):
+    mixture = task("spans:news.en,en-de:news,spans:news.fr")
+    corpora = opened(mixture, mixture.config.data.train, folder)
+    lines = [[*corpus.pairs()] for corpus in corpora]
+    stored = [pair for of_corpus in lines for pair in of_corpus]
+    assert stored[0] == (f"<spans> {TEXT['en'][0]}", TEXT["en"][0])
+    symbols = mixture.data().symbols.split(",")
+    text = [line for pair in stored for line in pair]
+    vocabulary = tokenizer.Vocabulary(tokenizer.train(text * 9, 360, symbols))
+    noise = mixture.noise(vocabulary, [*zip(corpora, map(len, lines), strict=True)])
+    pairs = prepare.tokenize_in_memory(stored, vocabulary, mixture.encode)
+    pairs = dataclasses.replace(pairs, noise=noise)
+    data = DataConfig(batch_tokens=2_048, row_length=64)
+    found = []
+    for epoch in (0, 1):
+        (layout,) = feeding.plan_for(pairs, data, seed=3, epoch=epoch)
+        batch = pairs.batch(layout, seed=3, epoch=epoch)
+        rows = {}
+        for number, pair in enumerate(layout.pair_p):
+            rows[int(pair)] = tuple(
+                vocabulary.decode(
+                    [
+                        batch[side][layout.row_p[number]][
+                            batch[f"{side}_segment"][layout.row_p[number]]
+                            == layout.segment_p[number]
+                        ]
+                    ]
+                )[0]
+                for side in ("source", "target")
+            )
+        found.append([rows[i] for i in range(len(stored))])
+    assert found[0] != found[1]  # other spans
+    for example in found:
+        assert example[4:8] == stored[4:8]  # en-de, as it is
+        for (source, target), (_, line) in zip(
+            example[:4] + example[8:], stored[:4] + stored[8:], strict=True
+        ):
+            assert source.startswith("<spans> ")
+            assert "<span_0>" in source
+            assert restored(source, target) == f"<spans> {line}"
+
+
+def test_a_mixture_without_spans_has_no_noise(folder):
+    corpora = opened(task(), "en-de:news", folder)
+    assert task().noise(None, [(corpora[0], 4)]) is None
+
+
+def test_spans_are_trained_on_and_not_scored(folder):
+    mixture = task("spans:x,en-de:x", dev="spans:news.en,en-de:news")
+    corpora = opened(mixture, mixture.config.data.dev, folder)
+    assert [*mixture.dev_sets(corpora, 9)] == ["en-de.news"]
+    with pytest.raises(UserError, match="spans has no answers.*config.data.dev"):
+        task("spans:x", test="en-de:x,spans:x")
+
+
 # -------------------------------------------------------------------------- scores
 
 
@@ -176,10 +242,10 @@ def test_a_set_is_scored_by_its_own_subtask_and_language(folder):
     scorer = mixture.of(corpus)
     answers = [*TEXT["en"][:3], "he eats."]
     scores = scorer.scores(answers, scorer.examples(corpus), corpus)
-    assert scores["accuracy"] == 75
+    assert scores["accuracy"] == 0.75
     assert "bleu" not in scores
     compared = scorer.compare(TEXT["en"], answers, scorer.examples(corpus), corpus)
-    assert compared["accuracy"]["difference"] == 25
+    assert compared["accuracy"]["difference"] == 0.25
 
 
 def test_a_direction_without_training_text_is_named_zero_shot(folder):
@@ -203,10 +269,10 @@ def test_the_mean_over_dev_sets_chooses_checkpoints(folder):
         name: scorer.quick_scores([t for _, t in pairs], pairs)
         for name, (scorer, pairs) in sets.items()
     }
-    found["copy.news.en"]["accuracy"] = 50.0
+    found["copy.news.en"]["accuracy"] = 0.5
     scores = mixture.joined_scores(found)
     assert list(scores)[:3] == ["mean", "bleu.en-de.news", "chrf.en-de.news"]
-    assert scores["accuracy.copy.news.en"] == 50
+    assert scores["accuracy.copy.news.en"] == 0.5
     assert scores[mixture.chosen_by] == pytest.approx((100 + 100 + 50) / 3)
     assert mixture.higher_is_better
 
