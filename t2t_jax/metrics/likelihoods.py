@@ -36,10 +36,10 @@ def statistics(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
     """
     rows_nk = np.zeros((len(pairs), 4))
     for number, (line, (_, text)) in enumerate(zip(answers, pairs, strict=True), 1):
-        fields = line.split("\t")
         try:
-            log_prob, pieces = float(fields[0]), int(*fields[1:])
-        except (ValueError, TypeError):
+            log_prob, pieces = line.split("\t")
+            log_prob, pieces = float(log_prob), int(pieces)
+        except ValueError:
             raise UserError(
                 f"line {number} of the answers: got {line[:60]!r}; want LOG_PROB, a "
                 "tab, and the number of pieces"

@@ -1,0 +1,89 @@
+"""Text without a source: lines, documents, blocks, and scores by themselves."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from t2t_jax import config as fields
+from t2t_jax.data.batching import plan_epoch
+from t2t_jax.data.documents import Documents
+from t2t_jax.data.lines import open_lines
+from t2t_jax.sections import Options
+from t2t_jax.tasks.language_model import LanguageModel
+from t2t_jax.terminal.errors import UserError
+from tests.decoding.small_translator import translator
+
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+
+DOCUMENTS = ["the cat\nsees the dog", "a dog", "a cat\n sleeps\n- well"]
+TEXT = f"\n{DOCUMENTS[0]}\n\n \n{DOCUMENTS[1]}\r\n\n{DOCUMENTS[2]}\n"
+
+
+def task(max_length=256, **options):
+    config = translator(1, kind="decoder_only").config
+    config = fields.changed(config, "data", max_length=max_length)
+    chosen = fields.TaskConfig("language_model", Options(options))
+    return LanguageModel(dataclasses.replace(config, task=chosen))
+
+
+def test_empty_lines_separate_documents(tmp_path):
+    (tmp_path / "x.en").write_text(TEXT, newline="")
+    corpus = task(unit="document").open("x.en", str(tmp_path), 2.0)
+    assert [*corpus.pairs()] == [("", text) for text in DOCUMENTS]
+    lines = task().open("x.en", str(tmp_path))
+    assert len([*lines.pairs()]) == 10
+    assert corpus.fingerprint() != lines.fingerprint()
+    assert (corpus.name, corpus.weight) == ("x.en", 2.0)
+    (tmp_path / "none").write_text("\n \n")
+    with pytest.raises(UserError, match="has no document: all its lines are empty"):
+        [*Documents(open_lines("none", "", "", str(tmp_path))).pairs()]
+
+
+def test_scores_follow_from_answers_and_text():
+    """With windows or without; a window of the whole text is no window."""
+    one = translator(1, kind="decoder_only")
+    pairs = [("", text) for text in [*DOCUMENTS, "the cat"]]
+    plain = task().answers(one, pairs)
+    scores = one.score(pairs)
+    assert plain == [f"{s.log_prob:.6f}\t{len(s.pieces)}" for s in scores]
+    short = task(max_length=6, stride=6).answers(one, pairs)
+    assert [a.split("\t")[1] for a in short] == [a.split("\t")[1] for a in plain]
+    assert short[0] != plain[0]
+    quick = task().quick_scores(plain, pairs)
+    nats = -sum(s.log_prob for s in scores)
+    octets = sum(len(text.encode()) + 1 for _, text in pairs)
+    assert quick["bits_per_byte"] == pytest.approx(nats / np.log(2) / octets)
+    assert task().chosen_by == "bits_per_byte"
+    assert not task().higher_is_better
+    assert quick.keys() == {*task().measures}
+
+
+def test_a_stride_that_skips_text_is_refused():
+    with pytest.raises(UserError, match="stride=9 is more than the window of 8"):
+        task(window=8, stride=9)
+    assert (task(max_length=31).window, task(max_length=31).stride) == (31, 16)
+
+
+@settings(max_examples=5)
+@given(st.integers(0, 9), st.sampled_from([64, 128, 256]))
+def test_little_of_a_packed_row_is_padding(seed, row):
+    """Text of many lengths, cut into blocks that fit into a row."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.lognormal(2.5, 0.8, 8_000).astype(int) + 1
+    blocks = [[row] * (n // row) + [n % row] for n in lengths]
+    target = np.array([n for n in itertools.chain(*blocks) if n])
+    plan = plan_epoch(
+        np.zeros_like(target),
+        target,
+        batch_tokens=2_048,
+        batching="packed",
+        row_length=row,
+        seed=seed,
+        epoch=0,
+    )
+    assert plan.computed_source == 0
+    assert plan.efficiency > 0.98
