@@ -1,33 +1,37 @@
-"""Tests over test lines: is one row's translation of a set better than another's?"""
+"""Tests over test lines: are one row's answers to a set better than another's?"""
 
 import hashlib
 import json
 from pathlib import Path
 
-from t2t_jax.data.corpus import open_corpus
+from t2t_jax.data.corpus import Corpus
 from t2t_jax.evaluation.provenance import hashed
 from t2t_jax.evaluation.scores import TRANSLATIONS
 from t2t_jax.experiment.results import RowResult, RunResult, read_json
 from t2t_jax.files.atomic import write_atomically
-from t2t_jax.metrics.significance import paired_test
+from t2t_jax.metrics.significance import TESTS
+from t2t_jax.tasks.table import known_measures, task_of
 from t2t_jax.terminal.errors import UserError
 
 CACHE = "line_tests.json"  # in the experiment's folder; the tests take seconds each
-METRICS = ("bleu", "bleu_lc", "chrf", "ter")
-TESTS = {"bootstrap": "bs", "randomisation": "ar"}
+METRICS = ("bleu", "bleu_lc", "chrf", "ter")  # of translations
 
 
 def has_lines(row: RowResult, column: str) -> bool:
-    """True if the column is a score of the row's translations of a test set."""
+    """True if the column is a score of the row's answers to a test set."""
     test_set, _, metric = column.rpartition(".")
-    scored = any(metric in run.scores(test_set) for run in row.runs)
-    return metric in METRICS and test_set not in ("dev", "train") and scored
+    if test_set in ("dev", "train"):
+        return False
+    # Other tasks have an interval of each score that follows from sums over lines.
+    name = metric if metric in METRICS else f"{metric}_interval"
+    known = metric in METRICS or metric in known_measures()
+    return known and any(name in run.scores(test_set) for run in row.runs)
 
 
 def line_p_values(
     ours: RowResult, theirs: RowResult, column: str, folder: Path
 ) -> dict[str, float]:
-    """Compares two rows' translations, line by line, by each test of `TESTS`.
+    """Compares two rows' answers, line by line, by each test of `TESTS`.
 
     The runs are compared in pairs: the first seed of one row with the first seed of
     the other, and so on.
@@ -41,7 +45,7 @@ def line_p_values(
       sign of the difference between the means has p = 1.
 
     Raises:
-      UserError: translations or references are missing or have changed.
+      UserError: answers or references are missing or have changed.
     """
     difference = ours.mean(column) - theirs.mean(column)
     # Not strict: a row may have fewer seeds.
@@ -69,27 +73,28 @@ def _pair(
     scores = ours.scores(test_set)
     if scores["sha256"] != theirs.scores(test_set)["sha256"]:
         raise UserError(f"the two were scored on different lines of {test_set}")
-    translations = [_translations(run, test_set) for run in (ours, theirs)]
-    hashes = [hashlib.sha256(content).hexdigest() for content in translations]
+    task = task_of(ours.run.config)
+    # A scored place starts at the current folder: it includes config.data.dir.
+    corpus = task.open(scores["set"])
+    answers = [_answers(run, test_set, corpus) for run in (ours, theirs)]
+    hashes = [hashlib.sha256(content).hexdigest() for content in answers]
     # The place alone would miss a change of its files.
     key = " ".join([*hashes, scores["set"], scores["sha256"], metric])
     cached = _read_cache(folder)
     if key not in cached:
-        references = _references(ours, test_set)
+        pairs = list(corpus.pairs())
+        if hashed([target for _, target in pairs]) != scores["reference_sha256"]:
+            raise UserError(f"{corpus.place} has changed since it was scored")
         # Not splitlines(), which would also split at characters such as U+2028.
-        lines = [content.decode().split("\n")[:-1] for content in translations]
-        sides = *lines, references, ours.run.config.data.target
-        tests = {
-            test: paired_test(metric, *sides, kind) for test, kind in TESTS.items()
-        }
-        cached[key] = {test: found["p_value"] for test, found in tests.items()}
-        cached[key]["difference"] = tests["bootstrap"]["difference"]
+        lines = [content.decode().split("\n")[:-1] for content in answers]
+        found = task.of(corpus).significance(metric, *lines, pairs, corpus)
+        cached[key] = found
         write_atomically(folder / CACHE, json.dumps(cached, indent=1).encode())
     return cached[key]
 
 
-def _translations(run: RunResult, test_set: str) -> bytes:
-    file = run.path / TRANSLATIONS / f"{test_set}.{run.run.config.data.target}"
+def _answers(run: RunResult, test_set: str, corpus: Corpus) -> bytes:
+    file = run.path / TRANSLATIONS / f"{test_set}.{corpus.target}"
     name = file.relative_to(run.path.parent)
     try:
         content = file.read_bytes()
@@ -99,16 +104,6 @@ def _translations(run: RunResult, test_set: str) -> bytes:
     if hashlib.sha256(content).hexdigest() != wanted:
         raise UserError(f"{name} has changed since it was scored")
     return content
-
-
-def _references(run: RunResult, test_set: str) -> list[str]:
-    data, scores = run.run.config.data, run.scores(test_set)
-    # A scored place starts at the current folder: it includes config.data.dir.
-    corpus = open_corpus(scores["set"], data.source, data.target)
-    references = [target for _, target in corpus.pairs()]
-    if hashed(references) != scores["reference_sha256"]:
-        raise UserError(f"{corpus.place} has changed since it was scored")
-    return references
 
 
 def _read_cache(folder: Path) -> dict[str, dict[str, float]]:

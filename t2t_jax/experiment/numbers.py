@@ -2,9 +2,11 @@
 
 import math
 
+from t2t_jax.tasks.table import known_measures
+
 # Columns in millions, by the last part of their names.
 MILLIONS = {"parameters": 3, "tokens": 2}
-# Digits after the point.
+# Digits after the point; those of `Task.measures` are known besides.
 DIGITS = {
     **dict.fromkeys(("bleu", "bleu_lc", "bleu_paper", "chrf", "ter", "minutes"), 1),
     **dict.fromkeys(("loss", "perplexity"), 3),
@@ -52,6 +54,8 @@ def _digits(column: str, mean: float) -> int:
         return MILLIONS[key]
     if key in DIGITS:
         return DIGITS[key] - (key == "perplexity" and abs(mean) >= 10)
+    if measure := known_measures().get(key):
+        return measure.digits
     if not mean or not math.isfinite(mean):
         return 0
     if mean == int(mean) and abs(mean) >= 1e3:

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from t2t_jax.experiment.experiment import Row, Run
+from t2t_jax.tasks.table import known_measures
 
 # Files of a run's workdir that the runner adds to those of training.
 TRAINING = "training"  # the step of a failure; or the name of a measure
 OUTCOME, FAILURE, MEASURED = "outcome.json", "failure.json", "measures"
-# Which value of a column is better, by the last part of its name.
+# Which value of a column is better, by the last part of its name; those of
+# `Task.measures` are known besides.
 BETTER = {
     **dict.fromkeys(("bleu", "bleu_lc", "chrf", "f1", "accuracy"), "higher"),
     **dict.fromkeys(("ter", "perplexity", "loss"), "lower"),
@@ -24,7 +26,10 @@ BETTER = {
 
 def better(column: str) -> str:
     """`higher` or `lower`, whichever is better in a column; empty if neither is."""
-    return BETTER.get(column.rpartition(".")[2], "")
+    name = column.rpartition(".")[2]
+    if measure := known_measures().get(name):
+        return "higher" if measure.higher_is_better else "lower"
+    return BETTER.get(name, "")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Decides which rows of an experiment differ from its baseline.
 
 A difference is claimed only if two kinds of chance are unlikely to explain it: other
-seeds of training, and, for scores of translations, other lines of the test set.
+seeds of training, and, for scores of a test set, other lines of the test set.
 """
 
 import math

@@ -12,6 +12,7 @@ from t2t_jax.metrics.bootstrap import SAMPLES, SEED, fixed_seed
 from t2t_jax.metrics.plain import sacrebleu_metrics
 
 COMPARED = ("bleu", "chrf", "ter")
+TESTS = {"bootstrap": "bs", "randomisation": "ar"}  # as sacreBLEU names them
 
 
 def paired_bootstrap(

@@ -1,6 +1,7 @@
 """The tasks: `TASKS`."""
 
 from t2t_jax.config import Config
+from t2t_jax.metrics.measures import Measure
 from t2t_jax.model.model import MODELS, Model
 from t2t_jax.tasks.classification import Classification
 from t2t_jax.tasks.language_model import LanguageModel
@@ -25,6 +26,11 @@ TASKS = {
 def task_of(config: Config) -> Task:
     """Returns the task of a config."""
     return config.task.variant("kind")(config)
+
+
+def known_measures() -> dict[str, Measure]:
+    """The measures of all tasks by name; a name means the same in every task."""
+    return {name: m for task in TASKS.values() for name, m in task.measures.items()}
 
 
 def check_model(task: Task, model: Model) -> None:

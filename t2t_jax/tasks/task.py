@@ -247,6 +247,28 @@ class Task:
             for name, measure in self.measures.items()
         }
 
+    def significance(
+        self,
+        score: str,
+        answers: Sequence[str],
+        baseline: Sequence[str],
+        pairs: Sequence[Pair],
+        corpus: Corpus,
+    ) -> dict[str, float]:
+        """Tests whether two systems differ in one score, over the examples of a set.
+
+        Returns:
+          `difference`, and the p-values `bootstrap` and `randomisation`.
+        """
+        measure = self.measures[score]
+        sides = [measure.statistics(lines, pairs) for lines in (answers, baseline)]
+        found = measures.paired(measure, *sides)
+        return {
+            "difference": found["difference"],
+            "bootstrap": found["p_value"],
+            "randomisation": measures.randomised(measure, *sides),
+        }
+
     def row(self, scores: dict, corpus: Corpus) -> str:
         """Formats a set's scores as a row for people, after its name and size."""
         return "   ".join(

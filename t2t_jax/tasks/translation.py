@@ -6,7 +6,7 @@ from typing import ClassVar
 from t2t_jax.data.corpus import Corpus, GrammarCorpus, Pair
 from t2t_jax.grammar.corpus import word_for_word
 from t2t_jax.metrics.plain import corpus_scores, plain_scores
-from t2t_jax.metrics.significance import paired_bootstrap
+from t2t_jax.metrics.significance import TESTS, paired_bootstrap, paired_test
 from t2t_jax.metrics.tokenized import paper_scores, tokenized_scores
 from t2t_jax.tasks.task import Task
 
@@ -62,6 +62,20 @@ class Translation(Task):
         """Compares with another system by sacreBLEU's paired bootstrap."""
         references = [target for _, target in pairs]
         return paired_bootstrap(answers, baseline, references, corpus.target)
+
+    def significance(
+        self,
+        score: str,
+        answers: Sequence[str],
+        baseline: Sequence[str],
+        pairs: Sequence[Pair],
+        corpus: Corpus,
+    ) -> dict[str, float]:
+        """Tests one score by sacreBLEU's two tests."""
+        sides = answers, baseline, [target for _, target in pairs], corpus.target
+        found = {test: paired_test(score, *sides, kind) for test, kind in TESTS.items()}
+        p_values = {test: of_test["p_value"] for test, of_test in found.items()}
+        return {"difference": found["bootstrap"]["difference"], **p_values}
 
     def row(self, scores: dict, corpus: Corpus) -> str:
         """Formats BLEU and chrF; for the built-in corpus also the word-for-word BLEU.

@@ -16,10 +16,10 @@ _draw = random.Random(3)
 REFERENCES = [" ".join(_draw.choices(WORDS, k=9)) for _ in range(40)]
 
 
-def row(name, seeds=3, **options):
+def row(name, seeds=3, fields=None, **options):
     """A row that differs from others by its number of steps."""
-    steps = 100 + zlib.crc32(name.encode()) % 100_000
-    return Row(name, with_fields(TINY, {"train.steps": steps}), seeds, **options)
+    steps = {"train.steps": 100 + zlib.crc32(name.encode()) % 100_000}
+    return Row(name, with_fields(TINY, steps | (fields or {})), seeds, **options)
 
 
 def with_mistakes(rate, seed=0):
@@ -31,8 +31,8 @@ def with_mistakes(rate, seed=0):
     ]
 
 
-def write_run(run, folder, bleu, lines=REFERENCES):
-    """Writes what a finished run leaves behind, below `folder`."""
+def write_run(run, folder, bleu, lines=REFERENCES, **others):
+    """Writes what a finished run leaves behind, below `folder`; `others` are scores."""
     path = workdir_of(run, folder / "runs")
     for name in ("scores", "translations"):
         (path / name).mkdir(parents=True)
@@ -49,6 +49,7 @@ def write_run(run, folder, bleu, lines=REFERENCES):
         "compare_with": "compare with scores of the same lines",
         "bleu": bleu,
         "perplexity": 100 / bleu,
+        **others,
     }
     (path / "translations/test.de").write_bytes(content)
     (path / "scores/test.json").write_text(json.dumps(scores))

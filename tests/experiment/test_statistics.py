@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import ClassVar
 
 import hypothesis.strategies as st
 import numpy as np
@@ -10,6 +11,8 @@ import scipy.stats
 from hypothesis import given, settings
 
 from t2t_jax.experiment import line_tests
+from t2t_jax.experiment.numbers import mean_text
+from t2t_jax.experiment.results import better, read_results
 from t2t_jax.experiment.statistics import (
     BETTER,
     LEVEL,
@@ -22,7 +25,12 @@ from t2t_jax.experiment.statistics import (
     t_test,
     welch_test,
 )
-from tests.experiment.made_up import row, with_mistakes, write_rows
+from t2t_jax.metrics.measures import Measure
+from t2t_jax.metrics.significance import TESTS
+from t2t_jax.tasks.table import TASKS
+from t2t_jax.tasks.task import Task
+from t2t_jax.tasks.translation import Translation
+from tests.experiment.made_up import row, with_mistakes, write_rows, write_run
 
 PERPLEXITY, BLEU = "test.perplexity", "test.bleu"
 probabilities = st.lists(st.floats(0, 1), min_size=1, max_size=9)
@@ -158,14 +166,48 @@ def test_a_claim_about_translations_needs_both_tests(tmp_path, monkeypatch):
     assert found["luck"].reason == "within the variation over lines"
     assert found["luck"].p_seeds < 0.001
     assert found["luck"].p_adjusted == max(found["luck"].p_lines.values()) > LEVEL
-    assert set(found["good"].p_lines) == set(line_tests.TESTS)
+    assert set(found["good"].p_lines) == set(TESTS)
     # Both seeds have the same translations, so each row was tested once; now no more.
     cache = json.loads((tmp_path / line_tests.CACHE).read_text())
     assert len(cache) == 2
-    monkeypatch.setattr(line_tests, "paired_test", None)
+    monkeypatch.setattr(Translation, "significance", None)
     rows = [row(name) for name in SCORES]
     results = write_rows(rows, tmp_path, {})
     assert compare(results, BLEU, "base", tmp_path) == found
+
+
+class Copying(Task):
+    """A task whose score is the share of words that are wrong."""
+
+    @staticmethod
+    def words(answers, pairs):
+        sides = zip(answers, pairs, strict=True)
+        words = [(a.split(), target.split()) for a, (_, target) in sides]
+        return np.array([[sum(map(str.__ne__, *w)), len(w[1])] for w in words], float)
+
+    measures: ClassVar = {
+        "wrong": Measure("%", words, lambda s: 100 * s[..., 0] / s[..., 1], False, 1)
+    }
+
+
+def test_other_tasks_are_compared_by_their_measures(tmp_path, monkeypatch):
+    monkeypatch.setitem(TASKS, "copying", Copying)
+    column = "test.wrong"
+    scores = {"base": [20, 20.2], "good": [5, 5.2], "luck": [15, 15.2]}
+    rows = [row(name, fields={"task.kind": "copying"}) for name in scores]
+    for each in rows:
+        for run, wrong in zip(each.runs, scores[each.name], strict=False):
+            lines = LINES[each.name]
+            write_run(run, tmp_path, 9, lines, wrong=wrong, wrong_interval={})
+    results = read_results(rows, tmp_path / "runs")
+    assert better(column) == "lower"
+    assert mean_text(column, 5.123, math.nan) == "5.1"
+    found = compare(results, column, "base", tmp_path)
+    assert (found["good"].verdict, found["luck"].verdict) == (BETTER, UNDECIDED)
+    assert found["luck"].reason == "within the variation over lines"
+    assert set(found["good"].p_lines) == set(TESTS)
+    # A perplexity that no sums over lines were stored of is compared over seeds alone.
+    assert not compare(results, PERPLEXITY, "base", tmp_path)["good"].p_lines
 
 
 def test_a_pair_of_seeds_with_the_opposite_difference(tmp_path):
