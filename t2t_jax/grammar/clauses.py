@@ -143,7 +143,8 @@ def sentence_tree(node: Node, end: str) -> Tree:
         return [Tree(label, tuple(reversed(children)))]
 
     label, children = node
-    return capitalized(finished((label, [*children, (".", end)]))[0])
+    mark = ".-asks" if end == "?" else "."
+    return capitalized(finished((label, [*children, (mark, end)]))[0])
 
 
 def capitalized(tree: Tree | str) -> Tree | str:

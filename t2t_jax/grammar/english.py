@@ -192,12 +192,11 @@ def english_objects(clause: Clause) -> list[Node]:
 @functools.cache
 def english_time(words: str) -> Node:
     """An adverb of time: often, every day, on Monday."""
-    tags = TIME_TAGS
-    leaves = [(tags.get(word, "NN"), word) for word in words.split()]
+    leaves = [(TIME_TAGS.get(word, "NN") + "-time", word) for word in words.split()]
     if len(leaves) == 1:
         return "ADVP-time", [("RB-time", words)]
-    if leaves[0][0] == "IN":
-        return "PP-time", [leaves[0], ("NP-time", leaves[1:])]
+    if leaves[0][0] == "IN-time":
+        return "PP-time", [leaves[0], ("NP-day", leaves[1:])]
     return "NP-time", leaves
 
 

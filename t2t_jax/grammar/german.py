@@ -301,7 +301,7 @@ def german_time(words: str) -> Node:
     if len(tagged) == 1:
         return "ADVP-time", [("ADV", words)]
     if tagged[0][0] == "APPRART-time":
-        return "PP-time", [tagged[0], ("NP-time", tagged[1:])]
+        return "PP-time", [tagged[0], ("NP-day", tagged[1:])]
     return "NP-time", tagged
 
 

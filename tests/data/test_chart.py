@@ -1,0 +1,182 @@
+"""The chart parser is exact, and refuses what agrees badly."""
+
+import collections
+import itertools
+import math
+import random
+
+import pytest
+
+from t2t_jax.grammar import corpus
+from t2t_jax.grammar.chart import Chart
+from t2t_jax.grammar.grammaticality import tokenize, without_end
+from t2t_jax.grammar.trees import Tree, parse_bracketed
+
+# Ambiguous, with rules of one, two and three children, and a cycle (A to C to A).
+TREEBANK = [
+    "(S (A (a x)) (B (b y)))",
+    "(S (A (a x)) (S (A (C (a x))) (B (b y))))",
+    "(S (C (A (a x))) (B (b z)))",
+    "(S (A (a x) (b y) (a x)) (B (b y)))",
+    "(S (S (A (a x)) (B (b y))) (B (b z)))",
+    "(A (a x) (A (a x)))",
+]
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return [parse_bracketed(line) for line in TREEBANK]
+
+
+def probabilities(trees):
+    """The log probability of each rule, tag of a word and root of a treebank."""
+    counts, totals = collections.Counter(), collections.Counter()
+    for tree in trees:
+        for left, right in rules_of(tree):
+            counts[left, right] += 1
+            totals[left] += 1
+    return {rule: math.log(n / totals[rule[0]]) for rule, n in counts.items()}
+
+
+def rules_of(tree):
+    """The rules that a tree uses, with that of its root."""
+    yield None, tree.label
+    for node in tree.nodes():
+        children = node.children
+        yield node.label, children if node.is_word else tuple(c.label for c in children)
+
+
+def best_scores(words, log_p):
+    """The best log probability of each label over all words: tries every division.
+
+    Rules of one child are applied as often as there are labels, which is enough for the
+    best tree: a longer chain would repeat a label.
+    """
+    labels = {left for left, _ in log_p if left}
+
+    def sequence(right, part):
+        if len(right) == 1:
+            return best(part).get(right[0], -math.inf)
+        return max(
+            (
+                best(part[:i]).get(right[0], -math.inf) + sequence(right[1:], part[i:])
+                for i in range(1, len(part))
+            ),
+            default=-math.inf,
+        )
+
+    found = {}
+
+    def best(part):
+        if part in found:
+            return found[part]
+        scores = {}
+        for (left, right), p in log_p.items():
+            if left and (right == part if len(part) == 1 else len(right) > 1):
+                total = p + (0 if right == part else sequence(right, part))
+                scores[left] = max(scores.get(left, -math.inf), total)
+        for _ in labels:
+            for (left, right), p in log_p.items():
+                if left and len(right) == 1 and right[0] in scores:
+                    total = p + scores[right[0]]
+                    scores[left] = max(scores.get(left, -math.inf), total)
+        found[part] = scores
+        return scores
+
+    return best(tuple(words))
+
+
+def test_it_finds_what_a_search_of_all_trees_finds(tiny):
+    chart, log_p = Chart(tiny), probabilities(tiny)
+    accepted = 0
+    for size in range(1, 6):
+        for words in itertools.product("xyz", repeat=size):
+            scores = best_scores(words, log_p)
+            wanted = max(
+                scores.get(label, -math.inf) + log_p[None, label] for label in "SA"
+            )
+            tree = chart.parse(words)
+            assert chart.recognizes(words) == (wanted > -math.inf) == (tree is not None)
+            if tree:
+                accepted += 1
+                assert tuple(tree.words()) == words
+                score = sum(log_p[rule] for rule in rules_of(tree))
+                assert score == pytest.approx(wanted)
+    assert 20 < accepted < 180  # of 363: neither none nor all
+
+
+def test_no_word_and_unknown_words_have_no_tree(tiny):
+    chart = Chart(tiny)
+    assert chart.parse([]) is None
+    assert not chart.recognizes([])
+    assert chart.parse(["x", "w"]) is None
+
+
+def test_a_capital_counts_only_at_the_beginning():
+    line = "(S (NP (DT The) (NN dog)) (VP (V sees) (NP (DT the) (NN cat))))"
+    chart = Chart([parse_bracketed(line)])
+    assert chart.recognizes(["The", "cat", "sees", "the", "dog"])
+    assert not chart.recognizes(["The", "cat", "sees", "The", "dog"])
+    # A name keeps its capital.
+    chart = Chart([parse_bracketed("(S (NP (NNP Anna)) (VP (V runs)))")])
+    assert not chart.recognizes(["anna", "runs"])
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_line_is_divided_as_its_tree(side):
+    trees = corpus.trees("train", ("en", "de")[side], count=60)
+    for pair, tree in zip(corpus.pairs("train", count=60), trees, strict=True):
+        assert tokenize(pair[side]) == tree.words()
+    words = ["Anna", "'s", "dog", "can", "not", "sleep", "."]
+    assert tokenize("Anna's dog cannot sleep.") == words
+
+
+@pytest.fixture(scope="module")
+def charts():
+    """By language: a chart of a small treebank, and its sentences."""
+    made = {}
+    for language in ("en", "de"):
+        trees = corpus.trees("train", language, count=600, features=True)
+        trees = [without_end(tree) for tree in trees]
+        made[language] = Chart(trees), [tree.words() for tree in trees]
+    return made
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_it_accepts_its_treebank(charts, language):
+    chart, sentences = charts[language]
+    assert all(chart.recognizes(words) for words in sentences)
+    tree = chart.parse(sentences[0])
+    assert isinstance(tree, Tree)
+    assert tree.words() == sentences[0]
+
+
+def test_it_refuses_what_does_not_agree(charts):
+    right = {
+        "en": ["The dogs are happy.", "He does not sleep.", "She sees an apple."],
+        "de": ["Der Mann ist alt.", "Er sieht den Mann."],
+    }
+    wrong = {
+        "en": ["The dogs is happy.", "He do not sleep.", "She sees a apple.",
+               "Him does not sleep.", "The dogs are happy?", "The happy are dogs."],
+        "de": ["Die Mann ist alt.", "Der Mann sind alt.", "Er sieht der Mann.",
+               "Er den Mann sieht."],
+    }  # fmt: skip
+    for language, (chart, _) in charts.items():
+        for line in right[language]:
+            assert chart.recognizes(tokenize(line)), line
+        for line in wrong[language]:
+            assert not chart.recognizes(tokenize(line)), line
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_most_sentences_with_swapped_words_are_refused(charts, language):
+    chart, sentences = charts[language]
+    rng = random.Random(0)
+    accepted = 0
+    for words in sentences:
+        place = rng.randrange(len(words) - 2)
+        swapped = list(words)
+        swapped[place : place + 2] = swapped[place + 1], swapped[place]
+        accepted += chart.recognizes(swapped)
+    assert accepted / len(sentences) < 0.05
