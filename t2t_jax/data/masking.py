@@ -29,7 +29,7 @@ _CHOICE, _KIND, _PIECE = range(3)
 class Masking:
     """Hides pieces at random (Devlin et al. 2019), as a `Noise`.
 
-    Each unit, a word or a piece, is hidden with probability `mask_rate`. A sentence of
+    Each unit, a word (or a sign) or a piece, is hidden with probability `mask_rate`. A sentence of
     which nothing would be hidden loses the unit that was closest to it. EOS is never
     hidden.
 
@@ -134,11 +134,9 @@ class Masking:
         """True for the first token of each unit; EOS is a unit of its own."""
         if not self._whole_words:
             return np.ones(len(tokens), bool)
-        begins = (
-            (position == 0) | (tokens == self._eos) | self._table.begins_word_v[tokens]
-        )
+        begins = (position == 0) | (tokens == self._eos) | self._table.begins_v[tokens]
         # Some tokenizers put the space at the end of a word.
-        begins[1:] |= self._table.ends_word_v[tokens[:-1]]
+        begins[1:] |= self._table.ends_v[tokens[:-1]]
         return begins
 
     def _chosen(
@@ -171,13 +169,15 @@ class PieceTable(NamedTuple):
     """Properties of each piece of a vocabulary, bool [v].
 
     Attributes:
-      begins_word_v: it begins with a space.
-      ends_word_v: it ends with one, as in some tokenizers.
+      spaced_v: it begins with a space.
+      begins_v: it begins a word: with a space, or with a sign such as a full stop.
+      ends_v: it ends with a space, as in some tokenizers.
       ordinary_v: it spells visible characters, and is not <mask>.
     """
 
-    begins_word_v: np.ndarray
-    ends_word_v: np.ndarray
+    spaced_v: np.ndarray
+    begins_v: np.ndarray
+    ends_v: np.ndarray
     ordinary_v: np.ndarray
 
     @classmethod
@@ -188,6 +188,7 @@ class PieceTable(NamedTuple):
         ordinary_v[[vocabulary.unknown, vocabulary.id_of(MASK), *vocabulary.never]] = 0
         return cls(
             np.array([text.startswith(" ") for text in texts]),
+            np.array([bool(text) and not text[0].isalnum() for text in texts]),
             np.array([text.endswith(" ") for text in texts]),
             ordinary_v,
         )

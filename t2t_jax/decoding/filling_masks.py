@@ -179,9 +179,9 @@ def _predict(
       rows: what the model reads, and the tokens that it reports the probability of.
     """
     table = PieceTable.of(vocabulary)
-    begins_v, ordinary_v = table.begins_word_v, table.ordinary_v
+    spaced_v, ordinary_v = table.spaced_v, table.ordinary_v
     choices_cv = np.stack(
-        [np.ones_like(ordinary_v), begins_v & ordinary_v, ~begins_v & ordinary_v]
+        [np.ones_like(ordinary_v), spaced_v & ordinary_v, ~spaced_v & ordinary_v]
     )
     compute = partial(
         _best_pieces,

@@ -1,0 +1,179 @@
+"""The masked language model: what it predicts, its answers, and what is refused."""
+
+import dataclasses
+import functools
+import json
+import math
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+from t2t_jax.commands import translate as command
+from t2t_jax.config import TaskConfig
+from t2t_jax.data import tokenizer
+from t2t_jax.data.batch_lookup import BatchLookup
+from t2t_jax.data.batching import plan_epoch
+from t2t_jax.data.feeding import Position
+from t2t_jax.data.lines import open_lines
+from t2t_jax.data.masking import MASK
+from t2t_jax.data.prepare import tokenize_in_memory
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.metrics.measures import measured
+from t2t_jax.model.architecture import logits
+from t2t_jax.model.model import build
+from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.tasks.table import check_model, task_of
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.training.losses import loss_sums
+from tests.decoding import small_translator
+
+LINES = ["the cat sees the dog", "a dog sleeps in the house", "", "sleepless dogs"]
+PAIRS = [("", line) for line in LINES]
+
+
+@functools.cache
+def translator(kind="encoder_only"):
+    model = tokenizer.train(LINES * 20, 300, [MASK])
+    config = dataclasses.replace(
+        small_translator.CONFIG,
+        task=TaskConfig(kind="masked_language_model"),
+        model=dataclasses.replace(small_translator.CONFIG.model, kind=kind),
+    )
+    built = build(config.model, 300)
+    parameters = jax.tree.map(lambda x: 4 * x, built.init(jax.random.key(1)))
+    return Translator(config, tokenizer.Vocabulary(model), built, parameters, [7])
+
+
+def probabilities(ids):
+    """Of each piece at each place, [t, v], by the model alone."""
+    batch = {}
+    for side in ("source", "target"):
+        batch[side] = np.array([ids], np.int32)
+        batch[f"{side}_segment"] = np.ones_like(batch[side])
+        batch[f"{side}_position"] = np.arange(len(ids), dtype=np.int32)[None]
+    model = translator().model
+    module = nnx.merge(model.definition, translator().parameters)
+    batch = teacher_forcing(batch, translator().vocabulary.bos)
+    return np.asarray(jax.jit(lambda: jax.nn.softmax(logits(module, batch)[0]))())
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_mask_becomes_the_most_probable_piece_that_fits_its_place(inside):
+    vocabulary = translator().vocabulary
+    line = "the cat<mask> the dog" if inside else "the cat <mask> the dog"
+    begin, mask, end = "the cat", vocabulary.id_of(MASK), " the dog"
+    before, both = vocabulary.encode([begin, begin + end])
+    ids = [*before, mask, *both[len(before) :], vocabulary.eos]
+    of_mask = probabilities(ids)[len(before)]
+    fits = [
+        i
+        for i in range(len(vocabulary))
+        if vocabulary.piece(i).startswith("▁") != inside
+        and vocabulary.piece(i).strip("▁")
+        and not vocabulary.piece(i).startswith("<")
+    ]
+    best = max(fits, key=lambda i: of_mask[i])
+    (filled,) = translator().fill([line])
+    assert filled.pieces == (vocabulary.piece(best).removeprefix("▁"),)
+    assert str(filled) == line.replace(MASK, filled.pieces[0])
+    assert filled.probabilities == pytest.approx([of_mask[best]], rel=1e-4)
+
+
+def test_several_masks_lines_without_any_and_lines_that_are_cut(caplog):
+    long = "the " * 70 + MASK  # of at most 64 pieces
+    lines = [f"{MASK} cat {MASK} the{MASK}", "the cat", "", long]
+    several, *others = translator().fill(lines)
+    assert len(several.pieces) == 3
+    assert several.text == "{} cat {} the{}".format(*several.pieces)
+    assert [filled.text for filled in others] == lines[1:]
+    assert others[0].hypothesis().score == 1.0
+    assert several.hypothesis().log_prob == pytest.approx(
+        sum(map(math.log, several.probabilities))
+    )
+    assert "2 of 4 lines have no <mask>" in caplog.text
+    # Not a trace of the other lines.
+    assert translator().fill(lines[:1]) == [several]
+
+
+def test_answers_hold_the_loss_of_the_same_examples():
+    """Of what the loss sees, from packed rows: the same pieces, probabilities, sum."""
+    task, vocabulary = task_of(translator().config), translator().vocabulary
+    answers = task.answers(translator(), PAIRS)
+    pairs = tokenize_in_memory(PAIRS, vocabulary, task.encode)
+    pairs = dataclasses.replace(pairs, noise=task.noise(vocabulary, [len(pairs)]))
+    (layout,) = plan_epoch(
+        *pairs.lengths(), batch_tokens=1_024, batching="packed", seed=0, epoch=0
+    )
+    module = nnx.merge(translator().model.definition, translator().parameters)
+    batch = pairs.batch(layout, seed=0, epoch=0)
+    _, nll, tokens = jax.jit(lambda: loss_sums(module, batch, 0.0, vocabulary.bos))()
+    log_probs = [float(answer.split("\t")[2]) for answer in answers]
+    assert -sum(log_probs) == pytest.approx(float(nll), rel=1e-4)
+    hidden = [json.loads(answer.split("\t")[3]) for answer in answers]
+    assert sum(map(len, hidden)) == int(tokens)
+    assert sum(int(answer.split("\t")[1]) for answer in answers) == int(tokens)
+    correct = sum(was == best for pieces in hidden for was, best, _ in pieces)
+    scores = task.quick_scores(answers, PAIRS)
+    assert scores["accuracy"] == pytest.approx(100 * correct / int(tokens))
+    assert scores["masked_perplexity"] == pytest.approx(
+        math.exp(float(nll) / int(tokens)), rel=1e-4
+    )
+    assert answers[2].startswith("0\t0\t")  # an empty line has nothing to hide
+    assert "hidden" in task.example(answers[0], PAIRS[0])[1]
+
+
+def test_measures_are_of_sums_over_lines():
+    measures = task_of(translator().config).measures
+    answers = ["1\t2\t-1.5\t[]", "2\t2\t-0.5\t[]", "0\t0\t0.0\t[]"]
+    found = {
+        name: measured(measure, measure.statistics(answers, PAIRS[:3]))
+        for name, measure in measures.items()
+    }
+    assert found == pytest.approx({"accuracy": 75, "masked_perplexity": math.exp(0.5)})
+
+
+def test_lookup_shows_what_the_model_read():
+    config, vocabulary = translator().config, translator().vocabulary
+    task = task_of(config)
+    pairs = tokenize_in_memory(PAIRS, vocabulary, task.encode)
+    noise = task.noise(vocabulary, [len(pairs)])
+    pairs = dataclasses.replace(pairs, noise=noise, sizes=(4,), line=[1, 2, 3, 4])
+    config = dataclasses.replace(
+        config, data=dataclasses.replace(config.data, train="lines")
+    )
+    shown = [*BatchLookup(config, pairs, vocabulary).pairs(Position(0, 0))]
+    assert sorted(example["target"] for example in shown) == sorted(LINES)
+    read = {example["line"]: example["source"] for example in shown}
+    assert any(MASK in source for source in read.values())
+
+
+def test_other_models_and_separate_vocabularies_are_refused():
+    with pytest.raises(UserError, match="does not predict hidden pieces"):
+        small_translator.translator().fill(["the <mask>"])
+    config = translator().config
+    with pytest.raises(UserError, match="choose 'encoder_only'"):
+        check_model(task_of(config), build(small_translator.CONFIG.model, 300))
+    apart = dataclasses.replace(
+        config,
+        model=dataclasses.replace(config.model, tied="target"),
+        data=dataclasses.replace(config.data, joint_vocabulary=False),
+    )
+    with pytest.raises(UserError, match="leave it at True"):
+        _ = task_of(apart).vocab_sizes
+
+
+def test_translate_fills_lines():
+    answer = command.OTHERS["source"].answers(None)
+    (translation,) = answer(translator(), ["the <mask> sees"], first_line=1)
+    assert translation.text == str(translator().fill(["the <mask> sees"])[0])
+    assert translation.source == "the <mask> sees"
+
+
+def test_places_are_files_of_lines(tmp_path):
+    (tmp_path / "news.en").write_text("a\nb\n")
+    task = task_of(translator().config)
+    corpus = task.open("news.en", str(tmp_path))
+    assert [*corpus.pairs()] == [("", "a"), ("", "b")]
+    assert corpus == open_lines("news.en", "en", "de", str(tmp_path))
