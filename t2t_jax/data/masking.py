@@ -29,9 +29,9 @@ _CHOICE, _KIND, _PIECE = range(3)
 class Masking:
     """Hides pieces at random (Devlin et al. 2019), as a `Noise`.
 
-    Each unit, a word (or a sign) or a piece, is hidden with probability `mask_rate`. A sentence of
-    which nothing would be hidden loses the unit that was closest to it. EOS is never
-    hidden.
+    Each unit, a piece or a word, is hidden with probability `mask_rate`; signs such as
+    a full stop are words. A sentence of which nothing would be hidden loses the unit
+    that was closest to it. EOS is never hidden.
 
     Args:
       masking: "whole_word", "piece", or "span": runs of words whose length is geometric
