@@ -1,6 +1,7 @@
 """Translates lines: `python -m t2t_jax.translate --workdir=DIR < source > target`.
 
-With the workdir of a classifier, it writes the label of each line instead.
+With the workdir of a classifier, it writes the label of each line instead; with that of
+a masked language model, the line with each <mask> filled in.
 
 At a terminal it is a prompt that answers sentence by sentence. With --output and
 --resume, translating a large file can be stopped and continued.
@@ -9,6 +10,7 @@ At a terminal it is a prompt that answers sentence by sentence. With --output an
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from absl import flags
 
@@ -35,7 +37,7 @@ from t2t_jax.terminal.messages import say
 DISTRIBUTED = True
 CHUNK = 4_096  # lines sorted and translated together, if --batch_size is not given
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
-# Options of the search and of its outputs, which a classifier has not.
+# Options of the search and of its outputs, which other models do not have.
 OF_SEARCH = (
     *("beam", "alpha", "penalty", "stop", "prefix", "must", "must_not"),
     *("alignments", "sample", *SAMPLING),
@@ -78,7 +80,8 @@ def define_flags():
     boolean(
         "scores",
         False,
-        "Print TRANSLATION ||| SCORE; of a classifier LABEL ||| PROBABILITY.",
+        "Print TRANSLATION ||| SCORE; of a classifier LABEL ||| PROBABILITY, of a "
+        "masked language model LINE ||| PROBABILITY.",
     )
     boolean(
         "alignments",
@@ -117,8 +120,9 @@ def main(_):
     piped = text or path or processes.distributed()
     typed = not piped and sys.stdin.isatty() and sys.stdout.isatty()
     batch_size = given.batch_size
-    if translator.model.predicts == "label":
-        translate, options = _classification(given), {}
+    if other := OTHERS.get(translator.model.predicts):
+        _refuse_search(given, other)
+        translate, options = other.answers(given), {}
         batch_size = 1 if typed else batch_size  # answers each line as it is typed
     elif typed:
         return _prompt(translator, options, given, check)
@@ -149,21 +153,31 @@ def main(_):
     return None
 
 
-def _classification(given: flags.FlagValues) -> Callable:
-    """Returns a function as `translation_of` does, for a classifier.
+class Other(NamedTuple):
+    """What this command does for a model that does not translate.
 
-    Its hypotheses are the labels, the most probable first; the score is the
-    probability.
-
-    Raises:
-      UserError: flags of a search.
+    Attributes:
+      is_a: words for an error message about an option of translation.
+      unused: the flags that it refuses.
+      answers: the flags -> a function as `translation_of` returns.
     """
-    if unused := [f"--{name}" for name in OF_SEARCH if given[name].present]:
+
+    is_a: str
+    unused: tuple[str, ...]
+    answers: Callable[[flags.FlagValues], Callable]
+
+
+def _refuse_search(given: flags.FlagValues, other: Other) -> None:
+    """Raises UserError for flags of a search."""
+    if unused := [f"--{name}" for name in other.unused if given[name].present]:
         raise UserError(
             f"{', '.join(unused)}: an option of translation, and --workdir="
-            f"{given.workdir} is a classifier, which chooses among its labels; leave "
-            "it out"
+            f"{given.workdir} is {other.is_a}; leave it out"
         )
+
+
+def _classification(given: flags.FlagValues) -> Callable:
+    """Labels as hypotheses, the most probable first; the score is the probability."""
 
     def classify(
         translator: Translator, lines: list[str], first_line: int
@@ -175,6 +189,34 @@ def _classification(given: flags.FlagValues) -> Callable:
         ]
 
     return classify
+
+
+def _filling(_) -> Callable:
+    """Filled lines as hypotheses; the score is the product of the probabilities."""
+
+    def fill(
+        translator: Translator, lines: list[str], first_line: int
+    ) -> list[Translation]:
+        found = translator.fill(lines, first_line=first_line)
+        return [
+            Translation(line, (filled.hypothesis(),))
+            for line, filled in zip(lines, found, strict=True)
+        ]
+
+    return fill
+
+
+# By what the model predicts.
+OTHERS = {
+    "label": Other(
+        "a classifier, which chooses among its labels", OF_SEARCH, _classification
+    ),
+    "source": Other(
+        "a masked language model, which fills in each <mask>",
+        (*OF_SEARCH, "nbest"),
+        _filling,
+    ),
+}
 
 
 def _prompt(

@@ -3,6 +3,7 @@
 Shape suffixes: b batch rows, t tokens, c choices, v vocabulary.
 """
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -17,8 +18,9 @@ from t2t_jax.data.masking import MASK, Masking, PieceTable
 from t2t_jax.data.prepare import ragged
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.devices import gather_results
-from t2t_jax.decoding.inputs import Member, Source
+from t2t_jax.decoding.inputs import InputReader, Member
 from t2t_jax.decoding.programs import ensemble_logits, program
+from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.decoding.scoring import Pairs, run_batches
 from t2t_jax.model.architecture import logits
 from t2t_jax.terminal.errors import UserError
@@ -28,7 +30,7 @@ from t2t_jax.terminal.errors import UserError
 ANY, BEGINS, CONTINUES = range(3)
 
 
-class Prediction(NamedTuple):
+class AtPlace(NamedTuple):
     """What a model predicts at one place.
 
     Attributes:
@@ -67,12 +69,18 @@ class Filled(NamedTuple):
     def __str__(self) -> str:
         return self.text
 
+    def hypothesis(self) -> Hypothesis:
+        """The line as a hypothesis; its score is the product of the probabilities."""
+        probability = math.prod(self.probabilities)
+        log_prob = math.log(probability) if probability else -math.inf
+        return Hypothesis(self.text, probability, log_prob, ended=True)
+
 
 def fill(
     vocabulary: Vocabulary,
     members: Sequence[Member],
     lines: Sequence[str],
-    sources: Sequence[Source],
+    reader: InputReader,
 ) -> list[Filled]:
     """Fills the masks of lines with the most probable pieces.
 
@@ -81,11 +89,14 @@ def fill(
 
     Args:
       members: an ensemble predicts with the mean of their probabilities.
-      sources: the lines, encoded. What is cut off at their end stays unfilled.
+      reader: encodes the lines. What it cuts off at their end stays unfilled.
     """
-    check_fills(members, vocabulary)
+    _check_fills(members)
+    without = [row for row, line in enumerate(lines) if MASK not in line]
+    nothing = f"no {MASK}: there is nothing to fill in"
+    reader.warn(without, len(lines), f" has {nothing}", f"lines have {nothing}")
     mask, rows, places, choices = vocabulary.id_of(MASK), [], [], []
-    for source in sources:
+    for source in reader.sources(lines):
         ids, of_line, choice = [], [], []
         for token in source.ids:
             if token == mask:
@@ -105,7 +116,7 @@ def fill(
     ]
 
 
-def _filled(vocabulary, line: str, found: Sequence[Prediction], choices) -> Filled:
+def _filled(vocabulary, line: str, found: Sequence[AtPlace], choices) -> Filled:
     chosen = [p.tokens[choice] for p, choice in zip(found, choices, strict=True)]
     pieces = [str(vocabulary.spelling(token)).strip() for token in chosen]
     parts = line.split(MASK)
@@ -121,15 +132,18 @@ def _filled(vocabulary, line: str, found: Sequence[Prediction], choices) -> Fill
 def restore(
     vocabulary: Vocabulary,
     members: Sequence[Member],
-    sources: Sequence[Source],
+    lines: Sequence[str],
     masking: Masking,
+    warn: bool = True,
 ) -> list[list[Restored]]:
     """Hides pieces of lines and predicts them; returns those of each line.
 
     Args:
       masking: hides the same pieces in every call.
+      warn: log a warning about lines that are cut.
     """
-    check_fills(members, vocabulary)
+    _check_fills(members)
+    sources = InputReader(vocabulary, members, warn=warn).sources(lines)
     sentences = ragged([source.ids for source in sources])
     every_p = np.arange(len(sources))
     shown, hidden = masking.masked(sentences, every_p, seed=0, epoch=0)
@@ -155,7 +169,7 @@ def restore(
     ]
 
 
-def check_fills(members: Sequence[Member], vocabulary: Vocabulary) -> None:
+def _check_fills(members: Sequence[Member]) -> None:
     """Raises UserError if a model does not predict hidden pieces."""
     for member in members:
         if member.model.predicts != "source":
@@ -164,7 +178,6 @@ def check_fills(members: Sequence[Member], vocabulary: Vocabulary) -> None:
                 "hidden pieces; load the workdir of a run of "
                 "config.task.kind='masked_language_model'"
             )
-    vocabulary.check_symbols([MASK], "load a masked language model")
 
 
 def _predict(
@@ -172,7 +185,7 @@ def _predict(
     members: Sequence[Member],
     rows: Pairs,
     places: Sequence[Sequence[int]],
-) -> list[list[Prediction]]:
+) -> list[list[AtPlace]]:
     """Predicts pieces of each row at some places.
 
     Args:
@@ -197,7 +210,7 @@ def _predict(
             found[row] = [array[at].tolist() for array in arrays]
     found = gather_results("predictions", found)
     return [
-        [Prediction(tuple(a), tuple(b), c) for a, b, c in zip(*found[row], strict=True)]
+        [AtPlace(tuple(a), tuple(b), c) for a, b, c in zip(*found[row], strict=True)]
         if row in found
         else []  # an empty line
         for row in range(len(rows))

@@ -16,7 +16,6 @@ from etils import epath
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config, DecodeConfig
-from t2t_jax.data.masking import Masking
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding import filling_masks, scoring
 from t2t_jax.decoding.batch_decoding import NOTHING, check_room, decode_batch
@@ -27,7 +26,7 @@ from t2t_jax.decoding.explaining.continuations import MOST
 from t2t_jax.decoding.explaining.explain import explain_lines, explained_lines
 from t2t_jax.decoding.explaining.explanation import Explanation
 from t2t_jax.decoding.explaining.readings import Explained
-from t2t_jax.decoding.filling_masks import Filled, Restored
+from t2t_jax.decoding.filling_masks import Filled
 from t2t_jax.decoding.inputs import InputReader, Member, Source, check_lines
 from t2t_jax.decoding.phrases import Phrases
 from t2t_jax.decoding.programs import Search
@@ -394,28 +393,8 @@ class Translator:
         Raises:
           UserError: the model is not a masked language model.
         """
-        sources = self._reader(first_line, warn).sources(lines)
-        return filling_masks.fill(self.vocabulary, self.members, lines, sources)
-
-    def restore(
-        self,
-        lines: Sequence[str],
-        masking: Masking,
-        *,
-        first_line: int = 1,
-        warn: bool = True,
-    ) -> list[list[Restored]]:
-        """Hides pieces of each line and predicts them, with a masked language model.
-
-        Args:
-          masking: chooses the pieces; the same ones in every call.
-          first_line, warn: as for `translate`.
-
-        Raises:
-          UserError: the model is not a masked language model.
-        """
-        sources = self._reader(first_line, warn).sources(lines)
-        return filling_masks.restore(self.vocabulary, self.members, sources, masking)
+        reader = self._reader(first_line, warn)
+        return filling_masks.fill(self.vocabulary, self.members, lines, reader)
 
     def attention(self, source: str, target=None) -> AttentionMaps:
         """Returns all attention weights of a pair (section 3.2), for plots.

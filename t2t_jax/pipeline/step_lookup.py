@@ -5,6 +5,7 @@ from dataclasses import replace
 from etils import epath
 
 from t2t_jax.data.batch_lookup import BatchLookup
+from t2t_jax.data.corpus import open_places
 from t2t_jax.data.feeding import Position
 from t2t_jax.data.prepare import find_prepared
 from t2t_jax.tasks.table import task_of
@@ -32,8 +33,11 @@ def batch_of_step(
             f"--step={step}; want a step of the run, from 1 to {config.train.steps:,}"
         )
     vocabulary, pairs = workdir.vocabulary(), find_prepared(workdir.text())
-    noise = task_of(config).noise(vocabulary, pairs.sizes)
-    lookup = BatchLookup(config, replace(pairs, noise=noise), vocabulary)
+    task, data = task_of(config), config.data
+    corpora = open_places(data.train, task.open, data.dir, weights=True)
+    texts = [*zip(corpora, pairs.sizes, strict=True)]
+    pairs = replace(pairs, noise=task.noise(vocabulary, texts))
+    lookup = BatchLookup(config, pairs, vocabulary)
     # Batches follow one another from the last rollback on, one per step.
     before, start = Rollbacks(workdir).last_before(step)
     position = lookup.position(start, step - 1 - before)

@@ -12,6 +12,7 @@ from t2t_jax.data.lines import open_lines
 from t2t_jax.data.masking import MASK, MASKINGS, Masking
 from t2t_jax.data.noise import Noise
 from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.decoding.filling_masks import restore
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.sections import field
 from t2t_jax.tasks.task import Task
@@ -91,7 +92,8 @@ class MaskedLanguageModel(Task):
     ) -> list[str]:
         """Computes the probabilities of the hidden pieces of each line."""
         masking = self._masking(translator.vocabulary)
-        found = translator.restore([line for _, line in pairs], masking, warn=warn)
+        lines = [line for _, line in pairs]
+        found = restore(translator.vocabulary, translator.members, lines, masking, warn)
         answers = []
         for pieces in found:
             correct = sum(p.hidden == p.predicted for p in pieces)

@@ -102,7 +102,7 @@ def test_answers_hold_the_loss_of_the_same_examples():
     task, vocabulary = task_of(translator().config), translator().vocabulary
     answers = task.answers(translator(), PAIRS)
     pairs = tokenize_in_memory(PAIRS, vocabulary, task.encode)
-    pairs = dataclasses.replace(pairs, noise=task.noise(vocabulary, [len(pairs)]))
+    pairs = dataclasses.replace(pairs, noise=task.noise(vocabulary, []))
     (layout,) = plan_epoch(
         *pairs.lengths(), batch_tokens=1_024, batching="packed", seed=0, epoch=0
     )
@@ -138,7 +138,7 @@ def test_lookup_shows_what_the_model_read():
     config, vocabulary = translator().config, translator().vocabulary
     task = task_of(config)
     pairs = tokenize_in_memory(PAIRS, vocabulary, task.encode)
-    noise = task.noise(vocabulary, [len(pairs)])
+    noise = task.noise(vocabulary, [])
     pairs = dataclasses.replace(pairs, noise=noise, sizes=(4,), line=[1, 2, 3, 4])
     config = dataclasses.replace(
         config, data=dataclasses.replace(config.data, train="lines")
