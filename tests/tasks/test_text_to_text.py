@@ -152,6 +152,19 @@ def restored(source, target):
     return re.sub(r"<span_\d+>", lambda match: taken.pop(match[0]), source)
 
 
+def examples_of(batch, layout, vocabulary):
+    """The text of the examples of a batch: {number of the pair: (source, target)}."""
+    sides = []
+    for side in ("source", "target"):
+        tokens, segments = batch[side], batch[f"{side}_segment"]
+        rows = [
+            tokens[row][segments[row] == segment]
+            for row, segment in zip(layout.row_p, layout.segment_p, strict=True)
+        ]
+        sides.append(vocabulary.decode(rows))
+    return dict(zip(layout.pair_p.tolist(), zip(*sides, strict=True), strict=True))
+
+
 def test_spans_are_cut_out_of_their_own_subtask_alone(folder):
     mixture = task("spans:news.en,en-de:news,spans:news.fr")
     corpora = opened(mixture, mixture.config.data.train, folder)
@@ -168,30 +181,18 @@ def test_spans_are_cut_out_of_their_own_subtask_alone(folder):
     found = []
     for epoch in (0, 1):
         (layout,) = feeding.plan_for(pairs, data, seed=3, epoch=epoch)
-        batch = pairs.batch(layout, seed=3, epoch=epoch)
-        rows = {}
-        for number, pair in enumerate(layout.pair_p):
-            rows[int(pair)] = tuple(
-                vocabulary.decode(
-                    [
-                        batch[side][layout.row_p[number]][
-                            batch[f"{side}_segment"][layout.row_p[number]]
-                            == layout.segment_p[number]
-                        ]
-                    ]
-                )[0]
-                for side in ("source", "target")
-            )
-        found.append([rows[i] for i in range(len(stored))])
+        examples = examples_of(pairs.batch(layout, 3, epoch), layout, vocabulary)
+        found.append([examples[i] for i in range(len(stored))])
     assert found[0] != found[1]  # other spans
     for example in found:
         assert example[4:8] == stored[4:8]  # en-de, as it is
         for (source, target), (_, line) in zip(
             example[:4] + example[8:], stored[:4] + stored[8:], strict=True
         ):
-            assert source.startswith("<spans> ")
             assert "<span_0>" in source
-            assert restored(source, target) == f"<spans> {line}"
+            # A span takes the space before it.
+            whole = restored(source, target).replace(" ", "")
+            assert whole == f"<spans>{line}".replace(" ", "")
 
 
 def test_a_mixture_without_spans_has_no_noise(folder):
@@ -246,6 +247,28 @@ def test_a_set_is_scored_by_its_own_subtask_and_language(folder):
     assert "bleu" not in scores
     compared = scorer.compare(TEXT["en"], answers, scorer.examples(corpus), corpus)
     assert compared["accuracy"]["difference"] == 0.25
+
+
+def test_tasks_that_write_text_are_subtasks(tmp_path):
+    (tmp_path / "bank.trees").write_text(
+        "(S (NP (DT the) (NN dog)) (VP (VBZ barks)))\n"
+    )
+    (tmp_path / "sst.tsv").write_text("good\tpositive\nbad\tnegative\n")
+    mixture = task("parsing:bank,classification:sst")
+    trees, labels = opened(mixture, mixture.config.data.train, str(tmp_path))
+    assert mixture.tags == ("<parsing>", "<classification>")
+    assert next(trees.pairs())[0] == "<parsing> the dog barks"
+    assert [*labels.pairs()][1] == ("<classification> bad", "negative")
+    scorer, pairs = mixture.of(trees), mixture.of(trees).examples(trees)
+    # Parsing repairs what is not a tree of the sentence, which has no tag.
+    answers = scorer.answers(Echo(dict(pairs)), pairs)
+    assert answers == ["(S (NP (XX the) (XX dog)) (VP (XX barks)))"]
+    assert scorer.scores(answers, pairs, trees)["f1"] == 100
+    scorer, pairs = mixture.of(labels), mixture.of(labels).examples(labels)
+    scores = scorer.scores(["positive", "positve"], pairs, labels)
+    assert scores["accuracy"] == 0.5  # a label that does not exist is wrong
+    assert {"macro_f1", "zero_shot"} <= scores.keys()
+    assert "ece" not in scores  # text has no probabilities of labels
 
 
 def test_a_direction_without_training_text_is_named_zero_shot(folder):
