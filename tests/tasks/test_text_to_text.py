@@ -1,5 +1,6 @@
 """Several tasks in one model: places, tags, scores by subtask, zero-shot directions."""
 
+import copy
 import dataclasses
 import re
 import shutil
@@ -7,6 +8,7 @@ import types
 
 import pytest
 
+from t2t_jax.commands import flags
 from t2t_jax.config import Config, DataConfig, TaskConfig, TrainConfig
 from t2t_jax.data import feeding, prepare, tokenizer
 from t2t_jax.data.corpus import open_places
@@ -206,6 +208,19 @@ def test_spans_are_trained_on_and_not_scored(folder):
     assert [*mixture.dev_sets(corpora, 9)] == ["en-de.news"]
     with pytest.raises(UserError, match="spans has no answers.*config.data.dev"):
         task("spans:x", test="en-de:x,spans:x")
+
+
+def test_the_flag_task_names_the_subtask_of_all_lines(translator):
+    config = task().config
+    translator = copy.copy(translator)
+    translator.members = (translator.members[0]._replace(config=config),)
+    given = types.SimpleNamespace(task="de-fr")
+    assert flags.with_task(translator, given).tag == "<2fr>"
+    flags.source_check(translator, given)(["A dog."])
+    given.task = None
+    assert flags.with_task(translator, given).tag == ""
+    with pytest.raises(UserError, match="line 1 begins with no tag"):
+        flags.source_check(translator, given)(["A dog."])
 
 
 # -------------------------------------------------------------------------- scores
