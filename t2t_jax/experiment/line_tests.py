@@ -82,7 +82,7 @@ def _pair(
     key = " ".join([*hashes, scores["set"], scores["sha256"], metric])
     cached = _read_cache(folder)
     if key not in cached:
-        pairs = list(corpus.pairs())
+        pairs = task.of(corpus).examples(corpus)
         if hashed([target for _, target in pairs]) != scores["reference_sha256"]:
             raise UserError(f"{corpus.place} has changed since it was scored")
         # Not splitlines(), which would also split at characters such as U+2028.

@@ -254,6 +254,7 @@ class Copy(Task):
             "share of exact answers",
             _matches,
             lambda sums: sums[..., 0] / sums[..., 1],
+            digits=3,
         )
     }
 
