@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import measuring, pages, picture
+from benchmarks import measuring, ngrams, pages, picture
 from benchmarks.decode import Numbers, random_translator, search_flops
 from benchmarks.end_to_end import _range, grouped_by_length, padded
 from benchmarks.measuring import Row
@@ -212,3 +212,49 @@ def test_a_page_of_a_random_model_has_all_parts_and_their_seconds():
     assert "4 and 5 pieces" in pages.sharpness(explanation)
     rows = pages.rows_of("base 30", 200e3, 1e5, seconds)
     assert rows[0].to_json()["ratio"] == 2  # half of what is allowed
+
+
+ARPA = """\\data\\
+ngram 1=5
+ngram 2=3
+
+\\1-grams:
+-1.0\t<unk>\t0
+0\t<s>\t-0.30103
+-0.69897\t</s>\t0
+-0.39794\ta\t-0.1549
+-0.52288\tb\t0
+
+\\2-grams:
+-0.30103\t<s> a
+-0.09691\ta b
+-1.0\ta </s>
+
+\\end\\
+"""
+
+
+def test_a_back_off_model_is_read_as_it_is_written(tmp_path):
+    (tmp_path / "arpa").write_text(ARPA)
+    model = ngrams.BackOff(tmp_path / "arpa")
+    assert model.order == 2
+    assert model.prob(("<s>",), "a") == pytest.approx(0.5, rel=1e-3)
+    assert model.prob(("b", "<s>"), "b") == pytest.approx(0.5 * 0.3, rel=1e-3)
+    assert model.prob(("b",), "zebra") == pytest.approx(0.1, rel=1e-3)
+    by_hand = np.log(0.5 * 0.8 * 0.2)  # <s> a b </s>; b has no weight of its own
+    assert model.log_prob(["a", "b"]) == pytest.approx(by_hand, rel=1e-3)
+
+
+def test_samples_of_a_back_off_model_have_its_probabilities(tmp_path):
+    (tmp_path / "arpa").write_text(ARPA)
+    model = ngrams.BackOff(tmp_path / "arpa")
+    rng = np.random.default_rng(0)
+    lines = [model.sample(rng) for _ in range(4_000)]
+    # What is known after <s> has its own probability; shorter histories have the rest.
+    begins = np.mean([line[:1] == ["a"] for line in lines])
+    assert begins == pytest.approx(0.5, abs=0.03)
+    rest = [line for line in lines if line[:1] != ["a"]]
+    shares = np.array([0.2, 0.3]) / 0.5  # of the unigrams, without the unknown and a
+    assert np.mean([not line for line in rest]) == pytest.approx(shares[0], abs=0.04)
+    after = [line[1:2] for line in lines if line[:1] == ["a"]]
+    assert np.mean([word == ["b"] for word in after]) == pytest.approx(0.8, abs=0.03)
