@@ -15,6 +15,7 @@ and NP=2 are NP) and an outer bracket that only marks the root.
 """
 
 import dataclasses
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -266,13 +267,20 @@ class GrammarTrees(TreeCorpus):
         return f"trees-{self.split}"
 
     def trees(self) -> Iterator[Tree]:
-        """Yields the cleaned trees."""
-        for tree in corpus.trees(self.split, self.language):
-            yield cleaned(tree)
+        """Yields the trees, which have no traces."""
+        yield from corpus.trees(self.split, self.language)
+
+    @functools.cached_property
+    def _pairs(self) -> list[Pair]:
+        return list(super().pairs())
+
+    def pairs(self) -> Iterator[Pair]:
+        """Yields (sentence, linearised tree)."""
+        yield from self._pairs  # drawing them takes seconds
 
     def fingerprint(self) -> str:
         """A hash of the grammar's source, the split and the linearisation."""
-        return self._hash(corpus.fingerprint(self.split), self.language)
+        return self._hash(corpus.tree_fingerprint(self.split, self.language))
 
 
 def open_treebank(
