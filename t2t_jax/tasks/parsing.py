@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from t2t_jax.config import Config
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.tokenizer import Vocabulary
@@ -102,9 +103,6 @@ def _repaired(sums: np.ndarray) -> np.ndarray:
     return 100 * sums[..., -2] / sums[..., -1]
 
 
-TAGGING = _measure("words with the right tag, %", brackets.tagging_accuracy)
-
-
 class Parsing(Task):
     """Constituency parsing; scored by labelled brackets, as EVALB does."""
 
@@ -127,13 +125,16 @@ class Parsing(Task):
         "repaired": Measure(
             "outputs that were no tree of the sentence, %", statistics, _repaired, False
         ),
+        "tagging_accuracy": _measure(
+            "words with the right tag, %", brackets.tagging_accuracy
+        ),
     }
 
-    def __init__(self, config):
+    def __init__(self, config: Config):
+        if not config.task.own_options(Parsing).tags:
+            self.measures = dict(self.measures)
+            del self.measures["tagging_accuracy"]
         super().__init__(config)
-        if self.options.tags:
-            self.measures = {**self.measures, "tagging_accuracy": TAGGING}
-            self.printed = {**self.printed, "tagging_accuracy": TAGGING.description}
 
     def linearise(self, tree: Tree) -> str:
         """Writes a tree of the treebank as the target of an example."""

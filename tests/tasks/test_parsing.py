@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from t2t_jax.grammar.trees import Tree, bracketed, parse_bracketed
 
 from t2t_jax import config as fields
 from t2t_jax.config import from_config_dict
+from t2t_jax.grammar.trees import Tree, bracketed, parse_bracketed
 from t2t_jax.metrics.measures import measured
 from t2t_jax.tasks.linearised import linearise, repair, tokens, without_tags
 from t2t_jax.tasks.parsing import REPAIRED, Parsing, answer, read_answer
