@@ -11,12 +11,11 @@ from absl import flags
 
 from t2t_jax.bridges.model_card import stored_scores
 from t2t_jax.commands.flags import (
+    chosen_task,
     define_constraint_flags,
     define_search_flags,
     define_task_flag,
     define_workdir_flags,
-    source_check,
-    with_task,
     workdirs_of,
 )
 from t2t_jax.decoding.explaining.continuations import MOST
@@ -142,8 +141,8 @@ def _explain(
 ) -> Explanation:
     """Explains the lines with the model of one workdir."""
     translator = Translator.load(place, given.checkpoint, given.dtype)
-    translator = with_task(translator, given)
-    source_check(translator, given)(lines)
+    task, translator = chosen_task(translator, given)
+    task.check_sources(lines)
     explanation = translator.explain(
         lines,
         targets,

@@ -2,7 +2,6 @@
 
 import dataclasses
 import textwrap
-from collections.abc import Callable
 
 from absl import flags
 from ml_collections import config_flags
@@ -12,6 +11,7 @@ from t2t_jax.commands.config_files import preset_names
 from t2t_jax.data.corpus import Corpus, open_places
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.tasks.table import task_of
+from t2t_jax.tasks.task import Task
 from t2t_jax.terminal.errors import UserError
 
 
@@ -118,25 +118,29 @@ def define_task_flag() -> None:
     )
 
 
-def with_task(translator: Translator, given: flags.FlagValues) -> Translator:
-    """The translator of the subtask of --task.
+def chosen_task(
+    translator: Translator, given: flags.FlagValues
+) -> tuple[Task, Translator]:
+    """Returns the task of the config or of --task, and the translator for its lines.
 
     Raises:
       UserError: the model has no such subtask, or only one task.
     """
-    if given.task is None:
-        return translator
-    return translator.tagged(task_of(translator.config).tag(given.task))
+    task = task_of(translator.config)
+    return (
+        (task, translator)
+        if given.task is None
+        else task.chosen(given.task, translator)
+    )
 
 
-def source_check(translator: Translator, given: flags.FlagValues) -> Callable:
-    """A function (lines, first_line=1) that refuses lines the model cannot answer.
-
-    With --task they can be anything, because they need no tag of their own.
-    """
-    if given.task is not None:
-        return lambda lines, first_line=1: None
-    return task_of(translator.config).check_sources
+def refuse_unused(task: Task, given: flags.FlagValues) -> None:
+    """Raises UserError for options of `translate` that mean nothing for a task."""
+    if unused := [f"--{name}" for name in task.unused if given[name].present]:
+        raise UserError(
+            f"{', '.join(unused)}: an option of translation that means nothing with "
+            f"config.task.kind={task.config.task.kind!r}; leave it out"
+        )
 
 
 def define_process_flags() -> None:

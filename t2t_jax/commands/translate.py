@@ -1,7 +1,7 @@
 """Translates lines: `python -m t2t_jax.translate --workdir=DIR < source > target`.
 
-With the workdir of a classifier, it writes the label of each line instead; with that of
-a masked language model, the line with each <mask> filled in.
+It answers lines as the task of the model says (`Task.respond`): a classifier writes
+their labels, a parser their trees, a language model goes on from them.
 
 At a terminal it is a prompt that answers sentence by sentence. With --output and
 --resume, translating a large file can be stopped and continued.
@@ -10,38 +10,32 @@ At a terminal it is a prompt that answers sentence by sentence. With --output an
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from absl import flags
 
 from t2t_jax import __version__
 from t2t_jax.commands.flags import (
     ENSEMBLE,
+    chosen_task,
     define_constraint_flags,
     define_search_flags,
     define_task_flag,
     define_workdir_flags,
-    source_check,
-    with_task,
+    refuse_unused,
     workdirs_of,
 )
 from t2t_jax.decoding.jobs import InputFile, parse_shard, record, run_job, shard_of
 from t2t_jax.decoding.output_file import check_output
 from t2t_jax.decoding.prompt import Prompt
-from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.parallel import processes
+from t2t_jax.tasks.task import Task
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.messages import say
 
 DISTRIBUTED = True
 CHUNK = 4_096  # lines sorted and translated together, if --batch_size is not given
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
-# Options of the search and of its outputs, which other models do not have.
-OF_SEARCH = (
-    *("beam", "alpha", "penalty", "stop", "prefix", "must", "must_not"),
-    *("alignments", "sample", *SAMPLING),
-)
 
 
 def define_flags():
@@ -80,8 +74,8 @@ def define_flags():
     boolean(
         "scores",
         False,
-        "Print TRANSLATION ||| SCORE; of a classifier LABEL ||| PROBABILITY, of a "
-        "masked language model LINE ||| PROBABILITY.",
+        "Print TRANSLATION ||| SCORE; the score of a label is its probability, that of "
+        "a filled line the product of those of its pieces.",
     )
     boolean(
         "alignments",
@@ -107,7 +101,7 @@ def main(_):
     for name, needed in (("shard", "input"), ("resume", "output")):
         if given[name].value and not given[needed].value:
             raise UserError(f"--{name} goes with --{needed}; name a file")
-    translate, options = translation_of(given)
+    search, options = search_of(given)
     path = text = None
     with processes.fail_together("opening the input and the output"):
         if processes.is_first() and given.output is not None:
@@ -116,21 +110,17 @@ def main(_):
             text = InputFile(Path(given.input), shard)
     # Files are checked above, before loading, so that mistakes are reported at once.
     translator = Translator.load(workdirs_of(given), given.checkpoint, given.dtype)
-    translator, check = with_task(translator, given), source_check(translator, given)
+    task, translator = chosen_task(translator, given)
+    refuse_unused(task, given)
     piped = text or path or processes.distributed()
     typed = not piped and sys.stdin.isatty() and sys.stdout.isatty()
-    batch_size = given.batch_size
-    if other := OTHERS.get(translator.model.predicts):
-        _refuse_search(given, other)
-        translate, options = other.answers(given), {}
-        batch_size = 1 if typed else batch_size  # answers each line as it is typed
-    elif typed:
-        return _prompt(translator, options, given, check)
+    if typed and task.predicts == "target":
+        return _prompt(translator, options, given, task)
+    batch_size = 1 if typed else given.batch_size  # answers each line as it is typed
 
     def translate_lines(lines: list[str], number: int) -> str:
         """Translates lines, the first with this number (from 1), to output text."""
-        check(lines, number)
-        translations = translate(translator, lines, first_line=number)
+        translations = task.respond(translator, lines, search, given.nbest, number)
         alignments = None
         if given.alignments:
             pairs = [(t.source, h) for t in translations for h in t.hypotheses]
@@ -153,74 +143,8 @@ def main(_):
     return None
 
 
-class Other(NamedTuple):
-    """What this command does for a model that does not translate.
-
-    Attributes:
-      is_a: words for an error message about an option of translation.
-      unused: the flags that it refuses.
-      answers: the flags -> a function as `translation_of` returns.
-    """
-
-    is_a: str
-    unused: tuple[str, ...]
-    answers: Callable[[flags.FlagValues], Callable]
-
-
-def _refuse_search(given: flags.FlagValues, other: Other) -> None:
-    """Raises UserError for flags of a search."""
-    if unused := [f"--{name}" for name in other.unused if given[name].present]:
-        raise UserError(
-            f"{', '.join(unused)}: an option of translation, and --workdir="
-            f"{given.workdir} is {other.is_a}; leave it out"
-        )
-
-
-def _classification(given: flags.FlagValues) -> Callable:
-    """Labels as hypotheses, the most probable first; the score is the probability."""
-
-    def classify(
-        translator: Translator, lines: list[str], first_line: int
-    ) -> list[Translation]:
-        found = translator.classify(lines, first_line=first_line)
-        return [
-            Translation(line, prediction.ranked()[: given.nbest])
-            for line, prediction in zip(lines, found, strict=True)
-        ]
-
-    return classify
-
-
-def _filling(_) -> Callable:
-    """Filled lines as hypotheses; the score is the product of the probabilities."""
-
-    def fill(
-        translator: Translator, lines: list[str], first_line: int
-    ) -> list[Translation]:
-        found = translator.fill(lines, first_line=first_line)
-        return [
-            Translation(line, (filled.hypothesis(),))
-            for line, filled in zip(lines, found, strict=True)
-        ]
-
-    return fill
-
-
-# By what the model predicts.
-OTHERS = {
-    "label": Other(
-        "a classifier, which chooses among its labels", OF_SEARCH, _classification
-    ),
-    "source": Other(
-        "a masked language model, which fills in each <mask>",
-        (*OF_SEARCH, "nbest"),
-        _filling,
-    ),
-}
-
-
 def _prompt(
-    translator: Translator, options: dict, given: flags.FlagValues, check: Callable
+    translator: Translator, options: dict, given: flags.FlagValues, task: Task
 ) -> None:
     for name in ("sample", "alignments", "scores"):
         if given[name].value:
@@ -229,10 +153,10 @@ def _prompt(
                 "(:help lists what the prompt can do)"
             )
     say(repr(translator))
-    Prompt(translator, {**options, "warn": True}, check).run()
+    Prompt(translator, {**options, "warn": True}, task).run()
 
 
-def translation_of(given: flags.FlagValues) -> tuple[Callable, dict]:
+def search_of(given: flags.FlagValues) -> tuple[Callable, dict]:
     """Chooses beam search or sampling by the flags.
 
     Returns:

@@ -2,7 +2,6 @@
 
 import contextlib
 import time
-from collections.abc import Callable
 
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
@@ -28,16 +27,16 @@ class Prompt:
 
     Args:
       options: for `translator.translate`.
-      check: raises UserError for a list of sentences that the model cannot answer.
+      task: the `Task` that answers lines; None for the translator alone.
     """
 
     def __init__(
         self,
         translator: Translator,
         options: dict,
-        check: Callable[[list[str]], None] = lambda lines: None,
+        task=None,  # a `Task`: tasks come after decoding
     ):
-        self._translator, self._check = translator, check
+        self._translator, self._task = translator, task
         self._options = options
         self._last: Translation | None = None
         self._commands = {
@@ -55,12 +54,11 @@ class Prompt:
         with contextlib.suppress(ImportError):
             # The import alone gives `input` line editing and a history.
             import readline  # noqa: F401
-        data, tag = self._translator.config.data, self._translator.tag
-        direction = tag or f"{data.source} -> {data.target}"
-        print(f"{direction}. {self._beam('')} :help lists the commands.")
+        what = self._translator.what
+        print(f"{what}. {self._beam('')} :help lists the commands.")
         while True:
             try:
-                line = input(f"{tag or data.source}> ")
+                line = input(f"{what.partition(' ')[0]}> ")
             except EOFError:
                 return print()
             except KeyboardInterrupt as e:  # Ctrl-C discards the line only
@@ -89,9 +87,8 @@ class Prompt:
         if not line.strip():
             return HELP if self._last is None else ""
         if not line.startswith(":"):
-            self._check([line])
             start = time.monotonic()
-            self._last = self._translator.translate([line], **self._options)[0]
+            self._last = self._answer(line, "translate", self._options)
             seconds = time.monotonic() - start
             if len(self._last.hypotheses) > 1:
                 return _format_nbest(self._last)
@@ -111,22 +108,20 @@ class Prompt:
         nbest = _parse_count(rest, 4)
         width = max(nbest, self._width())  # `nbest` must not exceed the beam
         options = {**self._options, "nbest": nbest, "beam": width}
-        return _format_nbest(
-            self._translator.translate([self._last.source], **options)[0]
-        )
+        return self._again("translate", options)
 
     def _sample(self, rest: str) -> str:
         samples = _parse_count(rest, 4)
-        return _format_nbest(
-            self._translator.sample(
-                [self._last.source],
-                samples=samples,
-                seed=time.time_ns() % (1 << 32),
-                **self._given("alpha", "penalty", "prefix", "must_not"),
-            )[0]
-        )
+        seed = time.time_ns() % (1 << 32)
+        given = self._given("alpha", "penalty", "prefix", "must_not")
+        return self._again("sample", {"samples": samples, "seed": seed, **given})
 
     def _align(self, rest: str) -> str:
+        if self._task and "alignments" in self._task.unused:
+            raise UserError(
+                ":align links words of a translation to those of its source; "
+                f"the answers of {self._translator.what} are no such words"
+            )
         pair = self._last.source, self._last
         source, target = self._last.source.split(), self._last.text.split()
         links = self._translator.align([pair])[0].links
@@ -147,14 +142,26 @@ class Prompt:
         if not rest:
             raise UserError("write how the translation begins after :prefix")
         options = {**self._options, "prefix": rest}
-        return _format_nbest(
-            self._translator.translate([self._last.source], **options)[0]
-        )
+        return self._again("translate", options)
 
     def _beam(self, rest: str) -> str:
         if rest:
             self._options["beam"] = _parse_count(rest, 0)
         return f"Beam {self._width()}."
+
+    def _answer(self, line: str, method: str, options: dict) -> Translation:
+        """Answers a line by a method of the translator, as the task says."""
+
+        def search(translator: Translator, lines, **more) -> list[Translation]:
+            return getattr(translator, method)(lines, **options, **more)
+
+        if self._task is None:
+            return search(self._translator, [line])[0]
+        return self._task.respond(self._translator, [line], search)[0]
+
+    def _again(self, method: str, options: dict) -> str:
+        """Formats other answers to the last line."""
+        return _format_nbest(self._answer(self._last.source, method, options))
 
     def _given(self, *names: str) -> dict:
         return {name: self._options[name] for name in names if name in self._options}

@@ -15,7 +15,7 @@ import jax
 from etils import epath
 
 from t2t_jax import config as fields
-from t2t_jax.config import Config, DecodeConfig
+from t2t_jax.config import Config, DecodeConfig, TaskConfig
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding import filling_masks, scoring
 from t2t_jax.decoding.batch_decoding import NOTHING, check_room, decode_batch
@@ -178,14 +178,19 @@ class Translator:
         return self.members[0].steps
 
     def __repr__(self) -> str:
-        data = self.config.data
         members = "; ".join(
             f"{member.model.count():,} parameters of steps "
             + ", ".join(f"{step:,}" for step in member.steps)
             for member in self.members
         )
-        direction = self.tag or f"{data.source} -> {data.target}"
-        return f"Translator({direction}, {self.vocabulary!r}, {members})"
+        return f"Translator({self.what}, {self.vocabulary!r}, {members})"
+
+    @property
+    def what(self) -> str:
+        """What it does, for people: en -> de; or a tag, or the name of its task."""
+        data, kind = self.config.data, self.config.task.kind
+        translates = kind == TaskConfig().kind
+        return self.tag or (f"{data.source} -> {data.target}" if translates else kind)
 
     def with_options(self, **decode) -> "Translator":
         """Returns the same models with other values of `config.decode`: `beam=10`.

@@ -2,17 +2,18 @@
 
 import collections
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from t2t_jax.data import prepare, tokenizers
 from t2t_jax.data.corpus import Corpus, Pair, open_places
 from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.decoding.results import Translation
 from t2t_jax.metrics import classification
 from t2t_jax.metrics.measures import Measure, paired
 from t2t_jax.sections import field
 from t2t_jax.tasks.labelled import open_labelled
-from t2t_jax.tasks.task import Task
+from t2t_jax.tasks.task import OF_SEARCH, Task
 from t2t_jax.terminal.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Classification(Task):
         labels: str = field("")
 
     predicts = "label"
+    unused = OF_SEARCH
     measures: ClassVar[dict[str, Measure]] = (
         classification.OF_LABELS | classification.OF_PROBABILITIES
     )
@@ -100,6 +102,21 @@ class Classification(Task):
         for corpus in [*corpora, *others]:
             check_labels(corpus.pairs(), labels, corpus.place)
         return labels
+
+    def respond(
+        self,
+        translator: "Translator",
+        lines: Sequence[str],
+        search: Callable[..., list[Translation]],
+        nbest: int = 1,
+        first_line: int = 1,
+    ) -> list[Translation]:
+        """Finds the most probable labels of lines; scores are their probabilities."""
+        found = translator.classify(lines, first_line=first_line)
+        return [
+            Translation(line, prediction.ranked()[:nbest])
+            for line, prediction in zip(lines, found, strict=True)
+        ]
 
     def answers(
         self, translator: "Translator", pairs: Sequence[Pair], warn: bool = True

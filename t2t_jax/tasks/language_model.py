@@ -44,6 +44,7 @@ class LanguageModel(Task):
     has_source = False
     sides = (1,)
     cuts = True
+    unused = ("alignments",)
     measures: ClassVar[dict[str, Measure]] = likelihoods.LIKELIHOODS
 
     def __init__(self, config: Config):

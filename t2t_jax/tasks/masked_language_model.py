@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -13,9 +13,10 @@ from t2t_jax.data.masking import MASK, MASKINGS, Masking
 from t2t_jax.data.noise import Noise
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.filling_masks import restore
+from t2t_jax.decoding.results import Translation
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.sections import field
-from t2t_jax.tasks.task import Task
+from t2t_jax.tasks.task import OF_SEARCH, Task
 from t2t_jax.terminal.errors import UserError
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class MaskedLanguageModel(Task):
     predicts = "source"
     sides = (1,)
     symbols = (MASK,)
+    unused = (*OF_SEARCH, "nbest")
     measures: ClassVar[dict[str, Measure]] = {
         "accuracy": Measure(
             "% of hidden pieces",
@@ -86,6 +88,21 @@ class MaskedLanguageModel(Task):
     ) -> Noise:
         """Hides other pieces in each epoch."""
         return self._masking(vocabulary)
+
+    def respond(
+        self,
+        translator: "Translator",
+        lines: Sequence[str],
+        search: Callable[..., list[Translation]],
+        nbest: int = 1,
+        first_line: int = 1,
+    ) -> list[Translation]:
+        """Fills each `<mask>` of the lines; a score is the product of probabilities."""
+        found = translator.fill(lines, first_line=first_line)
+        return [
+            Translation(line, (filled.hypothesis(),))
+            for line, filled in zip(lines, found, strict=True)
+        ]
 
     def answers(
         self, translator: "Translator", pairs: Sequence[Pair], warn: bool = True

@@ -18,6 +18,7 @@ from t2t_jax.config import Config
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.decoding.results import Translation
 from t2t_jax.grammar.trees import Tree, bracketed, parse_bracketed
 from t2t_jax.metrics import brackets
 from t2t_jax.metrics.brackets import Counts
@@ -51,6 +52,13 @@ def answer(output: str, sentence: str) -> str:
     output = output.strip()
     tree = repair(output, split_words(sentence))
     return bracketed(tree) + (REPAIRED if linearise(tree) != output else "")
+
+
+def tree_text(output: str, sentence: str) -> str:
+    """Makes a tree of the output of a model; nothing of a line without words."""
+    if not (words := split_words(sentence)):
+        return ""
+    return bracketed(repair(output.strip(), words))
 
 
 def read_answer(line: str) -> Tree:
@@ -112,6 +120,7 @@ class Parsing(Task):
 
         tags: bool = field(False)
 
+    unused = ("alignments",)
     measures: ClassVar[dict[str, Measure]] = {
         "f1": _measure("labelled bracketing F1, as EVALB's", brackets.f1),
         "precision": _measure("labelled precision, %", brackets.precision),
@@ -162,6 +171,27 @@ class Parsing(Task):
         named = filter(None, [data.symbols, *known])
         data = dataclasses.replace(data, symbols=",".join(named))
         return prepare.make_tokenizer(corpora, data, sides=(0,))
+
+    def respond(
+        self,
+        translator: "Translator",
+        lines: Sequence[str],
+        search: Callable[..., list[Translation]],
+        nbest: int = 1,
+        first_line: int = 1,
+    ) -> list[Translation]:
+        """Parses sentences whose words are separated by spaces; writes their trees."""
+        found = super().respond(translator, lines, search, nbest, first_line)
+        return [
+            dataclasses.replace(
+                of_line,
+                hypotheses=tuple(
+                    dataclasses.replace(h, text=tree_text(h.text, of_line.source))
+                    for h in of_line.hypotheses
+                ),
+            )
+            for of_line in found
+        ]
 
     def answers(
         self, translator: "Translator", pairs: Sequence[Pair], warn: bool = True

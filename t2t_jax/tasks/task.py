@@ -8,7 +8,7 @@ text: two aligned files, an encoder-decoder, beam search.
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from t2t_jax.config import Config, DataConfig
@@ -23,7 +23,14 @@ from t2t_jax.metrics.perplexity import perplexity
 from t2t_jax.terminal.errors import UserError
 
 if TYPE_CHECKING:
+    from t2t_jax.decoding.results import Translation
     from t2t_jax.decoding.translator import Translator
+
+# Options of `translate` that are about a search or what it finds.
+OF_SEARCH = (
+    *("beam", "alpha", "penalty", "stop", "prefix", "must", "must_not"),
+    *("alignments", "sample", "temperature", "top_k", "top_p", "seed"),
+)
 
 
 class Task:
@@ -42,6 +49,7 @@ class Task:
         which are examples of their own, rather than dropped.
       drops_uneven: whether `config.data.max_ratio` applies: only if both sides say the
         same.
+      unused: options of `translate` that mean nothing for this task: it refuses them.
       measures: the scores of a set by name.
       chosen_by: the score that chooses checkpoints ("best", patience); by default the
         first of `measures`.
@@ -55,6 +63,7 @@ class Task:
     symbols: ClassVar[tuple[str, ...]] = ()
     cuts: ClassVar[bool] = False
     drops_uneven: ClassVar[bool] = False
+    unused: ClassVar[tuple[str, ...]] = ()
     measures: ClassVar[dict[str, Measure]] = {}
     chosen_by: str = ""
     printed: ClassVar[dict[str, str]] = {}
@@ -71,6 +80,11 @@ class Task:
         """True if a higher `chosen_by` is better."""
         chosen = self.measures.get(self.chosen_by)
         return chosen is None or chosen.higher_is_better
+
+    @property
+    def searches(self) -> bool:
+        """True if the answers to the examples of a set are found by a search."""
+        return self.predicts == "target" and self.has_source
 
     # ------------------------------------------------------ text becomes examples
 
@@ -143,11 +157,13 @@ class Task:
         """Returns the task that scores a corpus: this one, unless it is a mixture."""
         return self
 
-    def tag(self, subtask: str) -> str:
-        """Returns the symbol that asks a mixture of tasks for one of them.
+    def chosen(
+        self, subtask: str, translator: "Translator"
+    ) -> tuple["Task", "Translator"]:
+        """Returns one task of a mixture, and the translator that answers its lines.
 
         Raises:
-          UserError: the model has no such subtask.
+          UserError: the model has no such subtask, or one task alone.
         """
         raise UserError(
             f"--task={subtask} asks a model of several tasks for one of them; this one "
@@ -160,6 +176,24 @@ class Task:
         Raises:
           UserError: it cannot; the message has the line's number from `first_line`.
         """
+
+    def respond(
+        self,
+        translator: "Translator",
+        lines: Sequence[str],
+        search: Callable[..., "list[Translation]"],
+        nbest: int = 1,
+        first_line: int = 1,
+    ) -> "list[Translation]":
+        """Answers lines of `translate`: here with what the search finds.
+
+        Args:
+          search: (translator, lines, first_line=...) -> translations, by beam search or
+            sampling with the user's options.
+          nbest: the number of answers to each line, for tasks that do not search.
+        """
+        self.check_sources(lines, first_line)
+        return search(translator, lines, first_line=first_line)
 
     def examples(self, corpus: Corpus) -> list[Pair]:
         """Returns the examples of a set as they are scored.

@@ -118,6 +118,12 @@ class TextToText(Task):
             )
         return tag
 
+    def chosen(
+        self, subtask: str, translator: "Translator"
+    ) -> tuple[Task, "Translator"]:
+        """Returns a subtask, and the translator that puts its tag before each line."""
+        return self.subtask(subtask), translator.tagged(self.tag(subtask))
+
     # ------------------------------------------------------ text becomes examples
 
     def open(self, place: str, folder: str = "", weight: float = 1.0) -> Corpus:
