@@ -4,24 +4,39 @@
         --config.data.train=PREFIX --config.data.dev=PREFIX --config.data.test=PREFIX
 
 PREFIX stands for PREFIX.tsv: a sentence, a tab and its label in each line.
+
+`configs/classify.py:START` starts from the encoder and the pieces of the workdir START:
+of a translator from the language of the sentences, or of a masked language model. With
+`--config.train.freeze=embedding,encoder` only the output layer is trained.
 """
 
 from configs import small
+from t2t_jax import config as fields
+from t2t_jax.model.model import unused_fields
+from t2t_jax.workdir.workdir import Workdir
 
 
-def get_config():
+def get_config(start=""):
     config = small.get_config()
     config.task.kind = "classification"
-    config.model.update(kind="classifier", layers=2, dropout=0.3)
+    config.model.update(kind="classifier", layers=2)
+    config.model.options.pooling = "max"
     config.data.update(joint_vocabulary=False, vocab_size=4_000)
     config.train.update(
-        steps=400,
+        steps=300,
         schedule="linear",
         warmup=50,
         peak_learning_rate=0.002,
-        eval_every=50,
-        save_every=25,
         log_every=50,
+        eval_every=100,
+        save_every=50,
         dev_lines=1_000,
     )
+    if start:
+        theirs = fields.to_config_dict(Workdir(start).config())
+        unread = unused_fields(fields.from_config_dict(config).model)
+        for name in {*theirs.model} - unread - {"kind", "options"}:
+            config.model[name] = theirs.model[name]
+        config.train.update(init_from=start, init_parts="embedding,encoder")
+    config.model.dropout = 0.3
     return config

@@ -43,14 +43,14 @@ class Classification(Task):
 
     @property
     def vocab_sizes(self) -> tuple[int, ...]:
-        """Any number of labels, and the number of pieces."""
+        """The numbers of labels (2 if the text decides), and of pieces."""
         if self.config.data.joint_vocabulary:
             raise UserError(
                 "config.task.kind='classification' with config.data.joint_vocabulary="
                 "True; labels and pieces of text are two vocabularies: set "
                 "config.data.joint_vocabulary=False"
             )
-        return self.config.data.vocab_sizes
+        return len(self._given_labels()) or 2, self.config.data.vocab_sizes[-1]
 
     def vocabulary(
         self, corpora: Sequence[Corpus], known: Vocabulary | None = None
@@ -68,6 +68,10 @@ class Classification(Task):
         source = source or prepare.make_source_tokenizer(corpora, self.data())
         return Vocabulary(labels, "the labels", source)
 
+    def _given_labels(self) -> list[str]:
+        """Returns the labels that the config names."""
+        return [x for x in map(str.strip, self.options.labels.split(",")) if x]
+
     def _labels(self, corpora: Sequence[Corpus]) -> list[str]:
         """Returns the labels in the order of their ids.
 
@@ -79,8 +83,7 @@ class Classification(Task):
         counts: collections.Counter[str] = collections.Counter()
         for corpus in corpora:
             counts.update(label for _, label in corpus.pairs())
-        given = [x for x in map(str.strip, self.options.labels.split(",")) if x]
-        labels = given or sorted(counts)
+        labels = self._given_labels() or sorted(counts)
         for label in labels:
             if not counts[label]:
                 raise UserError(
