@@ -10,6 +10,7 @@ from t2t_jax.experiment.experiment import Row
 from t2t_jax.model.model import build
 from t2t_jax.planning import forecast
 from t2t_jax.planning.plan import plan
+from t2t_jax.tasks.table import task_of
 from t2t_jax.terminal.messages import say
 from t2t_jax.terminal.progress import waiting
 
@@ -42,7 +43,7 @@ def dry_run(rows: Sequence[Row], slice: str = "") -> str:
             lines.append([row.name, "1", f"measures {functions}"])
             continue
         config = row.config
-        model = build(config.model, *config.data.vocab_sizes)
+        model = build(config.model, *task_of(config).vocab_sizes)
         # The forecast comes first: it sets JAX up for devices that are not here.
         rented = _forecast(config, slice) if slice else []
         with waiting(f"measuring {row.name}"):

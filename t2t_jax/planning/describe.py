@@ -27,6 +27,7 @@ from t2t_jax.model.model import (
     unused_fields,
 )
 from t2t_jax.planning import costs
+from t2t_jax.tasks.table import task_of
 from t2t_jax.training.optimizers import optimizer
 from t2t_jax.training.parameter_groups import split_frozen
 from t2t_jax.training.schedules import formula, schedule
@@ -111,7 +112,7 @@ def describe(config: Config | ConfigDict) -> dict:
         config = fields.from_config_dict(config)
     data = config.data
     vocabularies = []
-    for part, size in zip(SEPARATE, data.vocab_sizes, strict=False):
+    for part, size in zip(SEPARATE, task_of(config).vocab_sizes, strict=False):
         if given := existing_tokenizer(data, part.tokenizer):
             vocabularies.append((len(given), given.name))
         else:

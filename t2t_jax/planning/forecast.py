@@ -21,6 +21,7 @@ from t2t_jax.parallel import mesh as meshes
 from t2t_jax.planning import chips as chips_table
 from t2t_jax.planning import collectives, costs
 from t2t_jax.planning.chips import Chip, Slice
+from t2t_jax.tasks.table import task_of
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.step import Steps, compile_steps
 
@@ -140,7 +141,7 @@ def forecast(config: Config, chips: Slice, devices: list) -> dict:
     """
     config = for_chip(config, chips.chip)
     mesh = meshes.make_mesh(config.mesh, devices)
-    model = build(config.model, *config.data.vocab_sizes)
+    model = build(config.model, *task_of(config).vocab_sizes)
     check_batching(model, config)
     steps = compile_steps(model, config, mesh, costs.BOS)
     shape, assumed = costs.assumed_shape(config, mesh)
@@ -154,7 +155,7 @@ def forecast(config: Config, chips: Slice, devices: list) -> dict:
         "mesh": dict(mesh.shape),
         "dtype": config.model.dtype,
         "parameters": model.count(),
-        **dict(zip(VOCABULARIES, config.data.vocab_sizes, strict=False)),
+        **dict(zip(VOCABULARIES, task_of(config).vocab_sizes, strict=False)),
         "accumulate": config.train.accumulate,
         "remat": config.model.remat,
         "steps": config.train.steps,
@@ -243,7 +244,7 @@ def _time(result: dict, chips: Slice) -> dict:
 def measure_step(config: Config, devices: Sequence[Any], count: int = 5) -> float:
     """Measures a real step on devices of this machine: the median, in seconds."""
     mesh = meshes.make_mesh(config.mesh, devices)
-    model = build(config.model, *config.data.vocab_sizes)
+    model = build(config.model, *task_of(config).vocab_sizes)
     check_batching(model, config)
     steps = compile_steps(model, config, mesh, costs.BOS)
     shape, _ = costs.assumed_shape(config, mesh)
