@@ -10,6 +10,7 @@ import pytest
 from flax import nnx
 from hypothesis import given
 
+from t2t_jax import load_config, train
 from t2t_jax.config import from_config_dict
 from t2t_jax.data import tokenizers
 from t2t_jax.data.corpus import GrammarCorpus
@@ -289,3 +290,50 @@ def test_answers_hold_all_probabilities_and_unknown_labels_are_refused(tmp_path)
     assert prediction.ranked()[0].text == str(prediction) == prediction.label
     with pytest.raises(UserError, match="test set, line 2: unknown label 'god'"):
         task.answers(translator, [("a", "good"), ("b", "god")])
+
+
+# --------------------------------------------------------------------------- whole run
+
+
+def text_of(folder):
+    """Sentences with a word that says their label."""
+    random = np.random.default_rng(0)
+    words = ["the", "a", "dog", "cat", "runs", "sees", "old", "new", "and"]
+    for name, count in (("train", 200), ("dev", 20), ("test", 20)):
+        lines = []
+        for i in range(count):
+            label = ("good", "bad")[i % 2]
+            sentence = [*random.choice(words, 5), label.upper()]
+            lines.append(f"{' '.join(random.permutation(sentence))}\t{label}\n")
+        (folder / f"{name}.tsv").write_text("".join(lines))
+
+
+@pytest.mark.slow
+def test_a_run_ends_in_scores_and_continues_as_the_start_of_another(tmp_path):
+    text_of(tmp_path)
+    sizes = {"layers": 1, "width": 16, "heads": 2, "hidden": 16, "dropout": 0.0}
+    config = load_config(
+        "classify_tiny",
+        model=sizes,
+        data={
+            **{"dir": str(tmp_path), "train": "train", "dev": "dev", "test": "test"},
+            **{"vocab_size": 300, "batch_tokens": 512, "row_length": 32},
+        },
+        train={"steps": 30, "warmup": 5, "peak_learning_rate": 0.02, "eval_every": 30},
+    )
+    scores = train(config, tmp_path / "run")
+    assert scores["test"]["accuracy"] == 1.0
+    answers = (tmp_path / "run/translations/test.label").read_text().splitlines()
+    translator = Translator.load(tmp_path / "run")
+    pairs = list(open_labelled(f"{tmp_path}/test", "", "").pairs())
+    assert answers == Classification(translator.config).answers(translator, pairs)
+
+    start = load_config(f"classify:{tmp_path}/run")
+    start.data = config.data
+    start.train.update(steps=2, save_every=1, freeze="embedding,encoder", dev_lines=0)
+    train(start, tmp_path / "frozen")
+    tuned = Translator.load(tmp_path / "frozen", "last").parameters
+    for part in ("embedding", "encoder"):
+        jax.tree.map(
+            np.testing.assert_array_equal, tuned[part], translator.parameters[part]
+        )
