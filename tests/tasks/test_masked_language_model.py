@@ -42,7 +42,10 @@ def translator(kind="encoder_only"):
         model=dataclasses.replace(small_translator.CONFIG.model, kind=kind),
     )
     built = build(config.model, 300)
-    parameters = jax.tree.map(lambda x: 4 * x, built.init(jax.random.key(1)))
+    rng = np.random.default_rng(1)  # quicker than to compile `built.init`
+    parameters = jax.tree.map(
+        lambda x: rng.normal(0, 0.5, x.shape).astype(x.dtype), built.shapes
+    )
     return Translator(config, tokenizer.Vocabulary(model), built, parameters, [7])
 
 
@@ -53,10 +56,18 @@ def probabilities(ids):
         batch[side] = np.array([ids], np.int32)
         batch[f"{side}_segment"] = np.ones_like(batch[side])
         batch[f"{side}_position"] = np.arange(len(ids), dtype=np.int32)[None]
-    model = translator().model
-    module = nnx.merge(model.definition, translator().parameters)
     batch = teacher_forcing(batch, translator().vocabulary.bos)
-    return np.asarray(jax.jit(lambda: jax.nn.softmax(logits(module, batch)[0]))())
+    return np.asarray(jax.nn.softmax(computed(logits, batch)[0]))
+
+
+def computed(function, batch, *arguments):
+    """A function of the model and a batch, compiled."""
+    definition = translator().model.definition
+
+    def of(parameters, batch):
+        return function(nnx.merge(definition, parameters), batch, *arguments)
+
+    return jax.jit(of)(translator().parameters, batch)
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -106,9 +117,8 @@ def test_answers_hold_the_loss_of_the_same_examples():
     (layout,) = plan_epoch(
         *pairs.lengths(), batch_tokens=1_024, batching="packed", seed=0, epoch=0
     )
-    module = nnx.merge(translator().model.definition, translator().parameters)
     batch = pairs.batch(layout, seed=0, epoch=0)
-    _, nll, tokens = jax.jit(lambda: loss_sums(module, batch, 0.0, vocabulary.bos))()
+    _, nll, tokens = computed(loss_sums, batch, 0.0, vocabulary.bos)
     log_probs = [float(answer.split("\t")[2]) for answer in answers]
     assert -sum(log_probs) == pytest.approx(float(nll), rel=1e-4)
     hidden = [json.loads(answer.split("\t")[3]) for answer in answers]
@@ -151,10 +161,10 @@ def test_lookup_shows_what_the_model_read():
 
 def test_other_models_and_separate_vocabularies_are_refused():
     with pytest.raises(UserError, match="does not predict hidden pieces"):
-        small_translator.translator().fill(["the <mask>"])
+        translator("transformer").fill(["the <mask>"])
     config = translator().config
     with pytest.raises(UserError, match="choose 'encoder_only'"):
-        check_model(task_of(config), build(small_translator.CONFIG.model, 300))
+        check_model(task_of(config), translator("transformer").model)
     apart = dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, tied="target"),
