@@ -467,7 +467,8 @@ class Translator:
         predictions and attributions. The search is that of `translate`, bit for bit.
 
         Args:
-          lines: a sentence, or several.
+          lines: a sentence, or several; for a model without a source, the beginning of
+            each text.
           target: a translation to compare with, one for each line: where the search
             lost it, and why the model said something else.
           alternatives: the most pieces of a translation after which the page shows what
@@ -480,9 +481,11 @@ class Translator:
         """
         lines, targets = explained_lines(lines, target)
         search = self._beam_search(beam, nbest, stop, alpha, penalty)
-        reader = self._reader(1, warn)
+        reader, wanted = self._reader(1, warn), (prefix, must, must_not)
+        if not self.model.has_source:
+            wanted = self._begun_by(lines, *wanted)
         constraints = constraints_for(
-            len(lines), self.vocabulary, self._phrases, prefix, must, must_not
+            len(lines), self.vocabulary, self._phrases, *wanted
         )
         return explain_lines(
             Explained(

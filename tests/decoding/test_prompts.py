@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from t2t_jax.decoding.explaining.to_payload import to_payload
 from t2t_jax.decoding.prompt import Prompt
 from t2t_jax.terminal.errors import UserError
 from tests.decoding.small_translator import translator
@@ -65,3 +66,27 @@ def test_it_can_be_typed(one):
     assert typed(":score a dog").startswith("    score ")
     with pytest.raises(UserError, match="has no attention to the source"):
         typed(":align")
+
+
+@pytest.mark.slow
+def test_a_text_is_explained(one):
+    """What is missing says why; the rest is that of any model."""
+    lines = ["the cat", ""]
+    found = one.explain(lines, ["the cat sees a dog", None], alternatives=2)
+    translated = one.translate(lines, warn=False)
+    for sentence, text in zip(found.sentences, translated, strict=True):
+        assert sentence.pieces == ("</s>",)  # there is no source to show
+        for reading in sentence.readings:
+            layers, heads, t, _ = reading.maps.decoder.shape
+            assert (layers, heads, t) == (1, 2, len(reading.pieces))
+            assert len(reading.maps.cross) == 0
+            assert "has no attention to the source" in reading.coverage.why
+            said = reading.attribution.said
+            assert not said.source.any()
+            assert said.target[-1].any()
+        first = sentence.readings[0].hypothesis
+        assert (first.text, first.tokens) == (text.text, text.best.tokens)
+    page = to_payload(found).content["sentences"][0]["of"][0]
+    assert page["readings"][0]["attention"]["cross"] == {
+        "missing": "This model has no attention from the target to the source."
+    }

@@ -15,6 +15,7 @@ from t2t_jax.decoding.explaining.readings import (
     Explained,
     Ids,
     Target,
+    read_of,
     read_targets,
 )
 from t2t_jax.decoding.explaining.trace import trace_search
@@ -74,7 +75,8 @@ def explain_lines(
     Raises:
       UserError: a line has nothing to translate, or no translation.
     """
-    sources = reader.sources(lines)
+    has_source = model.members[0].model.has_source
+    sources = (reader.sources if has_source else reader.prompts)(lines)
     _check(sources, alternatives)
     for number, pair in enumerate(zip(sources, constraints, strict=True), 1):
         check_room(*pair, number, model.decode)
@@ -124,11 +126,11 @@ def _sentence(
     if reference is not None:
         log_prob = readings[-1].hypothesis.log_prob
         score = judge_reference(tree, log_prob, found.score, model.vocabulary)
-    own = model.vocabulary.source
+    own, read = model.vocabulary.source, read_of(model, source)
     return ExplainedSentence(
         source=line,
-        pieces=tuple(map(own.piece, source.ids)),
-        words=words_of(own, source.ids),
+        pieces=tuple(map(own.piece, read)),
+        words=words_of(own, read),
         cut=source.cut,
         tree=tree,
         readings=readings,

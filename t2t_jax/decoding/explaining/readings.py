@@ -29,7 +29,7 @@ from t2t_jax.decoding.explaining.explanation import (
     Reading,
 )
 from t2t_jax.decoding.explaining.layers import Lens, lenses, missing_lens
-from t2t_jax.decoding.explaining.words import words_of
+from t2t_jax.decoding.explaining.words import Words, words_of
 from t2t_jax.decoding.inputs import Member, Source
 from t2t_jax.decoding.phrases import Phrases
 from t2t_jax.decoding.programs import Search
@@ -77,7 +77,8 @@ def read_targets(
       alternatives: of a target, the most whose continuation is searched for.
     """
     vocabulary, members = model.vocabulary, model.members
-    pairs = [(source.ids, [*target.hypothesis.tokens]) for target in targets]
+    read = read_of(model, source)
+    pairs = [(read, [*target.hypothesis.tokens]) for target in targets]
     described = distributions(vocabulary, members, pairs)
     maps = _of_one(members, lambda member: _maps(vocabulary, member, pairs))
     seen = _of_one(members, lambda member: _lenses(vocabulary, member, pairs))
@@ -137,7 +138,10 @@ def _reading(
         maps=maps,
         heads={} if no_maps else summarize(maps),
         rollout=_rolled(maps),
-        coverage=maps if no_maps else cover(source_words, words, maps),
+        coverage=_of_one(
+            model.members,
+            lambda member: _coverage(member, source_words, words, maps),
+        ),
         lens=lens,
         attribution=_of_one(
             model.members,
@@ -161,9 +165,20 @@ def _of_one(members: Sequence[Member], compute: Callable[[Member], Any]) -> Any:
         return Missing(str(e))
 
 
+def read_of(model: Explained, source: Source) -> Ids:
+    """The tokens of a source that the model reads: EOS stands for no source."""
+    return source.ids if model.members[0].model.has_source else source.ids[-1:]
+
+
 def _maps(vocabulary: Vocabulary, member: Member, pairs) -> list:
-    scoring.checked_cross_layers(member)
+    if member.model.has_source:
+        scoring.checked_cross_layers(member)
     return list(scoring.attention(vocabulary, member, pairs))
+
+
+def _coverage(member: Member, source: Words, target: Words, maps) -> Any:
+    scoring.checked_cross_layers(member)
+    return cover(source, target, maps)
 
 
 def _rolled(maps) -> Any:
