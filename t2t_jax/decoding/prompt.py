@@ -18,6 +18,17 @@ For the next sentences:
   :beam N       set the beam width
 :help shows this text, :quit ends."""
 
+HELP_WITHOUT_SOURCE = """\
+Type the beginning of a text to have it continued; an empty line is a text from nothing.
+About the last one:
+  :nbest N      show the N best texts
+  :sample N     draw N texts at random
+For the next ones:
+  :beam N       set the beam width
+At any time:
+  :score TEXT   show the log-probability of TEXT
+:help shows this text, :quit ends."""
+
 
 MAX_HYPOTHESES = 1_000  # time and memory grow with their number
 
@@ -39,15 +50,21 @@ class Prompt:
         self._translator, self._task = translator, task
         self._options = options
         self._last: Translation | None = None
+        self._has_source = translator.model.has_source
+        self._help = HELP if self._has_source else HELP_WITHOUT_SOURCE
         self._commands = {
             "nbest": self._nbest,
             "sample": self._sample,
-            "align": self._align,
             "score": self._score,
-            "prefix": self._prefix,
             "beam": self._beam,
-            "help": lambda _: HELP,
+            "help": lambda _: self._help,
         }
+        if self._has_source:
+            self._commands |= {"align": self._align, "prefix": self._prefix}
+        # What may be typed before any sentence.
+        self._first = (
+            {"beam", "help"} if self._has_source else {"beam", "help", "score"}
+        )
 
     def run(self) -> None:
         """Reads and answers lines until end of input or `:quit`."""
@@ -84,8 +101,8 @@ class Prompt:
         Raises:
           UserError: an unknown command, a bad argument, or no sentence yet.
         """
-        if not line.strip():
-            return HELP if self._last is None else ""
+        if not line.strip() and self._has_source:
+            return self._help if self._last is None else ""
         if not line.startswith(":"):
             start = time.monotonic()
             self._last = self._answer(line, "translate", self._options)
@@ -100,7 +117,7 @@ class Prompt:
             raise UserError(
                 f":{name} is not a command{did_you_mean(name, self._commands)}"
             )
-        if self._last is None and name not in ("beam", "help"):
+        if self._last is None and name not in self._first:
             raise UserError(f":{name} needs a sentence; type one first")
         return self._commands[name](rest.strip())
 
@@ -129,8 +146,8 @@ class Prompt:
 
     def _score(self, rest: str) -> str:
         if not rest:
-            raise UserError("write the translation after :score")
-        pair = self._last.source, rest
+            raise UserError("write the text after :score")
+        pair = self._last.source if self._last else "", rest
         score = self._translator.score([pair], **self._given("alpha", "penalty"))[0]
         pieces = zip(score.pieces, score.log_probs, strict=True)
         listed = "  ".join(f"{piece} {log_prob:.2f}" for piece, log_prob in pieces)

@@ -90,7 +90,7 @@ def test_help_and_silence(typed):
         (":nbest 1001", "want 1 to 1,000"),
         (":sample 1000000000", "want 1 to 1,000"),
         (":beam 0", "'0' is not a valid number"),
-        (":score", "write the translation after :score"),
+        (":score", "write the text after :score"),
         (":prefix", "write how the translation begins after :prefix"),
         (":prefix " + "x " * 99, "shorten the prefix"),
     ],

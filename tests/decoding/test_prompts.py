@@ -62,9 +62,11 @@ def test_what_cannot_begin_a_text_is_refused(one):
 
 def test_it_can_be_typed(one):
     typed = Prompt(one, {"beam": None, "nbest": 3, "warn": False}).answer
-    assert all("the cat" in text for text in typed("the cat").split("\n"))
     assert typed(":score a dog").startswith("    score ")
-    with pytest.raises(UserError, match="has no attention to the source"):
+    assert all("the cat" in text for text in typed("the cat").split("\n"))
+    assert len(typed("").split("\n")) == 3  # a text from nothing
+    assert ":align" not in typed(":help")
+    with pytest.raises(UserError, match=":align is not a command"):
         typed(":align")
 
 
