@@ -1,13 +1,14 @@
-"""Scores of parsers that are not learned: `python -m benchmarks.parsing`.
+"""Scores of parsers that are no neural networks: `python -m benchmarks.parsing`.
 
-Prints for each test set the scores of trees that ignore the words. "majority": the most
-frequent tree of the training sentences with as many words. "right": each word and all
-after it are a constituent, with the most frequent label. A trained parser must beat
-both; `evaluate --baseline` compares it with the files that --out writes.
+Prints the scores of three parsers for each test set. "majority": the most frequent tree
+of the training sentences with as many words. "right": each word and all after it are a
+constituent, with the most frequent label. "pcfg": the most probable tree by the rules
+of the training trees (`grammar/chart.py`); if there is none, a flat one. The first two
+ignore the words. `evaluate --baseline` compares a model with the files of --out.
 """
 
 import collections
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from absl import flags
@@ -15,15 +16,16 @@ from absl import flags
 from benchmarks import run
 from t2t_jax.config import Config, DataConfig, TaskConfig
 from t2t_jax.data.corpus import Pair, open_places
-from t2t_jax.grammar.trees import bracketed
+from t2t_jax.grammar.chart import Chart
+from t2t_jax.grammar.trees import Tree, bracketed
 from t2t_jax.tasks.linearised import repair, tokens
 from t2t_jax.tasks.parsing import Parsing
+from t2t_jax.tasks.treebank import split_words
 
-# The number of words of a sentence -> a linearised tree.
-Guess = Callable[[int], str]
+Parser = Callable[[Sequence[str]], Tree]
 
 
-def majority(pairs: Iterable[Pair]) -> Guess:
+def majority(pairs: Iterable[Pair]) -> Parser:
     """Returns the most frequent tree by length; of the nearest length if there is none.
 
     Of trees that are equally frequent it is the first.
@@ -31,22 +33,32 @@ def majority(pairs: Iterable[Pair]) -> Guess:
     counts = collections.defaultdict(collections.Counter)
     for sentence, line in pairs:
         counts[len(sentence.split())][line] += 1
-    best = {length: trees.most_common(1)[0][0] for length, trees in counts.items()}
-    return lambda length: best[min(best, key=lambda known: abs(known - length))]
+    best = {length: lines.most_common(1)[0][0] for length, lines in counts.items()}
+
+    def parse(words: Sequence[str]) -> Tree:
+        return repair(best[min(best, key=lambda n: abs(n - len(words)))], words)
+
+    return parse
 
 
-def right_branching(pairs: Iterable[Pair]) -> Guess:
+def right_branching(pairs: Iterable[Pair]) -> Parser:
     """Returns trees in which every constituent is a word and a constituent."""
     labels = collections.Counter(
         token[1:] for _, line in pairs for token in tokens(line) if token[0] == "("
     )
     label = labels.most_common(1)[0][0]
 
-    def guess(length: int) -> str:
-        inner = max(length - 1, 1)
-        return inner * f"({label}=XX" + (length > 1) * "=XX" + inner * f"){label}"
+    def parse(words: Sequence[str]) -> Tree:
+        # The last constituent has two words, and is closed as all are.
+        return repair(max(len(words) - 1, 1) * f"({label}=XX" + "=XX", words)
 
-    return guess
+    return parse
+
+
+def pcfg(trees: Iterable[Tree]) -> Parser:
+    """Returns the most probable tree, or a flat one."""
+    chart = Chart(trees)
+    return lambda words: chart.parse(words) or repair("", words)
 
 
 def define_flags():
@@ -60,15 +72,17 @@ def main(_):
     given = flags.FLAGS
     data = DataConfig(source="words", target=given.language)
     task = Parsing(Config(task=TaskConfig(kind="parsing"), data=data))
-    pairs = [
-        p for c in open_places(given.train, task.open, "", True) for p in c.pairs()
-    ]
-    guesses = {"majority": majority(pairs), "right": right_branching(pairs)}
+    corpora = open_places(given.train, task.open, weights=True)
+    pairs = [pair for corpus in corpora for pair in corpus.pairs()]
+    parsers = {
+        "majority": majority(pairs),
+        "right": right_branching(pairs),
+        "pcfg": pcfg(tree for corpus in corpora for tree in corpus.trees()),
+    }
     for corpus in open_places(given.test, task.open):
         examples = list(corpus.pairs())
-        for name, guess in guesses.items():
-            words = [sentence.split() for sentence, _ in examples]
-            answers = [bracketed(repair(guess(len(w)), w)) for w in words]
+        for name, parse in parsers.items():
+            answers = [bracketed(parse(split_words(words))) for words, _ in examples]
             scores = task.quick_scores(answers, examples)
             print(f"{corpus.name:16} {name:9} {task.row(scores, corpus)}")
             if given.out:
