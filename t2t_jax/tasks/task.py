@@ -311,5 +311,16 @@ class Task:
         )
 
     def compare_with(self, corpus: Corpus) -> str:
-        """Says with which published results scores compare; "" if none is known."""
-        return ""
+        """Says with which results the scores of a set compare, in one line.
+
+        "" leaves it to `evaluation/published_sets.py`, which knows translation.
+        """
+        if "grammar" in corpus.place.split(":")[:-1]:
+            return (
+                "synthetic text of the built-in grammar, without published numbers; "
+                "compare only with runs on the same split and version"
+            )
+        return (
+            "no published number is known for this text; compare only with systems "
+            f"scored on the same examples of {corpus.place}"
+        )

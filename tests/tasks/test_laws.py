@@ -1,0 +1,213 @@
+"""Laws that every task of TASKS obeys, on the text of `made_up.py`."""
+
+import itertools
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+
+from t2t_jax import train
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.evaluation.scores import read_answers
+from t2t_jax.metrics.measures import measured
+from t2t_jax.model.model import MODELS, build
+from t2t_jax.tasks.table import TASKS, check_model, known_measures
+from t2t_jax.terminal.errors import UserError
+from tests.small_run import contents
+from tests.tasks.made_up import EXAMPLES, opened, write
+
+pytestmark = pytest.mark.usefixtures("quick_compiler", "compiled_once")
+each_task = pytest.mark.parametrize("kind", EXAMPLES)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("text")
+    write(made)
+    return made
+
+
+def answered(kind, folder):
+    """The task that scores the test set, the set, its examples, and two systems."""
+    example = EXAMPLES[kind]
+    task = example.task(kind, folder)
+    corpus = opened(task)
+    scorer = task.of(corpus)
+    pairs = scorer.examples(corpus)
+    systems = [
+        [answer(scorer, pair) for pair in pairs]
+        for answer in (example.perfect, example.poor)
+    ]
+    return scorer, corpus, pairs, *systems
+
+
+def test_every_task_is_here():
+    assert set(EXAMPLES) == set(TASKS)
+
+
+@each_task
+def test_examples_are_encoded_without_loss(kind, folder):
+    task = EXAMPLES[kind].task(kind, folder)
+    corpus = opened(task, "train")
+    pairs = list(corpus.pairs())
+    vocabulary = task.vocabulary([corpus])
+    encoded = task.encode(pairs, vocabulary)
+    for side, own in enumerate((vocabulary.source, vocabulary)):
+        texts = [pair[side] for pair in pairs]
+        rows = [encoded[side][i].tolist() for i in range(len(pairs))]
+        if side not in task.sides:
+            assert not any(texts)
+            assert not any(rows)
+            continue
+        # A label is not followed by EOS; text is.
+        ends = {row[-1] == own.eos for row in rows}
+        assert ends == {task.predicts != "label" or side == 0}
+        bare = [row[:-1] if row[-1] == own.eos else row for row in rows]
+        assert own.decode(bare) == texts
+
+
+@each_task
+def test_the_fingerprint_is_that_of_the_examples(kind, folder, tmp_path):
+    example = EXAMPLES[kind]
+    corpus = opened(example.task(kind, folder))
+    shutil.copytree(folder, tmp_path / "copy")
+    again = opened(example.task(kind, tmp_path / "copy"))
+    assert again.fingerprint() == corpus.fingerprint()
+    for file in (tmp_path / "copy").glob("test.*"):
+        lines = file.read_text(encoding="utf-8").splitlines()
+        lines[0], lines[1] = lines[1].replace("cat", "bird"), lines[0]
+        file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    changed = opened(example.task(kind, tmp_path / "copy"))
+    assert changed.fingerprint() != corpus.fingerprint()
+
+
+def test_other_examples_have_other_fingerprints(folder):
+    found = {}
+    for kind, example in EXAMPLES.items():
+        corpus = opened(example.task(kind, folder))
+        found[kind] = corpus.fingerprint(), list(corpus.pairs())
+    for (one, theirs), (other, others) in itertools.combinations(found.values(), 2):
+        assert (one == other) == (theirs == others)
+
+
+@each_task
+def test_a_wrong_model_is_refused_and_the_right_ones_named(kind, folder):
+    fitting = set()
+    for name in MODELS:
+        # Of two vocabularies no matrix is tied, whatever the model.
+        tied = {"tied": "none"} if kind == "classification" else {}
+        config = EXAMPLES[kind].config(kind, folder, model={"kind": name, **tied})
+        task, model = TASKS[kind](config), build(config.model, 60, 60)
+        try:
+            check_model(task, model)
+            fitting.add(name)
+        except UserError as e:
+            message = str(e)
+            assert f"config.model.kind={name!r}" in message
+            choices = message.partition("choose ")[2]
+    assert EXAMPLES[kind].config(kind, folder).model.kind in fitting
+    assert choices == " or ".join(repr(name) for name in MODELS if name in fitting)
+
+
+# ------------------------------------------------------------------------------ scores
+
+
+@each_task
+def test_scores_follow_from_the_answers(kind, folder):
+    task, corpus, pairs, perfect, poor = answered(kind, folder)
+    best, worse = (task.scores(lines, pairs, corpus) for lines in (perfect, poor))
+    assert task.scores(perfect, pairs, corpus) == best
+    for name in task.measures or ("bleu", "chrf", "ter"):
+        higher = name != "ter"
+        if task.measures:
+            higher = task.measures[name].higher_is_better
+        assert (best[name] >= worse[name]) == higher or best[name] == worse[name], name
+    assert best[task.chosen_by] != worse[task.chosen_by]
+    # What is logged in training is of the same kind, and its first chooses checkpoints.
+    quick = task.quick_scores(perfect, pairs)
+    assert task.chosen_by in quick
+    assert quick.items() <= best.items()
+    json.dumps(best, allow_nan=False)
+
+
+@each_task
+def test_measures_are_made_of_sums(kind, folder):
+    task, _, pairs, perfect, poor = answered(kind, folder)
+    answers = [*perfect[: len(pairs) // 2], *poor[len(pairs) // 2 :]]
+    for measure in task.measures.values():
+        statistics = measure.statistics(answers, pairs)
+        assert statistics.shape[0] == len(pairs)
+        parts = [slice(0, 3), slice(3, None)]
+        in_parts = [measure.statistics(answers[p], pairs[p]) for p in parts]
+        # Concatenated, the statistics of parts are those of the whole, and so the sums.
+        np.testing.assert_array_equal(np.concatenate(in_parts), statistics)
+        whole = measured(measure, statistics)
+        assert math.isfinite(whole)
+        sums = statistics.sum(0)
+        np.testing.assert_allclose(measure.of(np.stack([sums, sums])), [whole] * 2)
+
+
+@each_task
+def test_a_system_is_compared_with_another_and_with_itself(kind, folder):
+    task, corpus, pairs, perfect, poor = answered(kind, folder)
+    for row in task.compare(perfect, list(perfect), pairs, corpus).values():
+        assert (row["difference"], row["p_value"]) == (0, 1)
+    row = task.compare(perfect, poor, pairs, corpus)[task.chosen_by]
+    better = row["difference"] if task.higher_is_better else -row["difference"]
+    assert better > 0
+    assert row["p_value"] < 0.05
+    found = task.significance(task.chosen_by, perfect, poor, pairs, corpus)
+    assert found["difference"] == pytest.approx(row["difference"])
+    assert found["bootstrap"] == row["p_value"]
+    assert found["randomisation"] < 0.05
+
+
+def test_a_measure_of_one_name_means_one_thing():
+    for name, known in known_measures().items():
+        for task in TASKS.values():
+            other = task.measures.get(name, known)
+            assert other.higher_is_better == known.higher_is_better
+            assert other.digits == known.digits
+
+
+# --------------------------------------------------------------------------- whole runs
+
+# The others take seconds each to compile.
+ALWAYS = ("classification", "masked_language_model")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [k if k in ALWAYS else pytest.param(k, marks=pytest.mark.slow) for k in EXAMPLES],
+)
+def test_a_run_is_trained_scored_and_resumed(kind, folder, tmp_path):
+    example = EXAMPLES[kind]
+    config = example.config(kind, folder)
+    scores = train(config, tmp_path / "whole")
+    lines = (tmp_path / "whole/metrics.jsonl").read_text().splitlines()
+    (logged,) = [e for e in map(json.loads, lines) if e["kind"] == "dev"]
+    task = TASKS[kind](config)
+    assert math.isfinite(logged[task.chosen_by])
+    # What is stored follows from the answers that are stored.
+    for place in config.data.test.split(","):
+        corpus = task.open(place, config.data.dir)
+        scorer, stored = task.of(corpus), scores[corpus.name]
+        answers = read_answers(stored, corpus, tmp_path / "whole")
+        found = scorer.scores(answers, scorer.examples(corpus), corpus)
+        assert found.items() <= stored.items()
+        assert found
+    # Half a run that is continued ends in the same bytes.
+    half = example.config(kind, folder, train={"steps": 2})
+    train(half, tmp_path / "half")
+    shutil.rmtree(tmp_path / "half/scores")
+    shutil.rmtree(tmp_path / "half/translations")
+    train(config, tmp_path / "half")
+    both = [contents(tmp_path / name / "translations") for name in ("whole", "half")]
+    assert both[0] == both[1]
+    hashes = [
+        Translator.load(tmp_path / name).provenance()["parameters_sha256"]
+        for name in ("whole", "half")
+    ]
+    assert hashes[0] == hashes[1]
