@@ -75,8 +75,7 @@ class Chart:
         if not roots:
             return None
         root = max(roots, key=lambda label: complete[label][0] + self._roots[label])
-        tree = _rebuilt(root, complete[root])
-        return tree if not words else _with_words(tree, iter(words))
+        return _with_words(_rebuilt(root, complete[root]), iter(words))
 
     def _tags(self, words: Sequence[str], place: int) -> dict[str, float]:
         """The tags of a word with their log probabilities."""

@@ -225,7 +225,8 @@ def english(clause: Clause) -> Node:
     inner = english_objects(clause)
     if clause.verb is be and clause.predicate:
         if isinstance(clause.predicate, Phrase):
-            inner.append(english_phrase(clause.predicate))
+            # As its subject, it shows its number: This is a hat.
+            inner.append(english_phrase(clause.predicate, "subject"))
         else:
             very = [("RB-very", "very")] * clause.very
             inner.append(("ADJP", [*very, ("JJ", clause.predicate.english)]))

@@ -5,6 +5,11 @@ from t2t_jax.grammar.clauses import Adjunct, Phrase
 from t2t_jax.grammar.dice import Dice
 from t2t_jax.grammar.lexicon import Adjective, Noun
 
+# Groups of nouns: mostly one of a kind, but for buildings; and those that owners have
+# only if they are in `choices.BELONGING`.
+UNIQUE, BUILDINGS = ("place", "waters"), ("built", "sight", "room")
+OWNED = ("person", "animal")
+
 
 class PhraseWriter:
     """Draws phrases, and records the word pairs in them that "unseen" may hold out.
@@ -62,8 +67,8 @@ class PhraseWriter:
         self.heads.add(noun.english)
         if verb:
             self.pairs_used.append((verb, noun.english))
-        plural = noun.plural and not noun.groups & {"place", "waters"}
-        plural = plural or noun.groups & {"built", "sight", "room"}
+        plural = noun.plural and noun.groups.isdisjoint(UNIQUE)
+        plural = plural or not noun.groups.isdisjoint(BUILDINGS)
         number = "plural" if plural and dice.chance(0.36) else "singular"
         determiner, numeral, owner = self.determiner(noun, number, role, plain)
         # Annas kleinem Hund, kaltem Wasser: this ending is too rare to be learned here.
@@ -99,7 +104,7 @@ class PhraseWriter:
             elif role == "subject":  # "Uncles wait" would be said of all uncles
                 weighted = weighted.replace("- 12 ", "")
         kind = dice.weigh(weighted)
-        if kind in choices.POSSESSIVES and noun.groups & {"person", "animal"}:
+        if kind in choices.POSSESSIVES and not noun.groups.isdisjoint(OWNED):
             if noun.english not in choices.BELONGING:
                 return "the", "", None
         if kind == "number":

@@ -7,7 +7,7 @@ into English and German words.
 """
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 
 from t2t_jax.grammar import choices, clauses, lexicon
 from t2t_jax.grammar.choices import PERSON, verb_name
@@ -533,18 +533,24 @@ class Sentence:
 
     def __init__(self, english: Words, german: Words, end: str, pairs, apart: bool):
         self._english, self._german, self._end = english, german, end
+        self._english_line = self._german_line = None
         self.pairs: tuple[tuple[str, str], ...] = pairs
         self.apart = apart
 
-    @cached_property
+    # Not cached_property, whose lock takes as long as a tenth of the wording.
+    @property
     def english(self) -> str:
         """The English line."""
-        return clauses.written(self._english(), self._end)
+        if self._english_line is None:
+            self._english_line = clauses.written(self._english(), self._end)
+        return self._english_line
 
-    @cached_property
+    @property
     def german(self) -> str:
         """The German line."""
-        return clauses.written(self._german(), self._end)
+        if self._german_line is None:
+            self._german_line = clauses.written(self._german(), self._end)
+        return self._german_line
 
     def tree(self, language: str) -> Tree:
         """The tree in "en" or "de", with the features that its labels have."""
