@@ -15,8 +15,8 @@ from t2t_jax.grammar.trees import Tree, parse_bracketed
 # Ambiguous, with rules of one, two and three children, and a cycle (A to C to A).
 TREEBANK = [
     "(S (A (a x)) (B (b y)))",
-    "(S (A (a x)) (S (A (C (a x))) (B (b y))))",
-    "(S (C (A (a x))) (B (b z)))",
+    "(S (A (a x)) (S (A (C (A (a x)))) (B (b y))))",
+    "(S (B (b z)) (C (A (a x))))",
     "(S (A (a x) (b y) (a x)) (B (b y)))",
     "(S (S (A (a x)) (B (b y))) (B (b z)))",
     "(A (a x) (A (a x)))",
