@@ -528,7 +528,18 @@ class Translator:
         )
 
     def _search(self, algorithm: Algorithm, seed: int = 0) -> Search:
-        """The search of an algorithm with these models."""
+        """The search of an algorithm with these models.
+
+        Raises:
+          UserError: one of them generates no text.
+        """
+        for member in self.members:
+            if not member.model.generates:
+                raise UserError(
+                    f"config.model.kind={member.config.model.kind!r} generates no text "
+                    "to search for; choose a kind that does, or ask for what its task "
+                    "predicts"
+                )
         return Search(
             parameters=tuple(member.parameters for member in self.members),
             definitions=tuple(member.model.definition for member in self.members),

@@ -144,6 +144,27 @@ def test_the_advice_on_long_rows_fits_the_model(sentences):
         compiled(small(kind="conv", max_positions=8))(batch)
 
 
+def test_a_language_model_needs_no_column_of_the_source(sentences):
+    model = compiled(small(kind="decoder_only", layers=1))
+    batch, _ = batch_of(*sentences)
+    empty = {name: x[:, :0] for name, x in batch.items() if name.startswith("source")}
+    np.testing.assert_array_equal(model(batch | empty), model(batch))
+
+
+def test_a_classifier_reads_its_own_vocabulary_however_tables_are_tied():
+    for tied in ("all", "target", "none"):
+        shapes = build(small(kind="classifier", tied=tied), 3, V).shapes
+        assert {*shapes["embedding"]} == {"tokens"}
+        assert shapes["embedding"]["tokens"].shape == (V, 16)
+        assert shapes["head"]["labels"].shape == (3, 16)
+
+
+def test_one_side_with_two_vocabularies_needs_two_tables():
+    with pytest.raises(UserError, match="23 pieces to read and 29 to predict"):
+        build(small(kind="encoder_only"), 29, V)
+    build(small(kind="encoder_only", tied="none"), 29, V)
+
+
 def test_a_choice_without_effect_is_refused():
     with pytest.raises(UserError, match="positions='rotary' has no effect with .*conv"):
         build(small(kind="conv", positions="rotary"), V)

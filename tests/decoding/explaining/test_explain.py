@@ -183,3 +183,28 @@ def test_mistakes_are_named():
             explain(*arguments)
     with pytest.raises(UserError, match="alternatives=-1"):
         explain("a dog", alternatives=-1)
+
+
+def test_a_language_model_shows_the_attention_that_it_has(quick_compiler):
+    model = translator(kind="decoder_only")
+    explanation = model.explain("the cat", beam=1, warn=False, alternatives=0)
+    (reading,) = explanation.readings
+    (wanted,) = model.translate(["the cat"], beam=1, warn=False)
+    assert reading.hypothesis == wanted.best
+    assert wanted.best.text.startswith("the cat")
+    t = len(reading.pieces)
+    assert reading.maps.decoder.shape[2:] == (t, t)
+    assert isinstance(reading.coverage, Missing)
+    assert isinstance(reading.rollout, Missing)
+    assert not reading.attribution.said.source.any()
+    assert reading.attribution.said.target.any()
+    shown = to_payload(explanation).content["sentences"][0]["of"][0]["readings"][0]
+    assert "This model has no" in shown["attention"]["cross"]["missing"]
+    assert "weights" in shown["attention"]["decoder"]
+
+
+@pytest.mark.parametrize("kind", ["encoder_only", "classifier"])
+def test_a_model_that_generates_no_text_is_refused(kind):
+    for search in (translator(kind=kind).explain, translator(kind=kind).translate):
+        with pytest.raises(UserError, match=f"kind='{kind}' generates no text"):
+            search(["a dog"])
