@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from t2t_jax.commands import translate as command
 from t2t_jax.config import TaskConfig
 from t2t_jax.data import tokenizer
 from t2t_jax.data.batch_lookup import BatchLookup
@@ -175,10 +174,10 @@ def test_other_models_and_separate_vocabularies_are_refused():
 
 
 def test_translate_fills_lines():
-    answer = command.OTHERS["source"].answers(None)
-    (translation,) = answer(translator(), ["the <mask> sees"], first_line=1)
-    assert translation.text == str(translator().fill(["the <mask> sees"])[0])
-    assert translation.source == "the <mask> sees"
+    task = task_of(translator().config)
+    (found,) = task.respond(translator(), ["the <mask> sees"], search=None)
+    assert found.source == "the <mask> sees"
+    assert found.text == str(translator().fill([found.source])[0])
 
 
 def test_places_are_files_of_lines(tmp_path):
