@@ -28,12 +28,12 @@ def get_config():
         feeder="numpy",
     )
     config.train.update(
-        steps=600,
+        steps=1_500,
         warmup=100,
         peak_learning_rate=0.003,
         label_smoothing=0.0,
         log_every=25,
-        eval_every=150,
+        eval_every=250,
         save_every=25,
         dev_lines=500,
     )

@@ -22,7 +22,7 @@ WITH_ARGUMENTS = [
     *("configs/big.py:en-fr", "configs/multi30k.py:published"),
     *("configs/lstm.py:multi30k", "configs/conv.py:multi30k"),
     *("configs/bytenet.py:multi30k", "configs/neural_gpu.py:multi30k"),
-    *("configs/parse.py:semi", "configs/parse_tiny.py:de"),
+    *("configs/parse.py:semi", "configs/parse_tiny.py:de", "configs/lm.py:small"),
 ]
 ACCEPT = "if that is meant, accept it: python -m tests.test_golden"
 # What a config comes to on any machine. `paper` and the lengths of texts say no more.
