@@ -44,7 +44,7 @@ def config_for(text, **sections):
     fields = {name: dict(values) for name, values in FIELDS.items()}
     fields["data"]["dir"] = str(text)
     for name, values in sections.items():
-        fields[name].update(values)
+        fields.setdefault(name, {}).update(values)
     return load_config(ROOT / "configs/tiny.py", **fields)
 
 

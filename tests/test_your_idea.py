@@ -1,4 +1,4 @@
-"""The page docs/your-idea.md quotes files that train, decode and obey the laws."""
+"""The pages your-idea.md and your-task.md quote files that train and obey the laws."""
 
 import contextlib
 import dataclasses
@@ -20,10 +20,12 @@ from tests.model import laws
 from tests.model.cases import config_of
 from tests.model.subject import Subject
 from tests.small_run import ROOT, config_for
+from tests.tasks import made_up
+from tests.tasks.test_laws import OF_EACH_TASK
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 
-PAGE = ROOT / "docs/your-idea.md"
+PAGES = [ROOT / "docs" / name for name in ("your-idea.md", "your-task.md")]
 FILES = sorted((ROOT / "docs/ideas").glob("*.py"))
 # Each idea is in one of these.
 RUNS = {
@@ -41,15 +43,17 @@ RUNS = {
         },
     },
     "bag of words": {"model": {"kind": "bag_of_words"}},
+    "correction": {"task": {"kind": "correction"}},
 }
+MODELS = [name for name, run in RUNS.items() if "model" in run]
 
 
 @pytest.fixture(scope="module")
 def imported():
     """The entries that the files add, imported as by --ideas; removed afterwards."""
     tables = {
-        known.name: table_of(known)
-        for section in SECTIONS.values()
+        (name, known.name): table_of(known)
+        for name, section in SECTIONS.items()
         for known in dataclasses.fields(section)
         if known.metadata["table"]
     }
@@ -68,11 +72,11 @@ def imported():
 
 @pytest.fixture(scope="module")
 def subjects(imported):
-    return {name: Subject(config_of(**run["model"])) for name, run in RUNS.items()}
+    return {name: Subject(config_of(**RUNS[name]["model"])) for name in MODELS}
 
 
-def test_the_page_quotes_the_files_and_counts_their_lines():
-    page = PAGE.read_text(encoding="utf-8")
+def test_the_pages_quote_the_files_and_count_their_lines():
+    page = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     pattern = r"\((ideas/\w+\.py)\), (\d+) lines\.\n\n```python\n(.*?)```"
     quoted = re.findall(pattern, page, re.S)
     assert {name for name, _, _ in quoted} == {f"ideas/{f.name}" for f in FILES}
@@ -96,17 +100,17 @@ def test_the_page_of_variants_has_all_entries_and_options():
 
 def test_each_idea_is_tried_here(imported):
     tried = {
-        choice
+        ((section, name), entry)
         for run in RUNS.values()
-        for section in run.values()
-        for choice in section.items()
-        if choice[0] != "options"
+        for section, chosen in run.items()
+        for name, entry in chosen.items()
+        if name != "options"
     }
     assert imported <= tried
     assert len(imported) == len(FILES)
 
 
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", MODELS)
 @pytest.mark.parametrize(
     "law",
     [laws.packed_is_alone, laws.cached_is_forced, laws.future_is_unseen],
@@ -116,10 +120,16 @@ def test_a_model_obeys(subjects, run, law):
     assert law(subjects[run]) <= laws.LAWS[law]
 
 
+@pytest.mark.parametrize("law", OF_EACH_TASK, ids=lambda law: law.__name__)
+def test_a_task_obeys(imported, law, tmp_path):
+    made_up.write(tmp_path)
+    law("correction", tmp_path)
+
+
 @pytest.mark.parametrize("run", RUNS)
 def test_it_trains_and_decodes_and_is_recorded(imported, run, text, tmp_path):
     scores = train(config_for(text, **RUNS[run]), tmp_path / "work")
-    assert math.isfinite(scores["test"]["bleu"])
+    assert math.isfinite(scores["test"]["f_half" if "task" in RUNS[run] else "bleu"])
     workdir = Workdir(tmp_path / "work")
     lines = map(json.loads, (workdir.path / "metrics.jsonl").read_text().splitlines())
     losses = [line["loss"] for line in lines if line["kind"] == "train"]

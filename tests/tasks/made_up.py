@@ -43,7 +43,6 @@ FIELDS = {
     },
     "decode": {"beam": 2, "average": 1, "extra_length": 4},
 }
-TRANSLATES = {"kind": "transformer"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +70,11 @@ class Example:
 
     def task(self, kind: str, folder) -> Task:
         return task_of(self.config(kind, folder))
+
+
+def example_of(kind: str) -> Example:
+    """The example of an entry of TASKS, or of one that --ideas adds."""
+    return EXAMPLES.get(kind, PLAIN)
 
 
 def opened(task: Task, name: str = "test") -> Corpus:
@@ -115,12 +119,14 @@ def _tree(task: Task, pair: Pair, right: bool = True) -> str:
     return bracketed(repair(pair[1] if right else "", words))
 
 
+# A task of two aligned files, whose answer is the target: also for those of --ideas.
+PLAIN = Example(
+    {},
+    perfect=lambda task, pair: pair[1],
+    poor=lambda task, pair: pair[1].split()[0],
+)
 EXAMPLES = {
-    "translation": Example(
-        {},
-        perfect=lambda task, pair: pair[1],
-        poor=lambda task, pair: pair[1].split()[0],
-    ),
+    "translation": PLAIN,
     "classification": Example(
         {"model": {"kind": "classifier"}, "data": {"joint_vocabulary": False}},
         perfect=_label,
@@ -141,13 +147,12 @@ EXAMPLES = {
         perfect=_tree,
         poor=lambda task, pair: _tree(task, pair, right=False),
     ),
-    "text_to_text": Example(
-        {
+    "text_to_text": dataclasses.replace(
+        PLAIN,
+        fields={
             "data": {
                 name: f"en-de:{name},copy:{name}.en,parsing:{name}" for name in SIZES
             }
         },
-        perfect=lambda task, pair: pair[1],
-        poor=lambda task, pair: pair[1].split()[0],
     ),
 }

@@ -14,12 +14,13 @@ from t2t_jax.evaluation.scores import read_answers
 from t2t_jax.metrics.measures import measured
 from t2t_jax.model.model import MODELS, build
 from t2t_jax.tasks.table import TASKS, check_model, known_measures
+from t2t_jax.terminal import ideas
 from t2t_jax.terminal.errors import UserError
 from tests.small_run import contents
-from tests.tasks.made_up import EXAMPLES, opened, write
+from tests.tasks.made_up import EXAMPLES, example_of, opened, write
 
 pytestmark = pytest.mark.usefixtures("quick_compiler", "compiled_once")
-each_task = pytest.mark.parametrize("kind", EXAMPLES)
+each_task = pytest.mark.parametrize("kind", TASKS)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def folder(tmp_path_factory):
 
 def answered(kind, folder):
     """The task that scores the test set, the set, its examples, and two systems."""
-    example = EXAMPLES[kind]
+    example = example_of(kind)
     task = example.task(kind, folder)
     corpus = opened(task)
     scorer = task.of(corpus)
@@ -44,12 +45,13 @@ def answered(kind, folder):
 
 
 def test_every_task_is_here():
-    assert set(EXAMPLES) == set(TASKS)
+    assert set(EXAMPLES) <= set(TASKS)
+    assert set(TASKS) == set(EXAMPLES) or ideas.imported
 
 
 @each_task
 def test_examples_are_encoded_without_loss(kind, folder):
-    task = EXAMPLES[kind].task(kind, folder)
+    task = example_of(kind).task(kind, folder)
     corpus = opened(task, "train")
     pairs = list(corpus.pairs())
     vocabulary = task.vocabulary([corpus])
@@ -70,7 +72,7 @@ def test_examples_are_encoded_without_loss(kind, folder):
 
 @each_task
 def test_the_fingerprint_is_that_of_the_examples(kind, folder, tmp_path):
-    example = EXAMPLES[kind]
+    example = example_of(kind)
     corpus = opened(example.task(kind, folder))
     shutil.copytree(folder, tmp_path / "copy")
     again = opened(example.task(kind, tmp_path / "copy"))
@@ -98,7 +100,7 @@ def test_a_wrong_model_is_refused_and_the_right_ones_named(kind, folder):
     for name in MODELS:
         # Of two vocabularies no matrix is tied, whatever the model.
         tied = {"tied": "none"} if kind == "classification" else {}
-        config = EXAMPLES[kind].config(kind, folder, model={"kind": name, **tied})
+        config = example_of(kind).config(kind, folder, model={"kind": name, **tied})
         task, model = TASKS[kind](config), build(config.model, 60, 60)
         try:
             check_model(task, model)
@@ -107,7 +109,7 @@ def test_a_wrong_model_is_refused_and_the_right_ones_named(kind, folder):
             message = str(e)
             assert f"config.model.kind={name!r}" in message
             choices = message.partition("choose ")[2]
-    assert EXAMPLES[kind].config(kind, folder).model.kind in fitting
+    assert example_of(kind).config(kind, folder).model.kind in fitting
     assert choices == " or ".join(repr(name) for name in MODELS if name in fitting)
 
 
@@ -172,6 +174,15 @@ def test_a_measure_of_one_name_means_one_thing():
             assert other.digits == known.digits
 
 
+# For ideas, by tests/test_your_idea.py.
+OF_EACH_TASK = [
+    test_examples_are_encoded_without_loss,
+    test_a_wrong_model_is_refused_and_the_right_ones_named,
+    test_scores_follow_from_the_answers,
+    test_measures_are_made_of_sums,
+    test_a_system_is_compared_with_another_and_with_itself,
+]
+
 # --------------------------------------------------------------------------- whole runs
 
 # The others take seconds each to compile.
@@ -180,10 +191,10 @@ ALWAYS = ("classification", "masked_language_model")
 
 @pytest.mark.parametrize(
     "kind",
-    [k if k in ALWAYS else pytest.param(k, marks=pytest.mark.slow) for k in EXAMPLES],
+    [k if k in ALWAYS else pytest.param(k, marks=pytest.mark.slow) for k in TASKS],
 )
 def test_a_run_is_trained_scored_and_resumed(kind, folder, tmp_path):
-    example = EXAMPLES[kind]
+    example = example_of(kind)
     config = example.config(kind, folder)
     scores = train(config, tmp_path / "whole")
     lines = (tmp_path / "whole/metrics.jsonl").read_text().splitlines()
