@@ -115,14 +115,17 @@ def row_flops(model: Model, config: Config) -> dict[tuple[int, int], float] | No
     """`model_flops` of a row, as a polynomial of its lengths s (source) and t (target).
 
     Of degree 2: products with weights are computed for each token, and attention for
-    each pair of tokens. Found from six pairs of lengths, and tried with a seventh.
+    each pair of tokens. Found from six pairs of lengths, and tried with a seventh. The
+    two sides of a model that predicts in place are as long as each other: then it is a
+    polynomial of s alone.
 
     Returns:
       {(i, j): the coefficient of s^i t^j}; None if there is no such polynomial.
     """
     n = min(8, (model.longest or 32) // 4)  # the unit of lengths
+    in_place = model.predicts == "source"
     f = {
-        (s, t): model_flops(model, config, Shape(1, n * s, n * t))
+        (s, t): model_flops(model, config, Shape(1, n * s, n * (s if in_place else t)))
         for s, t in ((1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (2, 2), (4, 3))
     }
     # Differences, which are exact where solving a linear system would round.
