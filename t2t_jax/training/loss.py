@@ -31,6 +31,9 @@ from t2t_jax.parallel.mesh import constrain
 # [v, d], and computing the table's gradient hides the cost of adding it to the total:
 # one chunk takes 316 ms where eight take 426 (model T of docs/performance.md).
 CHUNK_TOKENS = 512
+# The least number of chunks if most tokens are not real. With 15% of them real, and
+# those first in each row, about 2 of 8 chunks are computed.
+SPARSE_CHUNKS = 8
 
 
 def cross_entropy(logits_btv: Array, target_bt: Array, smoothing: float):
@@ -65,9 +68,22 @@ def cross_entropy_gradient(logits_btv: Array, target_bt: Array, smoothing: float
     return jnp.where(is_true_btv, gradient_btv - (1 - smoothing), gradient_btv)
 
 
+def real_first(x_btd: Array, target_bt: Array, real_bt: Array):
+    """Moves the real tokens of each row to its beginning, for `projected(sparse=True)`.
+
+    Returns:
+      The three arrays, with the positions of each row in another order.
+    """
+    order_bt = jnp.argsort(~real_bt, axis=1, stable=True)
+    x_btd = jnp.take_along_axis(x_btd, order_bt[..., None], axis=1)
+    x_btd = constrain(x_btd, "batch", "length", "features")
+    moved = (jnp.take_along_axis(a, order_bt, axis=1) for a in (target_bt, real_bt))
+    return x_btd, *moved
+
+
 # A custom gradient: JAX's own would keep the logits of all chunks for the backward
 # pass. Here the forward pass already computes the gradients.
-@partial(jax.custom_vjp, nondiff_argnums=(4,))
+@partial(jax.custom_vjp, nondiff_argnums=(4, 6))
 def projected(
     x_btd: Array,
     table_vd: Array,
@@ -75,6 +91,7 @@ def projected(
     real_bt: Array,
     smoothing: float,
     bias_v: Array | None = None,
+    sparse: bool = False,
 ):
     """Sums of `cross_entropy` over real tokens, for the logits x_btd table_vd^T + bias.
 
@@ -88,12 +105,14 @@ def projected(
       real_bt: bool [b, t], False at padding.
       smoothing: epsilon_ls, 0 <= smoothing < 1.
       bias_v: float32; None if the output layer has none.
+      sparse: most tokens are not real: skips chunks without real tokens. After
+        `real_first`, these are the last ones.
 
     Returns:
       Two float32 scalars: the sum of the smoothed loss, and the sum of -log p(target).
       The second is for reporting only: its gradient is 0.
     """
-    arguments = x_btd, table_vd, target_bt, real_bt, smoothing, bias_v
+    arguments = x_btd, table_vd, target_bt, real_bt, smoothing, bias_v, sparse
     return _pass(*arguments, gradients=False)[0]
 
 
@@ -102,7 +121,7 @@ def _forward(*arguments):
     return sums, gradients
 
 
-def _backward(smoothing, gradients, cotangents):
+def _backward(smoothing, sparse, gradients, cotangents):
     # The gradients are those of the loss itself; the chain rule only scales them, by
     # the cotangent of the first output. Targets and mask are not differentiable.
     x, table, bias = jax.tree.map(
@@ -114,7 +133,9 @@ def _backward(smoothing, gradients, cotangents):
 projected.defvjp(_forward, _backward)
 
 
-def _pass(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v, gradients: bool):
+def _pass(
+    x_btd, table_vd, target_bt, real_bt, smoothing, bias_v, sparse, gradients: bool
+):
     """Returns the two sums, and their gradients by x, table and bias, or None."""
     shards = meshes.batch_shards()
     # Gather the model width, sharded under fsdp, before the loop over chunks.
@@ -150,17 +171,23 @@ def _pass(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v, gradients: boo
         grad_x_btd = constrain(grad_x_btd, "batch", "length", "features")
         return jax.tree.map(jnp.add, total, sums), grad_x_btd
 
+    def add_if_real(total, chunk):
+        def skip(total, chunk):
+            return total, jnp.zeros_like(chunk[0]) if gradients else None
+
+        return jax.lax.cond(chunk[2].any(), add, skip, total, chunk)
+
     zeros = [jnp.zeros((), logits_dtype(x_btd))] * 2
     if gradients:
         zeros_gvd = jnp.zeros((shards, *table_vd.shape), logits_dtype(x_btd))
         zeros.append(constrain(zeros_gvd, "batch", "vocab", "features"))
         zeros.append(None if bias_v is None else jnp.zeros_like(zeros_gvd[..., 0]))
-    count = _chunks(x_btd.shape, shards)
+    count = _chunks(x_btd.shape, shards, SPARSE_CHUNKS if sparse else 1)
     if count == 1:
         total, grad_x_btd = add(zeros, (x_btd, target_bt, real_bt))
     else:
         chunks = [_split(a, count) for a in (x_btd, target_bt, real_bt)]
-        total, grad_x = jax.lax.scan(add, zeros, chunks)
+        total, grad_x = jax.lax.scan(add_if_real if sparse else add, zeros, chunks)
         grad_x_btd = _joined(grad_x) if gradients else None
     if not gradients:
         return tuple(total), None
@@ -225,11 +252,14 @@ def chunked(
     return jax.tree.map(_joined, parts)
 
 
-def _chunks(shape: tuple[int, ...], shards: int) -> int:
-    """The smallest number of equal parts of the length that bounds a chunk's tokens."""
+def _chunks(shape: tuple[int, ...], shards: int, least: int = 1) -> int:
+    """The smallest number of equal parts of the length that bounds a chunk's tokens.
+
+    At least `least` of them, if the length has so many positions.
+    """
     b, t, d = shape
     most = shards * max(CHUNK_TOKENS, 2 * d)
-    counts = (n for n in range(1, t + 1) if t % n == 0)
+    counts = (n for n in range(min(least, t), t + 1) if t % n == 0)
     # If even single positions have too many tokens (b > most), use single positions.
     return next((n for n in counts if b * t <= most * n), t)
 

@@ -12,7 +12,7 @@ from t2t_jax.config import Config
 from t2t_jax.model.layers import DropoutRng, dropout_rngs
 from t2t_jax.model.teacher_forcing import teacher_forcing
 from t2t_jax.sections import field
-from t2t_jax.training.loss import chunked, cross_entropy, projected
+from t2t_jax.training.loss import chunked, cross_entropy, projected, real_first
 
 Batch = dict[str, Array]
 Sums = tuple[Array, dict[str, tuple[Array, Array]]]
@@ -54,8 +54,11 @@ def loss_sums(module, batch: Batch, smoothing: float, bos: int, rng=None):
     """
     x_btd = module.outputs(teacher_forcing(batch, bos), rng)
     table_vd, bias_v = module.output_layer()
-    real_bt = batch["target_segment"] > 0
-    sums = projected(x_btd, table_vd, batch["target"], real_bt, smoothing, bias_v)
+    tokens = x_btd, batch["target"], batch["target_segment"] > 0
+    # A masked language model predicts few of the tokens that it reads.
+    sparse = getattr(module, "predicts", "target") == "source"
+    x_btd, target_bt, real_bt = real_first(*tokens) if sparse else tokens
+    sums = projected(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v, sparse)
     return *sums, real_tokens(batch)
 
 

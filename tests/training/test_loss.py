@@ -13,6 +13,7 @@ from t2t_jax.training.loss import (
     cross_entropy,
     cross_entropy_gradient,
     projected,
+    real_first,
 )
 
 pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
@@ -78,6 +79,12 @@ def in_chunks(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v=None):
     return tuple(jnp.sum(x_bt, where=real_bt) for x_bt in losses)
 
 
+def sparsely(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v=None):
+    """`projected`, without the chunks that have no real token."""
+    x_btd, *others = real_first(x_btd, target_bt, real_bt)
+    return projected(x_btd, table_vd, *others, smoothing, bias_v, True)
+
+
 def drawn(b, t, d=6, v=13, seed=0):
     rng = np.random.default_rng(seed)
     x_btd, table_vd = (
@@ -114,12 +121,27 @@ def assert_equal_to_plain(function, arguments, smoothing, biased=False):
     ("b", "t", "at_once", "smoothing", "biased"),
     [(3, 12, 7, 0.1, True), (2, 7, 1, 0.0, False), (1, 6, 512, 0.6, True)],
 )
-@pytest.mark.parametrize("function", [projected, in_chunks])
+@pytest.mark.parametrize("function", [projected, in_chunks, sparsely])
 def test_in_chunks_it_is_the_plain_loss(
     function, b, t, at_once, smoothing, biased, monkeypatch
 ):
     monkeypatch.setattr(loss, "CHUNK_TOKENS", at_once)
     assert_equal_to_plain(function, drawn(b, t), smoothing, biased)
+
+
+def test_chunks_without_real_tokens_are_skipped():
+    x_btd, table_vd, target_bt, _ = drawn(2, 16)
+    real_bt = jnp.arange(16) % 8 == jnp.array([[2], [5]])  # 2 in each row
+    x_btd, target_bt, real_bt = real_first(x_btd, target_bt, real_bt)
+    spoilt_btd = x_btd.at[:, 2:].set(jnp.nan)  # a skipped chunk reads nothing
+    others = target_bt, real_bt, 0.1, None
+
+    def by_table(x_btd, sparse):
+        of = jax.grad(lambda table_vd: projected(x_btd, table_vd, *others, sparse)[0])
+        return of(table_vd)
+
+    assert jnp.isfinite(by_table(spoilt_btd, True)).all()
+    assert not jnp.isfinite(by_table(spoilt_btd, False)).all()
 
 
 def test_chunks_are_few_but_small():
@@ -130,7 +152,7 @@ def test_chunks_are_few_but_small():
 
 
 @pytest.mark.parametrize("at_once", [3, 512])
-@pytest.mark.parametrize("function", [projected, in_chunks])
+@pytest.mark.parametrize("function", [projected, in_chunks, sparsely])
 def test_divided_among_devices_it_is_the_plain_loss(function, at_once, monkeypatch):
     monkeypatch.setattr(loss, "CHUNK_TOKENS", at_once)
     mesh = meshes.make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))
