@@ -20,10 +20,9 @@ def get_config(start=""):
     config = small.get_config()
     config.task.kind = "classification"
     config.model.update(kind="classifier", layers=2)
-    config.model.options.pooling = "max"
     config.data.update(joint_vocabulary=False, vocab_size=4_000)
     config.train.update(
-        steps=300,
+        steps=500,
         schedule="linear",
         warmup=50,
         peak_learning_rate=0.002,
@@ -39,4 +38,5 @@ def get_config(start=""):
             config.model[name] = theirs.model[name]
         config.train.update(init_from=start, init_parts="embedding,encoder")
     config.model.dropout = 0.3
+    config.decode.average = 1  # the rate ends at 0, which averages by itself
     return config

@@ -25,7 +25,7 @@ FROZEN = {"train.freeze": "embedding,encoder", "train.peak_learning_rate": 0.003
 TUNED = {"train.peak_learning_rate": 0.001}
 
 
-def get_experiment(seeds=3, steps=300, translator="", masked=""):
+def get_experiment(seeds=3, steps=500, translator="", masked=""):
     """Builds the experiment.
 
     Args:

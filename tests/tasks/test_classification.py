@@ -184,7 +184,7 @@ def test_scores_are_those_counted_by_hand():
 def test_confidences_of_one_bin_are_averaged_before_they_are_compared():
     answers = [answer_line("a", {"a": p, "b": 1 - p}) for p in (0.54, 0.56, 0.58, 0.6)]
     # All in (8/15, 9/15]: 0.57 on average, and half of them are right.
-    assert score("ece", answers, ["a", "b", "a", "b"]) == pytest.approx(0.07)
+    assert score("ece", answers, ["a", "a", "b", "b"]) == pytest.approx(0.07)
 
 
 def test_a_class_that_is_neither_true_nor_predicted_does_not_count():
