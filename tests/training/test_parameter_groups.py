@@ -33,7 +33,7 @@ def step_of(config, count=2, devices=1):
     return before, jax.tree.map(np.array, jax.device_get(state))
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", ["adam", "adafactor"])
 def test_a_frozen_part_keeps_its_bits_and_has_no_state(name):
     fields = {"weight_decay": 0.1, "ema_decay": 0.5, "clip_norm": 0.1}
     config = config_of(optimizer=name, freeze="embedding, bias", **fields)
