@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -80,6 +81,7 @@ class LanguageModel(Task):
         return {}
 
     def example(self, answer: str, pair: Pair) -> list[str]:
-        """Formats the score of a text."""
+        """Formats the score of a text, and the text on one line."""
         log_prob, pieces = answer.split("\t")
-        return [f"log_prob {log_prob} of {pieces} pieces: {pair[1]}"]
+        text = textwrap.shorten(pair[1], 200, placeholder=" ...")
+        return [f"log_prob {log_prob} of {pieces} pieces: {text}"]
