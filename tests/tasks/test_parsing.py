@@ -99,6 +99,7 @@ def test_deep_lines_are_repaired():
         ("(S=XX)S(S=XX)S=.", "(TOP (S (XX a)) (S (XX b)) (. c))"),
         ("(S(NP=XX)(VP=XX=XX)", "(S (NP (XX a)) (VP (XX b) (XX c)))"),
         ("=XX=XX=XX", "(TOP (XX a) (XX b) (XX c))"),
+        ("(S(A(NP=XX)A=XX)S(B=XX)B", "(TOP (S (A (NP (XX a))) (XX b)) (B (XX c)))"),
     ],
 )
 def test_repairs(line, tree):

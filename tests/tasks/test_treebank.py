@@ -57,6 +57,8 @@ def test_roots_that_only_mark_a_tree_are_removed(line, clean):
         ("(S (A a))\n(S (A a)\n(S (A a))", 2, "1 of the brackets"),
         ("(S (A a))\n\n(S (A a)))", 3, "closes no"),
         ("(S (A a))\n(S\n  (A a)\n", 2, "1 of the brackets"),
+        # The two mistakes together would be one tree.
+        ("(S (A a)\n(S (A a)))", 1, "1 of the brackets"),
         ("(S (A a))\nhello\n", 2, "'hello'"),
         ("(S (A a)) hello\n", 1, "want one tree"),
         ("(S (A a) b)\n", 1, "'b' beside other"),
