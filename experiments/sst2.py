@@ -21,8 +21,7 @@ in 50.9%; scikit-learn's logistic regression over tf-idf in 79.1% (words) and 79
 from t2t_jax import load_config
 from t2t_jax.experiment import Experiment, Row, with_fields
 
-FROZEN = {"train.freeze": "embedding,encoder", "train.peak_learning_rate": 0.003}
-TUNED = {"train.peak_learning_rate": 0.001}
+FROZEN = {"train.freeze": "embedding,encoder", "train.peak_learning_rate": 0.005}
 
 
 def get_experiment(seeds=3, steps=500, translator="", masked=""):
@@ -44,7 +43,7 @@ def get_experiment(seeds=3, steps=500, translator="", masked=""):
     add("scratch", "classify", {})
     for name, start in (("translator", translator), ("masked", masked)):
         if start:
-            add(f"{name}, tuned", f"classify:{start}", TUNED)
+            add(f"{name}, tuned", f"classify:{start}", {})
             add(f"{name}, frozen", f"classify:{start}", FROZEN)
     return Experiment(
         rows=rows,
