@@ -41,7 +41,7 @@ class Masking:
         and as a random other piece; it reads the rest as they are.
 
     Raises:
-      UserError: a rate that is out of its range.
+      UserError: as `check_rates`.
     """
 
     def __init__(
@@ -53,21 +53,8 @@ class Masking:
         as_random: float = 0.1,
         mean_span: float = 3.0,
     ):
-        if not 0 < mask_rate < 1:
-            raise UserError(f"mask_rate={mask_rate}; want 0 < mask_rate < 1")
-        if min(as_mask, as_random) < 0 or as_mask + as_random > 1:
-            raise UserError(
-                f"as_mask={as_mask} and as_random={as_random}; want shares of the "
-                "hidden pieces: each 0 or more, and at most 1 together"
-            )
-        # Words that are hidden independently also form runs: of this mean length.
-        independent = 1 / (1 - mask_rate)
-        if masking == "span" and mean_span < independent:
-            raise UserError(
-                f"mean_span={mean_span}; at mask_rate={mask_rate} even whole words "
-                f"hides runs of {independent:.2f} words; want {independent:.2f} or more"
-            )
-        mean_run = mean_span if masking == "span" else independent
+        check_rates(masking, mask_rate, as_mask, as_random, mean_span)
+        mean_run = mean_span if masking == "span" else _independent(mask_rate)
         # A two-state Markov chain: after a hidden unit the next one is hidden with
         # probability `_stay`, after others with `_begin`; a share of `mask_rate` is.
         self._rate = mask_rate
@@ -163,6 +150,30 @@ class Masking:
         least = order_u[first_u]  # sentences stay in order, so each begins where it did
         hidden_u[least[count_p == 0]] = True
         return hidden_u & ~eos_u
+
+
+def check_rates(
+    masking: str, mask_rate: float, as_mask: float, as_random: float, mean_span: float
+) -> None:
+    """Raises UserError if a rate is out of its range; arguments as for `Masking`."""
+    if not 0 < mask_rate < 1:
+        raise UserError(f"mask_rate={mask_rate}; want 0 < mask_rate < 1")
+    if min(as_mask, as_random) < 0 or as_mask + as_random > 1:
+        raise UserError(
+            f"as_mask={as_mask} and as_random={as_random}; want shares of the hidden "
+            "pieces: each 0 or more, and at most 1 together"
+        )
+    least = _independent(mask_rate)
+    if masking == "span" and mean_span < least:
+        raise UserError(
+            f"mean_span={mean_span}; at mask_rate={mask_rate} words "
+            f"hidden one by one form runs of {least:.2f}; want {least:.2f} or more"
+        )
+
+
+def _independent(mask_rate: float) -> float:
+    """The mean length of runs of words that are hidden independently."""
+    return 1 / (1 - mask_rate)
 
 
 class PieceTable(NamedTuple):

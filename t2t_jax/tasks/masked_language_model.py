@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.lines import open_lines
-from t2t_jax.data.masking import MASK, MASKINGS, Masking
+from t2t_jax.data.masking import MASK, MASKINGS, Masking, check_rates
 from t2t_jax.data.noise import Noise
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.filling_masks import restore
@@ -67,6 +68,10 @@ class MaskedLanguageModel(Task):
             higher_is_better=False,
         ),
     }
+
+    def __init__(self, config: Config):
+        super().__init__(config)
+        check_rates(**dataclasses.asdict(self.options))  # before text is prepared
 
     def open(self, place: str, folder: str = "", weight: float = 1.0) -> Corpus:
         """Opens one-sided text (see `data/lines.py`)."""

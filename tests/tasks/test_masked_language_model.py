@@ -23,6 +23,7 @@ from t2t_jax.metrics.measures import measured
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.model import build
 from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.sections import Options
 from t2t_jax.tasks.table import check_model, task_of
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.losses import loss_sums
@@ -171,6 +172,16 @@ def test_other_models_and_separate_vocabularies_are_refused():
     )
     with pytest.raises(UserError, match="leave it at True"):
         _ = task_of(apart).vocab_sizes
+
+
+def test_rates_are_checked_before_text_is_prepared():
+    options = Options(mask_rate=1.5)
+    config = dataclasses.replace(
+        translator().config,
+        task=TaskConfig(kind="masked_language_model", options=options),
+    )
+    with pytest.raises(UserError, match="mask_rate=1.5; want"):
+        task_of(config)
 
 
 def test_translate_fills_lines():
