@@ -366,7 +366,17 @@ class Translator:
           pairs: (source, target). A target is a text, which is encoded anew, or a
             `Hypothesis` or `Translation`, whose own pieces are scored.
           alpha, penalty, first_line, warn: as for `translate`.
+
+        Raises:
+          UserError: the model predicts pieces in their places, of which the other
+            pieces are given: they have no probability together.
         """
+        if self.model.predicts == "source":
+            raise UserError(
+                f"config.model.kind={self.config.model.kind!r} gives no probability of "
+                "a whole line, only of hidden pieces; `evaluate` has their perplexity, "
+                "and a language model scores lines"
+            )
         pairs = self._reader(first_line, warn).pairs(pairs)
         penalties = penalty_options(self.config.decode, alpha, penalty)
         return scoring.score(self.vocabulary, self.members, pairs, **penalties)

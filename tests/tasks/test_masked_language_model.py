@@ -162,6 +162,10 @@ def test_lookup_shows_what_the_model_read():
 def test_other_models_and_separate_vocabularies_are_refused():
     with pytest.raises(UserError, match="does not predict hidden pieces"):
         translator("transformer").fill(["the <mask>"])
+    with pytest.raises(UserError, match="no probability of a whole line"):
+        translator().score([("", "the cat")])
+    with pytest.raises(UserError, match="generates no text"):
+        translator().translate(["the cat"])
     config = translator().config
     with pytest.raises(UserError, match="choose 'encoder_only'"):
         check_model(task_of(config), translator("transformer").model)
