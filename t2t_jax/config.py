@@ -521,8 +521,9 @@ def differences(old: Config, new: Config) -> dict[str, tuple[Any, Any, bool]]:
                 continue
             for option in {**values[0], **values[1]}:
                 # An option is stored only if it differs from its default.
-                default = default_of(f"{name}.{option}")
-                pair = [stored.get(option, default) for stored in values]
+                own, _ = known_options(default)[option]
+                pair = [stored.get(option, own.default) for stored in values]
                 if pair[0] != pair[1]:
-                    changed[f"{name}.{option}"] = (*pair, False)
+                    safe = own.metadata.get("safe", False)
+                    changed[f"{name}.{option}"] = (*pair, safe)
     return changed

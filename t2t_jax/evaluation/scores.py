@@ -12,6 +12,7 @@ from t2t_jax.files import atomic
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.parallel import processes
 from t2t_jax.tasks.table import task_of
+from t2t_jax.tasks.task import Task
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.progress import waiting
 from t2t_jax.workdir.workdir import Workdir
@@ -59,7 +60,7 @@ def score_set(
     task = task_of(translator.config).of(corpus)
     pairs = processes.from_first(f"{corpus.name}", lambda: task.examples(corpus))
     sources, references = zip(*pairs, strict=True)
-    inputs = _inputs(translator, corpus, sources, references)
+    inputs = _inputs(translator, task, corpus, sources, references)
     workdir = Workdir.open(workdir)
     path = workdir / SCORES / f"{corpus.name}.json"
     lines = _answers_file(corpus, workdir)
@@ -95,7 +96,9 @@ def score_set(
     return processes.from_first("comparing", scored, processes.LONG_TIMEOUT)
 
 
-def _inputs(translator: Translator, corpus: Corpus, sources, references) -> dict:
+def _inputs(
+    translator: Translator, task: Task, corpus: Corpus, sources, references
+) -> dict:
     """Everything that scores depend on; stored scores with the same are reused."""
     return {
         "set": corpus.place,
@@ -107,6 +110,7 @@ def _inputs(translator: Translator, corpus: Corpus, sources, references) -> dict
         "t2t_jax": __version__,
         "layout": SCORES_VERSION,
         "decode": translator.decode_options(),
+        **task.answer_options(),
     }
 
 

@@ -28,9 +28,9 @@ class LanguageModelOptions:
     # "line": each line is an example. "document": empty lines separate the examples.
     unit: str = field("line", ("line", "document"))
     # Pieces that the model reads at a time when it is scored; 0: data.max_length.
-    window: int = field(0, low=0)
+    window: int = field(0, low=0, safe=True)
     # Pieces from one window to the next, for texts that are longer; 0: half a window.
-    stride: int = field(0, low=0)
+    stride: int = field(0, low=0, safe=True)
 
 
 class LanguageModel(Task):
@@ -64,6 +64,10 @@ class LanguageModel(Task):
         data = self.config.data
         lines = open_lines(place, data.source, data.target, folder, weight)
         return lines if self.options.unit == "line" else Documents(lines)
+
+    def answer_options(self) -> dict:
+        """Returns the window and its stride."""
+        return {"window": self.window, "stride": self.stride}
 
     def answers(
         self, translator: "Translator", pairs: Sequence[Pair], warn: bool = True

@@ -202,6 +202,14 @@ class Task:
         """
         return list(corpus.pairs())
 
+    def answer_options(self) -> dict:
+        """Returns what answers depend on that may change after training, by name.
+
+        Scores are stored with it, and computed again when it changes. What
+        `config.decode` holds is not part of it.
+        """
+        return {}
+
     def answers(
         self, translator: "Translator", pairs: Sequence[Pair], warn: bool = True
     ) -> list[str]:

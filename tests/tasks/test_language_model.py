@@ -87,3 +87,16 @@ def test_little_of_a_packed_row_is_padding(seed, row):
     )
     assert plan.computed_source == 0
     assert plan.efficiency > 0.98
+
+
+def test_a_trained_model_may_be_scored_with_another_window():
+    """It is scored again then; the unit of its text may not change."""
+    before, after = task().config, task(window=16, stride=4, unit="document").config
+    changes = fields.differences(before, after)
+    assert changes == {
+        "task.options.window": (0, 16, True),
+        "task.options.stride": (0, 4, True),
+        "task.options.unit": ("line", "document", False),
+    }
+    options = task(window=16, stride=4).answer_options()
+    assert options == {"window": 16, "stride": 4} != task().answer_options()
