@@ -33,7 +33,7 @@ def get_config(size="base"):
             peak_learning_rate=0.003,
             log_every=100,
             eval_every=750,
-            save_every=250,
+            save_every=50,  # the last few are averaged, and should be alike
         )
         config.decode.extra_length = 60
     elif size != "base":
