@@ -25,6 +25,7 @@ from t2t_jax.evaluation.scores import (
 from t2t_jax.parallel import processes
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
+from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.messages import say
 from t2t_jax.terminal.progress import waiting
 
@@ -48,11 +49,17 @@ def define_flags():
 def main(_):
     given = flags.FLAGS
     translator = Translator.load(given.workdir, given.checkpoint, given.dtype)
-    search = {name: getattr(given, name) for name in SEARCH}
-    translator = translator.with_options(
-        **{name: value for name, value in search.items() if value is not None}
-    )
     task = task_of(translator.config)
+    search = {
+        name: value for name in SEARCH if (value := given[name].value) is not None
+    }
+    if search and not task.searches:
+        raise UserError(
+            f"{', '.join(f'--{name}' for name in search)}: an option of a search, and "
+            f"config.task.kind={task.config.task.kind!r} is scored without one; leave "
+            "it out"
+        )
+    translator = translator.with_options(**search)
     with processes.fail_together("opening the test sets"):
         corpora = distinct(test_sets(given, translator.config))
         baselines = [None] * len(corpora)
@@ -67,7 +74,7 @@ def main(_):
         if baseline is not None:
             result = _compare(task.of(corpus), baseline, scores, corpus, given.workdir)
             scores = scores | {"against_baseline": result}
-            _say_difference(result)
+            _say_difference(task.of(corpus), result)
         print(json.dumps(scores, indent=2, ensure_ascii=False), flush=True)
     for line in comparisons(all_scores):
         say(line)
@@ -83,19 +90,29 @@ def _compare(task: Task, baseline, scores, corpus, workdir) -> dict:
 def _say_scores(task: Task, name: str, scores: dict) -> None:
     perplexity = scores.get("perplexity")
     end = f", perplexity {perplexity:.3f}" if perplexity is not None else ""
+    end = "" if "perplexity" in task.printed else end
     say(f"{name}, {scores['lines']:,} lines{end}")
+    width = max(11, *map(len, task.printed))
     for score, description in task.printed.items():
-        digits = task.measures[score].digits if score in task.measures else 2
+        digits = _digits(task, score)
         number = f"{scores[score]:6.{digits}f}"
         if interval := scores.get(f"{score}_interval"):
             number += f" ± {interval['half_width']:.{digits}f}"
         key = "signature" if score == "bleu" else f"{score}_signature"
-        say(f"  {score:11} {number:14}  {description:23}  {scores.get(key, '')}")
+        row = f"  {score:{width}} {number:14}  {description:23}  {scores.get(key, '')}"
+        say(row.rstrip())
 
 
-def _say_difference(comparison: dict[str, dict]) -> None:
+def _say_difference(task: Task, comparison: dict[str, dict]) -> None:
+    width = max(11, *map(len, comparison))
     for name, row in comparison.items():
+        digits = _digits(task, name)
         say(
-            f"  {name:11} {row['score']:6.2f} against {row['baseline_score']:.2f}: "
-            f"{row['difference']:+.2f}, p = {row['p_value']:.3f}"
+            f"  {name:{width}} {row['score']:6.{digits}f} against "
+            f"{row['baseline_score']:.{digits}f}: {row['difference']:+.{digits}f}, "
+            f"p = {row['p_value']:.3f}"
         )
+
+
+def _digits(task: Task, score: str) -> int:
+    return task.measures[score].digits if score in task.measures else 2

@@ -43,6 +43,7 @@ def main(_):
     translator = Translator.load(workdirs_of(given), given.checkpoint, given.dtype)
     with processes.fail_together("opening the test sets"):
         corpora = test_sets(given, translator.config)
+    ends = translator.vocabulary.eos >= 0  # a label has no end
     for corpus in corpora:
         pairs = pieces = 0
         log_prob = 0.0
@@ -61,8 +62,8 @@ def main(_):
                 progress.add(len(chunk))
         say(
             f"{corpus.name}: {pairs:,} pairs, {pieces:,} pieces, log_prob "
-            f"{log_prob:.2f}, perplexity {perplexity(-log_prob / pieces):.3f} "
-            "per piece, ends of sentences included"
+            f"{log_prob:.2f}, perplexity {perplexity(-log_prob / pieces):.3f} per piece"
+            + (", ends of sentences included" if ends else "")
         )
 
 

@@ -25,8 +25,22 @@ if TYPE_CHECKING:
 
 
 def counts(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
-    """Reads (correct, hidden, log-probability of the hidden pieces) off each answer."""
-    return np.array([list(map(float, line.split("\t")[:3])) for line in answers])
+    """Reads (correct, hidden, log-probability of the hidden pieces) off each answer.
+
+    Raises:
+      UserError: a line is not an answer.
+    """
+    rows = np.zeros((len(answers), 3))
+    for number, line in enumerate(answers, 1):
+        try:
+            rows[number - 1] = [float(field) for field in line.split("\t")[:3]]
+        except ValueError:
+            raise UserError(
+                f"line {number} of the answers: got {line[:60]!r}; want CORRECT, "
+                "HIDDEN, LOG_PROB and PIECES, separated by tabs, as in translations/ "
+                "of a workdir"
+            ) from None
+    return rows
 
 
 class MaskedLanguageModel(Task):
