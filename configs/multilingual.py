@@ -35,6 +35,7 @@ def get_config():
         dev=",".join(both_ways(1)),
         test=",".join([*both_ways(1), *ZERO_SHOT]),
         temperature=5.0,
+        max_length=100,  # rows hold the longest sentence, and news has long ones
     )
     config.train.dev_lines = 50  # of each dev set
     return config

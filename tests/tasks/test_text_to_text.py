@@ -141,7 +141,7 @@ def test_a_subtask_is_asked_for_by_its_tag():
     with pytest.raises(UserError, match="no tag <2nl>"):
         task().tag("en-nl")
     with pytest.raises(UserError, match="several tasks.*'translation'.*leave --task"):
-        TASKS["translation"](Config()).tag("en-de")
+        TASKS["translation"](Config()).chosen("en-de", None)
 
 
 # --------------------------------------------------------------- span corruption
@@ -215,12 +215,14 @@ def test_the_flag_task_names_the_subtask_of_all_lines(translator):
     translator = copy.copy(translator)
     translator.members = (translator.members[0]._replace(config=config),)
     given = types.SimpleNamespace(task="de-fr")
-    assert flags.with_task(translator, given).tag == "<2fr>"
-    flags.source_check(translator, given)(["A dog."])
+    chosen, tagged = flags.chosen_task(translator, given)
+    assert tagged.tag == "<2fr>"
+    chosen.check_sources(["A dog."])  # needs no tag of its own
     given.task = None
-    assert flags.with_task(translator, given).tag == ""
+    chosen, untagged = flags.chosen_task(translator, given)
+    assert untagged.tag == ""
     with pytest.raises(UserError, match="line 1 begins with no tag"):
-        flags.source_check(translator, given)(["A dog."])
+        chosen.check_sources(["A dog."])
 
 
 # -------------------------------------------------------------------------- scores
