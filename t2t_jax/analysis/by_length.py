@@ -70,6 +70,7 @@ def by_length(
     config = context.config
     if config is None:
         raise UserError("the row trains no model; by_length needs a config to train")
+    context.check_translates("by_length")
     corpora, language = _test_sets(config, sets), config.data.target
     translator = Translator.load(context.workdir)
     longest = longest or longest_source_trained(config, translator.vocabulary)

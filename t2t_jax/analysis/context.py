@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from t2t_jax.config import Config
+from t2t_jax.tasks.table import task_of
+from t2t_jax.tasks.translation import Translation
+from t2t_jax.terminal.errors import UserError
 
 
 class Context(NamedTuple):
@@ -19,3 +22,15 @@ class Context(NamedTuple):
     workdir: Path
     config: Config | None
     needs: Mapping[str, Sequence[Path]]
+
+    def check_translates(self, measure: str) -> None:
+        """Raises UserError if the row's task is not translation.
+
+        Args:
+          measure: the name of a measure of translations.
+        """
+        if self.config and not isinstance(task_of(self.config), Translation):
+            raise UserError(
+                f"{measure} measures translations, and the row trains "
+                f"config.task.kind={self.config.task.kind!r}; leave the measure out"
+            )

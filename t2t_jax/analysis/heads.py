@@ -205,6 +205,7 @@ def measure_heads(
       `Ablation.lost` for each head, for each layer of which only the best head is
       kept, and for growing numbers of heads that are removed together.
     """
+    context.check_translates("heads")
     translator = Translator.load(context.workdir)
     text = _lines(context.config, lines, test_set)
     ablation = Ablation(translator, text)

@@ -26,6 +26,7 @@ def speed(context: Context, lines: int = 200, repeats: int = 3) -> dict[str, Any
     Raises:
       UserError: the config has no test set.
     """
+    context.check_translates("speed")
     data = context.config.data
     corpora = open_corpora(data.test, data.source, data.target, data.dir)
     if not corpora:

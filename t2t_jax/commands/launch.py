@@ -19,8 +19,8 @@ COMMANDS = {
     },
     "use": {
         "translate": "translate a file, standard input, or sentences typed at a prompt",
-        "score": "compute log-probabilities of given translations",
-        "evaluate": "translate and score a test set: BLEU, chrF, TER, perplexity",
+        "score": "compute log-probabilities of given targets",
+        "evaluate": "answer and score a test set, by the scores of its task",
     },
     "exchange": {
         "import": "read a published model: Hugging Face, fairseq, Marian, PyTorch",
@@ -29,7 +29,7 @@ COMMANDS = {
     "look": {
         "explain": "show on a page why a sentence was translated this way",
         "describe": "describe a config beside the paper: sizes, rates, FLOPs",
-        "plot": "draw the logs of runs: loss, BLEU, rates, norms; a page or a picture",
+        "plot": "draw the logs of runs: loss, dev scores, rates, norms; a page or a picture",
     },
     "check": {
         "plan": "forecast whether a run fits on other chips, and how long it takes",

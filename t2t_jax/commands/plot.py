@@ -1,4 +1,4 @@
-"""Plots the logs of runs: loss, BLEU, learning rate, gradient norm, tokens per second.
+"""Plots the logs of runs: loss, dev scores, learning rate, gradient norm, speed.
 
 python -m t2t_jax plot --workdir=DIR[,DIR...] [--output=FILE.html|.png|.svg|.pdf]
 

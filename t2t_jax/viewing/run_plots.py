@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 AXES = {"steps": "Steps", "tokens": "Tokens, of both languages", "hours": "Hours"}
 # Past the last colour, dashes tell runs apart; in units of the line's width.
 DASHES = [[], [4, 1.5], [1, 1.5]]
-# Panels in this order, before those of metrics that are not listed here.
+# Panels in this order, before those of metrics that are not listed here; other scores
+# of the dev set, which depend on the task, follow the loss.
 TITLES = {
     "loss": "Loss per token",
     "bleu": "BLEU, dev set",
@@ -177,8 +178,16 @@ def _check(runs: list[Run], axes: list[str], x: str, smooth: int | None) -> None
 
 
 def _panels(runs: list[Run]) -> list[dict[str, Any]]:
-    """The metrics to show, those of TITLES first."""
-    values: dict[str, list[float]] = {name: [] for name in TITLES}
+    """The metrics to show, those of TITLES and of the dev set first."""
+    of_kind: dict[str, list[str]] = {"train": [], "dev": []}
+    for run in runs:
+        for stretch in run.stretches:
+            of_kind[stretch.kind] += stretch.values
+    scores = [name for name in of_kind["dev"] if name not in of_kind["train"]]
+    scores = [name for name in scores if name not in TITLES]
+    titles = {"loss": TITLES["loss"]}
+    titles |= {name: f"{_words(name)}, dev set" for name in scores} | TITLES
+    values: dict[str, list[float]] = {name: [] for name in titles}
     for run in runs:
         for stretch in run.stretches:
             for name, logged in stretch.values.items():
@@ -189,13 +198,17 @@ def _panels(runs: list[Run]) -> list[dict[str, Any]]:
     return [
         {
             "metric": name,
-            "title": TITLES.get(name, name.replace("_", " ")),
+            "title": titles.get(name, _words(name)),
             "log": _suits_logarithm(name, logged),
             "smooth": name not in NOT_SMOOTHED,
         }
         for name, logged in values.items()
         if logged and name not in NOT_SHOWN
     ]
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _suits_logarithm(name: str, values: list[float]) -> bool:

@@ -4,7 +4,9 @@ import types
 
 import pytest
 
+from t2t_jax.analysis.context import Context
 from t2t_jax.commands.flags import refuse_unused
+from t2t_jax.experiment.measures import MEASURES
 from t2t_jax.tasks.table import TASKS
 from t2t_jax.terminal.errors import UserError
 from tests.tasks.made_up import example_of, opened, write
@@ -31,6 +33,13 @@ def test_options_that_mean_nothing_are_refused(kind, folder):
     # What is not searched for has no option of a search.
     assert task.searches or "alignments" in task.unused
     assert ("beam" in task.unused) == (task.predicts != "target")
+
+
+@pytest.mark.parametrize("measure", ["by_length", "heads", "speed"])
+def test_measures_of_translations_are_of_no_other_task(measure, folder, tmp_path):
+    config = example_of("classification").config("classification", folder)
+    with pytest.raises(UserError, match=f"{measure} measures .*'classification'"):
+        MEASURES[measure](Context(tmp_path, config, {}))
 
 
 @pytest.mark.parametrize("kind", ["parsing", "language_model", "masked_language_model"])

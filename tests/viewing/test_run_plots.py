@@ -140,6 +140,12 @@ def test_panels_show_what_is_logged(eventful, tmp_path):
     metrics = ["loss", "bleu", "chrf", "perplexity", "learning_rate", "gradient_norm"]
     # A metric of the user's own comes last; nothing was skipped.
     assert [*panels(quiet)] == [*metrics, "tokens_per_second", "margin"]
+    # Scores of another task's dev set follow the loss.
+    parsed = [train(10, 3.0), {**dev(10, 3.0, 0.0), "f1": 90.0, "complete_match": 50.0}]
+    parsed = write_run(tmp_path / "parsed", parsed)
+    assert [*panels(parsed)][:4] == ["loss", "f1", "complete_match", "bleu"]
+    titles = {p["title"] for p in run_plots.plot_data([parsed])["panels"]}
+    assert {"complete match, dev set", "Loss per token"} <= titles
     assert "skipped" in panels(quiet, eventful)
     assert not panels(quiet)["gradient_norm"]  # spans 1 to 2
     assert panels(eventful)["gradient_norm"]  # spans 1 to 80
