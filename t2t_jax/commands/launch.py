@@ -29,7 +29,7 @@ COMMANDS = {
     "look": {
         "explain": "show on a page why a sentence was translated this way",
         "describe": "describe a config beside the paper: sizes, rates, FLOPs",
-        "plot": "draw the logs of runs: loss, dev scores, rates, norms; a page or a picture",
+        "plot": "draw the logs of runs: losses, scores, rates; a page or a picture",
     },
     "check": {
         "plan": "forecast whether a run fits on other chips, and how long it takes",
