@@ -121,7 +121,7 @@ class InputReader:
                 sources.append(Source([], 0))
         cut = [row for row, source in enumerate(sources) if source.cut]
         pieces = sources[cut[0]].cut + most if cut else 0
-        only = f"only the first {most} are translated ({self._why})"
+        only = f"only the first {most} are read ({self._why})"
         self.warn(
             cut,
             len(lines),

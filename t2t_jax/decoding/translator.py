@@ -645,6 +645,6 @@ def _warn_if_unended(
     reader.warn(
         unended,
         len(best),
-        f": its translation did not end within {room} pieces",
-        "translations reached their longest length",
+        f": its output did not end within {room} pieces",
+        "outputs reached their longest length",
     )

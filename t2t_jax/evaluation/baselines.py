@@ -1,4 +1,4 @@
-"""Reads another system's translations of the test sets, for a comparison."""
+"""Reads another system's answers to the test sets, for a comparison."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from t2t_jax.terminal.errors import UserError
 
 
 def read_baselines(files: str, corpora: list[Corpus]) -> list[list[str]]:
-    """Reads another system's translations, one file per test set.
+    """Reads another system's answers, one file per test set.
 
     Args:
       files: names of text files, plain or `.gz`, separated by commas; each has one
@@ -34,14 +34,14 @@ def read_baselines(files: str, corpora: list[Corpus]) -> list[list[str]]:
 def _read(file: Path, corpus: Corpus) -> list[str]:
     if not file.is_file():
         raise UserError(
-            f"--baseline: {file} is not a file; want another system's translations of "
+            f"--baseline: {file} is not a file; want another system's answers to "
             f"{corpus.name}, one line for each line of the set"
         )
     lines, wanted = list(read_lines(file)), sum(1 for _ in corpus.pairs())
     if len(lines) != wanted:
         raise UserError(
             f"--baseline: {file} has {len(lines):,} lines, but {corpus.place} has "
-            f"{wanted:,}; want a translation for each line, in the same order"
+            f"{wanted:,}; want an answer to each line, in the same order"
         )
     if wanted > LONGEST:
         raise UserError(

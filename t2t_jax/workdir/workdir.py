@@ -12,7 +12,7 @@ metrics.jsonl      metrics, one JSON object per line; tensorboard/ plots the sam
 alarms/            sentences of batches whose gradient was not finite or very large
 rollbacks.json     when the run returned to an earlier checkpoint, if it did
 scores/            SET.json; earlier scores of a set are SET.1.json, SET.2.json, ...
-translations/      SET.LANGUAGE, one line for each line of the set
+translations/      SET.ENDING, the answer to each example of the set, one a line
 imported.json      of an imported model: its files and how it compares with the original
 
 A workdir is a folder on disk or in a bucket of Google Cloud Storage. It is data:

@@ -137,9 +137,9 @@ def test_baselines_are_read_in_the_order_of_the_sets(corpora, tmp_path):
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"x\ny\n", r"base.txt has 2 lines, but .*one has 3; want a translation"),
+        (b"x\ny\n", r"base.txt has 2 lines, but .*one has 3; want an answer"),
         (b"x\n\xff\nz\n", "base.txt, line 2: byte 1"),
-        (None, "base.txt is not a file; want another system's translations of one"),
+        (None, "base.txt is not a file; want another system's answers to one"),
     ],
 )
 def test_baselines_that_do_not_fit_are_told(corpora, tmp_path, content, told):
