@@ -21,11 +21,12 @@ from t2t_jax.bridges.formats import ExportFormat
 from t2t_jax.bridges.importing import random_pairs
 from t2t_jax.bridges.table import EXPORTS
 from t2t_jax.data.cleaning import visible
-from t2t_jax.data.corpus import Corpus, open_corpora
+from t2t_jax.data.corpus import Corpus, open_places
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.metrics.significance import bleu_difference
+from t2t_jax.tasks.table import task_of
 from t2t_jax.terminal.errors import UserError, did_you_mean
 from t2t_jax.terminal.messages import say
 from t2t_jax.terminal.progress import waiting
@@ -84,6 +85,12 @@ def export(
         )
     if len(translator.members) > 1:
         raise UserError("an ensemble cannot be exported; give one workdir")
+    if not task_of(translator.config).searches:
+        raise UserError(
+            f"config.task.kind={translator.config.task.kind!r} cannot be exported: a "
+            "format is written only if its translations agree with ours, and this "
+            "model translates nothing; load it with t2t_jax.Translator"
+        )
     if output.exists():
         raise UserError(f"--output={output} exists; name a new folder")
     if missing := peer_process.missing_packages(form.peer):
@@ -152,7 +159,7 @@ def check_text(translator: Translator, test: str, references: bool) -> Lines:
     places = test or ",".join(own)
     corpora: Sequence[Corpus] = ()
     try:
-        corpora = open_corpora(places, data.source, data.target, folder)
+        corpora = open_places(places, task_of(translator.config).open, folder)
     except UserError as e:
         if test:
             raise

@@ -5,6 +5,7 @@ import types
 import pytest
 
 from t2t_jax.analysis.context import Context
+from t2t_jax.bridges.exporting import export
 from t2t_jax.commands.flags import refuse_unused
 from t2t_jax.experiment.measures import MEASURES
 from t2t_jax.tasks.table import TASKS
@@ -33,6 +34,14 @@ def test_options_that_mean_nothing_are_refused(kind, folder):
     # What is not searched for has no option of a search.
     assert task.searches or "alignments" in task.unused
     assert ("beam" in task.unused) == (task.predicts != "target")
+
+
+@pytest.mark.parametrize("kind", [k for k in TASKS if TASKS[k].predicts != "target"])
+def test_models_that_write_no_text_are_not_exported(kind, folder, tmp_path):
+    config = example_of(kind).config(kind, folder)
+    translator = types.SimpleNamespace(members=[None], config=config)
+    with pytest.raises(UserError, match=f"{kind!r} cannot be exported"):
+        export(translator, "stablehlo", tmp_path / "new")
 
 
 @pytest.mark.parametrize("measure", ["by_length", "heads", "speed"])
