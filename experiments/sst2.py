@@ -54,7 +54,7 @@ def get_experiment(seeds=3, steps=500, translator="", masked=""):
         compared="test.accuracy",
         baseline="scratch",
         note=(
-            "Logistic regression over tf-idf of words has accuracy 0.791, of words and "
-            "pairs of words 0.795; the majority label 0.509."
+            "Logistic regression over tf-idf of words has accuracy 79.1, of words and "
+            "pairs of words 79.5; the majority label 50.9."
         ),
     )

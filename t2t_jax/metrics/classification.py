@@ -92,7 +92,7 @@ def _macro_f1(sums: np.ndarray) -> np.ndarray:
     correct_c, said_c, true_c = np.split(sums, 3, axis=-1)
     either_c = said_c + true_c
     f1_c = 2 * correct_c / np.maximum(either_c, 1)
-    return f1_c.sum(-1) / np.maximum((either_c > 0).sum(-1), 1)
+    return 100 * f1_c.sum(-1) / np.maximum((either_c > 0).sum(-1), 1)
 
 
 def _bins(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
@@ -135,13 +135,18 @@ def _brier(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
 
 # The first chooses checkpoints.
 OF_LABELS = {
-    "accuracy": Measure("share of correct labels", _correct, _mean),
-    "macro_f1": Measure("mean F1 of the classes", _by_class, _macro_f1),
+    "accuracy": Measure("% of correct labels", _correct, lambda s: 100 * _mean(s)),
+    "macro_f1": Measure("mean F1 of the classes, %", _by_class, _macro_f1),
 }
 OF_PROBABILITIES = {
     "ece": Measure(
-        f"expected calibration error, {BINS} bins", _bins, _calibration_error, False
+        f"expected calibration error, 0 to 1, {BINS} bins",
+        *(_bins, _calibration_error),
+        higher_is_better=False,
+        digits=4,
     ),
-    "nll": Measure("mean -log p of the true label, in nats", _nll, _mean, False),
-    "brier": Measure("Brier score, 0 to 2", _brier, _mean, False),
+    "nll": Measure(
+        "mean -log p of the true label, in nats", _nll, _mean, False, digits=4
+    ),
+    "brier": Measure("Brier score, 0 to 2", _brier, _mean, False, digits=4),
 }

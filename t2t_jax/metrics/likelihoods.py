@@ -70,6 +70,7 @@ LIKELIHOODS = {
         statistics,
         _bits_per_byte,
         higher_is_better=False,
+        digits=3,
     ),
     "perplexity_per_word": Measure(
         "perplexity per word, ends of lines included",

@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator
 
 
-SHARES = {"accuracy"}  # first scores from 0 to 1; the others are from 0 to 100
-
-
 class TextToText(Task):
     """A mixture of subtasks; each dev and test set is scored by its own.
 
@@ -181,16 +178,13 @@ class TextToText(Task):
         return sets
 
     def joined_scores(self, scores: dict[str, dict[str, float]]) -> dict[str, float]:
-        """Joins the scores of dev sets: the `mean` of the first, then `SCORE.SET`.
+        """Joins the scores of dev sets: the `mean` of the first, then `SET.SCORE`.
 
-        In the mean, a share counts in percent, as BLEU and F1 do.
+        All of the first are from 0 to 100.
         """
-        firsts = [
-            value * (100 if name in SHARES else 1)
-            for name, value in (next(iter(s.items())) for s in scores.values())
-        ]
+        firsts = [next(iter(of_set.values())) for of_set in scores.values()]
         return {"mean": float(np.mean(firsts))} | {
-            f"{score}.{name}": value
+            f"{name}.{score}": value
             for name, of_set in scores.items()
             for score, value in of_set.items()
         }
@@ -257,10 +251,9 @@ class Copy(Task):
 
     measures: ClassVar = {
         "accuracy": Measure(
-            "share of exact answers",
+            "% of exact answers",
             _matches,
-            lambda sums: sums[..., 0] / sums[..., 1],
-            digits=3,
+            lambda sums: 100 * sums[..., 0] / sums[..., 1],
         )
     }
 

@@ -170,9 +170,9 @@ def test_scores_are_those_counted_by_hand():
     ]
     labels = ["a", "b", "b", "b"]
     assert answers[0] == "a\ta=0.9\tb=0.1"
-    assert score("accuracy", answers, labels) == 0.75
+    assert score("accuracy", answers, labels) == 75
     # a: 1 correct, 2 said, 1 true; b: 2 correct, 2 said, 3 true.
-    assert score("macro_f1", answers, labels) == pytest.approx((2 / 3 + 4 / 5) / 2)
+    assert score("macro_f1", answers, labels) == pytest.approx(50 * (2 / 3 + 4 / 5))
     # Four bins: gaps 0.1, 0.7, 0.2, 0.4.
     assert score("ece", answers, labels) == pytest.approx(1.4 / 4)
     nll = -np.log([0.9, 0.3, 0.8, 0.6]).mean()
@@ -189,12 +189,12 @@ def test_confidences_of_one_bin_are_averaged_before_they_are_compared():
 
 def test_a_class_that_is_neither_true_nor_predicted_does_not_count():
     answers = [answer_line("a", {"a": 0.8, "b": 0.1, "c": 0.1})] * 2
-    assert score("macro_f1", answers, ["a", "a"]) == 1.0
+    assert score("macro_f1", answers, ["a", "a"]) == 100
     # In a bootstrap sample, too: without the second example, only "a" is left.
     measure = Classification.measures["macro_f1"]
     statistics = measure.statistics(answers, [("", "a"), ("", "b")])
     np.testing.assert_allclose(
-        measure.of(np.array([[2, 0], [1, 1]]) @ statistics), [1, 1 / 3]
+        measure.of(np.array([[2, 0], [1, 1]]) @ statistics), [100, 100 / 3]
     )
     assert interval(measure, statistics)["half_width"] > 0
 
@@ -322,7 +322,7 @@ def test_a_run_ends_in_scores_and_continues_as_the_start_of_another(tmp_path):
         train={"steps": 30, "warmup": 5, "peak_learning_rate": 0.02, "eval_every": 30},
     )
     scores = train(config, tmp_path / "run")
-    assert scores["test"]["accuracy"] == 1.0
+    assert scores["test"]["accuracy"] == 100
     answers = (tmp_path / "run/translations/test.label").read_text().splitlines()
     translator = Translator.load(tmp_path / "run")
     pairs = list(open_labelled(f"{tmp_path}/test", "", "").pairs())

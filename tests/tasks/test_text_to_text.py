@@ -260,10 +260,10 @@ def test_a_set_is_scored_by_its_own_subtask_and_language(folder):
     scorer = mixture.of(corpus)
     answers = [*TEXT["en"][:3], "he eats."]
     scores = scorer.scores(answers, scorer.examples(corpus), corpus)
-    assert scores["accuracy"] == 0.75
+    assert scores["accuracy"] == 75
     assert "bleu" not in scores
     compared = scorer.compare(TEXT["en"], answers, scorer.examples(corpus), corpus)
-    assert compared["accuracy"]["difference"] == 0.25
+    assert compared["accuracy"]["difference"] == 25
 
 
 def test_tasks_that_write_text_are_subtasks(tmp_path):
@@ -283,7 +283,7 @@ def test_tasks_that_write_text_are_subtasks(tmp_path):
     assert scorer.scores(answers, pairs, trees)["f1"] == 100
     scorer, pairs = mixture.of(labels), mixture.of(labels).examples(labels)
     scores = scorer.scores(["positive", "positve"], pairs, labels)
-    assert scores["accuracy"] == 0.5  # a label that does not exist is wrong
+    assert scores["accuracy"] == 50  # a label that does not exist is wrong
     assert {"macro_f1", "zero_shot"} <= scores.keys()
     assert "ece" not in scores  # text has no probabilities of labels
 
@@ -309,10 +309,10 @@ def test_the_mean_over_dev_sets_chooses_checkpoints(folder):
         name: scorer.quick_scores([t for _, t in pairs], pairs)
         for name, (scorer, pairs) in sets.items()
     }
-    found["copy.news.en"]["accuracy"] = 0.5
+    found["copy.news.en"]["accuracy"] = 50
     scores = mixture.joined_scores(found)
-    assert list(scores)[:3] == ["mean", "bleu.en-de.news", "chrf.en-de.news"]
-    assert scores["accuracy.copy.news.en"] == 0.5
+    assert list(scores)[:3] == ["mean", "en-de.news.bleu", "en-de.news.chrf"]
+    assert scores["copy.news.en.accuracy"] == 50
     assert scores[mixture.chosen_by] == pytest.approx((100 + 100 + 50) / 3)
     assert mixture.higher_is_better
 
