@@ -45,16 +45,25 @@ def probabilities_of(answers: Sequence[str]) -> tuple[np.ndarray, list[str]]:
     """
     rows, columns = [], None
     for number, answer in enumerate(answers, 1):
-        fields = [field.rpartition("=") for field in answer.split("\t")[1:]]
-        labels = [label for label, _, _ in fields]
+        predicted, *fields = answer.split("\t")
+        parts = [field.rpartition("=") for field in fields]
+        labels = [label for label, _, _ in parts]
         columns = labels if columns is None else columns
-        if not labels or labels != columns:
+        row = [_number(written) for _, _, written in parts]
+        if labels != columns or predicted not in labels or None in row:
             raise UserError(
                 f"answer {number:,} is {answer!r}; want a label, then a tab and "
                 f"LABEL=PROBABILITY for each of {', '.join(columns) or 'the labels'}"
             )
-        rows.append([float(probability) for _, _, probability in fields])
+        rows.append(row)
     return np.array(rows), columns or []
+
+
+def _number(written: str) -> float | None:
+    try:
+        return float(written)
+    except ValueError:
+        return None
 
 
 def _golden(pairs: Sequence[Pair]) -> np.ndarray:
@@ -79,16 +88,21 @@ def _correct(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
 
 
 def _by_class(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
-    """Counts of each class: correct, predicted and true; float64 [n, 3 c]."""
+    """Counts of each class: correct, predicted and true; float64 [n, 3 c].
+
+    The classes are those of the examples, whatever the answers: so the counts of two
+    systems compare, and a model that writes its labels as text does not add a class
+    with each mistake of spelling.
+    """
     golden_n, predicted_n = _golden(pairs), _predicted(answers)
-    classes_c = np.array(sorted({*golden_n, *predicted_n}), object)
+    classes_c = np.array(sorted({*golden_n}), object)
     true_nc = golden_n[:, None] == classes_c
     said_nc = predicted_n[:, None] == classes_c
     return np.concatenate([true_nc & said_nc, said_nc, true_nc], 1).astype(np.float64)
 
 
 def _macro_f1(sums: np.ndarray) -> np.ndarray:
-    """The mean F1 of the classes that are true or predicted somewhere."""
+    """The mean F1 of the classes that are true or predicted in a sample."""
     correct_c, said_c, true_c = np.split(sums, 3, axis=-1)
     either_c = said_c + true_c
     f1_c = 2 * correct_c / np.maximum(either_c, 1)
@@ -136,7 +150,7 @@ def _brier(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
 # The first chooses checkpoints.
 OF_LABELS = {
     "accuracy": Measure("% of correct labels", _correct, lambda s: 100 * _mean(s)),
-    "macro_f1": Measure("mean F1 of the classes, %", _by_class, _macro_f1),
+    "macro_f1": Measure("mean F1 of the classes of the set, %", _by_class, _macro_f1),
 }
 OF_PROBABILITIES = {
     "ece": Measure(

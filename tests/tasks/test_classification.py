@@ -199,6 +199,16 @@ def test_a_class_that_is_neither_true_nor_predicted_does_not_count():
     assert interval(measure, statistics)["half_width"] > 0
 
 
+def test_answers_that_are_no_class_of_the_set_are_mistakes_and_no_classes(tmp_path):
+    labels, pairs = "abab", [("", label) for label in "abab"]
+    # Each class: 1 correct, 1 said, 2 true.
+    ours, theirs = ["a", "b", "bb", "aa"], ["c", "a", "b", "a"]
+    assert score("macro_f1", ours, labels) == pytest.approx(200 / 3)
+    # So another system's counts are of the same classes.
+    found = task_of(tmp_path).significance("macro_f1", ours, theirs, pairs, None)
+    assert found["difference"] == pytest.approx(200 / 3)
+
+
 labels_st = st.text(st.characters(exclude_characters="\t\n\r"), min_size=1)
 
 
@@ -221,6 +231,13 @@ def test_labels_alone_are_compared_by_what_they_say(tmp_path):
     assert [*task.compare(answers, answers, pairs, None)] == [*task.measures]
     with pytest.raises(UserError, match="answer 2 is 'b'; want .* for each of a, b"):
         score("nll", [answers[0], "b"], "ab")
+
+
+@pytest.mark.parametrize("line", ["c\ta=0.5\tb=0.5", "a\ta=half\tb=0.5", "a\ta\tb"])
+@pytest.mark.parametrize("name", ["ece", "nll", "brier"])
+def test_damaged_probabilities_are_named(name, line):
+    with pytest.raises(UserError, match="answer 1 is .* for each of "):
+        score(name, [line], "a")
 
 
 # ------------------------------------------------------------------------ a classifier
