@@ -154,14 +154,16 @@ class Parsing(Task):
         language = self.config.data.target
         return open_treebank(place, language, self.linearise, folder, weight)
 
-    def vocabulary(self, corpora: Sequence[Corpus]) -> Vocabulary:
+    def vocabulary(
+        self, corpora: Sequence[Corpus], known: Vocabulary | None = None
+    ) -> Vocabulary:
         """Loads or trains the tokenizer; in a new one, each token of a tree is a piece.
 
         Without a joint vocabulary, the target's pieces are learned as those of text.
         """
         data = self.data()
-        if data.tokenizer or not data.joint_vocabulary:
-            return super().vocabulary(corpora)
+        if known or data.tokenizer or not data.joint_vocabulary:
+            return super().vocabulary(corpora, known)
         counts: collections.Counter[str] = collections.Counter()
         for corpus in corpora:
             for _, target in corpus.pairs():

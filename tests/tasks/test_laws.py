@@ -71,6 +71,15 @@ def test_examples_are_encoded_without_loss(kind, folder):
 
 
 @each_task
+def test_the_tokenizer_of_another_run_is_taken_over(kind, folder):
+    task = example_of(kind).task(kind, folder)
+    corpora = [opened(task, "train")]
+    known = task.vocabulary(corpora)
+    taken = task.vocabulary(corpora, known)
+    assert [side.model for side in taken.sides] == [side.model for side in known.sides]
+
+
+@each_task
 def test_the_fingerprint_is_that_of_the_examples(kind, folder, tmp_path):
     example = example_of(kind)
     corpus = opened(example.task(kind, folder))
