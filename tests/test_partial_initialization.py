@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from t2t_jax.config import Config, from_config_dict
+from t2t_jax.data import tokenizers
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.model.model import Model, build
 from t2t_jax.pipeline import initialization
@@ -208,3 +209,32 @@ def test_a_run_starts_from_parts_of_a_workdir(tmp_path, capsys):
     same(after["embedding"], before["embedding"])
     same(after["head"], jax.device_get(random["head"]))
     assert "random parameters: head" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("parts", ["", f"{BOTH},head"])
+@pytest.mark.parametrize("remap_vocabulary", [False, True])
+def test_a_head_is_taken_over_for_the_same_labels(tmp_path, parts, remap_vocabulary):
+    def labelled(*labels):
+        return Vocabulary(tokenizers.pack("labels", labels=labels), "", vocabulary())
+
+    of_two = {"joint_vocabulary": False}
+    theirs, old = config_of("classifier", data=of_two), labelled("bad", "good")
+    their_model = build(theirs.model, *old.sizes)
+    workdir = Workdir(tmp_path / "there")
+    before = numbered(their_model)
+    checkpoints = Checkpoints(workdir, keep_parameters=1, keep_best=1)
+    checkpoints.save_parameters(before, 3)
+    checkpoints.close()
+    workdir.store(theirs, old, {})
+    start = {"init_from": str(workdir), "remap_vocabulary": remap_vocabulary}
+    start |= {"init_parts": parts}
+    ours = config_of("classifier", data=of_two, train=start)
+    after = initialization.hook(ours, their_model, old)()
+    jax.tree.map(np.testing.assert_array_equal, after, before)
+    # Of other labels, or of the same in another order, rows would mean something else.
+    for labels in (["bad", "good", "so so"], ["good", "bad"]):
+        new = labelled(*labels)
+        model = build(ours.model, *new.sizes)
+        told = f"labels bad, good; this run has {', '.join(labels)}. "
+        with pytest.raises(UserError, match=told):
+            initialization.hook(ours, model, new)()

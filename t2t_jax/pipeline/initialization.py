@@ -17,7 +17,7 @@ from t2t_jax.pipeline.partial_initialization import (
     taken_over,
     text_vocabulary,
 )
-from t2t_jax.pipeline.vocabulary_remapping import remap
+from t2t_jax.pipeline.vocabulary_remapping import remap, takes_labels
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.messages import say
 from t2t_jax.training.averaging import average_checkpoints, choose_checkpoints
@@ -125,9 +125,12 @@ def hook(
         their_model = build(theirs.model, *old.sizes)
         steps, parameters = average_checkpoints(choice, their_model.shapes)
         say(f"starting from {source}, steps {', '.join(f'{s:,}' for s in steps)}")
+        their_labels = old
         if parts := parts_of(config):
             parameters = taken_over(parts, their_model, model, parameters)
             old = text_vocabulary(old, theirs, config)
+        if takes_labels(parameters, model):
+            _check_labels(config, their_labels, vocabulary)
         if config.train.remap_vocabulary:
             parameters = remap(parameters, model, old, vocabulary)
         if not parts:
@@ -137,3 +140,16 @@ def hook(
         return completed(parameters, random)
 
     return read
+
+
+def _check_labels(config: Config, theirs: Vocabulary, ours: Vocabulary) -> None:
+    """Raises UserError unless a classifier has the labels of another one, in order."""
+    if ours.model == theirs.model:
+        return
+    listed = [", ".join(map(v.piece, range(len(v)))) for v in (theirs, ours)]
+    raise UserError(
+        f"config.train.init_from={config.train.init_from} tells apart the labels "
+        f"{listed[0]}; this run has {listed[1]}. Start from its other parts, "
+        "config.train.init_parts='encoder,embedding', or give this run the same labels "
+        "in the same order, config.task.options.labels"
+    )

@@ -41,13 +41,26 @@ def remap(
 
     def remapped(path: tuple, x: np.ndarray) -> np.ndarray:
         names = axes[keys := tuple(step.key for step in path)]
-        if "vocab" not in names:
+        if "vocab" not in names or _of_labels(keys, names, model):
             return x
         axis = names.index("vocab")
         means = _means(np.moveaxis(x, axis, 0), origins(_of_source(keys, model)))
         return np.moveaxis(means, 0, axis)
 
     return jax.tree.map_with_path(remapped, parameters)
+
+
+def takes_labels(parameters: Parameters, model: Model) -> bool:
+    """True if some parameters of a classifier belong to its labels."""
+    axes = flat(model.axes)
+    return any(_of_labels(keys, axes[keys], model) for keys in flat(parameters))
+
+
+def _of_labels(keys: tuple, axes: tuple[str, ...], model: Model) -> bool:
+    """True for a table of labels, which is taken over only if these are the same."""
+    if model.predicts != "label" or "vocab" not in axes:
+        return False
+    return not _of_source(keys, model)
 
 
 def _of_source(keys: tuple, model: Model) -> bool:
