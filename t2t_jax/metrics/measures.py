@@ -6,11 +6,12 @@ score of the sums. So any measure has a bootstrap interval and a paired test.
 Shape suffixes: n examples, k numbers per example, m samples.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from t2t_jax.metrics import bootstrap
 from t2t_jax.metrics.bootstrap import SAMPLES, SEED
 
 Pair = tuple[str, str]
@@ -55,8 +56,13 @@ def _sampled_sums(statistics_nk: np.ndarray) -> np.ndarray:
     )
 
 
-def interval(measure: Measure, statistics_nk: np.ndarray) -> dict[str, float]:
-    """Computes a 95% bootstrap interval: `{"mean": m, "half_width": w}`."""
+def interval(measure: Measure, statistics_nk: np.ndarray) -> dict[str, float] | None:
+    """Computes a 95% bootstrap interval: `{"mean": m, "half_width": w}`.
+
+    None for more than `bootstrap.LONGEST` examples, as for scores of translations.
+    """
+    if len(statistics_nk) > bootstrap.LONGEST:
+        return None
     return _interval(measure.of(_sampled_sums(statistics_nk)))
 
 
@@ -97,6 +103,23 @@ def paired(
         "low": float(low),
         "high": float(high),
         "p_value": _p_value(differences_m - differences_m.mean(), difference),
+    }
+
+
+def compared(
+    measures: Mapping[str, Measure],
+    answers: Sequence[str],
+    baseline: Sequence[str],
+    pairs: Sequence[Pair],
+) -> dict[str, dict]:
+    """Compares the answers of two systems by each measure, as `paired` does."""
+    return {
+        name: paired(
+            measure,
+            measure.statistics(answers, pairs),
+            measure.statistics(baseline, pairs),
+        )
+        for name, measure in measures.items()
     }
 
 

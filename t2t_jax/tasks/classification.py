@@ -10,7 +10,7 @@ from t2t_jax.data.corpus import Corpus, Pair, open_places
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.results import Translation
 from t2t_jax.metrics import classification
-from t2t_jax.metrics.measures import Measure, paired
+from t2t_jax.metrics.measures import Measure, compared
 from t2t_jax.sections import field
 from t2t_jax.tasks.labelled import open_labelled
 from t2t_jax.tasks.task import OF_SEARCH, Task
@@ -143,17 +143,10 @@ class Classification(Task):
         corpus: Corpus,
     ) -> dict[str, dict]:
         """Compares with another system; by its labels alone if it has no more."""
-        compared = self.measures
+        chosen = self.measures
         if not classification.have_probabilities(baseline):
-            compared = classification.OF_LABELS
-        return {
-            name: paired(
-                measure,
-                measure.statistics(answers, pairs),
-                measure.statistics(baseline, pairs),
-            )
-            for name, measure in compared.items()
-        }
+            chosen = classification.OF_LABELS
+        return compared(chosen, answers, baseline, pairs)
 
 
 def check_labels(pairs, labels: Collection[str], place: str) -> None:

@@ -280,14 +280,7 @@ class Task:
         corpus: Corpus,
     ) -> dict[str, dict]:
         """Compares with another system's answers to the same examples, by measure."""
-        return {
-            name: measures.paired(
-                measure,
-                measure.statistics(answers, pairs),
-                measure.statistics(baseline, pairs),
-            )
-            for name, measure in self.measures.items()
-        }
+        return measures.compared(self.measures, answers, baseline, pairs)
 
     def significance(
         self,

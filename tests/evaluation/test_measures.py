@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.extra.numpy import arrays
 
+from t2t_jax.metrics import bootstrap
 from t2t_jax.metrics.bootstrap import SAMPLES, SEED
 from t2t_jax.metrics.measures import (
     Measure,
@@ -64,6 +65,12 @@ def test_an_interval_has_the_width_of_the_normal_approximation():
     found = interval(F1, statistics)
     wanted = 1.96 * 100 * np.sqrt(rate * (1 - rate) / 1_000)
     assert found["half_width"] == pytest.approx(wanted, rel=0.1)
+
+
+def test_long_sets_have_no_interval(monkeypatch):
+    monkeypatch.setattr(bootstrap, "LONGEST", 30)
+    assert interval(F1, examples(30, 0.7, 0)) is not None
+    assert interval(F1, examples(31, 0.7, 0)) is None
 
 
 def test_a_comparison_is_that_of_scores_of_samples():
