@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from t2t_jax.bridges.exported_files import direction
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.workdir.workdir import TOKENIZERS
@@ -14,7 +15,7 @@ def readme(translator: Translator, peer: dict[str, Any]) -> str:
     Args:
       peer: as `to_ctranslate2.write` returns it.
     """
-    data, decode = translator.config.data, translator.config.decode
+    decode = translator.config.decode
     arguments = {
         "beam_size": decode.beam,
         "length_penalty": 0.0 if decode.penalty == "none" else decode.alpha,
@@ -29,8 +30,7 @@ def readme(translator: Translator, peer: dict[str, Any]) -> str:
         prefix = json.dumps([peer["target_prefix"]], ensure_ascii=False)
         arguments["target_prefix"] = f"{prefix} * len(sources)"
     return _README.format(
-        source=data.source,
-        target=data.target,
+        direction=direction(translator),
         quantization=peer["quantization"],
         tokenizer=_tokenizer_code(translator.vocabulary, peer["tokenizer"]),
         arguments="".join(f"    {name}={x},\n" for name, x in arguments.items()),
@@ -56,7 +56,7 @@ def _tokenizer_code(vocabulary: Vocabulary, described: dict[str, Any] | None) ->
 
 
 _README = """\
-# {source} to {target}, for CTranslate2
+# {direction}, for CTranslate2
 
 Weights: {quantization}. Needs `pip install ctranslate2 sentencepiece`. In a script in
 this folder, run there, with `lines` of text:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_jax import __version__
+from t2t_jax.config import TaskConfig
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.workdir.workdir import TOKENIZERS
@@ -38,6 +39,13 @@ def origin(translator: Translator) -> dict[str, Any]:
 
 
 def direction(translator: Translator) -> str:
-    """The languages for a heading, such as `en to de`."""
+    """The languages for a heading, such as `en to de`; of other tasks, the name."""
     data = translator.config.data
+    if not translates(translator):
+        return translator.config.task.kind
     return f"{data.source} to {data.target}"
+
+
+def translates(translator: Translator) -> bool:
+    """True if its task is translation from one language into another."""
+    return translator.config.task.kind == TaskConfig().kind

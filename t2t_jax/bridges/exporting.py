@@ -16,7 +16,7 @@ import jax
 
 from t2t_jax import __version__
 from t2t_jax.bridges import agreement, peer_process
-from t2t_jax.bridges.exported_files import write_json
+from t2t_jax.bridges.exported_files import translates, write_json
 from t2t_jax.bridges.formats import ExportFormat
 from t2t_jax.bridges.importing import random_pairs
 from t2t_jax.bridges.table import EXPORTS
@@ -85,12 +85,7 @@ def export(
         )
     if len(translator.members) > 1:
         raise UserError("an ensemble cannot be exported; give one workdir")
-    if not task_of(translator.config).searches:
-        raise UserError(
-            f"config.task.kind={translator.config.task.kind!r} cannot be exported: a "
-            "format is written only if its translations agree with ours, and this "
-            "model translates nothing; load it with t2t_jax.Translator"
-        )
+    check_task(translator, name, form)
     if output.exists():
         raise UserError(f"--output={output} exists; name a new folder")
     if missing := peer_process.missing_packages(form.peer):
@@ -100,7 +95,13 @@ def export(
         )
     # Quantized weights do not give the same tokens.
     rounded = given.get("quantization", "float32") != "float32"
-    lines = check_text(translator, test, rounded)
+    if rounded and not translates(translator):
+        raise UserError(
+            f"--quantization={given['quantization']}: quantized weights are judged by "
+            "BLEU of translations, and config.task.kind="
+            f"{translator.config.task.kind!r}; leave it out"
+        )
+    lines = None if form.holds_weights else check_text(translator, test, rounded)
     created = [parent for parent in output.parents if not parent.exists()]
     folder = output.with_name(f"{output.name}.unchecked-{uuid.uuid4().hex[:8]}")
     try:
@@ -128,6 +129,21 @@ def export(
     size = sum(f.stat().st_size for f in output.rglob("*") if f.is_file())
     say(f"exported to {output}: {form.name}, {size / 1e6:,.1f} MB; {found['summary']}")
     return found
+
+
+def check_task(translator: Translator, name: str, form: ExportFormat) -> None:
+    """Checks that a format other than one of weights may hold the task's model.
+
+    Raises:
+      UserError: its answers are not found by a search for a target of a source.
+    """
+    if not form.holds_weights and not task_of(translator.config).searches:
+        others = [other for other, form in EXPORTS.items() if form.holds_weights]
+        raise UserError(
+            f"--to={name} exports models that write a text for each source, and "
+            f"config.task.kind={translator.config.task.kind!r} does not; --to="
+            f"{' or '.join(others)} holds the weights of any model"
+        )
 
 
 def _format(name: str) -> ExportFormat:
@@ -192,7 +208,7 @@ def _check(
     form: ExportFormat,
     folder: Path,
     job: dict[str, Any],
-    lines: Lines,
+    lines: Lines | None,
     rounded: bool,
 ) -> dict[str, Any]:
     """Compares an export with ours; returns the content of `agreement.json`."""
@@ -203,7 +219,9 @@ def _check(
     translator = agreement.float32(translator).with_options(**search)
     job = {"model": str(folder.absolute()), **job}
     found: dict[str, Any] = {"format": form.name, "t2t_jax": __version__}
-    found |= {"translator": translator.provenance(), "text": lines.origin}
+    found["translator"] = translator.provenance()
+    if lines:
+        found["text"] = lines.origin
     summary, agrees = [], True
     for task in checks:
         with waiting(f"comparing {task}"):

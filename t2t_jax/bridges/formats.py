@@ -88,3 +88,8 @@ class ExportFormat(NamedTuple):
     peer: str
     checks: tuple[str, ...] = ("greedy", "beam")
     options: tuple[str, ...] = ()
+
+    @property
+    def holds_weights(self) -> bool:
+        """True if it holds weights alone, which those of any model can be."""
+        return self.checks == ("values",)

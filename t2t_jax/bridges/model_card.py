@@ -7,11 +7,13 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from t2t_jax import __version__
+from t2t_jax.bridges.exported_files import direction, translates
 from t2t_jax.config import Config
 from t2t_jax.data.tokenizer import show_sizes
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.scores import SCORES
 from t2t_jax.files.atomic import read_checked_json
+from t2t_jax.tasks.table import known_measures
 from t2t_jax.workdir.workdir import Workdir
 
 EPSILON = 1e-5  # of PyTorch's LayerNorm
@@ -28,16 +30,14 @@ _PLACES = (*("data.dir", "data.tokenizer", "data.source_tokenizer", "train.init_
 
 _CARD = """\
 ---
-language:
-{languages}
-library_name: transformers
-pipeline_tag: translation
+{languages}library_name: transformers
+pipeline_tag: {pipeline}
 tags:
-- translation
+- {pipeline}
 - t2t_jax
 ---
 
-# {source} to {target} translation
+# {heading}
 
 A Transformer ("Attention Is All You Need") with {parameters:,} parameters, trained with
 t2t_jax {version}. Width {width}; {vocabulary} pieces;
@@ -91,14 +91,11 @@ def model_card(
       scores: the content of the workdir's `scores/SET.json`, by file name.
     """
     config = translator.config
-    model, data = config.model, config.data
+    model = config.model
     sides = [model.side(side) for side in ("encoder", "decoder")]
     provenance = translator.provenance()
     return _CARD.format(
-        # JSON strings are YAML strings; without quotes, YAML reads `no` as false.
-        languages="\n".join(f"- {json.dumps(s)}" for s in (data.source, data.target)),
-        source=data.source,
-        target=data.target,
+        **_kind(translator),
         parameters=translator.model.count(),
         version=__version__,
         layers=" and ".join(
@@ -114,6 +111,21 @@ def model_card(
         provenance=json.dumps(provenance, indent=2),
         config=json.dumps(_changed(config), indent=2),
     )
+
+
+def _kind(translator: Translator) -> dict[str, str]:
+    """What the model does: for people, and for Hugging Face's search."""
+    name = direction(translator)
+    if not translates(translator):
+        return {"languages": "", "pipeline": "text2text-generation", "heading": name}
+    data = translator.config.data
+    # JSON strings are YAML strings; without quotes, YAML reads `no` as false.
+    languages = "".join(f"- {json.dumps(s)}\n" for s in (data.source, data.target))
+    return {
+        "languages": f"language:\n{languages}",
+        "pipeline": "translation",
+        "heading": f"{name} translation",
+    }
 
 
 def stored_scores(workdir: Workdir) -> dict[str, dict[str, Any]]:
@@ -137,13 +149,14 @@ def _scores(
     scores: Mapping[str, Mapping[str, Any]], provenance: Mapping[str, Any]
 ) -> str:
     """A table of the scores of these parameters, each with its search and signature."""
+    shown = _SHOWN | {name: (name, "") for name in known_measures()}
     rows = [
         f"| {_set_of(name, scores)} | {label} | {found[key]:.2f} "
-        f"| {_search(found['decode'])} | `{_cell(found[signature])}` |"
+        f"| {_search(found['decode'])} | {_signature(found.get(signature))} |"
         for name, found in sorted(scores.items())
         # Scores of old versions do not say of which parameters they are.
         if [found.get("parameters_sha256")] == provenance["parameters_sha256"]
-        for key, (label, signature) in _SHOWN.items()
+        for key, (label, signature) in shown.items()
         if key in found
     ]
     if not rows:
@@ -154,14 +167,14 @@ def _scores(
             "|---|---|---:|---|---|",
             *rows,
             "",
-            "The translations are by t2t_jax.",
+            "The scored outputs are by t2t_jax.",
         ]
     )
 
 
-def _cell(text: str) -> str:
-    """Text of a table's cell, where a bar would begin the next one."""
-    return text.replace("|", r"\|")
+def _signature(text: str | None) -> str:
+    """A cell of the table, where a bar would begin the next one."""
+    return "`{}`".format(text.replace("|", r"\|")) if text else ""
 
 
 def _set_of(name: str, names: Container[str]) -> str:
@@ -180,7 +193,7 @@ def _search(decode: Mapping[str, Any]) -> str:
 def _differences(translator: Translator, generation: Mapping[str, Any]) -> str:
     config = translator.config
     found = [
-        f"A translation has at most {generation['max_length']} tokens (`max_length` in "
+        f"An output has at most {generation['max_length']} tokens (`max_length` in "
         "generation_config.json). In t2t_jax, the limit is the length of the input "
         f"plus {config.decode.extra_length}."
     ]
@@ -194,8 +207,12 @@ def _differences(translator: Translator, generation: Mapping[str, Any]) -> str:
         found.append(
             "Beam search divides a log-probability by length^"
             f"{generation['length_penalty']}, which is close to t2t_jax's ((5 + "
-            f"length) / 6)^{config.decode.alpha}, up to a factor. Some translations "
-            "differ."
+            f"length) / 6)^{config.decode.alpha}, up to a factor. Some outputs differ."
+        )
+    if not translates(translator):
+        found.append(
+            "It writes the target of `config.task` below, with the marks of its source "
+            "and target. t2t_jax adds and removes them, and checks what was written."
         )
     vocabulary = translator.vocabulary
     if first := vocabulary.source.encode([""])[0]:

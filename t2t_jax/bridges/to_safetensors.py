@@ -150,7 +150,7 @@ def _check_values(file: Path, about: dict[str, Any], member: Member) -> None:
 
 
 def _readme(translator: Translator) -> str:
-    return f"""# {direction(translator)}: a translation model of t2t_jax
+    return f"""# {direction(translator)}: a model of t2t_jax
 
 - `{WEIGHTS}`: {translator.model.count():,} parameters, float32. Metadata: the content
   of `{CONFIG}`, each entry as text.

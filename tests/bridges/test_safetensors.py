@@ -1,5 +1,6 @@
 """Our own format: import(export(w)) = w."""
 
+import dataclasses
 import json
 
 import jax
@@ -10,9 +11,14 @@ from t2t_jax.bridges import to_safetensors
 from t2t_jax.bridges.formats import Request
 from t2t_jax.bridges.importing import chosen_format
 from t2t_jax.bridges.safetensors_file import write_safetensors
+from t2t_jax.config import TaskConfig
+from t2t_jax.data import tokenizers
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.model.model import build
 from t2t_jax.terminal.errors import UserError
 from tests.bridges.exported import run_peer, translator
-from tests.decoding.small_translator import vocabulary
+from tests.decoding.small_translator import CONFIG, vocabulary
 
 
 def exported(one, folder):
@@ -38,6 +44,24 @@ def test_import_undoes_export(model, tmp_path):
     assert read.config == one.config
     for mine, other in zip(one.vocabulary.sides, read.vocabulary.sides, strict=True):
         assert mine.model == other.model
+
+
+def test_a_classifier_is_imported_with_its_labels(tmp_path):
+    labels = tokenizers.pack("labels", labels=["bad", "good"])
+    ours = Vocabulary(labels, "labels", vocabulary())
+    data = dataclasses.replace(CONFIG.data, joint_vocabulary=False)
+    model = dataclasses.replace(CONFIG.model, kind="classifier")
+    task = TaskConfig(kind="classification")
+    config = dataclasses.replace(CONFIG, data=data, model=model, task=task)
+    built = build(model, *ours.sizes)
+    parameters = jax.tree.map(lambda x: np.ones(x.shape, x.dtype), built.shapes)
+    exported(Translator(config, ours, built, parameters), tmp_path)
+    read = chosen_format(tmp_path, "")[1].read(Request(tmp_path))
+    assert read.config == config
+    assert bits(read.parameters) == bits(parameters)
+    assert read.vocabulary.piece(1) == "good"
+    assert read.vocabulary.source.model == vocabulary().model
+    assert (tmp_path / "README.md").read_text().startswith("# classification: a model")
 
 
 def test_the_readme_documents_every_name(tmp_path):

@@ -160,6 +160,23 @@ def test_the_card_has_a_valid_header_and_the_scores_of_these_parameters(tmp_path
     assert mine["parameters_sha256"] in text
 
 
+def test_the_card_of_a_parser_does_not_say_translation(tmp_path):
+    ours = translator()
+    config = changed(ours.config, "task", kind="parsing")
+    ours = Translator(config, ours.vocabulary, ours.model, ours.parameters, [7])
+    provenance = ours.provenance()
+    scores = {"parameters_sha256": provenance["parameters_sha256"][0], "f1": 91.234}
+    scores["decode"] = ours.decode_options()
+    generation = {"max_length": 99, "length_penalty": 0.48}
+    card = model_card(ours, generation, {"wsj": scores})
+    _, header, text = card.split("---\n", 2)
+    assert yaml.safe_load(header)["pipeline_tag"] == "text2text-generation"
+    assert "language" not in yaml.safe_load(header)
+    assert text.strip().startswith("# parsing\n")
+    assert "translation" not in text
+    assert "| wsj | f1 | 91.23 | beam 3," in text
+
+
 @pytest.mark.parametrize("separate", [False, True])
 def test_an_imported_marian_gets_its_tokenizer_back(separate, tmp_path):
     config = published_tokenizers.marian(tmp_path, separate=separate)

@@ -1,11 +1,15 @@
 """Options that mean nothing for a task are refused; answers of others are checked."""
 
 import types
+from contextlib import nullcontext as nothing
+from unittest import mock
 
 import pytest
 
 from t2t_jax.analysis.context import Context
-from t2t_jax.bridges.exporting import export
+from t2t_jax.bridges import peer_process
+from t2t_jax.bridges.exporting import check_task, export
+from t2t_jax.bridges.table import EXPORTS
 from t2t_jax.commands.flags import refuse_unused
 from t2t_jax.experiment.measures import MEASURES
 from t2t_jax.tasks.table import TASKS
@@ -36,12 +40,30 @@ def test_options_that_mean_nothing_are_refused(kind, folder):
     assert ("beam" in task.unused) == (task.predicts != "target")
 
 
-@pytest.mark.parametrize("kind", [k for k in TASKS if TASKS[k].predicts != "target"])
-def test_models_that_write_no_text_are_not_exported(kind, folder, tmp_path):
+@pytest.mark.parametrize("name", EXPORTS)
+@pytest.mark.parametrize("kind", TASKS)
+def test_models_without_a_source_or_a_search_export_their_weights_alone(
+    kind, name, folder
+):
     config = example_of(kind).config(kind, folder)
     translator = types.SimpleNamespace(members=[None], config=config)
-    with pytest.raises(UserError, match=f"{kind!r} cannot be exported"):
-        export(translator, "stablehlo", tmp_path / "new")
+    task = TASKS[kind]
+    refused = name != "safetensors" and (
+        task.predicts != "target" or not task.has_source
+    )
+    with pytest.raises(UserError, match=f"{kind!r} does not") if refused else nothing():
+        check_task(translator, name, EXPORTS[name])
+
+
+def test_quantized_weights_of_other_tasks_have_no_bleu(folder, tmp_path):
+    config = example_of("parsing").config("parsing", folder)
+    translator = types.SimpleNamespace(members=[None], config=config)
+    with (
+        mock.patch.object(peer_process, "missing_packages", return_value=[]),
+        pytest.raises(UserError, match="by BLEU .*'parsing'; leave"),
+    ):
+        export(translator, "ctranslate2", tmp_path / "new", quantization="int8")
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("measure", ["by_length", "heads", "speed"])
