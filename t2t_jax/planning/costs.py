@@ -1,5 +1,7 @@
 """Cost of a training step without running it: batch shapes, FLOPs and bytes."""
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,6 +17,9 @@ from t2t_jax.model.layers import DropoutRng
 from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.planning import flops
+from t2t_jax.tasks.table import task_of
+from t2t_jax.training.loss import SPARSE_CHUNKS
+from t2t_jax.training.parameter_groups import split_frozen
 from t2t_jax.training.step import TrainState
 
 BOS = 1  # any piece would do: its value does not affect the cost
@@ -72,15 +77,20 @@ def model_flops(model: Model, config: Config, shape: Shape) -> float:
     """FLOPs of the matrix products that one step needs, on all devices together.
 
     Three times those of the loss without its gradient: the backward pass takes two
-    products for each product. Attention is counted as `dense` computes it: for all
-    pairs of positions in a row, masked or not.
+    products for each product. With frozen parts, those of the gradient that is left.
+    Attention is counted as `dense` computes it: for all pairs of positions in a row,
+    masked or not. The output layer is counted for the pieces that are predicted.
     """
 
     def loss(parameters, batch):
         return _loss(model, config, parameters, batch, None)[0]
 
+    taken = task_of(config).predicted_share
     with kernels.disabled():
-        return 3 * flops.count(loss, model.shapes, batch_shapes(shape))
+        if config.train.freeze:
+            gradient = _gradient(model, config, None)
+            return flops.count(gradient, model.shapes, batch_shapes(shape), taken=taken)
+        return 3 * flops.count(loss, model.shapes, batch_shapes(shape), taken=taken)
 
 
 def step_flops(model: Model, config: Config, shape: Shape) -> dict[str, float]:
@@ -91,18 +101,36 @@ def step_flops(model: Model, config: Config, shape: Shape) -> dict[str, float]:
       are traced, with what `config.model.remat` computes again.
     """
 
+    # The output layer is computed for whole chunks of positions.
+    chunks = math.ceil(task_of(config).predicted_share * SPARSE_CHUNKS)
+
     def gradient(parameters, batch):
         # With random keys, since only training recomputes activations.
         rng = DropoutRng(jax.random.key(0), jnp.arange(shape.rows))
-
-        def loss(parameters):
-            return _loss(model, config, parameters, batch, rng)
-
-        return jax.value_and_grad(loss, has_aux=True)(parameters)
+        return _gradient(model, config, rng)(parameters, batch)
 
     with kernels.disabled():
-        computed = flops.count(gradient, model.shapes, batch_shapes(shape))
+        computed = flops.count(
+            gradient,
+            model.shapes,
+            batch_shapes(shape),
+            taken=chunks / SPARSE_CHUNKS,
+        )
     return {"model": model_flops(model, config, shape), "computed": computed}
+
+
+def _gradient(model: Model, config: Config, rng: DropoutRng | None) -> Callable:
+    """(parameters, batch) -> the training loss, and its gradient of what trains."""
+
+    def gradient(parameters, batch):
+        trained, frozen = split_frozen(parameters, config.train.freeze)
+
+        def loss(trained):
+            return _loss(model, config, frozen | trained, batch, rng)
+
+        return jax.value_and_grad(loss, has_aux=True)(trained)
+
+    return gradient
 
 
 def _loss(model: Model, config: Config, parameters, batch, rng):
@@ -136,7 +164,8 @@ def row_flops(model: Model, config: Config) -> dict[tuple[int, int], float] | No
     t = f[1, 2] - f[1, 1] - 3 * tt - st
     found = {(1, 0): s, (0, 1): t, (2, 0): ss, (1, 1): st, (0, 2): tt}
     found[0, 0] = f[1, 1] - sum(found.values())
-    if sum(value * 4**i * 3**j for (i, j), value in found.items()) != f[4, 3]:
+    seventh = sum(value * 4**i * 3**j for (i, j), value in found.items())
+    if not math.isclose(seventh, f[4, 3], rel_tol=1e-9):
         return None
     return {(i, j): value / n ** (i + j) for (i, j), value in found.items()}
 

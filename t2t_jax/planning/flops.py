@@ -11,39 +11,42 @@ import jax
 from jax.extend import core
 
 
-def count(function: Callable, *shapes: Any) -> float:
+def count(function: Callable, *shapes: Any, taken: float = 1.0) -> float:
     """Counts the FLOPs of a function's matrix products; computes nothing.
 
     A multiplication and an addition are 2 FLOPs. All rounds of a scan and all shards
-    of a `shard_map` count, and of a `cond` the branch with the most FLOPs.
+    `shard_map` count, and of a `cond` the branch with the most FLOPs, or as many as
+    `taken` says.
 
     A primitive without a jaxpr inside, such as cuDNN's attention, counts as 0. To count
     attention, trace it without such kernels: `model.kernels.disabled`.
 
     Args:
       shapes: the arguments, pytrees of arrays or `jax.ShapeDtypeStruct`s.
+      taken: how often, of 1, a `cond` computes the branch with the most FLOPs and not
+        the one with the least.
 
     Returns:
-      A whole number; nan if it depends on values: products in a `while` loop (a
-      `fori_loop` whose bounds are Python numbers is a scan) or in a Pallas kernel whose
-      grid is computed.
+      A whole number if `taken` is 1; nan if it depends on values: products in a
+      `while` loop (a `fori_loop` whose bounds are Python numbers is a scan) or in a
+      Pallas kernel whose grid is computed.
     """
-    return _of_jaxpr(jax.make_jaxpr(function)(*shapes).jaxpr)
+    return _of_jaxpr(jax.make_jaxpr(function)(*shapes).jaxpr, taken)
 
 
-def _of_jaxpr(jaxpr: core.Jaxpr) -> float:
-    return math.fsum(_of_equation(equation) for equation in jaxpr.eqns)
+def _of_jaxpr(jaxpr: core.Jaxpr, taken: float) -> float:
+    return math.fsum(_of_equation(equation, taken) for equation in jaxpr.eqns)
 
 
-def _of_equation(equation: core.JaxprEqn) -> float:
+def _of_equation(equation: core.JaxprEqn, taken: float) -> float:
     name, params = equation.primitive.name, equation.params
     if name in PRODUCTS:
         return 2.0 * PRODUCTS[name](equation, params)
-    inside = [_of_jaxpr(jaxpr) for jaxpr in nested(params)]
+    inside = [_of_jaxpr(jaxpr, taken) for jaxpr in nested(params)]
     if not any(inside):
         return 0.0  # also of an unknown number of rounds
     if name == "cond":
-        return max(inside)
+        return taken * max(inside) + (1 - taken) * min(inside)
     return _repetitions(name, params) * math.fsum(inside)
 
 

@@ -102,6 +102,11 @@ class MaskedLanguageModel(Task):
             )
         return self.config.data.vocab_sizes
 
+    @property
+    def predicted_share(self) -> float:
+        """The share of hidden pieces."""
+        return self.options.mask_rate
+
     def noise(
         self, vocabulary: Vocabulary, texts: Sequence[tuple[Corpus, int]]
     ) -> Noise:

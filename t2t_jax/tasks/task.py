@@ -86,6 +86,11 @@ class Task:
         """True if the answers to the examples of a set are found by a search."""
         return self.predicts == "target" and self.has_source
 
+    @property
+    def predicted_share(self) -> float:
+        """The share of the tokens at the places of outputs that are predicted."""
+        return 1.0
+
     # ------------------------------------------------------ text becomes examples
 
     def data(self) -> DataConfig:

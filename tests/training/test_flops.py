@@ -204,3 +204,63 @@ def test_attention_in_a_kernel_is_counted_as_dense(monkeypatch):
     monkeypatch.setattr(kernels, "_flash_supports", lambda *_: True)
     monkeypatch.setattr(kernels, "flash", lambda q_bthk, *_: q_bthk)
     assert costs.step_flops(model, CONFIG, shape) == dense
+
+
+@pytest.mark.parametrize("smaller", [0, 1])
+def test_a_branch_that_is_taken_at_times_counts_as_often(smaller):
+    def function(x, w):
+        def small(x):
+            return x @ w if smaller else x
+
+        return jax.lax.cond(x[0, 0] > 0, lambda x: x @ w @ w @ w, small, x)
+
+    often = 0.25 * 3 * ONE + 0.75 * smaller * ONE
+    assert count(function, X, W, taken=0.25) == pytest.approx(often)
+
+
+def one_sided(kind, task, **train):
+    """A model of one stack, its config, and the number of weights in matrices."""
+    fields = {"kind": kind, "layers": 2, "width": 16, "heads": 2, "hidden": 24}
+    config = from_config_dict(
+        load_config("tiny", model=fields, task={"kind": task}, train=train)
+    )
+    return build(config.model, VOCAB), config, 2 * (4 * 16 * 16 + 2 * 16 * 24)
+
+
+def test_a_language_model_takes_6_flops_for_each_weight_and_token():
+    model, config, weights = one_sided("decoder_only", "language_model")
+    row = costs.row_flops(model, config)
+    assert row[0, 1] == 6 * (weights + VOCAB * 16)
+    # Scores and weighted values of both layers, of all pairs of positions.
+    assert row[0, 2] == 6 * 2 * 2 * 16
+    assert row[1, 0] == row[2, 0] == row[1, 1] == 0
+
+
+def test_a_masked_language_model_has_logits_of_hidden_pieces_alone():
+    model, config, weights = one_sided("encoder_only", "masked_language_model")
+    row = costs.row_flops(model, config)
+    assert row[1, 0] == pytest.approx(6 * (weights + 0.15 * VOCAB * 16))
+    step = costs.step_flops(model, config, Shape(4, 64, 64))
+    # Two of eight chunks of positions have the hidden ones.
+    more = (2 / 8 - 0.15) * 6 * VOCAB * 16 * 4 * 64
+    assert step["computed"] - step["model"] == pytest.approx(more)
+
+
+def test_frozen_parts_have_no_backward_pass():
+    train = {"freeze": "embedding,encoder"}
+    model, config, weights = one_sided("classifier", "classification", **train)
+    shape = Shape(rows=4, source=16, target=2)
+    all_train = dataclasses.replace(
+        config, train=dataclasses.replace(config.train, freeze="")
+    )
+    saved = costs.model_flops(model, all_train, shape) - costs.model_flops(
+        model, config, shape
+    )
+    # Two thirds of the encoder's and of pooling's.
+    attention = 2 * 2 * 16 * 16 * 16
+    pooled = 2 * 16 * 16
+    assert saved >= 2 * 2 * 4 * (16 * weights + attention)
+    assert saved <= 2 * 2 * 4 * (16 * weights + attention + pooled + 2 * 16 * 16)
+    assert costs.step_flops(model, config, shape)["computed"] < costs.model_flops(
+        model, all_train, shape
+    )
