@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from t2t_jax.data.corpus import Corpus, Pair, open_corpus, read_lines
+from t2t_jax.data.wrapped_corpus import WrappedCorpus
 from t2t_jax.terminal.errors import UserError
 
 
@@ -52,28 +53,10 @@ class LineFile:
         return hashlib.sha256(f"lines {digest}".encode()).hexdigest()
 
 
-@dataclasses.dataclass(frozen=True)
-class TargetLines:
+class TargetLines(WrappedCorpus):
     """The target side of a corpus of pairs; its examples are ("", target)."""
 
-    corpus: Corpus
-    source: str = ""
-    target: str = "lines"
-
-    @property
-    def place(self) -> str:
-        """The place of the corpus of pairs."""
-        return self.corpus.place
-
-    @property
-    def name(self) -> str:
-        """The name of the corpus of pairs."""
-        return self.corpus.name
-
-    @property
-    def weight(self) -> float:
-        """How many times an epoch of training reads it."""
-        return self.corpus.weight
+    source, target = "", "lines"
 
     def pairs(self) -> Iterator[Pair]:
         """Yields ("", target line)."""

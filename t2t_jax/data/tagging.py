@@ -1,49 +1,15 @@
-"""Corpora for several tasks in one model: a tag before each source; text to be copied.
-
-Both wrap another corpus.
-"""
+"""Corpora for several tasks in one model: a tag before each source; copies of text."""
 
 import dataclasses
 import hashlib
 from collections.abc import Iterator
 
-from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.corpus import Pair
+from t2t_jax.data.wrapped_corpus import WrappedCorpus
 
 
 @dataclasses.dataclass(frozen=True)
-class _Wrapped:
-    """A corpus made from another one; by default it has the same pairs."""
-
-    corpus: Corpus
-
-    @property
-    def place(self) -> str:
-        """The string that names this corpus."""
-        return self.corpus.place
-
-    @property
-    def name(self) -> str:
-        """Part of the names of its score files."""
-        return self.corpus.name
-
-    @property
-    def source(self) -> str:
-        """What the source is, such as a language."""
-        return self.corpus.source
-
-    @property
-    def target(self) -> str:
-        """The same for the target; ends the name of the file of answers."""
-        return self.corpus.target
-
-    @property
-    def weight(self) -> float:
-        """How many times an epoch of training reads it."""
-        return self.corpus.weight
-
-
-@dataclasses.dataclass(frozen=True)
-class TaggedCorpus(_Wrapped):
+class TaggedCorpus(WrappedCorpus):
     """The corpus of a subtask; each source begins with the subtask's tag."""
 
     subtask: str
@@ -69,7 +35,7 @@ class TaggedCorpus(_Wrapped):
         return _hash(self.tag, self.corpus.fingerprint())
 
 
-class CopiedLines(_Wrapped):
+class CopiedLines(WrappedCorpus):
     """One-sided text, whose source is its target."""
 
     def pairs(self) -> Iterator[Pair]:

@@ -9,7 +9,8 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from t2t_jax.data.corpus import Corpus, Pair, open_corpus, read_lines
+from t2t_jax.data.corpus import Pair, open_corpus, read_lines
+from t2t_jax.data.wrapped_corpus import WrappedCorpus
 from t2t_jax.terminal.errors import UserError
 
 MARKS = {".": "statement", "?": "question"}
@@ -92,28 +93,10 @@ def _parsed(line: str, where: str, first: bool) -> Pair:
     return text, label
 
 
-@dataclasses.dataclass(frozen=True)
-class LastMarks:
+class LastMarks(WrappedCorpus):
     """Sentences of the built-in grammar without their last mark, which is the label."""
 
-    corpus: Corpus
-    source: str = "text"
-    target: str = "label"
-
-    @property
-    def place(self) -> str:
-        """The string that names this corpus."""
-        return self.corpus.place
-
-    @property
-    def name(self) -> str:
-        """The split."""
-        return self.corpus.name
-
-    @property
-    def weight(self) -> float:
-        """How many times an epoch of training reads it."""
-        return self.corpus.weight
+    source, target = "text", "label"
 
     def pairs(self) -> Iterator[Pair]:
         """Yields (sentence, "statement" or "question")."""
