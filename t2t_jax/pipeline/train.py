@@ -13,8 +13,9 @@ from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.data import prepare
 from t2t_jax.data.batch_lookup import BatchLookup
-from t2t_jax.data.corpus import Corpus, open_places
+from t2t_jax.data.corpus import Corpus, Pair, open_places
 from t2t_jax.data.feeding import feeder_name, plan_for
+from t2t_jax.data.prepare import Pairs
 from t2t_jax.data.shapes import Shape
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.inputs import longest_source
@@ -123,16 +124,7 @@ def _train(
         )
         texts = [*zip(training, pairs.sizes, strict=True)]
         pairs = replace(pairs, noise=task.noise(vocabulary, texts))
-        of_dev = [list(corpus.pairs()) for corpus in dev]
-        dev_lines = [pair for lines in of_dev for pair in lines]
-        dev_pairs = None
-        if dev_lines:
-            dev_pairs = prepare.tokenize_in_memory(
-                dev_lines, vocabulary, task.encode, pairs.block
-            )
-            texts = [*zip(dev, map(len, of_dev), strict=True)]
-            noise = task.noise(vocabulary, texts)
-            dev_pairs = replace(dev_pairs, noise=noise)
+        dev_lines, dev_pairs = _dev_examples(task, vocabulary, dev, pairs.block)
         model = build(config.model, *vocabulary.sizes)
         plan = plan_for(pairs, config.data, config.train.seed, epoch=0)
         _check_lengths(model, plan.shapes, "training rows")
@@ -171,6 +163,19 @@ def _train(
         say(f"{workdir} is finished: {outcome.why}")
     else:
         say(f"finished: {outcome.why}")
+
+
+def _dev_examples(
+    task: Task, vocabulary: Vocabulary, dev: list[Corpus], block: int
+) -> tuple[list[Pair], Pairs | None]:
+    """Reads the dev sets and tokenizes them; None if there is no dev set."""
+    of_sets = [list(corpus.pairs()) for corpus in dev]
+    lines = [pair for of_set in of_sets for pair in of_set]
+    if not lines:
+        return lines, None
+    tokenized = prepare.tokenize_in_memory(lines, vocabulary, task.encode, block)
+    texts = [*zip(dev, map(len, of_sets), strict=True)]
+    return lines, replace(tokenized, noise=task.noise(vocabulary, texts))
 
 
 def _peak_flops(config: Config) -> float | None:
