@@ -171,3 +171,5 @@ def test_each_token_is_one_piece(tmp_path):
     assert vocabulary.pieces(LINE)[1:] == tokens(LINE)
     (row,) = vocabulary.encode([LINE])
     assert vocabulary.decode([row]) == [LINE]
+    # A model that goes on from another one's embeddings keeps its pieces.
+    assert parsing.vocabulary([], vocabulary) is vocabulary
