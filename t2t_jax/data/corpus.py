@@ -32,6 +32,8 @@ from t2t_jax.data.tfds import TfdsCorpus
 from t2t_jax.grammar import corpus
 from t2t_jax.terminal.errors import UserError, did_you_mean
 
+UTF_16_MARKS = b"\xff\xfe", b"\xfe\xff"  # how such a file begins
+
 Pair = tuple[str, str]
 
 
@@ -214,9 +216,11 @@ def decode_lines(raw_lines, name: str) -> Iterator[str]:
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as e:
+            utf_16 = number == 1 and raw.startswith(UTF_16_MARKS)
             raise UserError(
                 f"{name}, line {number:,}: byte {e.start + 1} (0x{raw[e.start]:02x}) "
-                "is not UTF-8; convert the file, e.g. iconv -f ISO-8859-1 -t UTF-8"
+                "is not UTF-8; convert the file, e.g. iconv -f "
+                f"{'UTF-16' if utf_16 else 'ISO-8859-1'} -t UTF-8"
             ) from None
         if number == 1:
             line = line.removeprefix("\ufeff")  # a byte order mark is not text

@@ -157,7 +157,10 @@ def check_rates(
 ) -> None:
     """Raises UserError if a rate is out of its range; arguments as for `Masking`."""
     if not 0 < mask_rate < 1:
-        raise UserError(f"mask_rate={mask_rate}; want 0 < mask_rate < 1")
+        raise UserError(
+            f"config.task.options.mask_rate={mask_rate}; want a share of the pieces, "
+            "0 < mask_rate < 1"
+        )
     if min(as_mask, as_random) < 0 or as_mask + as_random > 1:
         raise UserError(
             f"as_mask={as_mask} and as_random={as_random}; want shares of the hidden "

@@ -178,7 +178,7 @@ def test_an_empty_line_and_an_empty_share_hide_nothing():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mask_rate": 0.0}, "want 0 < mask_rate < 1"),
+        ({"mask_rate": 0.0}, "want .* 0 < mask_rate < 1"),
         ({"as_mask": 0.8, "as_random": 0.3}, "at most 1 together"),
         ({"masking": "span", "mean_span": 1.0}, "mean_span=1.0; at mask_rate=0.15"),
     ],
