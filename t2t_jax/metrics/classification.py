@@ -60,10 +60,12 @@ def probabilities_of(answers: Sequence[str]) -> tuple[np.ndarray, list[str]]:
 
 
 def _number(written: str) -> float | None:
+    """The probability; None if it is none."""
     try:
-        return float(written)
+        probability = float(written)
     except ValueError:
         return None
+    return probability if 0 <= probability <= 1 else None
 
 
 def _golden(pairs: Sequence[Pair]) -> np.ndarray:

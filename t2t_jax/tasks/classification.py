@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from t2t_jax.data import prepare, tokenizers
@@ -91,6 +91,11 @@ class Classification(Task):
                     "text has no example; add some, or leave the label out"
                     + did_you_mean(label, counts)
                 )
+        if self._given_labels() and len(labels) < 2:
+            raise UserError(
+                f"config.task.options.labels={self.options.labels!r} is one label; "
+                "want at least two, separated by commas"
+            )
         if len(labels) < 2:
             raise UserError(
                 f"all of {', '.join(c.place for c in corpora)} has the label "
@@ -102,7 +107,12 @@ class Classification(Task):
             for places in (data.dev, data.test)
             for corpus in open_places(places, self.open, data.dir)
         ]
-        for corpus in [*corpora, *others]:
+        for corpus in corpora:
+            remedy = (
+                "Add it to config.task.options.labels, correct it, or remove the line"
+            )
+            check_labels(corpus.pairs(), labels, corpus.place, remedy)
+        for corpus in others:
             check_labels(corpus.pairs(), labels, corpus.place)
         return labels
 
@@ -143,18 +153,30 @@ class Classification(Task):
         corpus: Corpus,
     ) -> dict[str, dict]:
         """Compares with another system; by its labels alone if it has no more."""
+        _, known = classification.probabilities_of(answers)
+        # A file of something else, such as sentences, would only be wrong everywhere.
+        theirs = [("", label) for label in classification.labels_of(baseline)]
+        remedy = (
+            "Want the other system's label of each sentence, as the model writes it"
+        )
+        check_labels(theirs, known, "--baseline", remedy)
         chosen = self.measures
         if not classification.have_probabilities(baseline):
             chosen = classification.OF_LABELS
         return compared(chosen, answers, baseline, pairs)
 
 
-def check_labels(pairs, labels: Collection[str], place: str) -> None:
+def check_labels(
+    pairs: Iterable[Pair],
+    labels: Collection[str],
+    place: str,
+    remedy: str = "The training text has no example of it: correct it, or remove the "
+    "line",
+) -> None:
     """Raises UserError at the first label that is not one of `labels`."""
     for number, (_, label) in enumerate(pairs, 1):
         if label not in labels:
             raise UserError(
                 f"{place}, line {number:,}: unknown label {label!r}"
-                f"{did_you_mean(label, labels)}. The training text has no example of "
-                "it: correct it, or remove the line"
+                f"{did_you_mean(label, labels)}. {remedy}"
             )

@@ -45,8 +45,17 @@ class LabelledFile:
         raise UserError(
             f"{files[0]} does not exist, nor does {files[1].name}; want a file with a "
             "sentence, a tab and a label in each line. A place is its prefix: "
-            "'reviews' stands for reviews.tsv"
+            f"'reviews' stands for reviews.tsv{self._hint()}"
         )
+
+    def _hint(self) -> str:
+        """Names what the place may have been meant to be, for an error message."""
+        given = self.name.removesuffix(".gz").removesuffix(".tsv")
+        there = self.prefix.parent.glob("*.tsv*")
+        names = sorted({f.name.removesuffix(".gz").removesuffix(".tsv") for f in there})
+        if given in names:
+            return f"; write {given!r}, without the ending"
+        return f"; that folder has {', '.join(names[:6])}" if names else ""
 
     def pairs(self) -> Iterator[Pair]:
         """Yields (sentence, label).
@@ -75,7 +84,9 @@ def _parsed(line: str, where: str, first: bool) -> Pair:
     tabs = line.count("\t")
     if tabs != 1:
         mend = "add the label after a tab"
-        if tabs:
+        if not line.strip():
+            mend = "remove the empty line"
+        elif tabs:
             mend = "neither contains a tab: replace the others by spaces"
         raise UserError(
             f"{where}: {tabs or 'no'} tab{'s' * (tabs != 1)} in {line[:60]!r}; want "

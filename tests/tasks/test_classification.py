@@ -62,10 +62,12 @@ def test_plain_and_gzipped_files_are_the_same(tmp_path):
     ("content", "told"),
     [
         (b"a\tgood\nno label\n", ["x.tsv, line 2: no tabs", "add the label after"]),
+        (b"a\tgood\n\n", ["x.tsv, line 2: no tabs", "remove the empty line"]),
         (b"a\tb\tgood\n", ["x.tsv, line 1: 2 tabs", "replace the others by spaces"]),
         (b"a\tgood\nb\t \n", ["x.tsv, line 2", "no label after the tab", "write one"]),
         (b"sentence\tlabel\na\tgood\n", ["x.tsv, line 1", "a heading", "remove it"]),
         (b"a\tgood\nb\xff\tbad\n", ["x.tsv, line 2: byte 2 (0xff)"]),
+        ("a\tgood\n".encode("utf-16"), ["x.tsv, line 1", "iconv -f UTF-16"]),
         (b"", ["x.tsv is empty"]),
     ],
 )
@@ -79,6 +81,11 @@ def test_wrong_lines_are_named_with_a_remedy(tmp_path, content, told):
 def test_missing_text_is_named(tmp_path):
     with pytest.raises(UserError, match=r"x.tsv does not exist, nor does x.tsv.gz"):
         list(open_labelled(f"{tmp_path}/x", "en", "de").pairs())
+    write(tmp_path, b"a\tgood\n")
+    with pytest.raises(UserError, match=r"x.tsv.tsv does not .*; write 'x', without"):
+        list(open_labelled(f"{tmp_path}/x.tsv", "en", "de").pairs())
+    with pytest.raises(UserError, match="; that folder has x$"):
+        list(open_labelled(f"{tmp_path}/y", "en", "de").pairs())
     with pytest.raises(UserError, match="tfds:x:train holds .* no labels"):
         open_labelled("tfds:x:train", "en", "de")
 
@@ -135,7 +142,13 @@ def test_labels_are_those_of_the_training_text_in_their_order(tmp_path):
         (b"a\tgood\nb\tgood\n", b"", "", "has the label 'good'; want .* two"),
         (b"a\tgood\nb\tbad\n", b"c\tbad\nd\tbda\n", "", "dev, line 2: .*'bda'"),
         (b"a\tgood\nb\tgod\n", b"", "good,bad", "'bad', of which .* no example"),
-        (b"a\tgood\nb\tbad\nc\tgod\n", b"", "good,bad", "x, line 3: unknown .*'god'"),
+        (
+            b"a\tgood\nb\tbad\nc\tgod\n",
+            b"",
+            "good,bad",
+            "x, line 3: unknown .*'god'.* Add it to",
+        ),
+        (b"a\tgood\nb\tbad\n", b"", "good", "labels='good' is one label"),
     ],
 )
 def test_labels_that_do_not_match_are_refused(tmp_path, train, dev, labels, told):
@@ -231,6 +244,11 @@ def test_labels_alone_are_compared_by_what_they_say(tmp_path):
     assert [*task.compare(answers, answers, pairs, None)] == [*task.measures]
     with pytest.raises(UserError, match="answer 2 is 'b'; want .* for each of a, b"):
         score("nll", [answers[0], "b"], "ab")
+    with pytest.raises(UserError, match="--baseline, line 2: unknown label 'a dog'"):
+        task.compare(answers, ["a", "a dog"], pairs, None)
+    for wrong in "x", "-1", "nan":
+        with pytest.raises(UserError, match="answer 2 is .* for each of"):
+            score("nll", [answers[0], f"b\ta=0.5\tb={wrong}"], "ab")
 
 
 @pytest.mark.parametrize("line", ["c\ta=0.5\tb=0.5", "a\ta=half\tb=0.5", "a\ta\tb"])
