@@ -94,8 +94,10 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
                 _check_start(workdir, config)
             # Read the dev and test sets to the end: mistakes in them are reported now,
             # not after an hour of training.
-            for corpus in (*dev, *tests):
+            for corpus in dev:
                 collections.deque(corpus.pairs(), maxlen=0)
+            for corpus in tests:
+                task.of(corpus).examples(corpus)
             feeder_name(config.data)  # raises if TensorFlow is needed but missing
             check_owner = _owned_by_process_0
             if processes.is_first():

@@ -47,14 +47,6 @@ class TextToText(Task):
 
     chosen_by = "mean"
 
-    def __init__(self, config: Config):
-        super().__init__(config)
-        if SPANS in (_split(place)[0] for place in split_places(config.data.test)):
-            raise UserError(
-                f"config.data.test={config.data.test!r}: {SPANS} has no answers to be "
-                "scored; name its text in config.data.dev, which measures its loss"
-            )
-
     # ------------------------------------------------------------------ subtasks
 
     @cached_property
@@ -265,9 +257,16 @@ class Copy(Task):
 
 
 class Spans(Copy):
-    """Restores spans that were cut out of a line."""
+    """Restores spans that were cut out of a line; for training alone."""
 
     symbols = SENTINELS
+
+    def examples(self, corpus: Corpus) -> list[Pair]:
+        """Raises UserError: it has no examples that are scored."""
+        raise UserError(
+            f"{SPANS}:{corpus.place}: {SPANS} has no answers to be scored; name this "
+            "text in config.data.dev, which measures its loss"
+        )
 
 
 SPANS = "spans"
