@@ -355,3 +355,25 @@ def test_a_new_module_of_the_model_is_a_part_of_its_own():
     assert parameters["parts"]["adapter"] == 12
     assert parameters["weights"]["adapter.down"]["shape"] == [3, 4]
     assert sum(parameters["parts"].values()) == parameters["total"]
+
+
+@pytest.mark.parametrize(
+    ("preset", "shown", "hidden"),
+    [
+        (
+            "lm_tiny",
+            ["prompts have at most", "FLOPs per target token,"],
+            "source token",
+        ),
+        ("mlm_tiny", ["of the 15% that are predicted"], "decoding "),
+        ("classify_tiny", ["with 2 labels", "1,000 pieces", "per label"], "decoding "),
+        ("parse_tiny", ["paper: 21, section 6.3"], "section 5.4, Table 3"),
+    ],
+)
+def test_other_tasks_are_described_in_their_words(preset, shown, hidden):
+    text = page(describe(load_config(preset)))
+    for words in shown:
+        assert words in text
+    assert hidden not in text
+    compared = "section 5" in text or "section 6" in text
+    assert compared == (preset == "parse_tiny")

@@ -94,6 +94,17 @@ LANGUAGES = {
         "model.dropout": ("5.4, 6.1", 0.1, 0.1),
     },
 }
+# Values of section 6.3; the others are those of the base model for translation.
+PARSING = {
+    "model.layers": ("6.3", 4, 4),
+    "model.width": ("6.3", 1024, 1024),
+    "data.vocab_size": ("6.3", 16_000, 16_000),
+    "decode.beam": ("6.3", 21, 21),
+    "decode.alpha": ("6.3", 0.3, 0.3),
+    "decode.extra_length": ("6.3", 300, 300),
+}
+# Fields of which it says only that they were chosen, or nothing for its width.
+CHOSEN = "model.dropout", "model.head_width", "train.warmup", "train.schedule"
 
 
 def describe(config: Config | ConfigDict) -> dict:
@@ -110,10 +121,12 @@ def describe(config: Config | ConfigDict) -> dict:
     """
     if not isinstance(config, Config):
         config = fields.from_config_dict(config)
-    data = config.data
+    data, task = config.data, task_of(config)
     vocabularies = []
-    for part, size in zip(SEPARATE, task_of(config).vocab_sizes, strict=False):
-        if given := existing_tokenizer(data, part.tokenizer):
+    for part, size in zip(SEPARATE, task.vocab_sizes, strict=False):
+        if task.predicts == "label" and not vocabularies:
+            vocabularies.append((size, "config.task.options.labels, or the text"))
+        elif given := existing_tokenizer(data, part.tokenizer):
             vocabularies.append((len(given), given.name))
         else:
             vocabularies.append((size, f"config.data.{part.size}"))
@@ -136,7 +149,6 @@ def _describe(config: Config, vocabularies: list[tuple[int, str]]) -> dict:
     model = build(config.model, *(pieces for pieces, _ in vocabularies))
     check_batching(model, config)
     train, decode = config.train, config.decode
-    longest, _ = longest_source(config, model)
     return {
         "config": dataclasses.asdict(config),
         "paper": beside_paper(config),
@@ -147,6 +159,7 @@ def _describe(config: Config, vocabularies: list[tuple[int, str]]) -> dict:
                 ("vocabulary", "source_vocabulary"), vocabularies, strict=False
             )
         },
+        "labels": model.predicts == "label",  # are what its vocabulary holds
         "parameters": _parameters(model),
         "bytes": _bytes(config, model),
         "compute": {"dtype": compute_dtype(config.model).name, **_flops(model, config)},
@@ -161,23 +174,23 @@ def _describe(config: Config, vocabularies: list[tuple[int, str]]) -> dict:
             "kept": {"last": decode.average, "best": train.keep_best, "state": 2},
             "averaged": min(decode.average, max(1, train.steps // train.save_every)),
         },
-        "decoding": {
-            "beam": decode.beam,
-            "alpha": decode.alpha,
-            "longest_input": longest,
-            "longest_output": longest_output(longest, decode),
-        },
+        "decoding": _decoding(config, model),
     }
 
 
 def beside_paper(config: Config) -> dict[str, dict]:
     """Compares each field that the paper gives a value for and the model reads.
 
+    The paper translates and parses. Of other tasks, it says nothing about the fields of
+    its sections 5 and 6.
+
     Returns:
       By field: `section`, `value` (the config's), `base` and `big` (the paper's), and
       `same`, the list of those two models that have the config's value.
     """
+    kind = config.task.kind
     pair = frozenset({config.data.source, config.data.target})
+    of_task = PARSING if kind == "parsing" else LANGUAGES.get(pair, {})
     unusual = {}
     for name, section in USUAL.items():
         part, field = name.split(".")
@@ -185,7 +198,15 @@ def beside_paper(config: Config) -> dict[str, dict]:
         if getattr(getattr(config, part), field) != default:
             unusual[name] = (section, default, default)
     compared = {}
-    given = PAPER | unusual | LANGUAGES.get(pair, {})
+    given = PAPER | unusual | of_task
+    if kind == "parsing":  # with what else the base model has
+        given = {
+            name: (section, base, base)
+            for name, (section, base, _) in given.items()
+            if name not in CHOSEN
+        }
+    elif kind != "translation":
+        given = {name: fact for name, fact in given.items() if fact[0][0] == "3"}
     unused = _unused(config)
     for name, (section, base, big) in given.items():
         if name in unused:
@@ -254,11 +275,28 @@ def _flops(model: Model, config: Config) -> dict:
     """
     row = costs.row_flops(model, config)
     if row is not None:
-        source, target = round(row[1, 0]), round(row[0, 1])
-        return {"flops_source_token": source, "flops_target_token": target}
+        return {
+            "flops_source_token": round(row[1, 0]),
+            "flops_target_token": round(row[0, 1]),
+            "predicted_share": task_of(config).predicted_share,
+        }
     _, length = _batches(config)["longest"]
     flops = costs.model_flops(model, config, Shape(1, length, length))
     return {"flops_longest_row": None if math.isnan(flops) else round(flops)}
+
+
+def _decoding(config: Config, model: Model) -> dict | None:
+    """The search for outputs; None if the model generates none."""
+    longest, _ = longest_source(config, model)
+    if not model.generates:
+        return None
+    return {
+        "beam": config.decode.beam,
+        "alpha": config.decode.alpha,
+        "longest_input": longest,
+        "longest_output": longest_output(longest, config.decode),
+        "prompts": not model.has_source,
+    }
 
 
 def _learning_rate(config: Config) -> dict:

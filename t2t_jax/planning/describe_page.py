@@ -20,14 +20,19 @@ def page(description: dict) -> str:
                 remark = f"not read by config.model.kind={kind!r}"
             lines.append(f"  {field:20} {value!s:20} {remark}".rstrip())
     parameters, size = description["parameters"], description["bytes"]
-    vocabulary = description["vocabulary"]
-    lines += [
-        f"parameters  {parameters['total']:,}, with a vocabulary of "
-        f"{vocabulary['pieces']:,} pieces ({vocabulary['from']})"
-    ]
-    if source := description.get("source_vocabulary"):
-        lines[-1] += f" and one of {source['pieces']:,} for the source"
-        lines[-1] += f" ({source['from']})"
+    first, *others = (
+        (description[name]["pieces"], description[name]["from"])
+        for name in ("vocabulary", "source_vocabulary")
+        if name in description
+    )
+    if description["labels"]:
+        sizes = "{:,} labels ({})".format(*first)
+        of_others = " and a vocabulary of {:,} pieces ({})"
+    else:
+        sizes = "a vocabulary of {:,} pieces ({})".format(*first)
+        of_others = " and one of {:,} for the source ({})"
+    sizes += "".join(of_others.format(*other) for other in others)
+    lines.append(f"parameters  {parameters['total']:,}, with {sizes}")
     lines += [f"  {part:20} {n:13,}" for part, n in parameters["parts"].items()]
     for name, weight in parameters["weights"].items():
         times = f" x {weight['layers']}" if "*" in name else ""
@@ -36,9 +41,10 @@ def page(description: dict) -> str:
     lines += [
         f"float32     parameters {_mib(size['parameters'])}; a checkpoint to continue "
         f"from, with the optimizer's state, {_mib(size['state'])}",
-        *_compute_lines(description["compute"]),
+        *_compute_lines(description),
         *_rate_lines(description["learning_rate"]),
         *_run_lines(description),
+        *_decoding_lines(description["decoding"]),
     ]
     return "\n".join(lines)
 
@@ -62,7 +68,8 @@ def _mib(size: int) -> str:
     return f"{size:,} bytes ({size / 2**20:,.1f} MiB)"
 
 
-def _compute_lines(compute: dict) -> list[str]:
+def _compute_lines(description: dict) -> list[str]:
+    compute = description["compute"]
     dtype = f"compute     activations in {compute['dtype']} on this machine"
     if "flops_longest_row" in compute:
         flops = compute["flops_longest_row"]
@@ -72,13 +79,20 @@ def _compute_lines(compute: dict) -> list[str]:
             f"  forward and backward of one row of the longest sentences: {counted};",
             "  no number per token: the cost is not a polynomial of the two lengths",
         ]
-    source, target = compute["flops_source_token"], compute["flops_target_token"]
+    each = {
+        "source token": compute["flops_source_token"],
+        "label" if description["labels"] else "target token": compute[
+            "flops_target_token"
+        ],
+    }
+    counted = [f"{flops:.3g} FLOPs per {what}" for what, flops in each.items() if flops]
+    share, frozen = compute["predicted_share"], description["config"]["train"]["freeze"]
     return [
         dtype,
-        f"  forward and backward: {source:.3g} FLOPs per source token, {target:.3g} "
-        "per target token,",
-        "  6 for each weight that multiplies the token, including the output "
-        "projection;",
+        f"  forward and backward: {', '.join(counted)},",
+        "  6 for each weight that multiplies the token, including the output projection"
+        + (f" of the {share:.0%} that are predicted" if share < 1 else "")
+        + (", fewer for frozen parts and below them;" if frozen else ";"),
         "  not counted: attention scores (they grow with the row), biases, norms, "
         "softmax, the optimizer",
     ]
@@ -99,8 +113,22 @@ def _rate_lines(rate: dict) -> list[str]:
     ]
 
 
+def _decoding_lines(decoding: dict | None) -> list[str]:
+    if decoding is None:
+        return []
+    prompts = decoding["prompts"]
+    return [
+        f"decoding    beam {decoding['beam']}, alpha {decoding['alpha']}; "
+        + ("prompts have at most " if prompts else "inputs are cut to ")
+        + f"{decoding['longest_input'] - prompts:,} pieces",
+        f"  outputs have at most "
+        f"{decoding['longest_output'] - decoding['longest_input']} pieces more than "
+        + ("their prompt" if prompts else "their input"),
+    ]
+
+
 def _run_lines(description: dict) -> list[str]:
-    batches, run, decoding = (description[k] for k in ("batches", "run", "decoding"))
+    batches, run = (description[k] for k in ("batches", "run"))
     most, longest = batches["longest"]
     bounds = f"{most or 'no room for'} x {longest}"
     if batches["shortest"]:
@@ -119,9 +147,4 @@ def _run_lines(description: dict) -> list[str]:
         f"{run['kept']['best']} checkpoints, and {run['kept']['state']} to continue "
         "from",
         f"  for scoring, the last {run['averaged']} are averaged",
-        f"decoding    beam {decoding['beam']}, alpha {decoding['alpha']}; inputs are "
-        f"cut to {decoding['longest_input']:,} pieces",
-        f"  outputs have at most "
-        f"{decoding['longest_output'] - decoding['longest_input']} pieces more than "
-        "their input",
     ]

@@ -156,6 +156,7 @@ def forecast(config: Config, chips: Slice, devices: list) -> dict:
         "dtype": config.model.dtype,
         "parameters": model.count(),
         **dict(zip(VOCABULARIES, task_of(config).vocab_sizes, strict=False)),
+        "labels": model.predicts == "label",  # are what the first of these holds
         "accumulate": config.train.accumulate,
         "remat": config.model.remat,
         "steps": config.train.steps,

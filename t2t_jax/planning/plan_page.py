@@ -35,10 +35,14 @@ def page(plan: dict) -> str:
     """
     mesh = " x ".join(f"{axis} {n}" for axis, n in plan["mesh"].items())
     batch = plan["batch"]
-    sizes = [plan[name] for name in VOCABULARIES if name in plan]
+    labels, *sizes = [plan[name] for name in VOCABULARIES if name in plan]
+    sizes = sizes if plan["labels"] else [labels, *sizes]
+    pieces = f"{show_sizes(sizes)} pieces"
+    if plan["labels"]:
+        pieces = f"{labels:,} labels, {pieces}"
     lines = [
         f"{plan['slice']}   {plan['chips']} chips, mesh {mesh}",
-        f"model     {plan['parameters']:,} parameters, {show_sizes(sizes)} pieces; "
+        f"model     {plan['parameters']:,} parameters, {pieces}; "
         f"activations in {plan['dtype']}, remat {plan['remat']}",
         f"batch     {batch['rows']} rows; microbatches: {plan['accumulate']}; shape "
         "assumed, since no text is read:",
