@@ -77,8 +77,15 @@ def write(
       options: `beam` and `alpha`; those of `config.decode` by default.
 
     Raises:
-      UserError: the model does not generate, or an option is out of its range.
+      UserError: the model does not generate, or has no source; an option is out of
+        its range.
     """
+    if not translator.model.has_source:
+        raise UserError(
+            f"config.model.kind={translator.config.model.kind!r} has no source, and "
+            "the exported search begins with one; use such a model from its workdir, "
+            "by translate or t2t_jax.Translator"
+        )
     if not translator.model.generates:
         raise UserError(
             f"config.model.kind={translator.config.model.kind!r} does not generate "

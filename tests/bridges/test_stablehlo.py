@@ -119,6 +119,9 @@ def test_what_cannot_be_exported_is_refused(tmp_path):
     one.members = (member._replace(model=member.model._replace(generates=False)),)
     with pytest.raises(UserError, match="config.model.kind='transformer' does not gen"):
         to_stablehlo.write(one, tmp_path, {})
+    one.members = (member._replace(model=member.model._replace(has_source=False)),)
+    with pytest.raises(UserError, match="'transformer' has no source"):
+        to_stablehlo.write(one, tmp_path, {})
     with pytest.raises(UserError, match="config.decode.beam=0"):
         to_stablehlo.write(translator(), tmp_path, {"beam": 0})
     assert not [*tmp_path.iterdir()]
