@@ -35,13 +35,13 @@ def _read(file: Path, corpus: Corpus) -> list[str]:
     if not file.is_file():
         raise UserError(
             f"--baseline: {file} is not a file; want another system's answers to "
-            f"{corpus.name}, one line for each line of the set"
+            f"{corpus.name}, one line for each example of the set"
         )
     lines, wanted = list(read_lines(file)), sum(1 for _ in corpus.pairs())
     if len(lines) != wanted:
         raise UserError(
             f"--baseline: {file} has {len(lines):,} lines, but {corpus.place} has "
-            f"{wanted:,}; want an answer to each line, in the same order"
+            f"{wanted:,}; want an answer to each example, in the same order"
         )
     if wanted > LONGEST:
         raise UserError(

@@ -201,7 +201,8 @@ def _open_text(
     if not data.train:
         raise UserError(
             "config.data.train is empty; name the training text: --config.data.train="
-            "PREFIX for the files PREFIX.en and PREFIX.de, or grammar:train"
+            "PREFIX for the files PREFIX.en and PREFIX.de, or grammar:train. The "
+            "places of other tasks are in docs/tasks.md"
         )
     training = open_places(data.train, task.open, data.dir, weights=True)
     dev, tests = (
