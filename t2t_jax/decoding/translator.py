@@ -449,6 +449,8 @@ class Translator:
           layer: decoder layer, from 0; `scoring.alignment_layer` of each model if None.
           first_line, warn: as for `translate`.
         """
+        for member in self.members:  # before a text of another task is encoded
+            scoring.checked_cross_layers(member)
         pairs = self._reader(first_line, warn).pairs(pairs)
         found = scoring.align(self.vocabulary, self.members, pairs, layer)
         return [each.without_first() for each in found] if self.tag else found
