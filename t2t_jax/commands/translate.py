@@ -116,6 +116,9 @@ def main(_):
     typed = not piped and sys.stdin.isatty() and sys.stdout.isatty()
     if typed and task.predicts == "target":
         return _prompt(translator, options, given, task)
+    if typed:
+        say(repr(translator))
+        say("Type a line to have it answered; Ctrl-D ends.")
     batch_size = 1 if typed else given.batch_size  # answers each line as it is typed
 
     def translate_lines(lines: list[str], number: int) -> str:
