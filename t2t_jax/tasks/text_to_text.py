@@ -102,8 +102,9 @@ class TextToText(Task):
         self.subtask(name)
         if (tag := _tag(name)) not in self.tags:
             raise UserError(
-                f"{name}: the model has no tag {tag}, which no subtask of "
-                f"config.data.train has; it has {', '.join(self.tags)}"
+                f"{name}: no place of config.data.train has its tag {tag}, only "
+                f"{', '.join(self.tags)}; train on such text, or leave {name} out "
+                "(of config.data.dev and config.data.test, too)"
             )
         return tag
 
