@@ -335,7 +335,7 @@ def translator():
     model = tokenizer.train(small_translator.TEXT * 20, 291, ["<2de>"])
     made = Translator.__new__(Translator)
     made.vocabulary = tokenizer.Vocabulary(model)
-    no_limit = types.SimpleNamespace(longest=None)
+    no_limit = types.SimpleNamespace(longest=None, cross_layers=1)
     made.members = (Member(small_translator.CONFIG, no_limit, {}, (7,)),)
     return made
 
