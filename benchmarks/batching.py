@@ -23,6 +23,8 @@ from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.feeding import feed, plan_for
+from t2t_jax.data.pairs import Pairs
+from t2t_jax.data.text_tokenizer import make_tokenizer
 from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh, place_batch
 from t2t_jax.training.step import compile_steps
@@ -34,7 +36,7 @@ class Contender:
     """One way of batching: a compiled step, and a sample of an epoch's batches."""
 
     def __init__(
-        self, config: Config, pairs: prepare.Pairs, sizes: tuple[int, ...], steps: int
+        self, config: Config, pairs: Pairs, sizes: tuple[int, ...], steps: int
     ):
         model = build(config.model, *sizes)
         self.steps = compile_steps(
@@ -76,7 +78,7 @@ def main(_):
     config = from_config_dict(given.config)
     data = dataclasses.replace(config.data, feeder="numpy")
     training = open_corpora(data.train, data.source, data.target, data.dir)
-    vocabulary = prepare.make_tokenizer(training, data)
+    vocabulary = make_tokenizer(training, data)
     pairs = prepare.training_pairs(training, vocabulary, data)
     contenders = {}
     for batching in ("packed", "bucketed"):

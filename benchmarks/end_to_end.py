@@ -29,7 +29,9 @@ from t2t_jax.data import prepare
 from t2t_jax.data.batching import fill
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.feeding import feed, plan_for
+from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.shapes import Shape
+from t2t_jax.data.text_tokenizer import make_tokenizer
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import build
 from t2t_jax.planning.costs import model_flops, row_flops
@@ -77,7 +79,7 @@ def padded(sentences, pairs: np.ndarray) -> np.ndarray:
 class OurEpoch:
     """Trains ours on parts of an epoch, fed as in real training."""
 
-    def __init__(self, config: Config, pairs: prepare.Pairs, vocab_size: int):
+    def __init__(self, config: Config, pairs: Pairs, vocab_size: int):
         self.config, self.pairs = config, pairs
         self.trainer = Ours(config, vocab_size)
         self.plan = plan_for(pairs, config.data, config.train.seed, epoch=0)
@@ -127,7 +129,7 @@ class OurEpoch:
 class MarianEpoch:
     """Trains Marian on parts of an epoch."""
 
-    def __init__(self, config: Config, pairs: prepare.Pairs, vocab_size: int):
+    def __init__(self, config: Config, pairs: Pairs, vocab_size: int):
         self.pairs = pairs
         bfloat16 = compute_dtype(config.model) == "bfloat16"
         lengths = pairs.source.lengths, pairs.target.lengths
@@ -191,7 +193,7 @@ def main(_):
     data = dataclasses.replace(config.data, feeder="numpy")
     config = dataclasses.replace(config, data=data)
     training = open_corpora(data.train, data.source, data.target, data.dir)
-    vocabulary = prepare.make_tokenizer(training, data)
+    vocabulary = make_tokenizer(training, data)
     pairs = prepare.training_pairs(training, vocabulary, data)
     ours = OurEpoch(config, pairs, len(vocabulary))
     epochs = {"ours": ours}

@@ -35,7 +35,8 @@ from t2t_jax.data import feeding, prepare
 from t2t_jax.data.batching import Ragged
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.feeding import HostBatch, feed, plan_for
-from t2t_jax.data.prepare import Pairs
+from t2t_jax.data.pairs import Pairs
+from t2t_jax.data.text_tokenizer import make_tokenizer
 
 PEER = "length buckets, padded (NumPy)"
 BUCKETS = 10
@@ -126,9 +127,7 @@ def prepared(config: DataConfig) -> Pairs:
     training = open_corpora(
         config.train, config.source, config.target, config.dir, weights=True
     )
-    return prepare.training_pairs(
-        training, prepare.make_tokenizer(training, config), config
-    )
+    return prepare.training_pairs(training, make_tokenizer(training, config), config)
 
 
 def timed(make: Callable, rounds: int) -> tuple[float, object]:

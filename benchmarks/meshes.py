@@ -16,7 +16,7 @@ import jax
 from t2t_jax.config import Config, MeshConfig, ModelConfig, TrainConfig
 from t2t_jax.data.batching import fill
 from t2t_jax.data.feeding import plan_for
-from t2t_jax.data.prepare import tokenize_in_memory
+from t2t_jax.data.pairs import tokenize_in_memory
 from t2t_jax.data.tokenizer import Vocabulary, train
 from t2t_jax.grammar import corpus
 from t2t_jax.model.model import build

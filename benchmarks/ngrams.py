@@ -23,6 +23,7 @@ from t2t_jax.config import Config
 from t2t_jax.config import changed as with_changes
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_places
+from t2t_jax.data.text_tokenizer import make_tokenizer
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.metrics import likelihoods
 from t2t_jax.tasks.table import task_of
@@ -131,7 +132,7 @@ def training_lines(
     data = task.data()
     if pieces:
         data = with_changes(config, "data", vocab_size=pieces).data
-        vocabulary = prepare.make_tokenizer(training, data, task.sides)
+        vocabulary = make_tokenizer(training, data, task.sides)
     pairs = prepare.training_pairs(
         training, vocabulary, task.data(), task.encode, task.sides, task.cuts
     )

@@ -30,6 +30,7 @@ from benchmarks import wmt
 from t2t_jax.config import DataConfig
 from t2t_jax.data import prepare, tokenizer
 from t2t_jax.data.corpus import open_corpora
+from t2t_jax.data.text_tokenizer import make_tokenizer
 from t2t_jax.data.tokenizer import Vocabulary
 
 FLOOR_LINES = 400_000  # enough to measure how fast SentencePiece encodes
@@ -55,7 +56,7 @@ class Clock:
 def ours_tokenizer(data: DataConfig, model: Path) -> Clock:
     training = open_corpora(data.train, data.source, data.target)
     clock = Clock(min(data.tokenizer_lines, sum(1 for _ in _lines(data))))
-    vocabulary = prepare.make_tokenizer(training, data)
+    vocabulary = make_tokenizer(training, data)
     clock.stop()
     model.write_bytes(vocabulary.model)
     return clock

@@ -27,6 +27,8 @@ from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.feeding import feed
+from t2t_jax.data.pairs import tokenize_in_memory
+from t2t_jax.data.text_tokenizer import make_tokenizer
 from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh, place_batch
 from t2t_jax.sections import table_of
@@ -100,11 +102,11 @@ def main(_):
     data = dataclasses.replace(config.data, feeder="numpy")
     where = data.source, data.target, data.dir
     training = open_corpora(data.train, *where, weights=True)
-    vocabulary = prepare.make_tokenizer(training, data)
+    vocabulary = make_tokenizer(training, data)
     pairs = prepare.training_pairs(training, vocabulary, data)
     corpora = open_corpora(data.dev, *where)
     dev_lines = [pair for corpus in corpora for pair in corpus.pairs()]
-    dev = prepare.tokenize_in_memory(dev_lines, vocabulary)
+    dev = tokenize_in_memory(dev_lines, vocabulary)
     stream = feed(pairs, data, config.train.seed)
     batches = [batch for _, batch in itertools.islice(stream, given.steps)]
     stream.close()

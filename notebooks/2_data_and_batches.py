@@ -52,6 +52,8 @@ from t2t_jax.data.batch_lookup import BatchLookup
 from t2t_jax.data.batching import fill, static_shapes
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.feeding import Position, feed, plan_for
+from t2t_jax.data.pairs import encode_pairs
+from t2t_jax.data.text_tokenizer import make_tokenizer
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.teacher_forcing import teacher_forcing
@@ -131,14 +133,14 @@ except UserError as error:
 # is the one of the training text.
 
 # %%
-vocabulary = prepare.make_tokenizer(corpora, data)
+vocabulary = make_tokenizer(corpora, data)
 print(vocabulary)
 
 strict = dataclasses.replace(data, max_length=60, max_ratio=4.0)
 cleaner = cleaning.Cleaner(strict)
 for chunk in cleaning.read_chunks(own):
     chunk = cleaner.by_text(chunk)
-    sides = prepare.encode_pairs(chunk.pairs, vocabulary)
+    sides = encode_pairs(chunk.pairs, vocabulary)
     kept_p = cleaner.by_length(chunk, *(side.lengths for side in sides))
     print("kept lines:", chunk.lines[kept_p].tolist())
 print("dropped:   ", cleaner.dropped)
@@ -471,7 +473,7 @@ own_config = load_config(
     CONFIG, data={"dir": str(folder), "train": "own", "vocab_size": 3_000}
 )
 try:
-    prepare.make_tokenizer(own, fields.from_config_dict(own_config).data)
+    make_tokenizer(own, fields.from_config_dict(own_config).data)
 except UserError as error:
     print(error)
 temporary.cleanup()

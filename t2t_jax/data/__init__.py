@@ -6,8 +6,10 @@ Read the modules in this order:
     tfds.py               sentence pairs from TensorFlow Datasets
     cleaning.py           the rules that drop pairs from training text
     tokenizer.py          subwords: SentencePiece models, trained or loaded
+    text_tokenizer.py     the tokenizer of a training text, loaded or trained
+    pairs.py              tokenized pairs, and the examples of a batch of them
     prepare.py            clean, tokenize and store a training text as flat arrays
-    prepared_cache.py     the cache on disk that keeps those arrays between runs
+    prepared_cache.py     the cache on disk that keeps tokenizers and arrays
     batching.py           sentence lengths to a plan of every batch of an epoch
     plan.py               the plan itself, and the layout of a batch
     shapes.py             static batch shapes within a token budget

@@ -9,7 +9,7 @@ from t2t_jax.config import Config
 from t2t_jax.data.batching import Layout, Plan
 from t2t_jax.data.corpus import split_places
 from t2t_jax.data.feeding import Position, plan_for
-from t2t_jax.data.prepare import Pairs
+from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tokenizer import Vocabulary
 
 

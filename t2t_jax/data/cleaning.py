@@ -14,7 +14,7 @@ text that the tokenizer is trained on. Dev and test sets are never cleaned.
 import hashlib
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy as np
 from t2t_jax.config import DataConfig
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.tokenizer import parse_symbols
+from t2t_jax.terminal.progress import Progress
 
 FIELDS = {  # from a rule to the field of config.data that controls it
     "empty": "",
@@ -75,6 +76,16 @@ def read_chunks(corpora: Sequence[Corpus]) -> Iterator[Chunk]:
         while some := list(itertools.islice(pairs, CHUNK)):
             yield Chunk(number, np.arange(read + 1, read + len(some) + 1), some)
             read += len(some)
+
+
+def with_progress(
+    job: str, chunks: Iterable[Chunk], total: int | None
+) -> Iterator[Chunk]:
+    """Yields the chunks, and reports the progress of a job as they are consumed."""
+    with Progress(job, "pairs", total) as progress:
+        for chunk in chunks:
+            yield chunk
+            progress.add(len(chunk.pairs))
 
 
 class Cleaner:

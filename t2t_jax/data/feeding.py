@@ -18,7 +18,7 @@ import numpy as np
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data.batching import Layout, Plan, plan_epoch
-from t2t_jax.data.prepare import Pairs
+from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tensorflow_import import import_tensorflow
 from t2t_jax.terminal.errors import UserError
 

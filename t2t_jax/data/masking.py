@@ -18,7 +18,7 @@ from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.terminal.errors import UserError
 
 if TYPE_CHECKING:
-    from t2t_jax.data.prepare import Pairs
+    from t2t_jax.data.pairs import Pairs
 
 MASK = "<mask>"
 MASKINGS = ("whole_word", "span", "piece")

@@ -13,7 +13,7 @@ from t2t_jax.data.filling import Ragged, fill
 from t2t_jax.data.plan import Layout
 
 if TYPE_CHECKING:
-    from t2t_jax.data.prepare import Pairs
+    from t2t_jax.data.pairs import Pairs
 
 
 class Noise(Protocol):

@@ -26,7 +26,7 @@ from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.terminal.errors import UserError
 
 if TYPE_CHECKING:
-    from t2t_jax.data.prepare import Pairs
+    from t2t_jax.data.pairs import Pairs
 
 # The symbols of the tokenizer; a sentence has no more spans than this.
 SENTINELS = tuple(f"<span_{i}>" for i in range(32))

@@ -18,7 +18,7 @@ from t2t_jax.data.span_corruption import SpanCorruption
 from t2t_jax.data.tokenizer import Vocabulary
 
 if TYPE_CHECKING:
-    from t2t_jax.data.prepare import Pairs
+    from t2t_jax.data.pairs import Pairs
 
 
 class TaggedSpans(SpanCorruption):

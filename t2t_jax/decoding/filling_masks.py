@@ -15,7 +15,7 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.data.masking import MASK, Masking, PieceTable
-from t2t_jax.data.prepare import ragged
+from t2t_jax.data.pairs import ragged
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.devices import gather_results
 from t2t_jax.decoding.inputs import InputReader, Member

@@ -6,7 +6,7 @@ import jax
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config, DataConfig
-from t2t_jax.data import prepare
+from t2t_jax.data.text_tokenizer import SEPARATE, existing_tokenizer
 from t2t_jax.data.tokenizer import Vocabulary, parse_symbols
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build
@@ -89,9 +89,9 @@ def vocabulary(config: Config) -> Vocabulary:
     their_config, theirs = Workdir(source).config_and_vocabulary()
     if parts_of(config):
         theirs = text_vocabulary(theirs, their_config, config)
-    for part, side in zip(prepare.SEPARATE, theirs.sides, strict=False):
+    for part, side in zip(SEPARATE, theirs.sides, strict=False):
         field = part.tokenizer
-        given = prepare.existing_tokenizer(config.data, field)
+        given = existing_tokenizer(config.data, field)
         if given and given.model != side.model:
             raise UserError(
                 f"config.data.{field}={getattr(config.data, field)} differs from that "

@@ -15,7 +15,7 @@ from t2t_jax.data import prepare
 from t2t_jax.data.batch_lookup import BatchLookup
 from t2t_jax.data.corpus import Corpus, Pair, open_places
 from t2t_jax.data.feeding import feeder_name, plan_for
-from t2t_jax.data.prepare import Pairs
+from t2t_jax.data.pairs import Pairs, tokenize_in_memory
 from t2t_jax.data.shapes import Shape
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.inputs import longest_source
@@ -175,7 +175,7 @@ def _dev_examples(
     lines = [pair for of_set in of_sets for pair in of_set]
     if not lines:
         return lines, None
-    tokenized = prepare.tokenize_in_memory(lines, vocabulary, task.encode, block)
+    tokenized = tokenize_in_memory(lines, vocabulary, task.encode, block)
     texts = [*zip(dev, map(len, of_sets), strict=True)]
     return lines, replace(tokenized, noise=task.noise(vocabulary, texts))
 

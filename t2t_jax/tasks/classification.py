@@ -5,8 +5,9 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from t2t_jax.data import prepare, tokenizers
+from t2t_jax.data import tokenizers
 from t2t_jax.data.corpus import Corpus, Pair, open_places
+from t2t_jax.data.text_tokenizer import make_source_tokenizer
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.results import Translation
 from t2t_jax.metrics import classification
@@ -65,7 +66,7 @@ class Classification(Task):
         """
         labels = tokenizers.pack("labels", labels=self._labels(corpora))
         source = known and known.source
-        source = source or prepare.make_source_tokenizer(corpora, self.data())
+        source = source or make_source_tokenizer(corpora, self.data())
         return Vocabulary(labels, "the labels", source)
 
     def _given_labels(self) -> list[str]:

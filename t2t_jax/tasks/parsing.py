@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from t2t_jax.config import Config
-from t2t_jax.data import prepare
 from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.text_tokenizer import make_tokenizer
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.results import Translation
 from t2t_jax.grammar.trees import Tree, bracketed, parse_bracketed
@@ -172,7 +172,7 @@ class Parsing(Task):
         known = sorted(token for token in counts if "," not in token)
         named = filter(None, [data.symbols, *known])
         data = dataclasses.replace(data, symbols=",".join(named))
-        return prepare.make_tokenizer(corpora, data, sides=(0,))
+        return make_tokenizer(corpora, data, sides=(0,))
 
     def respond(
         self,

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from t2t_jax.config import Config, DataConfig
-from t2t_jax.data import prepare
 from t2t_jax.data.corpus import Corpus, Pair, open_corpus
 from t2t_jax.data.filling import Ragged
 from t2t_jax.data.noise import Noise
+from t2t_jax.data.pairs import encode_pairs
+from t2t_jax.data.text_tokenizer import make_tokenizer
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.measures import Measure
@@ -138,13 +139,13 @@ class Task:
             remedy = "start from a run that was trained with it"
             known.check_symbols(self.symbols, remedy)
             return known
-        return prepare.make_tokenizer(corpora, self.data(), self.sides)
+        return make_tokenizer(corpora, self.data(), self.sides)
 
     def encode(
         self, pairs: Sequence[Pair], vocabulary: Vocabulary, threads: int = -1
     ) -> tuple[Ragged, Ragged]:
         """Encodes the source and the target of some pairs; text ends in EOS."""
-        return prepare.encode_pairs(pairs, vocabulary, threads, self.sides)
+        return encode_pairs(pairs, vocabulary, threads, self.sides)
 
     def noise(
         self, vocabulary: Vocabulary, texts: Sequence[tuple[Corpus, int]]

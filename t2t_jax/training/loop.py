@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from t2t_jax.config import Config
 from t2t_jax.data.feeding import feed
-from t2t_jax.data.prepare import Pairs
+from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.shapes import Shape
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model

@@ -8,7 +8,7 @@ import numpy as np
 from t2t_jax.config import Config
 from t2t_jax.data.batching import Plan
 from t2t_jax.data.feeding import plan_for
-from t2t_jax.data.prepare import Pairs
+from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.shapes import ROWS_MULTIPLE
 from t2t_jax.metrics.perplexity import perplexity
 from t2t_jax.model.layers import Parameters

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data import feeding, prepare
+from t2t_jax.data import feeding
 from t2t_jax.data.feeding import Position, feed
-from t2t_jax.data.prepare import Pairs, ragged
+from t2t_jax.data.pairs import Pairs, ragged
 from t2t_jax.terminal.errors import UserError
 
 FEEDERS = ["numpy"]
@@ -107,7 +107,7 @@ def test_an_error_while_filling_reaches_the_user(pairs, feeder, monkeypatch):
     def broken(*_):
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(prepare, "fill", broken)
+    monkeypatch.setattr("t2t_jax.data.pairs.fill", broken)
     with pytest.raises(OSError, match="the disk is gone"):
         take(1, feed(pairs, config(feeder), seed=0))
 

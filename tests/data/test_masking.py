@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from t2t_jax.data import tokenizer
 from t2t_jax.data.batching import plan_epoch
 from t2t_jax.data.masking import MASK, MASKINGS, Masking
-from t2t_jax.data.prepare import Pairs, encode_pairs, ragged
+from t2t_jax.data.pairs import Pairs, encode_pairs, ragged
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.terminal.errors import UserError
 

@@ -10,6 +10,7 @@ from t2t_jax.config import DataConfig, from_config_dict
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.mixing import tempered
+from t2t_jax.data.text_tokenizer import make_tokenizer
 from t2t_jax.terminal.errors import UserError
 
 CORPORA = st.lists(
@@ -67,7 +68,7 @@ def test_a_run_finds_the_weights_that_it_was_prepared_with(tmp_path, monkeypatch
     plain, warm = (
         DataConfig(vocab_size=320, temperature=t, batch_tokens=512) for t in (1.0, 2.0)
     )
-    vocabulary = prepare.make_tokenizer(corpora, plain)
+    vocabulary = make_tokenizer(corpora, plain)
     once, mixed = (
         prepare.training_pairs(corpora, vocabulary, config) for config in (plain, warm)
     )

@@ -18,8 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data import cleaning, lines, prepare
+from t2t_jax.data import cleaning, lines, prepare, text_tokenizer
 from t2t_jax.data.corpus import open_corpora
+from t2t_jax.data.pairs import Pairs, cut, encode_pairs, ragged, tokenize_in_memory
+from t2t_jax.data.text_tokenizer import make_tokenizer
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.terminal import progress
 from t2t_jax.terminal.errors import UserError
@@ -52,11 +54,11 @@ def everything(folder):
 
 def test_every_pair_is_kept_in_order_with_its_end(tmp_path):
     training = corpora(tmp_path)
-    vocabulary = prepare.make_tokenizer(training, CONFIG)
+    vocabulary = make_tokenizer(training, CONFIG)
     pairs = prepare.training_pairs(training, vocabulary, CONFIG)
     assert len(pairs) == 50
-    for side, ragged in enumerate((pairs.source, pairs.target)):
-        rows = [ragged[i] for i in range(50)]
+    for side, tokens in enumerate((pairs.source, pairs.target)):
+        rows = [tokens[i] for i in range(50)]
         assert all(row[-1] == vocabulary.eos for row in rows)
         assert vocabulary.decode(rows) == [pair[side] for pair in LINES]
 
@@ -64,7 +66,7 @@ def test_every_pair_is_kept_in_order_with_its_end(tmp_path):
 def test_what_is_left_out_is_counted_and_shown(tmp_path):
     left_out = [("", "leer"), ("long " * 40, "lang " * 40), ("a", "b " * 12), ("a", "")]
     training = corpora(tmp_path, [*LINES, *left_out, LINES[3]])
-    vocabulary = prepare.make_tokenizer(training, CONFIG)
+    vocabulary = make_tokenizer(training, CONFIG)
     pairs = prepare.training_pairs(training, vocabulary, CONFIG)
     assert (len(pairs), pairs.read) == (50, 55)
     assert pairs.dropped == {
@@ -75,15 +77,13 @@ def test_what_is_left_out_is_counted_and_shown(tmp_path):
     assert "2 empty, 1 duplicate, 1 too long, 1 length ratio" in told
     examples = Path(told.split("see ")[1]).read_text(encoding="utf-8")
     assert f"{tmp_path}/x, line 54\n  a\n" in examples
-    held_out = prepare.tokenize_in_memory(training[0].pairs(), vocabulary)
+    held_out = tokenize_in_memory(training[0].pairs(), vocabulary)
     assert len(held_out) == 55  # nothing is ever left out of a dev or test set
 
 
 def test_of_a_clean_text_there_is_little_to_report(tmp_path):
     training = corpora(tmp_path)
-    pairs = prepare.training_pairs(
-        training, prepare.make_tokenizer(training, CONFIG), CONFIG
-    )
+    pairs = prepare.training_pairs(training, make_tokenizer(training, CONFIG), CONFIG)
     assert prepare.report_lines(pairs) == ["50 training pairs"]
 
 
@@ -98,7 +98,7 @@ def test_of_a_clean_text_there_is_little_to_report(tmp_path):
     ],
 )  # fmt: skip
 def test_a_text_of_nothing_usable_is_told(tmp_path, pairs, changes, told):
-    vocabulary = prepare.make_tokenizer(corpora(tmp_path), CONFIG)
+    vocabulary = make_tokenizer(corpora(tmp_path), CONFIG)
     config = dataclasses.replace(CONFIG, **changes)
     with pytest.raises(UserError, match=f"no training pair is left of .*x: .*{told}"):
         prepare.training_pairs(corpora(tmp_path, pairs), vocabulary, config)
@@ -107,14 +107,13 @@ def test_a_text_of_nothing_usable_is_told(tmp_path, pairs, changes, told):
 
 def test_the_second_time_nothing_is_made(tmp_path, monkeypatch):
     training = corpora(tmp_path)
-    vocabulary = prepare.make_tokenizer(training, CONFIG)
+    vocabulary = make_tokenizer(training, CONFIG)
     first = prepare.training_pairs(training, vocabulary, CONFIG)
     before = everything(tmp_path)
-    monkeypatch.setattr(prepare, "read_chunks", None)
-    monkeypatch.setattr(prepare.tokenizer, "train", None)
-    again = prepare.training_pairs(
-        training, prepare.make_tokenizer(training, CONFIG), CONFIG
-    )
+    for module in (prepare, text_tokenizer):
+        monkeypatch.setattr(module, "read_chunks", None)
+    monkeypatch.setattr(text_tokenizer.tokenizer, "train", None)
+    again = prepare.training_pairs(training, make_tokenizer(training, CONFIG), CONFIG)
     assert everything(tmp_path) == before
     for field in ("key", "read", "dropped", "sizes", "weights", "folder"):
         assert getattr(first, field) == getattr(again, field)
@@ -135,7 +134,7 @@ def test_a_changed_input_is_never_reused(tmp_path, change):
     training, config = corpora(tmp_path), CONFIG
 
     def made():
-        vocabulary = prepare.make_tokenizer(training, config)
+        vocabulary = make_tokenizer(training, config)
         return prepare.training_pairs(training, vocabulary, config)
 
     before = made()
@@ -155,7 +154,7 @@ def test_a_changed_input_is_never_reused(tmp_path, change):
 
 def test_a_line_of_symbols_alone_is_empty(tmp_path):
     training = corpora(tmp_path, [*LINES, ("<bt>", "leer")])
-    vocabulary = prepare.make_tokenizer(training, CONFIG)
+    vocabulary = make_tokenizer(training, CONFIG)
     counts = [
         prepare.training_pairs(
             training, vocabulary, dataclasses.replace(CONFIG, symbols=symbols)
@@ -169,7 +168,7 @@ def test_tokenizers_depend_on_their_options(tmp_path):
     training = corpora(tmp_path)
     changes = {"vocab_size": 330, "tokenizer_lines": 40, "symbols": "<bt>"}
     for count, change in enumerate([{}, *({k: v} for k, v in changes.items())], 1):
-        prepare.make_tokenizer(training, dataclasses.replace(CONFIG, **change))
+        make_tokenizer(training, dataclasses.replace(CONFIG, **change))
         assert len(list((tmp_path / "cache" / "tokenizers").iterdir())) == count
 
 
@@ -179,16 +178,16 @@ SEPARATE = dataclasses.replace(
 
 
 def test_separate_tokenizers_are_trained_on_their_sides(tmp_path, monkeypatch):
-    seen, train = [], prepare.tokenizer.train
+    seen, train = [], text_tokenizer.tokenizer.train
 
     def watched(lines, *arguments):
         seen.append(list(lines))
         return train(iter(seen[-1]), *arguments)
 
-    monkeypatch.setattr(prepare.tokenizer, "train", watched)
+    monkeypatch.setattr(text_tokenizer.tokenizer, "train", watched)
     training = corpora(tmp_path, [(f"<bt>{en}", de) for en, de in LINES])
     config = dataclasses.replace(SEPARATE, symbols="<bt>", tokenizer_lines=20)
-    vocabulary = prepare.make_tokenizer(training, config)
+    vocabulary = make_tokenizer(training, config)
     assert vocabulary.sizes == config.vocab_sizes == (310, 300)
     assert repr(vocabulary) == "Vocabulary(310 target and 300 source pieces)"
     assert [len(lines) for lines in seen] == [20, 20]
@@ -198,26 +197,24 @@ def test_separate_tokenizers_are_trained_on_their_sides(tmp_path, monkeypatch):
         assert side.pieces("<bt>x")[1] == "<bt>"
     assert dataclasses.replace(config, source_vocab_size=0).vocab_sizes == (310, 310)
     with pytest.raises(UserError, match="--config.data.source_vocab_size=285"):
-        prepare.make_tokenizer(
-            training, dataclasses.replace(config, source_vocab_size=9)
-        )
+        make_tokenizer(training, dataclasses.replace(config, source_vocab_size=9))
 
 
 def test_each_side_is_encoded_with_its_own_tokenizer(tmp_path):
     training = corpora(tmp_path)
-    vocabulary = prepare.make_tokenizer(training, SEPARATE)
+    vocabulary = make_tokenizer(training, SEPARATE)
     pairs = prepare.training_pairs(training, vocabulary, SEPARATE)
-    held_out = prepare.tokenize_in_memory(LINES, vocabulary)
+    held_out = tokenize_in_memory(LINES, vocabulary)
     for made in (pairs, held_out):
-        for side, of, ragged in (
+        for side, of, tokens in (
             (0, vocabulary.source, made.source),
             (1, vocabulary, made.target),
         ):
             wanted = of.encode([pair[side] for pair in LINES], end=True)
-            assert [ragged[i].tolist() for i in range(50)] == wanted
+            assert [tokens[i].tolist() for i in range(50)] == wanted
     # Other source pieces are other arrays.
     config = dataclasses.replace(SEPARATE, source_vocab_size=0)
-    other = prepare.make_tokenizer(training, config)
+    other = make_tokenizer(training, config)
     assert vocabulary.model == other.model != other.source.model
     again = prepare.training_pairs(training, other, config)
     assert again.key != pairs.key
@@ -230,20 +227,20 @@ def test_a_tokenizer_of_ones_own_may_be_of_one_side(tmp_path, capsys):
     )
     config = dataclasses.replace(config, source_tokenizer="theirs.model")
     lossy = corpora(tmp_path, [*LINES, ("cat", "die  Katze")])
-    vocabulary = prepare.make_tokenizer(lossy, config)
+    vocabulary = make_tokenizer(lossy, config)
     assert vocabulary.sizes == (320, len(Vocabulary.load(tmp_path / "theirs.model")))
     assert vocabulary.source.name.endswith("theirs.model")
     assert capsys.readouterr().err == ""  # it need not spell the target
     config = dataclasses.replace(config, symbols="<bt>")
     with pytest.raises(UserError, match="leave config.data.source_tokenizer empty"):
-        prepare.make_tokenizer(lossy, config)
+        make_tokenizer(lossy, config)
 
 
 def test_weights_are_part_of_what_is_trained_on_but_not_of_the_arrays(tmp_path):
     corpora(tmp_path)
     (tmp_path / "y.en").write_text("the dog barks\n\nthe dog barks\n")
     (tmp_path / "y.de").write_text("der Hund bellt\n\nder Hund bellt\n")
-    vocabulary = prepare.make_tokenizer(corpora(tmp_path), CONFIG)
+    vocabulary = make_tokenizer(corpora(tmp_path), CONFIG)
 
     def made(first, second):
         both = open_corpora("x,y", "en", "de", str(tmp_path))
@@ -267,7 +264,7 @@ def test_weights_are_part_of_what_is_trained_on_but_not_of_the_arrays(tmp_path):
 
 def test_a_crash_leaves_nothing_that_would_be_reused(tmp_path, monkeypatch):
     training = corpora(tmp_path)
-    vocabulary = prepare.make_tokenizer(training, CONFIG)
+    vocabulary = make_tokenizer(training, CONFIG)
     monkeypatch.setattr(cleaning, "CHUNK", 5)
     calls = itertools.count()
 
@@ -276,7 +273,6 @@ def test_a_crash_leaves_nothing_that_would_be_reused(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return encode_pairs(*arguments, **options)
 
-    encode_pairs = prepare.encode_pairs
     with monkeypatch.context() as patch:
         patch.setattr(prepare, "encode_pairs", broken)
         with pytest.raises(KeyboardInterrupt):
@@ -287,14 +283,14 @@ def test_a_crash_leaves_nothing_that_would_be_reused(tmp_path, monkeypatch):
 
 def test_a_mistake_in_the_text_is_told_from_the_midst_of_it(tmp_path, monkeypatch):
     training = corpora(tmp_path)
-    vocabulary = prepare.make_tokenizer(training, CONFIG)
+    vocabulary = make_tokenizer(training, CONFIG)
     monkeypatch.setattr(cleaning, "CHUNK", 5)
     with open(tmp_path / "x.de", "ab") as f:
         f.write(b"\xff\n")
     with pytest.raises(UserError, match="x.de, line 51: byte 1"):
         prepare.training_pairs(training, vocabulary, CONFIG)
     with pytest.raises(UserError, match="x.de, line 51: byte 1"):
-        prepare.make_tokenizer(training, CONFIG)
+        make_tokenizer(training, CONFIG)
 
 
 @pytest.mark.parametrize(("chunk", "cores"), [(1, 1), (7, 3), (50, 8), (2000, 2)])
@@ -302,7 +298,7 @@ def test_neither_chunks_nor_cores_show(tmp_path, monkeypatch, chunk, cores):
     pairs = [*LINES, ("", "leer"), ("long " * 40, "lang"), *LINES[:9]]
     pairs += [(f"{target} <", source) for source, target in LINES]
     training = corpora(tmp_path, pairs)
-    vocabulary = prepare.make_tokenizer(training, CONFIG)
+    vocabulary = make_tokenizer(training, CONFIG)
 
     def files():
         made = prepare.training_pairs(training, vocabulary, CONFIG)
@@ -338,17 +334,17 @@ def test_threads_keep_the_order_and_are_not_far_ahead(monkeypatch):
 
 
 def test_both_sides_end_and_chunks_without_pairs_are_none(tmp_path):
-    vocabulary = prepare.make_tokenizer(corpora(tmp_path), CONFIG)
-    source, target = prepare.encode_pairs(LINES[:2], vocabulary)
+    vocabulary = make_tokenizer(corpora(tmp_path), CONFIG)
+    source, target = encode_pairs(LINES[:2], vocabulary)
     assert [row[-1] for row in [*source, *target]] == [vocabulary.eos] * 4
-    assert [len(side) for side in prepare.encode_pairs([], vocabulary)] == [0, 0]
+    assert [len(side) for side in encode_pairs([], vocabulary)] == [0, 0]
 
 
 def test_large_vocabularies_do_not_wrap(tmp_path, monkeypatch):
-    vocabulary = prepare.make_tokenizer(corpora(tmp_path), CONFIG)
+    vocabulary = make_tokenizer(corpora(tmp_path), CONFIG)
     training = corpora(tmp_path, [("a", "b")])
     monkeypatch.setattr(type(vocabulary), "__len__", lambda _: 70_000)
-    high = [prepare.ragged([row]) for row in ([69_999, 2], [65_536, 2])]
+    high = [ragged([row]) for row in ([69_999, 2], [65_536, 2])]
     monkeypatch.setattr(prepare, "encode_pairs", lambda *_, **__: high)
     pairs = prepare.training_pairs(training, vocabulary, CONFIG)
     assert pairs.source[0].tolist() == [69_999, 2]
@@ -358,20 +354,20 @@ def test_large_vocabularies_do_not_wrap(tmp_path, monkeypatch):
 def test_a_tokenizer_sees_the_clean_text(tmp_path, monkeypatch):
     """A line that stands there a thousand times has no pieces of its own."""
     seen = []
-    train = prepare.tokenizer.train
+    train = text_tokenizer.tokenizer.train
 
     def watched(lines, *arguments):
         seen[:] = lines
         return train(iter(seen), *arguments)
 
-    monkeypatch.setattr(prepare.tokenizer, "train", watched)
+    monkeypatch.setattr(text_tokenizer.tokenizer, "train", watched)
     dirty = corpora(tmp_path, [*LINES, *[("zyx", "wvu")] * 1000, ("", "leer")])
-    prepare.make_tokenizer(dirty, CONFIG)
+    make_tokenizer(dirty, CONFIG)
     assert seen == [line for pair in [*LINES, ("zyx", "wvu")] for line in pair]
-    prepare.make_tokenizer(dirty, dataclasses.replace(CONFIG, deduplicate=False))
+    make_tokenizer(dirty, dataclasses.replace(CONFIG, deduplicate=False))
     assert seen.count("zyx") == 1000
     assert "leer" not in seen
-    prepare.make_tokenizer(dirty, dataclasses.replace(CONFIG, tokenizer_lines=60))
+    make_tokenizer(dirty, dataclasses.replace(CONFIG, tokenizer_lines=60))
     assert len(seen) == 60
     both = set(zip(seen[::2], seen[1::2], strict=True))
     assert both <= {*LINES, ("zyx", "wvu")}
@@ -382,10 +378,11 @@ def test_a_sampled_tokenizer_is_the_same_from_run_to_run(tmp_path):
     corpora(tmp_path, [(f"word {i * i}", f"Wort {i**3}") for i in range(400)])
     code = (
         "import hashlib, sys; from t2t_jax.config import DataConfig; "
-        "from t2t_jax.data import prepare; from t2t_jax.data.corpus import *; "
+        "from t2t_jax.data.corpus import *; "
+        "from t2t_jax.data.text_tokenizer import make_tokenizer; "
         "config = DataConfig(vocab_size=300, tokenizer_lines=200); "
         f"corpora = open_corpora('x', 'en', 'de', {str(tmp_path)!r}); "
-        "model = prepare.make_tokenizer(corpora, config).model; "
+        "model = make_tokenizer(corpora, config).model; "
         "print(hashlib.sha256(model).hexdigest())"
     )
     digests = set()
@@ -408,12 +405,12 @@ def test_symbols_are_kept_whole_from_the_text_to_the_arrays(tmp_path):
     pairs = [(f"<bt><2de>{source}", target) for source, target in LINES]
     training = corpora(tmp_path, pairs)
     config = dataclasses.replace(CONFIG, symbols="<bt>,<2de>")
-    vocabulary = prepare.make_tokenizer(training, config)
+    vocabulary = make_tokenizer(training, config)
     made = prepare.training_pairs(training, vocabulary, config)
     assert vocabulary.pieces(pairs[0][0])[:3] == ["▁", "<bt>", "<2de>"]
     assert vocabulary.decode([made.source[0]]) == [pairs[0][0]]
     with pytest.raises(UserError, match="config.data.symbols='<bt>,' has an empty"):
-        prepare.make_tokenizer(training, dataclasses.replace(CONFIG, symbols="<bt>,"))
+        make_tokenizer(training, dataclasses.replace(CONFIG, symbols="<bt>,"))
 
 
 def brought_along(folder, **options):
@@ -431,10 +428,10 @@ def brought_along(folder, **options):
 
 def test_a_lossy_tokenizer_is_told(tmp_path, capsys):
     config = brought_along(tmp_path)
-    prepare.make_tokenizer(corpora(tmp_path), config)
+    make_tokenizer(corpora(tmp_path), config)
     assert capsys.readouterr().err == ""
     lossy = corpora(tmp_path, [*LINES, ("the  cat", "Katze"), ("cat", "日本")])
-    prepare.make_tokenizer(lossy, config)
+    make_tokenizer(lossy, config)
     told = capsys.readouterr().err
     assert "theirs.model changes 2 of the first 104 lines" in told
     assert "'the  cat' into 'the cat'" in told
@@ -443,10 +440,10 @@ def test_a_lossy_tokenizer_is_told(tmp_path, capsys):
 def test_a_tokenizer_that_splits_symbols_is_told(tmp_path):
     config = dataclasses.replace(brought_along(tmp_path), symbols="<bt>")
     with pytest.raises(UserError, match="'<bt>', which .*theirs.model splits"):
-        prepare.make_tokenizer(corpora(tmp_path), config)
+        make_tokenizer(corpora(tmp_path), config)
     config = brought_along(tmp_path, user_defined_symbols="<bt>")
     config = dataclasses.replace(config, symbols="<bt>")
-    assert isinstance(prepare.make_tokenizer(corpora(tmp_path), config), Vocabulary)
+    assert isinstance(make_tokenizer(corpora(tmp_path), config), Vocabulary)
 
 
 class Terminal(io.StringIO):
@@ -457,7 +454,7 @@ class Terminal(io.StringIO):
 def prepare_anew(tmp_path, name):
     training = corpora(tmp_path)
     os.environ["T2T_JAX_CACHE"] = str(tmp_path / name)
-    vocabulary = prepare.make_tokenizer(training, CONFIG)
+    vocabulary = make_tokenizer(training, CONFIG)
     prepare.training_pairs(training, vocabulary, CONFIG)
 
 
@@ -514,36 +511,36 @@ def test_a_call_that_says_nothing_is_seen_to_go_on(monkeypatch, capsys):
 def test_blocks_are_the_text_cut_where_they_are_full(texts, block):
     ids = [[*line, 2] for corpus in texts for line in corpus]
     lines = [number for corpus in texts for number in range(1, len(corpus) + 1)]
-    pairs = prepare.Pairs(
-        prepare.ragged([()] * len(ids)),
-        prepare.ragged(ids),
+    pairs = Pairs(
+        ragged([()] * len(ids)),
+        ragged(ids),
         {},
         sizes=tuple(map(len, texts)),
         line=np.array(lines, np.int32),
     )
-    blocks = prepare.cut(pairs, block)
-    cut = [
+    blocks = cut(pairs, block)
+    parts_of = [
         [row[i : i + block] for i in range(0, len(row), block)]
         for corpus in texts
         for row in ([*line, 2] for line in corpus)
     ]
-    wanted = [part for parts in cut for part in parts]
+    wanted = [part for parts in parts_of for part in parts]
     assert [blocks.target[i].tolist() for i in range(len(blocks.target))] == wanted
-    numbers = [n for n, parts in zip(lines, cut, strict=True) for _ in parts]
+    numbers = [n for n, parts in zip(lines, parts_of, strict=True) for _ in parts]
     assert [*blocks.line] == numbers
     assert len(blocks.source) == len(wanted) == sum(blocks.sizes)
     assert not blocks.source.lengths.any()
     assert len(blocks.sizes) == len(texts)
     first = itertools.accumulate(map(len, texts), initial=0)
     for begin, size, corpus in zip(first, blocks.sizes, texts, strict=False):
-        assert size == sum(map(len, cut[begin : begin + len(corpus)]))
+        assert size == sum(map(len, parts_of[begin : begin + len(corpus)]))
 
 
 def test_cut_text_is_kept_and_found_again(tmp_path):
     (tmp_path / "x.en").write_text("a b c d e f g h i j\n" * 3 + "short\n")
     training = [lines.open_lines("x.en", "en", "de", str(tmp_path))]
     config = dataclasses.replace(CONFIG, vocab_size=280, max_length=6, max_ratio=0.0)
-    vocabulary = prepare.make_tokenizer(training, config, (1,))
+    vocabulary = make_tokenizer(training, config, (1,))
     pairs = prepare.training_pairs(training, vocabulary, config, None, (1,), cuts=True)
     assert pairs.target.lengths.max() == 6
     assert set(pairs.line.tolist()) == {1, 4}  # the others are duplicates

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from t2t_jax.data import tokenizer
 from t2t_jax.data.batching import plan_epoch
-from t2t_jax.data.prepare import Pairs, ragged
+from t2t_jax.data.pairs import Pairs, ragged
 from t2t_jax.data.span_corruption import SENTINELS, SpanCorruption
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.terminal.errors import UserError

@@ -11,6 +11,7 @@ from t2t_jax import Translator, UserError
 from t2t_jax.config import from_config_dict
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_corpora
+from t2t_jax.data.text_tokenizer import make_tokenizer
 from t2t_jax.evaluation.scores import score_set
 from t2t_jax.files import sealed
 from tests.faults.damage import (
@@ -158,7 +159,7 @@ def prepared(text, tmp_path, monkeypatch):
     corpora = open_corpora("train", "en", "de", str(text), weights=True)
 
     def make():
-        vocabulary = prepare.make_tokenizer(corpora, config)
+        vocabulary = make_tokenizer(corpora, config)
         return prepare.training_pairs(corpora, vocabulary, config)
 
     make()

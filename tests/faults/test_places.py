@@ -11,6 +11,7 @@ from t2t_jax import Translator, UserError, train
 from t2t_jax.config import from_config_dict
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_corpora, open_corpus
+from t2t_jax.data.text_tokenizer import make_tokenizer
 from t2t_jax.evaluation import dev_answers
 from t2t_jax.evaluation.scores import score_set
 from t2t_jax.training import loop
@@ -55,9 +56,7 @@ def test_a_workdir_that_may_only_be_read_translates_and_no_more(
 def prepared(text):
     config = from_config_dict(config_for(text)).data
     corpora = open_corpora(config.train, "en", "de", config.dir)
-    return prepare.training_pairs(
-        corpora, prepare.make_tokenizer(corpora, config), config
-    )
+    return prepare.training_pairs(corpora, make_tokenizer(corpora, config), config)
 
 
 @pytest.mark.parametrize("kind", ["no folder", "read-only"])

@@ -14,7 +14,7 @@ from flax import nnx
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.data.batching import fill, plan_epoch
-from t2t_jax.data.prepare import ragged
+from t2t_jax.data.pairs import ragged
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.attention import LayerTrace
 from t2t_jax.model.model import build

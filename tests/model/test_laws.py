@@ -10,7 +10,7 @@ from flax import nnx
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.data.batching import Ragged, fill, plan_epoch
-from t2t_jax.data.prepare import ragged
+from t2t_jax.data.pairs import ragged
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.layers import DropoutRng, dropout, random_bits
 from t2t_jax.model.model import build

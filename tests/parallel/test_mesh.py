@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec
 
 from t2t_jax.config import Config, MeshConfig, ModelConfig, TrainConfig
 from t2t_jax.data.batching import fill, plan_epoch
-from t2t_jax.data.prepare import ragged
+from t2t_jax.data.pairs import ragged
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.terminal.errors import UserError

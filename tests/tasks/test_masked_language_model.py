@@ -17,7 +17,7 @@ from t2t_jax.data.batching import plan_epoch
 from t2t_jax.data.feeding import Position
 from t2t_jax.data.lines import open_lines
 from t2t_jax.data.masking import MASK
-from t2t_jax.data.prepare import tokenize_in_memory
+from t2t_jax.data.pairs import tokenize_in_memory
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.metrics.measures import measured
 from t2t_jax.model.architecture import logits

@@ -10,8 +10,9 @@ import pytest
 
 from t2t_jax.commands import flags
 from t2t_jax.config import Config, DataConfig, TaskConfig, TrainConfig
-from t2t_jax.data import feeding, prepare, tokenizer
+from t2t_jax.data import feeding, tokenizer
 from t2t_jax.data.corpus import open_places
+from t2t_jax.data.pairs import tokenize_in_memory
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.results import Alignment
@@ -177,7 +178,7 @@ def test_spans_are_cut_out_of_their_own_subtask_alone(folder):
     text = [line for pair in stored for line in pair]
     vocabulary = tokenizer.Vocabulary(tokenizer.train(text * 9, 360, symbols))
     noise = mixture.noise(vocabulary, [*zip(corpora, map(len, lines), strict=True)])
-    pairs = prepare.tokenize_in_memory(stored, vocabulary, mixture.encode)
+    pairs = tokenize_in_memory(stored, vocabulary, mixture.encode)
     pairs = dataclasses.replace(pairs, noise=noise)
     data = DataConfig(batch_tokens=2_048, row_length=64)
     found = []

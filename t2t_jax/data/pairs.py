@@ -1,0 +1,140 @@
+"""Tokenized pairs: the token arrays of a text, in memory or mapped from disk."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from t2t_jax.data.corpus import Pair
+from t2t_jax.data.filling import Ragged, fill
+from t2t_jax.data.noise import Noise
+from t2t_jax.data.plan import Layout
+from t2t_jax.data.tokenizer import Vocabulary
+
+# (pairs, vocabulary, threads) -> the tokens of their sources and of their targets
+Encode = Callable[[Sequence[Pair], Vocabulary, int], tuple[Ragged, Ragged]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pairs:
+    """Tokenized pairs: pair i is `source[i]` and `target[i]`, each ending in EOS.
+
+    Attributes:
+      source, target: The tokens of the pairs.
+      dropped: The number of pairs that each rule of `data/cleaning.py` dropped.
+      key: A hash of everything that the arrays depend on.
+      read: The number of pairs before cleaning.
+      sizes: The number of pairs of each corpus; the corpora follow one another.
+      weights: How many times an epoch reads each corpus; empty means once.
+      folder: The folder of the arrays and of examples of the dropped pairs.
+      line: The line of each pair in its corpus, from 1, int32 [pairs]; empty if not
+        known.
+      noise: What makes the examples of an epoch of the pairs; None if they are the
+        pairs themselves.
+      block: The most tokens of a target, if longer ones were cut into blocks; else 0.
+    """
+
+    source: Ragged
+    target: Ragged
+    dropped: dict[str, int]
+    key: str = ""
+    read: int = 0
+    sizes: tuple[int, ...] = ()
+    weights: tuple[float, ...] = ()
+    folder: Path | None = None
+    line: Sequence[int] | np.ndarray = ()
+    noise: Noise | None = None
+    block: int = 0
+
+    def __len__(self) -> int:
+        return len(self.source.offsets) - 1
+
+    def lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens of each example on each side; the same in every epoch."""
+        if self.noise is not None:
+            return self.noise.lengths(self)
+        return self.source.lengths, self.target.lengths
+
+    def batch(self, layout: Layout, seed: int, epoch: int) -> dict[str, np.ndarray]:
+        """The arrays of a batch, as `filling.fill` returns them.
+
+        Args:
+          layout: The batch, from the plan of the epoch.
+          seed, epoch: What noise depends on.
+        """
+        if self.noise is not None:
+            return self.noise.fill(layout, self, seed, epoch)
+        return fill(layout, self.source, self.target)
+
+
+def cut(pairs: Pairs, block: int) -> Pairs:
+    """Cuts targets into consecutive blocks, which become pairs of their own.
+
+    Only the last block of a target ends in EOS. Tokens are not copied: the blocks are
+    more offsets into the same array. Sources are empty.
+
+    Args:
+      block: The most tokens of a block.
+    """
+    lengths = pairs.target.lengths
+    blocks = -(-lengths // block)  # of each pair, rounded up
+    first = np.repeat(np.cumsum(blocks) - blocks, blocks)
+    start = np.repeat(pairs.target.offsets[:-1], blocks)
+    start += (np.arange(len(start)) - first) * block
+    before = np.append(0, np.cumsum(blocks))
+    ends = np.cumsum(pairs.sizes, dtype=np.int64)
+    return dataclasses.replace(
+        pairs,
+        source=Ragged(pairs.source.tokens, np.zeros(len(start) + 1, np.int64)),
+        target=Ragged(pairs.target.tokens, np.append(start, pairs.target.offsets[-1])),
+        sizes=tuple(np.diff(before[ends], prepend=0).tolist()),
+        line=np.repeat(pairs.line, blocks) if len(pairs.line) else pairs.line,
+        block=block,
+    )
+
+
+def tokenize_in_memory(
+    pairs: Iterable[Pair],
+    vocabulary: Vocabulary,
+    encode: Encode | None = None,
+    block: int = 0,
+) -> Pairs:
+    """Tokenizes a dev or test set in memory; never drops a pair.
+
+    Args:
+      encode: Encodes pairs; by default `encode_pairs`.
+      block: Cut targets into blocks of at most this many tokens; 0 does not.
+    """
+    pairs = list(pairs)
+    tokens_of = (encode or encode_pairs)(pairs, vocabulary, -1)
+    tokenized = Pairs(*tokens_of, {}, sizes=(len(pairs),))
+    return cut(tokenized, block) if block else tokenized
+
+
+def encode_pairs(
+    pairs: Sequence[Pair],
+    vocabulary: Vocabulary,
+    threads: int = -1,
+    sides: Sequence[int] = (0, 1),
+) -> tuple[Ragged, Ragged]:
+    """Encodes the source and the target lines of some pairs; each ends in EOS.
+
+    A side that is not one of `sides` has no tokens, not even EOS.
+    """
+    encoded = []
+    for side, of_side in enumerate((vocabulary.source, vocabulary)):
+        lines = [pair[side] for pair in pairs]
+        if side in sides:
+            encoded.append(ragged(of_side.encode(lines, end=True, threads=threads)))
+        else:
+            encoded.append(ragged([()] * len(lines)))
+    return encoded[0], encoded[1]
+
+
+def ragged(rows: Sequence[Sequence[int]]) -> Ragged:
+    """Concatenates rows of ids into one flat array with offsets."""
+    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    tokens = np.fromiter(itertools.chain.from_iterable(rows), np.int32, offsets[-1])
+    return Ragged(tokens, offsets)

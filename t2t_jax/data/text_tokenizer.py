@@ -1,0 +1,142 @@
+"""The tokenizer of a training text: loaded, or trained once and kept in the cache."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from t2t_jax.config import DataConfig
+from t2t_jax.data import tokenizer
+from t2t_jax.data.cleaning import Cleaner, read_chunks, with_progress
+from t2t_jax.data.corpus import Corpus
+from t2t_jax.data.prepared_cache import build_once, cache_key, known_size, remember_size
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.files.cache import cache_folder
+from t2t_jax.terminal.messages import say
+from t2t_jax.terminal.progress import waiting
+
+ROUND_TRIPS = 500  # pairs on which an existing tokenizer is tried
+
+
+class Part(NamedTuple):
+    """The part of the text that a tokenizer is for.
+
+    Attributes:
+      sides: The sides of a pair in it: 0 is the source, 1 the target.
+      cleaned: The sides of a pair that must not be empty.
+      tokenizer, size: The fields of `config.data` for an existing tokenizer, and for
+        the number of pieces of a new one.
+    """
+
+    sides: tuple[int, ...]
+    tokenizer: str = "tokenizer"
+    size: str = "vocab_size"
+    cleaned: tuple[int, ...] = (0, 1)
+
+
+JOINT = Part((0, 1))
+# In the order of `Vocabulary.sides`.
+SEPARATE = Part((1,)), Part((0,), "source_tokenizer", "source_vocab_size")
+
+
+def make_tokenizer(
+    corpora: Sequence[Corpus], config: DataConfig, sides: tuple[int, ...] = JOINT.sides
+) -> Vocabulary:
+    """The tokenizer of a training text, or one for each side: loaded or trained.
+
+    Training uses pairs sampled evenly from the text, at most `config.tokenizer_lines`
+    lines. The rules that need no tokenizer clean the text first, so that a page that
+    occurs a thousand times does not shape the tokenizer. The weights of the corpora do
+    not matter.
+
+    Args:
+      corpora: The training text.
+      config: `tokenizer` and `source_tokenizer` are existing models, relative to
+        `dir`; empty trains one.
+      sides: The sides of a pair that hold text: 0 is the source, 1 the target.
+
+    Raises:
+      UserError: An existing tokenizer splits one of `config.symbols`; a vocabulary size
+        that does not fit the text; the cache folder cannot be written.
+    """
+    if config.joint_vocabulary:
+        part = Part(sides, cleaned=sides)
+        return _tokenizer_for(part, corpora, config, *config.vocab_sizes)
+    target, source = (
+        _tokenizer_for(part, corpora, config, size)
+        for part, size in zip(SEPARATE, config.vocab_sizes, strict=True)
+    )
+    return Vocabulary(target.model, target.name, source)
+
+
+def make_source_tokenizer(corpora: Sequence[Corpus], config: DataConfig) -> Vocabulary:
+    """As `make_tokenizer`, of the source alone: for a target that is not text."""
+    return _tokenizer_for(SEPARATE[1], corpora, config, config.vocab_sizes[-1])
+
+
+def existing_tokenizer(config: DataConfig, field: str) -> Vocabulary | None:
+    """Loads the tokenizer that a field of `config.data` names; None if it is empty."""
+    if not (path := getattr(config, field)):
+        return None
+    return Vocabulary.load(Path(config.dir).expanduser() / Path(path).expanduser())
+
+
+def _tokenizer_for(
+    part: Part, corpora: Sequence[Corpus], config: DataConfig, vocab_size: int
+) -> Vocabulary:
+    """The tokenizer of a part of the text; see `make_tokenizer`."""
+    symbols = tokenizer.parse_symbols(config.symbols)
+    if vocabulary := existing_tokenizer(config, part.tokenizer):
+        vocabulary.check_symbols(
+            symbols,
+            f"train it with --user_defined_symbols={','.join(symbols)}, or leave "
+            f"config.data.{part.tokenizer} empty to have one trained",
+        )
+        _warn_if_lossy(vocabulary, part, corpora)
+        return vocabulary
+    text = [corpus.fingerprint() for corpus in corpora]
+    # Every option that changes the tokenizer.
+    names = ("tokenizer_lines", "symbols", "deduplicate")
+    options = {name: getattr(config, name) for name in names}
+    if part != JOINT:
+        options["sides"] = part.sides
+    key = cache_key(text=text, vocab_size=vocab_size, **options)
+    folder = cache_folder() / "tokenizers" / key
+
+    def write(temporary: Path):
+        most = max(1, config.tokenizer_lines // len(part.sides))
+        samples = tokenizer.sample(clean_lines(), most)
+        # SentencePiece copies the lines, so this list is emptied as they are read.
+        lines = itertools.chain.from_iterable(tokenizer.consume(samples))
+        with waiting(f"training a tokenizer of {vocab_size:,} pieces"):
+            model = tokenizer.train(lines, vocab_size, symbols, part.size)
+        (temporary / "tokenizer.model").write_bytes(model)
+
+    def clean_lines() -> Iterator[tuple[str, ...]]:
+        cleaner = Cleaner(config, part.cleaned)
+        chunks = with_progress("reading", read_chunks(corpora), known_size(text))
+        for chunk in chunks:
+            for pair in cleaner.by_text(chunk).pairs:
+                yield tuple(pair[side] for side in part.sides)
+        remember_size(text, cleaner.read)
+
+    build_once(folder, write)
+    return Vocabulary.load(folder / "tokenizer.model")
+
+
+def _warn_if_lossy(
+    vocabulary: Vocabulary, part: Part, corpora: Sequence[Corpus]
+) -> None:
+    """Warns if an existing tokenizer does not give lines back as they were."""
+    pairs = itertools.chain.from_iterable(corpus.pairs() for corpus in corpora)
+    first = itertools.islice(pairs, ROUND_TRIPS)
+    lines = [pair[side] for pair in first for side in part.sides]
+    decoded = vocabulary.decode(vocabulary.encode(lines))
+    round_trips = zip(lines, decoded, strict=True)
+    changed = [(before, after) for before, after in round_trips if before != after]
+    if changed:
+        say(
+            f"warning: {vocabulary.name} changes {len(changed):,} of the first "
+            f"{len(lines):,} lines, such as {changed[0][0]!r} into {changed[0][1]!r}; "
+            "the model neither learns nor writes what this tokenizer cannot spell"
+        )
