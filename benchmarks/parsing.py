@@ -20,7 +20,7 @@ from t2t_jax.grammar.chart import Chart
 from t2t_jax.grammar.trees import Tree, bracketed
 from t2t_jax.tasks.linearised import repair, tokens
 from t2t_jax.tasks.parsing import Parsing
-from t2t_jax.tasks.treebank import split_words
+from t2t_jax.tasks.penn_format import split_words
 
 Parser = Callable[[Sequence[str]], Tree]
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from t2t_jax.grammar.trees import Tree
 from t2t_jax.metrics.brackets import PUNCTUATION
-from t2t_jax.tasks.treebank import DEEPEST, ROOT, TRACE
+from t2t_jax.tasks.penn_format import DEEPEST, ROOT, TRACE
 
 WORD, STOP = "XX", "."
 

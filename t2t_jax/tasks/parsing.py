@@ -26,14 +26,9 @@ from t2t_jax.metrics.measures import Measure
 from t2t_jax.sections import field
 from t2t_jax.tasks import linearised
 from t2t_jax.tasks.linearised import linearise, repair, without_tags
+from t2t_jax.tasks.penn_format import cleaned, split_words
 from t2t_jax.tasks.task import Task
-from t2t_jax.tasks.treebank import (
-    GrammarTrees,
-    TreeCorpus,
-    cleaned,
-    open_treebank,
-    split_words,
-)
+from t2t_jax.tasks.treebank import GrammarTrees, TreeCorpus, open_treebank
 from t2t_jax.terminal.errors import UserError
 
 if TYPE_CHECKING:
