@@ -46,14 +46,14 @@ def test_patience_ends_a_run_and_the_best_is_kept(text, tmp_path, scripted, caps
     }
     scores = train(config_for(text, **sections), workdir)
     told = capsys.readouterr().err
-    assert "dev BLEU did not rise above 3.00, reached at step 6, in 2" in told
+    assert "dev bleu did not improve on 3.00, reached at step 6, in 2" in told
     assert steps_evaluated(workdir) == [3, 6, 9, 12]
     assert parameter_steps(workdir, "best") == [6]
     assert scores["test"]["checkpoints"] == [6]
     assert Translator.load(workdir).steps == Translator.load(workdir, "best").steps
 
     assert train(config_for(text, **sections), workdir) == scores
-    assert f"{workdir} is finished: dev BLEU" in capsys.readouterr().err
+    assert f"{workdir} is finished: dev bleu" in capsys.readouterr().err
     sections["train"] |= {"patience": 3, "steps": 15}  # patience is safe to raise
     train(config_for(text, **sections), workdir)
     assert steps_evaluated(workdir) == [3, 6, 9, 12, 15]

@@ -51,7 +51,7 @@ def main(_):
     translator = Translator.load(given.workdir, given.checkpoint, given.dtype)
     task = task_of(translator.config)
     search = {
-        name: value for name in SEARCH if (value := given[name].value) is not None
+        name: value for name in SEARCH if (value := getattr(given, name)) is not None
     }
     if search and not task.searches:
         raise UserError(

@@ -12,6 +12,7 @@ from t2t_jax.analysis.by_length import (
     scores_of,
 )
 from t2t_jax.analysis.context import Context
+from t2t_jax.config import from_config_dict
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.terminal.errors import UserError
@@ -87,7 +88,7 @@ def test_a_single_group_has_the_scores_of_the_set(trained):
 
 
 def test_a_set_that_is_not_there_is_refused(tmp_path):
-    context = Context(tmp_path, config_for(tmp_path), {})
+    context = Context(tmp_path, from_config_dict(config_for(tmp_path)), {})
     with pytest.raises(UserError, match="no set 'tests'.*did you mean 'test'"):
         by_length(context, sets=["tests"])
     with pytest.raises(UserError, match="trains no model"):

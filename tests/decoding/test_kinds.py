@@ -21,6 +21,10 @@ def one(request):
 
 def test_searches_find_the_probabilities_of_teacher_forcing(one):
     """Also those of a Transformer and this model together."""
+    if not one.model.generates:
+        with pytest.raises(UserError, match="generates no text to search for"):
+            one.translate(LINES)
+        return
     both = Translator.ensemble([translator(1), one])
     found = both.translate(LINES, nbest=3, warn=False)
     alone = both.translate(LINES[2:3], nbest=3, warn=False)

@@ -162,7 +162,7 @@ def test_a_part_of_the_rows_without_the_baseline(results, tmp_path):
         ("parameters", 63_045_632, 0.0, "63.046"),
         ("tokens", 2_500_000, 10, "2.50"),
         ("flops", 1.234e18, 1e15, "1.23e18"),
-        ("long.accuracy", 0.98765, 0.01, "0.9877 ± 0.0100"),
+        ("long.accuracy", 98.765, 1.0, "98.77 ± 1.00"),
         ("steps", 100_000, 0, "100,000"),
     ],
 )

@@ -69,7 +69,7 @@ def test_padding_microbatches_and_devices_change_nothing(name):
 def test_chunks_change_nothing(name, monkeypatch):
     whole = trained(sgd(name), rate=0.3)
     sizes = []
-    monkeypatch.setattr(chunks, "_chunks", lambda shape, _: sizes.append(shape) or 3)
+    monkeypatch.setattr(chunks, "_chunks", lambda shape, *_: sizes.append(shape) or 3)
     assert_close(trained(sgd(name), rate=0.3), whole)
     assert sizes
 
