@@ -109,7 +109,7 @@ def define_constraint_flags() -> None:
 
 
 def define_task_flag() -> None:
-    """Defines --task, which `with_task` reads."""
+    """Defines --task, which `chosen_task` reads."""
     flags.DEFINE_string(
         "task",
         None,
