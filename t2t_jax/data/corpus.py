@@ -162,10 +162,9 @@ def _hash(*parts: bytes) -> str:
 
 def _side(prefix: Path, language: str) -> Path:
     """The file of one language, plain or gzipped; raises UserError if missing."""
-    plain, zipped = _files(prefix, language)
-    for file in (plain, zipped):
-        if file.is_file():
-            return file
+    if file := find_file(prefix, language):
+        return file
+    plain = Path(f"{prefix}.{language}")
     similar = sorted(f.name for f in prefix.parent.glob(prefix.name + "*"))
     hint = f"that folder has no file {prefix.name}*"
     if similar:
@@ -173,14 +172,15 @@ def _side(prefix: Path, language: str) -> Path:
     if not prefix.parent.is_dir():
         hint = f"there is no folder {prefix.parent}"
     raise UserError(
-        f"{plain} does not exist, nor does {zipped.name}; {hint}. A place is a prefix: "
-        "'news' stands for news.en and news.de (config.data.source and target)"
+        f"{plain} does not exist, nor does {plain.name}.gz; {hint}. A place is a "
+        "prefix: 'news' stands for news.en and news.de (config.data.source and target)"
     )
 
 
-def _files(prefix: Path, language: str) -> list[Path]:
-    """The names that the file of one language may have, plain and gzipped."""
-    return [Path(f"{prefix}.{language}{end}") for end in ("", ".gz")]
+def find_file(prefix: Path, *endings: str) -> Path | None:
+    """The first file PREFIX.ENDING that exists, plain or gzipped; None if none does."""
+    files = (Path(f"{prefix}.{e}{gz}") for e in endings for gz in ("", ".gz"))
+    return next(filter(Path.is_file, files), None)
 
 
 def read_lines(file: Path) -> Iterator[str]:

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from t2t_jax.data.corpus import Pair, open_corpus, read_lines
+from t2t_jax.data.corpus import Pair, find_file, open_corpus, read_lines
 from t2t_jax.data.wrapped_corpus import WrappedCorpus
 from t2t_jax.terminal.errors import UserError
 
@@ -38,14 +38,12 @@ class LabelledFile:
     @property
     def file(self) -> Path:
         """The file, plain or gzipped; raises UserError if it is missing."""
-        files = [Path(f"{self.prefix}.tsv{end}") for end in ("", ".gz")]
-        for file in files:
-            if file.is_file():
-                return file
+        if file := find_file(self.prefix, "tsv"):
+            return file
         raise UserError(
-            f"{files[0]} does not exist, nor does {files[1].name}; want a file with a "
-            "sentence, a tab and a label in each line. A place is its prefix: "
-            f"'reviews' stands for reviews.tsv{self._hint()}"
+            f"{self.prefix}.tsv does not exist, nor does {self.name}.tsv.gz; want a "
+            "file with a sentence, a tab and a label in each line. A place is its "
+            f"prefix: 'reviews' stands for reviews.tsv{self._hint()}"
         )
 
     def _hint(self) -> str:

@@ -8,10 +8,10 @@ the trees. `penn_format.py` reads the trees.
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from t2t_jax.data.corpus import Pair, read_lines
+from t2t_jax.data.corpus import Pair, find_file, read_lines
 from t2t_jax.grammar import corpus
 from t2t_jax.grammar.trees import Tree
 from t2t_jax.tasks.penn_format import cleaned, read_trees, split_words
@@ -73,7 +73,7 @@ class TreeFile(TreeCorpus):
         Raises:
           UserError: there is no file of trees.
         """
-        trees, sentences = (self._find(endings) for endings in (TREES, SENTENCES))
+        trees, sentences = (find_file(self.prefix, *e) for e in (TREES, SENTENCES))
         if trees is None:
             similar = sorted(f.name for f in self.prefix.parent.glob(f"{self.name}*"))
             has = f"; that folder has {', '.join(similar[:6])}" if similar else ""
@@ -83,10 +83,6 @@ class TreeFile(TreeCorpus):
                 "the same with .gz"
             )
         return [trees, *filter(None, [sentences])]
-
-    def _find(self, endings: Sequence[str]) -> Path | None:
-        names = [f"{self.prefix}.{e}{gz}" for e in endings for gz in ("", ".gz")]
-        return next((Path(name) for name in names if Path(name).is_file()), None)
 
     def trees(self) -> Iterator[Tree]:
         """Yields the cleaned trees.
