@@ -1,9 +1,18 @@
 """The configs of the older models: that of a text, with another model."""
 
-from configs import multi30k, tiny
+from configs import multi30k, small, tiny
 from t2t_jax import config as fields
 
-TEXTS = {"tiny": tiny, "multi30k": multi30k}
+
+def captions():
+    """The recipe that the models of docs/older-models.md are compared with."""
+    config = small.get_config()
+    config.data = multi30k.get_config().data
+    config.train.minutes = 60.0
+    return config
+
+
+TEXTS = {"tiny": tiny.get_config, "multi30k": captions}
 
 
 def on_text(text, kind, sizes):
@@ -14,7 +23,7 @@ def on_text(text, kind, sizes):
     """
     if text not in TEXTS:
         raise ValueError(f"unknown text {text!r}; want {' or '.join(map(repr, TEXTS))}")
-    config = TEXTS[text].get_config()
+    config = TEXTS[text]()
     config.model = fields.defaults().model
     config.model.update(kind=kind, **sizes[text])
     return config

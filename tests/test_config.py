@@ -22,7 +22,7 @@ from t2t_jax.sections import known_options
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.schedules import schedule
 
-PRESETS = ["tiny", "small", "multi30k", "base", "big"]
+PRESETS = ["tiny", "small", "low_resource", "multi30k", "base", "big"]
 
 
 def preset(name, argument=""):
@@ -87,7 +87,7 @@ def test_the_papers_run_is_pinned():
     ("path", "told"),
     [
         ("configs/base.py:en-es", "'en-es' is not a direction of the paper"),
-        ("configs/multi30k.py:houre", "want 'hour' or 'published'"),
+        ("configs/multi30k.py:houre", "want 'hour' or 'half_hour' or 'published'"),
         ("configs/conv.py:wmt", "want 'tiny' or 'multi30k'"),
         ("configs/tiny.py:what", "takes no argument"),
         ("configs/finetune.py:runs/typo", r"\A--config: runs/typo "),

@@ -20,6 +20,7 @@ FOLDER = ROOT / "tests" / "golden"
 NEED_ARGUMENTS = {"finetune"}
 WITH_ARGUMENTS = [
     *("configs/big.py:en-fr", "configs/multi30k.py:published"),
+    *("configs/low_resource.py:half_hour", "configs/multi30k.py:half_hour"),
     *("configs/lstm.py:multi30k", "configs/conv.py:multi30k"),
     *("configs/bytenet.py:multi30k", "configs/neural_gpu.py:multi30k"),
     *("configs/parse.py:semi", "configs/parse_tiny.py:de", "configs/lm.py:small"),
