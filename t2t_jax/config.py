@@ -168,6 +168,9 @@ class DataConfig(Section):
     tokenizer_lines: int = field(2_000_000, low=1)
     # Strings that are always one piece, separated by commas, such as "<bt>,<2de>".
     symbols: str = field("")
+    # BPE-dropout (Provilkov et al. 2020): the probability with which each merge is left
+    # out while training text is encoded, anew in every epoch; below 1. The paper: 0.1.
+    subword_dropout: float = field(0.0, low=0)
     # Drop training pairs with more pieces than this on a side, EOS included. A language
     # model's text is cut into blocks of this length instead.
     max_length: int = field(256, low=2)
@@ -339,6 +342,7 @@ class Config:
             ("model.dropout", model.dropout),
             ("model.attention_dropout", model.attention_dropout),
             ("model.activation_dropout", model.activation_dropout),
+            ("data.subword_dropout", self.data.subword_dropout),
             ("train.label_smoothing", self.train.label_smoothing),
             ("train.adam_b1", self.train.adam_b1),
             ("train.adam_b2", self.train.adam_b2),

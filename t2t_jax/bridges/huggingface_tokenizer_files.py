@@ -10,9 +10,9 @@ import base64
 import json
 from typing import Any
 
-from t2t_jax.bridges.sentencepiece_model import lossless
 from t2t_jax.bridges.tokenizer_json import tokenizer_json
 from t2t_jax.config import Config
+from t2t_jax.data.sentencepiece_model import lossless
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.workdir.workdir import TOKENIZERS

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from t2t_jax.bridges.languages import M2M100, NLLB, WMT21
-from t2t_jax.bridges.sentencepiece_model import own_pieces
 from t2t_jax.data import tokenizers
+from t2t_jax.data.sentencepiece_model import own_pieces
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.terminal.errors import UserError, did_you_mean
 

@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 
 from t2t_jax.bridges.formats import Request
-from t2t_jax.bridges.sentencepiece_model import own_pieces
 from t2t_jax.data import tokenizers
+from t2t_jax.data.sentencepiece_model import own_pieces
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.terminal.errors import UserError
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from t2t_jax.bridges.sentencepiece_model import (
+from t2t_jax.data.sentencepiece_model import (
     CONTROL,
     ORDINARY,
     SYMBOL,

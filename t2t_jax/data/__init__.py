@@ -6,6 +6,7 @@ Read the modules in this order:
     tfds.py               sentence pairs from TensorFlow Datasets
     cleaning.py           the rules that drop pairs from training text
     tokenizer.py          subwords: SentencePiece models, trained or loaded
+    subword_sampling.py   other pieces of the same words in every epoch
     text_tokenizer.py     the tokenizer of a training text, loaded or trained
     pairs.py              tokenized pairs, and the examples of a batch of them
     prepare.py            clean, tokenize and store a training text as flat arrays

@@ -111,6 +111,11 @@ class Vocabulary:
         return f"Vocabulary({show_sizes(self.sizes)} pieces)"
 
     @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer itself; its class tells how it splits text."""
+        return self._tokenizer
+
+    @property
     def sides(self) -> tuple["Vocabulary", ...]:
         """The vocabulary itself; then, unless they share ids, that of the source."""
         return (self,) if self.joint else (self, self.source)

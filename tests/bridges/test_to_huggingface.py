@@ -13,10 +13,10 @@ from t2t_jax.bridges.huggingface_tokenizer_files import tokenizer_files
 from t2t_jax.bridges.huggingface_tokenizers import marian_vocabulary
 from t2t_jax.bridges.model_card import model_card, stored_scores
 from t2t_jax.bridges.reading import read_tensors
-from t2t_jax.bridges.sentencepiece_model import SYMBOL, lossless, pieces
 from t2t_jax.bridges.table import EXPORTS, IMPORTS
 from t2t_jax.config import Config, Options, changed
 from t2t_jax.data import tokenizer
+from t2t_jax.data.sentencepiece_model import SYMBOL, lossless, pieces
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.files.atomic import checked_json

@@ -1,0 +1,192 @@
+"""The merges of a SentencePiece byte-pair encoding, as arrays that NumPy looks up.
+
+SentencePiece applies merges inside its library and draws random numbers from one
+generator of the process. Here the merges are data, so that the choice to leave one out
+may depend on the line and the epoch alone.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from t2t_jax.data.sentencepiece_model import (
+    BYTE,
+    ORDINARY,
+    SYMBOL,
+    UNUSED,
+    is_byte_pairs,
+    pieces,
+    spaces_are_escaped,
+)
+from t2t_jax.data.sentencepieces import SPACE
+from t2t_jax.terminal.errors import UserError
+
+CODE_POINTS = 0x110000
+NO_MERGE = np.int64(1) << 62  # above every priority
+
+
+class Merges:
+    """The symbols of a SentencePiece model and which two of them merge into a third.
+
+    A symbol is a piece with its id as number, or a character that the model does not
+    know, with the number `pieces + code point`. Two neighbours merge if their texts
+    together are a piece, unless one is a user-defined symbol. Of several merges in a
+    word the one with the highest score of its result comes first, then the leftmost.
+
+    Args:
+      model: the content of a `.model` file.
+      name: the tokenizer as error messages call it.
+
+    Attributes:
+      pieces: the number of pieces.
+      symbols: the user-defined symbols, which are always one piece, and their ids.
+      splits: True if no merge crosses the space before a word, so that each word can
+        be encoded by itself.
+      byte_ids: the ids of the 256 bytes that spell unknown characters; empty if the
+        model has none.
+
+    Raises:
+      UserError: another kind of model than a byte-pair encoding, or one whose merges
+        are not those of its pieces alone.
+    """
+
+    def __init__(self, model: bytes, name: str):
+        if not is_byte_pairs(model):
+            raise UserError(
+                f"{name} is a SentencePiece model that is not a byte-pair encoding; "
+                "config.data.subword_dropout leaves out merges, which only byte-pair "
+                "encodings have. Leave config.data.tokenizer empty to have one "
+                "trained, train one with --model_type=bpe, or set "
+                "config.data.subword_dropout=0"
+            )
+        table = pieces(model)
+        ids = {p.name: i for i, p in enumerate(table) if p.kind == ORDINARY}
+        self.pieces = len(table)
+        self.symbols = {p.name: i for i, p in enumerate(table) if p.kind == SYMBOL}
+        _check_plain(table, ids, self.symbols, name)
+        self.byte_ids = np.array(
+            [i for i, p in enumerate(table) if p.kind == BYTE], np.int32
+        )
+        self.splits = spaces_are_escaped(model) and not any(
+            SPACE in piece[1:] for piece in ids
+        )
+        # A character's symbol: its piece, or the number of an unknown one.
+        self._symbol_of = np.arange(CODE_POINTS, dtype=np.int32) + np.int32(self.pieces)
+        known = [(ord(piece), i) for piece, i in ids.items() if len(piece) == 1]
+        places, values = np.array(known, np.int32).reshape(-1, 2).T
+        self._symbol_of[places] = values
+        self._pairs = _PairTable(_pairs(ids), self.pieces + CODE_POINTS + 1)
+        # Symbols with equal scores have equal ranks: then the leftmost merges first.
+        # Scores are 32-bit floats in SentencePiece, too.
+        scores = np.array([p.score for p in table], np.float32)
+        ranks = np.unique(-scores, return_inverse=True)[1].astype(np.int64)
+        # The last entry, which index -1 reads, is that of a pair that does not merge.
+        self._priorities = np.append(ranks << 32, NO_MERGE)
+
+    @property
+    def nothing(self) -> int:
+        """A number that is no symbol, for a place outside of a word."""
+        return self.pieces + CODE_POINTS
+
+    def symbols_of(self, text: str) -> np.ndarray:
+        """Returns the symbols of the characters of a text, int32 [characters]."""
+        return self._symbol_of[np.frombuffer(text.encode("utf-32-le"), np.uint32)]
+
+    def find(
+        self, left: np.ndarray, right: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Looks up the merges of pairs of symbols.
+
+        Args:
+          left, right: symbols, int32 [pairs].
+
+        Returns:
+          The merged symbols, or -1, int32 [pairs]; and the priorities of the merges,
+          the lowest first, in the upper 32 bits of int64 [pairs], or `NO_MERGE`.
+        """
+        merged = self._pairs.find(left, right)
+        return merged, self._priorities[merged]
+
+
+def _check_plain(
+    table: Sequence, ids: dict[str, int], symbols: dict[str, int], name: str
+) -> None:
+    """Refuses models whose pieces do not say how text is split."""
+    if any(p.kind == UNUSED for p in table):
+        wrong = "has unused pieces, as after restricting its vocabulary"
+    elif lacking := {*"".join(ids)} - {*ids, *symbols}:
+        wrong = f"has no piece for {min(lacking)!r}, which is part of other pieces"
+    else:
+        return
+    raise UserError(
+        f"{name} {wrong}; config.data.subword_dropout does not work with such a model. "
+        "Use another tokenizer, or set config.data.subword_dropout=0"
+    )
+
+
+def _pairs(ids: dict[str, int]) -> Iterable[tuple[int, int, int]]:
+    """Yields every two pieces that together are a third: left, right, merged."""
+    for piece, merged in ids.items():
+        for cut in range(1, len(piece)):
+            left, right = ids.get(piece[:cut]), ids.get(piece[cut:])
+            if left is not None and right is not None:
+                yield left, right, merged
+
+
+class _PairTable:
+    """A hash table from pairs of integers to integers, for arrays of pairs.
+
+    Open addressing with linear probing. `np.searchsorted` in sorted pairs would take
+    ten times as long.
+    """
+
+    _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd
+    _EMPTY = np.int64(-1)
+
+    def __init__(self, triples: Iterable[tuple[int, int, int]], most: int):
+        """Fills the table.
+
+        Args:
+          triples: (left, right, value) of all pairs; values are at least 0.
+          most: above all integers of a pair.
+        """
+        left, right, values = np.array([*triples], np.int64).reshape(-1, 3).T
+        self._most = np.int64(most)
+        # An eighth of the slots is filled at most, so most pairs are found at once.
+        bits = max(8, int(8 * len(values)).bit_length())
+        self._shift = np.uint64(64 - bits)
+        self._last = np.int64((1 << bits) - 1)
+        self._keys = np.full(1 << bits, self._EMPTY)
+        self._values = np.full(1 << bits, -1, np.int32)
+        keys = left * self._most + right
+        slots = self._first_slot(keys)
+        while len(keys):
+            # One of those that want a free slot gets it; the others try the next one.
+            wanted = np.flatnonzero(self._keys[slots] == self._EMPTY)
+            _, winners = np.unique(slots[wanted], return_index=True)
+            winners = wanted[winners]
+            self._keys[slots[winners]] = keys[winners]
+            self._values[slots[winners]] = values[winners]
+            keys, values = np.delete(keys, winners), np.delete(values, winners)
+            slots = (np.delete(slots, winners) + 1) & self._last
+
+    def _first_slot(self, keys: np.ndarray) -> np.ndarray:
+        # The upper bits of the product depend on all bits of the key. Unsigned
+        # multiplication wraps around, as is wanted.
+        mixed = keys.view(np.uint64) * self._MULTIPLIER
+        return (mixed >> self._shift).view(np.int64)
+
+    def find(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Returns the values of pairs, int32; -1 for a pair that is not stored."""
+        keys = left * self._most + right
+        slots = self._first_slot(keys)
+        stored = self._keys[slots]
+        found = np.where(stored == keys, self._values[slots], np.int32(-1))
+        again = np.flatnonzero((stored != keys) & (stored != self._EMPTY))
+        while len(again):
+            slots[again] = (slots[again] + 1) & self._last
+            stored = self._keys[slots[again]]
+            same = stored == keys[again]
+            found[again[same]] = self._values[slots[again[same]]]
+            again = again[~same & (stored != self._EMPTY)]
+        return found

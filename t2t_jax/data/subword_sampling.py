@@ -1,0 +1,329 @@
+"""Subword regularisation: other pieces of the same words in every epoch.
+
+BPE-dropout (Provilkov et al. 2020): while a word is encoded, each merge is left out
+with some probability. So a model sees rare pieces more often, and learns to read words
+that are split in unusual ways. As in SentencePiece, a merge is left out when its turn
+comes, and not tried again; pieces around it may still merge.
+
+Pieces are a pure function of (seed, epoch, line number, side, line). NumPy does the
+work for all words of many lines at once. Suffixes: `l` lines, `w` words, `t` different
+words, `s` symbols.
+"""
+
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import sentencepiece
+
+from t2t_jax.data.counter_random import uniform
+from t2t_jax.data.filling import Ragged
+from t2t_jax.data.labels import Labels
+from t2t_jax.data.merges import NO_MERGE, Merges
+from t2t_jax.data.noise import take
+from t2t_jax.data.sentencepieces import SPACE, SentencePieces, escape
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.terminal.errors import UserError
+
+LINES = 1 << 14  # lines encoded at a time; bounds memory
+_ALWAYS = np.int64(1) << 31  # more merges than a word has
+
+# (words, draws) -> how many merges of each word are done before one is left out
+Kept = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+class SubwordSampling:
+    """Encodes lines as pieces that differ from epoch to epoch.
+
+    Args:
+      vocabulary: of SentencePiece byte-pair encodings. A side of labels is encoded as
+        ever, because a label is one token.
+      dropout: the probability with which a merge is left out, in [0, 1). The paper
+        takes 0.1.
+
+    Raises:
+      UserError: another probability, or another kind of tokenizer.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, dropout: float):
+        if not 0 <= dropout < 1:
+            raise UserError(
+                f"config.data.subword_dropout={dropout}; want at least 0 and less than "
+                "1, such as 0.1"
+            )
+        self.dropout = dropout
+        target = _encoder(vocabulary)
+        source = target if vocabulary.joint else _encoder(vocabulary.source)
+        self._sides = source, target
+
+    def encode(
+        self,
+        lines: Sequence[str],
+        numbers: np.ndarray,
+        seed: int,
+        epoch: int,
+        side: int,
+    ) -> Ragged:
+        """Encodes lines; each ends in EOS.
+
+        The pieces of a line do not depend on the other lines. Without dropout they are
+        those of `Vocabulary.encode`; in any case they decode to the same text.
+
+        Args:
+          lines: the lines, without line ends.
+          numbers: a number for each line, int64 [lines]: equal lines with different
+            numbers are split independently.
+          seed, epoch: what the choice depends on, besides.
+          side: 0 for the source, 1 for the target.
+        """
+        numbers = np.asarray(numbers, np.int64)
+        if numbers.shape != (len(lines),):
+            raise ValueError(
+                f"got {len(lines)} lines and numbers of shape {numbers.shape}; want "
+                "one number for each line"
+            )
+
+        def kept(number_w, word_w, draw_w):
+            drawn = uniform(seed, epoch, number_w, side, word_w, draw_w)
+            return _successes(drawn, self.dropout)
+
+        parts = [
+            self._sides[side](lines[at : at + LINES], numbers[at : at + LINES], kept)
+            for at in range(0, len(lines), LINES)
+        ]
+        return _concatenated(parts)
+
+
+def sampled_encoder(vocabulary: Vocabulary, dropout: float) -> SubwordSampling:
+    """Returns the encoder of `config.data.subword_dropout`; see `SubwordSampling`."""
+    return SubwordSampling(vocabulary, dropout)
+
+
+def _successes(uniform_w: np.ndarray, dropout: float) -> np.ndarray:
+    """Turns uniform numbers into how often a merge is done before one is left out.
+
+    Inverts the distribution function of a geometric variable. So a word takes one
+    random number, and one more for each merge that is left out, not one for each merge.
+    """
+    if not dropout:
+        return np.full(np.shape(uniform_w), _ALWAYS)
+    with np.errstate(over="ignore"):  # a tiny dropout: infinitely many
+        successes = np.log1p(-uniform_w) / np.log1p(-dropout)
+    return np.minimum(successes, float(_ALWAYS)).astype(np.int64)
+
+
+def _encoder(vocabulary: Vocabulary):
+    """Returns the encoder of one side; refuses tokenizers without known merges."""
+    kind = type(vocabulary.tokenizer)
+    if kind is Labels:
+        return _Whole(vocabulary)
+    if kind is not SentencePieces:
+        raise UserError(
+            f"{vocabulary.name} is a tokenizer of kind {kind.__name__}; "
+            "config.data.subword_dropout needs a SentencePiece byte-pair encoding. Set "
+            "config.data.subword_dropout=0, or train a model with a tokenizer of its "
+            "own: leave config.data.tokenizer empty"
+        )
+    return _Words(vocabulary)
+
+
+class _Whole:
+    """Lines that are always encoded alike."""
+
+    def __init__(self, vocabulary: Vocabulary):
+        self._vocabulary = vocabulary
+
+    def __call__(self, lines: Sequence[str], numbers: np.ndarray, kept) -> Ragged:
+        del numbers, kept
+        return _rows(self._vocabulary.encode(lines, end=True))
+
+
+class _Words:
+    """Encodes the lines of one side word by word."""
+
+    def __init__(self, vocabulary: Vocabulary):
+        self._merges = Merges(vocabulary.model, vocabulary.name)
+        self._eos, self._unknown = vocabulary.eos, vocabulary.unknown
+        self._processor = sentencepiece.SentencePieceProcessor(
+            model_proto=vocabulary.model
+        )
+        # The longest first: one symbol may begin another.
+        symbols = sorted(self._merges.symbols, key=len, reverse=True)
+        pattern = f"({'|'.join(map(re.escape, symbols))})"
+        self._find_symbols = re.compile(pattern) if symbols else None
+
+    def __call__(
+        self, lines: Sequence[str], number_l: np.ndarray, kept: Callable
+    ) -> Ragged:
+        """Encodes lines.
+
+        Args:
+          lines: the lines.
+          number_l: their numbers.
+          kept: a function of (numbers of lines, places of words in them, numbers of
+            draws); see `Kept`.
+        """
+        words, length_l = self._split(lines)
+        # The end of a line and the symbols are words, too, of a single token.
+        fixed = {None: self._eos, **self._merges.symbols}
+        index: defaultdict = defaultdict(itertools.count(len(fixed)).__next__)
+        index.update(zip(fixed, itertools.count()))
+        type_w = np.fromiter(map(index.__getitem__, words), np.int64, len(words))
+        symbols_t = self._symbols([*fixed.values()], [*index][len(fixed) :])
+        pieces_t = merge(symbols_t, self._merges)
+        # Without dropout all merges of a word are done. The words that sampling leaves
+        # as they are, most of them, are found by one random number each.
+        merges_t = symbols_t.lengths - pieces_t.lengths
+        number_w = np.repeat(number_l, length_l)
+        word_w = np.arange(len(words)) - np.repeat(
+            np.cumsum(length_l) - length_l, length_l
+        )
+        some = np.flatnonzero(merges_t[type_w])
+        first = kept(number_w[some], word_w[some], np.int64(0))
+        some = some[first < merges_t[type_w[some]]]
+        number, word = number_w[some], word_w[some]
+        sampled = merge(
+            take(symbols_t, type_w[some]),
+            self._merges,
+            lambda w, draw: kept(number[w], word[w], draw),
+        )
+        type_w[some] = len(pieces_t) + np.arange(len(some))
+        pieces_w = take(_concatenated([pieces_t, sampled]), type_w)
+        ends = np.append(0, np.cumsum(length_l))
+        return self._spelled(Ragged(pieces_w.tokens, pieces_w.offsets[ends]))
+
+    def _split(self, lines: Sequence[str]) -> tuple[list[str | None], np.ndarray]:
+        """Splits lines at places that no merge crosses; None ends each line."""
+        words: list[str | None] = []
+        lengths = []
+        for text in self._processor.normalize([escape(line) for line in lines]):
+            before = len(words)
+            if self._find_symbols is None:
+                words += self._words(text)
+            else:  # symbols are every second of the parts
+                for number, part in enumerate(self._find_symbols.split(text)):
+                    words += [part] if number % 2 else self._words(part)
+            words.append(None)
+            lengths.append(len(words) - before)
+        return words, np.array(lengths, np.int64)
+
+    def _words(self, text: str) -> list[str]:
+        # Normalized text has no spaces, so they may separate its words.
+        if self._merges.splits:
+            return text.replace(SPACE, f" {SPACE}").split(" ")
+        return [text]
+
+    def _symbols(self, fixed: Sequence[int], words: Sequence[str]) -> Ragged:
+        """The symbols of words before any merge: tokens as they are, and characters."""
+        lengths = [1] * len(fixed) + [*map(len, words)]
+        characters = self._merges.symbols_of("".join(words))
+        return Ragged(
+            np.append(np.array(fixed, np.int32), characters),
+            np.append(0, np.cumsum(lengths)),
+        )
+
+    def _spelled(self, lines: Ragged) -> Ragged:
+        """Spells characters that the model does not know, as SentencePiece does."""
+        pieces = self._merges.pieces
+        unknown_s = lines.tokens >= pieces
+        if not unknown_s.any():
+            return lines
+        counts, tokens = np.ones(len(lines.tokens), np.int64), lines.tokens
+        if len(self._merges.byte_ids):
+            text = "".join(map(chr, tokens[unknown_s] - pieces))
+            counts[unknown_s] = [len(c.encode()) for c in text]
+            spelled = np.repeat(tokens, counts)
+            content = np.frombuffer(text.encode(), np.uint8)
+            spelled[np.repeat(unknown_s, counts)] = self._merges.byte_ids[content]
+        else:
+            # Neighbours that are unknown become one token together.
+            counts[1:][unknown_s[1:] & unknown_s[:-1]] = 0
+            spelled = np.where(unknown_s, self._unknown, tokens)[counts > 0]
+        ends = np.append(0, np.cumsum(counts))
+        return Ragged(spelled.astype(np.int32), ends[lines.offsets])
+
+
+def merge(words: Ragged, merges: Merges, kept: Kept | None = None) -> Ragged:
+    """Merges the symbols of words to pieces.
+
+    Each round does the next merge of every word, or leaves it out: the one of the
+    highest score, and of these the leftmost.
+
+    Args:
+      words: the symbols of each word.
+      merges: which symbols merge.
+      kept: a function of words and of how many merges of each were left out, that says
+        how many merges come before the next one that is left out. None does all.
+
+    Returns:
+      The pieces of each word.
+    """
+    order_w = np.argsort(-words.lengths, kind="stable")
+    words = take(words, order_w)  # the longest first: short words are done early
+    count = int(np.count_nonzero(words.lengths))  # words that are not empty
+    first_w = words.offsets[:count]
+    # Symbols are a doubly linked list. A merged one stays at the place of its first
+    # symbol. Place `end` is outside of any word.
+    end = len(words.tokens)
+    symbol_s = np.append(words.tokens, np.int32(merges.nothing))
+    before_s = np.arange(-1, end)
+    after_s = np.arange(1, end + 2)
+    before_s[first_w] = end
+    after_s[words.offsets[1 : count + 1] - 1] = end
+    alive_s = np.ones(end, bool)
+    # Of a symbol and the one after it: the merged symbol, and priority and place as one
+    # number, so that the least number of a word is its next merge.
+    merged_s = np.full(end + 1, -1, np.int32)
+    queue_s = np.full(end + 1, NO_MERGE)
+
+    def look(left: np.ndarray, right: np.ndarray) -> None:
+        merged_s[left], priority = merges.find(symbol_s[left], symbol_s[right])
+        queue_s[left] = priority | left
+
+    inner = np.flatnonzero(after_s[:end] < end)
+    look(inner, inner + 1)
+    draws_w = np.zeros(count, np.int64)
+    left_w = np.full(count, _ALWAYS)
+    if kept is not None:
+        left_w = kept(order_w[:count], draws_w)
+    while count:
+        next_w = np.minimum.reduceat(queue_s[: words.offsets[count]], first_w[:count])
+        todo = np.flatnonzero(next_w < NO_MERGE)
+        count = int(todo[-1]) + 1 if len(todo) else 0
+        place = next_w[todo] & 0xFFFFFFFF
+        stop = left_w[todo] == 0
+        left_w[todo] -= 1
+        if stop.any():
+            stopped = todo[stop]
+            queue_s[place[stop]] = NO_MERGE
+            draws_w[stopped] += 1
+            left_w[stopped] = kept(order_w[stopped], draws_w[stopped])
+            place = place[~stop]
+        removed = after_s[place]
+        following, previous = after_s[removed], before_s[place]
+        symbol_s[place] = merged_s[place]
+        after_s[place], before_s[following] = following, place
+        alive_s[removed] = False
+        queue_s[removed] = NO_MERGE
+        look(previous, place)
+        look(place, following)
+    alive = np.append(0, np.cumsum(alive_s))
+    pieces = Ragged(symbol_s[:-1][alive_s], alive[words.offsets])
+    return take(pieces, np.argsort(order_w))
+
+
+def _rows(rows: Sequence[Sequence[int]]) -> Ragged:
+    tokens = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
+    return Ragged(tokens, np.cumsum([0, *map(len, rows)], dtype=np.int64))
+
+
+def _concatenated(parts: Sequence[Ragged]) -> Ragged:
+    """Concatenates sentences."""
+    lengths = [part.lengths for part in parts]
+    tokens = [part.tokens for part in parts]
+    return Ragged(
+        np.concatenate([np.zeros(0, np.int32), *tokens]),
+        np.append(0, np.cumsum(np.concatenate([np.zeros(0, np.int64), *lengths]))),
+    )
