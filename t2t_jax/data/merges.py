@@ -5,6 +5,7 @@ generator of the process. Here the merges are data, so that the choice to leave 
 may depend on the line and the epoch alone.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -16,7 +17,6 @@ from t2t_jax.data.sentencepiece_model import (
     UNUSED,
     is_byte_pairs,
     pieces,
-    spaces_are_escaped,
 )
 from t2t_jax.data.sentencepieces import SPACE
 from t2t_jax.terminal.errors import UserError
@@ -67,8 +67,9 @@ class Merges:
         self.byte_ids = np.array(
             [i for i, p in enumerate(table) if p.kind == BYTE], np.int32
         )
-        self.splits = spaces_are_escaped(model) and not any(
-            SPACE in piece[1:] for piece in ids
+        self.splits = not (
+            any(SPACE in piece[1:] for piece in ids)
+            or any(re.search(f"[ {SPACE}]", symbol) for symbol in self.symbols)
         )
         # A character's symbol: its piece, or the number of an unknown one.
         self._symbol_of = np.arange(CODE_POINTS, dtype=np.int32) + np.int32(self.pieces)
@@ -136,8 +137,8 @@ def _pairs(ids: dict[str, int]) -> Iterable[tuple[int, int, int]]:
 class _PairTable:
     """A hash table from pairs of integers to integers, for arrays of pairs.
 
-    Open addressing with linear probing. `np.searchsorted` in sorted pairs would take
-    ten times as long.
+    Open addressing with linear probing. `np.searchsorted` in sorted pairs would take a
+    dozen reads of memory for each pair; this takes two or three.
     """
 
     _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd
@@ -178,15 +179,14 @@ class _PairTable:
 
     def find(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Returns the values of pairs, int32; -1 for a pair that is not stored."""
-        keys = left * self._most + right
+        keys = left.astype(np.int64) * self._most + right
         slots = self._first_slot(keys)
-        stored = self._keys[slots]
-        found = np.where(stored == keys, self._values[slots], np.int32(-1))
-        again = np.flatnonzero((stored != keys) & (stored != self._EMPTY))
-        while len(again):
-            slots[again] = (slots[again] + 1) & self._last
-            stored = self._keys[slots[again]]
-            same = stored == keys[again]
-            found[again[same]] = self._values[slots[again[same]]]
-            again = again[~same & (stored != self._EMPTY)]
+        found = self._values[slots]  # -1 in an empty slot
+        again = np.flatnonzero((self._keys[slots] != keys) & (found >= 0))
+        slots = slots[again]
+        while len(again):  # another pair's slot: try the next one
+            slots = (slots + 1) & self._last
+            found[again] = self._values[slots]
+            wrong = (self._keys[slots] != keys[again]) & (found[again] >= 0)
+            slots, again = slots[wrong], again[wrong]
         return found

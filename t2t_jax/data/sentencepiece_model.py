@@ -17,7 +17,7 @@ from t2t_jax.terminal.errors import UserError
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
 _NAME, _SCORE, _TYPE = 1, 2, 3
 _MODEL_TYPE, _SPACE_AS_SUFFIX, _BYTE_FALLBACK = 3, 24, 35
-_CHARACTER_MAP, _DUMMY_PREFIX, _REMOVE_SPACES, _ESCAPE_SPACES = 2, 3, 4, 5
+_CHARACTER_MAP, _DUMMY_PREFIX, _REMOVE_SPACES = 2, 3, 4
 _BPE = 2
 ORDINARY, UNKNOWN, CONTROL, SYMBOL, UNUSED, BYTE = range(1, 7)
 
@@ -62,12 +62,6 @@ def is_byte_pairs(model: bytes) -> bool:
     """True if a model is a byte-pair encoding, not a unigram, word or character one."""
     parts = dict(_fields(model))
     return dict(_fields(parts.get(_TRAINER, b""))).get(_MODEL_TYPE) == _BPE
-
-
-def spaces_are_escaped(model: bytes) -> bool:
-    """True if U+2581 stands for every space of normalized text."""
-    parts = dict(_fields(model))
-    return dict(_fields(parts.get(_NORMALIZER, b""))).get(_ESCAPE_SPACES, 1) == 1
 
 
 def lossless(model: bytes) -> bool:

@@ -28,6 +28,8 @@ from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.terminal.errors import UserError
 
 LINES = 1 << 14  # lines encoded at a time; bounds memory
+# The word that ends a line: half of a surrogate pair, which is not in any UTF-8 text.
+END = "\ud800"
 _ALWAYS = np.int64(1) << 31  # more merges than a word has
 
 # (words, draws) -> how many merges of each word are done before one is left out
@@ -165,24 +167,24 @@ class _Words:
           kept: a function of (numbers of lines, places of words in them, numbers of
             draws); see `Kept`.
         """
-        words, length_l = self._split(lines)
+        words = self._split(lines)
         # The end of a line and the symbols are words, too, of a single token.
-        fixed = {None: self._eos, **self._merges.symbols}
+        fixed = {END: self._eos, **self._merges.symbols}
         index: defaultdict = defaultdict(itertools.count(len(fixed)).__next__)
         index.update(zip(fixed, itertools.count()))
         type_w = np.fromiter(map(index.__getitem__, words), np.int64, len(words))
+        length_l = np.diff(np.flatnonzero(type_w == 0), prepend=-1)
         symbols_t = self._symbols([*fixed.values()], [*index][len(fixed) :])
         pieces_t = merge(symbols_t, self._merges)
         # Without dropout all merges of a word are done. The words that sampling leaves
         # as they are, most of them, are found by one random number each.
         merges_t = symbols_t.lengths - pieces_t.lengths
+        end_l = np.cumsum(length_l)
         number_w = np.repeat(number_l, length_l)
-        word_w = np.arange(len(words)) - np.repeat(
-            np.cumsum(length_l) - length_l, length_l
-        )
-        some = np.flatnonzero(merges_t[type_w])
-        first = kept(number_w[some], word_w[some], np.int64(0))
-        some = some[first < merges_t[type_w[some]]]
+        word_w = np.arange(len(words)) - np.repeat(end_l - length_l, length_l)
+        merges_w = merges_t[type_w]
+        some = np.flatnonzero(merges_w)
+        some = some[kept(number_w[some], word_w[some], 0) < merges_w[some]]
         number, word = number_w[some], word_w[some]
         sampled = merge(
             take(symbols_t, type_w[some]),
@@ -191,29 +193,20 @@ class _Words:
         )
         type_w[some] = len(pieces_t) + np.arange(len(some))
         pieces_w = take(_concatenated([pieces_t, sampled]), type_w)
-        ends = np.append(0, np.cumsum(length_l))
-        return self._spelled(Ragged(pieces_w.tokens, pieces_w.offsets[ends]))
+        offsets = pieces_w.offsets[np.append(0, end_l)]
+        return self._spelled(Ragged(pieces_w.tokens, offsets))
 
-    def _split(self, lines: Sequence[str]) -> tuple[list[str | None], np.ndarray]:
-        """Splits lines at places that no merge crosses; None ends each line."""
-        words: list[str | None] = []
-        lengths = []
-        for text in self._processor.normalize([escape(line) for line in lines]):
-            before = len(words)
-            if self._find_symbols is None:
-                words += self._words(text)
-            else:  # symbols are every second of the parts
-                for number, part in enumerate(self._find_symbols.split(text)):
-                    words += [part] if number % 2 else self._words(part)
-            words.append(None)
-            lengths.append(len(words) - before)
-        return words, np.array(lengths, np.int64)
-
-    def _words(self, text: str) -> list[str]:
-        # Normalized text has no spaces, so they may separate its words.
+    def _split(self, lines: Sequence[str]) -> list[str]:
+        """Splits lines at places that no merge crosses; `END` ends each line."""
+        texts = self._processor.normalize([escape(line) for line in lines])
+        find = self._find_symbols
         if self._merges.splits:
-            return text.replace(SPACE, f" {SPACE}").split(" ")
-        return [text]
+            # All lines at once. Normalized text has no spaces, because U+2581 stands
+            # for each, so they may separate words. Empty words add no piece.
+            text = f" {END} ".join([*texts, ""]).replace(SPACE, f" {SPACE}")
+            return (find.sub(r" \g<0> ", text) if find else text).split(" ")[:-1]
+        parts = (find.split(text) if find else [text] for text in texts)
+        return [*itertools.chain.from_iterable((*part, END) for part in parts)]
 
     def _symbols(self, fixed: Sequence[int], words: Sequence[str]) -> Ragged:
         """The symbols of words before any merge: tokens as they are, and characters."""
@@ -307,8 +300,7 @@ def merge(words: Ragged, merges: Merges, kept: Kept | None = None) -> Ragged:
         after_s[place], before_s[following] = following, place
         alive_s[removed] = False
         queue_s[removed] = NO_MERGE
-        look(previous, place)
-        look(place, following)
+        look(np.append(previous, place), np.append(place, following))
     alive = np.append(0, np.cumsum(alive_s))
     pieces = Ragged(symbol_s[:-1][alive_s], alive[words.offsets])
     return take(pieces, np.argsort(order_w))

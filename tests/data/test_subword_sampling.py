@@ -1,0 +1,215 @@
+"""BPE-dropout: SentencePiece's pieces without it, its distribution with it."""
+
+import collections
+import io
+
+import numpy as np
+import pytest
+import sentencepiece
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from t2t_jax.config import Config, DataConfig
+from t2t_jax.data import tokenizer, tokenizers
+from t2t_jax.data.sentencepiece_model import pieces
+from t2t_jax.data.subword_sampling import sampled_encoder
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.terminal.errors import UserError
+from tests.test_nasty_lines import NASTY
+
+TEXT = [
+    *(f"The {a} {b} sees  the {b}." for a in ("old", "young") for b in ("cat", "dog")),
+    "Straßenmusikanten stehen an Straßenecken, sehen Straßenbahnen und musizieren.",
+    "bananas and bandanas; a banana is not a bandana, nor an ananas",
+    "aaaaaaaa aaaa aa a bbbb bababa",
+    "猫は猫を見る。犬は猫を見る。",
+]
+
+
+def foreign(**options):
+    """A model trained by SentencePiece with other options than ours."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXT * 10),
+        model_writer=model,
+        minloglevel=2,
+        hard_vocab_limit=False,
+        **{"vocab_size": 120, "model_type": "bpe", "unk_id": 3} | options,
+    )
+    return Vocabulary(model.getvalue(), "foreign.model")
+
+
+MODELS = {
+    "ours": lambda: Vocabulary(tokenizer.train(TEXT * 10, 400)),
+    "ours with symbols": lambda: Vocabulary(
+        tokenizer.train(TEXT * 10, 400, ["<bt>", "<b", "the", "a.b"])
+    ),
+    "normalizes, joins unknown characters": lambda: foreign(),
+    "merges across words": lambda: foreign(
+        split_by_whitespace=False, user_defined_symbols=["▁x", "▁", "old"]
+    ),
+    "space after a word, bytes": lambda: foreign(
+        treat_whitespace_as_suffix=True, byte_fallback=True, vocab_size=400
+    ),
+    "no space before the first word": lambda: foreign(
+        add_dummy_prefix=False, remove_extra_whitespaces=False
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def vocabulary(request):
+    return MODELS[request.param]()
+
+
+@pytest.fixture(scope="module")
+def ours():
+    return MODELS["ours"]()
+
+
+def sampled(vocabulary, dropout, lines, numbers=None, epoch=1, side=1):
+    numbers = np.arange(len(lines)) if numbers is None else numbers
+    ragged = sampled_encoder(vocabulary, dropout).encode(lines, numbers, 7, epoch, side)
+    assert ragged.tokens.dtype == np.int32
+    return [ragged[i].tolist() for i in range(len(lines))]
+
+
+special = st.sampled_from(
+    [*NASTY.values(), " ", "  ", "the", "<bt>", "<b", "a.b", "a.", "▁x", "\uf8fe"]
+    + ["Straßen", "bandana", "猫", "日本", "😀", "x", "\ud7ff", "e\u0301", "\t", "ﬁ"]
+)
+line = st.lists(special.filter(lambda s: len(s) < 40) | st.text(max_size=4)).map(
+    "".join
+)
+
+
+@settings(max_examples=15)
+@given(st.lists(line, max_size=5))
+def test_without_dropout_it_is_the_encoding_of_sentencepiece(vocabulary, lines):
+    lines = [*TEXT, *lines]
+    assert sampled(vocabulary, 0.0, lines) == vocabulary.encode(lines, end=True)
+
+
+def test_nasty_lines_and_no_lines(ours):
+    lines = [text[:3000] for text in NASTY.values()]
+    assert sampled(ours, 0.0, lines) == ours.encode(lines, end=True)
+    assert ours.decode(sampled(ours, 0.3, lines)) == lines
+    assert sampled(ours, 0.3, []) == []
+
+
+@settings(max_examples=15)
+@given(st.lists(line, max_size=5), st.sampled_from([1e-300, 0.1, 0.5, 0.999]))
+def test_sampled_pieces_decode_to_the_same_text(vocabulary, lines, dropout):
+    lines = [*TEXT, *lines]
+    decoded = vocabulary.decode(sampled(vocabulary, dropout, lines))
+    assert decoded == vocabulary.decode(vocabulary.encode(lines))
+
+
+@pytest.mark.parametrize("dropout", [0.1, 0.4])
+def test_pieces_have_the_distribution_of_sentencepiece(ours, dropout):
+    processor = sentencepiece.SentencePieceProcessor(model_proto=ours.model)
+    sentencepiece.set_random_generator_seed(1)
+    options = {"enable_sampling": True, "alpha": dropout, "nbest_size": -1}
+    scores = []
+    # The merges of "aaaaaa" have equal scores: the leftmost comes first.
+    for text in ("bandanas", "aaaaaa", "Straße banana"):
+        lines = [text] * 8000
+        theirs = processor.encode(lines, num_threads=1, **options)
+        wanted = collections.Counter(map(tuple, theirs))
+        rows = sampled(ours, dropout, lines)
+        got = collections.Counter(tuple(row[:-1]) for row in rows)
+        both = [(wanted[k], got[k]) for k in wanted | got]
+        often = [(a, b) for a, b in both if a + b >= 40]
+        scores += [(a - b) / (a + b) ** 0.5 for a, b in often]
+    # About 100 numbers of the standard normal distribution, if the two are the same.
+    assert len(scores) > 40
+    assert np.max(np.abs(scores)) < 5
+    assert np.sum(np.square(scores)) < len(scores) + 5 * (2 * len(scores)) ** 0.5
+
+
+def test_more_dropout_makes_more_pieces(ours):
+    counts = [sum(map(len, sampled(ours, p, TEXT * 50))) for p in (0.0, 0.1, 0.5, 0.99)]
+    assert counts[0] < counts[1] < 2 * counts[0] < counts[2] < counts[3]
+    characters = sum(len(text) + 1 for text in TEXT * 50)
+    assert counts[3] > 0.9 * characters
+
+
+def test_a_line_is_a_pure_function_of_its_number_epoch_and_side(ours):
+    lines = TEXT * 3
+    numbers = np.arange(len(lines)) + (1 << 40)
+    together = sampled(ours, 0.3, lines, numbers)
+    order = np.random.default_rng(0).permutation(len(lines))
+    shuffled = sampled(ours, 0.3, [lines[i] for i in order], numbers[order])
+    assert shuffled == [together[i] for i in order]
+    alone = [
+        sampled(ours, 0.3, [line], numbers[i : i + 1])[0]
+        for i, line in enumerate(lines)
+    ]
+    assert alone == together
+    assert sampled(ours, 0.3, lines, numbers, epoch=2) != together
+    assert sampled(ours, 0.3, lines, numbers, side=0) != together
+    # Equal lines, and equal words of a line, are split independently.
+    assert together[: len(TEXT)] != together[len(TEXT) : 2 * len(TEXT)]
+    (row,) = sampled(ours, 0.4, [" ".join(["bandanas"] * 50)])
+    words = " ".join(ours.piece(i) for i in row).replace("▁", "|▁").split("|")
+    assert len({*words}) > 5
+
+
+def test_more_lines_than_are_encoded_at_a_time(ours, monkeypatch):
+    whole = sampled(ours, 0.3, TEXT * 3)
+    monkeypatch.setattr("t2t_jax.data.subword_sampling.LINES", 4)
+    assert sampled(ours, 0.3, TEXT * 3) == whole
+
+
+def test_each_side_has_its_own_merges(ours):
+    source = Vocabulary(tokenizer.train(["the cat sat on the mat"] * 20, 290))
+    both = Vocabulary(ours.model, source=source)
+    text = ["the cat sees bananas"]
+    assert sampled(both, 0.0, text, side=0) == source.encode(text, end=True)
+    assert sampled(both, 0.0, text, side=1) == ours.encode(text, end=True)
+    assert source.encode(text) != ours.encode(text)
+
+
+def test_a_label_is_one_token_always(ours):
+    labels = Vocabulary(tokenizers.pack("labels", labels=["bad", "good"]), source=ours)
+    assert sampled(labels, 0.5, ["good", "bad"], side=1) == [[1], [0]]
+    assert ours.decode(sampled(labels, 0.5, TEXT, side=0)) == TEXT
+
+
+def test_user_defined_symbols_are_never_split():
+    vocabulary = MODELS["ours with symbols"]()
+    (row,) = sampled(vocabulary, 0.999, ["<bt> the<bt><b cat a.b"])
+    names = [vocabulary.piece(i) for i in row]
+    assert [names.count(s) for s in ("<bt>", "<b", "the", "a.b")] == [2, 1, 1, 1]
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 1.0, float("nan")])
+def test_refuses_other_probabilities(ours, dropout):
+    with pytest.raises(UserError, match=r"subword_dropout=.*at least 0 and less than"):
+        sampled_encoder(ours, dropout)
+
+
+def test_the_config_refuses_a_dropout_of_one():
+    assert Config().data.subword_dropout == 0
+    with pytest.raises(UserError, match="want 0 <= data.subword_dropout < 1"):
+        Config(data=DataConfig(subword_dropout=1.0))
+
+
+def test_refuses_tokenizers_without_known_merges():
+    unigram = foreign(model_type="unigram", vocab_size=60)
+    with pytest.raises(UserError, match="foreign.model .* not a byte-pair encoding"):
+        sampled_encoder(unigram, 0.1)
+    model = MODELS["ours"]().model
+    mapped = Vocabulary(
+        tokenizers.pack(
+            "marian",
+            pieces=[p.name for p in pieces(model)],
+            special=["</s>", "<unk>", "<pad>"],
+            models=[model],
+            first=[[], []],
+            bos="<pad>",
+            never=[],
+        )
+    )
+    with pytest.raises(UserError, match="kind Marian; .* a tokenizer of its own"):
+        sampled_encoder(mapped, 0.1)
