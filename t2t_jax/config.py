@@ -179,6 +179,10 @@ class DataConfig(Section):
     max_ratio: float = field(4.0, low=0)
     # Drop repeated training pairs and keep the first of each.
     deduplicate: bool = field(True)
+    # Changes to training lines that differ in each epoch, separated by commas, each
+    # with its share of lines (0.1 if not given), such as "typos,case@0.05". The names
+    # are those of AUGMENTATIONS (`data/augmentation.py`). Empty: none.
+    augment: str = field("")
     # The most tokens of a batch on each side, padding included.
     batch_tokens: int = field(25_000, low=1)
     # "packed": several pairs share a row. "bucketed": one pair a row, in a few shapes.

@@ -12,6 +12,7 @@ import pytest
 
 from t2t_jax import train
 from t2t_jax.config import SECTIONS
+from t2t_jax.data.augmentation import AUGMENTATIONS
 from t2t_jax.planning.describe import describe_workdir
 from t2t_jax.sections import known_options, table_of
 from t2t_jax.terminal import ideas
@@ -95,7 +96,7 @@ def test_the_page_of_variants_has_all_entries_and_options():
         for name in table_of(known)
     }
     named = {*re.findall(r"`(?:[\w.]+[.=])?(\w+)`", page)}
-    assert entries | options <= named
+    assert entries | options | {*AUGMENTATIONS} <= named
 
 
 def test_each_idea_is_tried_here(imported):

@@ -4,10 +4,16 @@ A number that depends on (seed, epoch, pair, position) alone is the same in any 
 in any process and after any restart.
 """
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 import numpy as np
+
+T = TypeVar("T")
 
 # SplitMix64 (Steele, Lea and Flood 2014).
 _INCREMENT = np.uint64(0x9E3779B97F4A7C15)
+_MASK = (1 << 64) - 1
 
 
 def uniform(*keys: np.ndarray | int) -> np.ndarray:
@@ -20,12 +26,50 @@ def uniform(*keys: np.ndarray | int) -> np.ndarray:
     Returns:
       float64 of the broadcast shape.
     """
+    # The upper 53 bits: as many as a float64 holds exactly.
+    return (hashed(*keys) >> np.uint64(11)) * 2.0**-53
+
+
+def hashed(*keys: np.ndarray | int) -> np.ndarray:
+    """Hashes integers to 64 bits each; arguments as for `uniform`.
+
+    Returns:
+      uint64 of the broadcast shape.
+    """
     state = np.uint64(0)
     with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is what is wanted
         for key in keys:
             state = _mixed((state ^ np.asarray(key).astype(np.uint64)) + _INCREMENT)
-    # The upper 53 bits: as many as a float64 holds exactly.
-    return (state >> np.uint64(11)) * 2.0**-53
+    return state
+
+
+class Stream:
+    """A sequence of random numbers that is a pure function of one integer.
+
+    For code that draws a varying number of times, such as changes to a line of text.
+    NumPy's overhead for one number is larger than that of arithmetic on Python's.
+
+    Args:
+      start: 64 bits, from `hashed`. Streams of different starts are independent.
+    """
+
+    def __init__(self, start: int):
+        self._state = int(start)
+
+    def uniform(self) -> float:
+        """Draws a number from [0, 1)."""
+        self._state = z = (self._state + int(_INCREMENT)) & _MASK
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+        return ((z ^ (z >> 31)) >> 11) * 2.0**-53
+
+    def below(self, n: int) -> int:
+        """Draws an integer from 0 to n - 1."""
+        return int(self.uniform() * n)
+
+    def choice(self, options: Sequence[T]) -> T:
+        """Draws one of some options, which are equally likely."""
+        return options[self.below(len(options))]
 
 
 def _mixed(z: np.ndarray) -> np.ndarray:

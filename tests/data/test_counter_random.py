@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from t2t_jax.data.counter_random import uniform
+from t2t_jax.data.counter_random import Stream, hashed, uniform
 
 
 def test_known_answers():
@@ -46,3 +46,16 @@ def test_numbers_along_any_key_are_uniform_and_independent(axis):
     # Neither are they related to those of another epoch.
     keys[(axis + 1) % 4] = 1
     assert abs(np.corrcoef(drawn, uniform(*keys))[0, 1]) < 5 / np.sqrt(n)
+
+
+def test_a_stream_is_splitmix64():
+    stream = Stream(0)
+    outputs = 0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4
+    assert [stream.uniform() for _ in outputs] == [(x >> 11) / 2**53 for x in outputs]
+    assert {Stream(hashed(5)).below(3) for _ in range(9)} == {
+        Stream(hashed(5)).below(3)
+    }
+    stream = Stream(int(hashed(1)))
+    drawn = [stream.choice("abc") for _ in range(3_000)]
+    for letter in "abc":
+        assert drawn.count(letter) == pytest.approx(1_000, abs=130)

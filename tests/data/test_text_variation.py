@@ -1,0 +1,193 @@
+"""Augmented training text: pure for each line, the right side, the right share."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from t2t_jax.data.augmentation import AUGMENTATIONS, TOKENS, case, neighbours, typos
+from t2t_jax.data.counter_random import Stream, hashed
+from t2t_jax.data.text_variation import TextVariation, text_variation_of
+from t2t_jax.terminal.errors import UserError
+
+ALL = ",".join(f"{name}@0.5" for name in AUGMENTATIONS)
+WORDS = ["A", "man's", "“dog”", "barks", "loudly,", "Über", "1,000", "IBM", "{line}"]
+LINES = st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join)
+SIDES = st.tuples(LINES, LINES.map(str.swapcase))
+CHUNKS = st.lists(SIDES, min_size=1, max_size=30)
+PAIRS = [(f"The dog number {n} barks.", f"Hund {n} bellt.") for n in range(4_000)]
+
+
+def vary(pairs, numbers=None, augment=ALL, seed=3, epoch=1, **options):
+    numbers = np.arange(len(pairs)) if numbers is None else np.asarray(numbers)
+    return text_variation_of(augment, **options)(pairs, numbers, seed, epoch)
+
+
+def draws(n):
+    return Stream(int(hashed(n)))
+
+
+@given(CHUNKS, st.integers(0, 9), st.integers(0, 9), st.data())
+@settings(max_examples=40, deadline=None)
+def test_a_line_depends_on_its_number_and_the_next_lines_alone(
+    pairs, seed, epoch, data
+):
+    whole = vary(pairs, seed=seed, epoch=epoch)
+    assert len(whole) == len(pairs)
+    begin = data.draw(st.integers(0, len(pairs) - 1))
+    part = vary(pairs[begin:], range(begin, len(pairs)), seed=seed, epoch=epoch)
+    assert part == whole[begin:]
+    # Without neighbours a line needs no other line, and order means nothing.
+    some = data.draw(st.permutations(range(len(pairs))))
+    alone = ALL.replace("neighbours@0.5,", "")
+    whole = vary(pairs, augment=alone, seed=seed, epoch=epoch)
+    shuffled = vary([pairs[i] for i in some], some, alone, seed, epoch)
+    assert shuffled == [whole[i] for i in some]
+    for line in (line for pair in whole for line in pair):
+        assert "\n" not in line
+
+
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_each_changes_its_share_of_lines_and_its_side(name):
+    varied = vary(PAIRS, augment=f"{name}@0.2")
+    changed = [i for i, pair in enumerate(varied) if pair is not PAIRS[i]]
+    # Five standard deviations of a binomial count; `case` may find nothing to change.
+    assert len(changed) == pytest.approx(800, abs=5 * 25)
+    assert all(varied[i] != PAIRS[i] for i in changed)
+    targets = {i for i in changed if varied[i][1] != PAIRS[i][1]}
+    assert bool(targets) == AUGMENTATIONS[name].changes_target
+    assert all(varied[i][0] != PAIRS[i][0] for i in changed)
+    other = vary(PAIRS, augment=f"{name}@0.2", epoch=2)
+    again = [i for i in changed if other[i] is not PAIRS[i]]
+    assert len(again) == pytest.approx(len(changed) / 5, abs=5 * 12)
+    # Other augmentations do not move its choice.
+    both = "typos@1" if name != "typos" else "case@1"
+    with_other = text_variation_of(f"{both},{name}@0.2").shares
+    assert [*with_other] == [n for n in AUGMENTATIONS if n in with_other]
+
+
+def test_neighbours_join_consecutive_lines_of_both_sides():
+    pairs = [(f"s{n}", f"t{n}") for n in range(300)]
+    numbers = np.arange(300) + 50 * (np.arange(300) >= 100)  # a gap after s99
+    joined = vary(pairs, numbers, "neighbours@1")
+    counts = set()
+    for n, (source, target) in enumerate(joined):
+        count = len(source.split())
+        counts.add(count)
+        assert source == " ".join(f"s{i}" for i in range(n, n + count))
+        assert target == source.replace("s", "t")
+        assert count > 1 or n in (99, 299)
+        assert not n <= 99 < n + count - 1
+    assert counts == {1, 2, 3}
+    pair = ("a", "b")
+    assert neighbours(pair, draws(0), [("", "x")]) is pair
+
+
+def test_capitals_are_of_both_sides_and_other_cases_of_the_source():
+    pair = ("A dog doesn't bark.", "Ein Hund bellt nicht.")
+    seen = {case(pair, draws(n), ()) for n in range(40)}
+    assert seen == {
+        ("A DOG DOESN'T BARK.", "EIN HUND BELLT NICHT."),
+        ("a dog doesn't bark.", pair[1]),
+        ("A Dog Doesn't Bark.", pair[1]),
+    }
+
+
+def test_what_is_copied_stands_on_both_sides_and_only_words_get_typos():
+    line = ("See www.a.org/x or B-52 on 24.12.2024 (maybe).", "Siehe dort.")
+    for n in range(200):
+        ((source, target),) = vary([line], [n], "copy@1")
+        (added,) = re.findall(r"[^\s():]\S*[^\s():.]", target.replace("Siehe dort", ""))
+        assert added not in line[0]
+        assert added in source
+        without = re.sub(r"[\s():]", "", source.replace(added, ""))
+        assert without == re.sub(r"[\s():]", "", line[0])
+        mistyped = typos(line[0], draws(n))
+        assert mistyped != line[0]
+        for kept in ("www.a.org/x", "B-52", "24.12.2024", "on", "or"):
+            assert kept in mistyped.split()
+    kinds = {token.__name__ for token in TOKENS}
+    assert len(kinds) == 4
+
+
+def test_symbols_stay_and_lines_of_different_tags_are_not_joined():
+    tags = ["<2de>", "<bt>"]
+    pairs = [
+        ("<2de> <bt>one two three", "eins zwei drei"),
+        ("<2de> <bt>four", "vier"),
+        ("<bt> five", "fünf"),
+        ("six <bt> seven", "sechs sieben"),
+        ("<2de>", "x"),
+    ]
+    for seed in range(30):
+        every = ALL.replace("0.5", "1")
+        varied = vary(pairs, augment=every, seed=seed, symbols=tags)
+        assert varied[0][0].startswith("<2de> <bt>")
+        assert varied[2][0].startswith("<bt> ")
+        assert varied[3:] == pairs[3:]
+        for (source, _), (before, _) in zip(varied, pairs, strict=True):
+            assert re.findall("<.*?>", source) == re.findall("<.*?>", before)
+        joined = vary(pairs, augment="neighbours@1", seed=seed, symbols=tags)
+        assert joined[0] == ("<2de> <bt>one two three four", "eins zwei drei vier")
+        assert joined[1:] == pairs[1:]
+
+
+def test_one_sided_text_is_not_changed():
+    pairs = [("", "Ein Hund bellt."), (" ", "x"), ("A dog", "")]
+    varied = vary(pairs, augment=ALL.replace("0.5", "1"))
+    assert all(a is b for a, b in zip(varied, pairs, strict=True))
+
+
+def test_the_field_is_read():
+    assert text_variation_of("") is None
+    assert text_variation_of(" , ") is None
+    wanted = TextVariation({"case": 0.05, "typos": 0.1})
+    assert text_variation_of("typos, case@0.05") == wanted
+    assert list(text_variation_of("typos,case").shares) == ["case", "typos"]
+    assert text_variation_of("typos,case").changing_target == ["case"]
+
+
+@pytest.mark.parametrize(
+    ("augment", "message"),
+    [
+        ("typo@0.1", "no augmentation 'typo'; did you mean 'typos'"),
+        ("typos@", "typos@ has no valid share; want typos@SHARE"),
+        ("typos@0", "above 0"),
+        ("typos@1.5", "at most 1"),
+        ("typos@nan", "no valid share"),
+        ("typos,typos@0.2", "names typos twice"),
+    ],
+)
+def test_mistakes_are_named(augment, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        text_variation_of(augment)
+
+
+def test_another_process_makes_the_same_lines():
+    code = (
+        "import numpy as np\n"
+        "from t2t_jax.data.text_variation import text_variation_of\n"
+        f"vary = text_variation_of({ALL!r})\n"
+        f"print(vary({PAIRS[:20]!r}, np.arange(20), 3, 1))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == str(vary(PAIRS[:20])), done.stderr
+
+
+def test_lines_are_pinned():
+    """A run that is continued by a later version has to see the same text."""
+    source = "The old man's dog barks at 1,000 cats, loudly."
+    pairs = [(source, "x"), ("Next.", "y")]
+    lines = {name: vary(pairs, augment=f"{name}@1")[0] for name in AUGMENTATIONS}
+    assert lines == {
+        "neighbours": ("The old man's dog barks at 1,000 cats, loudly. Next.", "x y"),
+        "case": ("The Old Man's Dog Barks At 1,000 Cats, Loudly.", "x"),
+        "typos": ("The old man's fog bbarks at 1,000 cats, loudly.", "x"),
+        "punctuation": ("The old man's dog barks at 1,000 cats loudly.", "x"),
+        "white_space": ("\xa0The old man's dog barks at 1,000 cats, loudly.", "x"),
+        "copy": ("Kovorba The old man's dog barks at 1,000 cats, loudly.", "Kovorba x"),
+    }
