@@ -2,6 +2,7 @@
 
 Prints all scores as JSON on standard output, and the main ones for people on standard
 error. --baseline=FILE compares with another system and tests for significance.
+--damage=all also scores damaged copies of the test sets: typos, capitals, codes, ...
 """
 
 import json
@@ -16,6 +17,8 @@ from t2t_jax.commands.flags import (
 )
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.baselines import read_baselines
+from t2t_jax.evaluation.damage import DAMAGES, EVERY, damaged, damages_named
+from t2t_jax.evaluation.robustness import check_damageable, score_damaged, table
 from t2t_jax.evaluation.scores import (
     comparisons,
     distinct,
@@ -44,6 +47,12 @@ def define_flags():
         "set, to compare with by paired bootstrap resampling; for several sets one "
         "file each, separated by commas.",
     )
+    flags.DEFINE_string(
+        "damage",
+        None,
+        f"Also score damaged copies of the test sets: '{EVERY}', or some of "
+        f"{', '.join(DAMAGES)}, separated by commas.",
+    )
 
 
 def main(_):
@@ -62,6 +71,11 @@ def main(_):
     translator = translator.with_options(**search)
     with processes.fail_together("opening the test sets"):
         corpora = distinct(test_sets(given, translator.config))
+        damages = damages_named(given.damage) if given.damage is not None else []
+        if damages:
+            check_damageable(translator, corpora)
+            copies = [damaged(corpus, name) for corpus in corpora for name in damages]
+            distinct([*corpora, *copies])
         baselines = [None] * len(corpora)
         if given.baseline is not None and processes.is_first():
             baselines = read_baselines(given.baseline, corpora)
@@ -75,9 +89,23 @@ def main(_):
             result = _compare(task.of(corpus), baseline, scores, corpus, given.workdir)
             scores = scores | {"against_baseline": result}
             _say_difference(task.of(corpus), result)
-        print(json.dumps(scores, indent=2, ensure_ascii=False), flush=True)
+        _print_json(scores)
+    for corpus in corpora if damages else ():
+        rows, of_copies = score_damaged(translator, corpus, given.workdir, damages)
+        all_scores |= {scores["name"]: scores for scores in of_copies}
+        if processes.is_first():
+            for scores in of_copies:
+                _print_json(scores)
+            for line in (f"{corpus.name}, damaged", *table(rows)):
+                say(line)
+    if not processes.is_first():
+        return
     for line in comparisons(all_scores):
         say(line)
+
+
+def _print_json(scores: dict) -> None:
+    print(json.dumps(scores, indent=2, ensure_ascii=False), flush=True)
 
 
 def _compare(task: Task, baseline, scores, corpus, workdir) -> dict:

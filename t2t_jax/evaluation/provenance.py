@@ -18,6 +18,7 @@ import jax
 from t2t_jax import __version__
 from t2t_jax.data.corpus import Corpus
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.evaluation import damage
 from t2t_jax.evaluation.published_sets import ScoredText, compare_with
 from t2t_jax.metrics.bootstrap import LONGEST, SAMPLES, SEED
 from t2t_jax.parallel.machine import describe_machine
@@ -60,7 +61,8 @@ def score_provenance(
         k: v for k, v in describe_machine().items() if k not in ("t2t_jax", *PACKAGES)
     }
     return {
-        "compare_with": task.compare_with(corpus)
+        "compare_with": damage.compare_with(corpus)
+        or task.compare_with(corpus)
         or compare_with(text, len(translator.steps)),
         "name": corpus.name,
         "task": translator.config.task.kind,

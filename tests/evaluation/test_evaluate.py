@@ -23,7 +23,7 @@ def run(trained, text, tmp_path, monkeypatch, capsys):
 
     def run(**flags):
         names = ("checkpoint", "baseline", "dtype", "beam", "alpha", "penalty", "stop")
-        given = dict.fromkeys(names) | {"workdir": workdir}
+        given = dict.fromkeys((*names, "damage")) | {"workdir": workdir}
         given |= {"test": f"{text}/test"} | flags
         monkeypatch.setattr(evaluate.flags, "FLAGS", types.SimpleNamespace(**given))
         evaluate.main([])

@@ -1,0 +1,125 @@
+"""Compares models on damaged text: a table of BLEU, damage by workdir, as Markdown.
+
+    python -m benchmarks.robustness --workdir=runs/plain,runs/augmented --test=PREFIX
+
+With --augment it first fine-tunes the first workdir, once for each --augment, on the
+text of that workdir (or --train), and adds the new runs to the table. Fine-tuning
+changes BLEU by itself, so include the run without augmentation, which is --augment= :
+
+    python -m benchmarks.robustness --workdir=runs/plain --test=PREFIX --to=runs/more \\
+        --augment= --augment=typos,case,punctuation,white_space,copy --steps=1000
+
+A cell is the BLEU of the damaged set, its difference from that of the undamaged one in
+the same column, and the share of codes that are copied, where text has codes. Scores
+are stored in each workdir, so a second call is quick.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from absl import flags
+from ml_collections import ConfigDict
+
+from benchmarks import run
+from t2t_jax import load_config, train
+from t2t_jax.commands.flags import define_test_flag, define_workdir_flags, test_sets
+from t2t_jax.data.text_variation import text_variation_of
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.evaluation.damage import damages_named
+from t2t_jax.evaluation.robustness import (
+    UNDAMAGED,
+    Row,
+    check_damageable,
+    score_damaged,
+)
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.terminal.messages import say
+from t2t_jax.workdir.workdir import Workdir
+
+
+def define_flags():
+    define_workdir_flags("Several, separated by commas, are columns of the table.")
+    define_test_flag()
+    flags.DEFINE_string("damage", "all", "Names of DAMAGES, separated by commas.")
+    flags.DEFINE_multi_string(
+        "augment", [], "Fine-tune the first workdir with this config.data.augment"
+    )
+    flags.DEFINE_string("to", None, "Folder of the new workdirs, one a fine-tuning.")
+    flags.DEFINE_string("train", None, "Text to fine-tune on; that of the workdir.")
+    flags.DEFINE_integer("steps", 1_000, "Steps of each fine-tuning.")
+
+
+def main(_):
+    given = flags.FLAGS
+    damages = damages_named(given.damage)
+    workdirs = [name for name in map(str.strip, given.workdir.split(",")) if name]
+    if given.augment and not given.to:
+        raise UserError("--augment trains new workdirs; want --to=FOLDER for them")
+    configs = {  # all are checked before the first one trains
+        f"{given.to}/{folder_of(augment)}": config_of(
+            workdirs[0], augment, given.steps, given.train
+        )
+        for augment in given.augment
+    }
+    for workdir, config in configs.items():
+        say(f"fine-tuning {workdir}, config.data.augment={config.data.augment!r}")
+        train(config, workdir)
+    rows: dict[str, dict[str, dict[str, Row]]] = {}  # by set, workdir and damage
+    for workdir in [*workdirs, *configs]:
+        translator = Translator.load(workdir, given.checkpoint, given.dtype)
+        corpora = test_sets(given, translator.config)
+        check_damageable(translator, corpora)
+        for corpus in corpora:
+            found, _ = score_damaged(translator, corpus, workdir, damages)
+            rows.setdefault(corpus.name, {})[workdir] = found
+    for name, of_set in rows.items():
+        print(f"\n{name}:\n\n{markdown(of_set)}")
+
+
+def folder_of(augment: str) -> str:
+    """Names the workdir of a fine-tuning: "typos@0.1,case" -> "typos@0.1-case"."""
+    return "-".join(filter(None, map(str.strip, augment.split(",")))) or "plain"
+
+
+def config_of(start: str, augment: str, steps: int, text: str | None) -> ConfigDict:
+    """The config that fine-tunes a workdir with augmentation.
+
+    Args:
+      start: the workdir.
+      augment: `config.data.augment`.
+      steps: steps of training.
+      text: places of the training text; None is that of the workdir.
+
+    Raises:
+      UserError: a mistake in `augment`.
+    """
+    text_variation_of(augment)
+    theirs = Workdir(start).config().data
+    data = {"train": text or theirs.train, "dir": "" if text else theirs.dir}
+    return load_config(
+        f"finetune:{Path(start)}",
+        data=data | {"augment": augment},
+        train={"steps": steps, "warmup": max(1, steps // 10), "dev_lines": 0},
+    )
+
+
+def markdown(columns: Mapping[str, Mapping[str, Row]]) -> str:
+    """Formats a table with a row for each damage and a column for each workdir."""
+    names = [*next(iter(columns.values()))]
+    lines = [f"| damage | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
+    for name in names:
+        cells = [_cell(name, rows[name]) for rows in columns.values()]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(name: str, row: Row) -> str:
+    cell = f"{row['bleu']:.1f}"
+    if name != UNDAMAGED:
+        cell += f" ({row['difference']:+.1f})"
+    copied = row["copied"]
+    return cell if copied is None else f"{cell}, {copied:.0%} copied"
+
+
+if __name__ == "__main__":
+    run(main, define_flags)

@@ -1,0 +1,144 @@
+"""Robustness: scores of damaged copies of a test set beside those of the set itself."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import TypedDict
+
+from etils import epath
+
+from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.evaluation.damage import damaged
+from t2t_jax.evaluation.scores import read_answers, score_set
+from t2t_jax.parallel import processes
+from t2t_jax.tasks.table import task_of
+from t2t_jax.tasks.task import Task
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.workdir.workdir import Workdir
+
+UNDAMAGED = "undamaged"
+HEADER = "damage", "BLEU", "difference", "codes copied", "lines changed"
+
+
+class Row(TypedDict):
+    """The result of one damage.
+
+    Attributes:
+      bleu: of the damaged set, 0 to 100.
+      difference: to the BLEU of the undamaged set.
+      copied: the share of codes that are copied (`copied_share`); None without codes.
+      changed: the number of sources that the damage changed.
+    """
+
+    bleu: float
+    difference: float
+    copied: float | None
+    changed: int
+
+
+def check_damageable(translator: Translator, corpora: Sequence[Corpus]) -> None:
+    """Checks that sets are scored by BLEU, as damage is.
+
+    Raises:
+      UserError: one is not.
+    """
+    task = task_of(translator.config)
+    for corpus in corpora:
+        if (of_set := task.of(corpus)).chosen_by != "bleu":
+            raise UserError(
+                f"--damage: {corpus.name} is scored by {of_set.chosen_by!r}; want a "
+                "set of translations, since damage is measured as a loss of BLEU"
+            )
+
+
+def score_damaged(
+    translator: Translator,
+    corpus: Corpus,
+    workdir: Workdir | epath.PathLike,
+    damages: Sequence[str],
+) -> tuple[dict[str, Row], list[dict]]:
+    """Scores a set and its damaged copies, each stored under a name of its own.
+
+    All processes call it.
+
+    Args:
+      damages: names of `DAMAGES`.
+
+    Returns:
+      A row for each damage, the first one for "undamaged"; and the scores of the
+      damaged copies as `score_set` returns them. A damage that changes no line, such as
+      `no_diacritics` of English, is not translated: its row is that of the set.
+    """
+    task = task_of(translator.config)
+    rows: dict[str, Row] = {}
+    stored = []
+    for name in ("", *damages):
+        copy = damaged(corpus, name) if name else corpus
+        # Process 0 reads the set, as for `score_set`.
+        changed = processes.from_first(
+            copy.name, lambda c=copy: _changed(task, corpus, c)
+        )
+        if name and not any(changed):
+            rows[name] = rows[UNDAMAGED]
+            continue
+        scores = score_set(translator, copy, workdir)
+        copied = None
+        if processes.is_first():
+            answers = read_answers(scores, copy, workdir)
+            copied = copied_share(answers, task.of(copy).examples(copy))
+        undamaged = rows[UNDAMAGED]["bleu"] if name else scores["bleu"]
+        rows[name or UNDAMAGED] = Row(
+            bleu=scores["bleu"],
+            difference=scores["bleu"] - undamaged,
+            copied=copied,
+            changed=changed[0],
+        )
+        if name:
+            stored.append(scores | {"damage": name, "codes_copied": copied})
+    return rows, stored
+
+
+def _changed(task: Task, corpus: Corpus, copy: Corpus) -> list[int]:
+    """Counts the sources and the references that differ in a copy of a set."""
+    sides = [zip(*task.of(c).examples(c), strict=True) for c in (corpus, copy)]
+    return [
+        sum(a != b for a, b in zip(*of_side, strict=True))
+        for of_side in zip(*sides, strict=True)
+    ]
+
+
+def copied_share(answers: Sequence[str], pairs: Sequence[Pair]) -> float | None:
+    """Computes the share of codes that the answers have.
+
+    A code is a word with a digit, or an address, that is in the source and, unchanged,
+    in the reference: something that a translation copies.
+
+    Returns:
+      A share from 0 to 1, over all codes of the set; None if there are none.
+    """
+    asked = found = 0
+    for answer, pair in zip(answers, pairs, strict=True):
+        source, reference = map(_codes, pair)
+        wanted = source & reference
+        asked += wanted.total()
+        found += (wanted & _codes(answer)).total()
+    return found / asked if asked else None
+
+
+def _codes(line: str) -> Counter[str]:
+    words = (word.strip(".,;:!?()[]\"'“”„«»–") for word in line.split())
+    return Counter(word for word in words if re.search(r"\d|@|://|www\.", word))
+
+
+def table(rows: dict[str, Row]) -> list[str]:
+    """Formats the rows as lines of a table."""
+    width = max(map(len, (HEADER[0], *rows)))
+    lines = [f"{HEADER[0]:{width}}  {HEADER[1]:>6}  " + "  ".join(HEADER[2:])]
+    for name, row in rows.items():
+        difference = "" if name == UNDAMAGED else f"{row['difference']:+.2f}"
+        copied = "" if row["copied"] is None else f"{row['copied']:.1%}"
+        changed = "" if name == UNDAMAGED else f"{row['changed']:,}"
+        line = f"{name:{width}}  {row['bleu']:6.2f}  {difference:>10}  {copied:>12}"
+        lines.append(f"{line}  {changed:>13}".rstrip())
+    return lines

@@ -1,0 +1,224 @@
+"""Damaged test sets: what each damage does, where scores go, what is measured."""
+
+import html
+import json
+import shutil
+import types
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks import robustness as benchmark
+from t2t_jax import UserError
+from t2t_jax.commands import evaluate
+from t2t_jax.config import Config
+from t2t_jax.data.corpus import open_corpus
+from t2t_jax.data.tagging import TaggedCorpus
+from t2t_jax.evaluation import robustness
+from t2t_jax.evaluation.damage import DAMAGES, compare_with, damaged, damages_named
+from tests.small_run import contents
+
+OF_BOTH = {"capitals", "codes", "joined"}
+WORDS = ["Über", "don't", "3.5", "“well”", "naïve,", "{x}", "walking", "B&B", "-", "Я"]
+LINES = st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join)
+SETS = st.lists(st.tuples(LINES, LINES), min_size=1, max_size=9)
+
+
+def corpus_of(folder, pairs, name="some"):
+    for side, ending in enumerate(("en", "de")):
+        text = "".join(f"{pair[side]}\n" for pair in pairs)
+        (folder / f"{name}.{ending}").write_text(text, encoding="utf-8")
+    return open_corpus(name, "en", "de", str(folder))
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """Damages the sources of a set, or one line, and returns them."""
+
+    def changed(name, *lines):
+        corpus = corpus_of(tmp_path, [(line, "Ein Satz.") for line in lines])
+        return [source for source, _ in damaged(corpus, name).pairs()]
+
+    return changed
+
+
+def damaged_pairs(name, pairs):
+    return [*damaged(types.SimpleNamespace(pairs=lambda: iter(pairs)), name).pairs()]
+
+
+@given(pairs=SETS)
+@settings(max_examples=30, deadline=None)
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damage_keeps_lines_and_depends_on_the_line_alone(name, pairs):
+    found = damaged_pairs(name, pairs)
+    assert len(found) == len(pairs)
+    for n, (pair, other) in enumerate(zip(pairs, found, strict=True)):
+        assert "\n" not in "".join(other)
+        if not all(map(str.strip, pair)):
+            assert other == pair
+        if name not in OF_BOTH:
+            assert other[1] == pair[1]
+        if name != "joined":  # other lines mean nothing
+            assert damaged_pairs(name, [("x", "y")] * n + [pair])[n] == other
+
+
+def test_spaces_and_marks(changed):
+    line = "“Don't,” said the well-known man - 3.5 times, for 50% more, no?"
+    (bare,) = changed("no_punctuation", line)
+    assert bare == "Don't said the well-known man 3.5 times for 50% more no"
+    (missing,) = changed("missing_spaces", line)
+    assert missing.replace(" ", "") == line.replace(" ", "")
+    assert len(missing) < len(line)
+    (extra,) = changed("extra_spaces", line)
+    assert " ".join(extra.split()).replace(" ,", ",").replace(" ?", "?") == line
+    assert extra.endswith(" ? ")
+
+
+def test_letters(changed):
+    lines = [f"walking number {n} through Überlingen" for n in range(40)]
+    for before, after in zip(lines, changed("scrambled", *lines), strict=True):
+        for word, other in zip(before.split(), after.split(), strict=True):
+            assert sorted(word) == sorted(other)
+            assert (word[0], word[-1]) == (other[0], other[-1])
+    assert changed("key_typos", *lines) != lines
+    assert all(a != b for a, b in zip(lines, changed("key_typos", *lines), strict=True))
+    for before, after in zip(lines, changed("homoglyphs", *lines), strict=True):
+        differ = [(a, b) for a, b in zip(before, after, strict=True) if a != b]
+        assert differ
+        assert all(a.isascii() and not b.isascii() for a, b in differ)
+    assert changed("no_diacritics", "Größe Über naïve Señor Å") == [
+        "Groesse Ueber naive Senor A"
+    ]
+
+
+def test_encodings_can_be_undone(changed):
+    line = "Die Katze “schläft” & don't — €5 für Ārija"
+    (escaped,) = changed("entities", line)
+    assert "&amp;" in escaped
+    assert "&auml;" in escaped
+    assert html.unescape(escaped).replace("\u00a0", " ") == line
+    (wrong,) = changed("mojibake", line)
+    assert "schlÃ¤ft" in wrong
+    undone = b"".join(
+        c.encode("latin-1" if "\x7f" < c < "\xa0" else "cp1252") for c in wrong
+    )
+    assert undone.decode().replace("\u00a0", " ").replace("’", "'") == line
+
+
+def test_both_sides(tmp_path):
+    pairs = [(f"Source {n}.", f"Ziel {n} ß.") for n in range(60)]
+    corpus = corpus_of(tmp_path, pairs)
+    assert [*damaged(corpus, "capitals").pairs()][3] == ("SOURCE 3.", "ZIEL 3 SS.")
+    joined = [*damaged(corpus, "joined").pairs()]
+    assert joined[3] == ("Source 3. Source 4.", "Ziel 3 ß. Ziel 4 ß.")
+    assert joined[-1] == pairs[-1]
+    added = set()
+    for pair, other in zip(pairs, damaged(corpus, "codes").pairs(), strict=True):
+        parts = [o.replace(line, "") for line, o in zip(pair, other, strict=True)]
+        assert parts[0] == parts[1] != ""
+        added.add(parts[0])
+    assert len(added) == 60
+
+
+def test_copied_codes_are_counted():
+    pairs = [
+        ("See B-52 (at www.a.org), 7 7.", "Siehe B-52 bei www.a.org: 7."),
+        ("1,000 dogs", "1.000 Hunde"),  # not the same on both sides
+    ]
+    share = robustness.copied_share
+    assert share(["[B-52] und 7 und 7, www.a.org.", "x"], pairs) == 1
+    assert share(["B-53 7", "1.000"], pairs) == pytest.approx(1 / 3)
+    assert share(["", "1,000"], pairs) == 0
+    assert share(["a"], [("a b", "a b")]) is None
+
+
+def test_names_are_read():
+    assert damages_named("all") == [*DAMAGES]
+    assert damages_named("codes, capitals,codes") == ["codes", "capitals"]
+    with pytest.raises(UserError, match="no damage 'typos'; did you mean 'key_typos'"):
+        damages_named("typos,codes")
+    with pytest.raises(UserError, match="names no damage; want 'all'"):
+        damages_named(",")
+
+
+def test_a_copy_has_a_name_of_its_own_and_keeps_its_tag(tmp_path):
+    corpus = corpus_of(tmp_path, [("A dog.", "Ein Hund.")])
+    tagged = TaggedCorpus(corpus, "en-de", "<2de>")
+    copy = damaged(tagged, "capitals")
+    assert [*copy.pairs()] == [("<2de> A DOG.", "EIN HUND.")]
+    assert (copy.name, copy.subtask) == ("en-de.some+capitals", "en-de")
+    assert copy.place == f"en-de:{tmp_path}/some+capitals"
+    other = damaged(corpus, "lower_case")
+    assert len({c.fingerprint() for c in (corpus, tagged, copy, other)}) == 4
+    assert "same damage" in compare_with(copy)
+    assert compare_with(corpus) == compare_with(tagged) == ""
+
+
+@pytest.fixture
+def work(trained, tmp_path):
+    return shutil.copytree(trained[0], tmp_path / "work")
+
+
+@pytest.mark.usefixtures("quick_compiler")
+def test_the_command_scores_copies_and_overwrites_nothing(
+    trained, work, text, monkeypatch, capsys
+):
+    before = contents(work)
+    names = ("checkpoint", "baseline", "dtype", "beam", "alpha", "penalty", "stop")
+    given = dict.fromkeys(names) | {"workdir": work, "test": f"{text}/test"}
+    given["damage"] = "capitals,no_diacritics"
+    monkeypatch.setattr(evaluate.flags, "FLAGS", types.SimpleNamespace(**given))
+    evaluate.main([])
+    told = capsys.readouterr()
+    after = contents(work)
+    # The stored scores differ in the place of the set, which a config writes otherwise.
+    assert {name: after[name] for name in before if "scores/test" not in name} == {
+        name: content for name, content in before.items() if "scores/test" not in name
+    }
+    assert {"scores/test+capitals.json", "translations/test+capitals.de"} <= {*after}
+    printed = json.loads(f"[{told.out.replace(chr(10) + '}' + chr(10), '},')[:-1]}]")
+    assert [scores["name"] for scores in printed] == ["test", "test+capitals"]
+    table = told.err[told.err.index("test, damaged") :].splitlines()
+    rows = {line.split()[0]: line.split()[1:] for line in table[2:5]}
+    bleu = {scores["name"]: scores["bleu"] for scores in printed}
+    assert rows["undamaged"][0] == f"{bleu['test']:.2f}"
+    difference = bleu["test+capitals"] - bleu["test"]
+    assert rows["capitals"] == [
+        f"{bleu['test+capitals']:.2f}",
+        f"{difference:+.2f}",
+        "10",
+    ]
+    assert rows["no_diacritics"][1:] == ["+0.00", "0"]  # English has none
+
+
+def test_only_translations_are_damaged(text):
+    translator = types.SimpleNamespace(config=Config())
+    corpus = open_corpus("test", "en", "de", str(text))
+    robustness.check_damageable(translator, [corpus])
+    task = types.SimpleNamespace(of=lambda _: types.SimpleNamespace(chosen_by="f1"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(robustness, "task_of", lambda _: task)
+        with pytest.raises(UserError, match="test is scored by 'f1'"):
+            robustness.check_damageable(translator, [corpus])
+
+
+def test_the_benchmark_has_a_column_for_each_workdir(work):
+    row = robustness.Row(bleu=30.0, difference=0.0, copied=None, changed=0)
+    codes = robustness.Row(bleu=20.04, difference=-9.96, copied=0.125, changed=9)
+    columns = {
+        "a": {"undamaged": row, "codes": codes},
+        "b": {"undamaged": row, "codes": row},
+    }
+    assert benchmark.markdown(columns) == (
+        "| damage | a | b |\n|---|---:|---:|\n| undamaged | 30.0 | 30.0 |\n"
+        "| codes | 20.0 (-10.0), 12% copied | 30.0 (+0.0) |"
+    )
+    config = benchmark.config_of(str(work), "typos@0.2", 50, None)
+    assert config.train.init_from == str(work)
+    assert (config.data.augment, config.data.train) == ("typos@0.2", "train")
+    assert benchmark.config_of(str(work), "", 50, "other").data.dir == ""
+    with pytest.raises(UserError, match="no augmentation"):
+        benchmark.config_of(str(work), "nothing", 50, None)
+    assert benchmark.folder_of("typos@0.1, case") == "typos@0.1-case"
+    assert benchmark.folder_of("") == "plain"
