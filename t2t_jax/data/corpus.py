@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
+from t2t_jax.data import pair_hashes
 from t2t_jax.data.tfds import TfdsCorpus
 from t2t_jax.grammar import corpus
 from t2t_jax.terminal.errors import UserError, did_you_mean
@@ -122,10 +123,24 @@ class FileCorpus:
         """Yields (source line, target line), without line ends.
 
         Raises:
-          UserError: A file is missing, damaged, empty or not UTF-8, or the two files
-            differ in their number of lines (raised at the end).
+          UserError: A file is missing, damaged, empty or not UTF-8; the two files
+            differ in their number of lines (raised at the end); or there is a file of
+            hashes (`data/pair_hashes.py`), and a pair is not the one it is of.
         """
         files = self.files()
+        pairs = self._aligned(files)
+        if hashes := find_file(self.prefix, pair_hashes.ENDING):
+            pairs = pair_hashes.check_hashes(
+                pairs,
+                read_lines(hashes),
+                pair_hashes.pair_hasher(self.source, self.target),
+                (str(files[0]), str(files[1])),
+                str(hashes),
+            )
+        yield from pairs
+
+    def _aligned(self, files: tuple[Path, Path]) -> Iterator[Pair]:
+        """Yields the pairs of two files; raises the errors of the files themselves."""
         counts = [0, 0]
         # zip_longest, so that the error can give both numbers of lines.
         for pair in itertools.zip_longest(*map(read_lines, files)):
