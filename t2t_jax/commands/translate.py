@@ -4,7 +4,8 @@ It answers lines as the task of the model says (`Task.respond`): a classifier wr
 their labels, a parser their trees, a language model goes on from them.
 
 At a terminal it is a prompt that answers sentence by sentence. With --output and
---resume, translating a large file can be stopped and continued.
+--resume, translating a large file can be stopped and continued. With --pairs it writes
+pairs of training text: back-translation.
 """
 
 import sys
@@ -24,9 +25,17 @@ from t2t_jax.commands.flags import (
     refuse_unused,
     workdirs_of,
 )
+from t2t_jax.commands.pairs_flags import (
+    check_pairs_flags,
+    define_pairs_flags,
+    languages_of,
+    pair_options,
+)
 from t2t_jax.decoding.jobs import InputFile, parse_shard, record, run_job, shard_of
-from t2t_jax.decoding.output_file import check_output
+from t2t_jax.decoding.output_file import check_folder, check_output
+from t2t_jax.decoding.pairs_output import write_pairs
 from t2t_jax.decoding.prompt import Prompt
+from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.parallel import processes
 from t2t_jax.tasks.task import Task
@@ -43,6 +52,7 @@ def define_flags():
     define_task_flag()
     define_search_flags()
     define_constraint_flags()
+    define_pairs_flags()
     integer, string, boolean = (
         flags.DEFINE_integer,
         flags.DEFINE_string,
@@ -55,7 +65,11 @@ def define_flags():
         "File to write; it appears when all lines are translated. Default: standard "
         "output.",
     )
-    boolean("resume", False, "Continue a stopped job that was writing to --output.")
+    boolean(
+        "resume",
+        False,
+        "Continue a stopped job that was writing to --output or --pairs.",
+    )
     string("shard", None, "I/N: translate the I-th of N parts of --input.")
     integer(
         "batch_size",
@@ -98,12 +112,16 @@ def define_flags():
 def main(_):
     given = flags.FLAGS
     shard = parse_shard(given.shard) if given.shard is not None else (1, 1)
+    check_pairs_flags(given)
     for name, needed in (("shard", "input"), ("resume", "output")):
-        if given[name].value and not given[needed].value:
+        if given[name].value and not (given[needed].value or given.pairs):
             raise UserError(f"--{name} goes with --{needed}; name a file")
+    changes = pair_options(given)
     search, options = search_of(given)
-    path = text = None
+    path = prefix = text = None
     with processes.fail_together("opening the input and the output"):
+        if processes.is_first() and given.pairs is not None:
+            check_folder(prefix := shard_of(Path(given.pairs), shard), "--pairs")
         if processes.is_first() and given.output is not None:
             check_output(path := shard_of(Path(given.output), shard))
         if processes.is_first() and given.input is not None:
@@ -112,6 +130,7 @@ def main(_):
     translator = Translator.load(workdirs_of(given), given.checkpoint, given.dtype)
     task, translator = chosen_task(translator, given)
     refuse_unused(task, given)
+    languages = languages_of(task) if given.pairs is not None else None
     piped = text or path or processes.distributed()
     typed = not piped and sys.stdin.isatty() and sys.stdout.isatty()
     if typed and task.predicts == "target":
@@ -121,9 +140,13 @@ def main(_):
         say("Type a line to have it answered; Ctrl-D ends.")
     batch_size = 1 if typed else given.batch_size  # answers each line as it is typed
 
+    def translate(lines: list[str], number: int) -> list[Translation]:
+        """Translates lines, the first with this number (from 1)."""
+        return task.respond(translator, lines, search, given.nbest, number)
+
     def translate_lines(lines: list[str], number: int) -> str:
-        """Translates lines, the first with this number (from 1), to output text."""
-        translations = task.respond(translator, lines, search, given.nbest, number)
+        """Translates lines to the text of an output."""
+        translations = translate(lines, number)
         alignments = None
         if given.alignments:
             pairs = [(t.source, h) for t in translations for h in t.hypotheses]
@@ -142,7 +165,12 @@ def main(_):
         "fields": [given.nbest > 1, given.scores, given.alignments],
         "t2t_jax": __version__,
     }
-    run_job(translate_lines, text, path, made_from, given.resume, batch_size)
+    job = made_from, given.resume, batch_size
+    if given.pairs is not None:
+        note = {"workdir": given.workdir, "input": given.input}
+        write_pairs(translate, text, prefix, languages, changes, note, *job)
+        return None
+    run_job(translate_lines, text, path, *job)
     return None
 
 

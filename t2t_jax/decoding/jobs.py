@@ -84,6 +84,7 @@ def run_job(
     made_from: dict,
     resume: bool,
     batch_size: int,
+    open_output: Callable[[Path, dict, bool], OutputFile] = OutputFile,
 ) -> None:
     """Translates all lines of an input, in order and in bounded memory.
 
@@ -93,8 +94,9 @@ def run_job(
       translate_lines: (lines, number of the first, from 1) -> their output.
       text: the input, of process 0 only; None is standard input.
       path: the output file, of process 0 only; None is standard output.
-      made_from, resume: as for `Output`.
+      made_from, resume: as for `OutputFile`.
       batch_size: the number of lines read and translated together.
+      open_output: (path, made_from, resume) -> the output, of process 0 only.
     """
     before = text.first if text else 0
     total = text.count if text else None
@@ -105,7 +107,7 @@ def run_job(
             if processes.is_first():
                 lines = text.lines() if text else _standard_input()
             if path:
-                output = stack.enter_context(OutputFile(path, made_from, resume))
+                output = stack.enter_context(open_output(path, made_from, resume))
                 lines = output.rest_of(lines)
         progress.add(output.lines)
 

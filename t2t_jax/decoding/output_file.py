@@ -28,14 +28,19 @@ def check_output(file: Path) -> None:
         raise UserError(
             f"--output={file}: the output is plain text; give a name without .gz"
         )
-    if not file.parent.is_dir():
-        raise UserError(
-            f"--output={file}: {file.parent} is not an existing folder; create it first"
-        )
+    check_folder(file, "--output")
     if file.exists():
         raise UserError(
             f"--output={file} already exists and is not overwritten; give another "
             "name, or remove it"
+        )
+
+
+def check_folder(file: Path, flag: str) -> None:
+    """Raises UserError unless the folder of a file, which a flag names, exists."""
+    if not file.parent.is_dir():
+        raise UserError(
+            f"{flag}={file}: {file.parent} is not an existing folder; create it first"
         )
 
 
@@ -73,7 +78,7 @@ class OutputFile:
         self._made_from = json.loads(json.dumps(made_from))
         self._partial = file.with_name(file.name + ".partial")
         self._record = file.with_name(file.name + ".partial.json")
-        check_output(file)
+        self._check(resume)
         begun = self._partial.exists() or self._record.exists()
         # Opening must not truncate: another process may be writing the file.
         self._stream = self._partial.open("ab+")
@@ -92,12 +97,16 @@ class OutputFile:
             self._stream.close()
             raise
 
+    def _check(self, resume: bool) -> None:
+        """Raises UserError if the file exists or cannot have its name."""
+        check_output(self._file)
+
     def _lock(self) -> None:
         try:
             fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
-                f"another process is writing {self._partial}; give another --output"
+                f"another process is writing {self._partial}; give another name"
             ) from None
 
     def _read_record(self) -> dict | None:
@@ -184,33 +193,41 @@ class OutputFile:
         return self
 
     def __exit__(self, kind, *_) -> None:
-        if kind is None:
-            # A link and not a rename, which would overwrite a file that another process
-            # has created in the meantime.
-            try:
-                os.link(self._partial, self._file)
-            except FileExistsError:
-                self._stream.close()
-                raise UserError(
-                    f"{self._file} was created by another process meanwhile; the "
-                    f"complete translation is in {self._partial}"
-                ) from None
-            except FileNotFoundError:
-                self._stream.close()
-                raise UserError(
-                    f"{self._partial} was removed while it was being written; run the "
-                    "command again"
-                ) from None
-            except OSError:  # the file system has no hard links
-                os.rename(self._partial, self._file)
-            for file in (self._partial, self._record):
-                with contextlib.suppress(FileNotFoundError):
-                    file.unlink()
-        elif self.lines:
-            say(
-                f"the translations of {self.lines:,} lines are in {self._partial}; the "
-                "same command with --resume continues"
-            )
-        elif self._earlier is None:  # nothing is done, now or earlier
-            self._partial.unlink(missing_ok=True)
-        self._stream.close()
+        try:
+            if kind is None:
+                self._publish()
+                for file in (self._partial, self._record):
+                    with contextlib.suppress(FileNotFoundError):
+                        file.unlink()
+            elif self.lines:
+                say(
+                    f"the translations of {self.lines:,} lines are in {self._partial}; "
+                    "the same command with --resume continues"
+                )
+            elif self._earlier is None:  # nothing is done, now or earlier
+                self._partial.unlink(missing_ok=True)
+        finally:
+            self._stream.close()
+
+    def _publish(self) -> None:
+        """Gives the complete output its name.
+
+        Raises:
+          UserError: another process has created or removed a file meanwhile.
+        """
+        # A link and not a rename, which would overwrite a file that another process has
+        # created in the meantime.
+        try:
+            os.link(self._partial, self._file)
+        except FileExistsError:
+            raise UserError(
+                f"{self._file} was created by another process meanwhile; the complete "
+                f"translation is in {self._partial}"
+            ) from None
+        except FileNotFoundError:
+            raise UserError(
+                f"{self._partial} was removed while it was being written; run the "
+                "command again"
+            ) from None
+        except OSError:  # the file system has no hard links
+            os.rename(self._partial, self._file)

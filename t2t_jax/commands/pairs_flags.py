@@ -1,0 +1,100 @@
+"""The flags of `translate` that write pairs of training text."""
+
+from absl import flags
+
+from t2t_jax.data.word_noise import parse_noise
+from t2t_jax.decoding.pairs_output import PairOptions
+from t2t_jax.tasks.task import Task
+from t2t_jax.tasks.translation import Translation
+from t2t_jax.terminal.errors import UserError
+
+OF_PAIRS = "noise", "noise_seed", "tag"  # they mean something with --pairs only
+# Pairs are two lines of text: nothing else goes into their files.
+REFUSED = {
+    "output": "--pairs names the files itself",
+    "scores": "a line of training text has no score",
+    "alignments": "a line of training text has no alignment",
+}
+
+
+def define_pairs_flags() -> None:
+    """Defines --pairs, --noise, --noise_seed and --tag."""
+    flags.DEFINE_string(
+        "pairs",
+        None,
+        "PREFIX of pairs of training text to write, in place of --output: "
+        "PREFIX.SOURCE has the lines of --input, PREFIX.TARGET their translations, "
+        "with the languages of the workdir (back-translation).",
+    )
+    flags.DEFINE_string(
+        "noise",
+        "",
+        "With --pairs: noise on the words of translations, such as "
+        "drop@0.1,blank@0.1,swap@3: shares dropped and replaced by <blank>, and how "
+        "many places a word moves at most.",
+    )
+    flags.DEFINE_integer("noise_seed", 0, "With --pairs: seed of the noise.")
+    flags.DEFINE_string(
+        "tag",
+        "",
+        "With --pairs: a symbol to put before each translation, such as <bt>; name it "
+        "in config.data.symbols of the training, too.",
+    )
+
+
+def check_pairs_flags(given: flags.FlagValues) -> None:
+    """Checks that flags go with --pairs, or that none is given without it.
+
+    Raises:
+      UserError: they do not; the message names the flag.
+    """
+    if given.pairs is None:
+        for name in OF_PAIRS:
+            if given[name].present:
+                raise UserError(f"--{name}: an option of --pairs; add --pairs=PREFIX")
+        return
+    if not given.pairs or given.pairs.endswith("/"):
+        raise UserError(
+            f"--pairs={given.pairs!r} names no files; want a PREFIX such as bt, for "
+            "bt.en and bt.de"
+        )
+    for name, why in REFUSED.items():
+        if given[name].value:
+            raise UserError(f"--{name} does not go with --pairs: {why}; leave it out")
+    if given.nbest != 1:
+        raise UserError(
+            f"--nbest={given.nbest} does not go with --pairs, which writes one pair a "
+            "line; for several samples of a line run it again with another --pairs and "
+            "--seed"
+        )
+    if not given.input:
+        raise UserError(
+            "--pairs needs --input=FILE, the text to translate: its lines become one "
+            "side of the pairs"
+        )
+    if given.noise_seed < 0:
+        raise UserError(f"--noise_seed={given.noise_seed}; want 0 or more")
+
+
+def pair_options(given: flags.FlagValues) -> PairOptions:
+    """Returns what is done to translations.
+
+    Raises:
+      UserError: --noise or --tag is wrong.
+    """
+    return PairOptions(parse_noise(given.noise), given.noise_seed, given.tag)
+
+
+def languages_of(task: Task) -> tuple[str, str]:
+    """Returns source and target of the task of a workdir.
+
+    Raises:
+      UserError: the task is not translation.
+    """
+    if not isinstance(task, Translation):
+        raise UserError(
+            "--pairs makes training text of translations; this workdir has "
+            f"config.task.kind={task.config.task.kind!r}. Want a workdir of "
+            "translation, or --task=de-en for a text-to-text model"
+        )
+    return task.config.data.source, task.config.data.target

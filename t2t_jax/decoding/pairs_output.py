@@ -1,0 +1,324 @@
+"""Training pairs made by machine: back-translations beside the lines they are of.
+
+A model from German to English makes pairs for one from English to German: `PREFIX.de`
+has the lines of a German text, unchanged, and `PREFIX.en` their translations (Sennrich
+et al. 2016, "Improving Neural Machine Translation Models with Monolingual Data").
+Beside them are `PREFIX.hashes` (`data/pair_hashes.py`) and `PREFIX.json`, which says
+how they were made.
+
+While a job runs there are its translations alone, `PREFIX.en.partial`. The other files
+follow from these and from the input, so they are written when all lines are done.
+"""
+
+import dataclasses
+import filecmp
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from t2t_jax.data import pair_hashes
+from t2t_jax.data.cleaning import visible
+from t2t_jax.data.corpus import read_lines
+from t2t_jax.data.tokenizer import parse_symbols
+from t2t_jax.data.word_noise import BLANK, WordNoise, add_noise
+from t2t_jax.decoding.jobs import InputFile, run_job
+from t2t_jax.decoding.output_file import OutputFile
+from t2t_jax.decoding.results import Translation
+from t2t_jax.files import atomic
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.terminal.messages import say
+
+
+@dataclasses.dataclass(frozen=True)
+class PairOptions:
+    """Changes to translations before they are written.
+
+    Attributes:
+      noises: noise on the words (Edunov et al. 2018).
+      noise_seed: its random numbers depend on this and on the number of the line.
+      tag: a symbol put before each translation, after the noise; it tells the model
+        that a source is synthetic (Caswell et al. 2019, "Tagged Back-Translation").
+
+    Raises:
+      UserError: the tag cannot be a symbol of a tokenizer.
+    """
+
+    noises: Sequence[WordNoise] = ()
+    noise_seed: int = 0
+    tag: str = ""
+
+    def __post_init__(self):
+        try:
+            if len(parse_symbols(self.tag)) > 1:
+                raise UserError("it has a comma, which separates symbols there")
+        except UserError as e:
+            raise UserError(
+                f"--tag={self.tag!r} cannot be a symbol of config.data.symbols: {e}; "
+                "want one word such as <bt>"
+            ) from None
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """What training has to keep as one piece, by `config.data.symbols`."""
+        blanks = any(noise.name == "blank" for noise in self.noises)
+        return tuple(filter(None, (self.tag, BLANK if blanks else "")))
+
+    def line_of(self, translation: Translation, number: int) -> str:
+        """Returns the line to write for the translation of a line of the input.
+
+        It is empty if not all of the line was translated: it was cut as too long, or
+        its translation reached the length limit. Cleaning drops such pairs.
+
+        Args:
+          number: of the line in the input, from 1.
+        """
+        whole = translation.ended and not translation.cut
+        if not (whole and visible(translation.text)):
+            return ""
+        noised = add_noise(translation.text, self.noises, self.noise_seed, number)
+        return f"{self.tag} {noised}" if self.tag else noised
+
+
+def encode_line(line: str, number: int) -> bytes:
+    """Encodes a line so that `read_lines` returns it unchanged.
+
+    It takes away a carriage return before the line feed, and a byte order mark at the
+    beginning of the file. A line with one of its own there gets another.
+
+    Args:
+      number: of the line in its file, from 1.
+    """
+    mark = "\ufeff" if number == 1 and line.startswith("\ufeff") else ""
+    end = "\r\n" if line.endswith("\r") else "\n"
+    return f"{mark}{line}{end}".encode()
+
+
+class PairFiles(NamedTuple):
+    """The files of pairs, in the order in which they appear."""
+
+    translations: Path
+    originals: Path
+    record: Path
+    hashes: Path
+
+    @classmethod
+    def of(cls, prefix: Path, source: str, target: str) -> "PairFiles":
+        """Names the files of a model that translates `source` into `target`.
+
+        Raises:
+          UserError: it translates a language into itself.
+        """
+        if source == target:
+            raise UserError(
+                f"--pairs: the model translates {source} into {target}, so both files "
+                f"would be {prefix}.{target}; want a model of two languages"
+            )
+        endings = (target, source, "json", pair_hashes.ENDING)
+        return cls(*(prefix.with_name(f"{prefix.name}.{e}") for e in endings))
+
+    def existing(self) -> list[Path]:
+        """Returns those that exist, plain or gzipped."""
+        named = (Path(f"{file}{gz}") for file in self for gz in ("", ".gz"))
+        return [file for file in named if file.exists()]
+
+
+class PairsOutput(OutputFile):
+    """The output of a job that writes pairs; the files appear when all lines are done.
+
+    Args:
+      files: their names.
+      languages: source and target of the model.
+      text: the input, of which the originals are a copy.
+      note: what the record says besides `made_from`.
+      made_from, resume: as for `OutputFile`.
+
+    Raises:
+      UserError: as for `OutputFile`.
+    """
+
+    def __init__(
+        self,
+        files: PairFiles,
+        languages: tuple[str, str],
+        text: InputFile,
+        note: dict,
+        made_from: dict,
+        resume: bool,
+    ):
+        self._files, self._languages, self._text = files, languages, text
+        self._note = note
+        self.empty = 0  # the number of pairs with an empty side, when all are written
+        super().__init__(files.translations, made_from, resume)
+        # Some files may have appeared before a kill; then all lines were done.
+        done = self._earlier["lines"] if self._earlier else None
+        if self._files.existing() and done != text.count:
+            self._stream.close()
+            self._refuse_existing()
+
+    def _check(self, resume: bool) -> None:
+        if self._files.existing() and not (resume and self._record.exists()):
+            self._refuse_existing()
+
+    def _refuse_existing(self) -> None:
+        names = ", ".join(map(str, self._files.existing()))
+        raise UserError(
+            f"--pairs: {names} would be overwritten; give another prefix, or remove "
+            "the files"
+        )
+
+    def _publish(self) -> None:
+        """Writes the other files, then gives all of them their names, hashes last.
+
+        Raises:
+          UserError: the input has changed meanwhile, or a file was created.
+        """
+        new = PairFiles(*map(_temporary, self._files))
+        try:
+            self._link_or_copy(self._partial, new.translations)
+            self._copy_input(new.originals)
+            self._write_hashes(new)
+            content = self._note | {
+                "source": self._languages[0],
+                "target": self._languages[1],
+                "lines": self.lines,
+                "empty": self.empty,
+                "input_sha256": self._input_hash.hexdigest(),
+                "translations_sha256": self._output_hash.hexdigest(),
+                "made_from": self._made_from,
+            }
+            new.record.write_bytes(atomic.checked_json(content))
+            for written in new:
+                atomic.fsync(written)
+            for written, file in zip(new, self._files, strict=True):
+                _appear(written, file)
+            atomic.fsync(self._files.hashes.parent)
+        finally:
+            for written in new:
+                written.unlink(missing_ok=True)
+
+    def _link_or_copy(self, file: Path, copy: Path) -> None:
+        copy.unlink(missing_ok=True)  # of a job that was killed here
+        try:
+            os.link(file, copy)
+        except FileNotFoundError:
+            raise UserError(
+                f"{file} was removed while it was being written; run the command again"
+            ) from None
+        except OSError:  # the file system has no hard links
+            shutil.copyfile(file, copy)
+
+    def _copy_input(self, file: Path) -> None:
+        """Writes the lines of the input; checks that they are those translated."""
+        digest, count = hashlib.sha256(), 0
+        with file.open("wb") as f:
+            for number, line in enumerate(self._text.lines(), self._text.first + 1):
+                digest.update(line.encode() + b"\n")
+                f.write(encode_line(line, number))
+                count += 1
+        if (count, digest.digest()) != (self.lines, self._input_hash.digest()):
+            raise UserError(
+                f"the input has changed while it was being translated; {self._partial} "
+                "has the translations of what it was: bring that back, and the same "
+                "command with --resume ends the job"
+            )
+
+    def _write_hashes(self, new: PairFiles) -> None:
+        """Hashes the pairs as a corpus will read them, and counts the empty ones."""
+        hash_pair = pair_hashes.pair_hasher(*self._languages)
+        pairs = zip(
+            read_lines(new.originals), read_lines(new.translations), strict=True
+        )
+        self.empty = 0
+        with new.hashes.open("w") as f:
+            for pair in pairs:
+                self.empty += not all(map(visible, pair))
+                f.write(hash_pair(pair) + "\n")
+
+
+def _temporary(file: Path) -> Path:
+    return file.with_name(f".{file.name}.writing")
+
+
+def _appear(written: Path, file: Path) -> None:
+    """Gives a complete file its name, unless it is there already, with this content.
+
+    Raises:
+      UserError: another file has this name.
+    """
+    try:
+        os.link(written, file)  # and not a rename, which would overwrite a file
+        return
+    except FileExistsError:
+        pass
+    except OSError:  # the file system has no hard links
+        if not file.exists():
+            os.rename(written, file)
+            return
+    if not filecmp.cmp(written, file, shallow=False):
+        raise UserError(
+            f"{file} was created by another process meanwhile; remove it, and the same "
+            "command with --resume ends the job"
+        )
+
+
+def write_pairs(
+    translate: Callable[[list[str], int], Iterable[Translation]],
+    text: InputFile | None,
+    prefix: Path | None,
+    languages: tuple[str, str],
+    options: PairOptions,
+    note: dict,
+    made_from: dict,
+    resume: bool,
+    batch_size: int,
+) -> None:
+    """Translates all lines of an input, and writes the pairs of training text.
+
+    Args:
+      translate: (lines, number of the first, from 1) -> their translations.
+      text: the input, of process 0 only.
+      prefix: of the files, of process 0 only.
+      languages: source and target of the model: those of input and translations.
+      options: what is done to the translations.
+      note: what the record `PREFIX.json` says besides; `--resume` does not compare it.
+      made_from, resume, batch_size: as for `run_job`.
+
+    Raises:
+      UserError: files exist; another job was begun; the input changes meanwhile.
+    """
+
+    def translate_lines(lines: list[str], number: int) -> str:
+        translations = translate(lines, number)
+        return "".join(
+            encode_line(options.line_of(translation, n), n).decode()
+            for n, translation in enumerate(translations, number)
+        )
+
+    noise = ",".join(f"{name}@{amount:g}" for name, amount in options.noises)
+    pairs = {"noise": noise, "noise_seed": options.noise_seed, "tag": options.tag}
+    made_from = made_from | {"pairs": pairs}
+    files = PairFiles.of(prefix, *languages) if prefix else None
+    outputs: list[PairsOutput] = []  # the one that `run_job` opens, in process 0
+
+    def open_output(_: Path, *job) -> PairsOutput:
+        outputs.append(PairsOutput(files, languages, text, note, *job))
+        return outputs[0]
+
+    path = files.translations if files else None
+    run_job(translate_lines, text, path, made_from, resume, batch_size, open_output)
+    for output in outputs:
+        _say_how_to_use(prefix, output, options.symbols)
+
+
+def _say_how_to_use(prefix: Path, output: PairsOutput, symbols: Sequence[str]) -> None:
+    flags = f"--config.data.train=TRAIN,{prefix}"
+    if symbols:
+        # Without it the tokenizer would split a tag into pieces of its letters.
+        flags += f" --config.data.symbols='{','.join(symbols)}'"
+    say(
+        f"{output.empty:,} of {output.lines:,} pairs are empty, and will be dropped in "
+        f"training; train with {flags}"
+    )

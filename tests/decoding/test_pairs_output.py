@@ -1,0 +1,312 @@
+"""Pairs of training text: all four files or none, in step, whatever was killed."""
+
+import contextlib
+import errno
+import hashlib
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from t2t_jax.data.corpus import open_corpus, read_lines
+from t2t_jax.data.word_noise import add_noise, parse_noise
+from t2t_jax.decoding import pairs_output
+from t2t_jax.decoding.jobs import InputFile, shard_of
+from t2t_jax.decoding.pairs_output import PairOptions, encode_line, write_pairs
+from t2t_jax.decoding.results import Hypothesis, Translation
+from t2t_jax.files import atomic
+from t2t_jax.terminal.errors import UserError
+
+LINES = ["ein Hund", "", "zu lang", "drei ü \u2028", "nie fertig", "\ufeffsechs", "7"]
+NAMES = ["bt.de", "bt.en", "bt.hashes", "bt.json"]
+
+
+class StopError(Exception):
+    """What a test stops a job by."""
+
+
+def translation_of(line):
+    """Says every word twice; cuts one line, and does not end another."""
+    text = " ".join(word for word in line.split() for _ in range(2))
+    found = Hypothesis(text, -1.0, -1.0, ended=line != "nie fertig")
+    return Translation(line, (found,), cut=3 * (line == "zu lang"))
+
+
+def job(
+    folder,
+    lines=LINES,
+    resume=False,
+    stop=None,
+    shard=(1, 1),
+    made_from=(("beam", 4),),
+    batch_size=2,
+    **options,
+):
+    """Makes pairs bt.de and bt.en, stopped before the line of a number."""
+    mono = folder / "mono"
+    if lines is not None:
+        mono.write_bytes(b"".join(encode_line(x, n) for n, x in enumerate(lines, 1)))
+
+    def translate(chunk, number):
+        if stop is not None and number >= stop:
+            raise StopError
+        return map(translation_of, chunk)
+
+    write_pairs(
+        translate,
+        InputFile(mono, shard),
+        shard_of(folder / "bt", shard),
+        ("de", "en"),
+        PairOptions(**options),
+        {"input": "mono"},
+        dict(made_from),
+        resume,
+        batch_size,
+    )
+
+
+def made(folder, name="bt"):
+    """The pairs as training from English to German reads them."""
+    return list(open_corpus(f"{folder}/{name}", "en", "de").pairs())
+
+
+def names(folder):
+    return sorted(p.name for p in folder.iterdir() if p.name != "mono")
+
+
+def contents(folder):
+    return {name: (folder / name).read_bytes() for name in names(folder)}
+
+
+def test_pairs_are_the_lines_and_what_was_made_of_them(tmp_path, capsys):
+    job(tmp_path, tag="<bt>", noises=parse_noise("blank@0.5,swap@1"), noise_seed=3)
+    assert names(tmp_path) == NAMES
+    noises = parse_noise("blank@0.5,swap@1")
+
+    def english(line, number):
+        return f"<bt> {add_noise(translation_of(line).text, noises, 3, number)}"
+
+    wanted = [(english(line, n), line) for n, line in enumerate(LINES, 1)]
+    # Nothing to translate, too long, not ended: empty, without a tag, yet in step.
+    for row in (1, 2, 4):
+        wanted[row] = ("", LINES[row])
+    assert made(tmp_path) == wanted
+    told = capsys.readouterr().err
+    assert "3 of 7 pairs are empty" in told
+    assert "--config.data.symbols='<bt>,<blank>'" in told
+    record = atomic.read_checked_json(tmp_path / "bt.json")
+    kept = {"beam": 4, "pairs": {"noise": "blank@0.5,swap@1", "noise_seed": 3}}
+    kept["pairs"]["tag"] = "<bt>"
+    assert record["made_from"] == kept
+    assert (record["source"], record["target"], record["input"]) == ("de", "en", "mono")
+    assert (record["lines"], record["empty"]) == (7, 3)
+    for name, file in (("input", "mono"), ("translations", "bt.en")):
+        found = hashlib.sha256((tmp_path / file).read_bytes()).hexdigest()
+        assert record[f"{name}_sha256"] == found
+
+
+def test_without_options_a_translation_is_not_touched(tmp_path):
+    job(tmp_path, ["a b", "c"])
+    assert made(tmp_path) == [("a a b b", "a b"), ("c c", "c")]
+
+
+ANY = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]))
+NASTY = st.one_of(ANY, st.text(st.sampled_from("\ufeff\r\x85\u2028 a"), max_size=4))
+
+
+@settings(max_examples=60)
+@given(st.lists(NASTY, min_size=1, max_size=4))
+def test_a_line_comes_back_as_it_was(tmp_path_factory, lines):
+    file = tmp_path_factory.mktemp("lines") / "x"
+    file.write_bytes(b"".join(encode_line(x, n) for n, x in enumerate(lines, 1)))
+    assert list(read_lines(file)) == lines
+
+
+@settings(max_examples=15)
+@given(st.lists(NASTY, min_size=1, max_size=5), st.integers(1, 3))
+def test_any_text_is_copied_unchanged(tmp_path_factory, lines, batch_size):
+    folder = tmp_path_factory.mktemp("pairs")
+    job(folder, lines, batch_size=batch_size)
+    assert [de for _, de in made(folder)] == lines
+
+
+def test_shards_are_the_parts_of_the_whole(tmp_path):
+    options = {"noises": parse_noise("swap@3,drop@0.3"), "tag": "<bt>"}
+    lines = [f"a b c d e {n}" for n in range(11)]
+    job(tmp_path, lines, **options)
+    whole = contents(tmp_path)
+    for number in (1, 2, 3):
+        job(tmp_path, None, shard=(number, 3), **options)
+        assert len(made(tmp_path, f"bt.{number}-of-3")) in (3, 4)
+    for ending in ("en", "de", "hashes"):
+        parts = sorted(tmp_path.glob(f"bt.*-of-3.{ending}"))
+        joined = b"".join(part.read_bytes() for part in parts)
+        assert joined == whole[f"bt.{ending}"]
+
+
+def test_a_stopped_job_is_continued(tmp_path, capsys):
+    job(tmp_path)
+    whole = contents(tmp_path)
+    for name in NAMES:
+        (tmp_path / name).unlink()
+    with pytest.raises(StopError):
+        job(tmp_path, stop=5)
+    assert names(tmp_path) == ["bt.en.partial", "bt.en.partial.json"]
+    with pytest.raises(UserError, match="--resume continues it"):
+        job(tmp_path)
+    with pytest.raises(UserError, match=r"begun with other settings:\n  pairs: .*bt"):
+        job(tmp_path, resume=True, tag="<bt>")
+    with pytest.raises(UserError, match=r"other settings:\n  beam: 4 then, 5 now"):
+        job(tmp_path, resume=True, made_from=(("beam", 5),))
+    capsys.readouterr()
+    job(tmp_path, resume=True)
+    assert "has the first 4 lines; resuming" in capsys.readouterr().err
+    assert contents(tmp_path) == whole
+
+
+@contextlib.contextmanager
+def killed_after(monkeypatch, module, name, calls):
+    """A function of a module works for some calls; then the process is as if killed."""
+    count = 0
+    function = getattr(module, name)
+
+    def counted(*arguments, **options):
+        nonlocal count
+        if count == calls:
+            raise StopError
+        count += 1
+        return function(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, name, counted)
+        # What a kill leaves: nothing is cleaned up.
+        patch.setattr(pairs_output.Path, "unlink", lambda *_, **__: None)
+        with pytest.raises(StopError):
+            yield
+
+
+@pytest.mark.parametrize("appeared", range(4))
+def test_a_job_killed_while_its_files_appear_is_ended(tmp_path, monkeypatch, appeared):
+    job(tmp_path)
+    whole = contents(tmp_path)
+    for name in NAMES:
+        (tmp_path / name).unlink()
+    with killed_after(monkeypatch, pairs_output, "_appear", appeared):
+        job(tmp_path)
+    there = [name for name in NAMES if (tmp_path / name).exists()]
+    assert len(there) == appeared
+    assert "bt.hashes" not in there
+    with pytest.raises(UserError, match="--resume|would be overwritten"):
+        job(tmp_path)
+    job(tmp_path, resume=True)
+    assert contents(tmp_path) == whole
+
+
+def test_a_job_killed_before_it_has_cleaned_up_is_ended(tmp_path, monkeypatch):
+    job(tmp_path)
+    whole = contents(tmp_path)
+    for name in NAMES:
+        (tmp_path / name).unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(pairs_output.Path, "unlink", lambda *_, **__: None)
+        job(tmp_path)
+    assert {*names(tmp_path)} > {*NAMES}
+    job(tmp_path, resume=True)
+    assert contents(tmp_path) == whole
+
+
+def test_no_file_is_overwritten(tmp_path):
+    for name in (*NAMES, "bt.de.gz"):
+        (tmp_path / name).write_text("mine")
+        for resume in (False, True):
+            with pytest.raises(UserError, match=f"--pairs: .*{name} would be"):
+                job(tmp_path, resume=resume)
+        assert contents(tmp_path) == {name: b"mine"}
+        (tmp_path / name).unlink()
+
+
+def test_a_file_that_came_meanwhile_is_kept(tmp_path):
+    """Before the job goes on it is refused at once, while it ends at its end."""
+    with pytest.raises(StopError):
+        job(tmp_path, stop=5)
+    (tmp_path / "bt.de").write_text("mine")
+    with pytest.raises(UserError, match="bt.de would be overwritten"):
+        job(tmp_path, resume=True)
+    (tmp_path / "bt.de").unlink()
+    real = pairs_output._appear
+
+    def late(written, file):
+        if file.name == "bt.json":
+            file.write_text("mine")
+        return real(written, file)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pairs_output, "_appear", late)
+        with pytest.raises(UserError, match=r"bt.json was created .* remove it"):
+            job(tmp_path, resume=True)
+    assert (tmp_path / "bt.json").read_text() == "mine"
+    assert not (tmp_path / "bt.hashes").exists()
+    (tmp_path / "bt.json").unlink()
+    job(tmp_path, resume=True)
+    assert names(tmp_path) == NAMES
+
+
+def test_an_input_that_changes_meanwhile_makes_no_pairs(tmp_path):
+    real = pairs_output.PairsOutput._publish
+
+    def changed(output):
+        (tmp_path / "mono").write_text("other\n" * 7)
+        real(output)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pairs_output.PairsOutput, "_publish", changed)
+        with pytest.raises(UserError, match="the input has changed"):
+            job(tmp_path)
+    assert names(tmp_path) == ["bt.en.partial", "bt.en.partial.json"]
+    job(tmp_path, resume=True)  # the input is what it was
+    assert names(tmp_path) == NAMES
+
+
+def test_file_systems_without_links_have_the_same_files(tmp_path, monkeypatch):
+    job(tmp_path)
+    whole = contents(tmp_path)
+    for name in NAMES:
+        (tmp_path / name).unlink()
+
+    def no_links(*_):
+        raise OSError(errno.EPERM, "no hard links")
+
+    monkeypatch.setattr(os, "link", no_links)
+    job(tmp_path)
+    assert contents(tmp_path) == whole
+
+
+def test_a_full_disk_leaves_what_can_be_continued(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pairs_output.PairsOutput, "_write_hashes", full)
+        with pytest.raises(OSError, match="full"):
+            job(tmp_path)
+    assert names(tmp_path) == ["bt.en.partial", "bt.en.partial.json"]
+    job(tmp_path, resume=True)
+    assert names(tmp_path) == NAMES
+
+
+def test_no_lines_are_empty_files(tmp_path):
+    job(tmp_path, [])
+    assert names(tmp_path) == NAMES
+    assert contents(tmp_path)["bt.hashes"] == b""
+
+
+@pytest.mark.parametrize("tag", ["a b", "a,b", ",", "<s>"])
+def test_a_tag_is_one_symbol(tag):
+    with pytest.raises(UserError, match=r"--tag=.* cannot be a symbol of .*<bt>"):
+        PairOptions(tag=tag)
+
+
+def test_a_language_has_no_pairs_with_itself(tmp_path):
+    with pytest.raises(UserError, match="translates en into en"):
+        pairs_output.PairFiles.of(tmp_path / "bt", "en", "en")
