@@ -140,6 +140,17 @@ WRONG = {
     "--input=README.md --output=README.md": "README.md already exists",
     "--input=README.md --output=docs": "docs already exists",
     "--input=README.md --output=/nowhere/x": "/nowhere is not an existing folder",
+    "--pairs=x": "--pairs needs --input=FILE",
+    "--pairs=x --input=/nowhere": "--input=/nowhere does not exist",
+    "--pairs=/nowhere/x --input=README.md": "/nowhere is not an existing folder",
+    "--pairs=docs/ --input=README.md": "--pairs='docs/' names no files",
+    "--pairs=x --input=README.md --output=y": "--output does not go with --pairs",
+    "--pairs=x --input=README.md --scores": "--scores does not go with --pairs",
+    "--pairs=x --input=README.md --alignments": "--alignments does not go with",
+    "--pairs=x --input=README.md --sample --nbest=2": "--nbest=2 does not go with",
+    "--pairs=x --input=README.md --noise=dorp@0.1": "did you mean 'drop'",
+    "--pairs=x --input=README.md --tag=a,b": "--tag='a,b' cannot be a symbol",
+    "--tag=<bt> --noise=swap@3": "--noise: an option of --pairs; add --pairs=PREFIX",
 }
 
 

@@ -1,0 +1,79 @@
+"""`translate --pairs` as a user runs it, and its pairs as training reads them."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+from t2t_jax import __version__
+from t2t_jax.data.corpus import open_corpora
+from t2t_jax.data.word_noise import add_noise, parse_noise
+from t2t_jax.files.atomic import read_checked_json
+from tests.small_run import ROOT
+
+LINES = ["The cat sees one dog.", "", "A dog sleeps here.", "One two three four."]
+# The command itself, with a translator that only remembers what it is asked for.
+PROGRAM = textwrap.dedent(
+    """
+    import sys
+    from t2t_jax.commands import runner, translate
+    from t2t_jax.commands.flags import define_ideas_flag
+    from t2t_jax.config import Config
+    from t2t_jax.decoding.results import Hypothesis, Translation
+
+    class Upper:
+        config = Config()
+
+        def provenance(self):
+            return {"checkpoints": [[7]], "parameters_sha256": ["abc"]}
+
+        def sample(self, lines, first_line, **options):
+            print(first_line, len(lines), options)
+            found = [Hypothesis(line.upper(), 0.0, 0.0, True) for line in lines]
+            pairs = zip(lines, found, strict=True)
+            return [Translation(line, (best,)) for line, best in pairs]
+
+    translate.Translator.load = lambda *_: Upper()
+    define_ideas_flag()
+    translate.define_flags()
+    runner._parse(["translate", "--workdir=DE", *sys.argv[1:]])
+    translate.main([])
+    """
+)
+
+
+def test_the_command_makes_pairs_and_says_how(tmp_path):
+    (tmp_path / "mono").write_text("\n".join(LINES))
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", PROGRAM),
+            *(f"--input={tmp_path}/mono", f"--pairs={tmp_path}/bt", "--resume"),
+            *("--sample", "--top_k=10", "--seed=5", "--batch_size=3"),
+            *("--noise=swap@1", "--noise_seed=2", "--tag=<bt>"),
+        ],
+        cwd=ROOT,
+        text=True,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    asked = done.stdout.splitlines()
+    assert [line[:4] for line in asked] == ["1 3 ", "4 1 "]
+    assert all("'top_k': 10," in line and "'seed': 5," in line for line in asked)
+    swap = parse_noise("swap@1")
+    wanted = [
+        (f"<bt> {add_noise(line.upper(), swap, 2, n)}" if line else "", line)
+        for n, line in enumerate(LINES, 1)
+    ]
+    (mix,) = open_corpora("bt@0.5", "de", "en", str(tmp_path), weights=True)
+    assert list(mix.pairs()) == wanted
+    assert mix.weight == 0.5
+    record = read_checked_json(tmp_path / "bt.json")
+    made_from = record["made_from"]
+    assert record["workdir"] == "DE"
+    assert record["input"] == f"{tmp_path}/mono"
+    assert made_from["checkpoints"] == [[7]]
+    assert made_from["parameters_sha256"] == ["abc"]
+    assert (made_from["top_k"], made_from["seed"]) == (10, 5)
+    assert made_from["t2t_jax"] == __version__
