@@ -122,11 +122,11 @@ class OutputFile:
             noted = atomic.read_checked_json(self._record)
         except (OSError, ValueError) as e:
             raise UserError(f"{self._record} is damaged ({e}); {_ANEW}") from None
-        then = noted["made_from"]
+        then, now = noted["made_from"], self._made_from
         changed = [
-            f"\n  {name}: {then.get(name)!r} then, {value!r} now"
-            for name, value in self._made_from.items()
-            if then.get(name) != value
+            f"\n  {name}: {then.get(name)!r} then, {now.get(name)!r} now"
+            for name in now | then  # also what only one of them has
+            if then.get(name) != now.get(name)
         ]
         if changed:
             raise UserError(

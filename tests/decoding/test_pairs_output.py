@@ -13,6 +13,7 @@ from t2t_jax.data.corpus import open_corpus, read_lines
 from t2t_jax.data.word_noise import add_noise, parse_noise
 from t2t_jax.decoding import pairs_output
 from t2t_jax.decoding.jobs import InputFile, shard_of
+from t2t_jax.decoding.output_file import OutputFile
 from t2t_jax.decoding.pairs_output import PairOptions, encode_line, write_pairs
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.files import atomic
@@ -159,6 +160,8 @@ def test_a_stopped_job_is_continued(tmp_path, capsys):
         job(tmp_path, resume=True, tag="<bt>")
     with pytest.raises(UserError, match=r"other settings:\n  beam: 4 then, 5 now"):
         job(tmp_path, resume=True, made_from=(("beam", 5),))
+    with pytest.raises(UserError, match=r"other settings:\n  pairs: \{.*, None now"):
+        OutputFile(tmp_path / "bt.en", {"beam": 4}, resume=True)  # of --output
     capsys.readouterr()
     job(tmp_path, resume=True)
     assert "has the first 4 lines; resuming" in capsys.readouterr().err
