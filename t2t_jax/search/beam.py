@@ -32,12 +32,10 @@ does), so with `stop="best"` the best of `nbest` = 4 is the result of `nbest` = 
 """
 
 import dataclasses
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from t2t_jax.search.hypotheses import (
@@ -50,15 +48,21 @@ from t2t_jax.search.hypotheses import (
     moved,
     never_generated,
     take_rows,
-    top_k,
 )
 from t2t_jax.search.length_penalty import inverse_penalties
-from t2t_jax.search.rules import Rules, advance_states, allowed, missing, start_states
+from t2t_jax.search.rules import Rules, advance_states, allowed, start_states
+from t2t_jax.search.selection import (
+    Selected,
+    best_finished,
+    fill_places,
+    select,
+    where_rows,
+)
 
 STOPS = ("best", "first")
 
 
-class _Sentences(NamedTuple):
+class Sentences(NamedTuple):
     """The search's knowledge of each sentence; frozen once the sentence has stopped.
 
     A beam row whose log_prob is -inf holds no hypothesis; its tokens are meaningless.
@@ -81,7 +85,7 @@ class State(NamedTuple):
 
     cache: Any
     limit_b: Array
-    sentences: _Sentences
+    sentences: Sentences
 
     @property
     def stopped_b(self) -> Array:
@@ -123,7 +127,7 @@ class BeamSearch:
         log_prob_n = jnp.where(jnp.arange(beam) == 0, 0.0, -jnp.inf)
         log_prob_n = log_prob_n.astype(jnp.float32)
         nothing_bn = jnp.full((batch, nbest), -jnp.inf, jnp.float32)
-        sentences = _Sentences(
+        sentences = Sentences(
             tokens_bnt=jnp.full((batch, beam, max_length), self.pad, jnp.int32),
             token_bn=jnp.full((batch, beam), self.bos, jnp.int32),
             log_prob_bn=jnp.broadcast_to(log_prob_n, (batch, beam)),
@@ -162,7 +166,7 @@ class BeamSearch:
             position, cache, before = loop
             # The caches of stopped sentences change too, but nothing reads them again.
             cache, after = self._step(step, cache, before, position, limit_b, rules)
-            return position + 1, cache, _where(before.stopped_b, before, after)
+            return position + 1, cache, where_rows(before.stopped_b, before, after)
 
         loop = (jnp.int32(position), state.cache, sentences)
         _, cache, sentences = jax.lax.while_loop(running, one_step, loop)
@@ -172,11 +176,11 @@ class BeamSearch:
         self,
         step: Step,
         cache: Any,
-        before: _Sentences,
+        before: Sentences,
         position: Array,
         limit_b: Array,
         rules: Rules | None,
-    ) -> tuple[Any, _Sentences]:
+    ) -> tuple[Any, Sentences]:
         """Extends every alive hypothesis by one token."""
         max_length = before.tokens_bnt.shape[2]
         inverse_t = inverse_penalties(max_length, self.alpha, self.penalty)
@@ -184,14 +188,11 @@ class BeamSearch:
         check_logits(logits_bnv, before.token_bn.shape, self.bos, self.eos, self.pad)
         never = never_generated(self.bos, self.eos, self.pad, self.never)
         next_bnv = extensions(logits_bnv, before.log_prob_bn, banned=never)
-        choose = _best
         if rules is not None:
             allowed_bnv = allowed(rules, before.state_bnc, position, limit_b, self.eos)
             next_bnv = jnp.where(allowed_bnv, next_bnv, -jnp.inf)
-            choose = partial(_spread, rules=rules, state_bnc=before.state_bnc)
-        parent_bn, token_bn, log_prob_bn = choose(next_bnv)
-        if self.beam > 1:  # the only row of a beam of 1 is its own parent
-            cache = moved(cache, parent_bn)
+        parent_bn, token_bn, log_prob_bn = self._select(next_bnv, before, rules)
+        cache = self._moved(cache, parent_bn)
         tokens_bnt = take_rows(before.tokens_bnt, parent_bn)
         tokens_bnt = tokens_bnt.at[:, :, position].set(token_bn)
         state_bnc = take_rows(before.state_bnc, parent_bn)
@@ -207,7 +208,7 @@ class BeamSearch:
             length_bn=jnp.full_like(token_bn, length),
             ended_bn=ended_bn,
         )
-        finished = _best_finished(before.finished, ended)
+        finished = best_finished(before.finished, ended)
         log_prob_bn = jnp.where(ended_bn, -jnp.inf, log_prob_bn)
         # The best score that alive hypotheses can still reach: log-probabilities only
         # fall, and the penalty that divides them is largest at the limit. The bound is
@@ -217,15 +218,32 @@ class BeamSearch:
         stopped_b = (bound_b <= finished.score_bn[:, -1]) | (length >= limit_b)
         if self.stop == "first":
             stopped_b |= finished.ended_bn[:, -1]
-        return cache, _Sentences(
+        return cache, Sentences(
             tokens_bnt, token_bn, log_prob_bn, state_bnc, finished, stopped_b
         )
+
+    def _select(
+        self, next_bnv: Array, before: Sentences, rules: Rules | None
+    ) -> Selected:
+        """Selects the extensions that survive; the third array is their log_prob."""
+        return select(next_bnv, rules, before.state_bnc)
+
+    def _moved(self, cache: Any, parent_bn: Array) -> Any:
+        """Moves the rows of the cache with their hypotheses."""
+        # The only row of a beam of 1 is its own parent.
+        return moved(cache, parent_bn) if self.beam > 1 else cache
 
     def result(self, state: State, rules: Rules | None = None) -> Hypotheses:
         """Returns the finished hypotheses, and unended ones in the places left.
 
         Undefined for sentences that have not stopped.
         """
+        return self.ranked_result(state, rules)[0]
+
+    def ranked_result(
+        self, state: State, rules: Rules | None = None
+    ) -> tuple[Hypotheses, Array]:
+        """Returns `result`, and the ranks of `fill_places`."""
         _, limit_b, sentences = state
         finished, log_prob_bn = sentences.finished, sentences.log_prob_bn
         max_length = sentences.tokens_bnt.shape[2]
@@ -235,8 +253,6 @@ class BeamSearch:
         # from reaching the limit in a state in which EOS completes a forbidden one.)
         if rules is not None:
             lacks_bn = jnp.any(rules.refused_sv[sentences.state_bnc, self.eos], axis=2)
-        # A sentence that stopped before its limit may have alive hypotheses too, but
-        # then ended ones take all its places. Both lists are already sorted.
         unended = Hypotheses(
             tokens_bnt=sentences.tokens_bnt,
             score_bn=log_prob_bn * inverse_t[limit_b][:, None],
@@ -244,16 +260,9 @@ class BeamSearch:
             length_bn=jnp.broadcast_to(limit_b[:, None], log_prob_bn.shape),
             ended_bn=jnp.zeros(log_prob_bn.shape, bool),
         )
-        candidates = jax.tree.map(
-            lambda *leaves: jnp.concatenate(leaves, axis=1), finished, unended
-        )
-        # 0: ended; 1: unended; 2: unended and lacks a phrase; 3: no hypothesis.
-        unended_rank_bn = jnp.where(log_prob_bn != -jnp.inf, 1 + lacks_bn, 3)
-        finished_rank_bn = jnp.where(finished.ended_bn, 0, 3)
-        rank_bn = jnp.concatenate([finished_rank_bn, unended_rank_bn], axis=1)
-        order_bn = jnp.argsort(rank_bn, axis=1, stable=True)
-        best_bn = order_bn[:, : finished.score_bn.shape[1]]
-        return jax.tree.map(lambda leaf: take_rows(leaf, best_bn), candidates)
+        # A sentence that stopped before its limit may have alive hypotheses too, but
+        # then ended ones take all its places.
+        return fill_places(finished, unended, lacks_bn)
 
 
 def beam_search(
@@ -320,83 +329,3 @@ def beam_search(
     state = algorithm.start(cache, limit_b, rules, max_length=max_length)
     state = algorithm.advance(step, state, 0, max_length, rules)
     return algorithm.result(state, rules)
-
-
-def _best(next_bnv: Array) -> tuple[Array, Array, Array]:
-    """Returns the best extensions, best first: parents, tokens and log-probabilities.
-
-    If fewer than `beam` extensions exist, the log_prob of the others is -inf.
-    """
-    batch, beam, vocabulary = next_bnv.shape
-    # Flat places rank rows before tokens, so `top_k` breaks ties by row, then by token.
-    log_prob_bn, place_bn = top_k(next_bnv.reshape(batch, -1), beam)
-    return place_bn // vocabulary, place_bn % vocabulary, log_prob_bn
-
-
-def _spread(next_bnv: Array, rules: Rules, state_bnc: Array):
-    """Returns the best extensions of each group of hypotheses (item 5 above).
-
-    Equals `_best` for sentences without required phrases. Suffix m: candidates.
-    """
-    batch, beam, vocabulary = next_bnv.shape
-    parent_bn, token_bn, log_prob_bn = _best(next_bnv)
-    if not rules.closer_sv.shape[0]:  # no sentence has a required phrase
-        return parent_bn, token_bn, log_prob_bn
-    # Candidates besides the best: for each row, its best extension, and the best of
-    # those that come closer to each phrase.
-    closer_bncv = rules.closer_sv[state_bnc]
-    helpful_bnmv = jnp.where(closer_bncv, next_bnv[:, :, None], -jnp.inf)
-    likely_bnmv = jnp.concatenate([next_bnv[:, :, None], helpful_bnmv], axis=2)
-    row_bnm = jnp.broadcast_to(
-        jnp.arange(beam)[:, None], (batch, beam, likely_bnmv.shape[2])
-    )
-    flat = (batch, -1)
-    parent_bm = jnp.concatenate([parent_bn, row_bnm.reshape(flat)], axis=1)
-    token_bm = jnp.concatenate([token_bn, likely_bnmv.argmax(3).reshape(flat)], axis=1)
-    log_prob_bm = jnp.concatenate([log_prob_bn, likely_bnmv.max(3).reshape(flat)], 1)
-
-    earlier_mm = np.tri(parent_bm.shape[1], k=-1, dtype=bool)  # [m, those before m]
-
-    def pairs(test, x_bm, *more):
-        return test(x_bm[:, :, None], x_bm[:, None, :], *more)
-
-    place_bm = parent_bm * vocabulary + token_bm
-    dead_bm = log_prob_bm == -jnp.inf
-    # The same extension may be a candidate several times; only the first one counts.
-    earlier_bmm = earlier_mm & ~dead_bm[:, None, :]
-    duplicate_bm = jnp.any(pairs(jnp.equal, place_bm) & earlier_bmm, axis=2)
-    log_prob_bm = jnp.where(duplicate_bm, -jnp.inf, log_prob_bm)
-    after_bmc = advance_states(rules, take_rows(state_bnc, parent_bm), token_bm)
-    missing_bm = missing(rules, after_bmc)
-    # A candidate's rank in its group: the number of better ones that lack as much.
-    before_bmm = pairs(jnp.less, log_prob_bm) | (
-        pairs(jnp.equal, log_prob_bm) & earlier_mm
-    )
-    rank_bm = jnp.sum(before_bmm & pairs(jnp.equal, missing_bm), axis=2)
-    dead_bm = log_prob_bm == -jnp.inf
-    # `lexsort` sorts by its last key first: existing before dead, then the best of each
-    # group, then the second best, ..., and groups that lack least first.
-    order_bm = jnp.lexsort((missing_bm, rank_bm, dead_bm), axis=1)
-    chosen_bn = order_bm[:, :beam]
-    # Rows of the beam are in the order of log-probability, as `_best` returns them.
-    better_bn = jnp.argsort(-take_rows(log_prob_bm, chosen_bn), axis=1, stable=True)
-    chosen_bn = take_rows(chosen_bn, better_bn)
-    return tuple(take_rows(x, chosen_bn) for x in (parent_bm, token_bm, log_prob_bm))
-
-
-def _best_finished(kept: Hypotheses, new: Hypotheses) -> Hypotheses:
-    """Returns the best of two lists by score, as many as `kept` has; ties to `kept`."""
-    joint = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), kept, new)
-    _, best_bn = jax.lax.top_k(joint.score_bn, kept.score_bn.shape[1])
-    return jax.tree.map(lambda leaf: take_rows(leaf, best_bn), joint)
-
-
-def _where(condition_b: Array, yes: _Sentences, no: _Sentences) -> _Sentences:
-    """Selects sentences: `jnp.where` on every leaf, by the first axis."""
-
-    def select(yes, no):
-        return jnp.where(
-            condition_b.reshape(condition_b.shape + (1,) * (yes.ndim - 1)), yes, no
-        )
-
-    return jax.tree.map(select, yes, no)
