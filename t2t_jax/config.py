@@ -307,6 +307,12 @@ class DecodeConfig(Section):
 
     # Hypotheses of the beam; 1 is greedy search.
     beam: int = field(4, low=1, safe=True)
+    # Groups that the beam is divided into, which avoid each other's words (diverse beam
+    # search); 1 is the plain beam.
+    groups: int = field(1, low=1, safe=True)
+    # With several groups: the log-probability that a token loses for each hypothesis of
+    # earlier groups that has chosen it at the same step.
+    diversity: float = field(0.5, low=0, safe=True)
     # The exponent of the length penalty; higher values prefer longer translations.
     alpha: float = field(0.6, low=0, safe=True)
     # What a log-probability is divided by: "gnmt" ((5 + length) / 6)^alpha, "length"
@@ -365,6 +371,13 @@ class Config:
             raise UserError(
                 f"config.mesh has {axes}; want numbers of devices >= 1, and at most "
                 "one -1 for all remaining devices"
+            )
+        beam, groups = self.decode.beam, self.decode.groups
+        if beam % groups:
+            raise UserError(
+                f"config.decode.groups={groups} with beam={beam}; the groups of a beam "
+                f"are equally wide: want a beam of {groups}, {2 * groups}, "
+                f"{3 * groups}, ..., or other groups"
             )
         if 0 < self.data.max_ratio < 1:
             raise UserError(

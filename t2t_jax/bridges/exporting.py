@@ -86,6 +86,9 @@ def export(
     if len(translator.members) > 1:
         raise UserError("an ensemble cannot be exported; give one workdir")
     check_task(translator, name, form)
+    if (groups := translator.config.decode.groups) > 1:
+        say(f"the beam has {groups} groups; exported is the plain beam search")
+        translator = translator.with_options(groups=1)
     if output.exists():
         raise UserError(f"--output={output} exists; name a new folder")
     if missing := peer_process.missing_packages(form.peer):

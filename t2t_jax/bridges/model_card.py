@@ -184,9 +184,10 @@ def _set_of(name: str, names: Container[str]) -> str:
 
 
 def _search(decode: Mapping[str, Any]) -> str:
+    groups = f" in {decode['groups']} groups" if "groups" in decode else ""
     return (
-        f"beam {decode['beam']}, length penalty {decode['penalty']!r} with alpha "
-        f"{decode['alpha']}"
+        f"beam {decode['beam']}{groups}, length penalty {decode['penalty']!r} with "
+        f"alpha {decode['alpha']}"
     )
 
 

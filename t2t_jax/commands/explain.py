@@ -143,6 +143,9 @@ def _explain(
     translator = Translator.load(place, given.checkpoint, given.dtype)
     task, translator = chosen_task(translator, given)
     task.check_sources(lines)
+    if (groups := translator.config.decode.groups) > 1:
+        say(f"{place} has a beam of {groups} groups; the page shows the plain beam")
+        translator = translator.with_options(groups=1)
     explanation = translator.explain(
         lines,
         targets,

@@ -94,6 +94,22 @@ def define_search_flags() -> None:
     )
 
 
+def define_group_flags() -> None:
+    """Defines the options of diverse beam search; defaults come from the config."""
+    flags.DEFINE_integer(
+        "groups",
+        None,
+        "Diverse beam search: the number of groups of the beam, which avoid each "
+        "other's words. It divides the beam; 1 is the plain beam.",
+    )
+    flags.DEFINE_float(
+        "diversity",
+        None,
+        "With --groups: the log-probability that a piece loses for each hypothesis of "
+        "earlier groups that has it at the same place.",
+    )
+
+
 def define_constraint_flags() -> None:
     """Defines constraints on translations."""
     flags.DEFINE_string("prefix", None, "Text that every translation begins with.")

@@ -19,6 +19,7 @@ from t2t_jax.commands.flags import (
     ENSEMBLE,
     chosen_task,
     define_constraint_flags,
+    define_group_flags,
     define_search_flags,
     define_task_flag,
     define_workdir_flags,
@@ -44,6 +45,7 @@ from t2t_jax.terminal.messages import say
 
 DISTRIBUTED = True
 CHUNK = 4_096  # lines sorted and translated together, if --batch_size is not given
+BEAM = ("beam", "groups", "diversity", "stop")
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
 
@@ -51,6 +53,7 @@ def define_flags():
     define_workdir_flags(ENSEMBLE)
     define_task_flag()
     define_search_flags()
+    define_group_flags()
     define_constraint_flags()
     define_pairs_flags()
     integer, string, boolean = (
@@ -199,7 +202,7 @@ def search_of(given: flags.FlagValues) -> tuple[Callable, dict]:
     constraints = {"prefix": given.prefix, "must_not": given.must_not or ()}
     penalties = {"alpha": given.alpha, "penalty": given.penalty}
     if given.sample:
-        unused = [f"--{name}" for name in ("beam", "stop", "must") if given[name].value]
+        unused = [f"--{name}" for name in (*BEAM, "must") if given[name].present]
         if unused:
             raise UserError(
                 f"{', '.join(unused)}: an option of beam search, which --sample "
@@ -211,6 +214,6 @@ def search_of(given: flags.FlagValues) -> tuple[Callable, dict]:
     unused = [f"--{name}" for name in SAMPLING if given[name].present]
     if unused:
         raise UserError(f"{', '.join(unused)}: an option of sampling; add --sample")
-    search = {name: given[name].value for name in ("beam", "nbest", "stop")}
+    search = {"nbest": given.nbest, **{name: given[name].value for name in BEAM}}
     options = {**search, "must": given.must or (), **penalties, **constraints}
     return lambda t, lines, **more: t.translate(lines, **options, **more), options

@@ -123,7 +123,9 @@ class Prompt:
 
     def _nbest(self, rest: str) -> str:
         nbest = _parse_count(rest, 4)
-        width = max(nbest, self._width())  # `nbest` must not exceed the beam
+        # `nbest` must not exceed the beam, and groups divide it.
+        groups = self._groups()
+        width = -(-max(nbest, self._width()) // groups) * groups
         options = {**self._options, "nbest": nbest, "beam": width}
         return self._again("translate", options)
 
@@ -163,7 +165,10 @@ class Prompt:
 
     def _beam(self, rest: str) -> str:
         if rest:
-            self._options["beam"] = _parse_count(rest, 0)
+            beam, groups = _parse_count(rest, 0), self._groups()
+            if beam % groups:
+                raise UserError(f"{beam} is not a multiple of {groups}, the groups")
+            self._options["beam"] = beam
         return f"Beam {self._width()}."
 
     def _answer(self, line: str, method: str, options: dict) -> Translation:
@@ -185,6 +190,9 @@ class Prompt:
 
     def _width(self) -> int:
         return self._options.get("beam") or self._translator.config.decode.beam
+
+    def _groups(self) -> int:
+        return self._options.get("groups") or self._translator.config.decode.groups
 
 
 def _reraise_signals(error: KeyboardInterrupt) -> None:

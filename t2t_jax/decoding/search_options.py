@@ -1,10 +1,12 @@
 """Builds search algorithms from a translator's options, filled in and checked."""
 
+import dataclasses
 from typing import Any
 
 from t2t_jax.config import DecodeConfig
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.search.beam import STOPS, BeamSearch
+from t2t_jax.search.diverse import DiverseBeamSearch
 from t2t_jax.search.length_penalty import PENALTIES
 from t2t_jax.search.sampling import Sampling, check_sampling
 from t2t_jax.terminal.errors import UserError, did_you_mean
@@ -19,8 +21,12 @@ def beam_search_algorithm(
     stop: str | None,
     alpha: float | None,
     penalty: str | None,
-) -> BeamSearch:
+    groups: int | None = None,
+    diversity: float | None = None,
+) -> BeamSearch | DiverseBeamSearch:
     """Returns the beam search of these options; None takes the value of `decode`.
+
+    It is diverse with more `groups` than one.
 
     Raises:
       UserError: an option is out of its range. (`BeamSearch` itself checks nothing.)
@@ -42,7 +48,28 @@ def beam_search_algorithm(
         )
     if stop not in STOPS:
         raise UserError(f"stop={stop!r}{did_you_mean(stop, STOPS)}")
-    return algorithm
+    groups = decode.groups if groups is None else groups
+    if groups < 1:
+        raise UserError(f"groups={groups}; want at least 1 (1 is the plain beam)")
+    if beam % groups:
+        wider = -(-beam // groups) * groups
+        raise UserError(
+            f"groups={groups} with beam={beam}; the groups of a beam are equally wide: "
+            f"set beam={wider}, or other groups"
+        )
+    if groups == 1:
+        if diversity is not None:
+            raise UserError(
+                f"diversity={diversity} with groups=1; it acts between groups: set "
+                "groups to 2 or more, or leave diversity out"
+            )
+        return algorithm
+    diversity = decode.diversity if diversity is None else float(diversity)
+    if not 0 <= diversity < float("inf"):
+        raise UserError(f"diversity={diversity}; want at least 0 (0 has no effect)")
+    return DiverseBeamSearch(
+        groups=groups, diversity=diversity, **dataclasses.asdict(algorithm)
+    )
 
 
 def sampling_algorithm(

@@ -134,11 +134,18 @@ class Translator:
         The first one's `config.decode` applies to all.
 
         Raises:
-          UserError: no translators, or their vocabularies differ.
+          UserError: no translators, or their vocabularies or tasks differ.
         """
         if not translators:
             raise UserError("the ensemble is empty; want at least one translator")
         first, *others = translators
+        for other in others:
+            if other.config.task.kind != first.config.task.kind:
+                raise UserError(
+                    f"config.task.kind={first.config.task.kind!r} and "
+                    f"{other.config.task.kind!r}; the members of an ensemble must be "
+                    "trained for one task"
+                )
         ours = first.vocabulary
         for theirs in (other.vocabulary for other in others):
             for one, two, field in (
@@ -227,7 +234,9 @@ class Translator:
 
     def decode_options(self) -> dict:
         """The fields of `config.decode` that change translations."""
-        names = "beam", "alpha", "penalty", "stop", "extra_length", "max_source"
+        names = ["beam", "alpha", "penalty", "stop", "extra_length", "max_source"]
+        if self.config.decode.groups > 1:  # else they change nothing
+            names += ["groups", "diversity"]
         return {name: getattr(self.config.decode, name) for name in names}
 
     def translate(
@@ -235,6 +244,8 @@ class Translator:
         lines: Sequence[str],
         *,
         beam: int | None = None,
+        groups: int | None = None,
+        diversity: float | None = None,
         nbest: int = 1,
         alpha: float | None = None,
         penalty: str | None = None,
@@ -255,6 +266,10 @@ class Translator:
         Args:
           lines: text, one sentence each.
           beam: hypotheses kept at each step; `config.decode.beam` if None.
+          groups, diversity: with more than one group, a diverse beam search
+            (`search/diverse.py`): groups of `beam / groups` hypotheses avoid the tokens
+            of earlier groups, each use of which costs `diversity` nats. Scores are
+            those without this cost. Those of the config if None.
           nbest: hypotheses to return for each line, at most `beam`.
           alpha, penalty: exponent and name of the length penalty: `gnmt`, ((5 + length)
             / 6)^alpha; `length`, length^alpha; or `none`. Those of the config if None.
@@ -275,7 +290,9 @@ class Translator:
           UserError: an option is out of its range, or constraints contradict each
             other.
         """
-        search = self._beam_search(beam, nbest, stop, alpha, penalty)
+        search = self._beam_search(
+            beam, nbest, stop, alpha, penalty, groups=groups, diversity=diversity
+        )
         wanted = prefix, must, must_not
         return self._decode(search, lines, wanted, batch_size, first_line, warn)
 
@@ -286,11 +303,12 @@ class Translator:
 
         Args:
           sources: token ids with EOS; none may be empty.
-          beam: hypotheses kept at each step; `config.decode.beam` if None.
+          beam: hypotheses kept at each step, in one group; the beam and the groups of
+            `config.decode` if None.
         """
         start = Constraints(tuple(self.vocabulary.encode([""])[0]))
         found = decode_batch(
-            self._beam_search(beam),
+            self._beam_search(beam, groups=None if beam is None else 1),
             [Source([*ids], 0) for ids in sources],
             [start] * len(sources),
             self.vocabulary,
@@ -489,9 +507,15 @@ class Translator:
           others: as for `translate`.
 
         Raises:
-          UserError: an option is out of its range, or a line has no visible character.
+          UserError: an option is out of its range, a line has no visible character, or
+            the config's beam has several groups.
         """
         lines, targets = explained_lines(lines, target)
+        if (groups := self.config.decode.groups) > 1:
+            raise UserError(
+                f"config.decode.groups={groups}, but an explanation shows the tree of "
+                "one plain beam; explain translator.with_options(groups=1)"
+            )
         search = self._beam_search(beam, nbest, stop, alpha, penalty)
         reader, wanted = self._reader(1, warn), (prefix, must, must_not)
         if not self.model.has_source:
@@ -525,6 +549,8 @@ class Translator:
         stop: str | None = None,
         alpha: float | None = None,
         penalty: str | None = None,
+        groups: int | None = None,
+        diversity: float | None = None,
     ) -> Search:
         """A beam search with these models; None takes the config's value."""
         return self._search(
@@ -536,6 +562,8 @@ class Translator:
                 stop=stop,
                 alpha=alpha,
                 penalty=penalty,
+                groups=groups,
+                diversity=diversity,
             )
         )
 

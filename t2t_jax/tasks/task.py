@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 # Options of `translate` that are about a search or what it finds.
 OF_SEARCH = (
-    *("beam", "alpha", "penalty", "stop", "prefix", "must", "must_not"),
+    *("beam", "groups", "diversity", "alpha", "penalty", "stop"),
+    *("prefix", "must", "must_not"),
     *("alignments", "sample", "temperature", "top_k", "top_p", "seed"),
 )
 
