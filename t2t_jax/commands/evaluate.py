@@ -3,6 +3,8 @@
 Prints all scores as JSON on standard output, and the main ones for people on standard
 error. --baseline=FILE compares with another system and tests for significance.
 --damage=all also scores damaged copies of the test sets: typos, capitals, codes, ...
+Scores and answers are kept in the workdir; those of an ensemble (--workdir=A,B) in
+A/ensembles/HASH, apart from A's own.
 """
 
 import json
@@ -10,10 +12,13 @@ import json
 from absl import flags
 
 from t2t_jax.commands.flags import (
+    ENSEMBLE,
+    define_group_flags,
     define_search_flags,
     define_test_flag,
     define_workdir_flags,
     test_sets,
+    workdirs_of,
 )
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.baselines import read_baselines
@@ -23,6 +28,7 @@ from t2t_jax.evaluation.scores import (
     comparisons,
     distinct,
     read_answers,
+    results_folder,
     score_set,
 )
 from t2t_jax.parallel import processes
@@ -33,12 +39,13 @@ from t2t_jax.terminal.messages import say
 from t2t_jax.terminal.progress import waiting
 
 DISTRIBUTED = True
-SEARCH = "beam", "alpha", "penalty", "stop"
+SEARCH = "beam", "groups", "diversity", "alpha", "penalty", "stop"
 
 
 def define_flags():
-    define_workdir_flags()
+    define_workdir_flags(ENSEMBLE)
     define_search_flags()
+    define_group_flags()
     define_test_flag()
     flags.DEFINE_string(
         "baseline",
@@ -57,7 +64,8 @@ def define_flags():
 
 def main(_):
     given = flags.FLAGS
-    translator = Translator.load(given.workdir, given.checkpoint, given.dtype)
+    workdir = workdirs_of(given)
+    translator = Translator.load(workdir, given.checkpoint, given.dtype)
     task = task_of(translator.config)
     search = {
         name: value for name in SEARCH if (value := getattr(given, name)) is not None
@@ -69,6 +77,11 @@ def main(_):
             "it out"
         )
     translator = translator.with_options(**search)
+    if given.diversity is not None and translator.config.decode.groups == 1:
+        raise UserError(
+            f"--diversity={given.diversity} acts between groups, and the beam has only "
+            "one; set --groups to 2 or more, or leave it out"
+        )
     with processes.fail_together("opening the test sets"):
         corpora = distinct(test_sets(given, translator.config))
         damages = damages_named(given.damage) if given.damage is not None else []
@@ -81,17 +94,18 @@ def main(_):
             baselines = read_baselines(given.baseline, corpora)
     all_scores = {}
     for corpus, baseline in zip(corpora, baselines, strict=True):
-        all_scores[corpus.name] = scores = score_set(translator, corpus, given.workdir)
+        all_scores[corpus.name] = scores = score_set(translator, corpus, workdir)
         if not processes.is_first():  # score_set needs all processes, printing only one
             continue
         _say_scores(task.of(corpus), corpus.name, scores)
         if baseline is not None:
-            result = _compare(task.of(corpus), baseline, scores, corpus, given.workdir)
+            folder = results_folder(translator, workdir)
+            result = _compare(task.of(corpus), baseline, scores, corpus, folder)
             scores = scores | {"against_baseline": result}
             _say_difference(task.of(corpus), result)
         _print_json(scores)
     for corpus in corpora if damages else ():
-        rows, of_copies = score_damaged(translator, corpus, given.workdir, damages)
+        rows, of_copies = score_damaged(translator, corpus, workdir, damages)
         all_scores |= {scores["name"]: scores for scores in of_copies}
         if processes.is_first():
             for scores in of_copies:
@@ -108,9 +122,9 @@ def _print_json(scores: dict) -> None:
     print(json.dumps(scores, indent=2, ensure_ascii=False), flush=True)
 
 
-def _compare(task: Task, baseline, scores, corpus, workdir) -> dict:
+def _compare(task: Task, baseline, scores, corpus, folder) -> dict:
     """Compares the run with another system's answers to the same examples."""
-    answers = read_answers(scores, corpus, workdir)
+    answers = read_answers(scores, corpus, folder)
     with waiting("comparing with the baseline"):
         return task.compare(answers, baseline, task.examples(corpus), corpus)
 

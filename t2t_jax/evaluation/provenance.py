@@ -61,9 +61,12 @@ def score_provenance(
         k: v for k, v in describe_machine().items() if k not in ("t2t_jax", *PACKAGES)
     }
     return {
-        "compare_with": damage.compare_with(corpus)
-        or task.compare_with(corpus)
-        or compare_with(text, len(translator.steps)),
+        "compare_with": (
+            damage.compare_with(corpus)
+            or task.compare_with(corpus)
+            or compare_with(text, len(translator.steps))
+        )
+        + _of_several(len(translator.members)),
         "name": corpus.name,
         "task": translator.config.task.kind,
         "direction": f"{corpus.source}-{corpus.target}",
@@ -80,6 +83,15 @@ def score_provenance(
         | {"device_kinds": dict(Counter(d.device_kind for d in jax.devices()))},
         **({"ideas": dict(ideas.imported)} if ideas.imported else {}),
     }
+
+
+def _of_several(members: int) -> str:
+    if members == 1:
+        return ""
+    return (
+        f"; but this is an ensemble of {members} models: results of single models are "
+        "not comparable with it"
+    )
 
 
 def text_bytes(lines: Sequence[str]) -> bytes:

@@ -5,17 +5,19 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypedDict
 
-from etils import epath
-
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.damage import damaged
-from t2t_jax.evaluation.scores import read_answers, score_set
+from t2t_jax.evaluation.scores import (
+    Workdirs,
+    read_answers,
+    results_folder,
+    score_set,
+)
 from t2t_jax.parallel import processes
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
 from t2t_jax.terminal.errors import UserError
-from t2t_jax.workdir.workdir import Workdir
 
 UNDAMAGED = "undamaged"
 HEADER = "damage", "BLEU", "difference", "codes copied", "lines changed"
@@ -55,7 +57,7 @@ def check_damageable(translator: Translator, corpora: Sequence[Corpus]) -> None:
 def score_damaged(
     translator: Translator,
     corpus: Corpus,
-    workdir: Workdir | epath.PathLike,
+    workdir: Workdirs,
     damages: Sequence[str],
 ) -> tuple[dict[str, Row], list[dict]]:
     """Scores a set and its damaged copies, each stored under a name of its own.
@@ -63,6 +65,7 @@ def score_damaged(
     All processes call it.
 
     Args:
+      workdir: that of the translator; of an ensemble those of its members, in order.
       damages: names of `DAMAGES`.
 
     Returns:
@@ -71,6 +74,7 @@ def score_damaged(
       `no_diacritics` of English, is not translated: its row is that of the set.
     """
     task = task_of(translator.config)
+    folder = results_folder(translator, workdir)
     rows: dict[str, Row] = {}
     stored = []
     for name in ("", *damages):
@@ -85,7 +89,7 @@ def score_damaged(
         scores = score_set(translator, copy, workdir)
         copied = None
         if processes.is_first():
-            answers = read_answers(scores, copy, workdir)
+            answers = read_answers(scores, copy, folder)
             copied = copied_share(answers, task.of(copy).examples(copy))
         undamaged = rows[UNDAMAGED]["bleu"] if name else scores["bleu"]
         rows[name or UNDAMAGED] = Row(

@@ -1,6 +1,12 @@
-"""Scores a test set; keeps the model's answers and their scores in the workdir."""
+"""Scores a test set; keeps the model's answers and their scores in the workdir.
 
+Those of an ensemble are in the first member's workdir, in a folder of their own, so
+that no reader takes them for the model's.
+"""
+
+import dataclasses
 import hashlib
+from collections.abc import Sequence
 
 from etils import epath
 
@@ -18,6 +24,9 @@ from t2t_jax.terminal.progress import waiting
 from t2t_jax.workdir.workdir import Workdir
 
 SCORES, TRANSLATIONS = "scores", "translations"
+ENSEMBLES = "ensembles"
+# One workdir, or those of an ensemble's members.
+Workdirs = Workdir | epath.PathLike | Sequence[epath.PathLike]
 # Raise this when a score is added, renamed or computed otherwise: stored scores of
 # another version are then computed again.
 SCORES_VERSION = 2
@@ -41,19 +50,20 @@ def distinct(corpora: list[Corpus]) -> list[Corpus]:
     return corpora
 
 
-def score_set(
-    translator: Translator, corpus: Corpus, workdir: Workdir | epath.PathLike
-) -> dict:
+def score_set(translator: Translator, corpus: Corpus, workdir: Workdirs) -> dict:
     """Answers and scores one set, or returns the scores that are already stored.
 
     Writes `scores/SET.json` and `translations/SET.TARGET`, one answer (a translation)
-    for each example of the set; earlier files of those names are kept under other
-    names. Stored scores for the same lines, parameters, search, dtype and version are
-    read instead, whatever machine computed them.
+    for each example of the set, in `results_folder`; earlier files of those names are
+    kept under other names. Stored scores for the same lines, parameters, search, dtype
+    and version are read instead, whatever machine computed them.
+
+    Args:
+      workdir: that of the translator; of an ensemble those of its members, in order.
 
     Returns:
       The content of `scores/SET.json`: the scores of the task, the inputs they depend
-      on, and their provenance (`provenance.py`).
+      on, and their provenance (`provenance.py`); of an ensemble also its `members`.
     """
     # Process 0 reads the set and sends it to the others, so that all translate the
     # same lines.
@@ -61,16 +71,16 @@ def score_set(
     pairs = processes.from_first(f"{corpus.name}", lambda: task.examples(corpus))
     sources, references = zip(*pairs, strict=True)
     inputs = _inputs(translator, task, corpus, sources, references)
-    workdir = Workdir.open(workdir)
-    path = workdir / SCORES / f"{corpus.name}.json"
-    lines = _answers_file(corpus, workdir)
+    folder = results_folder(translator, workdir)
+    path = folder / SCORES / f"{corpus.name}.json"
+    lines = _answers_file(corpus, folder)
 
     def stored_scores() -> dict:
         stored = _read(path, lines)
         if inputs.items() <= stored.items():
             return stored
         # Fail before the answers are computed, which may take long, not after.
-        workdir.check_writable()
+        _first(workdir).check_writable()
         return {}
 
     if stored := processes.from_first("scores", stored_scores):
@@ -84,8 +94,10 @@ def score_set(
         output = text_bytes(answers)
         scores |= score_provenance(translator, task, corpus, sources, references)
         scores |= inputs
+        if len(translator.members) > 1:
+            scores["members"] = _members(translator, workdir)
         scores["translations_sha256"] = hashlib.sha256(output).hexdigest()
-        with atomic.exclusive(workdir / SCORES):
+        with atomic.exclusive(folder / SCORES):
             atomic.keep_earlier(path, lines)
             # The scores come last: they hold the hash of the translations, by which a
             # reader knows that both files belong together.
@@ -96,17 +108,54 @@ def score_set(
     return processes.from_first("comparing", scored, processes.LONG_TIMEOUT)
 
 
+def results_folder(translator: Translator, workdir: Workdirs) -> epath.Path:
+    """Returns the folder of `scores/` and `translations/`.
+
+    The workdir; of an ensemble `ensembles/HASH` in the first one, where HASH depends on
+    the parameters of all members, in order.
+    """
+    first = _first(workdir)
+    if len(translator.members) == 1:
+        return first.path
+    hashes = [member.parameters_sha256() for member in translator.members]
+    digest = hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+    return first / ENSEMBLES / digest[:16]
+
+
+def _first(workdir: Workdirs) -> Workdir:
+    return Workdir.open(workdir[0] if isinstance(workdir, list | tuple) else workdir)
+
+
+def _members(translator: Translator, workdir: Workdirs) -> list[dict]:
+    """Describes the members of an ensemble, for its scores."""
+    return [
+        {
+            "workdir": str(place),
+            "checkpoints": list(member.steps),
+            "parameters_sha256": member.parameters_sha256(),
+            "dtype": compute_dtype(member.config.model).name,
+            "config": dataclasses.asdict(member.config),
+        }
+        for place, member in zip(workdir, translator.members, strict=True)
+    ]
+
+
 def _inputs(
     translator: Translator, task: Task, corpus: Corpus, sources, references
 ) -> dict:
     """Everything that scores depend on; stored scores with the same are reused."""
+    of_members = {
+        "checkpoints": [list(member.steps) for member in translator.members],
+        "parameters_sha256": [m.parameters_sha256() for m in translator.members],
+        "dtype": [compute_dtype(m.config.model).name for m in translator.members],
+    }
+    if len(translator.members) == 1:
+        of_members = {name: value for name, (value,) in of_members.items()}
     return {
         "set": corpus.place,
         "lines": len(sources),
         "sha256": _hash(sources, references),
-        "checkpoints": list(translator.steps),
-        "parameters_sha256": translator.members[0].parameters_sha256(),
-        "dtype": compute_dtype(translator.config.model).name,
+        **of_members,
         "t2t_jax": __version__,
         "layout": SCORES_VERSION,
         "decode": translator.decode_options(),
@@ -129,14 +178,17 @@ def comparisons(scores: dict[str, dict]) -> list[str]:
 
 
 def read_answers(
-    scores: dict, corpus: Corpus, workdir: Workdir | epath.PathLike
+    scores: dict, corpus: Corpus, folder: Workdir | epath.PathLike
 ) -> list[str]:
     """Reads the answers that `score_set` has just scored, one for each example.
+
+    Args:
+      folder: the workdir; of an ensemble its `results_folder`.
 
     Raises:
       UserError: the file no longer matches `scores`.
     """
-    file = _answers_file(corpus, Workdir.open(workdir))
+    file = _answers_file(corpus, Workdir.open(folder).path)
     try:
         content = file.read_bytes()
     except FileNotFoundError:
@@ -150,8 +202,8 @@ def read_answers(
     return content.decode().split("\n")[:-1]
 
 
-def _answers_file(corpus: Corpus, workdir: Workdir) -> epath.Path:
-    return workdir / TRANSLATIONS / f"{corpus.name}.{corpus.target}"
+def _answers_file(corpus: Corpus, folder: epath.Path) -> epath.Path:
+    return folder / TRANSLATIONS / f"{corpus.name}.{corpus.target}"
 
 
 def _read(path: epath.Path, lines: epath.Path) -> dict:

@@ -13,6 +13,8 @@ alarms/            sentences of batches whose gradient was not finite or very la
 rollbacks.json     when the run returned to an earlier checkpoint, if it did
 scores/            SET.json; earlier scores of a set are SET.1.json, SET.2.json, ...
 translations/      SET.ENDING, the answer to each example of the set, one a line
+ensembles/         HASH/scores/, HASH/translations/ of this model with those of other
+                   workdirs; HASH depends on the parameters of all members
 imported.json      of an imported model: its files and how it compares with the original
 
 A workdir is a folder on disk or in a bucket of Google Cloud Storage. It is data:

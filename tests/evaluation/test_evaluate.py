@@ -10,9 +10,13 @@ from t2t_jax import UserError
 from t2t_jax.commands import evaluate
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import open_corpus
+from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation import table
+from t2t_jax.evaluation.scores import results_folder
+from t2t_jax.files.atomic import read_checked_json
 from t2t_jax.metrics import plain
 from t2t_jax.tasks.translation import Translation
+from tests.decoding.small_translator import translator
 from tests.small_run import contents
 
 
@@ -22,8 +26,8 @@ def run(trained, text, tmp_path, monkeypatch, capsys):
     workdir = shutil.copytree(trained[0], tmp_path / "work")
 
     def run(**flags):
-        names = ("checkpoint", "baseline", "dtype", "beam", "alpha", "penalty", "stop")
-        given = dict.fromkeys((*names, "damage")) | {"workdir": workdir}
+        names = ("checkpoint", "baseline", "dtype", "damage", *evaluate.SEARCH)
+        given = dict.fromkeys(names) | {"workdir": str(workdir)}
         given |= {"test": f"{text}/test"} | flags
         monkeypatch.setattr(evaluate.flags, "FLAGS", types.SimpleNamespace(**given))
         evaluate.main([])
@@ -96,3 +100,51 @@ def test_a_row_of_the_table_names_every_protocol(text):
 def test_what_people_are_told_is_scored(trained):
     assert set(Translation.printed) <= set(trained[1]["test"])
     assert set(plain.sacrebleu_metrics("de")) <= set(trained[1]["test"])
+
+
+def test_an_ensemble_has_a_folder_of_its_own(tmp_path):
+    models = [translator(seed) for seed in (1, 2)]
+    folders = [
+        results_folder(Translator.ensemble(members), [tmp_path / "a", tmp_path / "b"])
+        for members in (models, models, models[::-1], models[:1] * 2)
+    ]
+    assert folders[0] == folders[1]
+    assert len({*map(str, folders)}) == 3
+    assert {str(folder.parent) for folder in folders} == {str(tmp_path / "a/ensembles")}
+    assert str(results_folder(models[0], tmp_path / "a")) == str(tmp_path / "a")
+
+
+@pytest.mark.slow  # compiles the programs of two models together
+def test_an_ensembles_scores_are_its_own(run, text, tmp_path):
+    """Kept in the first workdir, reused for the same members, and nobody else's."""
+    first, second = tmp_path / "work", tmp_path / "second"
+    shutil.copytree(first, second)
+    before, untouched = contents(first), contents(second)
+    alone, _ = run()
+    both = f"{first}, {second}"
+    scores, told = run(workdir=both, checkpoint="last")
+    (folder,) = (first / "ensembles").iterdir()
+    assert scores == read_checked_json(folder / "scores/test.json")
+    assert [m["workdir"] for m in scores["members"]] == [str(first), str(second)]
+    hashes = [m["parameters_sha256"] for m in scores["members"]]
+    assert scores["parameters_sha256"] == hashes
+    assert "an ensemble of 2 models" in told[-1]
+    after = contents(first)
+    assert {k: v for k, v in after.items() if not k.startswith("ensembles")} == before
+    assert contents(second) == untouched
+    # Nothing is computed again for the same members, and a baseline finds the answers.
+    (tmp_path / "other.de").write_text((text / "test.de").read_text())
+    again, _ = run(workdir=both, checkpoint="last", baseline=str(tmp_path / "other.de"))
+    found = again.pop("against_baseline")["bleu"]["score"]
+    assert (again, contents(first)) == (scores, after)
+    assert found == pytest.approx(scores["bleu"])
+    assert run()[0] == alone
+    run(workdir=both, checkpoint="8")
+    assert len([*(first / "ensembles").iterdir()]) == 2
+
+
+def test_groups_are_options_of_evaluate(run):
+    with pytest.raises(UserError, match="--diversity=0.5 acts between groups"):
+        run(diversity=0.5)
+    with pytest.raises(UserError, match="groups=3 with beam=2"):
+        run(groups=3)
