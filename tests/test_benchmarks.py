@@ -4,19 +4,22 @@ import importlib.util
 import json
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks import measuring, ngrams, pages, picture
+from benchmarks import beams, diverse_beams, measuring, ngrams, pages, picture
 from benchmarks.decode import Numbers, random_translator, search_flops
+from benchmarks.diverse_beams import distinct, parsed_searches, self_bleu
 from benchmarks.end_to_end import _range, grouped_by_length, padded
 from benchmarks.measuring import Row
 from benchmarks.train_step import WORKS, parsed_batch
 from t2t_jax.config import ModelConfig
 from t2t_jax.data.shapes import Shape
 from t2t_jax.terminal.errors import UserError
+from tests.decoding import small_translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 
@@ -258,3 +261,55 @@ def test_samples_of_a_back_off_model_have_its_probabilities(tmp_path):
     assert np.mean([not line for line in rest]) == pytest.approx(shares[0], abs=0.04)
     after = [line[1:2] for line in lines if line[:1] == ["a"]]
     assert np.mean([word == ["b"] for word in after]) == pytest.approx(0.8, abs=0.03)
+
+
+def test_diversity_of_n_best_lists_by_hand():
+    alike, apart = ["a b c d e"] * 2, ["a b c d e", "f g h i j"]
+    assert distinct([alike], 1) == 5 / 10
+    assert distinct([alike, apart], 2) == (4 / 8 + 8 / 8) / 2
+    assert distinct([["a", ""]], 2) == 0  # no 2-gram at all
+    assert self_bleu([alike], "en") == pytest.approx(100)
+    assert self_bleu([apart], "en") < 10
+    assert self_bleu([["alone"]], "en") == 0
+    # A line with fewer translations than others has no reference in some places.
+    assert self_bleu([alike, [*alike, alike[0]]], "en") == pytest.approx(100)
+
+
+def test_searches_are_read_and_the_plain_beam_is_the_first():
+    assert parsed_searches(["4:0.5", "1", "2"]) == [(1, None), (4, 0.5), (2, None)]
+    with pytest.raises(UserError, match="--searches has 'x'; want GROUPS:DIVERSITY"):
+        parsed_searches(["x"])
+
+
+@pytest.mark.slow  # compiles several searches
+def test_beams_are_compared(monkeypatch, capsys, text):
+    """Both programs, but for reading flags, with a random model."""
+    translator = small_translator.translator(1)
+    common = {"workdir": "unread", "test": f"{text}/test", "lines": 3}
+    common |= dict.fromkeys(("checkpoint", "dtype", "alpha", "penalty", "stop"))
+    given = {
+        beams: {"beam": None, "beams": ["1", "2"], "show": 1}
+        | dict.fromkeys(("groups", "diversity")),
+        diverse_beams: {"beam": 2, "searches": ["2:0.5"]},
+    }
+    for module, own in given.items():
+        monkeypatch.setattr(module.Translator, "load", lambda *_: translator)
+        flags = Flags(**common | own)
+        monkeypatch.setattr(module, "flags", types.SimpleNamespace(FLAGS=flags))
+        module.main([])
+    told = capsys.readouterr().out.splitlines()
+    rows = [line for line in told if line.startswith(("   1", "   2", "| 1", "| 2"))]
+    assert len(rows) == 4
+    assert all(len(row.split("|")) - 2 == len(diverse_beams.HEADS) for row in rows[2:])
+    assert rows[2].endswith("1.00 |")
+    flags = Flags(**common | given[beams] | {"beam": 4})
+    monkeypatch.setattr(beams, "flags", types.SimpleNamespace(FLAGS=flags))
+    with pytest.raises(UserError, match="--beams=1,4,10"):
+        beams.main([])
+
+
+class Flags(types.SimpleNamespace):
+    """Values of flags, read by attribute or, as `.value`, by item."""
+
+    def __getitem__(self, name):
+        return types.SimpleNamespace(value=getattr(self, name))
