@@ -17,7 +17,7 @@ from t2t_jax.data.corpus import open_corpus
 from t2t_jax.data.tagging import TaggedCorpus
 from t2t_jax.evaluation import robustness
 from t2t_jax.evaluation.damage import DAMAGES, compare_with, damaged, damages_named
-from tests.small_run import contents
+from tests.small_run import ROOT, contents
 
 OF_BOTH = {"capitals", "codes", "joined"}
 WORDS = ["Über", "don't", "3.5", "“well”", "naïve,", "{x}", "walking", "B&B", "-", "Я"]
@@ -100,6 +100,8 @@ def test_encodings_can_be_undone(changed):
     assert html.unescape(escaped).replace("\u00a0", " ") == line
     (wrong,) = changed("mojibake", line)
     assert "schlÃ¤ft" in wrong
+    assert "donâ€™t" in wrong
+    assert "Â\u00a0" in wrong
     undone = b"".join(
         c.encode("latin-1" if "\x7f" < c < "\xa0" else "cp1252") for c in wrong
     )
@@ -140,6 +142,11 @@ def test_names_are_read():
         damages_named("typos,codes")
     with pytest.raises(UserError, match="names no damage; want 'all'"):
         damages_named(",")
+
+
+def test_the_page_has_every_damage():
+    page = (ROOT / "docs/decoding.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in page for name in DAMAGES)
 
 
 def test_a_copy_has_a_name_of_its_own_and_keeps_its_tag(tmp_path):
