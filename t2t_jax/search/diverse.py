@@ -1,8 +1,8 @@
 """Diverse beam search: groups of hypotheses that avoid each other's tokens.
 
-Vijayakumar et al. 2018, "Diverse Beam Search", algorithm 1, with the Hamming diversity
-of its section 4. The `beam` is divided into `groups` of equal width. Each group is a
-beam search of its own (`search/beam.py`), but for one thing:
+Vijayakumar et al. 2018, "Diverse Beam Search", algorithm 1, with Hamming diversity. The
+`beam` is divided into `groups` of equal width. Each group is a beam search of its own
+(`search/beam.py`), but for one thing:
 
 1. The groups advance in turn within a step. Group g chooses its extensions by
    log-probability minus `diversity` times the number of hypotheses that the groups
