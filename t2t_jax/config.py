@@ -330,9 +330,15 @@ class DecodeConfig(Section):
     # The parameters that translate: the average of the last `average` checkpoints, or
     # the checkpoint with the best dev BLEU.
     checkpoint: str = field("average", ("average", "best"), safe=True)
+    # The choice among several hypotheses of a line: the one with the highest score, the
+    # one most like the others, ... It holds for translations and scores of test sets;
+    # the dev score during training is that of "probability".
+    choose: str = field("probability", table="decoding.choosing.CHOICES", safe=True)
     # Source tokens, padding included, that are translated at once; 0: 512 on a CPU,
     # 16,384 on an accelerator.
     batch_tokens: int = field(0, low=0, safe=True)
+    # Hyperparameters of the choice.
+    options: Options = field(NO_OPTIONS)  # noqa: RUF009  (immutable)
 
 
 @dataclasses.dataclass(frozen=True)

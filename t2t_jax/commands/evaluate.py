@@ -13,6 +13,7 @@ from absl import flags
 
 from t2t_jax.commands.flags import (
     ENSEMBLE,
+    define_choice_flag,
     define_group_flags,
     define_search_flags,
     define_test_flag,
@@ -20,6 +21,7 @@ from t2t_jax.commands.flags import (
     test_sets,
     workdirs_of,
 )
+from t2t_jax.decoding.choosing import parse_choice
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.baselines import read_baselines
 from t2t_jax.evaluation.damage import DAMAGES, EVERY, damaged, damages_named
@@ -46,6 +48,7 @@ def define_flags():
     define_workdir_flags(ENSEMBLE)
     define_search_flags()
     define_group_flags()
+    define_choice_flag()
     define_test_flag()
     flags.DEFINE_string(
         "baseline",
@@ -65,14 +68,17 @@ def define_flags():
 def main(_):
     given = flags.FLAGS
     workdir = workdirs_of(given)
+    if given.choose is not None:
+        parse_choice(given.choose)  # mistakes are reported before loading
     translator = Translator.load(workdir, given.checkpoint, given.dtype)
     task = task_of(translator.config)
     search = {
         name: value for name in SEARCH if (value := getattr(given, name)) is not None
     }
-    if search and not task.searches:
+    named = [*search, *(["choose"] if given.choose is not None else [])]
+    if named and not task.searches:
         raise UserError(
-            f"{', '.join(f'--{name}' for name in search)}: an option of a search, and "
+            f"{', '.join(f'--{name}' for name in named)}: an option of a search, and "
             f"config.task.kind={task.config.task.kind!r} is scored without one; leave "
             "it out"
         )
@@ -82,6 +88,8 @@ def main(_):
             f"--diversity={given.diversity} acts between groups, and the beam has only "
             "one; set --groups to 2 or more, or leave it out"
         )
+    if given.choose is not None:
+        translator = translator.with_choice(given.choose)
     with processes.fail_together("opening the test sets"):
         corpora = distinct(test_sets(given, translator.config))
         damages = damages_named(given.damage) if given.damage is not None else []

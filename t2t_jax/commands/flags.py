@@ -110,6 +110,17 @@ def define_group_flags() -> None:
     )
 
 
+def define_choice_flag() -> None:
+    """Defines --choose, which `Translator.with_choice` reads."""
+    flags.DEFINE_string(
+        "choose",
+        None,
+        "Choice among several hypotheses of a line: probability; mbr:samples=32,"
+        "utility=chrf (minimum Bayes risk); or rerank:reverse=DIR,reverse_weight=1,"
+        "lm=DIR,lm_weight=0.2,nbest=12. By default the workdir's config.decode.choose.",
+    )
+
+
 def define_constraint_flags() -> None:
     """Defines constraints on translations."""
     flags.DEFINE_string("prefix", None, "Text that every translation begins with.")

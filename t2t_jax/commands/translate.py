@@ -18,6 +18,7 @@ from t2t_jax import __version__
 from t2t_jax.commands.flags import (
     ENSEMBLE,
     chosen_task,
+    define_choice_flag,
     define_constraint_flags,
     define_group_flags,
     define_search_flags,
@@ -32,6 +33,7 @@ from t2t_jax.commands.pairs_flags import (
     languages_of,
     pair_options,
 )
+from t2t_jax.decoding.choosing import parse_choice
 from t2t_jax.decoding.jobs import InputFile, parse_shard, record, run_job, shard_of
 from t2t_jax.decoding.output_file import check_folder, check_output
 from t2t_jax.decoding.pairs_output import write_pairs
@@ -45,8 +47,8 @@ from t2t_jax.terminal.messages import say
 
 DISTRIBUTED = True
 CHUNK = 4_096  # lines sorted and translated together, if --batch_size is not given
-BEAM = ("beam", "groups", "diversity", "stop")
-SAMPLING = ("temperature", "top_k", "top_p", "seed")
+BEAM = ("beam", "groups", "diversity", "stop", "choose")
+SAMPLING = ("temperature", "top_k", "top_p", "epsilon", "seed")
 
 
 def define_flags():
@@ -54,6 +56,7 @@ def define_flags():
     define_task_flag()
     define_search_flags()
     define_group_flags()
+    define_choice_flag()
     define_constraint_flags()
     define_pairs_flags()
     integer, string, boolean = (
@@ -109,6 +112,11 @@ def define_flags():
     flags.DEFINE_float(
         "top_p", 1.0, "Sampling: only the most probable pieces, up to this probability."
     )
+    flags.DEFINE_float(
+        "epsilon",
+        0.0,
+        "Sampling: no pieces of a smaller probability, but for the most probable one.",
+    )
     integer("seed", 0, "Sampling: seed of the random numbers.")
 
 
@@ -121,6 +129,8 @@ def main(_):
             raise UserError(f"--{name} goes with --{needed}; name a file")
     changes = pair_options(given)
     search, options = search_of(given)
+    if given.choose is not None:
+        parse_choice(given.choose)  # mistakes are reported before loading
     path = prefix = text = None
     with processes.fail_together("opening the input and the output"):
         if processes.is_first() and given.pairs is not None:
@@ -133,6 +143,8 @@ def main(_):
     translator = Translator.load(workdirs_of(given), given.checkpoint, given.dtype)
     task, translator = chosen_task(translator, given)
     refuse_unused(task, given)
+    if given.choose is not None:
+        translator = translator.with_choice(given.choose)
     languages = languages_of(task) if given.pairs is not None else None
     piped = text or path or processes.distributed()
     typed = not piped and sys.stdin.isatty() and sys.stdout.isatty()
@@ -180,7 +192,7 @@ def main(_):
 def _prompt(
     translator: Translator, options: dict, given: flags.FlagValues, task: Task
 ) -> None:
-    for name in ("sample", "alignments", "scores"):
+    for name in ("sample", "choose", "alignments", "scores"):
         if given[name].value:
             raise UserError(
                 f"--{name} does not work at the prompt; use --input=FILE or a pipe "

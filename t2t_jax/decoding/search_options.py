@@ -80,6 +80,7 @@ def sampling_algorithm(
     temperature: float,
     top_k: int,
     top_p: float,
+    epsilon: float,
     alpha: float | None,
     penalty: str | None,
 ) -> Sampling:
@@ -91,7 +92,7 @@ def sampling_algorithm(
     if samples < 1:
         raise UserError(f"samples={samples}; want at least 1")
     try:
-        check_sampling(temperature, top_k, top_p)
+        check_sampling(temperature, top_k, top_p, epsilon)
     except ValueError as e:
         raise UserError(str(e)) from None
     return Sampling(
@@ -99,6 +100,7 @@ def sampling_algorithm(
         temperature=float(temperature),
         top_k=top_k,
         top_p=float(top_p),
+        epsilon=float(epsilon),
         **penalty_options(decode, alpha, penalty),
         **_special_tokens(vocabulary),
     )

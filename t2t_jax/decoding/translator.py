@@ -17,8 +17,9 @@ from etils import epath
 from t2t_jax import config as fields
 from t2t_jax.config import Config, DecodeConfig, TaskConfig
 from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.decoding import filling_masks, scoring
+from t2t_jax.decoding import choosing, filling_masks, scoring
 from t2t_jax.decoding.batch_decoding import NOTHING, check_room, decode_batch
+from t2t_jax.decoding.choice import Choice
 from t2t_jax.decoding.classifying import check_classifies, classify
 from t2t_jax.decoding.constraints import Constraints, constraints_for
 from t2t_jax.decoding.devices import replicate
@@ -69,6 +70,8 @@ class Translator:
     """
 
     tag: str = ""
+    # The last choice that was made, with the fields of the config that it follows.
+    _made: tuple | None = None
 
     def __init__(
         self,
@@ -212,6 +215,32 @@ class Translator:
         )
         return other
 
+    def with_choice(self, choose: str, **options) -> "Translator":
+        """Returns the same models, which choose among hypotheses in another way.
+
+        It changes what `translate` returns; `explain` and `translate_ids` show the
+        search alone. Models that the choice needs are loaded now.
+
+        Args:
+          choose: an entry of `CHOICES` (`decoding/choosing.py`): `probability`, `mbr`
+            or `rerank`; as in --choose, options may follow: "mbr:samples=64".
+          options: of the choice, such as `samples=64` or `reverse="runs/de-en"`.
+
+        Raises:
+          UserError: no such choice, a wrong option, or a workdir of another kind.
+        """
+        other = self.with_options(**choosing.choice_fields(choose, options))
+        _ = other.choice  # mistakes are reported now, not at the first line
+        return other
+
+    @property
+    def choice(self) -> Choice:
+        """The choice of `config.decode`; made, with its models, at its first use."""
+        fields_of_choice = self.config.decode.choose, self.config.decode.options
+        if self._made is None or self._made[0] != fields_of_choice:
+            self._made = fields_of_choice, choosing.choice_of(self.config)
+        return self._made[1]
+
     def tagged(self, tag: str) -> "Translator":
         """Returns the same models, which read a tag such as `<2de>` before each line.
 
@@ -237,7 +266,8 @@ class Translator:
         names = ["beam", "alpha", "penalty", "stop", "extra_length", "max_source"]
         if self.config.decode.groups > 1:  # else they change nothing
             names += ["groups", "diversity"]
-        return {name: getattr(self.config.decode, name) for name in names}
+        search = {name: getattr(self.config.decode, name) for name in names}
+        return search | choosing.described(self.choice, self.config)
 
     def translate(
         self,
@@ -258,6 +288,9 @@ class Translator:
         warn: bool = True,
     ) -> list[Translation]:
         """Translates each line by beam search (section 6.1); results are in order.
+
+        With another `config.decode.choose` than `probability`, that choice is made
+        among the candidates it asks for (`with_choice`).
 
         The translation of a line without a visible character is empty, even if it has
         constraints. A model without a source (a language model) goes on from each line,
@@ -290,6 +323,15 @@ class Translator:
           UserError: an option is out of its range, or constraints contradict each
             other.
         """
+        if self.config.decode.choose != choosing.PLAIN:
+            search = {
+                **{"beam": beam, "groups": groups, "diversity": diversity},
+                **{"stop": stop, "alpha": alpha, "penalty": penalty},
+                **{"prefix": prefix, "must": must, "must_not": must_not},
+                **{"batch_size": batch_size, "first_line": first_line, "warn": warn},
+            }
+            plain = self.with_choice(choosing.PLAIN)
+            return choosing.choose(self.choice, plain, lines, nbest, search)
         search = self._beam_search(
             beam, nbest, stop, alpha, penalty, groups=groups, diversity=diversity
         )
@@ -325,6 +367,7 @@ class Translator:
         temperature: float = 1.0,
         top_k: int = 0,
         top_p: float = 1.0,
+        epsilon: float = 0.0,
         seed: int = 0,
         alpha: float | None = None,
         penalty: str | None = None,
@@ -343,7 +386,7 @@ class Translator:
 
         Args:
           samples: translations to draw for each line.
-          temperature, top_k, top_p: as for `search/sampling.py: sample`.
+          temperature, top_k, top_p, epsilon: as for `search/sampling.py: sample`.
           seed: of the random numbers, 0 <= seed < 2^32.
           others: as for `translate`.
 
@@ -359,6 +402,7 @@ class Translator:
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
+            epsilon=epsilon,
             alpha=alpha,
             penalty=penalty,
         )

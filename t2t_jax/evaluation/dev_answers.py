@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.decoding.choosing import PLAIN
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model
@@ -20,7 +22,8 @@ class DevAnswers:
 
     Called with the parameters and the step; returns the `quick_scores` of the task,
     such as `bleu`, or an empty dict if `config.train.dev_lines` is 0 or there is no dev
-    set. A mixture of tasks joins those of its dev sets.
+    set. A mixture of tasks joins those of its dev sets. `config.decode.choose` does not
+    apply: answers are those of the search.
     """
 
     def __init__(
@@ -34,6 +37,8 @@ class DevAnswers:
         self._task = task
         most = config.train.dev_lines
         self._sets = task.dev_sets(dev, most) if dev and most else {}
+        # A choice among many hypotheses would cost more than the training in between.
+        config = fields.changed(config, "decode", choose=PLAIN, options={})
         self._translator = lambda parameters, step: Translator(
             config, vocabulary, model, parameters, [step]
         )

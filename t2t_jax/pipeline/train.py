@@ -18,6 +18,7 @@ from t2t_jax.data.feeding import feeder_name, plan_for
 from t2t_jax.data.pairs import Pairs, tokenize_in_memory
 from t2t_jax.data.shapes import Shape
 from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.decoding.choosing import PLAIN, check_choice
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.evaluation.dev_answers import DevAnswers
 from t2t_jax.evaluation.scores import distinct
@@ -215,6 +216,13 @@ def _check_model(task: Task, config: Config) -> None:
     """Refuses a model that cannot be trained as configured, before text is prepared."""
     model = build(config.model, *task.vocab_sizes)
     check_model(task, model)
+    if config.decode.choose != PLAIN and not task.searches:
+        raise UserError(
+            f"config.decode.choose={config.decode.choose!r} chooses among hypotheses "
+            f"of a search, and config.task.kind={config.task.kind!r} is answered "
+            f"without one; leave it at {PLAIN!r}"
+        )
+    check_choice(config)
     # Works on shapes only, and raises the errors that training would raise later.
     state_shardings(model, config, make_mesh(config.mesh))
     longest_source(config, model)

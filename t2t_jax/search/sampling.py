@@ -52,6 +52,7 @@ class Sampling:
     eos: int
     pad: int
     never: tuple[int, ...] = ()
+    epsilon: float = 0.0
 
     @property
     def rows(self) -> int:
@@ -151,7 +152,9 @@ class Sampling:
             )
             next_bnv = jnp.where(allowed_bnv, next_bnv, -jnp.inf)
         # Draws from the truncated distribution; scores are of the complete one.
-        likely_bnv = _likely(next_bnv / self.temperature, self.top_k, self.top_p)
+        likely_bnv = _likely(
+            next_bnv / self.temperature, self.top_k, self.top_p, self.epsilon
+        )
         # The rng depends on the position and not on a running state, so that pausing or
         # moving a sentence between batches does not change what it draws.
         rng_bn = jax.vmap(jax.vmap(lambda rng: jax.random.fold_in(rng, position)))(
@@ -197,6 +200,7 @@ def sample(
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
+    epsilon: float = 0.0,
     alpha: float = 0.6,
     penalty: str = "gnmt",
     rules: Rules | None = None,
@@ -218,6 +222,9 @@ def sample(
         tokens, static.
       top_p: then from the fewest of these that together have this share of their
         probability (the nucleus, Holtzman et al. 2020); above 0 and at most 1, static.
+      epsilon: no token with a smaller probability, at this temperature and before
+        `top_k` and `top_p`, except the most probable one (Hewitt et al. 2022); at least
+        0 and below 1, static.
 
     Raises:
       ValueError: an argument is out of its range.
@@ -231,9 +238,12 @@ def sample(
     rows = rng_bn.shape[1]
     check_arguments(limit_b, max_length, rows, alpha, penalty, bos, eos, pad)
     check_cache(cache, len(limit_b), rows)
-    check_sampling(temperature, top_k, top_p)
+    check_sampling(temperature, top_k, top_p, epsilon)
     rules = jax.tree.map(jnp.asarray, rules)
-    algorithm = Sampling(rows, temperature, top_k, top_p, alpha, penalty, bos, eos, pad)
+    algorithm = Sampling(
+        *(rows, temperature, top_k, top_p, alpha, penalty, bos, eos, pad),
+        epsilon=epsilon,
+    )
     state = algorithm._start(cache, limit_b, rules, rng_bn, max_length)
     state = algorithm.advance(step, state, 0, max_length, rules)
     return algorithm.result(state)
@@ -244,8 +254,15 @@ def _complete(drawn: Hypotheses, limit_b: Array) -> Array:
     return drawn.ended_bn | (drawn.length_bn >= limit_b[:, None])
 
 
-def _likely(log_prob_bnv: Array, top_k: int, top_p: float) -> Array:
-    """Truncates to `top_k`, then to `top_p`: -inf for tokens that are not drawn."""
+def _likely(
+    log_prob_bnv: Array, top_k: int, top_p: float, epsilon: float = 0.0
+) -> Array:
+    """Truncates by `epsilon`, `top_k`, then `top_p`: -inf for tokens not drawn."""
+    if epsilon:
+        p_bnv = jax.nn.softmax(log_prob_bnv)
+        # Among many tokens even the most probable one may be below epsilon.
+        least_bn1 = jnp.minimum(epsilon, p_bnv.max(axis=2, keepdims=True))
+        log_prob_bnv = jnp.where(p_bnv < least_bn1, -jnp.inf, log_prob_bnv)
     if 0 < top_k < log_prob_bnv.shape[2]:
         best_bnk, token_bnk = jax.lax.top_k(log_prob_bnv, top_k)
         nothing_bnv = jnp.full_like(log_prob_bnv, -jnp.inf)
@@ -265,7 +282,9 @@ def _likely(log_prob_bnv: Array, top_k: int, top_p: float) -> Array:
     return log_prob_bnv
 
 
-def check_sampling(temperature: float, top_k: int, top_p: float) -> None:
+def check_sampling(
+    temperature: float, top_k: int, top_p: float, epsilon: float = 0.0
+) -> None:
     """Raises ValueError for options of sampling that are out of range."""
     if not (math.isfinite(temperature) and temperature > 0):
         raise ValueError(
@@ -276,3 +295,7 @@ def check_sampling(temperature: float, top_k: int, top_p: float) -> None:
         raise ValueError(f"top_k={top_k}; want at least 1, or 0 for all tokens")
     if not 0 < top_p <= 1:
         raise ValueError(f"top_p={top_p}; want above 0, and 1 for all tokens")
+    if not 0 <= epsilon < 1:
+        raise ValueError(
+            f"epsilon={epsilon}; want at least 0 (all tokens) and below 1, such as 0.02"
+        )

@@ -45,7 +45,7 @@ class LanguageModel(Task):
     has_source = False
     sides = (1,)
     cuts = True
-    unused = ("alignments",)
+    unused = ("alignments", "choose")
     measures: ClassVar[dict[str, Measure]] = likelihoods.LIKELIHOODS
 
     def __init__(self, config: Config):

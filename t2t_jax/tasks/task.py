@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 # Options of `translate` that are about a search or what it finds.
 OF_SEARCH = (
     *("beam", "groups", "diversity", "alpha", "penalty", "stop"),
-    *("prefix", "must", "must_not"),
-    *("alignments", "sample", "temperature", "top_k", "top_p", "seed"),
+    *("prefix", "must", "must_not", "choose", "alignments", "sample"),
+    *("temperature", "top_k", "top_p", "epsilon", "seed"),
 )
 
 

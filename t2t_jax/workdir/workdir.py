@@ -18,7 +18,8 @@ ensembles/         HASH/scores/, HASH/translations/ of this model with those of 
 imported.json      of an imported model: its files and how it compares with the original
 
 A workdir is a folder on disk or in a bucket of Google Cloud Storage. It is data:
-nothing in it is executed, and nothing in it names a file elsewhere to read or write.
+nothing in it is executed, and nothing in it names a file elsewhere to read or write,
+but for the workdirs whose models re-rank its translations (config.decode.options).
 """
 
 import dataclasses

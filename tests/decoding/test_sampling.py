@@ -53,7 +53,8 @@ sample = whole(sampling.sample)
 
 
 @functools.partial(
-    jax.jit, static_argnames=("temperature", "top_k", "top_p", "alpha", "penalty")
+    jax.jit,
+    static_argnames=("temperature", "top_k", "top_p", "epsilon", "alpha", "penalty"),
 )
 def table_sample(table, seed_b, limit_b, rng_bn, rules=None, **options):
     return sample(
@@ -157,7 +158,7 @@ def test_the_most_probable_token_alone_is_greedy_search(grid):
             assert_same(rows_of(drawn, np.s_[:, n : n + 1]), rows_of(greedy, np.s_[:]))
 
 
-def reference(log_prob_v, temperature, top_k, top_p):
+def reference(log_prob_v, temperature, top_k, top_p, epsilon):
     """The probabilities that tokens are drawn with, in float64, token by token."""
     logits = {
         token: log_prob / temperature
@@ -165,7 +166,9 @@ def reference(log_prob_v, temperature, top_k, top_p):
         if token not in (PAD, BOS) and log_prob > -np.inf
     }
     ranked = sorted(logits, key=lambda token: (-logits[token], token))
-    ranked = ranked[: top_k or None]
+    total = sum(np.exp(logits[token]) for token in ranked)
+    likely = [token for token in ranked if np.exp(logits[token]) / total >= epsilon]
+    ranked = (likely or ranked[:1])[: top_k or None]
     share = {token: np.exp(logits[token]) for token in ranked}
     total = sum(share.values())
     kept, reached = [], 0.0
@@ -191,13 +194,15 @@ LAWS = [
     {"top_p": 0.9, "temperature": 2.0},
     {"top_p": 0.6, "top_k": 3},
     {"top_p": 0.8, "temperature": 0.5, "top_k": 3},
+    {"epsilon": 0.15},
+    {"epsilon": 0.15, "temperature": 2.0, "top_p": 0.9},
 ]
 
 
 @pytest.mark.parametrize("options", LAWS)
 def test_draws_are_as_frequent_as_the_model_says(options):
     draws, limit = 8000, 2
-    first = {"temperature": 1.0, "top_k": 0, "top_p": 1.0} | options
+    first = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "epsilon": 0.0} | options
     for seed in range(2):
         table = smooth_table(seed, VOCABULARY)
         log_probs = table_log_probs(table, seed, np.float64)
@@ -245,6 +250,12 @@ def test_what_may_be_drawn_at_the_edges():
     assert likely([-np.inf, 0, -np.inf], top_k=2, top_p=0.9) == [1]
     assert likely([-np.inf] * 3, top_k=2, top_p=0.9) == []
     assert likely([-np.inf] * 3) == []
+    assert likely(halves, epsilon=0.2) == [0, 1]
+    assert likely(halves, epsilon=0.6) == [0]  # None is as probable as that.
+    assert likely([0, 0, -np.inf], epsilon=0.6) == [0, 1]
+    assert likely([-np.inf] * 3, epsilon=0.1) == []
+    # The probability is that of the whole distribution, not of the best two.
+    assert likely(np.log([0.5, 0.2, 0.2, 0.1]), top_k=2, epsilon=0.25) == [0]
 
 
 @examples(40)
@@ -401,6 +412,8 @@ def test_rows_that_are_over_cannot_harm():
         ({"top_p": 0.0}, "top_p=0.0; want"),
         ({"top_p": 1.5}, "top_p=1.5; want"),
         ({"top_p": float("nan")}, "top_p=nan; want"),
+        ({"epsilon": -0.1}, "epsilon=-0.1; want"),
+        ({"epsilon": 1.0}, "epsilon=1.0; want"),
         ({"penalty": "gnmt2"}, "penalty is 'gnmt2'; it must be one of gnmt, length"),
         ({"alpha": -0.1}, "alpha is -0.1"),
         ({"max_length": 0}, "max_length is 0"),

@@ -127,6 +127,7 @@ def test_greedy_is_what_samples_come_to(one):
         ({"top_k": -1}, "top_k=-1; want at least 1, or 0"),
         ({"top_p": 0}, "top_p=0; want above 0"),
         ({"top_p": 1.1}, "top_p=1.1"),
+        ({"epsilon": 1}, "epsilon=1; want at least 0"),
         ({"prefix": ["a", "b"]}, "prefix has 2 entries for 1 lines"),
     ],
 )

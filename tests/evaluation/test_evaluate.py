@@ -3,6 +3,7 @@
 import json
 import shutil
 import types
+from unittest import mock
 
 import pytest
 
@@ -27,7 +28,7 @@ def run(trained, text, tmp_path, monkeypatch, capsys):
 
     def run(**flags):
         names = ("checkpoint", "baseline", "dtype", "damage", *evaluate.SEARCH)
-        given = dict.fromkeys(names) | {"workdir": str(workdir)}
+        given = dict.fromkeys((*names, "choose")) | {"workdir": str(workdir)}
         given |= {"test": f"{text}/test"} | flags
         monkeypatch.setattr(evaluate.flags, "FLAGS", types.SimpleNamespace(**given))
         evaluate.main([])
@@ -75,6 +76,49 @@ def test_a_baseline_is_looked_at_before_anything_is_translated(run, tmp_path):
     with pytest.raises(UserError, match="names 0 files for 1 test sets"):
         run(baseline="", checkpoint="last")
     assert contents(tmp_path / "work") == before
+
+
+def test_a_choice_is_part_of_what_scores_depend_on(run, trained, tmp_path):
+    """Those of another choice are computed again, and put away under another name."""
+    folder = tmp_path / "work"
+    asked = []
+    translate = Translator.translate
+
+    def ask(self, lines, **options):
+        if self.config.decode.choose == "probability":
+            asked.append(options.get("nbest", 1))
+        return translate(self, lines, **options)
+
+    with mock.patch.object(Translator, "translate", ask):
+        beam = "mbr:candidates=beam,nbest=2"  # the search of the run: a beam of 2
+        first, told = run(choose=beam)
+        assert asked == [2]
+        assert told[0].startswith("test, 10 lines")
+        assert run(choose=beam)[0] == first
+        assert asked == [2]  # the stored scores are read
+        by_words, _ = run(choose=f"{beam},utility=bleu")
+        assert asked == [2, 2]
+        longer, _ = run(choose="rerank:nbest=2,length=9")
+        assert asked == [2, 2, 2]
+        plain, _ = run()
+        assert asked == [2, 2, 2, 1]
+    described = {"name": "mbr", "candidates": "beam", "utility": "chrf", "nbest": 2}
+    assert first["decode"]["choose"] == described
+    assert by_words["decode"]["choose"] == described | {"utility": "bleu"}
+    assert longer["decode"]["choose"]["length"] == 9
+    assert plain == trained[1]["test"] | {"set": plain["set"]}
+    kept = [json.loads(p.read_text()) for p in (folder / "scores").glob("*.json")]
+    choices = [scores["decode"].get("choose", {}).get("name") for scores in kept]
+    # The run's own, three others, and the last; none is overwritten.
+    assert sorted(map(str, choices)) == ["None", "None", "mbr", "mbr", "rerank"]
+
+
+def test_a_wrong_choice_is_named_before_anything_is_loaded(run):
+    with (
+        mock.patch.object(Translator, "load", side_effect=AssertionError),
+        pytest.raises(UserError, match="no option 'sampels'"),
+    ):
+        run(choose="mbr:sampels=3")
 
 
 def test_a_row_of_the_table_names_every_protocol(text):

@@ -1,0 +1,352 @@
+"""Choices among hypotheses: their laws, with made-up models where none matters."""
+
+import dataclasses
+import types
+
+import numpy as np
+import pytest
+import sacrebleu
+
+from t2t_jax import UserError
+from t2t_jax.config import Config, changed
+from t2t_jax.decoding import choosing, minimum_bayes_risk, reranking
+from t2t_jax.decoding.batch_decoding import EMPTY, NOTHING
+from t2t_jax.decoding.choosing import CHOICES, choice_of, choose, parse_choice, ranked
+from t2t_jax.decoding.results import Hypothesis, Translation
+from t2t_jax.decoding.translator import Translator
+from tests.decoding.small_translator import TEXT, translator
+
+WORDS = ["der", "Hund", "sieht", "die", "Katze", "ein", "Mann", "schläft", "nicht"]
+SEARCH = dict.fromkeys(("beam", "stop", "alpha", "penalty", "prefix", "batch_size"))
+SEARCH |= {"must": (), "must_not": (), "first_line": 1, "warn": True}
+
+
+def hypothesis(text, log_prob=-1.0):
+    pieces = tuple(range(len(text.split()) + 1))
+    return Hypothesis(text, log_prob / 2, log_prob, True, pieces)
+
+
+def translations(lines, count, seed=0):
+    """Made-up hypotheses of lines, best first; each a function of its line alone."""
+    found = []
+    for line in lines:
+        rng = np.random.default_rng([seed, *line.encode()])
+        texts = [" ".join(rng.choice(WORDS, rng.integers(1, 6))) for _ in range(count)]
+        log_probs = sorted(rng.uniform(-9, -1, count), reverse=True)
+        hypotheses = tuple(map(hypothesis, texts, log_probs))
+        found.append(Translation(line, hypotheses if line else (EMPTY,)))
+    return found
+
+
+class Vocabulary:
+    """One piece for each word."""
+
+    @property
+    def source(self):
+        return self
+
+    def encode(self, lines, end=False):
+        return [[0] * (len(line.split()) + end) for line in lines]
+
+
+class MadeUp:
+    """A translator without a model, which records what it was asked for."""
+
+    model = types.SimpleNamespace(has_source=True)
+    vocabulary = Vocabulary()
+    config = Config()
+
+    def __init__(self):
+        self.asked = {}
+
+    def translate(self, lines, nbest, **search):
+        self.asked = search | {"nbest": nbest}
+        return translations(lines, nbest)
+
+    def sample(self, lines, samples, seed, **search):
+        self.asked = search | {"samples": samples, "seed": seed}
+        return translations(lines, samples, seed)
+
+
+def made(text):
+    name, options = parse_choice(text)
+    return choice_of(changed(Config(), "decode", choose=name, options=options))
+
+
+def chosen(text, lines, nbest=1, choice=None, **search):
+    translator = MadeUp()
+    choice = choice or made(text)
+    found = choose(choice, translator, lines, nbest, SEARCH | search)
+    return found, translator.asked
+
+
+# ------------------------------------------------------------------------------ ranking
+
+
+def test_of_equals_the_earlier_and_of_equal_texts_one():
+    texts = "a", "b", "a", "c"
+    of = Translation("line", tuple(map(hypothesis, texts)))
+    found = ranked(of, [1.0, 2.0, 3.0, 2.0], 9)
+    assert [(h.text, h.score) for h in found.hypotheses] == [
+        ("a", 3.0),
+        ("b", 2.0),
+        ("c", 2.0),
+    ]
+    assert [h.text for h in ranked(of, [1.0, 2.0, 3.0, 2.0], 2).hypotheses] == [
+        "a",
+        "b",
+    ]
+    # Rounding decides nothing.
+    found = ranked(of, [0.1 + 0.2, 0.3, 0.3 + 1e-13, 0.0], 1)
+    assert found.best.tokens == of.hypotheses[0].tokens
+    assert found.text == "a"
+
+
+@pytest.mark.parametrize("single", [EMPTY, NOTHING])
+@pytest.mark.parametrize("text", ["mbr", "mbr:candidates=beam", "rerank:length=1"])
+def test_where_there_is_nothing_to_choose_from_nothing_changes(text, single):
+    translator, line = MadeUp(), Translation("x", (single,))
+    translator.translate = translator.sample = lambda lines, **_: [line]
+    assert choose(made(text), translator, ["x"], 1, SEARCH) == [line]
+
+
+@pytest.mark.parametrize(
+    "text", ["mbr:samples=5", "mbr:candidates=beam,utility=bleu", "rerank:length=0.7"]
+)
+def test_a_line_does_not_depend_on_its_neighbours(text):
+    lines = ["one", "", "two", "three", "one"]
+    together = chosen(text, lines, 3)[0]
+    assert [chosen(text, [line], 3)[0][0] for line in lines] == together
+    assert together[0] == together[4]
+    assert len(together[0].hypotheses) > 1
+
+
+# ------------------------------------------------------------------- minimum Bayes risk
+
+
+@pytest.mark.parametrize("name", ["chrf", "bleu"])
+@pytest.mark.parametrize("candidates", ["samples", "beam"])
+def test_the_best_has_the_highest_expected_utility(name, candidates):
+    scorer = {
+        "chrf": sacrebleu.CHRF(),
+        "bleu": sacrebleu.BLEU(effective_order=True),
+    }[name]
+    lines = [f"line {n}" for n in range(6)]
+    text = f"mbr:candidates={candidates},utility={name},samples=6,nbest=6"
+    found, _ = chosen(text, lines, 9)
+    for of_line, before in zip(found, translations(lines, 6), strict=True):
+        weights = [1.0] * 6
+        if candidates == "beam":
+            weights = [np.exp(h.log_prob) for h in before.hypotheses]
+        expected = [
+            sum(
+                w * scorer.sentence_score(h.text, [r.text]).score
+                for w, r in zip(weights, before.hypotheses, strict=True)
+            )
+            / sum(weights)
+            for h in before.hypotheses
+        ]
+        best = before.hypotheses[int(np.argmax(np.round(expected, 9)))]
+        assert of_line.text == best.text
+        scores = [h.score for h in of_line.hypotheses]
+        texts = [h.text for h in before.hypotheses]
+        wanted = [expected[texts.index(h.text)] for h in of_line.hypotheses]
+        assert scores == pytest.approx(wanted, abs=1e-9)
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_a_text_that_was_drawn_twice_counts_twice():
+    texts, utility = ["a", "b", "b"], minimum_bayes_risk.UTILITIES["chrf"]
+    third = np.full(3, 1 / 3)
+    found = minimum_bayes_risk.expected_utilities(texts, third, utility)
+    assert found == pytest.approx([100 / 3, 200 / 3, 200 / 3])
+    assert found[1] == found[2]
+
+
+def test_candidates_are_drawn_or_searched_for_as_the_options_say():
+    _, asked = chosen("mbr:samples=7,epsilon=0.1,seed=3", ["x"], alpha=0.3)
+    assert (asked["samples"], asked["epsilon"], asked["seed"]) == (7, 0.1, 3)
+    assert asked["alpha"] == 0.3
+    assert not {"beam", "stop", "must"} & {*asked}
+    _, asked = chosen("mbr:candidates=beam,nbest=7", ["x"], must=["y"], stop="first")
+    assert (asked["nbest"], asked["beam"]) == (7, 7)
+    assert (asked["must"], asked["stop"]) == (["y"], "first")
+    assert chosen("mbr:candidates=beam,nbest=2", ["x"])[1]["beam"] == 4  # the config's
+    assert chosen("rerank:length=1", ["x"], beam=20)[1]["beam"] == 20
+
+
+# --------------------------------------------------------------------------- re-ranking
+
+
+def with_models(text, monkeypatch):
+    """A re-ranking whose models say how much they like a text by its words."""
+    reverse = types.SimpleNamespace(
+        score=lambda pairs, warn: [
+            types.SimpleNamespace(log_prob=-float(len(h) + len(source)))
+            for h, source in pairs
+        ]
+    )
+    monkeypatch.setattr(
+        reranking.Reranking,
+        "_language",
+        lambda _, texts: [-float(text.count("H")) for text in texts],
+    )
+    monkeypatch.setattr(reranking, "_places", lambda options: {})
+    choice = made(text)
+    choice.models["reverse"] = reverse
+    return choice
+
+
+@pytest.mark.parametrize(
+    ("reverse", "lm", "length"), [(0, 0, 0), (1, 0, 0), (0.5, 3, 0), (-1, 2, 1.5)]
+)
+def test_the_sum_is_that_of_the_page(reverse, lm, length, monkeypatch):
+    text = f"rerank:reverse_weight={reverse},lm_weight={lm},length={length}"
+    choice = with_models(text, monkeypatch)
+    lines = ["one", "and two words", "three"]
+    found = choose(choice, MadeUp(), lines, 99, SEARCH | {"alpha": 0.8})
+    for of_line, before in zip(found, translations(lines, 12), strict=True):
+        penalty = ((5 + len(before.source.split()) + 1) / 6) ** 0.8
+        total = {}
+        for h in before.hypotheses:
+            others = -reverse * (len(h.text) + len(before.source))
+            others += -lm * h.text.count("H") + length * len(h.tokens)
+            total[h.text] = max(h.score + others / penalty, total.get(h.text, -np.inf))
+        assert {h.text: h.score for h in of_line.hypotheses} == pytest.approx(total)
+        assert of_line.score == pytest.approx(max(total.values()))
+        if not (reverse or lm or length):  # weights of 0 are the search's own order
+            once = {h.text: h.log_prob for h in before.hypotheses[::-1]}
+            order = [h for h in before.hypotheses if once[h.text] == h.log_prob]
+            assert [*of_line.hypotheses] == order
+
+
+def config_of(kind="translation", source="de", target="en"):
+    config = changed(Config(), "task", kind=kind)
+    return changed(config, "data", source=source, target=target)
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "message"),
+    [
+        ("reverse", config_of(), None),
+        ("reverse", config_of(source="en", target="de"), "want the opposite direction"),
+        ("reverse", config_of("parsing"), "'parsing'; want a model of the task 'trans"),
+        ("lm", config_of("language_model"), None),
+        ("lm", config_of(), "'translation'; want a model of the task 'language_model'"),
+    ],
+)
+def test_models_of_another_kind_are_refused(name, config, message, monkeypatch):
+    model = types.SimpleNamespace(config=config)
+    monkeypatch.setattr(Translator, "load", lambda place: model)
+    workdir = types.SimpleNamespace(config=lambda: config)
+    monkeypatch.setattr(reranking.Workdir, "open", lambda place: workdir)
+    text = f"rerank:{name}=there"
+    if message is None:
+        assert made(text).models == {name: model}
+        assert made(f"{text},{name}_weight=0").models == {}
+        return
+    with pytest.raises(UserError, match=message):
+        made(text)
+    ours = changed(Config(), "decode", choose="rerank", options={name: "there"})
+    with pytest.raises(UserError, match=f"{name}=there .*{message}"):
+        choosing.check_choice(ours)
+
+
+# ----------------------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mbrr", "--choose='mbrr'.*mbr"),
+        ("mbr:32", "'32' is not OPTION=VALUE"),
+        ("mbr:sampels=3", "no option 'sampels'.*samples"),
+        ("mbr:samples=many", "samples='many'; want int, such as 32"),
+        ("mbr:samples=3,samples=4", "given twice"),
+        ("mbr:samples=1", "samples=1 is too small"),
+        ("mbr:utility=blue", "utility='blue'.*bleu"),
+        ("mbr:epsilon=1", "epsilon=1.0; want a probability below 1"),
+        ("mbr:seed=4294967296", "want 0 <= seed < 2\\^32"),
+        ("mbr:candidates=all", "candidates='all'"),
+        ("probability:samples=3", "no option 'samples'; it has none"),
+        ("rerank", "nothing to rank by"),
+        ("rerank:lm_weight=nan,lm=x", "want a finite number"),
+    ],
+)
+def test_mistakes_are_named(text, message):
+    with pytest.raises(UserError, match=message):
+        made(text)
+
+
+def test_what_a_choice_cannot_follow_is_refused():
+    with pytest.raises(UserError, match="beam, must: an option of beam search"):
+        chosen("mbr", ["x"], beam=4, must="y")
+    with pytest.raises(UserError, match="beam=4, but the choice is among nbest=12"):
+        chosen("rerank:length=1", ["x"], beam=4)
+    with pytest.raises(UserError, match="nbest=0"):
+        chosen("mbr", ["x"], 0)
+    text_model = MadeUp()
+    text_model.model = types.SimpleNamespace(has_source=False)
+    text_model.config = changed(Config(), "model", kind="decoder_only")
+    with pytest.raises(UserError, match="has no source"):
+        choose(made("mbr"), text_model, ["x"], 1, SEARCH)
+
+
+# -------------------------------------------------------------------- with a translator
+
+
+@pytest.mark.usefixtures("quick_compiler")
+def test_a_translator_chooses_and_says_so():
+    plain = translator()
+    ours = plain.with_choice("mbr:samples=4", seed=5, epsilon=0.05)
+    lines = [TEXT[0], "", TEXT[1]]
+    together = ours.translate(lines, nbest=9, warn=False)
+    alone = ours.translate(lines[2:], nbest=9, batch_size=1, first_line=7, warn=False)
+    assert together[2:] == alone
+    drawn = plain.sample(lines, samples=4, seed=5, epsilon=0.05, warn=False)
+    for found, samples in zip(together, drawn, strict=True):
+        assert {h.text for h in found.hypotheses} == {
+            h.text for h in samples.hypotheses
+        }
+    # What translations depend on; without a choice, what was stored before there was.
+    wanted = {"name": "mbr", "candidates": "samples", "utility": "chrf"}
+    wanted |= {"samples": 4, "seed": 5, "epsilon": 0.05}
+    described = ours.provenance()["decode"]
+    assert described == plain.decode_options() | {"choose": wanted}
+    assert ours.with_choice("probability").provenance() == plain.provenance()
+    assert "choose" not in plain.decode_options()
+
+
+def test_a_choice_is_made_once_and_anew_for_other_options(monkeypatch):
+    loaded = []
+    model = types.SimpleNamespace(config=config_of("language_model"))
+    monkeypatch.setattr(
+        reranking, "CHECKS", dict.fromkeys(reranking.MODELS, lambda *_: None)
+    )
+    one = translator()
+    monkeypatch.setattr(Translator, "load", lambda place: loaded.append(place) or model)
+    ours = one.with_choice("rerank:lm=here", lm_weight=2.0)
+    wider = ours.with_options(beam=9)
+    assert wider.choice is ours.choice
+    assert ours.choice.options.lm_weight == 2
+    assert loaded == ["here"]
+    assert wider.with_choice("rerank", lm="there").choice is not ours.choice
+    assert loaded == ["here", "there"]
+
+
+def test_models_that_re_rank_are_known_by_their_parameters(monkeypatch):
+    choice = with_models("rerank:length=0.5", monkeypatch)
+    models = {"reverse": translator(1), "lm": translator(2)}
+    choice.models = models
+    found = choice.provenance()
+    for name, model in models.items():
+        assert found[name]["parameters_sha256"] == model.members[0].parameters_sha256()
+        assert found[name]["checkpoints"] == [7]
+    assert found["reverse"] != found["lm"]
+    assert (found["length"], found["nbest"]) == (0.5, 12)
+
+
+def test_every_choice_has_options_that_may_change():
+    for choice in CHOICES.values():
+        for option in dataclasses.fields(choice.Options) if choice.Options else ():
+            assert option.metadata["safe"]
