@@ -143,7 +143,7 @@ def bleu(texts: Sequence[str], language: str = "") -> np.ndarray:
     Returns:
       float64 [h, r].
     """
-    tokenize = _tokenizer(language)
+    tokenize = tokenizer(language)
     words = [tokenize(text.rstrip()).split() for text in texts]
     count_no, match_onn = ngram_matches(words, BLEU_ORDERS)
     total_on1 = count_no.T[:, :, None]
@@ -162,7 +162,8 @@ def bleu(texts: Sequence[str], language: str = "") -> np.ndarray:
 
 
 @functools.lru_cache(8)
-def _tokenizer(language: str) -> Callable[[str], str]:
+def tokenizer(language: str) -> Callable[[str], str]:
+    """Returns BLEU's tokenizer of a language: words of text, joined by spaces."""
     return sacrebleu_metrics(language)["bleu"].tokenizer
 
 

@@ -90,19 +90,19 @@ def test_a_choice_is_part_of_what_scores_depend_on(run, trained, tmp_path):
         return translate(self, lines, **options)
 
     with mock.patch.object(Translator, "translate", ask):
-        beam = "mbr:candidates=beam,nbest=2"  # the search of the run: a beam of 2
+        beam = "mbr:candidates=beam,nbest=1"  # the search of the run
         first, told = run(choose=beam)
-        assert asked == [2]
+        assert asked == [1]
         assert told[0].startswith("test, 10 lines")
         assert run(choose=beam)[0] == first
-        assert asked == [2]  # the stored scores are read
+        assert asked == [1]  # the stored scores are read
         by_words, _ = run(choose=f"{beam},utility=bleu")
-        assert asked == [2, 2]
-        longer, _ = run(choose="rerank:nbest=2,length=9")
-        assert asked == [2, 2, 2]
+        assert asked == [1, 1]
+        longer, _ = run(choose="rerank:nbest=1,length=9")
+        assert asked == [1, 1, 1]
         plain, _ = run()
-        assert asked == [2, 2, 2, 1]
-    described = {"name": "mbr", "candidates": "beam", "utility": "chrf", "nbest": 2}
+        assert asked == [1, 1, 1, 1]
+    described = {"name": "mbr", "candidates": "beam", "utility": "chrf", "nbest": 1}
     assert first["decode"]["choose"] == described
     assert by_words["decode"]["choose"] == described | {"utility": "bleu"}
     assert longer["decode"]["choose"]["length"] == 9

@@ -7,7 +7,9 @@ import sacrebleu
 from hypothesis import strategies
 
 from t2t_jax.metrics import pairwise
+from t2t_jax.metrics.measures import measured
 from t2t_jax.metrics.pairwise import UTILITIES
+from t2t_jax.metrics.text_measures import text_measures
 
 TEXTS = [
     "Der Hund sieht die Katze.",
@@ -70,3 +72,15 @@ def test_a_score_is_that_of_its_pair_alone(name):
         alone = UTILITIES[name](texts[n : n + 1], texts[1:2])
         np.testing.assert_allclose(alone, found[n : n + 1, 1:2], atol=1e-9)
     assert UTILITIES[name]([], texts).shape == (0, len(texts))
+
+
+@pytest.mark.parametrize("texts", [TEXTS, ["a b"], ["", ""], ["a b c d"] * 2])
+def test_measures_of_a_set_are_those_of_sacrebleu(texts):
+    """Also of short sets, where orders are missing or nothing matches."""
+    for references in (texts, texts[::-1], ["x y z"] * len(texts)):
+        pairs = [("", reference) for reference in references]
+        for name, measure in text_measures().items():
+            scorer = {"chrf": sacrebleu.CHRF(), "bleu": sacrebleu.BLEU()}[name]
+            wanted = scorer.corpus_score(texts, [references]).score
+            found = measured(measure, measure.statistics(texts, pairs))
+            assert found == pytest.approx(wanted, abs=1e-9)

@@ -1,0 +1,207 @@
+"""Measures what a choice among several hypotheses is worth, and what it costs.
+
+    python -m benchmarks.reranking --workdir=DIR --dev=PREFIX --test=PREFIX \
+        [--reverse=DIR] [--lm=DIR] [--samples=32] [--nbest=12]
+
+Prints a Markdown table of a test set: BLEU and chrF, their differences from beam search
+with 95% intervals (paired bootstrap), and seconds a sentence without compilation, alone
+and as a multiple of those of beam search. Rows are minimum Bayes risk, over samples by
+either utility and over the n-best list, and re-ranking by length, by the reverse model,
+by the language model, and by both, as far as they are given.
+
+Weights of re-ranking are chosen on the dev set, whose n-best lists are scored once: the
+point of a small grid with the highest BLEU, of equals the smallest weights. With --test
+left out, that is all: it prints --choose=... for each row, to translate with.
+"""
+
+import itertools
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from absl import flags
+
+from benchmarks import run
+from t2t_jax.commands.flags import define_workdir_flags
+from t2t_jax.data.corpus import open_places
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.metrics import measures
+from t2t_jax.metrics.text_measures import bleu_of, bleu_statistics, text_measures
+from t2t_jax.tasks.table import task_of
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.terminal.messages import say
+
+REVERSE = 0.0, 0.1, 0.2, 0.5, 1.0, 2.0
+LM = 0.0, 0.05, 0.1, 0.2, 0.5, 1.0
+LENGTH = -0.2, 0.0, 0.2, 0.5, 1.0
+# The arguments of `Translator.translate`, at their defaults.
+SEARCH = dict.fromkeys(("beam", "stop", "alpha", "penalty", "prefix", "batch_size"))
+SEARCH |= {"must": (), "must_not": (), "first_line": 1, "warn": False}
+WARM = 64  # lines that compile before time is taken
+
+
+class System(NamedTuple):
+    """A row of the table: its name, and how it chooses."""
+
+    name: str
+    choose: str
+
+
+def best_weights(
+    terms: Sequence[np.ndarray],
+    sums: Sequence[np.ndarray],
+    grid: Sequence[tuple[float, float, float]],
+) -> tuple[tuple[float, float, float], float]:
+    """Finds the point of a grid whose choices have the highest BLEU.
+
+    Args:
+      terms: for each line [hypotheses, 4], as from `Reranking.terms`.
+      sums: for each line [hypotheses, k], as from `bleu_statistics`.
+      grid: weights of the reverse model, of the language model and of the length.
+
+    Returns:
+      The weights and their BLEU; of equals those with the smallest absolute sum.
+    """
+    found = []
+    for weights in grid:
+        weights_k = np.array([1.0, *weights])
+        chosen = [
+            sums_nk[int(np.argmax(np.round(terms_nk @ weights_k, 9)))]
+            for terms_nk, sums_nk in zip(terms, sums, strict=True)
+        ]
+        bleu = float(bleu_of(np.sum(chosen, axis=0)))
+        found.append((-round(bleu, 9), sum(map(abs, weights)), weights))
+    score, _, weights = min(found)
+    return weights, -score
+
+
+def tuned(translator: Translator, pairs, given) -> list[System]:
+    """Chooses weights of re-ranking on the dev set, for each set of models."""
+    models = [f"{n}={p}" for n in ("reverse", "lm") if (p := getattr(given, n))]
+    options = [f"nbest={given.nbest}", *models, "length=1"]
+    chooser = translator.with_choice("rerank:" + ",".join(options)).choice
+    plain = translator.with_choice("probability")
+    sources = [source for source, _ in pairs]
+    found = chooser.candidates(plain, sources, SEARCH)
+    terms = chooser.terms(plain, found, SEARCH)
+    language = translator.config.data.target
+    sums = [
+        bleu_statistics(
+            [h.text for h in t.hypotheses], [pair] * len(t.hypotheses), language
+        )
+        for t, pair in zip(found, pairs, strict=True)
+    ]
+    first = bleu_of(np.sum([sums_nk[0] for sums_nk in sums], axis=0))
+    say(f"dev, {len(pairs):,} lines: BLEU {first:.2f} as searched with nbest")
+    systems, none = [], (0.0,)
+    grids = {"length": (none, none)}
+    if given.reverse:
+        grids["reverse"] = REVERSE, none
+    if given.lm:
+        grids["language model"] = none, LM
+    if given.reverse and given.lm:
+        grids["reverse and language model"] = REVERSE, LM
+    for name, (reverse, lm) in grids.items():
+        grid = [*itertools.product(reverse, lm, LENGTH)]
+        weights, bleu = best_weights(terms, sums, grid)
+        say(f"dev: {name}: BLEU {bleu:.2f} with weights {weights}")
+        choose = [f"nbest={given.nbest}", f"length={weights[2]:g}"]
+        if weights[0]:
+            choose += [f"reverse={given.reverse}", f"reverse_weight={weights[0]:g}"]
+        if weights[1]:
+            choose += [f"lm={given.lm}", f"lm_weight={weights[1]:g}"]
+        if not any(weights):
+            say(f"dev: {name}: no weight is better than the search; left out")
+            continue
+        systems.append(System(f"rerank: {name}", f"rerank:{','.join(choose)}"))
+    return systems
+
+
+def answer(
+    translator: Translator, choose: str, sources: Sequence[str]
+) -> tuple[list[str], float]:
+    """Translates with a choice; returns texts and seconds a sentence."""
+    chooser = translator.with_choice(choose)
+    # The longest and the shortest lines compile all programs there are.
+    by_length = sorted(sources, key=len)
+    chooser.translate([*by_length[:: max(1, len(sources) // WARM)], by_length[-1]])
+    began = time.monotonic()
+    found = chooser.translate(sources, warn=False)
+    seconds = (time.monotonic() - began) / len(sources)
+    return [str(translation) for translation in found], seconds
+
+
+def table(rows: Sequence[dict]) -> str:
+    """Formats the rows as Markdown; the first is what others are compared with."""
+    lines = [
+        "| choice | BLEU | difference, 95% | chrF | difference, 95% | seconds | cost |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        cells = [row["name"]]
+        for name in ("bleu", "chrf"):
+            found = row[name]
+            cells.append(f"{found['score']:.2f}")
+            low, high = found["low"], found["high"]
+            compared = f"{found['difference']:+.2f} [{low:+.2f}, {high:+.2f}]"
+            cells.append("" if row is rows[0] else compared)
+        cells.append(f"{row['seconds']:.4f}")
+        cells.append(f"{row['seconds'] / rows[0]['seconds']:.1f} x")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def define_flags():
+    define_workdir_flags()
+    flags.DEFINE_string("dev", None, "Set on which weights are chosen.")
+    flags.DEFINE_string("test", None, "Set that is scored.")
+    flags.DEFINE_string("reverse", None, "Workdir of the reverse model.")
+    flags.DEFINE_string("lm", None, "Workdir of a language model of the target.")
+    flags.DEFINE_integer("samples", 32, "Samples of minimum Bayes risk.")
+    flags.DEFINE_integer("nbest", 12, "Hypotheses of the n-best lists.")
+    flags.DEFINE_integer("lines", 0, "Use only the first N lines of sets; 0: all.")
+
+
+def main(_):
+    given = flags.FLAGS
+    if not (given.dev or given.test):
+        raise UserError(
+            "want --dev=PREFIX to choose weights on, --test=PREFIX to score, or both"
+        )
+    translator = Translator.load(given.workdir, given.checkpoint, given.dtype)
+    say(repr(translator))
+    opener = task_of(translator.config).open
+
+    def pairs_of(places: str) -> list[tuple[str, str]]:
+        return list(open_places(places, opener)[0].pairs())[: given.lines or None]
+
+    nbest = f"mbr:candidates=beam,nbest={given.nbest}"
+    drawn = f"mbr:samples={given.samples}"
+    systems = [
+        System("beam search", "probability"),
+        System(f"mbr, {given.samples} samples, chrF", f"{drawn},utility=chrf"),
+        System(f"mbr, {given.samples} samples, BLEU", f"{drawn},utility=bleu"),
+        System(f"mbr, {given.nbest}-best, chrF", f"{nbest},utility=chrf"),
+    ]
+    if given.dev:
+        systems += tuned(translator, pairs_of(given.dev), given)
+    if given.test:
+        pairs = pairs_of(given.test)
+        sources = [source for source, _ in pairs]
+        scored = text_measures(translator.config.data.target)
+        rows: list[dict] = []
+        baseline: list[str] = []
+        for name, choose in systems:
+            texts, seconds = answer(translator, choose, sources)
+            baseline = baseline or texts
+            compared = measures.compared(scored, texts, baseline, pairs)
+            rows.append({"name": name, "seconds": seconds, **compared})
+            say(f"{name}: BLEU {compared['bleu']['score']:.2f}, {seconds:.3f} s")
+        print(f"{len(pairs):,} lines of {given.test}\n\n{table(rows)}\n")
+    for name, choose in systems:
+        print(f"{name}: --choose={choose}")
+
+
+if __name__ == "__main__":
+    run(main, define_flags)
