@@ -5,9 +5,10 @@
 
 Prints a Markdown table of a test set: BLEU and chrF, their differences from beam search
 with 95% intervals (paired bootstrap), and seconds a sentence without compilation, alone
-and as a multiple of those of beam search. Rows are minimum Bayes risk, over samples by
-either utility and over the n-best list, and re-ranking by length, by the reverse model,
-by the language model, and by both, as far as they are given.
+and as a multiple of those of beam search. Rows are a beam as wide as the n-best lists
+are long; minimum Bayes risk, over samples by either utility and over the n-best list;
+and re-ranking by length, by the reverse model, by the language model, and by both, as
+far as they are given.
 
 Weights of re-ranking are chosen on the dev set, whose n-best lists are scored once: the
 point of a small grid with the highest BLEU, of equals the smallest weights. With --test
@@ -42,10 +43,11 @@ WARM = 64  # lines that compile before time is taken
 
 
 class System(NamedTuple):
-    """A row of the table: its name, and how it chooses."""
+    """A row of the table: its name, how it chooses, and its beam; 0: the config's."""
 
     name: str
     choose: str
+    beam: int = 0
 
 
 def best_weights(
@@ -180,6 +182,7 @@ def main(_):
     drawn = f"mbr:samples={given.samples}"
     systems = [
         System("beam search", "probability"),
+        System(f"beam of {given.nbest}", "probability", given.nbest),
         System(f"mbr, {given.samples} samples, chrF", f"{drawn},utility=chrf"),
         System(f"mbr, {given.samples} samples, BLEU", f"{drawn},utility=bleu"),
         System(f"mbr, {given.nbest}-best, chrF", f"{nbest},utility=chrf"),
@@ -192,15 +195,16 @@ def main(_):
         scored = text_measures(translator.config.data.target)
         rows: list[dict] = []
         baseline: list[str] = []
-        for name, choose in systems:
-            texts, seconds = answer(translator, choose, sources)
+        for name, choose, beam in systems:
+            searching = translator.with_options(beam=beam) if beam else translator
+            texts, seconds = answer(searching, choose, sources)
             baseline = baseline or texts
             compared = measures.compared(scored, texts, baseline, pairs)
             rows.append({"name": name, "seconds": seconds, **compared})
             say(f"{name}: BLEU {compared['bleu']['score']:.2f}, {seconds:.3f} s")
         print(f"{len(pairs):,} lines of {given.test}\n\n{table(rows)}\n")
-    for name, choose in systems:
-        print(f"{name}: --choose={choose}")
+    for name, choose, beam in systems:
+        print(f"{name}: --choose={choose}" + f" --beam={beam}" * bool(beam))
 
 
 if __name__ == "__main__":

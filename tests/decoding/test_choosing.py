@@ -14,6 +14,9 @@ from t2t_jax.decoding.batch_decoding import EMPTY, NOTHING
 from t2t_jax.decoding.choosing import CHOICES, choice_of, choose, parse_choice, ranked
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.evaluation import dev_answers
+from t2t_jax.pipeline.train import _check_model
+from t2t_jax.tasks.table import task_of
 from tests.decoding.small_translator import TEXT, translator
 
 WORDS = ["der", "Hund", "sieht", "die", "Katze", "ein", "Mann", "schläft", "nicht"]
@@ -336,6 +339,9 @@ def test_a_choice_is_made_once_and_anew_for_other_options(monkeypatch):
 
 def test_models_that_re_rank_are_known_by_their_parameters(monkeypatch):
     choice = with_models("rerank:length=0.5", monkeypatch)
+    window = {"window": 64, "stride": 32}
+    task = types.SimpleNamespace(answer_options=lambda: window)
+    monkeypatch.setattr(reranking.Reranking, "_language_task", lambda _: task)
     models = {"reverse": translator(1), "lm": translator(2)}
     choice.models = models
     found = choice.provenance()
@@ -343,7 +349,38 @@ def test_models_that_re_rank_are_known_by_their_parameters(monkeypatch):
         assert found[name]["parameters_sha256"] == model.members[0].parameters_sha256()
         assert found[name]["checkpoints"] == [7]
     assert found["reverse"] != found["lm"]
+    assert window.items() <= found.items()
     assert (found["length"], found["nbest"]) == (0.5, 12)
+
+
+def test_evaluations_during_training_do_not_choose(monkeypatch):
+    made_with = []
+
+    def make(config, *_):
+        made_with.append(config.decode)
+        return MadeUp()
+
+    monkeypatch.setattr(dev_answers, "Translator", make)
+    task = types.SimpleNamespace(
+        dev_sets=lambda corpora, most: {"dev": (task, [("a", "b")])},
+        answers=lambda translator, pairs, warn: ["c"],
+        quick_scores=lambda answers, pairs: {"bleu": 1.0},
+        joined_scores=lambda scores: scores["dev"],
+        example=lambda answer, pair: [],
+    )
+    config = changed(Config(), "decode", choose="mbr", options={"samples": 8}, beam=7)
+    answers = dev_answers.DevAnswers(task, config, None, None, ["corpus"])
+    assert answers({}, 3) == {"bleu": 1.0}
+    wanted = changed(Config(), "decode", beam=7).decode
+    assert made_with == [wanted]
+
+
+def test_a_run_whose_answers_are_not_searched_for_refuses_a_choice():
+    config = changed(Config(), "task", kind="language_model")
+    config = changed(config, "model", kind="decoder_only", layers=1, width=16, heads=2)
+    config = changed(config, "decode", choose="mbr")
+    with pytest.raises(UserError, match="'mbr' chooses among hypotheses of a search"):
+        _check_model(task_of(config), config)
 
 
 def test_every_choice_has_options_that_may_change():
