@@ -11,6 +11,8 @@ Read the modules in this order:
     pairs.py              tokenized pairs, and the examples of a batch of them
     prepare.py            clean, tokenize and store a training text as flat arrays
     prepared_cache.py     the cache on disk that keeps tokenizers and arrays
+    kept_text.py          the text of stored pairs, read again
+    variation.py          text that differs from epoch to epoch, made from it
     batching.py           sentence lengths to a plan of every batch of an epoch
     plan.py               the plan itself, and the layout of a batch
     shapes.py             static batch shapes within a token budget

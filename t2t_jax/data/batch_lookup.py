@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from t2t_jax.config import Config
-from t2t_jax.data.batching import Layout, Plan
+from t2t_jax.data.batching import Layout
 from t2t_jax.data.corpus import split_places
-from t2t_jax.data.feeding import Position, plan_for
+from t2t_jax.data.feeding import Epoch, Position, epoch_for
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tokenizer import Vocabulary
 
@@ -25,19 +25,20 @@ class BatchLookup:
     def __init__(self, config: Config, pairs: Pairs, vocabulary: Vocabulary):
         self._config, self._pairs, self._vocabulary = config, pairs, vocabulary
         # Only the last epoch used: a plan of 36 million pairs takes much memory.
-        self._plans: dict[int, Plan] = {}
+        self._epochs: dict[int, Epoch] = {}
 
-    def _plan(self, epoch: int) -> Plan:
-        if epoch not in self._plans:
+    def _epoch(self, epoch: int) -> Epoch:
+        if epoch not in self._epochs:
             seed = self._config.train.seed
-            plan = plan_for(self._pairs, self._config.data, seed, epoch)
-            self._plans = {epoch: plan}
-        return self._plans[epoch]
+            self._epochs = {}  # before the next one is made
+            made = epoch_for(self._pairs, self._config.data, seed, epoch)
+            self._epochs = {epoch: made}
+        return self._epochs[epoch]
 
     def position(self, start: Position, batches: int) -> Position:
         """The position `batches` batches after `start`, across ends of epochs."""
         epoch, number = start.epoch, start.batch + batches
-        while number >= (length := len(self._plan(epoch))):
+        while number >= (length := len(self._epoch(epoch).plan)):
             epoch, number = epoch + 1, number - length
         return Position(epoch, number)
 
@@ -49,11 +50,12 @@ class BatchLookup:
           `line` (in that corpus before cleaning, from 1), and `source` and `target`
           (the text that the tokens decode to, as the model saw them).
         """
-        layout = self._plan(position.epoch)[position.batch]
+        varied, plan = self._epoch(position.epoch)
+        layout = plan[position.batch]
         places = split_places(self._config.data.train)
         # Pairs are numbered consecutively across corpora.
         first = np.cumsum([0, *self._pairs.sizes])
-        source, target = self._tokens(position.epoch, layout)
+        source, target = self._tokens(varied, position.epoch, layout)
         sides = self._vocabulary.source.decode(source), self._vocabulary.decode(target)
         for pair, row, source, target in zip(
             layout.pair_p.tolist(), layout.row_p.tolist(), *sides, strict=True
@@ -69,9 +71,11 @@ class BatchLookup:
                 "target": target,
             }
 
-    def _tokens(self, epoch: int, layout: Layout) -> list[list[np.ndarray]]:
+    def _tokens(
+        self, pairs: Pairs, epoch: int, layout: Layout
+    ) -> list[list[np.ndarray]]:
         """The source tokens of each pair of a batch, and its target tokens."""
-        batch = self._pairs.batch(layout, self._config.train.seed, epoch)
+        batch = pairs.batch(layout, self._config.train.seed, epoch)
         starts = layout.source_start_p, layout.target_start_p
         return [
             [
@@ -81,7 +85,7 @@ class BatchLookup:
                 )
             ]
             for side, start_p, length_p in zip(
-                ("source", "target"), starts, self._pairs.lengths(), strict=True
+                ("source", "target"), starts, pairs.lengths(), strict=True
             )
         ]
 

@@ -30,6 +30,7 @@ __all__ = [  # the names that callers of the planner import from here
     "draw",
     "fill",
     "plan_epoch",
+    "shapes_of_epochs",
     "static_shapes",
 ]
 
@@ -48,6 +49,7 @@ def plan_epoch(
     shuffle: bool = True,
     sizes: Sequence[int] = (),
     weights: Sequence[float] = (),
+    shapes: tuple[Shape, ...] = (),
 ) -> Plan:
     """Assigns each pair that an epoch draws to a row; at most one batch has free rows.
 
@@ -58,6 +60,8 @@ def plan_epoch(
       shuffle: False gives the same plan for every seed and epoch, as for a dev set.
       sizes, weights: The corpora of the pairs, as in `draw`; by default one, read once.
       batch_tokens, batching, row_length, buckets, rows_multiple: As in `static_shapes`.
+      shapes: Those of all epochs, if lengths differ from epoch to epoch: of
+        `shapes_of_epochs`. By default `static_shapes` of these lengths.
 
     Raises:
       UserError: As `static_shapes` and `draw`; also for a negative seed or epoch.
@@ -65,21 +69,19 @@ def plan_epoch(
     source_p, target_p = _checked(source_lengths, target_lengths)
     if seed < 0 or epoch < 0:
         raise UserError(f"seed and epoch must be >= 0, got {seed} and {epoch}")
-    sizes = sizes or (len(source_p),)
-    weights = weights or (1.0,) * len(sizes)
-    if sum(sizes) != len(source_p):
-        raise UserError(f"corpora of {sum(sizes)} pairs, but {len(source_p)} lengths")
-    # The shapes come from a typical epoch, not from this one: no epoch recompiles.
-    typical_p = _typical(source_p, target_p, sizes, weights)
-    shapes = static_shapes(
-        source_p[typical_p],
-        target_p[typical_p],
-        batch_tokens=batch_tokens,
-        batching=batching,
-        row_length=row_length,
-        buckets=buckets,
-        rows_multiple=rows_multiple,
-    )
+    sizes, weights = _corpora(source_p, sizes, weights)
+    if not shapes:
+        # They come from a typical epoch, not from this one: no epoch recompiles.
+        typical_p = _typical(source_p, target_p, sizes, weights)
+        shapes = static_shapes(
+            source_p[typical_p],
+            target_p[typical_p],
+            batch_tokens=batch_tokens,
+            batching=batching,
+            row_length=row_length,
+            buckets=buckets,
+            rows_multiple=rows_multiple,
+        )
     drawn_p = draw(sizes, weights, *((seed, epoch) if shuffle else (0, 0)))
     source_p, target_p = source_p[drawn_p], target_p[drawn_p]
     permutation = _Permutations(seed, epoch) if shuffle else np.arange  # 0, 1, ...
@@ -214,6 +216,58 @@ def static_shapes(
         Shape(rows_within(batch_tokens, source, target, rows_multiple), source, target)
         for source, target in lengths
     )
+
+
+def shapes_of_epochs(
+    stored: tuple[np.ndarray, np.ndarray],
+    typical: tuple[np.ndarray, np.ndarray],
+    *,
+    batch_tokens: int,
+    rows_multiple: int = ROWS_MULTIPLE,
+    sizes: Sequence[int] = (),
+    weights: Sequence[float] = (),
+    **options,
+) -> tuple[Shape, ...]:
+    """The shapes of all epochs of pairs whose lengths differ from epoch to epoch.
+
+    They are chosen for the lengths of a typical epoch. The largest also holds every
+    stored pair: one that becomes too long for it in some epoch keeps its stored tokens.
+
+    Args:
+      stored: Source and target lengths without variation, int [pairs].
+      typical: The same in a typical epoch. Lengths that the token budget does not
+        allow count as stored ones.
+      sizes, weights: As in `draw`.
+      batch_tokens, rows_multiple, options: As in `static_shapes`.
+
+    Raises:
+      UserError: As `static_shapes` and `draw`.
+    """
+    stored, typical = _checked(*stored), _checked(*typical)
+    sizes, weights = _corpora(stored[0], sizes, weights)
+    # A multiple of 8, because lengths of rows are rounded up to one.
+    most = batch_tokens // rows_multiple // 8 * 8
+    fits_p = np.maximum(*typical) <= most
+    drawn_p = _typical(*stored, sizes, weights)
+    drawable_p = np.flatnonzero(np.repeat(np.array(weights) > 0, sizes))
+    lengths = [
+        np.append(
+            np.where(fits_p, of_epoch_p, stored_p)[drawn_p], stored_p[drawable_p].max()
+        )
+        for stored_p, of_epoch_p in zip(stored, typical, strict=True)
+    ]
+    return static_shapes(
+        *lengths, batch_tokens=batch_tokens, rows_multiple=rows_multiple, **options
+    )
+
+
+def _corpora(length_p, sizes, weights) -> tuple[Sequence[int], Sequence[float]]:
+    """The sizes and weights of the corpora; by default one corpus, read once."""
+    sizes = sizes or (len(length_p),)
+    weights = weights or (1.0,) * len(sizes)
+    if sum(sizes) != len(length_p):
+        raise UserError(f"corpora of {sum(sizes)} pairs, but {len(length_p)} lengths")
+    return sizes, weights
 
 
 class _Permutations:

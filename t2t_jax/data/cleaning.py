@@ -40,13 +40,13 @@ _INVISIBLE = (
 )
 
 
-def _blank_matcher(symbols: Sequence[str] = ()) -> Callable[[str], re.Match | None]:
-    """A function that matches lines of nothing but invisible characters and symbols."""
+def blank_matcher(symbols: Sequence[str] = ()) -> Callable[[str], re.Match | None]:
+    """Makes a matcher of lines of nothing but invisible characters and symbols."""
     parts = "|".join([_INVISIBLE, *map(re.escape, symbols)])
     return re.compile(f"(?:{parts})*").fullmatch
 
 
-_is_blank = _blank_matcher()
+_is_blank = blank_matcher()
 
 
 def visible(line: str) -> bool:
@@ -69,11 +69,15 @@ class Chunk(NamedTuple):
         return Chunk(self.corpus, self.lines[~left_out_p], pairs)
 
 
-def read_chunks(corpora: Sequence[Corpus]) -> Iterator[Chunk]:
-    """Yields all pairs of all corpora, in order; a chunk is of one corpus."""
+def read_chunks(corpora: Sequence[Corpus], size: int = 0) -> Iterator[Chunk]:
+    """Yields all pairs of all corpora, in order; a chunk is of one corpus.
+
+    Args:
+      size: The most pairs of a chunk; 0 means `CHUNK`.
+    """
     for number, corpus in enumerate(corpora):
         pairs, read = iter(corpus.pairs()), 0
-        while some := list(itertools.islice(pairs, CHUNK)):
+        while some := list(itertools.islice(pairs, size or CHUNK)):
             yield Chunk(number, np.arange(read + 1, read + len(some) + 1), some)
             read += len(some)
 
@@ -105,7 +109,7 @@ class Cleaner:
         self._config, self._sides = config, sides
         self._seen = HashSet()
         # A line of symbols alone, such as "<bt>", has nothing to translate.
-        self._is_empty = _blank_matcher(parse_symbols(config.symbols))
+        self._is_empty = blank_matcher(parse_symbols(config.symbols))
         self.read = 0
         self.dropped = dict.fromkeys(FIELDS, 0)
         self.examples: dict[str, list[tuple[int, int, Pair]]] = {r: [] for r in FIELDS}

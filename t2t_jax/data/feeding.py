@@ -2,7 +2,8 @@
 
 Two feeders yield the same bytes: one uses tf.data, one NumPy alone, for machines
 without TensorFlow. Both fill batches ahead of time in threads of their own. They do not
-pause at the end of an epoch, because the next one is planned in the background.
+pause at the end of an epoch, because the next one is planned in the background. If the
+text varies from epoch to epoch (variation.py), its tokens are made there, too.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data.batching import Layout, Plan, plan_epoch
+from t2t_jax.data.batching import Layout, Plan, plan_epoch, shapes_of_epochs
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tensorflow_import import import_tensorflow
 from t2t_jax.terminal.errors import UserError
@@ -37,33 +38,78 @@ class Position(NamedTuple):
 START = Position()
 
 
+class Epoch(NamedTuple):
+    """The pairs of an epoch, and the plan of its batches."""
+
+    pairs: Pairs
+    plan: Plan
+
+
 class Planned(NamedTuple):
-    """A batch of an epoch's plan."""
+    """A batch of an epoch's plan, and the pairs that fill it."""
 
     epoch: int
     layout: Layout
+    pairs: Pairs
 
 
 Make = Callable[[Planned], HostBatch]
 Placed = tuple[Position, Planned]  # the position after a batch, and that batch
 
 
-def plan_for(
+def epoch_for(
     pairs: Pairs, config: DataConfig, seed: int, epoch: int, shuffle=True
-) -> Plan:
-    """The plan of one epoch of a run; a function of its text, config and seed alone."""
-    return plan_epoch(
+) -> Epoch:
+    """One epoch of a run; a function of its text, config and seed alone."""
+    options, shapes = _options(pairs, config), ()
+    if pairs.variation is not None:
+        stored, typical = pairs.lengths(), pairs.variation.typical[:2]
+        shapes = shapes_of_epochs(stored, typical, **options)
+        pairs = pairs.of_epoch(seed, epoch, within=shapes[-1])
+    plan = plan_epoch(
         *pairs.lengths(),
-        batch_tokens=config.batch_tokens,
-        batching=config.batching,
-        row_length=config.row_length,
-        buckets=config.buckets,
         seed=seed,
         epoch=epoch,
         shuffle=shuffle,
-        sizes=pairs.sizes,
-        weights=pairs.weights,
+        shapes=shapes,
+        **options,
     )
+    return Epoch(pairs, plan)
+
+
+def plan_for(
+    pairs: Pairs, config: DataConfig, seed: int, epoch: int, shuffle=True
+) -> Plan:
+    """The plan of `epoch_for`."""
+    return epoch_for(pairs, config, seed, epoch, shuffle).plan
+
+
+def typical_plan(pairs: Pairs, config: DataConfig, seed: int) -> Plan:
+    """The plan of the first epoch; if the pairs vary, one of typical lengths.
+
+    It has the shapes of all epochs, and need not make the tokens of one.
+    """
+    if pairs.variation is None:
+        return plan_for(pairs, config, seed, epoch=0)
+    options = _options(pairs, config)
+    stored, typical = pairs.lengths(), pairs.variation.typical[:2]
+    shapes = shapes_of_epochs(stored, typical, **options)
+    largest = shapes[-1].source, shapes[-1].target
+    fits_p = np.all([p <= most for p, most in zip(typical, largest, strict=True)], 0)
+    lengths = [np.where(fits_p, *both) for both in zip(typical, stored, strict=True)]
+    return plan_epoch(*lengths, seed=seed, epoch=0, shapes=shapes, **options)
+
+
+def _options(pairs: Pairs, config: DataConfig) -> dict:
+    """The options of `plan_epoch` that are the same for all epochs of a run."""
+    return {
+        "batch_tokens": config.batch_tokens,
+        "batching": config.batching,
+        "row_length": config.row_length,
+        "buckets": config.buckets,
+        "sizes": pairs.sizes,
+        "weights": pairs.weights,
+    }
 
 
 def feed(
@@ -90,41 +136,41 @@ def feed(
     batches = FEEDERS[feeder_name(config)]
 
     def make(planned):
-        return pairs.batch(share(planned.layout), seed, planned.epoch)
+        return planned.pairs.batch(share(planned.layout), seed, planned.epoch)
 
-    layouts = _layouts(lambda e: plan_for(pairs, config, seed, e), start)
+    layouts = _layouts(lambda e: epoch_for(pairs, config, seed, e), start)
     with contextlib.closing(batches(make, layouts)) as filled:
         yield from filled
 
 
-def _layouts(plan_of: Callable[[int], Plan], start: Position) -> Iterator[Placed]:
+def _layouts(epoch_of: Callable[[int], Epoch], start: Position) -> Iterator[Placed]:
     """Yields layouts without end; plans the next epoch once half of one is fed."""
-    number, upcoming = start.batch, _begun(plan_of, start.epoch)
+    number, upcoming = start.batch, _begun(epoch_of, start.epoch)
     for epoch in itertools.count(start.epoch):
-        plan, upcoming = upcoming.result(), None
+        (pairs, plan), upcoming = upcoming.result(), None
         while number < len(plan):
             if upcoming is None and 2 * (number + 1) >= len(plan):
-                upcoming = _begun(plan_of, epoch + 1)
+                upcoming = _begun(epoch_of, epoch + 1)
             last = number + 1 == len(plan)
             after = Position(epoch + 1, 0) if last else Position(epoch, number + 1)
-            yield after, Planned(epoch, plan[number])
+            yield after, Planned(epoch, plan[number], pairs)
             number += 1
         # Not begun yet if the start is past the end of this epoch.
-        number, upcoming = 0, upcoming or _begun(plan_of, epoch + 1)
+        number, upcoming = 0, upcoming or _begun(epoch_of, epoch + 1)
 
 
-def _begun(plan_of: Callable[[int], Plan], epoch: int) -> Future:
+def _begun(epoch_of: Callable[[int], Epoch], epoch: int) -> Future:
     """Plans an epoch in the background, in a thread that does not delay an exit."""
-    plan = Future()
+    planned = Future()
 
     def work():
         try:
-            plan.set_result(plan_of(epoch))
+            planned.set_result(epoch_of(epoch))
         except BaseException as e:  # re-raised by `result()` in the feeding thread
-            plan.set_exception(e)
+            planned.set_exception(e)
 
     threading.Thread(target=work, name="planner", daemon=True).start()
-    return plan
+    return planned
 
 
 def feeder_name(config: DataConfig) -> str:

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,7 +12,11 @@ from t2t_jax.data.corpus import Pair
 from t2t_jax.data.filling import Ragged, fill
 from t2t_jax.data.noise import Noise
 from t2t_jax.data.plan import Layout
+from t2t_jax.data.shapes import Shape
 from t2t_jax.data.tokenizer import Vocabulary
+
+if TYPE_CHECKING:
+    from t2t_jax.data.variation import Variation
 
 # (pairs, vocabulary, threads) -> the tokens of their sources and of their targets
 Encode = Callable[[Sequence[Pair], Vocabulary, int], tuple[Ragged, Ragged]]
@@ -34,6 +39,8 @@ class Pairs:
       noise: What makes the examples of an epoch of the pairs; None if they are the
         pairs themselves.
       block: The most tokens of a target, if longer ones were cut into blocks; else 0.
+      variation: What makes the tokens of an epoch from the text of the pairs; None if
+        they are the same in every epoch.
     """
 
     source: Ragged
@@ -47,12 +54,22 @@ class Pairs:
     line: Sequence[int] | np.ndarray = ()
     noise: Noise | None = None
     block: int = 0
+    variation: "Variation | None" = None
 
     def __len__(self) -> int:
         return len(self.source.offsets) - 1
 
+    def of_epoch(self, seed: int, epoch: int, within: Shape | None = None) -> "Pairs":
+        """The pairs of one epoch: these, unless they vary (`Variation.of_epoch`)."""
+        if self.variation is None:
+            return self
+        return self.variation.of_epoch(self, seed, epoch, within)
+
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens of each example on each side; the same in every epoch."""
+        """The tokens of each example on each side.
+
+        They are the same in every epoch, unless the pairs vary: see `of_epoch`.
+        """
         if self.noise is not None:
             return self.noise.lengths(self)
         return self.source.lengths, self.target.lengths

@@ -60,6 +60,34 @@ def test_tfdata_is_the_numpy_feeder_to_the_byte(pairs, batching):
     assert_same(*(take(n, stream) for stream in streams))
 
 
+class Counted:
+    """Text that varies: the first token of each source is the epoch."""
+
+    def __init__(self, pairs):
+        self.typical = pairs.lengths()
+
+    def of_epoch(self, pairs, seed, epoch, within):
+        tokens = pairs.source.tokens.copy()
+        tokens[pairs.source.offsets[:-1]] = epoch
+        source = dataclasses.replace(pairs.source, tokens=tokens)
+        return dataclasses.replace(pairs, source=source, variation=None)
+
+
+@pytest.mark.parametrize("feeder", FEEDERS)
+def test_text_that_varies_is_fed_with_the_plan_of_its_epoch(pairs, feeder):
+    counted = dataclasses.replace(pairs, variation=Counted(pairs))
+    fed = take(25, feed(counted, config(feeder), seed=1))
+    plain = take(25, feed(pairs, config(feeder), seed=1))
+    epochs = [0, *(position.epoch for position, _ in fed)][:25]
+    assert {0, 1, 2} <= {*epochs}
+    for epoch, (_, batch), (_, wanted) in zip(epochs, fed, plain, strict=True):
+        first = (batch["source_position"] == 0) & (batch["source_segment"] > 0)
+        assert (batch["source"][first] == epoch).all()
+        wanted = wanted | {"source": np.where(first, epoch, wanted["source"])}
+        for name, array in batch.items():
+            np.testing.assert_array_equal(array, wanted[name])
+
+
 @pytest.mark.parametrize("feeder", FEEDERS)
 def test_any_position_can_be_continued_from(pairs, feeder):
     whole = take(20, feed(pairs, config(feeder), seed=1))
@@ -116,14 +144,14 @@ def test_the_next_epoch_is_planned_when_half_of_one_is_left(pairs, monkeypatch):
     planned, begun = [], feeding._begun
 
     def told(function, epoch):
-        if function is plan_of:  # and not of another test's feeder, still ending
+        if function is epoch_of:  # and not of another test's feeder, still ending
             planned.append(epoch)
         return begun(function, epoch)
 
     monkeypatch.setattr(feeding, "_begun", told)
-    plan_of = functools.partial(feeding.plan_for, pairs, config(), 1)
-    layouts = feeding._layouts(plan_of, Position(0, 0))
-    half = len(plan_of(0)) // 2
+    epoch_of = functools.partial(feeding.epoch_for, pairs, config(), 1)
+    layouts = feeding._layouts(epoch_of, Position(0, 0))
+    half = len(epoch_of(0).plan) // 2
     for number in range(half):
         next(layouts)
         assert planned == ([0] if number + 1 < half else [0, 1])
@@ -133,7 +161,7 @@ def test_an_error_while_planning_reaches_the_user(pairs, monkeypatch):
     def broken(*_):
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(feeding, "plan_for", broken)
+    monkeypatch.setattr(feeding, "epoch_for", broken)
     with pytest.raises(OSError, match="the disk is gone"):
         take(1, feed(pairs, config("numpy"), seed=0))
 

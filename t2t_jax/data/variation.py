@@ -1,0 +1,288 @@
+"""Training text that differs from epoch to epoch: other words, other subwords.
+
+    config.data.augment            changes the text of a pair
+    config.data.subword_dropout    splits its words into other pieces
+
+The tokens of an epoch are a pure function of (seed, epoch, line): a resumed run reads
+the same ones, in every process, and any batch can be looked up again. Stored are only
+the tokens of the text as it is. An epoch's own are made from the text, which is read
+again: memory holds the tokens of two epochs, and of the text a few thousand lines.
+
+Suffix: `p` pairs.
+"""
+
+import dataclasses
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from t2t_jax.config import DataConfig
+from t2t_jax.data.cleaning import blank_matcher
+from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.filling import Ragged
+from t2t_jax.data.kept_text import Part, read_parts
+from t2t_jax.data.noise import take
+from t2t_jax.data.pairs import Encode, Pairs, encode_pairs
+from t2t_jax.data.prepare import in_order
+from t2t_jax.data.shapes import Shape
+from t2t_jax.data.tokenizer import Vocabulary, parse_symbols
+from t2t_jax.terminal.errors import UserError
+
+# About so many pairs are varied to learn how long pairs become.
+SAMPLED = 1 << 16
+
+# (pairs, numbers of their lines, seed, epoch) -> as many pairs
+TextVariation = Callable[[Sequence[Pair], np.ndarray, int, int], list[Pair]]
+
+
+class SubwordSampling(Protocol):
+    """Encodes lines in other pieces in each epoch."""
+
+    def encode(
+        self,
+        lines: Sequence[str],
+        numbers: np.ndarray,
+        seed: int,
+        epoch: int,
+        side: int,
+    ) -> Ragged:
+        """Encodes lines of side 0 (source) or 1 (target); each ends in EOS."""
+
+
+class Varied(NamedTuple):
+    """The tokens of a part in one epoch, and how many pairs kept those stored."""
+
+    source: Ragged
+    target: Ragged
+    kept: int
+
+
+class Typical(NamedTuple):
+    """Lengths of the pairs in a typical epoch, from which static shapes are chosen.
+
+    Attributes:
+      source_p, target_p: Tokens including EOS, int64 [pairs].
+      sampled: The number of pairs that were varied. The lengths of the others follow
+        from their stored lengths, and from how much those of the sample grew.
+      kept: How many of the sample are too long or empty if varied, so that they keep
+        their stored tokens.
+    """
+
+    source_p: np.ndarray
+    target_p: np.ndarray
+    sampled: int
+    kept: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Variation:
+    """Makes the pairs of an epoch from the text of prepared pairs.
+
+    Attributes:
+      corpora: The text; `Pairs.line` says which lines of it are kept.
+      vocabulary: Its tokenizer.
+      config: For `max_length` and `symbols`, and to describe the variation.
+      text: Changes pairs of lines; None leaves them as they are.
+      subwords: Encodes lines; None encodes them as `encode` does.
+      encode: Encodes pairs as they were when they were prepared.
+      fingerprints: Those of the corpora.
+      typical: What `varied` measured.
+    """
+
+    corpora: tuple[Corpus, ...]
+    vocabulary: Vocabulary
+    config: DataConfig
+    text: TextVariation | None = None
+    subwords: SubwordSampling | None = None
+    encode: Encode = encode_pairs
+    fingerprints: tuple[str, ...] = ()
+    typical: Typical | None = None
+    # The epochs that somebody still holds: what the feeder has need not be made again
+    # to look up a batch. Weak references, as two epochs take memory enough.
+    _alive: weakref.WeakValueDictionary = dataclasses.field(
+        default_factory=weakref.WeakValueDictionary, init=False, repr=False
+    )
+
+    def of_epoch(
+        self, pairs: Pairs, seed: int, epoch: int, within: Shape | None = None
+    ) -> Pairs:
+        """Makes the pairs of an epoch: as many, of the same lines, in the same order.
+
+        A pair keeps its stored tokens if it would become empty on a side, or longer
+        than `config.data.max_length` or the rows of `within`: no pair is dropped.
+
+        Args:
+          pairs: The pairs as prepared.
+          seed, epoch: What the variation depends on, besides the line.
+          within: The largest shape of the batches; None sets no limit.
+
+        Raises:
+          UserError: The text has changed since it was prepared, or cannot be read.
+        """
+        known = seed, epoch, within
+        if (made := self._alive.get(known)) is not None:
+            return made
+        self._check_text()
+        limits = self._limits(within)
+        vary = partial(self._vary, pairs, seed, epoch, limits)
+        # Bytes that grow in place: arrays that are joined at the end would take twice
+        # the memory.
+        tokens, lengths = (bytearray(), bytearray()), ([], [])
+        for part in in_order(vary, read_parts(pairs, self.corpora)):
+            for side, made in enumerate(part[:2]):
+                stored_type = (pairs.source, pairs.target)[side].tokens.dtype
+                tokens[side].extend(made.tokens.astype(stored_type).tobytes())
+                lengths[side].append(made.lengths)
+        sides = [
+            Ragged(
+                np.frombuffer(of_side, stored.tokens.dtype),
+                np.append(0, np.cumsum(np.concatenate(length_p), dtype=np.int64)),
+            )
+            for of_side, length_p, stored in zip(
+                tokens, lengths, (pairs.source, pairs.target), strict=True
+            )
+        ]
+        made = dataclasses.replace(
+            pairs, source=sides[0], target=sides[1], variation=None
+        )
+        self._alive[known] = made
+        return made
+
+    def measure(self, pairs: Pairs) -> Typical:
+        """Varies a sample of the text to learn how long pairs become."""
+        self._check_text()
+        every = -(-len(pairs) // SAMPLED)  # of each corpus the first part, ...
+        parts = (p for p in read_parts(pairs, self.corpora) if p.place % every == 0)
+        vary = partial(self._vary, pairs, 0, 0, self._limits(None))
+        before = pairs.source.lengths, pairs.target.lengths
+        after = [length_p.copy() for length_p in before]
+        sampled_p = np.zeros(len(pairs), bool)
+        kept = 0
+        for first, made in in_order(lambda part: (part.first, vary(part)), parts):
+            place = slice(first, first + len(made.source))
+            sampled_p[place] = True
+            for length_p, side in zip(after, made[:2], strict=True):
+                length_p[place] = side.lengths
+            kept += made.kept
+        for was_p, length_p in zip(before, after, strict=True):
+            # In integers: exact, and the same on every machine.
+            grown, of = int(length_p[sampled_p].sum()), int(was_p[sampled_p].sum())
+            if of:
+                length_p[~sampled_p] = was_p[~sampled_p] * grown // of
+            np.minimum(length_p, self.config.max_length, out=length_p)
+            np.maximum(length_p, np.minimum(was_p, 1), out=length_p)
+        return Typical(*after, int(sampled_p.sum()), kept)
+
+    def describe(self, pairs: Pairs) -> str:
+        """Describes in one line what varies, and what that does to the lengths."""
+        what = []
+        if self.text is not None:
+            what.append(f"text (augment={self.config.augment})")
+        if self.subwords is not None:
+            what.append(f"subwords (dropout {self.config.subword_dropout:g})")
+        line = f"{' and '.join(what)} vary from epoch to epoch"
+        if self.typical is None:
+            return line
+        grown = [
+            f"{after.sum() / max(1, before.sum()):.3f}"
+            for after, before in zip(self.typical[:2], pairs.lengths(), strict=True)
+        ]
+        line += f": {grown[0]} times the source tokens, {grown[1]} times the target's"
+        if kept := self.typical.kept:
+            share = kept / self.typical.sampled
+            line += f"; {share:.2%} of pairs would be too long or empty, and do not"
+        return line
+
+    def _check_text(self) -> None:
+        """Raises UserError if a corpus is not what it was."""
+        for corpus, before in zip(self.corpora, self.fingerprints, strict=True):
+            if corpus.fingerprint() != before:
+                raise UserError(
+                    f"{corpus.place} has changed since it was prepared, and an epoch "
+                    "of varied text is made from it; put the text back"
+                )
+
+    def _limits(self, within: Shape | None) -> tuple[int, int]:
+        """The most tokens of a varied source and target."""
+        longest = self.config.max_length
+        if within is None:
+            return longest, longest
+        return min(longest, within.source), min(longest, within.target)
+
+    def _vary(
+        self, pairs: Pairs, seed: int, epoch: int, limits: tuple[int, int], part: Part
+    ) -> Varied:
+        """Encodes a part as it is in an epoch."""
+        before, number_p = part.pairs, part.number_p
+        after = before
+        if self.text is not None:
+            after = self.text(before, number_p, seed, epoch)
+            if len(after) != len(before):
+                raise UserError(
+                    f"config.data.augment={self.config.augment!r} made {len(after)} "
+                    f"pairs of {len(before)}; want as many"
+                )
+        changed_p = np.array([a != b for a, b in zip(after, before, strict=True)])
+        if self.subwords is None:
+            # Unchanged text has the tokens that are stored already.
+            new = np.flatnonzero(changed_p)
+            encoded = self.encode([after[i] for i in new], self.vocabulary, 1)
+        else:
+            new = np.arange(len(after))
+            encoded = tuple(
+                self.subwords.encode(
+                    [pair[side] for pair in after], number_p, seed, epoch, side
+                )
+                for side in (0, 1)
+            )
+        is_blank = blank_matcher(parse_symbols(self.config.symbols))
+        fits = ~np.array(
+            [changed_p[i] and any(map(is_blank, after[i])) for i in new], bool
+        )
+        for side, most in zip(encoded, limits, strict=True):
+            fits &= (side.lengths >= 1) & (side.lengths <= most)
+        sides = [
+            kept_within(_slice(stored, part.first, len(before)), side, new, fits)
+            for stored, side in zip((pairs.source, pairs.target), encoded, strict=True)
+        ]
+        return Varied(*sides, int((~fits).sum()))
+
+
+def kept_within(
+    stored: Ragged, encoded: Ragged, new: np.ndarray, fits: np.ndarray
+) -> Ragged:
+    """Replaces stored sentences by those encoded anew, but only where they fit.
+
+    Args:
+      stored: All sentences of a part.
+      encoded: The new ones, which may be fewer.
+      new: The index in `stored` of each of `encoded`.
+      fits: A mask of `encoded`: False keeps the stored sentence.
+    """
+    both = Ragged(
+        np.concatenate([encoded.tokens, stored.tokens]),
+        np.append(encoded.offsets, stored.offsets + len(encoded.tokens)),
+    )
+    # In `both`, an empty sentence stands between those encoded and those stored.
+    index_p = len(encoded) + 1 + np.arange(len(stored))
+    index_p[new[fits]] = np.flatnonzero(fits)
+    return take(both, index_p)
+
+
+def _slice(sentences: Ragged, first: int, count: int) -> Ragged:
+    """Some consecutive sentences, without copying them."""
+    offsets = sentences.offsets[first : first + count + 1]
+    tokens = sentences.tokens[offsets[0] : offsets[-1]]
+    return Ragged(tokens, offsets - offsets[0])
+
+
+def varied(pairs: Pairs, variation: Variation | None) -> Pairs:
+    """Returns prepared pairs that vary from epoch to epoch; measures their lengths."""
+    if variation is None:
+        return pairs
+    typical = variation.measure(pairs)
+    variation = dataclasses.replace(variation, typical=typical)
+    return dataclasses.replace(pairs, variation=variation)

@@ -1,0 +1,293 @@
+"""Text that varies from epoch to epoch: a function of seed, epoch and line alone."""
+
+import dataclasses
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from t2t_jax.config import Config, DataConfig, TrainConfig
+from t2t_jax.data import feeding, kept_text, prepare, variation
+from t2t_jax.data.batch_lookup import BatchLookup
+from t2t_jax.data.batching import shapes_of_epochs
+from t2t_jax.data.corpus import open_corpora
+from t2t_jax.data.counter_random import uniform
+from t2t_jax.data.feeding import Position, feed
+from t2t_jax.data.pairs import ragged
+from t2t_jax.data.shapes import Shape
+from t2t_jax.data.text_tokenizer import make_tokenizer
+from t2t_jax.data.variation import Variation, varied
+from t2t_jax.terminal.errors import UserError
+
+CONFIG = DataConfig(
+    train="x,y",
+    vocab_size=320,
+    max_length=40,
+    max_ratio=0.0,
+    batch_tokens=512,
+    row_length=48,
+    buckets=3,
+    feeder="numpy",
+)
+SEED = 5
+
+
+def louder(pairs, numbers, seed, epoch):
+    """Half of the lines in capitals; few also empty, or far too long."""
+    made = []
+    for pair, number in zip(pairs, numbers.tolist(), strict=True):
+        draw = uniform(seed, epoch, number)
+        if draw < 0.5:
+            pair = pair[0].upper(), pair[1]
+        if draw < 0.04:
+            pair = pair[0], " \u200b"
+        elif draw < 0.08:
+            pair = pair[0] * 9, pair[1]
+        made.append(pair)
+    return made
+
+
+class Letters:
+    """Encodes a line letter by letter, by chance; else as ever."""
+
+    def __init__(self, vocabulary):
+        self.vocabulary = vocabulary
+
+    def encode(self, lines, numbers, seed, epoch, side):
+        rows = self.vocabulary.encode(lines, end=True)
+        split = uniform(seed, epoch, numbers, side) < 0.3
+        return ragged(
+            [
+                [*itertools.chain(*self.vocabulary.encode([*line])), row[-1]]
+                if each
+                else row
+                for line, row, each in zip(lines, rows, split, strict=True)
+            ]
+        )
+
+
+class Plain(Letters):
+    """Encodes every line as ever."""
+
+    def encode(self, lines, *_):
+        return ragged(self.vocabulary.encode(lines, end=True))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("T2T_JAX_CACHE", str(folder / "cache"))
+        for name, count in (("x", 130), ("y", 70)):
+            for language in ("en", "de"):
+                lines = [
+                    # Some lines are dropped: empty, repeated, or too long.
+                    "" if i % 17 == 3 else f"{name} {language} {i % 60} ab" * (i % 5)
+                    for i in range(count)
+                ]
+                text = "".join(f"{line}\n" for line in lines)
+                (folder / f"{name}.{language}").write_text(text)
+        corpora = open_corpora("x,y", "en", "de", str(folder))
+        vocabulary = make_tokenizer(corpora, CONFIG)
+        pairs = prepare.training_pairs(corpora, vocabulary, CONFIG)
+    assert 60 < len(pairs) < 150
+    return folder, tuple(corpora), vocabulary, pairs
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    monkeypatch.setattr(kept_text, "LINES", 16)
+
+
+def vary(made, text=louder, subwords=True, **fields):
+    _, corpora, vocabulary, pairs = made
+    sampling = Letters(vocabulary) if subwords else None
+    prints = tuple(corpus.fingerprint() for corpus in corpora)
+    config = dataclasses.replace(CONFIG, **fields)
+    return varied(
+        pairs,
+        Variation(corpora, vocabulary, config, text, sampling, fingerprints=prints),
+    )
+
+
+def tokens(pairs):
+    return [
+        (pairs.source[i].tolist(), pairs.target[i].tolist()) for i in range(len(pairs))
+    ]
+
+
+@pytest.mark.parametrize("text", [None, louder])
+@pytest.mark.parametrize("subwords", [False, True])
+@pytest.mark.parametrize("limited", [False, True])
+def test_an_epoch_is_what_each_line_by_itself_becomes(
+    made, small_parts, text, subwords, limited
+):
+    _, corpora, vocabulary, stored = made
+    pairs = vary(made, text, subwords)
+    within = Shape(8, 24, 25) if limited else None
+    limits = (24, 25) if limited else (40, 40)
+    epochs = [pairs.of_epoch(SEED, epoch, within) for epoch in range(2)]
+    lines = [list(corpus.pairs()) for corpus in corpora]
+    seen = {"kept": 0, "changed": 0}
+    for epoch, found in enumerate(epochs):
+        wanted = []
+        for i, before in enumerate(tokens(stored)):
+            corpus = int(i >= stored.sizes[0])
+            number = np.array([(corpus << 40) + int(stored.line[i])])
+            pair = lines[corpus][stored.line[i] - 1]
+            if text:
+                (pair,) = text([pair], number, SEED, epoch)
+            encode = (Letters if subwords else Plain)(vocabulary).encode
+            after = tuple(
+                encode([line], number, SEED, epoch, side)[0].tolist()
+                for side, line in enumerate(pair)
+            )
+            fits = pair[1] != " \u200b" and all(
+                len(row) <= most for row, most in zip(after, limits, strict=True)
+            )
+            wanted.append(after if fits else before)
+            seen["kept"] += not fits
+            seen["changed"] += wanted[-1] != before
+        assert tokens(found) == wanted
+        assert found.source.tokens.dtype == stored.source.tokens.dtype
+        assert (found.sizes, found.key) == (stored.sizes, stored.key)
+    # All branches were taken.
+    assert seen["kept"] or text is None
+    assert bool(seen["changed"]) == (text is not None or subwords)
+    if seen["changed"]:
+        assert tokens(epochs[0]) != tokens(epochs[1])
+
+
+def test_pairs_without_variation_are_their_own_epoch(made):
+    stored = made[3]
+    assert stored.of_epoch(SEED, 3) is stored
+    assert varied(stored, None) is stored
+
+
+def take(n, stream):
+    taken = list(itertools.islice(stream, n))
+    stream.close()
+    return taken
+
+
+def assert_same(left, right):
+    for (position, batch), (other_position, other) in zip(left, right, strict=True):
+        assert position == other_position
+        for name, array in batch.items():
+            np.testing.assert_array_equal(array, other[name])
+
+
+@pytest.mark.parametrize("batching", ["packed", "bucketed"])
+def test_batches_hold_each_epochs_own_tokens_in_shapes_of_all(made, batching):
+    pairs = vary(made)
+    config = dataclasses.replace(CONFIG, batching=batching)
+    plans = [feeding.plan_for(pairs, config, SEED, epoch) for epoch in range(3)]
+    expected = feeding.typical_plan(pairs, config, SEED)
+    assert {plan.shapes for plan in plans} == {expected.shapes}
+    assert all(s.rows * max(s.source, s.target) <= 512 for s in expected.shapes)
+    total = sum(map(len, plans))
+    assert abs(len(expected) - total / 3) <= 2
+    whole = take(total, feed(pairs, config, SEED))
+    # Another run, begun in the middle of the second epoch, with a variation of its own.
+    start = len(plans[0]) + 1
+    rest = take(total - start, feed(vary(made), config, SEED, whole[start - 1][0]))
+    assert_same(rest, whole[start:])
+    fed = iter(whole)
+    for epoch, plan in enumerate(plans):
+        batches = [batch for _, batch in itertools.islice(fed, len(plan))]
+        own = pairs.of_epoch(SEED, epoch, plan.shapes[-1])
+        for side, ragged_side in (("source", own.source), ("target", own.target)):
+            real = np.concatenate([b[side][b[f"{side}_segment"] > 0] for b in batches])
+            assert np.array_equal(np.sort(real), np.sort(ragged_side.tokens))
+
+
+def test_memory_holds_two_epochs(made):
+    pairs = vary(made)
+    alive = pairs.variation._alive
+    most, epochs = 0, set()
+    stream = feed(pairs, dataclasses.replace(CONFIG, batch_tokens=384), SEED)
+    for position, _ in itertools.islice(stream, 80):
+        epochs.add(position.epoch)
+        most = max(most, len(alive))
+    stream.close()
+    assert len(epochs) > 3
+    assert 1 <= most <= 2
+
+
+def test_a_looked_up_batch_shows_the_text_of_its_epoch(made):
+    _, corpora, vocabulary, _ = made
+    pairs = vary(made)
+    config = Config(data=CONFIG, train=TrainConfig(seed=SEED))
+    lines = {corpus.name: list(corpus.pairs()) for corpus in corpora}
+    lookup = BatchLookup(config, pairs, vocabulary)
+    louder_ones = 0
+    for epoch in (0, 1):
+        for shown in map(json.loads, lookup.lines(Position(epoch, 1))):
+            number = ("xy".index(shown["corpus"]) << 40) + shown["line"]
+            line = lines[shown["corpus"]][shown["line"] - 1]
+            after = louder([line], np.array([number]), SEED, epoch)[0]
+            # Letter by letter, spaces come between.
+            read = [shown[side].replace(" ", "") for side in ("source", "target")]
+            wanted = [[x.replace(" ", "") for x in pair] for pair in (line, after)]
+            assert read in wanted
+            louder_ones += shown["source"] != line[0]
+    assert louder_ones
+    # Across epochs of different numbers of batches.
+    per_epoch = [len(feeding.plan_for(pairs, CONFIG, SEED, e)) for e in range(2)]
+    assert lookup.position(Position(), sum(per_epoch) + 2) == Position(2, 2)
+
+
+def test_text_that_changed_is_not_varied(made, tmp_path):
+    folder, _, vocabulary, _ = made
+    for file in folder.glob("?.??"):
+        (tmp_path / file.name).write_text(file.read_text())
+    corpora = tuple(open_corpora("x,y", "en", "de", str(tmp_path)))
+    pairs = vary((tmp_path, corpora, vocabulary, made[3]))
+    (tmp_path / "y.de").write_text((tmp_path / "y.de").read_text().upper())
+    with pytest.raises(UserError, match=r"y has changed since it was prepared.*back"):
+        take(1, feed(pairs, CONFIG, SEED))
+
+
+def test_a_variation_that_loses_pairs_is_an_error(made):
+    def loses(pairs, *_):
+        return pairs[1:]
+
+    with pytest.raises(UserError, match=r"pairs of .*; want as many"):
+        vary(made, loses)
+
+
+def test_one_line_describes_what_varies(made, small_parts, monkeypatch):
+    pairs = vary(made, augment="louder", subword_dropout=0.1)
+    line = pairs.variation.describe(pairs)
+    assert line.startswith("text (augment=louder) and subwords (dropout 0.1) vary")
+    grown = pairs.variation.typical.source_p.sum() / len(pairs.source.tokens)
+    assert f"{grown:.3f} times the source tokens" in line
+    # A sample of a large text: parts of both corpora stand for the others.
+    monkeypatch.setattr(variation, "SAMPLED", 40)
+    typical = vary(made).variation.typical
+    assert 30 <= typical.sampled <= len(pairs) // 2
+    assert typical.source_p.sum() == pytest.approx(
+        pairs.variation.typical.source_p.sum(), rel=0.15
+    )
+
+
+lengths = st.lists(st.tuples(*[st.integers(1, 60)] * 4), min_size=1, max_size=30)
+
+
+@settings(max_examples=40)
+@given(lengths, st.sampled_from(["packed", "bucketed"]), st.integers(64, 200))
+@example([(60, 3, 1, 60)], "packed", 64)
+def test_shapes_hold_every_stored_pair_within_the_budget(rows, batching, budget):
+    *sides, _, _ = both = np.array(rows).T
+    options = {"batch_tokens": 8 * budget, "batching": batching, "row_length": 16}
+    # Where stored pairs fit, longer varied ones are no reason to fail.
+    typical = both[2:] * np.array([[3], [1]])
+    shapes = shapes_of_epochs(sides, typical, **options, weights=[0.5])
+    for shape in shapes:
+        assert shape.rows % 8 == 0
+        assert shape.rows * max(shape.source, shape.target) <= 8 * budget
+    assert shapes[-1].source >= sides[0].max()
+    assert shapes[-1].target >= sides[1].max()
