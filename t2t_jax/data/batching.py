@@ -22,6 +22,8 @@ from t2t_jax.data.shapes import ROWS_MULTIPLE, Shape, rows_within
 from t2t_jax.data.sorting import stable_order
 from t2t_jax.terminal.errors import UserError
 
+OUTLIERS = 1_000  # of so many varied pairs, one need not fit the shapes
+
 __all__ = [  # the names that callers of the planner import from here
     "Layout",
     "Plan",
@@ -235,8 +237,9 @@ def shapes_of_epochs(
 
     Args:
       stored: Source and target lengths without variation, int [pairs].
-      typical: The same in a typical epoch. Lengths that the token budget does not
-        allow count as stored ones.
+      typical: The same in a typical epoch. A pair counts with its stored lengths if the
+        token budget does not allow the others, or if it is among the longest, 1 in
+        `OUTLIERS`: few pairs in capitals, say, should not make all rows long.
       sizes, weights: As in `draw`.
       batch_tokens, rows_multiple, options: As in `static_shapes`.
 
@@ -246,8 +249,12 @@ def shapes_of_epochs(
     stored, typical = _checked(*stored), _checked(*typical)
     sizes, weights = _corpora(stored[0], sizes, weights)
     # A multiple of 8, because lengths of rows are rounded up to one.
-    most = batch_tokens // rows_multiple // 8 * 8
-    fits_p = np.maximum(*typical) <= most
+    budget = batch_tokens // rows_multiple // 8 * 8
+    fits_p = np.maximum(*typical) <= budget
+    for stored_p, typical_p in zip(stored, typical, strict=True):
+        rank = len(typical_p) - 1 - len(typical_p) // OUTLIERS
+        most = max(stored_p.max(), np.partition(typical_p, rank)[rank])
+        fits_p &= typical_p <= most
     drawn_p = _typical(*stored, sizes, weights)
     drawable_p = np.flatnonzero(np.repeat(np.array(weights) > 0, sizes))
     lengths = [

@@ -58,20 +58,11 @@ def training_pairs(
     Raises:
       UserError: No pair is left after cleaning; the cache folder cannot be written.
     """
-    text = [corpus.fingerprint() for corpus in corpora]
+    fingerprints = [corpus.fingerprint() for corpus in corpora]
     block = config.max_length if cuts else 0
     if cuts:
         config = dataclasses.replace(config, max_length=NO_LIMIT)
-    # Every option that changes the arrays. Weights and the temperature do not; the plan
-    # applies them.
-    names = ("max_length", "max_ratio", "deduplicate", "symbols")
-    hashes = {
-        part.tokenizer: hashlib.sha256(side.model).hexdigest()
-        for part, side in zip(SEPARATE, vocabulary.sides, strict=False)
-    }
-    key = cache_key(
-        text=text, **hashes, **{name: getattr(config, name) for name in names}
-    )
+    key = prepared_key(fingerprints, vocabulary, config)
     folder = cache_folder() / "pairs" / key
     build_once(
         folder,
@@ -82,7 +73,7 @@ def training_pairs(
             encode or partial(encode_pairs, sides=sides),
             sides,
             to,
-            known_size(text),
+            known_size(fingerprints),
         ),
     )
     pairs = dataclasses.replace(_read_pairs(folder), key=key)
@@ -91,6 +82,27 @@ def training_pairs(
     # After cleaning, which decides how many pairs there are to draw from.
     weights = tempered(pairs.sizes, weights, config.temperature)
     return dataclasses.replace(pairs, weights=weights)
+
+
+def prepared_key(
+    fingerprints: Sequence[str], vocabulary: Vocabulary, config: DataConfig
+) -> str:
+    """A hash of everything that the arrays of a training text depend on.
+
+    Args:
+      fingerprints: Those of its corpora.
+      vocabulary: Its tokenizer.
+      config: The options of cleaning.
+    """
+    # Every option that changes the arrays. Weights and the temperature do not; the plan
+    # applies them. Nor does what varies from epoch to epoch (variation.py).
+    names = ("max_length", "max_ratio", "deduplicate", "symbols")
+    hashes = {
+        part.tokenizer: hashlib.sha256(side.model).hexdigest()
+        for part, side in zip(SEPARATE, vocabulary.sides, strict=False)
+    }
+    options = {name: getattr(config, name) for name in names}
+    return cache_key(text=[*fingerprints], **hashes, **options)
 
 
 def _write_pairs(

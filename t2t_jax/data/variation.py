@@ -13,43 +13,28 @@ Suffix: `p` pairs.
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data.cleaning import blank_matcher
-from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.corpus import Corpus
 from t2t_jax.data.filling import Ragged
 from t2t_jax.data.kept_text import Part, read_parts
 from t2t_jax.data.noise import take
 from t2t_jax.data.pairs import Encode, Pairs, encode_pairs
-from t2t_jax.data.prepare import in_order
+from t2t_jax.data.prepare import in_order, prepared_key
 from t2t_jax.data.shapes import Shape
+from t2t_jax.data.subword_sampling import SubwordSampling, sampled_encoder
+from t2t_jax.data.text_variation import TextVariation, text_variation_of
 from t2t_jax.data.tokenizer import Vocabulary, parse_symbols
 from t2t_jax.terminal.errors import UserError
 
 # About so many pairs are varied to learn how long pairs become.
 SAMPLED = 1 << 16
-
-# (pairs, numbers of their lines, seed, epoch) -> as many pairs
-TextVariation = Callable[[Sequence[Pair], np.ndarray, int, int], list[Pair]]
-
-
-class SubwordSampling(Protocol):
-    """Encodes lines in other pieces in each epoch."""
-
-    def encode(
-        self,
-        lines: Sequence[str],
-        numbers: np.ndarray,
-        seed: int,
-        epoch: int,
-        side: int,
-    ) -> Ragged:
-        """Encodes lines of side 0 (source) or 1 (target); each ends in EOS."""
 
 
 class Varied(NamedTuple):
@@ -279,10 +264,50 @@ def _slice(sentences: Ragged, first: int, count: int) -> Ragged:
     return Ragged(tokens, offsets - offsets[0])
 
 
+def variation_of(
+    config: DataConfig,
+    corpora: Sequence[Corpus],
+    vocabulary: Vocabulary,
+    encode: Encode = encode_pairs,
+) -> Variation | None:
+    """Builds the variation that a config asks for; None if nothing varies.
+
+    Args:
+      config: As for `training_pairs`.
+      corpora: The training text.
+      vocabulary: Its tokenizer.
+      encode: As for `training_pairs`.
+
+    Raises:
+      UserError: The fields are wrong, or the tokenizer cannot sample subwords.
+    """
+    text = text_variation_of(config.augment, parse_symbols(config.symbols))
+    subwords = None
+    if config.subword_dropout:
+        subwords = sampled_encoder(vocabulary, config.subword_dropout)
+    if text is None and subwords is None:
+        return None
+    fingerprints = tuple(corpus.fingerprint() for corpus in corpora)
+    return Variation(
+        tuple(corpora), vocabulary, config, text, subwords, encode, fingerprints
+    )
+
+
 def varied(pairs: Pairs, variation: Variation | None) -> Pairs:
-    """Returns prepared pairs that vary from epoch to epoch; measures their lengths."""
+    """Makes prepared pairs vary from epoch to epoch; measures their lengths.
+
+    Raises:
+      UserError: The text is not what it was when the pairs were prepared.
+    """
     if variation is None:
         return pairs
+    prints, vocabulary = variation.fingerprints, variation.vocabulary
+    if pairs.key != prepared_key(prints, vocabulary, variation.config):
+        places = ", ".join(corpus.place for corpus in variation.corpora)
+        raise UserError(
+            f"the text of {places} has changed since it was prepared, and epochs of "
+            "varied text are made from it; put the text back"
+        )
     typical = variation.measure(pairs)
     variation = dataclasses.replace(variation, typical=typical)
     return dataclasses.replace(pairs, variation=variation)

@@ -47,10 +47,13 @@ def report_start(
     say(f"data        {text}, {dev_pairs:,} dev pairs, fed by {feeder}")
     for line in more:
         say(f"            {line}")
+    if pairs.variation is not None:
+        say(f"            {pairs.variation.describe(pairs)}")
     shapes = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in plan.shapes)
+    about = "about " if pairs.variation is not None else ""
     say(
-        f"batches     {len(plan):,} an epoch, {plan.efficiency:.1%} real tokens, "
-        f"{shapes}"
+        f"batches     {about}{len(plan):,} an epoch, {plan.efficiency:.1%} real "
+        f"tokens, {shapes}"
     )
     peak_step = min(config.train.steps, config.train.warmup)
     peak = float(schedule(config)(peak_step - 1))

@@ -8,6 +8,7 @@ from t2t_jax.data.batch_lookup import BatchLookup
 from t2t_jax.data.corpus import open_places
 from t2t_jax.data.feeding import Position
 from t2t_jax.data.prepare import find_prepared
+from t2t_jax.data.variation import variation_of, varied
 from t2t_jax.tasks.table import task_of
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.rollbacks import Rollbacks
@@ -37,6 +38,7 @@ def batch_of_step(
     corpora = open_places(data.train, task.open, data.dir, weights=True)
     texts = [*zip(corpora, pairs.sizes, strict=True)]
     pairs = replace(pairs, noise=task.noise(vocabulary, texts))
+    pairs = varied(pairs, variation_of(task.data(), corpora, vocabulary, task.encode))
     lookup = BatchLookup(config, pairs, vocabulary)
     # Batches follow one another from the last rollback on, one per step.
     before, start = Rollbacks(workdir).last_before(step)

@@ -14,10 +14,11 @@ from t2t_jax.config import Config
 from t2t_jax.data import prepare
 from t2t_jax.data.batch_lookup import BatchLookup
 from t2t_jax.data.corpus import Corpus, Pair, open_places
-from t2t_jax.data.feeding import feeder_name, plan_for
+from t2t_jax.data.feeding import feeder_name, typical_plan
 from t2t_jax.data.pairs import Pairs, tokenize_in_memory
 from t2t_jax.data.shapes import Shape
 from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.variation import variation_of, varied
 from t2t_jax.decoding.choosing import PLAIN, check_choice
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.evaluation.dev_answers import DevAnswers
@@ -91,6 +92,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
             task = task_of(config)
             training, dev, tests = _open_text(task, config)
             _check_model(task, config)
+            task.check_variation()
             if processes.is_first():
                 _check_start(workdir, config)
             # Read the dev and test sets to the end: mistakes in them are reported now,
@@ -122,14 +124,16 @@ def _train(
     """Prepares the text and trains; skips what an earlier run has already done."""
     with processes.fail_together("preparing the training text", processes.LONG_TIMEOUT):
         vocabulary = _vocabulary(workdir, task, training, config)
+        variation = variation_of(task.data(), training, vocabulary, task.encode)
         pairs = prepare.training_pairs(
             training, vocabulary, task.data(), task.encode, task.sides, task.cuts
         )
         texts = [*zip(training, pairs.sizes, strict=True)]
         pairs = replace(pairs, noise=task.noise(vocabulary, texts))
+        pairs = varied(pairs, variation)
         dev_lines, dev_pairs = _dev_examples(task, vocabulary, dev, pairs.block)
         model = build(config.model, *vocabulary.sizes)
-        plan = plan_for(pairs, config.data, config.train.seed, epoch=0)
+        plan = typical_plan(pairs, config.data, config.train.seed)
         _check_lengths(model, plan.shapes, "training rows")
         if dev_pairs:
             dev_shapes = dev_plan(dev_pairs, config).shapes
@@ -146,7 +150,8 @@ def _train(
         evaluate=DevAnswers(task, config, vocabulary, model, dev),
         chosen_by=loop.Choice(task.chosen_by, task.higher_is_better),
         initial=initialization.hook(config, model, vocabulary),
-        describe=BatchLookup(config, pairs, vocabulary).lines,
+        # A new one each time: it holds an epoch, which may be much memory.
+        describe=lambda at: BatchLookup(config, pairs, vocabulary).lines(at),
         check_owner=check_owner,
         before_training=lambda steps: memory_check.compile_largest_batch(
             steps, config, plan.shapes

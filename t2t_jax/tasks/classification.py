@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from t2t_jax.data import tokenizers
 from t2t_jax.data.corpus import Corpus, Pair, open_places
 from t2t_jax.data.text_tokenizer import make_source_tokenizer
+from t2t_jax.data.text_variation import text_variation_of
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.results import Translation
 from t2t_jax.metrics import classification
@@ -32,6 +33,7 @@ class Classification(Task):
         labels: str = field("")
 
     predicts = "label"
+    varies = ("augment", "subword_dropout")
     unused = OF_SEARCH
     measures: ClassVar[dict[str, Measure]] = (
         classification.OF_LABELS | classification.OF_PROBABILITIES
@@ -68,6 +70,17 @@ class Classification(Task):
         source = known and known.source
         source = source or make_source_tokenizer(corpora, self.data())
         return Vocabulary(labels, "the labels", source)
+
+    def check_variation(self) -> None:
+        """Checks the fields; the text of a sentence may vary, but not its label."""
+        super().check_variation()
+        augment = self.config.data.augment
+        variation = text_variation_of(augment)
+        if variation and (names := variation.changing_target):
+            raise UserError(
+                f"config.data.augment={augment!r}: {' and '.join(names)} may change "
+                "targets, which are labels here; leave it out"
+            )
 
     def _given_labels(self) -> list[str]:
         """Returns the labels that the config names."""

@@ -17,6 +17,7 @@ from t2t_jax.data.filling import Ragged
 from t2t_jax.data.noise import Noise
 from t2t_jax.data.pairs import encode_pairs
 from t2t_jax.data.text_tokenizer import make_tokenizer
+from t2t_jax.data.text_variation import text_variation_of
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.measures import Measure
@@ -51,6 +52,8 @@ class Task:
         which are examples of their own, rather than dropped.
       drops_uneven: whether `config.data.max_ratio` applies: only if both sides say the
         same.
+      varies: the fields of `config.data` that make its training text vary from epoch
+        to epoch, "augment" and "subword_dropout", as far as they apply.
       unused: options of `translate` that mean nothing for this task: it refuses them.
       measures: the scores of a set by name.
       chosen_by: the score that chooses checkpoints ("best", patience); by default the
@@ -65,6 +68,7 @@ class Task:
     symbols: ClassVar[tuple[str, ...]] = ()
     cuts: ClassVar[bool] = False
     drops_uneven: ClassVar[bool] = False
+    varies: ClassVar[tuple[str, ...]] = ()
     unused: ClassVar[tuple[str, ...]] = ()
     measures: ClassVar[dict[str, Measure]] = {}
     chosen_by: str = ""
@@ -157,6 +161,21 @@ class Task:
           texts: each corpus of the text, with its number of pairs.
         """
         return None
+
+    def check_variation(self) -> None:
+        """Checks the fields that make the training text vary from epoch to epoch.
+
+        Raises:
+          UserError: one does not apply to this task, or is wrong by itself.
+        """
+        data = self.config.data
+        for name, unset in (("augment", ""), ("subword_dropout", 0.0)):
+            if (value := getattr(data, name)) != unset and name not in self.varies:
+                raise UserError(
+                    f"config.data.{name}={value!r} does not apply to config.task.kind="
+                    f"{self.config.task.kind!r}; leave it at {unset!r}"
+                )
+        text_variation_of(data.augment)  # raises if a name is unknown
 
     # ------------------------------------------------------- answers are scored
 

@@ -43,6 +43,7 @@ class TextToText(Task):
     """
 
     chosen_by = "mean"
+    varies = ("subword_dropout",)  # not text: a target may be a label or a tree
 
     # ------------------------------------------------------------------ subtasks
 
@@ -137,6 +138,15 @@ class TextToText(Task):
                     f"{self.trained[0]}, or begin each line with one of "
                     + ", ".join(self.tags)
                 )
+
+    def check_variation(self) -> None:
+        """Checks the fields; spans are cut out of text that does not vary."""
+        super().check_variation()
+        if (value := self.config.data.subword_dropout) and SPANS in self.trained:
+            raise UserError(
+                f"config.data.subword_dropout={value} with places of {SPANS}, which "
+                "change from epoch to epoch themselves; leave one of the two out"
+            )
 
     def noise(
         self, vocabulary: Vocabulary, texts: Sequence[tuple[TaggedCorpus, int]]

@@ -19,6 +19,7 @@ class Translation(Task):
 
     chosen_by = "bleu"
     drops_uneven = True
+    varies = ("augment", "subword_dropout")
     printed: ClassVar[dict[str, str]] = {
         "bleu": "sacreBLEU of plain text",
         "bleu_paper": "tokenized, cased",

@@ -291,3 +291,18 @@ def test_shapes_hold_every_stored_pair_within_the_budget(rows, batching, budget)
         assert shape.rows * max(shape.source, shape.target) <= 8 * budget
     assert shapes[-1].source >= sides[0].max()
     assert shapes[-1].target >= sides[1].max()
+
+
+def test_a_few_long_pairs_do_not_make_all_rows_long():
+    stored = np.full((2, 2_000), 20)
+    typical = np.full((2, 2_000), 30)
+    options = {"batch_tokens": 4_096, "batching": "bucketed"}
+    usual = shapes_of_epochs(stored, typical, **options)
+    typical[:, :2] = 250  # 1 in 1,000
+    assert shapes_of_epochs(stored, typical, **options) == usual
+    typical[:, :3] = 250
+    assert shapes_of_epochs(stored, typical, **options)[-1].source == 250
+    # Those stored are held, however few.
+    stored[1, 7] = 240
+    typical[:, :3] = 30
+    assert shapes_of_epochs(stored, typical, **options)[-1].target == 240
