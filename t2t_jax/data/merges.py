@@ -6,10 +6,12 @@ may depend on the line and the epoch alone.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from t2t_jax.data.filling import Ragged
+from t2t_jax.data.noise import take
 from t2t_jax.data.sentencepiece_model import (
     BYTE,
     ORDINARY,
@@ -23,6 +25,10 @@ from t2t_jax.terminal.errors import UserError
 
 CODE_POINTS = 0x110000
 NO_MERGE = np.int64(1) << 62  # above every priority
+ALWAYS = np.int64(1) << 31  # more merges than a word has
+
+# (words, draws) -> how many merges of each word are done before one is left out
+Kept = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class Merges:
@@ -64,9 +70,9 @@ class Merges:
         self.pieces = len(table)
         self.symbols = {p.name: i for i, p in enumerate(table) if p.kind == SYMBOL}
         _check_plain(table, ids, self.symbols, name)
-        self.byte_ids = np.array(
-            [i for i, p in enumerate(table) if p.kind == BYTE], np.int32
-        )
+        # Their names, <0x00> to <0xFF>, sort as the bytes do.
+        of_bytes = sorted((p.name, i) for i, p in enumerate(table) if p.kind == BYTE)
+        self.byte_ids = np.array([i for _, i in of_bytes], np.int32)
         self.splits = not (
             any(SPACE in piece[1:] for piece in ids)
             or any(re.search(f"[ {SPACE}]", symbol) for symbol in self.symbols)
@@ -107,6 +113,74 @@ class Merges:
         """
         merged = self._pairs.find(left, right)
         return merged, self._priorities[merged]
+
+
+def merge(words: Ragged, merges: Merges, kept: Kept | None = None) -> Ragged:
+    """Merges the symbols of words to pieces.
+
+    Each round does the next merge of every word, or leaves it out: the one of the
+    highest score, and of these the leftmost.
+
+    Args:
+      words: the symbols of each word.
+      merges: which symbols merge.
+      kept: a function of words and of how many merges of each were left out, that says
+        how many merges come before the next one that is left out. None does all.
+
+    Returns:
+      The pieces of each word.
+    """
+    order_w = np.argsort(-words.lengths, kind="stable")
+    words = take(words, order_w)  # the longest first: short words are done early
+    count = int(np.count_nonzero(words.lengths))  # words that are not empty
+    first_w = words.offsets[:count]
+    # Symbols are a doubly linked list. A merged one stays at the place of its first
+    # symbol. Place `end` is outside of any word.
+    end = len(words.tokens)
+    symbol_s = np.append(words.tokens, np.int32(merges.nothing))
+    before_s = np.arange(-1, end)
+    after_s = np.arange(1, end + 2)
+    before_s[first_w] = end
+    after_s[words.offsets[1 : count + 1] - 1] = end
+    alive_s = np.ones(end, bool)
+    # Of a symbol and the one after it: the merged symbol, and priority and place as one
+    # number, so that the least number of a word is its next merge.
+    merged_s = np.full(end + 1, -1, np.int32)
+    queue_s = np.full(end + 1, NO_MERGE)
+
+    def look(left: np.ndarray, right: np.ndarray) -> None:
+        merged_s[left], priority = merges.find(symbol_s[left], symbol_s[right])
+        queue_s[left] = priority | left
+
+    inner = np.flatnonzero(after_s[:end] < end)
+    look(inner, inner + 1)
+    draws_w = np.zeros(count, np.int64)
+    left_w = np.full(count, ALWAYS)
+    if kept is not None:
+        left_w = kept(order_w[:count], draws_w)
+    while count:
+        next_w = np.minimum.reduceat(queue_s[: words.offsets[count]], first_w[:count])
+        todo = np.flatnonzero(next_w < NO_MERGE)
+        count = int(todo[-1]) + 1 if len(todo) else 0
+        place = next_w[todo] & 0xFFFFFFFF
+        stop = left_w[todo] == 0
+        left_w[todo] -= 1
+        if stop.any():
+            stopped = todo[stop]
+            queue_s[place[stop]] = NO_MERGE
+            draws_w[stopped] += 1
+            left_w[stopped] = kept(order_w[stopped], draws_w[stopped])
+            place = place[~stop]
+        removed = after_s[place]
+        following, previous = after_s[removed], before_s[place]
+        symbol_s[place] = merged_s[place]
+        after_s[place], before_s[following] = following, place
+        alive_s[removed] = False
+        queue_s[removed] = NO_MERGE
+        look(np.append(previous, place), np.append(place, following))
+    alive = np.append(0, np.cumsum(alive_s))
+    pieces = Ragged(symbol_s[:-1][alive_s], alive[words.offsets])
+    return take(pieces, np.argsort(order_w))
 
 
 def _check_plain(

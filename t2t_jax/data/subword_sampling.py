@@ -21,8 +21,9 @@ import sentencepiece
 from t2t_jax.data.counter_random import uniform
 from t2t_jax.data.filling import Ragged
 from t2t_jax.data.labels import Labels
-from t2t_jax.data.merges import NO_MERGE, Merges
+from t2t_jax.data.merges import ALWAYS, Merges, merge
 from t2t_jax.data.noise import take
+from t2t_jax.data.pairs import ragged
 from t2t_jax.data.sentencepieces import SPACE, SentencePieces, escape
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.terminal.errors import UserError
@@ -30,10 +31,7 @@ from t2t_jax.terminal.errors import UserError
 LINES = 1 << 14  # lines encoded at a time; bounds memory
 # The word that ends a line: half of a surrogate pair, which is not in any UTF-8 text.
 END = "\ud800"
-_ALWAYS = np.int64(1) << 31  # more merges than a word has
-
-# (words, draws) -> how many merges of each word are done before one is left out
-Kept = Callable[[np.ndarray, np.ndarray], np.ndarray]
+_STREAM = 0x5B8D  # keeps these random numbers apart from those of other purposes
 
 
 class SubwordSampling:
@@ -68,7 +66,7 @@ class SubwordSampling:
         epoch: int,
         side: int,
     ) -> Ragged:
-        """Encodes lines; each ends in EOS.
+        """Encodes lines; each ends in EOS, unless it is a label.
 
         The pieces of a line do not depend on the other lines. Without dropout they are
         those of `Vocabulary.encode`; in any case they decode to the same text.
@@ -88,8 +86,8 @@ class SubwordSampling:
             )
 
         def kept(number_w, word_w, draw_w):
-            drawn = uniform(seed, epoch, number_w, side, word_w, draw_w)
-            return _successes(drawn, self.dropout)
+            keys = seed, epoch, _STREAM + side, number_w, word_w, draw_w
+            return _successes(uniform(*keys), self.dropout)
 
         parts = [
             self._sides[side](lines[at : at + LINES], numbers[at : at + LINES], kept)
@@ -110,10 +108,10 @@ def _successes(uniform_w: np.ndarray, dropout: float) -> np.ndarray:
     random number, and one more for each merge that is left out, not one for each merge.
     """
     if not dropout:
-        return np.full(np.shape(uniform_w), _ALWAYS)
+        return np.full(np.shape(uniform_w), ALWAYS)
     with np.errstate(over="ignore"):  # a tiny dropout: infinitely many
         successes = np.log1p(-uniform_w) / np.log1p(-dropout)
-    return np.minimum(successes, float(_ALWAYS)).astype(np.int64)
+    return np.minimum(successes, float(ALWAYS)).astype(np.int64)
 
 
 def _encoder(vocabulary: Vocabulary):
@@ -139,7 +137,7 @@ class _Whole:
 
     def __call__(self, lines: Sequence[str], numbers: np.ndarray, kept) -> Ragged:
         del numbers, kept
-        return _rows(self._vocabulary.encode(lines, end=True))
+        return ragged(self._vocabulary.encode(lines, end=True))
 
 
 class _Words:
@@ -236,79 +234,6 @@ class _Words:
             spelled = np.where(unknown_s, self._unknown, tokens)[counts > 0]
         ends = np.append(0, np.cumsum(counts))
         return Ragged(spelled.astype(np.int32), ends[lines.offsets])
-
-
-def merge(words: Ragged, merges: Merges, kept: Kept | None = None) -> Ragged:
-    """Merges the symbols of words to pieces.
-
-    Each round does the next merge of every word, or leaves it out: the one of the
-    highest score, and of these the leftmost.
-
-    Args:
-      words: the symbols of each word.
-      merges: which symbols merge.
-      kept: a function of words and of how many merges of each were left out, that says
-        how many merges come before the next one that is left out. None does all.
-
-    Returns:
-      The pieces of each word.
-    """
-    order_w = np.argsort(-words.lengths, kind="stable")
-    words = take(words, order_w)  # the longest first: short words are done early
-    count = int(np.count_nonzero(words.lengths))  # words that are not empty
-    first_w = words.offsets[:count]
-    # Symbols are a doubly linked list. A merged one stays at the place of its first
-    # symbol. Place `end` is outside of any word.
-    end = len(words.tokens)
-    symbol_s = np.append(words.tokens, np.int32(merges.nothing))
-    before_s = np.arange(-1, end)
-    after_s = np.arange(1, end + 2)
-    before_s[first_w] = end
-    after_s[words.offsets[1 : count + 1] - 1] = end
-    alive_s = np.ones(end, bool)
-    # Of a symbol and the one after it: the merged symbol, and priority and place as one
-    # number, so that the least number of a word is its next merge.
-    merged_s = np.full(end + 1, -1, np.int32)
-    queue_s = np.full(end + 1, NO_MERGE)
-
-    def look(left: np.ndarray, right: np.ndarray) -> None:
-        merged_s[left], priority = merges.find(symbol_s[left], symbol_s[right])
-        queue_s[left] = priority | left
-
-    inner = np.flatnonzero(after_s[:end] < end)
-    look(inner, inner + 1)
-    draws_w = np.zeros(count, np.int64)
-    left_w = np.full(count, _ALWAYS)
-    if kept is not None:
-        left_w = kept(order_w[:count], draws_w)
-    while count:
-        next_w = np.minimum.reduceat(queue_s[: words.offsets[count]], first_w[:count])
-        todo = np.flatnonzero(next_w < NO_MERGE)
-        count = int(todo[-1]) + 1 if len(todo) else 0
-        place = next_w[todo] & 0xFFFFFFFF
-        stop = left_w[todo] == 0
-        left_w[todo] -= 1
-        if stop.any():
-            stopped = todo[stop]
-            queue_s[place[stop]] = NO_MERGE
-            draws_w[stopped] += 1
-            left_w[stopped] = kept(order_w[stopped], draws_w[stopped])
-            place = place[~stop]
-        removed = after_s[place]
-        following, previous = after_s[removed], before_s[place]
-        symbol_s[place] = merged_s[place]
-        after_s[place], before_s[following] = following, place
-        alive_s[removed] = False
-        queue_s[removed] = NO_MERGE
-        look(np.append(previous, place), np.append(place, following))
-    alive = np.append(0, np.cumsum(alive_s))
-    pieces = Ragged(symbol_s[:-1][alive_s], alive[words.offsets])
-    return take(pieces, np.argsort(order_w))
-
-
-def _rows(rows: Sequence[Sequence[int]]) -> Ragged:
-    tokens = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
-    return Ragged(tokens, np.cumsum([0, *map(len, rows)], dtype=np.int64))
 
 
 def _concatenated(parts: Sequence[Ragged]) -> Ragged:
