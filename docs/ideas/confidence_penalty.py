@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from t2t_jax.model.teacher_forcing import teacher_forcing
 from t2t_jax.sections import field
-from t2t_jax.training.loss import chunked, cross_entropy
+from t2t_jax.training.loss import cross_entropy, summed
 from t2t_jax.training.losses import LOSSES, Loss, real_tokens
 
 
@@ -34,9 +34,10 @@ def sums(module, batch, rng, config, bos):
         return loss_bt - beta * entropy_bt, nll_bt, entropy_bt
 
     x_btd = module.outputs(teacher_forcing(batch, bos), rng)
-    by_token = chunked(of_tokens, [x_btd], *module.output_layer(), batch["target"])
     real_bt = batch["target_segment"] > 0
-    loss, nll, entropy = (jnp.sum(x_bt, where=real_bt) for x_bt in by_token)
+    loss, nll, entropy = summed(
+        of_tokens, [x_btd], *module.output_layer(), real_bt, batch["target"]
+    )
     tokens = real_tokens(batch)
     return loss, {"nll": (nll, tokens), "entropy": (entropy, tokens)}
 

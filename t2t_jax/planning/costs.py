@@ -18,7 +18,7 @@ from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.planning import flops
 from t2t_jax.tasks.table import task_of
-from t2t_jax.training.loss import SPARSE_CHUNKS
+from t2t_jax.training.logit_chunks import SPARSE_CHUNKS
 from t2t_jax.training.parameter_groups import split_frozen
 from t2t_jax.training.step import TrainState
 

@@ -12,7 +12,7 @@ from t2t_jax.config import Config
 from t2t_jax.model.layers import DropoutRng, dropout_rngs
 from t2t_jax.model.teacher_forcing import teacher_forcing
 from t2t_jax.sections import field
-from t2t_jax.training.loss import chunked, cross_entropy, projected, real_first
+from t2t_jax.training.loss import cross_entropy, projected, real_first, summed
 
 Batch = dict[str, Array]
 Sums = tuple[Array, dict[str, tuple[Array, Array]]]
@@ -109,9 +109,10 @@ def r_drop_sums(module, batch, rng, config: Config, bos: int) -> Sums:
         loss_bt = (first_loss + second_loss) / 2 + alpha / 2 * kl_bt
         return loss_bt, (first_nll + second_nll) / 2, kl_bt
 
-    by_token = chunked(of_tokens, outputs, *module.output_layer(), batch["target"])
     real_bt = batch["target_segment"] > 0
-    loss, nll, kl = (jnp.sum(x_bt, where=real_bt) for x_bt in by_token)
+    loss, nll, kl = summed(
+        of_tokens, outputs, *module.output_layer(), real_bt, batch["target"]
+    )
     tokens = real_tokens(batch)
     return loss, {"nll": (nll, tokens), "kl": (kl, tokens)}
 

@@ -10,7 +10,7 @@ from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.planning import chips, costs, forecast, suggestions
 from t2t_jax.terminal.errors import UserError
-from t2t_jax.training import loss
+from t2t_jax.training import logit_chunks
 from t2t_jax.training.step import compile_steps
 
 pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
@@ -41,7 +41,8 @@ def compiled(config):
 
 def test_flops_are_those_that_xla_counts(monkeypatch):
     """XLA also counts additions, norms, softmax and Adam: some per cent more."""
-    monkeypatch.setattr(loss, "CHUNK_TOKENS", 10**9)  # of a loop it counts one round
+    # Of a loop it counts one round.
+    monkeypatch.setattr(logit_chunks, "CHUNK_TOKENS", 10**9)
     config = changed(model={"head_width": 16})  # heads narrower than the width
     step, made, shape = compiled(config)
     counted = step.cost_analysis()["flops"]

@@ -7,13 +7,13 @@ import pytest
 
 from t2t_jax.config import MeshConfig
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.training import loss
+from t2t_jax.training import logit_chunks
 from t2t_jax.training.loss import (
-    chunked,
     cross_entropy,
     cross_entropy_gradient,
     projected,
     real_first,
+    summed,
 )
 
 pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
@@ -70,13 +70,12 @@ def plain(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v=None):
 
 
 def in_chunks(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v=None):
-    """`projected` by means of `chunked`."""
+    """`projected` by means of `summed`."""
 
     def of_tokens(logits_btv, target_bt):
         return cross_entropy(logits_btv, target_bt, smoothing)
 
-    losses = chunked(of_tokens, [x_btd], table_vd, bias_v, target_bt)
-    return tuple(jnp.sum(x_bt, where=real_bt) for x_bt in losses)
+    return summed(of_tokens, [x_btd], table_vd, bias_v, real_bt, target_bt)
 
 
 def sparsely(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v=None):
@@ -125,7 +124,7 @@ def assert_equal_to_plain(function, arguments, smoothing, biased=False):
 def test_in_chunks_it_is_the_plain_loss(
     function, b, t, at_once, smoothing, biased, monkeypatch
 ):
-    monkeypatch.setattr(loss, "CHUNK_TOKENS", at_once)
+    monkeypatch.setattr(logit_chunks, "CHUNK_TOKENS", at_once)
     assert_equal_to_plain(function, drawn(b, t), smoothing, biased)
 
 
@@ -146,15 +145,16 @@ def test_chunks_without_real_tokens_are_skipped():
 
 def test_chunks_are_few_but_small():
     base, small = (32, 32, 512), (170, 24, 128)  # docs/performance.md: T and S
-    assert (loss._chunks(base, 1), loss._chunks(small, 1)) == (1, 8)
-    assert loss._chunks((64, 32, 512), 2) == 1
-    assert loss._chunks((4_096, 7, 16), 1) == 7  # no part is smaller than a position
+    count = logit_chunks._chunks
+    assert (count(base, 1), count(small, 1)) == (1, 8)
+    assert count((64, 32, 512), 2) == 1
+    assert count((4_096, 7, 16), 1) == 7  # no part is smaller than a position
 
 
 @pytest.mark.parametrize("at_once", [3, 512])
 @pytest.mark.parametrize("function", [projected, in_chunks, sparsely])
 def test_divided_among_devices_it_is_the_plain_loss(function, at_once, monkeypatch):
-    monkeypatch.setattr(loss, "CHUNK_TOKENS", at_once)
+    monkeypatch.setattr(logit_chunks, "CHUNK_TOKENS", at_once)
     mesh = meshes.make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))
     arguments = drawn(8, 4, v=14)
     with meshes.compiling_for(mesh):
@@ -168,12 +168,12 @@ def test_it_is_told_and_not_trained_for():
 
 
 @pytest.mark.parametrize("at_once", [16, 512])
-@pytest.mark.parametrize(("function", "arrays"), [(projected, 2.3), (in_chunks, 3.3)])
+@pytest.mark.parametrize(("function", "arrays"), [(projected, 2.3), (in_chunks, 2.3)])
 def test_logits_are_not_kept_and_only_of_so_many_tokens(
     function, arrays, at_once, monkeypatch
 ):
     b, t, d, v = 4, 32, 8, 4_096
-    monkeypatch.setattr(loss, "CHUNK_TOKENS", at_once)
+    monkeypatch.setattr(logit_chunks, "CHUNK_TOKENS", at_once)
     shapes = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((b, t, d), (v, d))]
     _, _, *others = drawn(b, t)
     step = jax.jit(jax.grad(lambda x, w: function(x, w, *others, 0.1)[0], (0, 1)))

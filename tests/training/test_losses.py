@@ -8,7 +8,7 @@ from flax import nnx
 
 from t2t_jax.model.layers import DropoutRng
 from t2t_jax.terminal.errors import UserError
-from t2t_jax.training import loss as chunks
+from t2t_jax.training import logit_chunks as chunks
 from t2t_jax.training.losses import LOSSES, Loss
 from tests.training.small_model import ROWS, V, batch_of, config_of, model_of, trained
 

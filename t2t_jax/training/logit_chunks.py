@@ -1,0 +1,198 @@
+"""Sums of a function of each token's logits, with gradients, a chunk at a time.
+
+The machinery of `loss.py`. A chunk is some positions of all rows: its logits are
+computed, used for the sums and at once for the gradients of outputs and table, and
+dropped.
+
+Shape suffixes: b batch, t target, c positions of a chunk, n those of all passes beside
+each other, v vocabulary, d model width, g devices that share the batch, r tokens on one
+of them.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from t2t_jax.model.layers import logits_dtype, project
+from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel.mesh import constrain
+
+# Target tokens per device and chunk; at least twice the model width is used. Chunks
+# of 2 d tokens need no more memory for logits [2 d, v] than two embedding tables
+# [v, d], and computing the table's gradient hides the cost of adding it to the total:
+# one chunk takes 316 ms where eight take 426 (model T of docs/performance.md).
+CHUNK_TOKENS = 512
+# The least number of chunks if most tokens are not real. With 15% of them real, and
+# those first in each row, about 2 of 8 chunks are computed.
+SPARSE_CHUNKS = 8
+
+
+class TokenFunction(NamedTuple):
+    """A function of each token's logits.
+
+    Attributes:
+      value: (logits of the outputs, of frozen models, others) -> a tuple of [b, c].
+      with_gradient: the same -> that tuple, and the gradient of the sum of its first
+        array by the logits of the outputs.
+    """
+
+    value: Callable[..., tuple[Array, ...]]
+    with_gradient: Callable[..., tuple[tuple[Array, ...], Array]]
+
+
+class Inputs(NamedTuple):
+    """The arrays that `summed` takes; the first three have a gradient."""
+
+    outputs: tuple[Array, ...]
+    table_vd: Array
+    bias_v: Array | None
+    real_bt: Array
+    others: tuple[Array, ...]
+    frozen: tuple[tuple[Array, Array, Array | None], ...]
+
+
+# A custom gradient: JAX's own would keep the logits of all chunks for the backward
+# pass. Here the forward pass already computes the gradients.
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def sums(function: TokenFunction, sparse: bool, inputs: Inputs):
+    return _pass(function, sparse, inputs, gradients=False)[0]
+
+
+def _forward(function, sparse, inputs):
+    sums, gradients = _pass(function, sparse, inputs, gradients=True)
+    return sums, gradients
+
+
+def _backward(function, sparse, gradients, cotangents):
+    # The gradients are those of the loss itself; the chain rule only scales them, by
+    # the cotangent of the first output. Nothing else is differentiated: None.
+    scaled = jax.tree.map(lambda x: (cotangents[0] * x).astype(x.dtype), gradients)
+    return (Inputs(*scaled, None, None, None),)
+
+
+sums.defvjp(_forward, _backward)
+
+
+def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool):
+    """Returns the sums; the gradients by outputs, table and bias, or None."""
+    outputs, table_vd, bias_v, real_bt, others, frozen = inputs
+    shards = meshes.batch_shards()
+    # Gather the model width, sharded under fsdp, before the loop over chunks.
+    table_vd = constrain(table_vd, "vocab", "features")
+    rounded_vd = table_vd.astype(outputs[0].dtype)
+    # Of each frozen model the outputs are cut into chunks, and the output layer is not.
+    frozen_outputs = tuple(x_btd for x_btd, _, _ in frozen)
+    frozen_layers = [
+        (constrain(table, "vocab", "features").astype(x_btd.dtype), bias)
+        for x_btd, table, bias in frozen
+    ]
+
+    def of_chunk(chunk):
+        """Returns what is added up over chunks, and the gradients by the outputs."""
+        outputs, real_bt, others, frozen_outputs = chunk
+        n = len(outputs)
+        # Several passes lie beside each other along the length: one product for all,
+        # and every row stays on its device.
+        x_btd = outputs[0] if n == 1 else jnp.concatenate(outputs, axis=1)
+        logits = [project(x_btd, rounded_vd, bias_v)]
+        for x_frozen, layer in zip(frozen_outputs, frozen_layers, strict=True):
+            logits.append(project(x_frozen, *layer))
+        if not gradients:
+            return _real_sums(function.value(*logits, *others), real_bt), None
+        by_token, grad_btv = function.with_gradient(*logits, *others)
+        real_bnt = real_bt if n == 1 else jnp.tile(real_bt, (1, n))
+        grad_btv = jnp.where(real_bnt[..., None], grad_btv, 0)
+        grad_bias_gv = None
+        if bias_v is not None:
+            v = grad_btv.shape[-1]
+            grad_bias_gv = grad_btv.reshape(shards, -1, v).sum(1)
+            grad_bias_gv = constrain(grad_bias_gv, "batch", "vocab")
+        grad_btv = grad_btv.astype(x_btd.dtype)
+        grad_x_btd = jnp.einsum("btv,vd->btd", grad_btv, rounded_vd)
+        # The table's gradient sums over the batch. Keep one partial sum per device, so
+        # that devices communicate once, after the last chunk, and not in every chunk.
+        grad_grv, x_grd = (
+            a.reshape(shards, -1, a.shape[-1]) for a in (grad_btv, x_btd)
+        )
+        grad_table_gvd = jnp.einsum(
+            "grv,grd->gvd", grad_grv, x_grd, preferred_element_type=logits_dtype(x_btd)
+        )
+        grad_table_gvd = constrain(grad_table_gvd, "batch", "vocab", "features")
+        grad_x_btd = constrain(grad_x_btd, "batch", "length", "features")
+        grad_outputs = (
+            (grad_x_btd,) if n == 1 else tuple(jnp.split(grad_x_btd, n, axis=1))
+        )
+        added = _real_sums(by_token, real_bt), grad_table_gvd, grad_bias_gv
+        return added, grad_outputs
+
+    def add(total, chunk):
+        added, grad_outputs = of_chunk(chunk)
+        return jax.tree.map(jnp.add, total, added), grad_outputs
+
+    def add_if_real(total, chunk):
+        def skip(total, chunk):
+            return total, jax.tree.map(jnp.zeros_like, chunk[0]) if gradients else None
+
+        return jax.lax.cond(chunk[1].any(), add, skip, total, chunk)
+
+    whole = outputs, real_bt, others, frozen_outputs
+    b, t, d = outputs[0].shape
+    # A chunk has the logits of all passes and frozen models.
+    rows = b * (len(outputs) + len(frozen))
+    count = _chunks((rows, t, d), shards, SPARSE_CHUNKS if sparse else 1)
+    if count == 1:
+        total, grad_outputs = of_chunk(whole)
+    else:
+        chunks = jax.tree.map(lambda a: _split(a, count), whole)
+        first = jax.tree.map(lambda a: a[0], chunks)
+        zeros = jax.tree.map(
+            lambda x: constrain(
+                jnp.zeros(x.shape, x.dtype), *("batch", "vocab", "features")[: x.ndim]
+            ),
+            jax.eval_shape(of_chunk, first)[0],
+        )
+        loop = add_if_real if sparse else add
+        total, grad_outputs = jax.lax.scan(loop, zeros, chunks)
+        grad_outputs = jax.tree.map(_joined, grad_outputs)
+    if not gradients:
+        return total, None
+    sums, grad_table_gvd, grad_bias_gv = total
+    grad_table_vd = constrain(grad_table_gvd.sum(0), "vocab", "width")
+    grad_bias_v = None if bias_v is None else grad_bias_gv.sum(0)
+    return sums, (grad_outputs, grad_table_vd.astype(table_vd.dtype), grad_bias_v)
+
+
+def _real_sums(by_token: tuple[Array, ...], real_bt: Array) -> tuple[Array, ...]:
+    """The sum of each array [b, t] over real tokens."""
+    return tuple(jnp.sum(x_bt, where=real_bt) for x_bt in by_token)
+
+
+def _chunks(shape: tuple[int, ...], shards: int, least: int = 1) -> int:
+    """The smallest number of equal parts of the length that bounds a chunk's tokens.
+
+    At least `least` of them, if the length has so many positions.
+    """
+    b, t, d = shape
+    most = shards * max(CHUNK_TOKENS, 2 * d)
+    counts = (n for n in range(min(least, t), t + 1) if t % n == 0)
+    # If even single positions have too many tokens (b > most), use single positions.
+    return next((n for n in counts if b * t <= most * n), t)
+
+
+def _split(a: Array, count: int) -> Array:
+    """[b, t, ...] -> [count, b, t / count, ...].
+
+    Splits the length, not the batch, so that every row stays on its device.
+    """
+    a = jnp.moveaxis(a.reshape(a.shape[0], count, -1, *a.shape[2:]), 1, 0)
+    return constrain(a, "microbatch", "batch", "length", *["features"] * (a.ndim - 3))
+
+
+def _joined(a: Array) -> Array:
+    """[count, b, t / count, ...] -> [b, t, ...], the inverse of `_split`."""
+    a = jnp.moveaxis(a, 0, 1)
+    return a.reshape(a.shape[0], -1, *a.shape[3:])
