@@ -30,7 +30,7 @@ from t2t_jax.model.model import Model, build, check_batching
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.parallel.process_setup import set_up_process
-from t2t_jax.pipeline import initialization
+from t2t_jax.pipeline import frozen_parameters, initialization
 from t2t_jax.pipeline.partial_initialization import takes_embedding
 from t2t_jax.pipeline.startup_report import report_start
 from t2t_jax.planning import chips, costs, memory_check
@@ -138,7 +138,12 @@ def _train(
         if dev_pairs:
             dev_shapes = dev_plan(dev_pairs, config).shapes
             _check_lengths(model, dev_shapes, "rows of the dev set")
+        opened = frozen_parameters.open_frozen(config, model, vocabulary)
+        longest = max(max(shape.source, shape.target) for shape in plan.shapes)
+        frozen_parameters.check_positions(config, opened, longest)
         text = prepare.text_summary(pairs, dev_lines)
+        if opened.sha256:
+            text["frozen"] = opened.sha256
     # The manifest holds hashes of the arrays, so this compares the tokens themselves.
     prepared = text | {"manifest": sealed.fingerprint(pairs.folder)}
     processes.check_same("the prepared text", prepared, _SAME_TEXT)
@@ -156,8 +161,11 @@ def _train(
         before_training=lambda steps: memory_check.compile_largest_batch(
             steps, config, plan.shapes
         ),
-        step_flops=lambda shape: costs.model_flops(model, config, shape),
+        step_flops=lambda shape: costs.model_flops(
+            model, config, shape, opened.frozen.models
+        ),
         peak_flops=_peak_flops(config),
+        frozen=opened.frozen,
     )
     try:
         outcome = loop.run(
@@ -240,6 +248,7 @@ def _check_start(workdir: Workdir, config: Config) -> None:
         say(f"changed since this workdir was made: {name} {old!r} -> {new!r}")
     if config.train.init_from and not workdir.has_run():
         initialization.check_source(config)
+    frozen_parameters.check_frozen(config)
 
 
 def _check_lengths(model: Model, shapes: Sequence[Shape], what: str) -> None:

@@ -1,7 +1,7 @@
 """Cost of a training step without running it: batch shapes, FLOPs and bytes."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,14 +13,15 @@ from jax.sharding import Mesh
 from t2t_jax.config import Config
 from t2t_jax.data.shapes import ROWS_MULTIPLE, Shape, round_up, rows_within
 from t2t_jax.model import kernels
-from t2t_jax.model.layers import DropoutRng
+from t2t_jax.model.layers import DropoutRng, Parameters
 from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.planning import flops
 from t2t_jax.tasks.table import task_of
+from t2t_jax.training.frozen_models import frozen_here, merged
 from t2t_jax.training.logit_chunks import SPARSE_CHUNKS
 from t2t_jax.training.parameter_groups import split_frozen
-from t2t_jax.training.step import TrainState
+from t2t_jax.training.step import Steps
 
 BOS = 1  # any piece would do: its value does not affect the cost
 
@@ -73,24 +74,44 @@ def batch_shapes(shape: Shape, mesh: Mesh | None = None) -> dict[str, Any]:
     }
 
 
-def model_flops(model: Model, config: Config, shape: Shape) -> float:
+def model_flops(
+    model: Model,
+    config: Config,
+    shape: Shape,
+    frozen: Sequence[Model] | None = None,
+) -> float:
     """FLOPs of the matrix products that one step needs, on all devices together.
 
     Three times those of the loss without its gradient: the backward pass takes two
-    products for each product. With frozen parts, those of the gradient that is left.
-    Attention is counted as `dense` computes it: for all pairs of positions in a row,
-    masked or not. The output layer is counted for the pieces that are predicted.
+    products for each product. With frozen parts or models, those of the gradient that
+    is left. Attention is counted as `dense` computes it: for all pairs of positions in
+    a row, masked or not. The output layer is counted for the pieces that are predicted.
+
+    Args:
+      frozen: the models that the loss reads; None: those of the workdirs that the
+        config names, with the vocabulary that the task assumes.
     """
+    frozen = frozen_models(model, config) if frozen is None else frozen
 
     def loss(parameters, batch):
         return _loss(model, config, parameters, batch, None)[0]
 
     taken = task_of(config).predicted_share
     with kernels.disabled():
-        if config.train.freeze:
-            gradient = _gradient(model, config, None)
-            return flops.count(gradient, model.shapes, batch_shapes(shape), taken=taken)
+        if config.train.freeze or frozen:
+            gradient = _gradient(model, config, None, frozen)
+            shapes = model.shapes, batch_shapes(shape), _shapes(frozen)
+            return flops.count(gradient, *shapes, taken=taken)
         return 3 * flops.count(loss, model.shapes, batch_shapes(shape), taken=taken)
+
+
+def frozen_models(model: Model, config: Config) -> tuple[Model, ...]:
+    """The models that the loss reads, built for a forecast: see `frozen_here`."""
+    return frozen_here(config, model, task_of(config).vocab_sizes)
+
+
+def _shapes(models: Sequence[Model]) -> tuple[Parameters, ...]:
+    return tuple(model.shapes for model in models)
 
 
 def step_flops(model: Model, config: Config, shape: Shape) -> dict[str, float]:
@@ -100,43 +121,56 @@ def step_flops(model: Model, config: Config, shape: Shape) -> dict[str, float]:
       `model`: of `model_flops`. `computed`: those of the loss and its gradient as they
       are traced, with what `config.model.remat` computes again.
     """
-
+    frozen = frozen_models(model, config)
     # The output layer is computed for whole chunks of positions.
     chunks = math.ceil(task_of(config).predicted_share * SPARSE_CHUNKS)
 
-    def gradient(parameters, batch):
+    def gradient(parameters, batch, frozen_parameters):
         # With random keys, since only training recomputes activations.
         rng = DropoutRng(jax.random.key(0), jnp.arange(shape.rows))
-        return _gradient(model, config, rng)(parameters, batch)
+        of = _gradient(model, config, rng, frozen)
+        return of(parameters, batch, frozen_parameters)
 
     with kernels.disabled():
         computed = flops.count(
             gradient,
             model.shapes,
             batch_shapes(shape),
+            _shapes(frozen),
             taken=chunks / SPARSE_CHUNKS,
         )
-    return {"model": model_flops(model, config, shape), "computed": computed}
+    needed = model_flops(model, config, shape, frozen)
+    return {"model": needed, "computed": computed}
 
 
-def _gradient(model: Model, config: Config, rng: DropoutRng | None) -> Callable:
-    """(parameters, batch) -> the training loss, and its gradient of what trains."""
+def _gradient(
+    model: Model,
+    config: Config,
+    rng: DropoutRng | None,
+    frozen_models: Sequence[Model],
+) -> Callable:
+    """Returns the training loss with its gradient of what trains.
 
-    def gradient(parameters, batch):
+    It is a function of the parameters, a batch and the parameters of frozen models.
+    """
+
+    def gradient(parameters, batch, frozen_parameters):
         trained, frozen = split_frozen(parameters, config.train.freeze)
+        others = merged(frozen_models, frozen_parameters)
 
         def loss(trained):
-            return _loss(model, config, frozen | trained, batch, rng)
+            return _loss(model, config, frozen | trained, batch, rng, others)
 
         return jax.value_and_grad(loss, has_aux=True)(trained)
 
     return gradient
 
 
-def _loss(model: Model, config: Config, parameters, batch, rng):
+def _loss(model: Model, config: Config, parameters, batch, rng, others=()):
     """The training loss of a batch, and the sums that it reports besides."""
     module = nnx.merge(model.definition, parameters)
-    return config.train.variant("loss").sums(module, batch, rng, config, BOS)
+    chosen = config.train.variant("loss")
+    return chosen.sums_of(module, others, batch, rng, config, BOS)
 
 
 def row_flops(model: Model, config: Config) -> dict[tuple[int, int], float] | None:
@@ -152,8 +186,14 @@ def row_flops(model: Model, config: Config) -> dict[tuple[int, int], float] | No
     """
     n = min(8, (model.longest or 32) // 4)  # the unit of lengths
     in_place = model.predicts == "source"
+    frozen = frozen_models(model, config)
+
+    def of_row(s: int, t: int) -> float:
+        shape = Shape(1, n * s, n * (s if in_place else t))
+        return model_flops(model, config, shape, frozen)
+
     f = {
-        (s, t): model_flops(model, config, Shape(1, n * s, n * (s if in_place else t)))
+        (s, t): of_row(s, t)
         for s, t in ((1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (2, 2), (4, 3))
     }
     # Differences, which are exact where solving a linear system would round.
@@ -178,10 +218,17 @@ def bytes_on_device(tree) -> int:
     )
 
 
-def state_bytes(state: TrainState) -> dict[str, int]:
-    """Bytes of the state on one device: parameters, moving average, the optimizer's."""
-    return {
+def state_bytes(steps: Steps) -> dict[str, int]:
+    """Bytes on one device of what stays there for the whole run.
+
+    Returns:
+      Those of parameters, moving average, the optimizer's state; `frozen`: those of
+      models that the loss reads, if there are any.
+    """
+    state = steps.shapes
+    parts = {
         "parameters": bytes_on_device(state.parameters),
         "average": bytes_on_device(state.ema),
         "optimizer": bytes_on_device(state.optimizer),
     }
+    return parts | ({"frozen": bytes_on_device(steps.frozen)} if steps.frozen else {})

@@ -75,7 +75,7 @@ def compile_step(steps: Steps, batch: dict, chip: Chip, length: int) -> Compiled
       length: tokens in a row of the target.
     """
     started = time.monotonic()
-    lowered = steps.train.lower(steps.shapes, batch)
+    lowered = steps.train.lower(steps.shapes, batch, steps.frozen)
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as e:
@@ -84,7 +84,7 @@ def compile_step(steps: Steps, batch: dict, chip: Chip, length: int) -> Compiled
             raise
         needed, temporaries_only = out_of_memory
         if temporaries_only:
-            needed += costs.bytes_on_device((steps.shapes, batch))
+            needed += costs.bytes_on_device((steps.shapes, steps.frozen, batch))
         spent = time.monotonic() - started
         return Compiled(None, needed, 0, 0, None, 0, 0.0, spent)
     memory = compiled.memory_analysis()
@@ -143,7 +143,9 @@ def forecast(config: Config, chips: Slice, devices: list) -> dict:
     mesh = meshes.make_mesh(config.mesh, devices)
     model = build(config.model, *task_of(config).vocab_sizes)
     check_batching(model, config)
-    steps = compile_steps(model, config, mesh, costs.BOS)
+    steps = compile_steps(
+        model, config, mesh, costs.BOS, costs.frozen_models(model, config)
+    )
     shape, assumed = costs.assumed_shape(config, mesh)
     batch = costs.batch_shapes(shape, mesh)
     compiled = compile_step(steps, batch, chips.chip, shape.target)
@@ -186,7 +188,7 @@ def _numbers(chip: Chip) -> dict:
 
 def _memory(steps: Steps, batch: dict, compiled: Compiled, chip: Chip) -> dict:
     """Bytes on a chip, by purpose."""
-    parts = costs.state_bytes(steps.shapes)
+    parts = costs.state_bytes(steps)
     parts["batch"] = costs.bytes_on_device(batch)
     known = sum(parts.values())
     if compiled.temporary is None:  # out of memory: only the total is known
@@ -214,7 +216,12 @@ def _time(result: dict, chips: Slice) -> dict:
     peak = chip.bfloat16 if result["dtype"] == "bfloat16" else chip.float32
     state = parts["parameters"] + parts["average"] + parts["optimizer"]
     # The state is read and written once in a step, temporaries once per microbatch.
-    moved = 2 * state + 2 * parts["temporary"] * result["accumulate"]
+    # Frozen models are only read.
+    moved = (
+        2 * state
+        + parts.get("frozen", 0)
+        + 2 * parts["temporary"] * result["accumulate"]
+    )
     sent = sum(row["sent"] for row in result["collectives"])
     compute = result["flops"]["computed"] / chips.count / peak
     compute /= chips_table.SHARE_OF_PEAK
@@ -247,16 +254,21 @@ def measure_step(config: Config, devices: Sequence[Any], count: int = 5) -> floa
     mesh = meshes.make_mesh(config.mesh, devices)
     model = build(config.model, *task_of(config).vocab_sizes)
     check_batching(model, config)
-    steps = compile_steps(model, config, mesh, costs.BOS)
+    steps = compile_steps(
+        model, config, mesh, costs.BOS, costs.frozen_models(model, config)
+    )
     shape, _ = costs.assumed_shape(config, mesh)
     batch = {
         name: jnp.ones(x.shape, x.dtype)
         for name, x in costs.batch_shapes(shape, mesh).items()
     }
+    frozen = jax.tree.map(  # values do not matter
+        lambda x: jnp.zeros(x.shape, x.dtype, device=x.sharding), steps.frozen
+    )
     state, spent = steps.init(), []
     for _ in range(count + 1):  # the first one compiles, and is left out
         started = time.perf_counter()
-        state, metrics = steps.train(state, batch)
+        state, metrics = steps.train(state, batch, frozen)
         jax.block_until_ready((state, metrics))
         spent.append(time.perf_counter() - started)
     return float(np.median(spent[1:]))

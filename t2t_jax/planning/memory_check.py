@@ -43,7 +43,8 @@ def compile_largest_batch(
         on_devices, key=lambda s: (s.rows * (s.source + s.target), s.source + s.target)
     )
     batch = batch_shapes(largest, steps.mesh)
-    memory = steps.train.lower(steps.shapes, batch).compile().memory_analysis()
+    lowered = steps.train.lower(steps.shapes, batch, steps.frozen)
+    memory = lowered.compile().memory_analysis()
     if memory is None:
         return
     # The state is donated, so most outputs are stored over the arguments.
@@ -80,7 +81,7 @@ def explain_out_of_memory(error: BaseException, config: Config) -> UserError | N
 
 def _change(steps, config, batch, temporary: float, limit: float) -> dict | None:
     """The mildest change that is expected to fit; None if none is."""
-    parts = costs.state_bytes(steps.shapes)
+    parts = costs.state_bytes(steps)
     parts |= {"batch": costs.bytes_on_device(batch), "temporary": temporary}
     forecast = {  # the part of a forecast that `estimate` reads
         "memory": {"parts": parts, "gradients": parts["parameters"]},

@@ -75,6 +75,7 @@ def estimate(forecast: dict, change: dict[str, object]) -> float:
     """
     parts, mesh = forecast["memory"]["parts"], forecast["mesh"]
     state = parts["parameters"] + parts["average"] + parts["optimizer"]
+    state += parts.get("frozen", 0)
     gradients = forecast["memory"]["gradients"]
     activations = max(0.0, parts["temporary"] - gradients)
     fsdp = change.get("mesh.fsdp", mesh["fsdp"]) * change.get("mesh.tensor", 1)

@@ -23,6 +23,7 @@ from t2t_jax.terminal.messages import say
 from t2t_jax.training import divergence, provenance_log
 from t2t_jax.training.checkpoint import Checkpoints, RunProgress
 from t2t_jax.training.divergence import DivergedError, Divergence
+from t2t_jax.training.frozen_models import FrozenModels
 from t2t_jax.training.interruption import Interrupted, Interruption
 from t2t_jax.training.meter import Meter
 from t2t_jax.training.reporter import Reporter
@@ -68,6 +69,7 @@ class Hooks(NamedTuple):
       before_training: called with the jitted functions before the first step.
       step_flops: the FLOPs that the model needs for a batch of a shape.
       peak_flops: FLOP/s of all devices together, for MFU.
+      frozen: the models that the loss reads besides the one that trains.
     """
 
     evaluate: Evaluate | None = None
@@ -78,6 +80,7 @@ class Hooks(NamedTuple):
     before_training: Callable[[Steps], None] = lambda steps: None
     step_flops: Callable[[Shape], float] = lambda shape: 0.0
     peak_flops: float | None = None
+    frozen: FrozenModels = FrozenModels()
 
 
 def run(
@@ -135,7 +138,16 @@ class TrainingRun:
         hooks: Hooks,
     ):
         self.config, self.workdir, self.dev, self.hooks = config, workdir, dev, hooks
-        self.steps = compile_steps(model, config, meshes.make_mesh(config.mesh), bos)
+        mesh, frozen = meshes.make_mesh(config.mesh), hooks.frozen
+        self.steps = compile_steps(model, config, mesh, bos, frozen.models)
+        # The parameters of other models that the loss reads; process 0 has read them.
+        self.frozen = ()
+        if frozen.models:
+            self.frozen = processes.arrays_from_first(
+                "the frozen models",
+                lambda: ((), tuple(frozen.read())),
+                self.steps.frozen,
+            )[1]
         # Cached: computed once for each shape of batch, not at every step.
         self._step_flops = cache(lambda *shape: hooks.step_flops(Shape(*shape)))
         self.rollbacks = Rollbacks(workdir)
@@ -268,7 +280,7 @@ class TrainingRun:
         at = self.position
         self.position, batch = next(self.batches)
         placed = meshes.place_batch(self.steps.mesh, batch)
-        self.state, metrics = self.steps.train(self.state, placed)
+        self.state, metrics = self.steps.train(self.state, placed, self.frozen)
         self.step += 1
         # The shapes as trained, with the rows that pad the batch to the mesh.
         rows, source = placed["source"].shape

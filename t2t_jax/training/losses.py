@@ -1,7 +1,9 @@
 """Training losses: `LOSSES`. What the model's outputs and a batch cost."""
 
 import dataclasses
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -9,9 +11,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from t2t_jax.config import Config
-from t2t_jax.model.layers import DropoutRng, dropout_rngs
+from t2t_jax.model.layers import dropout_rngs
 from t2t_jax.model.teacher_forcing import teacher_forcing
 from t2t_jax.sections import field
+from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.loss import cross_entropy, projected, real_first, summed
 
 Batch = dict[str, Array]
@@ -30,12 +33,24 @@ class Loss(NamedTuple):
         `DropoutRng`.
       arrays: names of arrays [b, ...] of the batch that only this loss needs.
       Options: a dataclass of hyperparameters, `config.train.options`.
+      frozen: config -> the workdirs of models that this loss reads and does not train,
+        at least one. `sums` then gets their modules as one more argument, a list.
+        Raises UserError if the config names none. None: it reads no such models.
     """
 
     count: Callable[[Batch], Array]
-    sums: Callable[[Any, Batch, DropoutRng, Config, int], Sums]
+    sums: Callable[..., Sums]
     arrays: tuple[str, ...] = ()
     Options: type | None = None
+    frozen: Callable[[Config], Sequence[str]] | None = None
+
+    def sums_of(self, module, frozen, batch: Batch, rng, config: Config, bos) -> Sums:
+        """Calls `sums`, with the modules of frozen models if the loss reads any."""
+        if self.frozen is None:
+            return self.sums(module, batch, rng, config, bos)
+        if not frozen:
+            raise ValueError("this loss reads frozen models, and none is given")
+        return self.sums(module, batch, rng, config, bos, frozen)
 
 
 def real_tokens(batch: Batch) -> Array:
@@ -54,12 +69,28 @@ def loss_sums(module, batch: Batch, smoothing: float, bos: int, rng=None):
     """
     x_btd = module.outputs(teacher_forcing(batch, bos), rng)
     table_vd, bias_v = module.output_layer()
-    tokens = x_btd, batch["target"], batch["target_segment"] > 0
-    # A masked language model predicts few of the tokens that it reads.
-    sparse = getattr(module, "predicts", "target") == "source"
-    x_btd, target_bt, real_bt = real_first(*tokens) if sparse else tokens
+    (x_btd,), target_bt, real_bt, sparse = _predicted(module, [x_btd], batch)
     sums = projected(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v, sparse)
     return *sums, real_tokens(batch)
+
+
+def _predicted(module, outputs: Sequence[Array], batch: Batch):
+    """The arrays by which tokens are predicted, as `summed` and `projected` take them.
+
+    Args:
+      outputs: of several passes or models, [b, t, d].
+
+    Returns:
+      The outputs, the targets, which of them are real, and whether most are not: a
+      masked language model predicts few of the tokens that it reads. In this case the
+      real ones are the first of each row.
+    """
+    target_bt, real_bt = batch["target"], batch["target_segment"] > 0
+    if getattr(module, "predicts", "target") != "source":
+        return outputs, target_bt, real_bt, False
+    # Real tokens keep their order, so the order is the same for all outputs.
+    moved = [real_first(x_btd, target_bt, real_bt) for x_btd in outputs]
+    return [x_btd for x_btd, _, _ in moved], *moved[0][1:], True
 
 
 # ------------------------------------------------------------------------- the entries
@@ -109,9 +140,109 @@ def r_drop_sums(module, batch, rng, config: Config, bos: int) -> Sums:
         loss_bt = (first_loss + second_loss) / 2 + alpha / 2 * kl_bt
         return loss_bt, (first_nll + second_nll) / 2, kl_bt
 
-    real_bt = batch["target_segment"] > 0
+    outputs, target_bt, real_bt, sparse = _predicted(module, outputs, batch)
+    layer = module.output_layer()
     loss, nll, kl = summed(
-        of_tokens, outputs, *module.output_layer(), real_bt, batch["target"]
+        of_tokens, outputs, *layer, real_bt, target_bt, sparse=sparse
+    )
+    tokens = real_tokens(batch)
+    return loss, {"nll": (nll, tokens), "kl": (kl, tokens)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Distillation:
+    """Options of `distillation`."""
+
+    # The workdir of the teacher. Several, separated by commas, teach the mean of their
+    # probabilities. A workdir may move while the run is stopped; its parameters may not
+    # change.
+    teacher: str = field("", safe=True)
+    # alpha: the weight of the teacher's cross-entropy; the label-smoothed loss of the
+    # text has 1 - alpha.
+    teacher_weight: float = field(0.5, low=0)
+    # T: logits of both are divided by it; more than 1 shows more of what the teacher
+    # thinks of unlikely tokens.
+    teacher_temperature: float = field(1.0, low=0)
+
+    def __post_init__(self):
+        if self.teacher_weight > 1:
+            raise UserError(
+                f"config.train.options.teacher_weight={self.teacher_weight}; want a "
+                "weight from 0 (the text alone) to 1 (the teacher alone)"
+            )
+        if not self.teacher_temperature:
+            raise UserError(
+                "config.train.options.teacher_temperature=0.0; want more than 0, such "
+                "as 1"
+            )
+
+
+def teachers(config: Config) -> list[str]:
+    """The workdirs of the teachers of `distillation`; raises UserError without one."""
+    given = config.train.own_options(LOSSES["distillation"]).teacher
+    names = [name.strip() for name in given.split(",")]
+    if not all(names):
+        raise UserError(
+            f"config.train.loss='distillation' needs a teacher, but config.train."
+            f"options.teacher={given!r}; name the workdir of a trained model, or "
+            "several, separated by commas"
+        )
+    return names
+
+
+def distillation_sums(
+    module, batch, rng, config: Config, bos: int, frozen: Sequence[Any]
+) -> Sums:
+    """Word-level knowledge distillation (Kim and Rush 2016, section 3.1).
+
+    With the label-smoothed cross-entropy L of the text, the teachers' mean distribution
+    q and the model's p, both at temperature T (Hinton et al. 2015, section 2), a token
+    costs
+
+        (1 - alpha) L + alpha T^2 (-sum q log p).
+
+    T^2 keeps the size of the second gradient, which shrinks as 1 / T^2. The teachers
+    read the same batch, without dropout.
+
+    Args:
+      frozen: the modules of the teachers.
+
+    Returns:
+      The sum, and the metrics `nll` and `kl`, KL(q|p) at temperature T, per token in
+      nats.
+    """
+    options = config.train.own_options(LOSSES["distillation"])
+    alpha, temperature = options.teacher_weight, options.teacher_temperature
+    forced = teacher_forcing(batch, bos)
+    x_btd = module.outputs(forced, rng)
+    of_teachers = [teacher.outputs(forced) for teacher in frozen]
+
+    def of_tokens(logits_btv, *others):
+        *taught, target_bt = others
+        loss_bt, nll_bt = cross_entropy(
+            logits_btv, target_bt, config.train.label_smoothing
+        )
+        log_p = jax.nn.log_softmax(logits_btv / temperature)
+        logs = [jax.nn.log_softmax(taught_btv / temperature) for taught_btv in taught]
+        log_q = reduce(jnp.logaddexp, logs) - math.log(len(logs))
+        q = jnp.exp(log_q)
+        kl_bt = (q * (log_q - log_p)).sum(-1)
+        entropy_bt = -(q * log_q).sum(-1)  # of the teacher: has no gradient
+        taught_bt = temperature**2 * (kl_bt + entropy_bt)
+        return (1 - alpha) * loss_bt + alpha * taught_bt, nll_bt, kl_bt
+
+    outputs, target_bt, real_bt, sparse = _predicted(
+        module, [x_btd, *of_teachers], batch
+    )
+    layers = [teacher.output_layer() for teacher in frozen]
+    loss, nll, kl = summed(
+        of_tokens,
+        outputs[:1],
+        *module.output_layer(),
+        real_bt,
+        target_bt,
+        frozen=[(x, *layer) for x, layer in zip(outputs[1:], layers, strict=True)],
+        sparse=sparse,
     )
     tokens = real_tokens(batch)
     return loss, {"nll": (nll, tokens), "kl": (kl, tokens)}
@@ -121,4 +252,7 @@ def r_drop_sums(module, batch, rng, config: Config, bos: int) -> Sums:
 LOSSES = {
     "cross_entropy": Loss(real_tokens, cross_entropy_sums),
     "r_drop": Loss(real_tokens, r_drop_sums, Options=RDrop),
+    "distillation": Loss(
+        real_tokens, distillation_sums, Options=Distillation, frozen=teachers
+    ),
 }

@@ -5,6 +5,7 @@
 Shape suffixes: b batch, t target.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +20,7 @@ from t2t_jax.model.layers import DropoutRng, Parameters
 from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.terminal.errors import UserError
+from t2t_jax.training.frozen_models import frozen_shapes, merged
 from t2t_jax.training.losses import Batch, Loss, loss_sums, real_tokens
 from t2t_jax.training.optimizers import optimizer
 from t2t_jax.training.parameter_groups import split_frozen
@@ -78,13 +80,23 @@ def microbatches(batch: Batch, count: int) -> Batch:
 
 
 def train_step(
-    state: TrainState, batch: Batch, *, definition, config: Config, bos: int
+    state: TrainState,
+    batch: Batch,
+    frozen_parameters: Sequence[Parameters] = (),
+    *,
+    definition,
+    config: Config,
+    bos: int,
+    frozen_models: Sequence[Model] = (),
 ):
     """One update. All randomness comes from (seed, step), so resuming is exact.
 
     The loss is a mean over the whole batch, by default over its real target tokens. If
     the gradient is not finite, only the counters change. Frozen parameters stay as they
     are: no gradient is computed for them.
+
+    Args:
+      frozen_parameters: of `frozen_models`, which the loss reads (`Loss.frozen`).
 
     Returns:
       The new state, and scalars: `loss`; the means that it brings as metrics, such as
@@ -113,8 +125,9 @@ def train_step(
     def mean_loss(trained, batch):
         # Only dicts of arrays cross `jit` and `grad`; modules are rebuilt inside.
         module = nnx.merge(definition, frozen | trained)
+        others = merged(frozen_models, frozen_parameters)
         rngs = DropoutRng(rng, batch["row"])
-        total, sums = chosen.sums(module, batch, rngs, config, bos)
+        total, sums = chosen.sums_of(module, others, batch, rngs, config, bos)
         return total / count, sums
 
     gradient = jax.value_and_grad(mean_loss, has_aux=True)
@@ -266,28 +279,39 @@ class Steps(NamedTuple):
       shapes: the shape, dtype and sharding of each array of the TrainState.
       init: () -> TrainState with random parameters, created sharded.
       start: parameters -> TrainState that starts from them.
-      train: (state, batch) -> (state, metrics); donates the state passed in.
+      frozen: the same of the parameters of each model that the loss reads.
+      train: (state, batch, parameters of those models) -> (state, metrics); donates the
+        state passed in. The third may be left out if there are no such models.
       evaluate: (parameters, batch) -> (sum of -log p, number of tokens).
     """
 
     mesh: Mesh
     shapes: TrainState
+    frozen: tuple[Parameters, ...]
     init: Any
     start: Any
     train: Any
     evaluate: Any
 
 
-def compile_steps(model: Model, config: Config, mesh: Mesh, bos: int) -> Steps:
-    """Jits the functions of a run; each is compiled at its first call."""
+def compile_steps(
+    model: Model, config: Config, mesh: Mesh, bos: int, frozen: Sequence[Model] = ()
+) -> Steps:
+    """Jits the functions of a run; each is compiled at its first call.
+
+    Args:
+      frozen: the models that the loss reads, if it does (`frozen_models.py`).
+    """
     shardings = state_shardings(model, config, mesh)
     replicated = meshes.sharding(mesh, ())
 
-    def train(state, batch):
-        # Closed over, hence static: the config and the model's structure.
+    def train(state, batch, frozen_parameters=()):
+        # Closed over, hence static: the config and the models' structure.
         options = {"definition": model.definition, "config": config, "bos": bos}
         with meshes.compiling_for(mesh):
-            return train_step(state, batch, **options)
+            return train_step(
+                state, batch, frozen_parameters, frozen_models=frozen, **options
+            )
 
     def evaluate(parameters, batch):
         module = nnx.merge(model.definition, parameters)
@@ -310,6 +334,7 @@ def compile_steps(model: Model, config: Config, mesh: Mesh, bos: int) -> Steps:
     return Steps(
         mesh=mesh,
         shapes=shapes,
+        frozen=frozen_shapes(frozen, mesh),
         init=init,
         start=jax.jit(start, out_shardings=shardings),
         # The new state takes the buffers of the old one.

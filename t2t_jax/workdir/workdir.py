@@ -1,8 +1,9 @@
 """A workdir: everything that a run writes, and all that a translator needs.
 
 config.json        the experiment as data, with hashes of itself and of the next files
-training_text.json hashes of the prepared training text and of the dev text, which must
-                   not change during a run; counts of the pairs that cleaning removed
+training_text.json hashes of the prepared training text, of the dev text and of models
+                   that the loss reads, which must not change during a run; counts of
+                   the pairs that cleaning removed
 tokenizer.model    SentencePiece, or another tokenizer (data/tokenizers.py)
 source_tokenizer.model  that of the source, if the vocabulary is not joint
 checkpoints/       training/checkpoint.py
@@ -170,10 +171,12 @@ class Workdir:
         """Writes the files that make a folder a workdir, the config last.
 
         Args:
-          text: of `prepare.text_summary`; its `prepared` and `dev` are hashes.
+          text: of `prepare.text_summary`; its `prepared` and `dev` are hashes. If the
+            loss reads other models, `frozen` is the list of their parameters' hashes.
 
         Raises:
-          UserError: the run began with another training or dev text.
+          UserError: the run began with another training or dev text, or its loss read
+            other models.
         """
         begun = self.has_run()
         if begun:
@@ -229,6 +232,17 @@ class Workdir:
                     "began, or another version of t2t_jax prepared it, so the run "
                     "cannot continue; put the text back, or give another --workdir"
                 )
+        if before.get("frozen") != text.get("frozen"):
+            was, now = (
+                ", ".join(sha256[:12] for sha256 in of.get("frozen", [])) or "none"
+                for of in (before, text)
+            )
+            raise UserError(
+                f"the parameters of the models that the loss of {self} reads are not "
+                f"what they were when the run began: SHA-256 {was} then, {now} now, so "
+                "the run cannot continue; put their checkpoints back, or give another "
+                "--workdir"
+            )
 
     def _read_config(self) -> tuple[Config, dict[str, str]]:
         """The config, and the SHA-256 of the files that were written with it."""

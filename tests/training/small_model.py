@@ -67,13 +67,25 @@ def config_of(mesh: dict | None = None, **train) -> Config:
     return from_config_dict({"train": train, "mesh": mesh or {}})
 
 
+def frozen_of(config: Config):
+    """A frozen model, and its parameters, if the loss reads one; other weights."""
+    if not config.train.variant("loss").frozen:
+        return (), ()
+    model = model_of(0.5)  # its dropout is off
+    return (model,), (model.init(jax.random.key(7)),)
+
+
 def steps_of(config: Config, rate: float = 0.0, devices: int = 1):
     mesh = meshes.make_mesh(config.mesh, jax.devices()[:devices])
-    return compile_steps(model_of(rate), config, mesh, bos=1)
+    frozen, _ = frozen_of(config)
+    return compile_steps(model_of(rate), config, mesh, 1, frozen)
 
 
 def trained(config: Config, batch=None, rate: float = 0.0, devices: int = 1):
     """(state, metrics) after one step, as NumPy arrays."""
     steps = steps_of(config, rate, devices)
     placed = meshes.place_batch(steps.mesh, batch or batch_of())
-    return jax.tree.map(np.asarray, steps.train(steps.init(), placed))
+    frozen = jax.tree.map(
+        lambda x, of: jax.device_put(x, of.sharding), frozen_of(config)[1], steps.frozen
+    )
+    return jax.tree.map(np.asarray, steps.train(steps.init(), placed, frozen))

@@ -7,10 +7,21 @@ import pytest
 from flax import nnx
 
 from t2t_jax.model.layers import DropoutRng
+from t2t_jax.parallel import mesh as meshes
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.training import logit_chunks as chunks
+from t2t_jax.training.frozen_models import frozen_workdirs, merged
 from t2t_jax.training.losses import LOSSES, Loss
-from tests.training.small_model import ROWS, V, batch_of, config_of, model_of, trained
+from tests.training.small_model import (
+    ROWS,
+    V,
+    batch_of,
+    config_of,
+    frozen_of,
+    model_of,
+    steps_of,
+    trained,
+)
 
 pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
 
@@ -31,6 +42,7 @@ def test_the_gradient_is_the_finite_difference(name):
     model, batch = model_of(rate=0.3), batch_of()
     shapes = model.shapes
     config = config_of(loss=name)
+    frozen = frozen_of(config)
     with jax.enable_x64(True):
         rng = DropoutRng(jax.random.key(0), jnp.arange(ROWS))
         parameters, direction = (
@@ -40,8 +52,8 @@ def test_the_gradient_is_the_finite_difference(name):
 
         @jax.jit
         def total(parameters):
-            module = nnx.merge(model.definition, parameters)
-            return LOSSES[name].sums(module, batch, rng, config, 1)[0]
+            module, others = nnx.merge(model.definition, parameters), merged(*frozen)
+            return LOSSES[name].sums_of(module, others, batch, rng, config, 1)[0]
 
         gradient = jax.jit(jax.grad(total))(parameters)
         slope = jax.tree.reduce(jnp.add, jax.tree.map(jnp.vdot, gradient, direction))
@@ -88,11 +100,12 @@ class Fixed:
 
     def __init__(self, table_vd, *outputs):
         self.table_vd, self.given = table_vd, list(outputs)
+        self.bias_v = None
 
     def output_layer(self):
-        return self.table_vd, None
+        return self.table_vd, self.bias_v
 
-    def outputs(self, batch, rng):
+    def outputs(self, batch, rng=None):
         return self.given.pop(0)
 
 
@@ -129,6 +142,83 @@ def test_r_drop_has_two_passes_that_differ_in_dropout():
     alike, plain = (trained(sgd(name))[1] for name in ("r_drop", "cross_entropy"))
     assert alike["kl"] == pytest.approx(0, abs=1e-6)
     assert alike["loss"] == pytest.approx(float(plain["loss"]), rel=1e-6)
+
+
+ALPHA, TEMPERATURE = 0.3, 2.0
+
+
+def taught(alpha=ALPHA, temperature=TEMPERATURE, **train):
+    options = {"teacher_weight": alpha, "teacher_temperature": temperature}
+    return sgd("distillation", options=options | {"teacher": "a,b"}, **train)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_distillation_is_the_formula(sparse):
+    """In float64, of two teachers, one of them wider than the model."""
+    random = np.random.default_rng(2)
+    batch, smoothing = batch_of(), 0.1
+    tables = [random.normal(size=(V, d)) for d in (5, 5, 9)]
+    passes = [random.normal(size=(*batch["target"].shape, len(t.T))) for t in tables]
+    bias = random.normal(size=V)
+    logits = [x @ table.T for x, table in zip(passes, tables, strict=True)]
+    logits[2] += bias
+
+    def softmax(x):
+        return np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+
+    one_hot = np.eye(V)[batch["target"]]
+    log_p = np.log(softmax(logits[0]))
+    entropy = -(((1 - smoothing) * one_hot + smoothing / V) * log_p).sum(-1)
+    # The mean of the teachers' probabilities, not of their logits.
+    q = sum(softmax(x / TEMPERATURE) for x in logits[1:]) / 2
+    log_p_soft = np.log(softmax(logits[0] / TEMPERATURE))
+    of_teacher = TEMPERATURE**2 * -(q * log_p_soft).sum(-1)
+    costs = (1 - ALPHA) * entropy + ALPHA * of_teacher
+    real = batch["target_segment"] > 0
+    modules = [Fixed(table, x) for table, x in zip(tables, passes, strict=True)]
+    modules[2].bias_v = bias
+    modules[0].predicts = "source" if sparse else "target"
+    with jax.enable_x64(True):
+        total, sums = LOSSES["distillation"].sums(
+            modules[0], batch, None, taught(), 1, modules[1:]
+        )
+    np.testing.assert_allclose(total, costs[real].sum(), rtol=1e-12)
+    kl = (q * (np.log(q) - log_p_soft)).sum(-1)
+    np.testing.assert_allclose(sums["kl"][0], kl[real].sum(), rtol=1e-12)
+    np.testing.assert_allclose(
+        sums["nll"][0], -(one_hot * log_p).sum(-1)[real].sum(), rtol=1e-12
+    )
+    assert int(sums["kl"][1]) == real.sum()
+
+
+def test_of_a_teacher_that_is_the_student_there_is_nothing_to_learn():
+    config = taught(alpha=1.0, temperature=1.0)
+    steps = steps_of(config)
+    placed = meshes.place_batch(steps.mesh, batch_of())
+    twin = (steps.init().parameters,)
+    _, metrics = steps.train(steps.init(), placed, twin)
+    assert metrics["kl"] == pytest.approx(0, abs=1e-7)
+    assert metrics["gradient_norm"] == pytest.approx(0, abs=1e-6)
+    _, other = trained(config)  # the teacher has weights of its own
+    assert other["kl"] > 0.01
+    assert other["gradient_norm"] > 0.01
+
+
+def test_without_weight_the_teacher_changes_nothing():
+    (one, of_one), (other, of_other) = map(trained, (taught(0.0), sgd("cross_entropy")))
+    assert_close(one.parameters, other.parameters)
+    assert of_one["loss"] == pytest.approx(float(of_other["loss"]), rel=1e-6)
+
+
+def test_no_teacher_and_impossible_options_are_refused():
+    with pytest.raises(UserError, match=r"needs a teacher, but .*teacher=''"):
+        frozen_workdirs(sgd("distillation"))
+    assert frozen_workdirs(taught()) == ("a", "b")
+    assert frozen_workdirs(sgd("r_drop")) == ()
+    with pytest.raises(UserError, match=r"teacher_weight=1\.5; want a weight from 0"):
+        taught(alpha=1.5)
+    with pytest.raises(UserError, match=r"teacher_temperature=0\.0; want more than 0"):
+        taught(temperature=0.0)
 
 
 def test_an_array_that_the_batch_lacks_is_told(monkeypatch):
