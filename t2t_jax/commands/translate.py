@@ -47,7 +47,7 @@ from t2t_jax.terminal.messages import say
 
 DISTRIBUTED = True
 CHUNK = 4_096  # lines sorted and translated together, if --batch_size is not given
-BEAM = ("beam", "groups", "diversity", "stop", "choose")
+BEAM = ("beam", "groups", "diversity", "stop")
 SAMPLING = ("temperature", "top_k", "top_p", "epsilon", "seed")
 
 
@@ -214,7 +214,9 @@ def search_of(given: flags.FlagValues) -> tuple[Callable, dict]:
     constraints = {"prefix": given.prefix, "must_not": given.must_not or ()}
     penalties = {"alpha": given.alpha, "penalty": given.penalty}
     if given.sample:
-        unused = [f"--{name}" for name in (*BEAM, "must") if given[name].present]
+        unused = [
+            f"--{name}" for name in (*BEAM, "must", "choose") if given[name].present
+        ]
         if unused:
             raise UserError(
                 f"{', '.join(unused)}: an option of beam search, which --sample "
