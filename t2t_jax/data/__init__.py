@@ -13,6 +13,7 @@ Read the modules in this order:
     prepared_cache.py     the cache on disk that keeps tokenizers and arrays
     kept_text.py          the text of stored pairs, read again
     variation.py          text that differs from epoch to epoch, made from it
+    drawing.py            which pairs an epoch draws from corpora with weights
     batching.py           sentence lengths to a plan of every batch of an epoch
     plan.py               the plan itself, and the layout of a batch
     shapes.py             static batch shapes within a token budget

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from t2t_jax.data.buckets import bucket_lengths, plan_bucketed
+from t2t_jax.data.drawing import Permutations, draw, typical_draw
 from t2t_jax.data.filling import Ragged, fill
 from t2t_jax.data.packing import plan_packed, row_lengths
 from t2t_jax.data.plan import Layout, Plan
 from t2t_jax.data.shapes import ROWS_MULTIPLE, Shape, rows_within
-from t2t_jax.data.sorting import stable_order
 from t2t_jax.terminal.errors import UserError
 
 OUTLIERS = 1_000  # of so many varied pairs, one need not fit the shapes
@@ -74,7 +74,7 @@ def plan_epoch(
     sizes, weights = _corpora(source_p, sizes, weights)
     if not shapes:
         # They come from a typical epoch, not from this one: no epoch recompiles.
-        typical_p = _typical(source_p, target_p, sizes, weights)
+        typical_p = typical_draw(source_p, target_p, sizes, weights)
         shapes = static_shapes(
             source_p[typical_p],
             target_p[typical_p],
@@ -86,7 +86,7 @@ def plan_epoch(
         )
     drawn_p = draw(sizes, weights, *((seed, epoch) if shuffle else (0, 0)))
     source_p, target_p = source_p[drawn_p], target_p[drawn_p]
-    permutation = _Permutations(seed, epoch) if shuffle else np.arange  # 0, 1, ...
+    permutation = Permutations(seed, epoch) if shuffle else np.arange  # 0, 1, ...
     pair_p = permutation(len(drawn_p)).astype(np.int32)
     plan = plan_packed if batching == "packed" else plan_bucketed
     shape_b, offset_b, arrays = plan(shapes, pair_p, source_p, target_p, permutation)
@@ -100,67 +100,6 @@ def plan_epoch(
         int(source_p.sum(dtype=np.int64)),
         int(target_p.sum(dtype=np.int64)),
     )
-
-
-def draw(
-    sizes: Sequence[int], weights: Sequence[float], seed: int, epoch: int
-) -> np.ndarray:
-    """Draws the pairs of one epoch, not yet shuffled.
-
-    A corpus of weight 2.3 contributes every pair twice, and 3 in 10 pairs once more.
-    Those extra pairs walk around one fixed permutation of the corpus; each epoch
-    continues where the last one stopped. So over any consecutive epochs, the counts of
-    two pairs of a corpus differ by at most one. (A new permutation for each round would
-    have to draw some pairs twice in the epoch where the round begins.)
-
-    Args:
-      sizes: The number of pairs of each corpus. Pairs are numbered consecutively
-        across the corpora.
-      weights: How many times an epoch reads each corpus, >= 0.
-      seed, epoch: Integers >= 0.
-
-    Returns:
-      The numbers of the pairs, int32 [drawn].
-
-    Raises:
-      UserError: A weight is not a number >= 0, or no pair is drawn.
-    """
-    drawn, first = [], 0
-    for corpus, (size, weight) in enumerate(zip(sizes, weights, strict=True)):
-        if not 0 <= weight < float("inf"):
-            raise UserError(f"a corpus has weight {weight}; want a number >= 0")
-        drawn += [np.arange(first, first + size)] * int(weight)  # every pair
-        if share := (weight - int(weight)) * size:  # once more, some pairs
-            # The third number makes this stream differ from those of `plan_epoch`,
-            # which have two.
-            order = _Permutations(seed, corpus, 1)(size)
-            # Rounding the running total, not each share, keeps the mean exact.
-            begin, end = (int(e * share + 0.5) for e in (epoch, epoch + 1))
-            drawn.append(first + order[np.arange(begin, end) % size])
-        first += size
-    if not sum(map(len, drawn)):
-        raise UserError(
-            f"corpora of {', '.join(map(str, sizes))} pairs with the weights "
-            f"{', '.join(f'{w:g}' for w in weights)} have no pair in epoch {epoch}; "
-            "want larger weights"
-        )
-    return np.concatenate(drawn).astype(np.int32)
-
-
-def _typical(source_p, target_p, sizes, weights) -> np.ndarray:
-    """A sample of pairs that stands for every epoch: the first, and the longest pairs.
-
-    The shapes are computed from it, so every epoch and seed has the same shapes.
-    """
-    typical_p = draw(sizes, weights, seed=0, epoch=0)
-    if all(float(weight).is_integer() for weight in weights):
-        return typical_p  # every epoch draws the same pairs
-    # Any pair of a corpus with a weight may be drawn later, so the longest must fit.
-    drawable_p = np.flatnonzero(np.repeat(np.array(weights) > 0, sizes))
-    longest = [
-        drawable_p[length_p[drawable_p].argmax()] for length_p in (source_p, target_p)
-    ]
-    return np.append(typical_p, longest)
 
 
 def static_shapes(
@@ -225,6 +164,7 @@ def shapes_of_epochs(
     typical: tuple[np.ndarray, np.ndarray],
     *,
     batch_tokens: int,
+    batching: str,
     rows_multiple: int = ROWS_MULTIPLE,
     sizes: Sequence[int] = (),
     weights: Sequence[float] = (),
@@ -234,28 +174,38 @@ def shapes_of_epochs(
 
     They are chosen for the lengths of a typical epoch. The largest also holds every
     stored pair: one that becomes too long for it in some epoch keeps its stored tokens.
+    Packed rows are as long as those of the stored pairs: longer ones may leave much of
+    the token budget unused. The longest bucket may be longer.
 
     Args:
       stored: Source and target lengths without variation, int [pairs].
-      typical: The same in a typical epoch. A pair counts with its stored lengths if the
-        token budget does not allow the others, or if it is among the longest, 1 in
-        `OUTLIERS`: few pairs in capitals, say, should not make all rows long.
+      typical: The same in a typical epoch. Of the longest pairs, 1 in `OUTLIERS` does
+        not count: few pairs in capitals, say, should not make a bucket long.
       sizes, weights: As in `draw`.
-      batch_tokens, rows_multiple, options: As in `static_shapes`.
+      batch_tokens, batching, rows_multiple, options: As in `static_shapes`.
 
     Raises:
       UserError: As `static_shapes` and `draw`.
     """
     stored, typical = _checked(*stored), _checked(*typical)
     sizes, weights = _corpora(stored[0], sizes, weights)
-    # A multiple of 8, because lengths of rows are rounded up to one.
-    budget = batch_tokens // rows_multiple // 8 * 8
-    fits_p = np.maximum(*typical) <= budget
-    for stored_p, typical_p in zip(stored, typical, strict=True):
-        rank = len(typical_p) - 1 - len(typical_p) // OUTLIERS
-        most = max(stored_p.max(), np.partition(typical_p, rank)[rank])
-        fits_p &= typical_p <= most
-    drawn_p = _typical(*stored, sizes, weights)
+    options |= {
+        "batch_tokens": batch_tokens,
+        "batching": batching,
+        "rows_multiple": rows_multiple,
+    }
+    drawn_p = typical_draw(*stored, sizes, weights)
+    of_stored = static_shapes(*(length_p[drawn_p] for length_p in stored), **options)
+    most = [of_stored[-1].source, of_stored[-1].target]
+    if batching == "bucketed":
+        # A multiple of 8, because lengths of rows are rounded up to one.
+        budget = batch_tokens // rows_multiple // 8 * 8
+        rank = len(drawn_p) - 1 - len(drawn_p) // OUTLIERS
+        for side, typical_p in enumerate(typical):
+            longest = np.partition(typical_p[drawn_p], rank)[rank]
+            most[side] = max(most[side], min(longest, budget))
+    # Else it counts as it is stored.
+    fits_p = (typical[0] <= most[0]) & (typical[1] <= most[1])
     drawable_p = np.flatnonzero(np.repeat(np.array(weights) > 0, sizes))
     lengths = [
         np.append(
@@ -263,9 +213,7 @@ def shapes_of_epochs(
         )
         for stored_p, of_epoch_p in zip(stored, typical, strict=True)
     ]
-    return static_shapes(
-        *lengths, batch_tokens=batch_tokens, rows_multiple=rows_multiple, **options
-    )
+    return static_shapes(*lengths, **options)
 
 
 def _corpora(length_p, sizes, weights) -> tuple[Sequence[int], Sequence[float]]:
@@ -275,21 +223,6 @@ def _corpora(length_p, sizes, weights) -> tuple[Sequence[int], Sequence[float]]:
     if sum(sizes) != len(length_p):
         raise UserError(f"corpora of {sum(sizes)} pairs, but {len(length_p)} lengths")
     return sizes, weights
-
-
-class _Permutations:
-    """A stream of random permutations, the same in every version of NumPy.
-
-    NumPy guarantees that the raw bits of Philox never change; it gives no such
-    guarantee for `Generator.permutation`.
-    """
-
-    def __init__(self, *entropy: int):
-        self._bits = np.random.Philox(np.random.SeedSequence(entropy))
-
-    def __call__(self, n: int) -> np.ndarray:
-        # The order that sorts random numbers is a random permutation.
-        return stable_order(self._bits.random_raw(n))
 
 
 def _checked(source_lengths, target_lengths) -> tuple[np.ndarray, np.ndarray]:

@@ -161,23 +161,29 @@ class Variation:
             np.maximum(length_p, np.minimum(was_p, 1), out=length_p)
         return Typical(*after, int(sampled_p.sum()), kept)
 
-    def describe(self, pairs: Pairs) -> str:
-        """Describes in one line what varies, and what that does to the lengths."""
+    def describe(self, pairs: Pairs, within: Shape) -> str:
+        """Describes in one line what varies, and what that does to the lengths.
+
+        Args:
+          pairs: The pairs that vary: of `varied`.
+          within: The largest shape of the batches.
+        """
         what = []
         if self.text is not None:
             what.append(f"text (augment={self.config.augment})")
         if self.subwords is not None:
             what.append(f"subwords (dropout {self.config.subword_dropout:g})")
-        line = f"{' and '.join(what)} vary from epoch to epoch"
-        if self.typical is None:
-            return line
+        source_p, target_p, sampled, kept = self.typical
         grown = [
-            f"{after.sum() / max(1, before.sum()):.3f}"
-            for after, before in zip(self.typical[:2], pairs.lengths(), strict=True)
+            f"{after.sum() / max(1, before.sum()):.2f}"
+            for after, before in zip((source_p, target_p), pairs.lengths(), strict=True)
         ]
-        line += f": {grown[0]} times the source tokens, {grown[1]} times the target's"
-        if kept := self.typical.kept:
-            share = kept / self.typical.sampled
+        line = (
+            f"{' and '.join(what)} vary from epoch to epoch: {grown[0]} times the "
+            f"source tokens, {grown[1]} times the target tokens"
+        )
+        longer = np.mean((source_p > within.source) | (target_p > within.target))
+        if share := kept / sampled + longer:
             line += f"; {share:.2%} of pairs would be too long or empty, and do not"
         return line
 

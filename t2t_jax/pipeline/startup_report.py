@@ -48,7 +48,7 @@ def report_start(
     for line in more:
         say(f"            {line}")
     if pairs.variation is not None:
-        say(f"            {pairs.variation.describe(pairs)}")
+        say(f"            {pairs.variation.describe(pairs, plan.shapes[-1])}")
     shapes = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in plan.shapes)
     about = "about " if pairs.variation is not None else ""
     say(

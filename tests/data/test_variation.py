@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from t2t_jax.config import Config, DataConfig, TrainConfig
 from t2t_jax.data import feeding, kept_text, prepare, variation
 from t2t_jax.data.batch_lookup import BatchLookup
-from t2t_jax.data.batching import shapes_of_epochs
+from t2t_jax.data.batching import shapes_of_epochs, static_shapes
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.counter_random import uniform
 from t2t_jax.data.feeding import Position, feed
+from t2t_jax.data.packing import STRETCH
 from t2t_jax.data.pairs import ragged
 from t2t_jax.data.shapes import Shape
 from t2t_jax.data.text_tokenizer import make_tokenizer
@@ -261,10 +262,17 @@ def test_a_variation_that_loses_pairs_is_an_error(made):
 
 def test_one_line_describes_what_varies(made, small_parts, monkeypatch):
     pairs = vary(made, augment="louder", subword_dropout=0.1)
-    line = pairs.variation.describe(pairs)
+    line = pairs.variation.describe(pairs, Shape(8, 40, 40))
     assert line.startswith("text (augment=louder) and subwords (dropout 0.1) vary")
     grown = pairs.variation.typical.source_p.sum() / len(pairs.source.tokens)
-    assert f"{grown:.3f} times the source tokens" in line
+    assert f"{grown:.2f} times the source tokens" in line
+    _, target_p, sampled, kept = pairs.variation.typical
+    assert sampled == len(pairs)
+    assert 0 < kept < len(pairs)
+    assert f"; {kept / len(pairs):.2%} of pairs would be too long or empty" in line
+    shorter = pairs.variation.describe(pairs, Shape(8, 40, 20))
+    kept += (target_p > 20).sum()
+    assert f"; {kept / len(pairs):.2%} of pairs would be too long or empty" in shorter
     # A sample of a large text: parts of both corpora stand for the others.
     monkeypatch.setattr(variation, "SAMPLED", 40)
     typical = vary(made).variation.typical
@@ -291,6 +299,10 @@ def test_shapes_hold_every_stored_pair_within_the_budget(rows, batching, budget)
         assert shape.rows * max(shape.source, shape.target) <= 8 * budget
     assert shapes[-1].source >= sides[0].max()
     assert shapes[-1].target >= sides[1].max()
+    if batching == "packed":  # rows of a length as of the stored pairs
+        (row,) = static_shapes(*sides, **options)
+        longest = max(row.source, row.target)
+        assert max(shapes[0].source, shapes[0].target) <= longest * STRETCH
 
 
 def test_a_few_long_pairs_do_not_make_all_rows_long():

@@ -1,0 +1,87 @@
+"""The pairs that an epoch draws from corpora with weights, and random permutations.
+
+Suffix: `p` pairs.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from t2t_jax.data.sorting import stable_order
+from t2t_jax.terminal.errors import UserError
+
+
+def draw(
+    sizes: Sequence[int], weights: Sequence[float], seed: int, epoch: int
+) -> np.ndarray:
+    """Draws the pairs of one epoch, not yet shuffled.
+
+    A corpus of weight 2.3 contributes every pair twice, and 3 in 10 pairs once more.
+    Those extra pairs walk around one fixed permutation of the corpus; each epoch
+    continues where the last one stopped. So over any consecutive epochs, the counts of
+    two pairs of a corpus differ by at most one. (A new permutation for each round would
+    have to draw some pairs twice in the epoch where the round begins.)
+
+    Args:
+      sizes: The number of pairs of each corpus. Pairs are numbered consecutively
+        across the corpora.
+      weights: How many times an epoch reads each corpus, >= 0.
+      seed, epoch: Integers >= 0.
+
+    Returns:
+      The numbers of the pairs, int32 [drawn].
+
+    Raises:
+      UserError: A weight is not a number >= 0, or no pair is drawn.
+    """
+    drawn, first = [], 0
+    for corpus, (size, weight) in enumerate(zip(sizes, weights, strict=True)):
+        if not 0 <= weight < float("inf"):
+            raise UserError(f"a corpus has weight {weight}; want a number >= 0")
+        drawn += [np.arange(first, first + size)] * int(weight)  # every pair
+        if share := (weight - int(weight)) * size:  # once more, some pairs
+            # The third number makes this stream differ from those of `plan_epoch`,
+            # which have two.
+            order = Permutations(seed, corpus, 1)(size)
+            # Rounding the running total, not each share, keeps the mean exact.
+            begin, end = (int(e * share + 0.5) for e in (epoch, epoch + 1))
+            drawn.append(first + order[np.arange(begin, end) % size])
+        first += size
+    if not sum(map(len, drawn)):
+        raise UserError(
+            f"corpora of {', '.join(map(str, sizes))} pairs with the weights "
+            f"{', '.join(f'{w:g}' for w in weights)} have no pair in epoch {epoch}; "
+            "want larger weights"
+        )
+    return np.concatenate(drawn).astype(np.int32)
+
+
+def typical_draw(source_p, target_p, sizes, weights) -> np.ndarray:
+    """Draws what stands for every epoch: the first one, and the longest pairs.
+
+    The shapes are computed from it, so every epoch and seed has the same shapes.
+    """
+    typical_p = draw(sizes, weights, seed=0, epoch=0)
+    if all(float(weight).is_integer() for weight in weights):
+        return typical_p  # every epoch draws the same pairs
+    # Any pair of a corpus with a weight may be drawn later, so the longest must fit.
+    drawable_p = np.flatnonzero(np.repeat(np.array(weights) > 0, sizes))
+    longest = [
+        drawable_p[length_p[drawable_p].argmax()] for length_p in (source_p, target_p)
+    ]
+    return np.append(typical_p, longest)
+
+
+class Permutations:
+    """A stream of random permutations, the same in every version of NumPy.
+
+    NumPy guarantees that the raw bits of Philox never change; it gives no such
+    guarantee for `Generator.permutation`.
+    """
+
+    def __init__(self, *entropy: int):
+        self._bits = np.random.Philox(np.random.SeedSequence(entropy))
+
+    def __call__(self, n: int) -> np.ndarray:
+        # The order that sorts random numbers is a random permutation.
+        return stable_order(self._bits.random_raw(n))
