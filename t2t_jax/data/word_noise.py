@@ -90,6 +90,10 @@ class WordNoise(NamedTuple):
     name: str
     amount: float
 
+    def __str__(self) -> str:
+        whole = self.amount.is_integer()
+        return f"{self.name}@{int(self.amount) if whole else self.amount!r}"
+
 
 def parse_noise(written: str) -> tuple[WordNoise, ...]:
     """Parses `drop@0.1,swap@3`; "" is none.

@@ -106,16 +106,7 @@ class PairFiles(NamedTuple):
 
     @classmethod
     def of(cls, prefix: Path, source: str, target: str) -> "PairFiles":
-        """Names the files of a model that translates `source` into `target`.
-
-        Raises:
-          UserError: it translates a language into itself.
-        """
-        if source == target:
-            raise UserError(
-                f"--pairs: the model translates {source} into {target}, so both files "
-                f"would be {prefix}.{target}; want a model of two languages"
-            )
+        """Names the files of a model that translates `source` into `target`."""
         endings = (target, source, "json", pair_hashes.ENDING)
         return cls(*(prefix.with_name(f"{prefix.name}.{e}") for e in endings))
 
@@ -214,7 +205,7 @@ class PairsOutput(OutputFile):
         """Writes the lines of the input; checks that they are those translated."""
         digest, count = hashlib.sha256(), 0
         with file.open("wb") as f:
-            for number, line in enumerate(self._text.lines(), self._text.first + 1):
+            for number, line in enumerate(self._text.lines(), 1):
                 digest.update(line.encode() + b"\n")
                 f.write(encode_line(line, number))
                 count += 1
@@ -287,20 +278,28 @@ def write_pairs(
       made_from, resume, batch_size: as for `run_job`.
 
     Raises:
-      UserError: files exist; another job was begun; the input changes meanwhile.
+      UserError: the languages are the same; files exist; another job was begun; the
+        input changes meanwhile.
     """
+    source, target = languages
+    if source == target:  # in all processes, so that none waits for another
+        raise UserError(
+            f"--pairs: the model translates {source} into {target}, and both sides "
+            f"would be one file, PREFIX.{target}; want a model of two languages"
+        )
+    before = text.first if text else 0  # lines of the input before this shard
 
     def translate_lines(lines: list[str], number: int) -> str:
         translations = translate(lines, number)
         return "".join(
-            encode_line(options.line_of(translation, n), n).decode()
+            encode_line(options.line_of(translation, n), n - before).decode()
             for n, translation in enumerate(translations, number)
         )
 
-    noise = ",".join(f"{name}@{amount:g}" for name, amount in options.noises)
+    noise = ",".join(map(str, options.noises))
     pairs = {"noise": noise, "noise_seed": options.noise_seed, "tag": options.tag}
     made_from = made_from | {"pairs": pairs}
-    files = PairFiles.of(prefix, *languages) if prefix else None
+    files = PairFiles.of(prefix, source, target) if prefix else None
     outputs: list[PairsOutput] = []  # the one that `run_job` opens, in process 0
 
     def open_output(_: Path, *job) -> PairsOutput:

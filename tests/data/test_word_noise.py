@@ -80,7 +80,9 @@ def test_the_order_is_that_of_writing():
     """Words of a line that are blanked before they are dropped were all there."""
     drop_first = parse_noise("drop@0.5,blank@0.999999")
     blank_first = parse_noise("blank@0.999999, drop@0.5")
-    assert [noise.name for noise in blank_first] == ["blank", "drop"]
+    written = [str(noise) for noise in blank_first]
+    assert written == ["blank@0.999999", "drop@0.5"]
+    assert parse_noise(",".join(written)) == blank_first
     line = "a b c d e f"
     assert add_noise(line, drop_first, 0, 1) == add_noise(line, blank_first, 0, 1)
     one, other = (

@@ -42,6 +42,7 @@ def job(
     shard=(1, 1),
     made_from=(("beam", 4),),
     batch_size=2,
+    languages=("de", "en"),
     **options,
 ):
     """Makes pairs bt.de and bt.en, stopped before the line of a number."""
@@ -58,7 +59,7 @@ def job(
         translate,
         InputFile(mono, shard),
         shard_of(folder / "bt", shard),
-        ("de", "en"),
+        languages,
         PairOptions(**options),
         {"input": "mono"},
         dict(made_from),
@@ -144,6 +145,11 @@ def test_shards_are_the_parts_of_the_whole(tmp_path):
         parts = sorted(tmp_path.glob(f"bt.*-of-3.{ending}"))
         joined = b"".join(part.read_bytes() for part in parts)
         assert joined == whole[f"bt.{ending}"]
+
+
+def test_a_shard_keeps_a_byte_order_mark_of_its_first_line(tmp_path):
+    job(tmp_path, ["a", "\ufeffb"], shard=(2, 2))
+    assert made(tmp_path, "bt.2-of-2") == [("\ufeffb \ufeffb", "\ufeffb")]
 
 
 def test_a_stopped_job_is_continued(tmp_path, capsys):
@@ -311,5 +317,6 @@ def test_a_tag_is_one_symbol(tag):
 
 
 def test_a_language_has_no_pairs_with_itself(tmp_path):
-    with pytest.raises(UserError, match="translates en into en"):
-        pairs_output.PairFiles.of(tmp_path / "bt", "en", "en")
+    with pytest.raises(UserError, match="translates de into de"):
+        job(tmp_path, languages=("de", "de"))
+    assert names(tmp_path) == []
