@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from absl import flags
 
@@ -72,15 +73,21 @@ class Trainer:
     def __init__(self, config: Config, sizes: tuple[int, ...]):
         self.config, self.model = config, build(config.model, *sizes)
         mesh = make_mesh(devices=jax.devices()[:1])
-        self.steps = compile_steps(self.model, config, mesh, bos=1)
+        # A loss that reads another model reads this one before training: it costs as
+        # much as a trained teacher, but its dev loss is not that of a trained one.
+        frozen = (self.model,) if config.train.variant("loss").frozen else ()
+        self.steps = compile_steps(self.model, config, mesh, 1, frozen)
         self.state = self.steps.init()
+        # Copies: the step donates its state.
+        copies = [jax.tree.map(jnp.copy, self.state.parameters) for _ in frozen]
+        self.frozen = tuple(copies)
 
     def train(self, batches: Iterable[dict[str, np.ndarray]]) -> float:
         """Trains on some batches; returns real target tokens per second."""
         began, tokens = time.perf_counter(), 0
         for batch in batches:
             placed = place_batch(self.steps.mesh, batch)
-            self.state, metrics = self.steps.train(self.state, placed)
+            self.state, metrics = self.steps.train(self.state, placed, self.frozen)
             tokens += np.count_nonzero(batch["target_segment"])
         jax.block_until_ready(metrics)
         return tokens / (time.perf_counter() - began)

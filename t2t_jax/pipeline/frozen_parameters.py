@@ -35,8 +35,8 @@ class OpenedModels(NamedTuple):
       sha256: of the parameters of each, in the order in which the loss names them.
     """
 
-    frozen: FrozenModels = FrozenModels()
-    sha256: Sequence[str] = ()
+    frozen: FrozenModels
+    sha256: Sequence[str]
 
 
 def check_frozen(config: Config) -> None:

@@ -1,0 +1,126 @@
+"""A run's frozen models: which are read, which are refused, and what is stored."""
+
+import jax
+import numpy as np
+import pytest
+
+from t2t_jax.config import Config, changed, from_config_dict
+from t2t_jax.data.shapes import Shape
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.model.model import build
+from t2t_jax.pipeline.frozen_parameters import (
+    check_frozen,
+    check_positions,
+    open_frozen,
+    parameters_sha256,
+)
+from t2t_jax.planning import costs
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.training.checkpoint import Checkpoints
+from t2t_jax.workdir.workdir import Workdir
+from tests.decoding.small_translator import renumbered, vocabulary
+
+MODEL = {"layers": 1, "width": 8, "heads": 2, "hidden": 8}
+TEXT = {"prepared": "a", "dev": "b"}
+
+
+def config_of(*teachers, task="translation", **model) -> Config:
+    options = {"teacher": ", ".join(map(str, teachers))}
+    loss = {"loss": "distillation", "options": options} if teachers else {}
+    return from_config_dict(
+        {"model": MODEL | model, "train": loss, "task": {"kind": task}}
+    )
+
+
+def stored(folder, config: Config, tokenizer: Vocabulary, seed: int = 0) -> Workdir:
+    """A workdir with one checkpoint of parameters that are drawn at random."""
+    workdir = Workdir(folder)
+    workdir.store(config, tokenizer, TEXT)
+    random = np.random.default_rng(seed)
+    parameters = jax.tree.map(
+        lambda x: random.normal(size=x.shape).astype(x.dtype),
+        build(config.model, *tokenizer.sizes).shapes,
+    )
+    checkpoints = Checkpoints(workdir, keep_parameters=1, keep_best=1)
+    checkpoints.save_parameters(parameters, 3)
+    checkpoints.close()
+    return workdir
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory):
+    wide = config_of(width=16, dropout=0.3)
+    return stored(tmp_path_factory.mktemp("teacher"), wide, vocabulary())
+
+
+def opened(config):
+    model = build(config.model, *vocabulary().sizes)
+    return open_frozen(config, model, vocabulary())
+
+
+def test_teachers_are_read_and_hashed(teacher, tmp_path):
+    other = stored(tmp_path / "other", config_of(), vocabulary(), seed=1)
+    both = opened(config_of(teacher, other, dtype="bfloat16"))
+    first, second = both.frozen.read()
+    assert both.frozen.read() == []  # memory of the host is freed
+    assert [parameters_sha256(x) for x in (first, second)] == both.sha256
+    assert jax.tree.map(np.shape, first) == jax.tree.map(
+        np.shape, both.frozen.models[0].shapes
+    )
+    assert len({*both.sha256, *opened(config_of(teacher)).sha256}) == 2
+    # A single value is another teacher.
+    jax.tree.leaves(second)[0].flat[0] += 1e-3
+    assert parameters_sha256(second) != both.sha256[1]
+
+
+def test_a_loss_without_frozen_models_reads_none():
+    none = opened(config_of())
+    assert (none.frozen.models, none.frozen.read(), none.sha256) == ((), [], [])
+
+
+def test_models_that_do_not_fit_are_refused(teacher, tmp_path):
+    with pytest.raises(UserError, match="is not a workdir"):
+        check_frozen(config_of(tmp_path / "nothing"))
+    Workdir(tmp_path / "new").store(config_of(), vocabulary(), TEXT)
+    with pytest.raises(UserError, match="no checkpoint yet"):
+        check_frozen(config_of(tmp_path / "new"))
+    check_frozen(config_of(teacher))
+    other = stored(tmp_path / "other", config_of(), renumbered())
+    with pytest.raises(UserError, match=r"SHA-256 (\w{12}) there, (?!\1)\w{12} here"):
+        opened(config_of(teacher, other))
+    task = config_of(task="language_model", kind="decoder_only")
+    of_task = stored(tmp_path / "task", task, vocabulary())
+    with pytest.raises(UserError, match="same task"):
+        opened(config_of(of_task))
+    lstm = stored(tmp_path / "lstm", config_of(kind="lstm"), vocabulary())
+    with pytest.raises(UserError, match=r"lstm.*packed"):
+        opened(changed(config_of(lstm), "data", batching="packed"))
+    opened(changed(config_of(lstm), "data", batching="bucketed"))
+    learned = config_of(positions="learned", max_positions=16)
+    short = stored(tmp_path / "short", learned, vocabulary())
+    config = config_of(short)
+    check_positions(config, opened(config), 16)
+    with pytest.raises(UserError, match="up to 17 tokens, but .* has 16 positions"):
+        check_positions(config, opened(config), 17)
+
+
+def test_a_run_does_not_continue_with_another_teacher(tmp_path):
+    workdir = Workdir(tmp_path)
+    config = config_of("teacher")
+    workdir.store(config, vocabulary(), TEXT | {"frozen": ["1" * 64]})
+    moved = config_of("moved")
+    assert [*workdir.changes(moved)] == ["train.options.teacher"]
+    workdir.store(moved, vocabulary(), TEXT | {"frozen": ["1" * 64]})
+    for other in (["2" * 64], ["1" * 64, "2" * 64]):
+        with pytest.raises(UserError, match="SHA-256 1{12} then, .*2{12} now"):
+            workdir.store(moved, vocabulary(), TEXT | {"frozen": other})
+
+
+def test_a_forecast_counts_the_teacher(teacher):
+    """Its forward pass, a third of what training it takes; in bytes, its parameters."""
+    config, shape = config_of(teacher), Shape(2, 16, 16)
+    sizes = costs.task_of(config).vocab_sizes
+    models = [build(c.model, *sizes) for c in (config, Workdir(teacher).config())]
+    plain = config_of()
+    alone, of_teacher = (costs.model_flops(m, plain, shape) for m in models)
+    assert costs.model_flops(models[0], config, shape) == alone + of_teacher / 3
