@@ -92,10 +92,11 @@ def test_models_that_do_not_fit_are_refused(teacher, tmp_path):
     of_task = stored(tmp_path / "task", task, vocabulary())
     with pytest.raises(UserError, match="same task"):
         opened(config_of(of_task))
-    lstm = stored(tmp_path / "lstm", config_of(kind="lstm"), vocabulary())
-    with pytest.raises(UserError, match=r"lstm.*packed"):
-        opened(changed(config_of(lstm), "data", batching="packed"))
-    opened(changed(config_of(lstm), "data", batching="bucketed"))
+    fields = {"kind": "bytenet", "heads": 8, "hidden": 2048}
+    column = stored(tmp_path / "column", config_of(**fields), vocabulary())
+    with pytest.raises(UserError, match=r"column: .*'bytenet' cannot tell .* packed"):
+        opened(changed(config_of(column), "data", batching="packed"))
+    opened(changed(config_of(column), "data", batching="bucketed"))
     learned = config_of(positions="learned", max_positions=16)
     short = stored(tmp_path / "short", learned, vocabulary())
     config = config_of(short)
