@@ -1,9 +1,9 @@
 """Damaged copies of a test set: the lines that users type, paste and decode wrongly.
 
-`evaluate --damage=all` scores how well a model translates them. The functions are not
-those of `data/augmentation.py`, so a model that was trained with augmentation has not
-seen the same changes. Damage is a pure function of the line and its number, so that
-everybody who damages a set gets the same one.
+`evaluate --damage=all` scores how well a model translates them. Typos, spaces and codes
+are not made as in `data/augmentation.py`, so a model that was trained with augmentation
+has not seen the same ones. Damage is a pure function of the line and its number, so
+that everybody who damages a set gets the same one.
 """
 
 import dataclasses
