@@ -15,6 +15,7 @@ from t2t_jax.parallel import huge_pages
 COMMANDS = {
     "train": {
         "main": "train a config, or continue, then score its test sets",
+        "distill": "translate a text by a teacher, and train a student on it",
         "experiment": "run the rows of a table: seeds, statistics, plots",
     },
     "use": {

@@ -74,6 +74,7 @@ class OutputFile:
 
     def __init__(self, file: Path, made_from: dict, resume: bool):
         self._file = file
+        self._again = "the same command" + ("" if resume else " with --resume")
         # Through JSON (tuples become lists), to compare equal to a stored record.
         self._made_from = json.loads(json.dumps(made_from))
         self._partial = file.with_name(file.name + ".partial")
@@ -202,7 +203,7 @@ class OutputFile:
             elif self.lines:
                 say(
                     f"the translations of {self.lines:,} lines are in {self._partial}; "
-                    "the same command with --resume continues"
+                    f"{self._again} continues"
                 )
             elif self._earlier is None:  # nothing is done, now or earlier
                 self._partial.unlink(missing_ok=True)

@@ -1,0 +1,129 @@
+"""Teaches a smaller model: `python -m t2t_jax.distill --teacher=DIR --input=PREFIX`.
+
+The teacher translates the source lines of a parallel text, and a student is trained on
+its translations (Kim and Rush 2016), which are easier to learn than people's: they are
+more alike. With --nbest=8 --by=chrf, the one of the 8 best that is nearest to the
+reference is kept. After it was stopped or killed, the same command continues it.
+"""
+
+import sys
+
+from absl import flags
+
+from t2t_jax.commands.config_files import given_fields
+from t2t_jax.commands.flags import define_config_flag, define_search_flags
+from t2t_jax.config import from_config_dict
+from t2t_jax.decoding.jobs import parse_shard
+from t2t_jax.pipeline.distillation import STAGES, distill
+from t2t_jax.pipeline.teacher_input import CHOICES, Recipe
+from t2t_jax.pipeline.teacher_text import CHUNK
+from t2t_jax.terminal.errors import UserError
+
+DISTRIBUTED = True
+
+
+def default_config() -> str:
+    """A student like its teacher, which is named on the command line."""
+    for word, following in zip(sys.argv, [*sys.argv[1:], ""], strict=True):
+        name, equals, value = word.lstrip("-").partition("=")
+        if word.startswith("-") and name == "teacher":
+            return f"student:{(value if equals else following).split(',')[0]}"
+    return "tiny"  # the missing --teacher is reported when flags are parsed
+
+
+def define_flags():
+    define_config_flag()
+    string, integer, boolean = (
+        flags.DEFINE_string,
+        flags.DEFINE_integer,
+        flags.DEFINE_boolean,
+    )
+    string(
+        "teacher",
+        None,
+        "Workdir of the teacher. Several, separated by commas, form an ensemble.",
+        required=True,
+    )
+    string(
+        "input",
+        None,
+        "Text to translate, relative to the current folder: PREFIX stands for "
+        "PREFIX.en and PREFIX.de (or .gz); also tfds:NAME:SPLIT and grammar:SPLIT; "
+        "commas separate several. Without --by=chrf or bleu, the source is enough.",
+        required=True,
+    )
+    string(
+        "workdir",
+        None,
+        "Where the student is stored: a new folder, or that of this command before.",
+        required=True,
+    )
+    integer("nbest", 1, "Translations of each line that one is chosen of.")
+    flags.DEFINE_enum(
+        "by",
+        None,
+        [*CHOICES],
+        "Keeps the most probable translation, or the one nearest to the reference by a "
+        "metric of sentences; by default chrf if --nbest is above 1.",
+    )
+    string(
+        "mix",
+        "",
+        "Further training text, with weights: original@1 is the --input itself, read "
+        "once an epoch.",
+    )
+    boolean(
+        "word_level",
+        False,
+        "The student also learns the teacher's probabilities of each piece "
+        "(config.train.loss=distillation).",
+    )
+    string("text", "", "PREFIX of the teacher's text; default: WORKDIR/distilled.")
+    string("checkpoint", None, "The teacher's parameters, as for translate.")
+    flags.DEFINE_enum(
+        "dtype", None, ["float32", "bfloat16"], "The teacher's type of activations."
+    )
+    define_search_flags()
+    string("shard", None, "I/N: make only the I-th of N parts of the teacher's text.")
+    flags.DEFINE_enum(
+        "only", None, [*STAGES], "Stop when the text is complete, or begin with it."
+    )
+    integer("batch_size", CHUNK, "Lines sorted and translated together.", 1)
+
+
+def main(_):
+    given = flags.FLAGS
+    teachers = [name for name in map(str.strip, given.teacher.split(",")) if name]
+    if not teachers:
+        raise UserError(f"--teacher={given.teacher!r} names no workdir")
+    if not given.workdir:
+        raise UserError("--workdir is empty; name a folder for the student")
+    if "data.train" in given_fields(sys.argv):
+        raise UserError(
+            "--config.data.train: a student is trained on what its teacher makes of "
+            "--input; for further text give --mix=PLACE@WEIGHT"
+        )
+    shard = (1, 1)
+    if given.shard is not None:
+        shard = parse_shard(given.shard)
+        if given.only == "train":
+            raise UserError("--shard makes a part of the text; leave out --only=train")
+    names = "beam", "alpha", "penalty", "stop"
+    recipe = Recipe(
+        given.nbest, given.by or "", {name: given[name].value for name in names}
+    )
+    distill(
+        teachers,
+        given.input,
+        from_config_dict(given.config),
+        given.workdir,
+        recipe=recipe,
+        mix=given.mix,
+        word_level=given.word_level,
+        prefix=given.text,
+        checkpoint=given.checkpoint,
+        dtype=given.dtype,
+        shard=shard,
+        only=given.only or "",
+        batch_size=given.batch_size,
+    )
