@@ -1,5 +1,6 @@
 """A teacher's text: the right lines in step, in one go, in parts, or after stops."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ import sacrebleu
 
 from benchmarks import students
 from t2t_jax import Translator, UserError, load_config
+from t2t_jax import config as fields
 from t2t_jax.commands import distill as command
 from t2t_jax.config import from_config_dict
 from t2t_jax.data.corpus import FileCorpus
@@ -22,9 +24,11 @@ from t2t_jax.files.atomic import checked_json, read_checked_json
 from t2t_jax.metrics.sentences import sentence_metric
 from t2t_jax.model.model import build
 from t2t_jax.pipeline import distillation
-from t2t_jax.pipeline.distillation import distill
+from t2t_jax.pipeline.distillation import distill, student_config
 from t2t_jax.pipeline.teacher_input import Recipe
+from t2t_jax.training import losses
 from t2t_jax.workdir.workdir import Workdir
+from tests.decoding.small_translator import vocabulary
 from tests.small_run import ROOT, config_for, contents
 
 ODD = ["one\u2028two", "\ufeffmark\r", "\ufeff\ufeff", "", "  spaces  ", "Ärger\r\r"]
@@ -93,7 +97,8 @@ def test_the_student_reads_what_the_teacher_writes(
     corpus = FileCorpus(workdir / "distilled", "en", "de")
     sources = [source for source, _ in FileCorpus(text / "test", "en", "de").pairs()]
     found = Translator.load(trained[0]).translate(sources)
-    assert [*corpus.pairs()] == [(t.source, t.text) for t in found]
+    complete = [t.text if t.ended else "" for t in found]
+    assert [*corpus.pairs()] == [*zip(sources, complete, strict=True)]
     ((given, folder),) = called
     assert folder == workdir
     assert given.data.train == str(workdir / "distilled")
@@ -154,6 +159,17 @@ def test_the_nearest_to_the_reference_is_kept(place, by):
         assert target == texts[scores.index(max(scores))] == f"Katze {source}"
 
 
+def test_half_a_translation_is_not_kept():
+    one, two, *_ = answers("x y")
+    open_ended = dataclasses.replace(one, ended=False)
+    kept = Recipe().chooser("de")
+    assert kept(Translation("x", (one, two)), "") == one.text
+    assert kept(Translation("x", (one, two), cut=1), "") == ""
+    assert kept(Translation("x", (open_ended,)), "") == ""
+    nearest = Recipe(2, "bleu").chooser("de")
+    assert nearest(Translation("x", (open_ended, two)), one.text) == two.text
+
+
 def test_of_equally_near_ones_the_most_probable_is_kept():
     choose = Recipe(4, "chrf").chooser("de")
     assert choose(Translation("x", answers("x y")), "qqq") == answers("x y")[0].text
@@ -211,6 +227,28 @@ def test_a_text_of_another_recipe_is_not_reused(place, options, message):
     with pytest.raises(UserError, match=message) as error:
         place.made(**options)
     assert "--text" in str(error.value)
+
+
+def test_word_level_needs_the_pieces_of_the_teacher(place, text, trained, monkeypatch):
+    @dataclasses.dataclass(frozen=True)
+    class Named:
+        teacher: str = ""
+
+    loss = losses.LOSSES["cross_entropy"]._replace(Options=Named)
+    monkeypatch.setitem(
+        losses.LOSSES, "distillation", losses.LOSSES.get("distillation", loss)
+    )
+    place.made(word_level=True)
+    ((config, _),) = place.trained_with
+    assert config.train.loss == "distillation"
+    assert config.train.options["teacher"] == str(trained[0])
+    small = from_config_dict(config_for(text))
+    other = place.folder / "other.model"
+    other.write_bytes(vocabulary().model)
+    config = fields.changed(small, "data", tokenizer=str(other))
+    with pytest.raises(UserError, match="needs the tokenizer of its teacher"):
+        student_config(config, [trained[0]], place.folder / "x", word_level=True)
+    assert student_config(config, [trained[0]], place.folder / "x") != config
 
 
 def test_changed_files_are_noticed(place):

@@ -10,6 +10,7 @@ from pathlib import Path
 from t2t_jax import config as fields
 from t2t_jax.config import Config, TaskConfig
 from t2t_jax.data.corpus import Corpus, FileCorpus, open_places, split_places
+from t2t_jax.data.text_tokenizer import existing_tokenizer
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.files.locations import is_local
 from t2t_jax.model.model import build
@@ -31,6 +32,7 @@ from t2t_jax.workdir.workdir import TOKENIZERS, Workdir
 ORIGINAL = "original"  # stands for the places of the input in `mix`
 NAME = "distilled"  # of the text in the student's workdir
 STAGES = ("translate", "train")
+FIELDS = "tokenizer", "source_tokenizer"  # of `config.data`, as `Vocabulary.sides`
 
 
 def distill(
@@ -210,11 +212,8 @@ def student_config(
                 "the workdir here, or give --config.data.tokenizer"
             )
         joint = theirs.data.joint_vocabulary
-        names = ("tokenizer",) if joint else ("tokenizer", "source_tokenizer")
-        tokenizers = {
-            name: str((teacher / file).absolute())
-            for name, file in zip(names, TOKENIZERS, strict=False)
-        }
+        sides = zip(FIELDS[: 1 if joint else 2], TOKENIZERS, strict=False)
+        tokenizers = {name: str((teacher / file).absolute()) for name, file in sides}
         config = fields.changed(
             config,
             "data",
@@ -224,12 +223,29 @@ def student_config(
             symbols=theirs.data.symbols,
         )
     if word_level:
+        _check_pieces(config, teacher)
         options = {**config.train.options, "teacher": ",".join(map(str, teachers))}
         config = fields.changed(config, "train", loss="distillation", options=options)
     places = [str(prefix), *_mixed(mix, corpora)]
     if unclear := [place for place in places if "," in place]:
         raise UserError(f"{unclear[0]}: a comma separates places; want a name without")
     return fields.changed(config, "data", train=",".join(places))
+
+
+def _check_pieces(config: Config, teacher: Workdir) -> None:
+    """Raises UserError unless the student has the pieces of its teacher."""
+    if start := config.train.init_from:
+        ours = Workdir(start).vocabulary().sides
+    else:
+        sides = 1 if config.data.joint_vocabulary else 2
+        ours = [existing_tokenizer(config.data, name) for name in FIELDS[:sides]]
+    theirs = teacher.vocabulary().sides
+    if [side.model for side in ours if side] != [side.model for side in theirs]:
+        raise UserError(
+            "--word_level compares the probabilities of pieces, so the student needs "
+            f"the tokenizer of its teacher {teacher}; leave out --config.data.tokenizer"
+            " and --config.train.init_from, or --word_level"
+        )
 
 
 def _mixed(mix: str, corpora: Sequence[Corpus]) -> list[str]:

@@ -76,17 +76,26 @@ class Recipe:
         }
 
     def chooser(self, language: str) -> Callable[[Translation, str], str]:
-        """Returns a function (translation, reference) -> the text that is kept."""
-        if self.by == PROBABILITY:
-            return lambda translation, _: translation.text
-        nearness = sentence_metric(self.by, language)
+        """Returns a function (translation, reference) -> the text that is kept.
 
-        def nearest(translation: Translation, reference: str) -> str:
+        It is empty if the line was cut, or no translation ended within its longest
+        length: half a translation would teach to leave things out. Training drops such
+        pairs.
+        """
+        nearness = None
+        if self.by != PROBABILITY:
+            nearness = sentence_metric(self.by, language)
+
+        def choose(translation: Translation, reference: str) -> str:
+            texts = [h.text for h in translation.hypotheses if h.ended]
+            if translation.cut or not texts:
+                return ""
+            if not nearness:
+                return texts[0]
             # Of equally near ones `max` keeps the first, which is the most probable.
-            texts = (hypothesis.text for hypothesis in translation.hypotheses)
             return max(texts, key=lambda text: nearness(text, reference))
 
-        return nearest
+        return choose
 
 
 class SourceLines(WrappedCorpus):

@@ -20,6 +20,7 @@ from functools import cached_property
 from pathlib import Path
 
 from t2t_jax.data import pair_hashes
+from t2t_jax.data.cleaning import visible
 from t2t_jax.data.corpus import FileCorpus, Pair, read_lines
 from t2t_jax.decoding.jobs import run_job, shard_of
 from t2t_jax.decoding.translator import Translator
@@ -164,11 +165,12 @@ class TeacherText:
                 stack.enter_context(draft.open("w", encoding="utf-8", newline=""))
                 for draft in drafts
             ]
-            count = 0
+            count = empty = 0
             for pair in self._pairs_of(files, made_from):
                 for stream, line in zip(streams, (*pair, hash_pair(pair)), strict=True):
                     stream.write(f"{line}\n")
                 count += 1
+                empty += not visible(pair[1])
             for stream in streams:
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -176,14 +178,22 @@ class TeacherText:
                 draft.replace(target)
             fsync(self.prefix.parent)
             fingerprint = self.corpus.fingerprint()
-            record = {"pairs": count, "fingerprint": fingerprint, **notes}
+            record = {
+                "pairs": count,
+                "empty": empty,
+                "fingerprint": fingerprint,
+                **notes,
+            }
             record["made_from"] = made_from
             write_atomically(self._record, checked_json(record))
         for file in files:
             # With what a job leaves that was killed just after its last line.
             for ending in ("", ".partial", ".partial.json"):
                 Path(f"{file}{ending}").unlink(missing_ok=True)
-        say(f"{count:,} pairs of the teacher are in {self.prefix}.{self.target}")
+        say(
+            f"{count:,} pairs of the teacher are in {self.prefix}.{self.target}; "
+            f"{empty:,} have no complete translation, and training drops them"
+        )
         return None
 
     def _pairs_of(self, files: Sequence[Path], made_from: dict) -> Iterator[Pair]:
