@@ -386,7 +386,7 @@ def test_students_are_measured_in_turns():
 # ---------------------------------------------------------------------- the command
 
 
-@pytest.mark.slow  # python -m pytest -m slow tests/test_distillation.py; 90 s
+@pytest.mark.slow  # python -m pytest -m slow tests/test_distillation.py; four runs
 def test_a_command_killed_anywhere_is_continued(trained, text, tmp_path):
     def start(name):
         fields = ["--config.train.steps=12", "--config.train.save_every=4"]

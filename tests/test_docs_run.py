@@ -114,7 +114,7 @@ def needed(block: Block) -> set[str]:
     """The workdirs that a block reads and does not train itself."""
     trained = set()
     for words in block.commands if block.language == "bash" else ():
-        if {"t2t_jax.main", "main"} & {*words}:
+        if {"t2t_jax.main", "main", "distill"} & {*words}:
             trained |= {word[10:] for word in words if word.startswith("--workdir=")}
     if re.search(r"^train\(", block.code, re.MULTILINE):
         trained |= {"runs/tiny"}

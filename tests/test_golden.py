@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "tests" / "golden"
 # Every file of configs/ as it is, except for those that need an argument, and these,
 # which take one.
-NEED_ARGUMENTS = {"finetune"}
+NEED_ARGUMENTS = {"finetune", "student"}
 WITH_ARGUMENTS = [
     *("configs/big.py:en-fr", "configs/multi30k.py:published"),
     *("configs/low_resource.py:half_hour", "configs/multi30k.py:half_hour"),
