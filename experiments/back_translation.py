@@ -30,7 +30,7 @@ steps. `--pairs=beam,tagged` leaves out the others. The row "full parallel" is w
 person's translations of the second half are worth: the upper bound.
 
 Expect of a small text: what a search finds helps most, and sampling and noise cost;
-with much parallel text it is the other way round (Edunov et al. 2018, section 5.2). A
+with much parallel text it is the other way round (Edunov et al. 2018, section 5.3). A
 tag gains what noise gains, without losing words (Caswell et al. 2019).
 """
 
