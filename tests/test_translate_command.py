@@ -130,6 +130,7 @@ WRONG = {
     "--sample --choose=mbr": "--choose: an option of beam search, which --sample",
     "--choose=mbr:samples=x": "samples='x'; want int",
     "--choose=rerank:reverse=/nowhere --input=README.md": "/nowhere is not a workdir",
+    "--sample --groups=2 --diversity=0": "--groups, --diversity: an option of beam",
     "--shard=1/2": "--shard goes with --input; name a file",
     "--resume": "--resume goes with --output; name a file",
     "--shard=3/2 --input=README.md": "--shard='3/2'; want I/N",
