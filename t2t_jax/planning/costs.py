@@ -18,7 +18,7 @@ from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.planning import flops
 from t2t_jax.tasks.table import task_of
-from t2t_jax.training.frozen_models import frozen_here, merged
+from t2t_jax.training.frozen_models import frozen_here, frozen_workdirs, merged
 from t2t_jax.training.logit_chunks import SPARSE_CHUNKS
 from t2t_jax.training.parameter_groups import split_frozen
 from t2t_jax.training.step import Steps
@@ -107,6 +107,8 @@ def model_flops(
 
 def frozen_models(model: Model, config: Config) -> tuple[Model, ...]:
     """The models that the loss reads, built for a forecast: see `frozen_here`."""
+    if not frozen_workdirs(config):
+        return ()
     return frozen_here(config, model, task_of(config).vocab_sizes)
 
 
