@@ -18,6 +18,12 @@ from t2t_jax.terminal.errors import UserError
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator
 
+# The arguments of `Translator.translate` that `Translator.sample` has, too.
+SHARED = (
+    *("alpha", "penalty", "prefix", "must_not"),
+    *("batch_size", "first_line", "warn"),
+)
+
 
 class Choice:
     """A choice of `config.decode.choose`, with its options.
@@ -99,12 +105,12 @@ def sampled_candidates(
     Raises:
       UserError: the caller gives options of a beam search.
     """
-    search = dict(search)
-    names = "beam", "groups", "diversity", "stop", "must"
-    of_beam = {name: search.pop(name, None) for name in names}
-    if given := [name for name, value in of_beam.items() if value]:
+    shared = {name: value for name, value in search.items() if name in SHARED}
+    of_beam = {name: value for name, value in search.items() if name not in SHARED}
+    # None and no phrases are left out; a number is an option, also if it is 0.
+    if given := [name for name, value in of_beam.items() if value or value == 0]:
         raise UserError(
             f"{', '.join(given)}: an option of beam search, but this choice draws its "
             "candidates; leave it out, or choose among a beam: mbr:candidates=beam"
         )
-    return translator.sample(lines, **search, **sampling)
+    return translator.sample(lines, **shared, **sampling)
