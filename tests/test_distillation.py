@@ -90,6 +90,17 @@ def test_the_student_reads_what_the_teacher_writes(
 ):
     called = []
     monkeypatch.setattr(distillation, "train", lambda *a: called.append(a))
+    translate = Translator.translate
+
+    def ended(*arguments, **options):  # a model of 12 steps ends no sentence by itself
+        return [
+            dataclasses.replace(
+                t, hypotheses=(dataclasses.replace(t.best, ended=True),)
+            )
+            for t in translate(*arguments, **options)
+        ]
+
+    monkeypatch.setattr(Translator, "translate", ended)
     workdir = tmp_path / "student"
     config = from_config_dict(config_for(text))
     arguments = [str(trained[0])], str(text / "test"), config, workdir
@@ -97,8 +108,8 @@ def test_the_student_reads_what_the_teacher_writes(
     corpus = FileCorpus(workdir / "distilled", "en", "de")
     sources = [source for source, _ in FileCorpus(text / "test", "en", "de").pairs()]
     found = Translator.load(trained[0]).translate(sources)
-    complete = [t.text if t.ended else "" for t in found]
-    assert [*corpus.pairs()] == [*zip(sources, complete, strict=True)]
+    assert [*corpus.pairs()] == [(t.source, t.text) for t in found]
+    assert any(t.text for t in found)
     ((given, folder),) = called
     assert folder == workdir
     assert given.data.train == str(workdir / "distilled")
