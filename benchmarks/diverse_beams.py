@@ -16,16 +16,18 @@ distinct-N: different N-grams of words divided by all N-grams, within a line's n
 self-BLEU: BLEU of each translation with the others of its line as references, over all
     lines. Lower is more diverse; 100 if all are equal.
 different: the mean number of different texts among the n.
-time: of translating all lines a second time, without compilation, relative to the plain
-    beam.
+time: of translating all lines, without compilation, relative to the plain beam; the
+    searches take turns, --rounds times, and medians count.
 """
 
+import time
 from collections.abc import Sequence
+from functools import partial
 
 from absl import flags
 
 from benchmarks import run
-from benchmarks.beams import timed
+from benchmarks.measuring import alternate
 from t2t_jax.commands.flags import (
     ENSEMBLE,
     define_test_flag,
@@ -54,6 +56,9 @@ def define_flags():
         ["2:0.5", "4:0.5", "4:1", "4:2", "8:1"],
         "GROUPS:DIVERSITY of each search; the plain beam is always measured first.",
     )
+    flags.DEFINE_integer(
+        "rounds", 3, "Times are medians of so many turns.", lower_bound=1
+    )
     flags.DEFINE_integer("lines", 0, "Use only the first N lines; 0 means all.")
 
 
@@ -72,26 +77,44 @@ def main(_):
     print(
         f"{len(pairs):,} lines of {corpus.place}, {given.beam} translations of each\n"
     )
+    options = [
+        {"groups": groups, "diversity": diversity, "nbest": given.beam}
+        for groups, diversity in searches
+    ]
+    # The first translation of each also compiles its programs.
+    found = [translated(translator, pairs, given.beam, each) for each in options]
+    # In turns, so that other work on the machine slows all of them down.
+    contenders = {
+        str(n): partial(seconds, translator, pairs, given.beam, each)
+        for n, each in enumerate(options)
+    }
+    medians = [*alternate(contenders, given.rounds).values()]
     print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}")
-    plain = None
-    for groups, diversity in searches:
-        found, seconds = timed(
-            translator,
-            pairs,
-            beam=given.beam,
-            nbest=given.beam,
-            groups=groups,
-            diversity=diversity,
-            warn=False,
-        )
-        plain = plain or seconds
-        lists = [[h.text for h in translation.hypotheses] for translation in found]
+    for (groups, diversity), lists, median in zip(
+        searches, found, medians, strict=True
+    ):
         cells = [
             *(str(groups), "" if diversity is None else f"{diversity:g}"),
             *measured(lists, references, corpus.target),
-            f"{seconds / plain:.2f}",
+            f"{median / medians[0]:.2f}",
         ]
-        print(f"| {' | '.join(cells)} |", flush=True)
+        print(f"| {' | '.join(cells)} |")
+
+
+def translated(
+    translator: Translator, pairs: Sequence[tuple[str, str]], beam: int, options: dict
+) -> list[list[str]]:
+    """Returns the translations of each source, best first."""
+    sources = [source for source, _ in pairs]
+    found = translator.translate(sources, beam=beam, **options, warn=False)
+    return [[h.text for h in translation.hypotheses] for translation in found]
+
+
+def seconds(*given) -> float:
+    """Returns the seconds that `translated` takes."""
+    began = time.monotonic()
+    translated(*given)
+    return time.monotonic() - began
 
 
 def parsed_searches(written: Sequence[str]) -> list[tuple[int, float | None]]:

@@ -290,7 +290,7 @@ def test_beams_are_compared(monkeypatch, capsys, text):
     given = {
         beams: {"beam": None, "beams": ["1", "2"], "show": 1}
         | dict.fromkeys(("groups", "diversity")),
-        diverse_beams: {"beam": 2, "searches": ["2:0.5"]},
+        diverse_beams: {"beam": 2, "searches": ["2:0.5"], "rounds": 1},
     }
     for module, own in given.items():
         monkeypatch.setattr(module.Translator, "load", lambda *_: translator)
