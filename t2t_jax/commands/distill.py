@@ -15,7 +15,7 @@ from t2t_jax.commands.flags import define_config_flag, define_search_flags
 from t2t_jax.config import from_config_dict
 from t2t_jax.decoding.jobs import parse_shard
 from t2t_jax.pipeline.distillation import STAGES, distill
-from t2t_jax.pipeline.teacher_input import CHOICES, Recipe
+from t2t_jax.pipeline.teacher_input import CRITERIA, Recipe
 from t2t_jax.pipeline.teacher_text import CHUNK
 from t2t_jax.terminal.errors import UserError
 
@@ -62,7 +62,7 @@ def define_flags():
     flags.DEFINE_enum(
         "by",
         None,
-        [*CHOICES],
+        [*CRITERIA],
         "Keeps the most probable translation, or the one nearest to the reference by a "
         "metric of sentences; by default chrf if --nbest is above 1.",
     )

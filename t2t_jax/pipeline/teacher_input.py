@@ -28,7 +28,7 @@ from t2t_jax.metrics.sentences import SENTENCE_METRICS, sentence_metric
 from t2t_jax.terminal.errors import UserError, did_you_mean
 
 PROBABILITY = "probability"
-CHOICES = (PROBABILITY, *SENTENCE_METRICS)
+CRITERIA = (PROBABILITY, *SENTENCE_METRICS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Recipe:
         if not self.by:
             by = PROBABILITY if self.nbest == 1 else SENTENCE_METRICS[0]
             object.__setattr__(self, "by", by)
-        if self.by not in CHOICES:
-            raise UserError(f"--by={self.by!r}{did_you_mean(self.by, CHOICES)}")
+        if self.by not in CRITERIA:
+            raise UserError(f"--by={self.by!r}{did_you_mean(self.by, CRITERIA)}")
         if self.by != PROBABILITY and self.nbest == 1:
             raise UserError(
                 f"--by={self.by} chooses among several translations; add --nbest=8 or "
