@@ -128,6 +128,7 @@ def r_drop_sums(module, batch, rng, config: Config, bos: int) -> Sums:
     alpha = config.train.own_options(LOSSES["r_drop"]).r_drop_alpha
     smoothing = config.train.label_smoothing
     forced = teacher_forcing(batch, bos)
+    # One pass of a doubled batch is not faster on a CPU (work S of benchmarks).
     outputs = [module.outputs(forced, of_pass) for of_pass in dropout_rngs(rng, 2)]
 
     def of_tokens(first_btv, second_btv, target_bt):
