@@ -87,7 +87,7 @@ class Trainer:
         began, tokens = time.perf_counter(), 0
         for batch in batches:
             placed = place_batch(self.steps.mesh, batch)
-            self.state, metrics = self.steps.train(self.state, placed, self.frozen)
+            self.state, metrics = self.steps.train(self.state, placed, *self.frozen)
             tokens += np.count_nonzero(batch["target_segment"])
         jax.block_until_ready(metrics)
         return tokens / (time.perf_counter() - began)

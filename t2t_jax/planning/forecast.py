@@ -75,7 +75,7 @@ def compile_step(steps: Steps, batch: dict, chip: Chip, length: int) -> Compiled
       length: tokens in a row of the target.
     """
     started = time.monotonic()
-    lowered = steps.train.lower(steps.shapes, batch, steps.frozen)
+    lowered = steps.train.lower(steps.shapes, batch, *steps.frozen)
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as e:
@@ -268,7 +268,7 @@ def measure_step(config: Config, devices: Sequence[Any], count: int = 5) -> floa
     state, spent = steps.init(), []
     for _ in range(count + 1):  # the first one compiles, and is left out
         started = time.perf_counter()
-        state, metrics = steps.train(state, batch, frozen)
+        state, metrics = steps.train(state, batch, *frozen)
         jax.block_until_ready((state, metrics))
         spent.append(time.perf_counter() - started)
     return float(np.median(spent[1:]))

@@ -280,7 +280,7 @@ class TrainingRun:
         at = self.position
         self.position, batch = next(self.batches)
         placed = meshes.place_batch(self.steps.mesh, batch)
-        self.state, metrics = self.steps.train(self.state, placed, self.frozen)
+        self.state, metrics = self.steps.train(self.state, placed, *self.frozen)
         self.step += 1
         # The shapes as trained, with the rows that pad the batch to the mesh.
         rows, source = placed["source"].shape

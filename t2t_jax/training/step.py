@@ -280,8 +280,8 @@ class Steps(NamedTuple):
       init: () -> TrainState with random parameters, created sharded.
       start: parameters -> TrainState that starts from them.
       frozen: the same of the parameters of each model that the loss reads.
-      train: (state, batch, parameters of those models) -> (state, metrics); donates the
-        state passed in. The third may be left out if there are no such models.
+      train: (state, batch, *parameters of those models) -> (state, metrics); donates the
+        state passed in.
       evaluate: (parameters, batch) -> (sum of -log p, number of tokens).
     """
 
@@ -305,7 +305,7 @@ def compile_steps(
     shardings = state_shardings(model, config, mesh)
     replicated = meshes.sharding(mesh, ())
 
-    def train(state, batch, frozen_parameters=()):
+    def train(state, batch, *frozen_parameters):
         # Closed over, hence static: the config and the models' structure.
         options = {"definition": model.definition, "config": config, "bos": bos}
         with meshes.compiling_for(mesh):

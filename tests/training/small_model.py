@@ -88,4 +88,4 @@ def trained(config: Config, batch=None, rate: float = 0.0, devices: int = 1):
     frozen = jax.tree.map(
         lambda x, of: jax.device_put(x, of.sharding), frozen_of(config)[1], steps.frozen
     )
-    return jax.tree.map(np.asarray, steps.train(steps.init(), placed, frozen))
+    return jax.tree.map(np.asarray, steps.train(steps.init(), placed, *frozen))

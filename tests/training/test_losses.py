@@ -196,7 +196,7 @@ def test_of_a_teacher_that_is_the_student_there_is_nothing_to_learn():
     steps = steps_of(config)
     placed = meshes.place_batch(steps.mesh, batch_of())
     twin = (steps.init().parameters,)
-    _, metrics = steps.train(steps.init(), placed, twin)
+    _, metrics = steps.train(steps.init(), placed, *twin)
     assert metrics["kl"] == pytest.approx(0, abs=1e-7)
     assert metrics["gradient_norm"] == pytest.approx(0, abs=1e-6)
     _, other = trained(config)  # the teacher has weights of its own
