@@ -280,8 +280,8 @@ class Steps(NamedTuple):
       init: () -> TrainState with random parameters, created sharded.
       start: parameters -> TrainState that starts from them.
       frozen: the same of the parameters of each model that the loss reads.
-      train: (state, batch, *parameters of those models) -> (state, metrics); donates the
-        state passed in.
+      train: (state, batch, *parameters of those models) -> (state, metrics); donates
+        the state passed in.
       evaluate: (parameters, batch) -> (sum of -log p, number of tokens).
     """
 
