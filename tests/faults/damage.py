@@ -131,14 +131,15 @@ def compiled_once() -> Iterator[None]:
     """Runs of the same model and training share their compiled functions."""
     compiled, compile_steps = {}, loop.compile_steps
 
-    def once(model, config, mesh, bos):
+    def once(model, config, mesh, bos, frozen):
         what = dataclasses.asdict(config.train)
         for name in WHEN:
             del what[name]
         # The loss may be one that a test has put in its place.
-        key = repr((config.model, what, model.count(), mesh, bos)), losses.projected
+        parts = config.model, what, model.count(), mesh, bos, frozen
+        key = repr(parts), losses.projected
         if key not in compiled:
-            compiled[key] = compile_steps(model, config, mesh, bos)
+            compiled[key] = compile_steps(model, config, mesh, bos, frozen)
         return compiled[key]
 
     with mock.patch.object(loop, "compile_steps", once):
