@@ -172,8 +172,8 @@ def test_the_command_scores_copies_and_overwrites_nothing(
     trained, work, text, monkeypatch, capsys
 ):
     before = contents(work)
-    names = ("checkpoint", "baseline", "dtype", "beam", "alpha", "penalty", "stop")
-    given = dict.fromkeys(names) | {"workdir": work, "test": f"{text}/test"}
+    names = ("checkpoint", "baseline", "dtype", "choose", *evaluate.SEARCH)
+    given = dict.fromkeys(names) | {"workdir": str(work), "test": f"{text}/test"}
     given["damage"] = "capitals,no_diacritics"
     monkeypatch.setattr(evaluate.flags, "FLAGS", types.SimpleNamespace(**given))
     evaluate.main([])

@@ -106,7 +106,9 @@ def test_mistakes_are_told_with_what_is_there(experiment, tmp_path):
     assert "error: table4: no such experiment; did you mean 'table" in error(
         name="table4"
     )
-    assert "name an experiment (ablate, heads, " in error(name="")
+    assert "name an experiment (ablate, back_translation, captions, heads, " in error(
+        name=""
+    )
     assert "Did you mean: steps ?" in error("--step=3")
     assert "'model.layers'" in error("--config.model.layer=3")
     assert "--rows=seed: no such row" in error("--rows=seed")
