@@ -291,7 +291,7 @@ def test_one_line_describes_what_varies(made, small_parts, monkeypatch):
 lengths = st.lists(st.tuples(*[st.integers(1, 60)] * 4), min_size=1, max_size=30)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(lengths, st.sampled_from(["packed", "bucketed"]), st.integers(64, 200))
 @example([(60, 3, 1, 60)], "packed", 64)
 def test_shapes_hold_every_stored_pair_within_the_budget(rows, batching, budget):
