@@ -24,11 +24,11 @@ from t2t_jax.data.corpus import (
 )
 from t2t_jax.data.wrapped_corpus import WrappedCorpus
 from t2t_jax.decoding.results import Translation
-from t2t_jax.metrics.sentences import SENTENCE_METRICS, sentence_metric
+from t2t_jax.metrics.pairwise import UTILITIES
 from t2t_jax.terminal.errors import UserError, did_you_mean
 
 PROBABILITY = "probability"
-CRITERIA = (PROBABILITY, *SENTENCE_METRICS)
+CRITERIA = (PROBABILITY, *UTILITIES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Recipe:
         if self.nbest < 1:
             raise UserError(f"--nbest={self.nbest}; want at least 1")
         if not self.by:
-            by = PROBABILITY if self.nbest == 1 else SENTENCE_METRICS[0]
+            by = PROBABILITY if self.nbest == 1 else "chrf"
             object.__setattr__(self, "by", by)
         if self.by not in CRITERIA:
             raise UserError(f"--by={self.by!r}{did_you_mean(self.by, CRITERIA)}")
@@ -82,9 +82,7 @@ class Recipe:
         length: half a translation would teach to leave things out. Training drops such
         pairs.
         """
-        nearness = None
-        if self.by != PROBABILITY:
-            nearness = sentence_metric(self.by, language)
+        nearness = UTILITIES.get(self.by)  # None: by probability
 
         def choose(translation: Translation, reference: str) -> str:
             texts = [h.text for h in translation.hypotheses if h.ended]
@@ -92,8 +90,10 @@ class Recipe:
                 return ""
             if not nearness:
                 return texts[0]
-            # Of equally near ones `max` keeps the first, which is the most probable.
-            return max(texts, key=lambda text: nearness(text, reference))
+            # Of equally near ones `argmax` takes the first, which is the most probable;
+            # the last decimals are rounding, which must not decide.
+            near_h1 = nearness(texts, [reference], language).round(9)
+            return texts[near_h1.argmax()]
 
         return choose
 
