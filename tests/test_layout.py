@@ -14,7 +14,8 @@ PACKAGE = ROOT / "t2t_jax"
 FOLDERS = [
     *("terminal", "files", "viewing", "grammar", "data", "parallel", "workdir"),
     *("model", "metrics", "search", "training", "decoding", "tasks", "evaluation"),
-    *("bridges", "planning", "analysis", "pipeline", "experiment", "commands"),
+    *("bridges", "planning", "analysis", "pipeline", "verification", "doctor"),
+    *("comparison", "experiment", "commands"),
 ]
 ANYWHERE = {"config", "sections", "__version__"}
 

@@ -1,0 +1,1 @@
+"""Compares systems by their translations, and runs by their records."""

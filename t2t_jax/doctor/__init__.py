@@ -1,0 +1,1 @@
+"""Examines training text: damaged, misaligned and repeated pairs, and overlaps."""

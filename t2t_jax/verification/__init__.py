@@ -1,0 +1,1 @@
+"""Checks that this installation keeps the project's promises on this machine."""
