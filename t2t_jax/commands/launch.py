@@ -33,6 +33,7 @@ COMMANDS = {
         "plot": "draw the logs of runs: losses, scores, rates; a page or a picture",
     },
     "check": {
+        "verify": "measure on this machine what the documentation promises",
         "plan": "forecast whether a run fits on other chips, and how long it takes",
         "whatwas": "list the sentences of a training step's batch",
     },

@@ -1,1 +1,1 @@
-"""Checks that this installation keeps the project's promises on this machine."""
+"""Checks on this machine what the documentation promises."""

@@ -14,8 +14,8 @@ from t2t_jax.decoding.results import Alignment, Score
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.model.attention import LayerTrace
 from t2t_jax.terminal.errors import UserError
+from t2t_jax.verification.references import twin
 from tests.decoding.small_translator import TEXT, translator
-from tests.model import twin
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 

@@ -30,13 +30,24 @@ from t2t_jax.model.positions import sinusoids
 from t2t_jax.model.teacher_forcing import teacher_forcing
 from t2t_jax.search.beam import beam_search
 from t2t_jax.training.step import initial_state, loss_sums, train_step
-from tests.model import twin
+from t2t_jax.verification.references import twin
+from t2t_jax.verification.small_model import (
+    BOS,
+    EOS,
+    PAD,
+    ROWS,
+    SOURCE_LENGTH,
+    TARGET_LENGTH,
+    VOCABULARY,
+    packed,
+    random_parameters,
+)
 
 GREEDY = functools.partial(beam_search, beam=1)
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 
-PAD, BOS, EOS, VOCABULARY, SMOOTHING = 0, 1, 2, 17, 0.1
+SMOOTHING = 0.1
 CLOSE = {"rtol": 2e-5, "atol": 2e-5}
 SHAPES = {  # all axes of different lengths, so that none can be mistaken
     "post, 1 layer": {"layers": 1},
@@ -54,41 +65,6 @@ SHAPES = {  # all axes of different lengths, so that none can be mistaken
 }
 SMALL = {"width": 8, "heads": 2, "hidden": 20, "dropout": 0.0, "max_positions": 16}
 THREE_LAYERS = {"layers": 3, "width": 12, "heads": 3}
-# Rows of sentence pairs, (source, target) lengths: packed, one that fills its row,
-# a short one, none.
-ROWS = [[(5, 3), (2, 4), (3, 1)], [(13, 11)], [(4, 6), (7, 2)], [(1, 1)], []]
-SOURCE_LENGTH, TARGET_LENGTH = 13, 11
-
-
-def packed(rows, seed):
-    """Random sentences as a batch of `data/batching.py`; BOS, PAD are not in them."""
-    random = np.random.default_rng(seed)
-    batch = {}
-    for side, length in (("source", SOURCE_LENGTH), ("target", TARGET_LENGTH)):
-        for part in ("", "_segment", "_position"):
-            batch[side + part] = np.zeros((len(rows), length), np.int32)
-        for b, row in enumerate(rows):
-            place = 0
-            for segment, pair in enumerate(row, start=1):
-                for position in range(pair[side == "target"]):
-                    batch[side][b, place] = random.integers(EOS, VOCABULARY)
-                    batch[f"{side}_segment"][b, place] = segment
-                    batch[f"{side}_position"][b, place] = position
-                    place += 1
-    return batch
-
-
-def random_parameters(model, seed):
-    """Nothing left at its initial 0 or 1: that would hide a bias or a scale unused."""
-    random = np.random.default_rng(seed)
-
-    def draw(path, shape):
-        name = path[-1].key
-        spread = 0.2 if len(shape.shape) == 1 else 0.3 if name == "tokens" else 0.5
-        x = random.normal(float(name == "scale"), spread, shape.shape)
-        return x.astype(np.float32)
-
-    return jax.tree_util.tree_map_with_path(draw, model.shapes)
 
 
 @partial(jax.jit, static_argnames="definition")

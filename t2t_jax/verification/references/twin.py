@@ -19,8 +19,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from tests.model import older_twins
-from tests.model.formulas import (
+from t2t_jax.verification.references import older_twins
+from t2t_jax.verification.references.formulas import (
     embeddings,
     float64,
     norm,

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from tests.model.formulas import (
+from t2t_jax.verification.references.formulas import (
     embeddings,
     float64,
     norm,

@@ -1,0 +1,1 @@
+"""References that share no code with the program: float64 twins, brute-force search."""
