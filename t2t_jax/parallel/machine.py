@@ -33,6 +33,36 @@ def describe_machine() -> dict[str, str | int]:
     }
 
 
+# Field of `describe_machine` -> why another value changes the bits of a result.
+EFFECTS = {
+    "t2t_jax": "another version of this package may compute in another order",
+    "jax": "another version may turn the same program into other operations",
+    "jaxlib": "another compiler (XLA) fuses and orders operations in another way",
+    "flax": "another version may compute in another order",
+    "optax": "another version may compute the update in another order",
+    "devices": "sums over a batch are divided among the devices, and added up in "
+    "another order",
+    "device": "another kind of device has other kernels",
+    "processes": "sums over a batch are divided among the processes",
+    "processor": "XLA compiles for the vector instructions of the processor, whose "
+    "width decides the order of a sum",
+    "cores": "XLA divides the sums of a program for a CPU among one thread a core; "
+    "floating-point sums depend on their order",
+    "XLA_FLAGS": "flags choose kernels and passes of the compiler",
+    "matmul_precision": "products of matrices are rounded in another way",
+    "prng": "other random numbers: initial parameters and dropout",
+}
+
+
+def machine_differences(a: dict, b: dict) -> dict[str, tuple]:
+    """The fields in which two descriptions differ, with both values; None if absent."""
+    return {
+        name: (a.get(name), b.get(name))
+        for name in {**a, **b}
+        if a.get(name) != b.get(name)
+    }
+
+
 def processor_name() -> str:
     """The model name of this machine's processor."""
     cpuinfo = Path("/proc/cpuinfo")

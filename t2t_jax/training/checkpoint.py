@@ -58,6 +58,36 @@ class RunProgress(NamedTuple):
         return cls(**data | {"position": Position(**data["position"])})
 
 
+def read_state(path: epath.Path, shapes: TrainState) -> tuple[TrainState, RunProgress]:
+    """Reads a stored state as NumPy arrays; changes nothing.
+
+    Args:
+      path: the folder of a complete state, as `checkpoint_folders.damage` checks it.
+      shapes: the shapes and dtypes of the state.
+
+    Raises:
+      UserError: it is of another version of the model.
+    """
+    # With NumPy arrays as the target Orbax restores NumPy arrays; the caller
+    # distributes them to the devices of all processes.
+    arrays = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), shapes)
+    args = ocp.args.Composite(
+        state=ocp.args.StandardRestore(arrays._asdict()),
+        reached=ocp.args.JsonRestore(),
+    )
+    with ocp.Checkpointer(
+        handler(), multiprocessing_options=checkpoint_folders.SINGLE_PROCESS
+    ) as reader:
+        try:
+            restored = reader.restore(path, args=args)
+        except ValueError:
+            checkpoint_folders.check_names(
+                path / "state", shapes.parameters, "parameters"
+            )
+            raise
+    return TrainState(**restored.state), RunProgress.from_json(restored.reached)
+
+
 class Checkpoints:
     """The checkpoints of a run, for the process that writes them.
 
@@ -148,7 +178,7 @@ class Checkpoints:
             if trouble := checkpoint_folders.damage(path):
                 damaged[path] = trouble
                 continue
-            result = step, self._read(path, shapes)
+            result = step, read_state(path, shapes)
             break
         # A state without a manifest was never complete: a run that was killed in its
         # first save has lost nothing that could be restored, and starts anew.
@@ -184,28 +214,6 @@ class Checkpoints:
         """
         steps = checkpoint_folders.sealed_steps(self._folder / "parameters")
         return len(steps) > 1 or any(step > save_every for step in steps)
-
-    def _read(
-        self, path: epath.Path, shapes: TrainState
-    ) -> tuple[TrainState, RunProgress]:
-        # With NumPy arrays as the target Orbax restores NumPy arrays; the caller
-        # distributes them to the devices of all processes.
-        arrays = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), shapes)
-        args = ocp.args.Composite(
-            state=ocp.args.StandardRestore(arrays._asdict()),
-            reached=ocp.args.JsonRestore(),
-        )
-        with ocp.Checkpointer(
-            handler(), multiprocessing_options=checkpoint_folders.SINGLE_PROCESS
-        ) as reader:
-            try:
-                restored = reader.restore(path, args=args)
-            except ValueError:
-                checkpoint_folders.check_names(
-                    path / "state", shapes.parameters, "parameters"
-                )
-                raise
-        return TrainState(**restored.state), RunProgress.from_json(restored.reached)
 
     def save_missing_parameters(self, state: TrainState) -> None:
         """Saves the parameters of a restored state again if theirs are damaged."""

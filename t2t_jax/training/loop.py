@@ -70,6 +70,9 @@ class Hooks(NamedTuple):
       step_flops: the FLOPs that the model needs for a batch of a shape.
       peak_flops: FLOP/s of all devices together, for MFU.
       frozen: the models that the loss reads besides the one that trains.
+      after_step: called with the number of each step that was trained, and the state
+        after it, whose buffers the next step takes.
+      last: a step to end after, if the config has more; None: as the config says.
     """
 
     evaluate: Evaluate | None = None
@@ -81,6 +84,8 @@ class Hooks(NamedTuple):
     step_flops: Callable[[Shape], float] = lambda shape: 0.0
     peak_flops: float | None = None
     frozen: FrozenModels = FrozenModels()
+    after_step: Callable[[int, TrainState], None] = lambda step, state: None
+    last: int | None = None
 
 
 def run(
@@ -158,7 +163,9 @@ class TrainingRun:
             *(self._place(self._restore) or (self._initial(), RunProgress()))
         )
         self.clock = Clock(self.seconds)
-        self.reporter = Reporter(workdir, self.step, config.train.steps)
+        # The config keeps its number of steps, as a schedule may depend on it.
+        self.last = min(config.train.steps, hooks.last or config.train.steps)
+        self.reporter = Reporter(workdir, self.step, self.last)
         self.reporter.roll_back(self.rollbacks.all)
         # Each process fills only the rows on its own devices.
         local = partial(
@@ -254,6 +261,8 @@ class TrainingRun:
         return self.step, why
 
     def _reason(self, seconds: float) -> str:
+        if self.step >= self.last < self.config.train.steps:
+            return f"step {self.last:,} is the last one asked for"
         # Only evaluations up to this step: a killed run may have evaluated later steps,
         # which it now repeats.
         name, goodness = self.hooks.chosen_by.name, self.hooks.chosen_by.goodness
@@ -282,6 +291,7 @@ class TrainingRun:
         placed = meshes.place_batch(self.steps.mesh, batch)
         self.state, metrics = self.steps.train(self.state, placed, *self.frozen)
         self.step += 1
+        self.hooks.after_step(self.step, self.state)
         # The shapes as trained, with the rows that pad the batch to the mesh.
         rows, source = placed["source"].shape
         flops = self._step_flops(rows, source, placed["target"].shape[1])
@@ -327,7 +337,7 @@ class TrainingRun:
 
     def _seconds_left(self) -> float:
         """Estimates the seconds of training left, from the last logging interval."""
-        left = self.meter.seconds_a_step * (self.config.train.steps - self.step)
+        left = self.meter.seconds_a_step * (self.last - self.step)
         limit = self.config.train.minutes * 60
         return min(left, max(0.0, limit - self.clock.seconds())) if limit else left
 

@@ -2,11 +2,67 @@
 
 import json
 import time
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from t2t_jax.files import atomic
+from t2t_jax.parallel.machine import machine_differences
 from t2t_jax.terminal import ideas
 from t2t_jax.terminal.messages import say
 from t2t_jax.workdir.workdir import STARTS, Workdir
+
+
+class Start(NamedTuple):
+    """A start of a run.
+
+    Attributes:
+      step: the step that it continued after; 0 for the first.
+      machine: as `describe_machine` returned it.
+      ideas: the SHA-256 of each module of --ideas.
+    """
+
+    step: int
+    machine: dict[str, str | int]
+    ideas: dict[str, str]
+
+
+def read_starts(workdir: Workdir) -> list[Start]:
+    """The starts of a run, oldest first; leaves out lines that are damaged."""
+    file, starts = workdir / STARTS, []
+    for line in file.read_bytes().splitlines() if file.exists() else ():
+        try:
+            start = json.loads(line)
+            both = dict(start["machine"]), dict(start.get("ideas", {}))
+            starts.append(Start(int(start["step"]), *both))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            continue
+    return starts
+
+
+def starts_of_steps(
+    starts: Sequence[Start], first: int, last: int, rolled_back: bool = False
+) -> list[Start]:
+    """The starts that executed some steps, as far as they are kept.
+
+    A later start repeats what an earlier one had trained without saving it.
+
+    Args:
+      first, last: the first and the last of the steps.
+      rolled_back: True if the run returned to an earlier checkpoint. It is not recorded
+        which start did, so the later ones may have executed the steps, too.
+    """
+
+    def executed_by(step: int) -> int:
+        return max(i for i, start in enumerate(starts) if start.step < step)
+
+    if not any(start.step < first for start in starts):
+        return list(starts)  # the first line is damaged: any of them
+    # The start of a step changes only behind the steps that starts continued after.
+    borders = {first, last, *(s.step + 1 for s in starts if first < s.step + 1 <= last)}
+    numbers = {executed_by(step) for step in borders}
+    if rolled_back:
+        numbers = {*range(min(numbers), len(starts))}
+    return [starts[i] for i in sorted(numbers)]
 
 
 def record_start(workdir: Workdir, step: int, machine: dict[str, str | int]) -> None:
@@ -43,9 +99,8 @@ def record_start(workdir: Workdir, step: int, machine: dict[str, str | int]) -> 
 def _warn_if_changed(what: str, last: dict, now: dict) -> None:
     """Warns with the fields that differ, such as `cores 2 -> 1`."""
     changed = ", ".join(
-        f"{name} {last.get(name)} -> {now.get(name)}"
-        for name in {**last, **now}
-        if last.get(name) != now.get(name)
+        f"{name} {before} -> {after}"
+        for name, (before, after) in machine_differences(last, now).items()
     )
     if changed:
         say(

@@ -61,7 +61,7 @@ class Rollbacks:
         if processes.is_first():
             atomic.write_atomically(self._file, atomic.checked_json(content))
 
-    def _valid(self) -> dict[int, Position]:
+    def in_effect(self) -> dict[int, Position]:
         """Step -> data position to continue from, for the rollbacks still in effect.
 
         A rollback to an earlier step undoes those to that step or later ones.
@@ -74,13 +74,13 @@ class Rollbacks:
 
     def position(self, step: int, position: Position) -> Position:
         """The data position after a step; `position` unless a rollback moved it."""
-        return self._valid().get(step, position)
+        return self.in_effect().get(step, position)
 
     def last_before(self, step: int) -> tuple[int, Position]:
         """The last rollback before `step`: its step, and the position it moved to.
 
         Step 0 and the first position if there is none.
         """
-        jumps = {0: Position()} | self._valid()
+        jumps = {0: Position()} | self.in_effect()
         last = max(s for s in jumps if s < step)
         return last, jumps[last]

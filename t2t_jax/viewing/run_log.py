@@ -107,6 +107,23 @@ def read_run(workdir: epath.PathLike) -> Run:
     return _run(str(workdir), entries, starts, _log_every(folder / CONFIG))
 
 
+def read_metrics(
+    workdir: epath.PathLike, kind: str
+) -> dict[int, dict[str, float | None]]:
+    """Reads the metrics of a kind, "train" or "dev", by step; changes nothing.
+
+    Leaves out what a rollback discarded. None stands for a value that was not finite.
+    Empty if nothing is logged.
+    """
+    log = locate(workdir) / METRICS
+    entries = _entries(log) if log.is_file() else []
+    return {
+        entry["step"]: {n: v for n, v in entry.items() if n not in ("step", "kind")}
+        for entry, gone in zip(entries, _undone(entries), strict=True)
+        if entry["kind"] == kind and not gone
+    }
+
+
 def find_runs(pattern: str) -> list[str]:
     """Expands a workdir with `*`, such as runs/*, to the folders that hold a log.
 

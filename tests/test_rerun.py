@@ -1,0 +1,149 @@
+"""Steps of a finished run executed again, and what is said if they differ."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from t2t_jax import UserError, train
+from t2t_jax.commands.whatwas import parse_steps
+from t2t_jax.parallel import machine
+from t2t_jax.pipeline import rerun as reruns
+from t2t_jax.pipeline.rerun import first_difference, plan_stretch, rerun
+from t2t_jax.pipeline.rerun_report import report
+from t2t_jax.training.rollbacks import Rollbacks
+from t2t_jax.workdir.workdir import Workdir
+from tests.faults.test_numbers import poisoned  # noqa: F401  (a fixture)
+from tests.small_run import config_for, files
+
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
+
+def kinds(result):
+    return [(each.step, each.kind) for each in result.stored]
+
+
+def test_a_step_comes_to_the_same_bytes_and_nothing_is_written(trained):
+    before = files(trained[0])
+    result = rerun(trained[0], 10)
+    assert files(trained[0]) == before
+    assert result.stretch[:4] == (10, 10, 8, 12)
+    assert {(12, "state"), (12, "parameters")} <= {*kinds(result)}
+    assert result.logged == [9, 12]  # one of them with steps from before
+    assert result.same, [*report(result)]
+    assert "steps 9 to 12 come to the same bytes as in the run" in [*report(result)]
+
+
+def test_a_stretch_from_the_initial_parameters_ends_where_it_was_asked_to(trained):
+    result = rerun(trained[0], 2, 9)
+    assert result.stretch[:4] == (2, 9, 0, 9)
+    assert {step for step, _ in kinds(result)} == {6, 8}  # 6 is the best
+    assert result.logged == [3, 6, 9]
+    assert result.same, [*report(result)]
+    # What it ends in is what the other way to this step ends in.
+    assert result.sha256 == rerun(trained[0], 9, 9).sha256
+
+
+def test_one_bit_and_another_machine_are_named(trained, monkeypatch):
+    read_state = reruns.read_state
+    names = [*_names(trained[0])]
+    monkeypatch.setattr(reruns, "read_state", lambda *a: _flipped(read_state(*a)))
+    monkeypatch.setattr(
+        reruns, "describe_machine", lambda: machine.describe_machine() | {"cores": 99}
+    )
+    result = rerun(trained[0], 12)
+    assert not result.same
+    (state,) = [each.arrays for each in result.stored if each.kind == "state"]
+    assert all(each.arrays.same for each in result.stored if each.kind != "state")
+    (different,) = state.differing
+    assert different.name == names[-4]
+    assert different.count == 1
+    told = "\n".join(report(result))
+    assert f"1 of {state.arrays} arrays differ; the first" in told
+    assert f"{different.name} " in told
+    assert "then, 99 now\n  XLA divides the sums" in told
+
+
+def _names(workdir):
+    """The names of the arrays of its state, in order."""
+    from t2t_jax.model.model import build
+    from t2t_jax.training.array_differences import named_arrays
+
+    workdir = Workdir(workdir)
+    config = workdir.config()
+    model = build(config.model, *workdir.vocabulary().sizes)
+    shapes = reruns.state_shapes(model, config)
+    return named_arrays(_zeros(shapes))
+
+
+def _zeros(shapes):
+    import jax
+
+    return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+
+
+def _flipped(read):
+    """One bit of one number of the optimizer's last array is another."""
+    import jax
+
+    state, progress = read
+    leaves, structure = jax.tree.flatten(state)
+    array = np.array(leaves[-4])
+    array.view(np.uint32).reshape(-1)[-1] ^= 1
+    leaves[-4] = array
+    return jax.tree.unflatten(structure, leaves), progress
+
+
+@pytest.mark.parametrize(
+    ("first", "last"), [(0, None), (13, None), (3, 13), (5, 4), (0, 3)]
+)
+def test_steps_that_the_run_does_not_have_are_refused(trained, first, last):
+    with pytest.raises(UserError, match="from 1 to 12, or a stretch"):
+        rerun(trained[0], first, last)
+
+
+def test_a_run_whose_first_model_is_gone_says_which_steps_are_left(trained, tmp_path):
+    workdir = Workdir(trained[0])
+    config = workdir.config()
+    gone = reruns.fields.changed(config, "train", init_from=str(tmp_path / "gone"))
+    with pytest.raises(UserError, match="lets steps from 9 on be executed again"):
+        plan_stretch(workdir, gone, 8, None)
+    assert plan_stretch(workdir, gone, 9, None).start == 8
+
+
+def test_a_damaged_state_is_passed_over(trained, tmp_path, capsys):
+    shutil.copytree(trained[0], tmp_path / "work")
+    workdir = Workdir(tmp_path / "work")
+    (workdir.checkpoints / "state/8/manifest.json").write_text("{}")
+    assert plan_stretch(workdir, workdir.config(), 9, None).start == 0
+    assert "starting further back" in capsys.readouterr().err
+
+
+def test_the_first_logged_difference_ignores_times():
+    then = {3: {"loss": 1.0, "seconds": 2.0, "mfu": 0.1}, 6: {"loss": 0.5, "x": None}}
+    now = {3: {"loss": 1.0, "seconds": 3.0}, 6: {"loss": 0.5000001, "x": None}}
+    assert first_difference(then, now, [3]) is None
+    assert first_difference(then, now, [3, 6]) == (6, "loss", 0.5, 0.5000001)
+
+
+@pytest.mark.parametrize("steps", ["", "x", "3-", "-3", "3-4-5", "1.5"])
+def test_steps_are_a_number_or_two(steps):
+    with pytest.raises(UserError, match="want a step, such as 600, or a stretch N-M"):
+        parse_steps(steps)
+
+
+def test_a_stretch_is_read():
+    assert (parse_steps("600"), parse_steps("2-10")) == ((600, None), (2, 10))
+
+
+@pytest.mark.slow
+def test_a_run_that_went_back_is_executed_again(poisoned, tmp_path):  # noqa: F811
+    fields = {"max_skipped": 1, "rollbacks": 9, "save_every": 2, "steps": 14}
+    config = config_for(poisoned, data={"test": ""}, train=fields)
+    train(config, tmp_path / "work")
+    moved = Rollbacks(Workdir(tmp_path / "work")).in_effect()
+    assert moved
+    result = rerun(tmp_path / "work", 1, 14)
+    assert result.stretch.start == 0 < min(moved)  # it passes all of them
+    assert (14, "state") in kinds(result)
+    assert result.same, [*report(result)]

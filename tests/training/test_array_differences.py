@@ -1,0 +1,80 @@
+"""Trees of arrays compared byte by byte; who executed a step of a run."""
+
+import hypothesis.strategies as st
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from t2t_jax.training.array_differences import compare_trees, sha256_of
+from t2t_jax.training.provenance_log import Start, starts_of_steps
+
+TREE = {"b": {"x": np.arange(6.0).reshape(2, 3)}, "a": np.zeros(4, np.int32)}
+
+
+def test_a_tree_is_the_same_as_its_copy():
+    copy = {"a": TREE["a"].copy(), "b": {"x": TREE["b"]["x"].copy()}}
+    found = compare_trees(TREE, copy)
+    assert found.same
+    assert (found.arrays, found.differing) == (2, ())
+    assert sha256_of(TREE) == sha256_of(copy)
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_one_flipped_bit_is_found_where_it_is(data):
+    dtype = data.draw(st.sampled_from(["float32", "bfloat16", "int32"]))
+    x = np.asarray(jnp.arange(12).astype(dtype)).reshape(3, 4)
+    octets = bytearray(x.tobytes())
+    bit = data.draw(st.integers(0, 8 * len(octets) - 1))
+    octets[bit // 8] ^= 1 << bit % 8
+    other = np.frombuffer(bytes(octets), x.dtype).reshape(3, 4)
+    found = compare_trees({"a": x, "z": x}, {"a": x, "z": other})
+    (only,) = found.differing
+    assert (only.name, only.count) == ("z", 1)
+    place = bit // 8 // x.itemsize
+    values = (a.astype(np.float64).reshape(-1)[place] for a in (x, other))
+    with np.errstate(invalid="ignore"):
+        wanted = abs(np.subtract(*values))
+    assert only.largest == wanted or np.isnan(only.largest)
+    assert sha256_of({"z": x}) != sha256_of({"z": other})
+
+
+def test_zeros_of_two_signs_differ_and_a_nan_is_itself():
+    signs = compare_trees({"x": np.array([0.0])}, {"x": np.array([-0.0])})
+    assert signs.differing[0].count == 1
+    assert compare_trees({"x": np.array([np.nan])}, {"x": np.array([np.nan])}).same
+
+
+def test_other_names_and_shapes_are_differences():
+    found = compare_trees({"x": np.zeros(2), "y": np.zeros(1)}, {"x": np.zeros(3)})
+    assert not found.same
+    assert found.unmatched == ("y",)
+    assert found.differing[0].shape == (2,)
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(1, 12)), min_size=1, max_size=5),
+    st.integers(1, 30),
+    st.integers(0, 30),
+)
+def test_a_start_is_found_as_by_replaying_the_run(lives, first, more):
+    """Each start continues somewhere up to the end so far, and trains some steps."""
+    starts, executed_by, end = [], {}, 0
+    for at, steps in lives:
+        at = min(at, end)
+        starts.append(Start(at, {"cores": len(starts)}, {}))
+        for step in range(at + 1, at + steps + 1):
+            executed_by[step] = starts[-1]
+        end = at + steps
+    first, last = min(first, end), min(first + more, end)
+    wanted = {executed_by[s].machine["cores"] for s in range(first, last + 1)}
+    found = starts_of_steps(starts, first, last)
+    assert [s.machine["cores"] for s in found] == sorted(wanted)
+
+
+@pytest.mark.parametrize(("rolled_back", "count"), [(False, 1), (True, 2)])
+def test_after_a_rollback_later_starts_count_too(rolled_back, count):
+    starts = [Start(0, {}, {}), Start(10, {}, {})]
+    assert len(starts_of_steps(starts, 3, 5, rolled_back)) == count
