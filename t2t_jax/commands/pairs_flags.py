@@ -14,6 +14,8 @@ REFUSED = {
     "output": "--pairs names the files itself",
     "scores": "a line of training text has no score",
     "alignments": "a line of training text has no alignment",
+    "confidence": "a line of training text has no confidence",
+    "min_confidence": "a line of training text has no mark",
 }
 
 
@@ -59,7 +61,7 @@ def check_pairs_flags(given: flags.FlagValues) -> None:
             "bt.en and bt.de"
         )
     for name, why in REFUSED.items():
-        if given[name].value:
+        if given[name].present and given[name].value is not False:
             raise UserError(f"--{name} does not go with --pairs: {why}; leave it out")
     if given.nbest != 1:
         raise UserError(

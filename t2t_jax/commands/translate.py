@@ -15,6 +15,11 @@ from pathlib import Path
 from absl import flags
 
 from t2t_jax import __version__
+from t2t_jax.commands.confidence_flags import (
+    CONFIDENCE,
+    Marks,
+    define_confidence_flags,
+)
 from t2t_jax.commands.flags import (
     ENSEMBLE,
     chosen_task,
@@ -104,6 +109,7 @@ def define_flags():
         "where I is the source word it attends to most; counted from 0 (Pharaoh "
         "format).",
     )
+    define_confidence_flags()
     boolean("sample", False, "Sample --nbest translations instead of searching.")
     flags.DEFINE_float(
         "temperature", 1.0, "Sampling: below 1 favours more probable translations."
@@ -124,6 +130,7 @@ def main(_):
     given = flags.FLAGS
     shard = parse_shard(given.shard) if given.shard is not None else (1, 1)
     check_pairs_flags(given)
+    marks = Marks.of(given)  # mistakes are reported before loading
     for name, needed in (("shard", "input"), ("resume", "output")):
         if given[name].value and not (given[needed].value or given.pairs):
             raise UserError(f"--{name} goes with --{needed}; name a file")
@@ -145,6 +152,8 @@ def main(_):
     refuse_unused(task, given)
     if given.choose is not None:
         translator = translator.with_choice(given.choose)
+    if marks:
+        marks.check(translator)
     languages = languages_of(task) if given.pairs is not None else None
     piped = text or path or processes.distributed()
     typed = not piped and sys.stdin.isatty() and sys.stdout.isatty()
@@ -166,8 +175,9 @@ def main(_):
         if given.alignments:
             pairs = [(t.source, h) for t in translations for h in t.hypotheses]
             alignments = iter(translator.align(pairs, warn=False))
+        ends = marks.fields(translator, translations) if marks else None
         return "".join(
-            record(translation, i, given.nbest > 1, given.scores, alignments)
+            record(translation, i, given.nbest > 1, given.scores, alignments, ends)
             for i, translation in enumerate(translations, number - 1)
         )
 
@@ -178,6 +188,7 @@ def main(_):
         "sample": given.sample,
         "shard": "/".join(map(str, shard)),
         "fields": [given.nbest > 1, given.scores, given.alignments],
+        **(marks.options() if marks else {}),
         "t2t_jax": __version__,
     }
     job = made_from, given.resume, batch_size
@@ -186,14 +197,16 @@ def main(_):
         write_pairs(translate, text, prefix, languages, changes, note, *job)
         return None
     run_job(translate_lines, text, path, *job)
+    if marks:
+        marks.report()
     return None
 
 
 def _prompt(
     translator: Translator, options: dict, given: flags.FlagValues, task: Task
 ) -> None:
-    for name in ("sample", "choose", "alignments", "scores"):
-        if given[name].value:
+    for name in ("sample", "choose", "alignments", "scores", *CONFIDENCE):
+        if given[name].present and given[name].value is not False:
             raise UserError(
                 f"--{name} does not work at the prompt; use --input=FILE or a pipe "
                 "(:help lists what the prompt can do)"

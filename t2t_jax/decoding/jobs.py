@@ -135,6 +135,7 @@ def record(
     nbest: bool,
     scores: bool,
     alignments: Iterator[Alignment] | None,
+    confidences: Iterator[str] | None = None,
 ) -> str:
     """Formats a translation: a line for each hypothesis, its fields split by ` ||| `.
 
@@ -142,6 +143,7 @@ def record(
       number: of the line, printed with `nbest`.
       nbest, scores: print the number and the score; print the score.
       alignments: those of all hypotheses, in order; None prints none.
+      confidences: the last fields of all hypotheses, in order; None prints none.
     """
     text = ""
     for hypothesis in translation.hypotheses:
@@ -151,5 +153,7 @@ def record(
             parts.append(str(next(alignments)))
         if nbest or scores:
             parts.append(f"{hypothesis.score:.6f}")
+        if confidences:
+            parts.append(next(confidences))
         text += " ||| ".join(parts) + "\n"
     return text

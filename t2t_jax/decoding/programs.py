@@ -23,6 +23,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from t2t_jax.model.architecture import logits, step_logits
 from t2t_jax.model.attention import LayerTrace
+from t2t_jax.model.layers import DropoutRng
 from t2t_jax.model.mask import Tokens
 from t2t_jax.parallel.mesh import targeting
 from t2t_jax.search.algorithm import Algorithm
@@ -248,6 +249,52 @@ def target_log_probs(parameters, batch: dict[str, Array], *, definitions) -> Arr
     logits_btv = ensemble_logits([logits(model, batch) for model in models])
     chosen_bt1 = jnp.take_along_axis(logits_btv, batch["target"][..., None], axis=2)
     return chosen_bt1[..., 0] - jax.nn.logsumexp(logits_btv, axis=2)
+
+
+@program("definitions")
+def target_entropies(parameters, batch: dict[str, Array], *, definitions) -> Array:
+    """Returns the entropy of each place's distribution, in nats, float32 [b, t]."""
+    models = map(nnx.merge, definitions, parameters)
+    logits_btv = ensemble_logits([logits(model, batch) for model in models])
+    log_probs_btv = jax.nn.log_softmax(logits_btv.astype(jnp.float32))
+    return -jnp.sum(jnp.exp(log_probs_btv) * log_probs_btv, axis=2)
+
+
+@program("definitions", common=3)
+def dropout_log_probs(
+    parameters, seed: Array, number: Array, batch: dict[str, Array], *, definitions
+) -> Array:
+    """Returns `target_log_probs` with dropout.
+
+    The dropout of a row depends on its tokens, the seed and the number of the pass.
+    """
+    key = jax.random.fold_in(jax.random.key(seed), number)
+    row_b = row_hashes(batch)
+    models = map(nnx.merge, definitions, parameters)
+    logits_btv = ensemble_logits(
+        [
+            logits(model, batch, DropoutRng(jax.random.fold_in(key, i), row_b))
+            for i, model in enumerate(models)
+        ]
+    )
+    chosen_bt1 = jnp.take_along_axis(logits_btv, batch["target"][..., None], axis=2)
+    return chosen_bt1[..., 0] - jax.nn.logsumexp(logits_btv, axis=2)
+
+
+def row_hashes(batch: dict[str, Array]) -> Array:
+    """Returns a hash of the tokens of each row of both sides, uint32 [b].
+
+    It does not depend on the padding: a polynomial in an odd number, modulo 2^32.
+    """
+
+    def polynomial(side: str, base: int) -> Array:
+        token_bt = batch[side].astype(jnp.uint32) + 1
+        real_bt = (batch[f"{side}_segment"] > 0).astype(jnp.uint32)
+        power_t = jnp.cumprod(jnp.full(token_bt.shape[1], np.uint32(base)))
+        return jnp.sum(token_bt * real_bt * power_t, axis=1, dtype=jnp.uint32)
+
+    # Two large odd numbers, of Knuth's and of MurmurHash's multiplicative hashing.
+    return polynomial("source", 2_654_435_761) ^ polynomial("target", 0x85EBCA6B)
 
 
 @program("definitions")

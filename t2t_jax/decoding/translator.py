@@ -17,7 +17,7 @@ from etils import epath
 from t2t_jax import config as fields
 from t2t_jax.config import Config, DecodeConfig, TaskConfig
 from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.decoding import choosing, filling_masks, scoring
+from t2t_jax.decoding import choosing, confidence, filling_masks, scoring
 from t2t_jax.decoding.batch_decoding import NOTHING, check_room, decode_batch
 from t2t_jax.decoding.choice import Choice
 from t2t_jax.decoding.classifying import check_classifies, classify
@@ -443,6 +443,52 @@ class Translator:
         penalties = penalty_options(self.config.decode, alpha, penalty)
         return scoring.score(self.vocabulary, self.members, pairs, **penalties)
 
+    def confidence(
+        self,
+        pairs: Sequence[tuple],
+        measure: str = "log_prob",
+        *,
+        passes: int = 10,
+        seed: int = 0,
+        first_line: int = 1,
+        warn: bool = True,
+    ) -> list[float]:
+        """Computes how sure the model is of translations; higher is more sure.
+
+        A line without a visible character has confidence 0, the highest; one for which
+        no translation meets the constraints has minus infinity.
+
+        Args:
+          pairs: as for `score`.
+          measure: an entry of `CONFIDENCES` (`decoding/confidence.py`): `log_prob`,
+            `entropy`, `dropout_mean` or `dropout_variance`.
+          passes, seed: of the measures with dropout.
+          first_line, warn: as for `translate`.
+
+        Raises:
+          UserError: no such measure, the model has no dropout, or it gives no
+            probability of a target given a source.
+        """
+        options = f"passes={passes},seed={seed}"
+        dropping = measure in confidence.DROPPING
+        written = f"{measure}:{options}" if dropping else measure
+        measure, options = confidence.parse_confidence(written)
+        confidence.check_dropout(measure, self.members)
+        if self.model.predicts != "target" or not self.model.has_source:
+            raise UserError(
+                f"config.model.kind={self.config.model.kind!r} does not translate, so "
+                "there is no confidence in a translation"
+            )
+        empty = {row: of for row, (_, of) in enumerate(pairs) if _is_empty(of)}
+        rows = [row for row in range(len(pairs)) if row not in empty]
+        encoded = self._reader(first_line, warn).pairs([pairs[row] for row in rows])
+        scorer = confidence.Scorer(self.vocabulary, self.members, options)
+        found = confidence.CONFIDENCES[measure](scorer, encoded)
+        # Nothing to be unsure of, or nothing found.
+        values = {row: min(0.0, of.score) for row, of in empty.items()}
+        values |= zip(rows, found, strict=True)
+        return [values[row] for row in range(len(pairs))]
+
     def classify(
         self, lines: Sequence[str], *, first_line: int = 1, warn: bool = True
     ) -> list[Prediction]:
@@ -722,3 +768,9 @@ def _warn_if_unended(
         f": its output did not end within {room} pieces",
         "outputs reached their longest length",
     )
+
+
+def _is_empty(target: str | Hypothesis | Translation) -> bool:
+    """True for what a search returns for a line without pieces or without result."""
+    best = target.best if isinstance(target, Translation) else target
+    return isinstance(best, Hypothesis) and not best.tokens and not best.text

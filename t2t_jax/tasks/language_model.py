@@ -45,7 +45,7 @@ class LanguageModel(Task):
     has_source = False
     sides = (1,)
     cuts = True
-    unused = ("alignments", "choose")
+    unused = ("alignments", "choose", "confidence", "min_confidence")
     measures: ClassVar[dict[str, Measure]] = likelihoods.LIKELIHOODS
 
     def __init__(self, config: Config):

@@ -33,6 +33,7 @@ OF_SEARCH = (
     *("beam", "groups", "diversity", "alpha", "penalty", "stop"),
     *("prefix", "must", "must_not", "choose", "alignments", "sample"),
     *("temperature", "top_k", "top_p", "epsilon", "seed"),
+    *("confidence", "min_confidence"),
 )
 
 

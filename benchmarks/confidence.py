@@ -1,0 +1,179 @@
+"""Measures how well a model's confidence in a line tells good translations from bad.
+
+    python -m benchmarks.confidence --workdir=DIR --test=PREFIX
+    python -m benchmarks.confidence --workdir=DIR --test=PREFIX --lines=300 \\
+        --measures=log_prob,dropout_mean:passes=20
+
+Translates the test set, computes each measure of `--confidence` for each line, and
+prints a Markdown table of what it says about the line's chrF against its reference:
+
+Spearman, Pearson: correlation with chrF over lines.
+AUROC: of the lines with the lowest chrF (--worst, a tenth): the probability that such a
+    line has a lower confidence than one of the others; 0.5 is chance.
+marked at X: the value of --min_confidence that marks a tenth of the lines.
+chrF marked, other: the mean chrF of these, and of the others.
+
+In brackets are 95% intervals: 1,000 bootstrap samples of the lines with a fixed seed.
+The row `length` is a control: minus the number of pieces of the translation.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from absl import flags
+
+from benchmarks import run
+from t2t_jax.commands.flags import (
+    ENSEMBLE,
+    define_search_flags,
+    define_test_flag,
+    define_workdir_flags,
+    test_sets,
+    workdirs_of,
+)
+from t2t_jax.decoding.confidence import CONFIDENCES, parse_confidence
+from t2t_jax.decoding.results import Translation
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.metrics.plain import sacrebleu_metrics
+from t2t_jax.terminal.errors import UserError
+from t2t_jax.terminal.messages import say
+
+SAMPLES, SEED = 1_000, 12345  # of the bootstrap
+HEADS = (
+    *("confidence", "Spearman", "Pearson", "AUROC", "marked at"),
+    *("chrF marked", "other"),
+)
+
+
+def define_flags():
+    define_workdir_flags(ENSEMBLE)
+    define_test_flag()
+    define_search_flags()
+    flags.DEFINE_integer("lines", 0, "Use only the first N lines; 0 means all.")
+    # A string, since the options of a measure have commas; see `split_measures`.
+    flags.DEFINE_string("measures", ",".join(CONFIDENCES), "Values of --confidence.")
+    flags.DEFINE_float("worst", 0.1, "The share of lines that are to be found.")
+
+
+def main(_):
+    given = flags.FLAGS
+    if not 0 < given.worst < 1:
+        raise UserError(f"--worst={given.worst}; want a share between 0 and 1")
+    measures = split_measures(given.measures)
+    translator = Translator.load(workdirs_of(given), given.checkpoint, given.dtype)
+    say(repr(translator))
+    corpus = test_sets(given, translator.config)[0]
+    pairs = list(corpus.pairs())[: given.lines or None]
+    search = {name: given[name].value for name in ("beam", "alpha", "penalty", "stop")}
+    found = translator.translate([s for s, _ in pairs], **search, warn=False)
+    chrf_of = sacrebleu_metrics(corpus.target)["chrf"].sentence_score
+    chrf = np.array(
+        [
+            chrf_of(t.text, [reference]).score
+            for t, (_, reference) in zip(found, pairs, strict=True)
+        ]
+    )
+    print(f"{len(pairs):,} lines of {corpus.place}, mean chrF {chrf.mean():.2f}\n")
+    print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}")
+    for name, values in confidences(translator, found, measures):
+        print(f"| {' | '.join([f'`{name}`', *row(values, chrf, given.worst)])} |")
+
+
+def split_measures(text: str) -> list[str]:
+    """Splits at the commas that a measure's name follows; checks each.
+
+    Raises:
+      UserError: no such measure or option.
+    """
+    measures = []
+    for part in filter(None, text.split(",")):
+        if "=" in part.partition(":")[0] and measures:  # a further option
+            measures[-1] += f",{part}"
+        else:
+            measures.append(part)
+    for measure in measures:
+        parse_confidence(measure)
+    return measures
+
+
+def confidences(
+    translator: Translator, found: Sequence[Translation], measures: Sequence[str]
+):
+    """Yields each measure and its values, the control last."""
+    pairs = [(t.source, t.best) for t in found]
+    for measure in measures:
+        name, options = parse_confidence(measure)
+        values = translator.confidence(pairs, name, warn=False, **options._asdict())
+        yield measure, np.array(values)
+    yield "length", -np.array([float(len(t.best.tokens)) for t in found])
+
+
+def row(values: np.ndarray, chrf: np.ndarray, worst: float) -> list[str]:
+    """The cells of a measure's row."""
+    bad = worst_lines(chrf, worst)
+    cells = [
+        _cell(statistic, values, other)
+        for statistic, other in ((spearman, chrf), (pearson, chrf), (auroc, bad))
+    ]
+    limit = np.quantile(values, worst)
+    low = values < limit
+    means = [f"{chrf[m].mean():.1f}" if m.any() else "-" for m in (low, ~low)]
+    return [*cells, f"{limit:.3g}", *means]
+
+
+def worst_lines(chrf: np.ndarray, share: float) -> np.ndarray:
+    """A mask of the lines with the lowest chrF; of equals the earlier ones."""
+    bad = np.zeros(len(chrf), bool)
+    bad[np.argsort(chrf, kind="stable")[: max(1, round(share * len(chrf)))]] = True
+    return bad
+
+
+def spearman(x: np.ndarray, y: np.ndarray) -> float:
+    """Spearman's rank correlation; equal values have the mean of their ranks."""
+    return pearson(_ranks(x), _ranks(y))
+
+
+def pearson(x: np.ndarray, y: np.ndarray) -> float:
+    """Pearson's correlation; nan if one side is constant."""
+    x, y = x - x.mean(), y - y.mean()
+    spread = np.sqrt((x @ x) * (y @ y))
+    return float(x @ y / spread) if spread else np.nan
+
+
+def auroc(values: np.ndarray, bad: np.ndarray) -> float:
+    """The probability that a bad line has a lower value; ties count a half."""
+    count, others = int(bad.sum()), int((~bad).sum())
+    if not (count and others):
+        return np.nan
+    # The Mann-Whitney statistic of the lines that are not bad.
+    above = _ranks(values)[~bad].sum() - others * (others + 1) / 2
+    return float(above / (count * others))
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks from 1; equal values have the mean of theirs."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[inverse]
+
+
+def _cell(statistic: Callable, x: np.ndarray, y: np.ndarray) -> str:
+    low, high = interval(statistic, x, y)
+    return f"{statistic(x, y):.3f} [{low:.3f}, {high:.3f}]"
+
+
+def interval(
+    statistic: Callable[[np.ndarray, np.ndarray], float], x: np.ndarray, y: np.ndarray
+) -> tuple[float, float]:
+    """A 95% interval: percentiles over bootstrap samples of the lines (Efron 1979)."""
+    rng = np.random.default_rng(SEED)
+    samples = []
+    for _ in range(SAMPLES):
+        chosen = rng.integers(len(x), size=len(x))
+        samples.append(statistic(x[chosen], y[chosen]))
+    low, high = np.nanquantile(samples, [0.025, 0.975])
+    return float(low), float(high)
+
+
+if __name__ == "__main__":
+    run(main, define_flags)

@@ -1,0 +1,144 @@
+"""Two runs side by side: where they part, against what was changed."""
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+from t2t_jax import UserError
+from t2t_jax.comparison.runs import arrays, batches
+from t2t_jax.comparison.runs.logs import thinned
+from t2t_jax.comparison.runs.opened import OpenedRun
+from t2t_jax.comparison.runs.report import SECTIONS, compare_runs, main_report
+from t2t_jax.data.feeding import Position
+from t2t_jax.files.atomic import checked_json, read_checked_json
+from t2t_jax.pipeline.step_lookup import batch_of_step
+from t2t_jax.training.rollbacks import Rollback, Rollbacks
+from t2t_jax.workdir.workdir import Workdir
+
+
+@pytest.fixture
+def copy(trained, tmp_path):
+    """A copy of a run, to be changed."""
+    return shutil.copytree(trained[0], tmp_path / "copy")
+
+
+def change_config(workdir, section, **values):
+    config = read_checked_json(workdir / "config.json")
+    config[section].update(values)
+    (workdir / "config.json").write_bytes(checked_json(config))
+
+
+def opened(*workdirs):
+    return [OpenedRun(Workdir(workdir), str(workdir)) for workdir in workdirs]
+
+
+def test_a_run_and_its_copy_part_nowhere(trained, copy, capsys):
+    main_report([trained[0], copy], SimpleNamespace(json=True))
+    found = json.loads(capsys.readouterr().out)
+    assert [*found] == ["runs", *SECTIONS]
+    differs = {name: found[name]["differs"] for name in SECTIONS}
+    assert differs == dict.fromkeys(SECTIONS, False) | {"metrics": None}
+    assert found["batches"]["same plan"]
+    assert {(e["step"], e["kind"]) for e in found["arrays"]["compared"]} >= {
+        *((8, "state"), (12, "state"), (8, "parameters"), (12, "parameters"))
+    }
+    main_report([trained[0], copy], SimpleNamespace(json=False))
+    assert "part in: nothing that was compared" in capsys.readouterr().out
+
+
+def test_each_difference_is_found_where_it_is(trained, copy, capsys):
+    change_config(copy, "train", seed=7)
+    log = [json.loads(line) for line in (copy / "metrics.jsonl").open()]
+    at_9 = next(e for e in log if (e["step"], e["kind"]) == (9, "train"))
+    at_9["gradient_norm"] = np.nextafter(at_9["gradient_norm"], 1e9)
+    log[0]["seconds"] += 1  # does not count
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(e) + "\n" for e in log))
+    starts = json.loads((copy / "starts.jsonl").read_text())
+    starts["machine"]["cores"] = 99
+    (copy / "starts.jsonl").write_text(json.dumps(starts) + "\n")
+    found = compare_runs([trained[0], copy])
+    assert found["config"].facts == {"train.seed": [0, 7]}
+    assert not found["data"].differs
+    assert found["machines"].facts["fields"] == ["cores"]
+    first = found["log"].facts["train"]["first"]
+    assert (first["step"], first["name"]) == (9, "gradient_norm")
+    assert found["log"].facts["dev"]["first"] is None
+    # Another seed, another order.
+    a, b = (
+        {(p["corpus"], p["line"]) for p in map(json.loads, batch_of_step(w, 1)[1])}
+        for w in (trained[0], copy)
+    )
+    assert found["batches"].facts["first"] == 1
+    assert found["batches"].facts["common"] == len(a & b) < len(a)
+    main_report([trained[0], copy], SimpleNamespace(json=False))
+    told = capsys.readouterr().out
+    assert "part in: config, machines, batches, log\n" in told
+    assert "cores: XLA divides the sums" in told
+
+
+def test_both_ways_to_the_first_other_batch_agree(trained, copy):
+    """By what makes the batches, and by making them."""
+    a, b = opened(trained[0], copy)
+    assert batches.first_other_position(a, b, 12) is None
+    assert batches.first_other_batch(a, b, 12) is None
+    back = Rollback(5, Position(0, 5), Position(0, 9), "a test")
+    Rollbacks(Workdir(copy)).add(back)
+    a, b = opened(trained[0], copy)
+    assert batches.same_plan(a, b)
+    assert batches.first_other_position(a, b, 12) == 6
+    assert batches.first_other_batch(a, b, 12) == 6
+    assert batch_of_step(copy, 6)[0] == Position(0, 9)
+    # Beyond the steps that both have there is nothing to compare.
+    assert batches.first_other_position(a, b, 5) is None
+    assert batches.first_other_batch(a, b, 5) is None
+
+
+def test_the_first_array_is_found(trained, copy, monkeypatch):
+    def read(run, kind, step):
+        tree = before(run, kind, step)
+        if (run.workdir.path.name, kind, step) != ("copy", "parameters", 8):
+            return tree
+        leaves, structure = jax.tree.flatten(tree)
+        leaves[3] = np.array(leaves[3])
+        leaves[3].view(np.uint32).reshape(-1)[0] ^= 1
+        return jax.tree.unflatten(structure, leaves)
+
+    before = arrays._read
+    monkeypatch.setattr(arrays, "_read", read)
+    found = arrays.arrays_section(*opened(trained[0], copy))
+    first = found.facts["first"]
+    assert (first["step"], first["kind"], first["differing"]) == (8, "parameters", 1)
+    assert first["array"]["count"] == 1
+    assert f"{first['array']['name']} [" in found.lines[-1]
+
+
+def test_what_cannot_be_compared_says_why(trained, copy, monkeypatch, tmp_path):
+    shutil.rmtree(copy / "checkpoints")
+    (copy / "starts.jsonl").unlink()
+    monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path / "elsewhere"))
+    found = compare_runs([trained[0], copy])
+    for name, why in {
+        "batches": "is not in",
+        "arrays": "no checkpoint of the same step",
+        "machines": "no readable starts",
+    }.items():
+        assert found[name].differs is None
+        assert why in found[name].lines[0]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_two_workdirs_are_wanted(count):
+    with pytest.raises(UserError, match=f"two workdirs, and {count} are given"):
+        compare_runs(["DIR"] * count)
+
+
+def test_a_table_has_the_first_and_the_last_step():
+    steps = [*range(1, 101)]
+    shown = thinned(steps)
+    assert (len(shown), shown[0], shown[-1]) == (12, 1, 100)
+    assert shown == sorted(set(shown))
+    assert thinned(steps[:5]) == steps[:5]
