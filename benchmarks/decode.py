@@ -18,7 +18,6 @@ compare sentences per second. Each ends a search by its own default rule. On a G
 CTranslate2 is left out, since here it runs on the CPU only.
 """
 
-import dataclasses
 import time
 from collections.abc import Callable
 
@@ -29,11 +28,11 @@ from absl import flags
 from benchmarks import measuring, peers, run
 from benchmarks.exported import CTranslate2, HuggingFace, Search, Tokens, until_end
 from t2t_jax.commands.flags import define_config_flag, test_sets
-from t2t_jax.config import DecodeConfig, ModelConfig, from_config_dict
+from t2t_jax.config import ModelConfig, from_config_dict
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.model.layers import compute_dtype
-from t2t_jax.model.model import build
 from t2t_jax.terminal.errors import UserError
+from t2t_jax.verification.random_models import random_lines, random_translator
 
 PEERS = {
     "ctranslate2": lambda *given: CTranslate2(*given, weights="float32"),
@@ -41,61 +40,6 @@ PEERS = {
     "huggingface": HuggingFace,
 }
 AGREE = 0.8  # required share of equal lines; rounding decides between near-equal tokens
-
-
-class Numbers:
-    """A stand-in for a vocabulary; its lines are token ids such as `17 4 1999`."""
-
-    name, model = "numbers", b""
-    pad, bos, eos, unknown = peers.PAD, peers.BOS, peers.EOS, -1
-    never, free_spaces = (), False
-
-    def __init__(self, size: int):
-        self.size, self.sizes, self.source = size, (size,), self
-
-    def __len__(self) -> int:
-        return self.size
-
-    def encode(self, lines, end: bool = False, threads: int = -1) -> Tokens:
-        ids = [[int(number) for number in line.split()] for line in lines]
-        return [[*line, self.eos] for line in ids] if end else ids
-
-    def decode(self, ids) -> list[str]:
-        return [" ".join(map(str, line)) for line in ids]
-
-    def spelled(self, text: str) -> str:
-        return text
-
-    def spelling(self, token: int) -> str:
-        return f" {token}"
-
-    def piece(self, token: int) -> str:
-        return str(token)
-
-
-def random_translator(
-    model: ModelConfig, size: int, rows: int, source: int, steps: int
-) -> Translator:
-    """Builds a translator with random weights that never ends a sentence.
-
-    Args:
-      model: sizes.
-      size: pieces of the vocabulary.
-      rows: sentences in a batch.
-      source: tokens of a source.
-      steps: length of an output.
-    """
-    decode = DecodeConfig(batch_tokens=rows * source, extra_length=steps - source)
-    config = dataclasses.replace(_ANY, model=model, decode=decode)
-    built = build(model, size)
-    parameters = jax.jit(built.init)(jax.random.key(0))
-    table_vd = parameters["embedding"]["tokens"]
-    # A zero embedding gives the end the logit 0, and some other piece has a higher one.
-    parameters["embedding"]["tokens"] = table_vd.at[Numbers.eos].set(0.0)
-    return Translator(config, Numbers(size), built, parameters)
-
-
-_ANY = from_config_dict({})
 
 
 def search_flops(
@@ -208,9 +152,7 @@ def contest_d(given, names: list[str]) -> tuple[str, Contest]:
         )
     sizes = given.rows, given.source, given.steps
     translator = random_translator(model, given.vocab, *sizes)
-    shape = given.rows, given.source - 1
-    tokens = measuring.random_tokens(shape, given.vocab)
-    lines = translator.vocabulary.decode(tokens.tolist())
+    lines = random_lines(given.rows, given.source, given.vocab)
     beam, alpha = given.beam or 4, translator.config.decode.alpha
     extra = given.steps - given.source
     search = Search(beam, alpha, extra, given.steps, given.rows)

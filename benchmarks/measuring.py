@@ -19,7 +19,6 @@ from statistics import median
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from absl import flags
 
 from t2t_jax.files import atomic
@@ -304,8 +303,3 @@ def publish(rows: Sequence[Row], path: str | None) -> None:
     check_new(path)
     content = json.dumps([row.to_json() for row in rows], indent=2) + "\n"
     atomic.write_atomically(path, content.encode())
-
-
-def random_tokens(shape: tuple[int, ...], vocab_size: int, seed: int = 0) -> np.ndarray:
-    """Random token ids, int32, without the first four pieces, which are special."""
-    return np.random.default_rng(seed).integers(4, vocab_size, shape, np.int32)

@@ -36,7 +36,6 @@ import numpy as np
 from absl import flags
 
 from benchmarks import measuring, run
-from benchmarks.decode import random_translator
 from t2t_jax.commands.config_files import load_config
 from t2t_jax.commands.flags import test_sets
 from t2t_jax.config import from_config_dict
@@ -45,6 +44,7 @@ from t2t_jax.decoding.explaining.explanation import Explanation
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.messages import say
+from t2t_jax.verification.random_models import random_tokens, random_translator
 
 # Where each part of an explanation is called from.
 PARTS = {
@@ -108,7 +108,7 @@ def random_line(name: str, pieces: int) -> tuple[Translator, str]:
     """A random model of a config's sizes, and a source of so many tokens with EOS."""
     model = from_config_dict(load_config(name)).model
     decoding = random_translator(model, VOCABULARY, 1, pieces, pieces + 1)
-    numbers = measuring.random_tokens((1, pieces - 1), VOCABULARY)
+    numbers = random_tokens((1, pieces - 1), VOCABULARY)
     (line,) = decoding.vocabulary.decode(numbers.tolist())
     return sharpened(decoding), line
 

@@ -33,6 +33,7 @@ from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.planning import costs
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.step import compile_steps
+from t2t_jax.verification.random_models import random_batch
 
 
 class Work(NamedTuple):
@@ -50,14 +51,7 @@ class Work(NamedTuple):
 
     def batch(self) -> dict[str, np.ndarray]:
         """A batch of random tokens without padding, with the arrays of training."""
-        batch = {}
-        for seed, side in enumerate(("source", "target")):
-            shape = self.shape.rows, getattr(self.shape, side)
-            batch[side] = measuring.random_tokens(shape, self.vocab_size, seed)
-            batch[f"{side}_segment"] = np.ones(shape, np.int32)
-            positions = np.arange(shape[1], dtype=np.int32)
-            batch[f"{side}_position"] = np.broadcast_to(positions, shape).copy()
-        return batch
+        return random_batch(self.shape, self.vocab_size)
 
 
 def _small() -> Config:

@@ -11,9 +11,13 @@ import sys
 
 import jax
 
-from benchmarks import exported, measuring
-from benchmarks.decode import Numbers, random_translator
+from benchmarks import exported
 from t2t_jax.config import ModelConfig
+from t2t_jax.verification.random_models import (
+    Numbers,
+    random_tokens,
+    random_translator,
+)
 
 TINY = ModelConfig(layers=1, width=16, heads=2, hidden=16, dropout=0.0, dtype="float32")
 SEARCH = exported.Search(1, 0.6, 8, None, 4)
@@ -34,7 +38,7 @@ def translator_of(norm):
 
 def check_that_peers_find_what_we_find(norm):
     translator = translator_of(norm)
-    tokens = measuring.random_tokens((8, 31), 60)
+    tokens = random_tokens((8, 31), 60)
     tokens = [list(map(int, row[: 5 + 3 * i])) for i, row in enumerate(tokens)]
     lines = Numbers(60).decode(tokens)
     found = translator.translate(lines, beam=1, warn=False)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks import beams, diverse_beams, measuring, ngrams, pages, picture
-from benchmarks.decode import Numbers, random_translator, search_flops
+from benchmarks.decode import search_flops
 from benchmarks.diverse_beams import distinct, parsed_searches, self_bleu
 from benchmarks.end_to_end import _range, grouped_by_length, padded
 from benchmarks.measuring import Row
@@ -19,6 +19,11 @@ from benchmarks.train_step import WORKS, parsed_batch
 from t2t_jax.config import ModelConfig
 from t2t_jax.data.shapes import Shape
 from t2t_jax.terminal.errors import UserError
+from t2t_jax.verification.random_models import (
+    Numbers,
+    random_tokens,
+    random_translator,
+)
 from tests.decoding import small_translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
@@ -122,7 +127,7 @@ def test_the_peers_batches_hold_every_pair_once_within_the_budget():
 @pytest.mark.parametrize("beam", [1, 4])
 def test_a_random_model_makes_all_steps(beam):
     translator = random_translator(TINY, 60, rows=8, source=32, steps=40)
-    tokens = measuring.random_tokens((8, 31), 60)
+    tokens = random_tokens((8, 31), 60)
     lines = Numbers(60).decode(tokens.tolist())
     found = translator.translate(lines, beam=beam, warn=False)
     assert [len(each.best.tokens) for each in found] == [40] * 8
