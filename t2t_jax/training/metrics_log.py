@@ -49,7 +49,7 @@ class MetricsLog:
             kept = content + b"\n"
         entries = []
         for number, line in enumerate(kept.splitlines(), 1):
-            if entry := _parsed(line):
+            if entry := parsed(line):
                 entries.append(entry)
             else:
                 say(f"warning: {path}, line {number} is damaged; ignored, not removed")
@@ -104,7 +104,7 @@ class MetricsLog:
             self._file.close()
 
 
-def _parsed(line: bytes) -> dict | None:
+def parsed(line: bytes) -> dict | None:
     """The object on a line, or None if the line is not an object of this log."""
     try:
         entry = json.loads(line)
