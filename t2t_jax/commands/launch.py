@@ -35,6 +35,7 @@ COMMANDS = {
     "check": {
         "verify": "measure on this machine what the documentation promises",
         "plan": "forecast whether a run fits on other chips, and how long it takes",
+        "doctor": "find what is wrong with a text before training on it",
         "whatwas": "list the sentences of a training step's batch",
     },
 }

@@ -1,0 +1,355 @@
+"""Damages a clean text on purpose, and counts what the doctor finds of it.
+
+    python -m benchmarks.doctor_damage --input=PREFIX --dev=PREFIX [--share=0.01]
+
+Each damage is done to a share of the pairs, chosen at random, each pair once. Printed
+for each: the pairs damaged, the share that a rule meant for it finds, and the share
+that --fix would remove for any reason. Below: the share of the undamaged pairs that
+each rule accuses, and before any damage.
+"""
+
+import argparse
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from t2t_jax.data.corpus import Corpus, Pair, open_corpus
+from t2t_jax.doctor.examination import Examination
+from t2t_jax.doctor.overlap import Reference
+from t2t_jax.doctor.rules import BIT, RULES
+
+STRETCH = 12  # lines
+
+
+class Text(NamedTuple):
+    """What a damage may take from: the clean pairs, those of dev, and a generator."""
+
+    pairs: list[Pair]
+    dev: list[Pair]
+    rng: random.Random
+
+
+class MadeUp(NamedTuple):
+    """Pairs in memory, as a corpus."""
+
+    made: Sequence[Pair]
+    place: str = "damaged"
+    name: str = "damaged"
+    source: str = "en"
+    target: str = "de"
+    weight: float = 1.0
+
+    def pairs(self):
+        """Yields the pairs."""
+        return iter(self.made)
+
+    def fingerprint(self) -> str:
+        """Returns no hash: nothing is cached."""
+        return ""
+
+
+# Made-up sentences: subjects, verbs, objects, places.
+LANGUAGES = {
+    "fr": (
+        "le médecin|la voisine|notre professeur|le vieux pêcheur|cette étudiante",
+        "a trouvé|cherche|ne veut pas vendre|répare|a oublié|regarde",
+        "les clés de la maison|un livre très ancien|sa voiture rouge|le grand panier",
+        "dans la cuisine|près de la gare|avec des amis|pour la première fois|au marché",
+    ),
+    "es": (
+        "el médico|la vecina|nuestro profesor|el viejo pescador|esta estudiante",
+        "ha encontrado|busca|no quiere vender|repara|ha olvidado|mira",
+        "las llaves de la casa|un libro muy antiguo|su coche rojo|la cesta más grande",
+        "en la cocina|cerca de la estación|con los amigos|por primera vez|en el bosque",
+    ),
+    "pl": (
+        "ten lekarz|nasza sąsiadka|stary rybak|ta studentka|jego nauczyciel",
+        "znalazł już|szuka|nie chce sprzedać|naprawia|zapomniał|ogląda",
+        "klucze od domu|bardzo starą książkę|swój czerwony samochód|duży kosz",
+        "w kuchni|na dworcu|z przyjaciółmi|po raz pierwszy|na targu i w domu",
+    ),
+    "ru": (
+        "врач|соседка|наш учитель|старый рыбак|эта студентка",
+        "нашёл|ищет|не хочет продавать|чинит|забыл|смотрит на",
+        "ключи от дома|очень старую книгу|красную машину|большую корзину",
+        "на кухне|возле вокзала|вместе с друзьями|в первый раз|на рынке",
+    ),
+}
+
+
+def _sentence(language: str, rng: random.Random) -> str:
+    parts = [rng.choice(part.split("|")) for part in LANGUAGES[language]]
+    line = " ".join(parts)
+    return line[0].upper() + line[1:] + "."
+
+
+def _one_side(pair: Pair, rng: random.Random, change: Callable[[str], str]) -> Pair:
+    side = rng.randrange(2)
+    changed = change(pair[side])
+    return (changed, pair[1]) if side == 0 else (pair[0], changed)
+
+
+def swapped(pair: Pair, text: Text) -> Pair:
+    """Source and target change places."""
+    return pair[::-1]
+
+
+def copied(pair: Pair, text: Text) -> Pair:
+    """The source stands on both sides."""
+    return pair[0], pair[0]
+
+
+def rewritten(pair: Pair, text: Text) -> Pair:
+    """Another source line stands in place of the target: the wrong language."""
+    return pair[0], text.rng.choice(text.pairs)[0]
+
+
+def other_line(pair: Pair, text: Text) -> Pair:
+    """The target is that of another line, somewhere in the text."""
+    return pair[0], text.rng.choice(text.pairs)[1]
+
+
+def third_language(pair: Pair, text: Text) -> Pair:
+    """A side is in French, Spanish or Polish."""
+    line = _sentence(text.rng.choice(["fr", "es", "pl"]), text.rng)
+    return _one_side(pair, text.rng, lambda _: line)
+
+
+def third_script(pair: Pair, text: Text) -> Pair:
+    """A side is in Russian."""
+    return _one_side(pair, text.rng, lambda _: _sentence("ru", text.rng))
+
+
+def truncated(pair: Pair, text: Text) -> Pair:
+    """A side stops after a third to a half of its words."""
+
+    def cut(line: str) -> str:
+        words = line.split()
+        return " ".join(words[: max(1, int(len(words) * text.rng.uniform(0.33, 0.5)))])
+
+    return _one_side(pair, text.rng, cut)
+
+
+def repeated(pair: Pair, text: Text) -> Pair:
+    """A phrase of one to three words comes four times."""
+
+    def stutter(line: str) -> str:
+        words = line.split()
+        size = text.rng.randint(1, 3)
+        at = text.rng.randrange(max(1, len(words) - size + 1))
+        return " ".join(words[:at] + words[at : at + size] * 4 + words[at + size :])
+
+    return _one_side(pair, text.rng, stutter)
+
+
+def number_changed(pair: Pair, text: Text) -> Pair | None:
+    """A digit of a number changes; for pairs with digits only."""
+    places = [i for i, c in enumerate(pair[1]) if c.isdigit()]
+    if not places or not any(c.isdigit() for c in pair[0]):
+        return None
+    at = text.rng.choice(places)
+    digit = str((int(pair[1][at]) + text.rng.randint(1, 8)) % 10)
+    return pair[0], pair[1][:at] + digit + pair[1][at + 1 :]
+
+
+def mojibake(pair: Pair, text: Text) -> Pair | None:
+    """UTF-8 is read as Windows-1252; for targets with letters beyond ASCII only."""
+    try:
+        wrong = pair[1].encode().decode("cp1252")
+    except UnicodeDecodeError:
+        return None
+    return (pair[0], wrong) if wrong != pair[1] else None
+
+
+def lost_letters(pair: Pair, text: Text) -> Pair | None:
+    """Letters beyond ASCII become U+FFFD, or question marks."""
+    lost = "\ufffd" if text.rng.random() < 0.5 else "?"
+    wrong = "".join(c if c.isascii() else lost for c in pair[1])
+    return (pair[0], wrong) if wrong != pair[1] else None
+
+
+def escaped_twice(pair: Pair, text: Text) -> Pair:
+    """Quotation marks around a word are escaped twice."""
+
+    def escape(line: str) -> str:
+        words = line.split() or [""]
+        at = text.rng.randrange(len(words))
+        words[at] = f"&amp;quot;{words[at]}&amp;quot;"
+        return " ".join(words)
+
+    return _one_side(pair, text.rng, escape)
+
+
+def odd_character(pair: Pair, text: Text) -> Pair:
+    """A zero-width, control or private character stands in a line."""
+    odd = text.rng.choice("\u200b\ufeff\x02\x85\ue001\u202e")
+
+    def insert(line: str) -> str:
+        at = text.rng.randint(1, max(1, len(line) - 1))
+        return line[:at] + odd + line[at:]
+
+    return _one_side(pair, text.rng, insert)
+
+
+def look_alikes(pair: Pair, text: Text) -> Pair | None:
+    """Some letters are Cyrillic ones that look the same."""
+    table = str.maketrans("aeopc", "аеорс")
+    words = pair[0].split()
+    long = [i for i, w in enumerate(words) if len(w) > 3 and w.translate(table) != w]
+    long = [i for i in long if not all(c in "aeopc" for c in words[i])]
+    if not long:
+        return None
+    at = text.rng.choice(long)
+    words[at] = words[at].translate(table)
+    return " ".join(words), pair[1]
+
+
+def duplicate(pair: Pair, text: Text) -> Pair:
+    """The pair is a copy of the first ones of the text."""
+    return text.pairs[text.rng.randrange(50)]
+
+
+def of_dev(pair: Pair, text: Text) -> Pair:
+    """The pair is one of dev, in capitals or without its full stop."""
+    pair = text.rng.choice(text.dev)
+    return tuple(
+        side.upper() if text.rng.random() < 0.5 else side.rstrip(".") for side in pair
+    )
+
+
+def nearly_of_dev(pair: Pair, text: Text) -> Pair | None:
+    """The pair is one of dev with one word of each side replaced."""
+
+    def change(line: str, other: str) -> str:
+        words = line.split()
+        words[text.rng.randrange(len(words))] = text.rng.choice(other.split() or ["x"])
+        return " ".join(words)
+
+    taken = text.rng.choice(text.dev)
+    if min(len(side.split()) for side in taken) < 8:
+        return None
+    return tuple(map(change, taken, pair))
+
+
+# Damage -> (function, the rules that are meant for it).
+DAMAGES = {
+    "swapped sides": (swapped, {"swapped"}),
+    "copied source": (copied, {"copied"}),
+    "target in the source's language": (rewritten, {"wrong_side"}),
+    "target of another line": (other_line, {"unrelated", "ratio", "truncated"}),
+    "third language": (third_language, {"third_language", "unlike_side"}),
+    "third language, other script": (third_script, {"foreign_script"}),
+    "truncated side": (truncated, {"truncated", "ratio"}),
+    "repeated words": (repeated, {"repetition"}),
+    "number changed": (number_changed, {"numbers"}),
+    "mojibake": (mojibake, {"mojibake"}),
+    "lost letters": (lost_letters, {"lost_letters"}),
+    "entities escaped twice": (escaped_twice, {"double_escapes"}),
+    "odd character": (odd_character, {"odd_characters"}),
+    "letters of another script": (look_alikes, {"mixed_scripts"}),
+    "duplicate": (duplicate, {"duplicate"}),
+    "line of dev": (of_dev, {"overlap"}),
+    "nearly a line of dev": (nearly_of_dev, {"near_overlap", "overlap"}),
+}
+SHIFTED = "stretch shifted by 1 to 3 lines"
+
+
+def damage(text: Text, share: float) -> tuple[list[Pair], dict[str, list[int]]]:
+    """Damages a share of the pairs in each way.
+
+    Returns:
+      (the pairs, damaged; the places of the pairs that each damage was done to).
+    """
+    pairs, rng = [*text.pairs], text.rng
+    count = max(1, int(share * len(pairs)))
+    done: dict[str, list[int]] = {name: [] for name in (SHIFTED, *DAMAGES)}
+    # Copies of the first pairs are damaged copies if those are damaged.
+    free = set(range(50, len(pairs)))
+    starts = list(range(60, len(pairs) - 2 * STRETCH, 3 * STRETCH))
+    for start in rng.sample(starts, min(len(starts), max(1, count // STRETCH))):
+        offset = rng.choice([1, 2, 3])
+        places = range(start, start + STRETCH)
+        moved = [text.pairs[place + offset][1] for place in places]
+        for place, target in zip(places, moved, strict=True):
+            pairs[place] = pairs[place][0], target
+        done[SHIFTED] += places
+        free -= {*places, *range(start + STRETCH, start + STRETCH + offset)}
+    order = sorted(free)
+    rng.shuffle(order)
+    for name, (function, _) in DAMAGES.items():
+        passed_over = []
+        while order and len(done[name]) < count:
+            place = order.pop()
+            changed = function(text.pairs[place], text)
+            if changed is None or changed == text.pairs[place]:
+                passed_over.append(place)
+                continue
+            pairs[place] = changed
+            done[name].append(place)
+        order = passed_over + order
+    return pairs, done
+
+
+def examined(pairs: Sequence[Pair], dev: list[Pair], languages) -> Examination:
+    """Examines pairs against one dev set."""
+    corpus: Corpus = MadeUp(pairs, source=languages[0], target=languages[1])
+    return Examination([corpus], [Reference("dev", dev)] if dev else [])
+
+
+def rows_of(examination: Examination, done: dict[str, list[int]]) -> list[tuple]:
+    """Returns (damage, pairs, share found, share removed) of each damage."""
+    rules = {SHIFTED: {"misaligned"}} | {n: rules for n, (_, rules) in DAMAGES.items()}
+    dropped = examination.dropped_p
+    rows = []
+    for name, places in done.items():
+        if not places:
+            continue
+        bits = np.uint32(sum(BIT[rule] for rule in rules[name]))
+        found = (examination.mask_p[places] & bits > 0).mean()
+        rows.append((name, len(places), found, dropped[places].mean()))
+    return rows
+
+
+def false_alarms(examination: Examination, damaged: set[int]) -> dict[str, float]:
+    """Returns the share of undamaged pairs that each rule accuses, and "removed"."""
+    clean = np.ones(len(examination), bool)
+    clean[sorted(damaged)] = False
+    masks = examination.mask_p[clean]
+    shares = {name: (masks & np.uint32(BIT[name]) > 0).mean() for name in RULES}
+    return shares | {"removed": examination.dropped_p[clean].mean()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--input", required=True, help="PREFIX of a clean text")
+    parser.add_argument("--dev", required=True, help="PREFIX of a dev set")
+    parser.add_argument("--source", default="en")
+    parser.add_argument("--target", default="de")
+    parser.add_argument("--share", type=float, default=0.01, help="of each damage")
+    parser.add_argument("--lines", type=int, default=0, help="only the first ones")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    languages = given.source, given.target
+    clean, dev = (
+        [*open_corpus(str(Path(place)), *languages).pairs()]
+        for place in (given.input, given.dev)
+    )
+    clean = clean[: given.lines or None]
+    before = false_alarms(examined(clean, dev, languages), set())
+    pairs, done = damage(Text(clean, dev, random.Random(given.seed)), given.share)
+    examination = examined(pairs, dev, languages)
+    print("| damage | pairs | found by its rule | removed |\n|---|---|---|---|")
+    for name, count, found, removed in rows_of(examination, done):
+        print(f"| {name} | {count:,} | {found:.1%} | {removed:.1%} |")
+    after = false_alarms(examination, {p for places in done.values() for p in places})
+    print("\n| rule | undamaged pairs accused | before any damage |\n|---|---|---|")
+    for name, share in after.items():
+        if share or before[name]:
+            print(f"| {name} | {share:.2%} | {before[name]:.2%} |")
+
+
+if __name__ == "__main__":
+    main()
