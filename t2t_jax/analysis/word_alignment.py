@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 Words = Sequence[str]
+EMPTY = -1  # the number of the empty word, which explains what no other does
 DIAGONAL = 4.0  # fast_align's: exp(-4) for words at opposite ends
 
 
@@ -90,3 +91,70 @@ def _translation_table(type_c, given_k, explained_c, iterations: int) -> np.ndar
         count_k = np.bincount(type_c, weight_c, minlength=len(given_k))
         table_k = count_k / np.bincount(given_k, count_k)[given_k]
     return table_k
+
+
+class Lexicon:
+    """Translation probabilities of words, t(target | source), by IBM Model 1.
+
+    Each source sentence also has an empty word, which takes the target words that no
+    other explains (Brown et al. 1993, section 4.1).
+
+    Args:
+      pairs: (source words, target words), from which the model learns.
+      iterations: of EM.
+      least: how often a target word must occur for the model to judge it.
+    """
+
+    def __init__(
+        self, pairs: Sequence[tuple[Words, Words]], iterations: int = 5, least: int = 3
+    ):
+        self._numbers: dict[str, int] = {}
+        sources, targets = (
+            np.array(
+                [
+                    self._numbers.setdefault(word, len(self._numbers))
+                    for pair in pairs
+                    for word in pair[side]
+                ],
+                np.int64,
+            )
+            for side in (0, 1)
+        )
+        # A cell is a target word and a source word of its pair, or the empty word.
+        lengths = np.array([(len(s), len(t)) for s, t in pairs]).reshape(-1, 2)
+        sizes, first = lengths[:, 0], np.cumsum(lengths[:, 0]) - lengths[:, 0]
+        # Of each target word: the length of its source, and where that begins.
+        size_t, first_t = (np.repeat(x, lengths[:, 1]) for x in (sizes, first))
+        place_c = np.repeat(np.arange(len(targets)), size_t + 1)
+        start_t = np.cumsum(size_t + 1) - size_t - 1
+        within_c = np.arange(len(place_c)) - start_t[place_c]  # the empty word is last
+        source_c = np.full(len(place_c), EMPTY)
+        filled_c = within_c < size_t[place_c]
+        source_c[filled_c] = sources[(first_t[place_c] + within_c)[filled_c]]
+        type_c = (source_c + 1) * len(self._numbers) + targets[place_c]
+        self._types_k, type_c = np.unique(type_c, return_inverse=True)
+        given_k = self._types_k // max(len(self._numbers), 1)
+        self._table_k = _translation_table(type_c, given_k, place_c, iterations)
+        self._judged_w = np.bincount(targets, minlength=len(self._numbers)) >= least
+
+    def support(self, source: Words, target: Words) -> np.ndarray:
+        """Finds how well each target word is explained by a word of its source.
+
+        Returns:
+          float64 [t]: the largest t(target | source) over the words of the source, 0
+          if no source word has been seen beside it; NaN for target words that the
+          training text hardly has, which the model cannot judge.
+        """
+        source_s, target_t = (
+            np.array([self._numbers.get(word, -1) for word in side], np.int64)
+            for side in (source, target)
+        )
+        if not len(self._types_k):
+            return np.full(len(target), np.nan)
+        type_ts = (source_s + 1) * len(self._numbers) + target_t[:, None]
+        place_ts = np.searchsorted(self._types_k, type_ts)
+        place_ts = np.minimum(place_ts, len(self._types_k) - 1)
+        known_ts = (self._types_k[place_ts] == type_ts) & (source_s >= 0)
+        best_t = np.where(known_ts, self._table_k[place_ts], 0).max(1, initial=0)
+        judged_t = (target_t >= 0) & self._judged_w[np.maximum(target_t, 0)]
+        return np.where(judged_t, best_t, np.nan)

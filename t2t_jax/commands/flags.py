@@ -59,6 +59,11 @@ def define_workdir_flags(several: str = "", dtype: bool = True) -> None:
             ["float32", "bfloat16"],
             "Type of the activations; by default the workdir's config.model.dtype.",
         )
+    define_checkpoint_flag()
+
+
+def define_checkpoint_flag() -> None:
+    """Defines --checkpoint."""
     flags.DEFINE_string(
         "checkpoint",
         None,
@@ -68,7 +73,7 @@ def define_workdir_flags(several: str = "", dtype: bool = True) -> None:
     )
 
 
-def define_test_flag() -> None:
+def define_test_flag(required: bool = True) -> None:
     """Defines --test."""
     flags.DEFINE_string(
         "test",
@@ -76,7 +81,7 @@ def define_test_flag() -> None:
         "Test sets, separated by commas. Each is the PREFIX of two text files, "
         "relative to the current folder, such as news for news.en and news.de (or "
         ".gz); or tfds:NAME:SPLIT; or grammar:SPLIT.",
-        required=True,
+        required=required,
     )
 
 

@@ -22,6 +22,7 @@ COMMANDS = {
         "translate": "translate a file, standard input, or sentences typed at a prompt",
         "score": "compute log-probabilities of given targets",
         "evaluate": "answer and score a test set, by the scores of its task",
+        "compare": "compare systems on a test set: which is better, and where",
     },
     "exchange": {
         "import": "read a published model: Hugging Face, fairseq, Marian, PyTorch",

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from absl import flags
 
-from t2t_jax.files.atomic import keep_earlier, write_atomically
+from t2t_jax.commands.output_files import check_file, write_file
 from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
 from t2t_jax.viewing import run_plots
 from t2t_jax.viewing.run_log import find_runs
 
@@ -57,7 +56,7 @@ def main(_):
         raise UserError(f"--workdir={given.workdir!r} names no workdir")
     workdirs = [folder for pattern in patterns for folder in find_runs(pattern)]
     content = _content(output.suffix.lower(), workdirs, given.x, given.smooth)
-    _write(output, content)
+    write_file(output, content)
 
 
 def _check_output(output: Path) -> None:
@@ -66,13 +65,7 @@ def _check_output(output: Path) -> None:
             f"--output={output}: want a name that ends in .html, for a page, or in "
             f"{', '.join(PICTURES)}, for a picture"
         )
-    if not output.parent.is_dir():
-        raise UserError(
-            f"--output={output}: {output.parent} is not an existing folder; create it "
-            "first"
-        )
-    if output.is_dir():
-        raise UserError(f"--output={output} is a folder; give a file")
+    check_file("output", output)
 
 
 def _content(suffix: str, workdirs: list[str], x: str, smooth: int | None) -> bytes:
@@ -81,12 +74,3 @@ def _content(suffix: str, workdirs: list[str], x: str, smooth: int | None) -> by
     drawn = io.BytesIO()
     run_plots.figure(workdirs, x, smooth).savefig(drawn, format=suffix[1:], dpi=150)
     return drawn.getvalue()
-
-
-def _write(output: Path, content: bytes) -> None:
-    """Writes the file; an earlier one of this name gets the next free number."""
-    if output.exists() and output.read_bytes() != content:
-        number = keep_earlier(output)
-        say(f"the earlier {output} is now {output.stem}.{number}{output.suffix}")
-    write_atomically(output, content)
-    say(f"wrote {output}")

@@ -47,7 +47,8 @@ def run(name: str, command: ModuleType) -> None:
       command: a module of `commands/` with `define_flags` and `main`. Optional:
         `default_config()` returns the --config to use if none is given, or None if the
         command takes none; `DISTRIBUTED` is True if it may run in several processes;
-        `WORD` names the argument that is not a flag, if the command takes one;
+        `WORD` names the argument that is not a flag, if the command takes one; `WORDS`
+        names such arguments, if it takes any number of them;
         `introduction()` returns the first part of --help, by default the docstring.
     """
     set_up_process()
@@ -92,10 +93,11 @@ def run(name: str, command: ModuleType) -> None:
         _catch_errors(command.main, argv)
 
     word = getattr(command, "WORD", None)
+    many = hasattr(command, "WORDS")
     app.run(
         main,
         argv=argv,
-        flags_parser=lambda argv: _catch_errors(lambda a: _parse(a, word), argv),
+        flags_parser=lambda argv: _catch_errors(lambda a: _parse(a, word, many), argv),
     )
 
 
@@ -218,11 +220,14 @@ def _check_fields(argv: Sequence[str]) -> None:
             )
 
 
-def _parse(argv: Sequence[str], word: str | None = None) -> list[str]:
+def _parse(
+    argv: Sequence[str], word: str | None = None, many: bool = False
+) -> list[str]:
     """Parses the flags; error messages name the most similar flag.
 
     Args:
       word: the name of the argument that is not a flag; None if there is none.
+      many: True if there may be any number of such arguments.
     """
     try:
         rest = flags.FLAGS(argv)
@@ -236,7 +241,7 @@ def _parse(argv: Sequence[str], word: str | None = None) -> list[str]:
             "not in a file of flags"
         )
     surplus = rest[1 if word is None else 2 :]
-    if surplus:
+    if surplus and not many:
         quoted = f"; put a {word} of several words in quotes" if word else ""
         raise UserError(
             f"{surplus[0]!r} is not a flag; flags are written --name=value{quoted}"

@@ -40,8 +40,8 @@ def measured(measure: Measure, statistics_nk: np.ndarray) -> float:
     return float(measure.of(statistics_nk.sum(0)))
 
 
-def _sampled_sums(statistics_nk: np.ndarray) -> np.ndarray:
-    """Sums over each of `SAMPLES` samples with replacement, [m, k].
+def sampled_sums(statistics_nk: np.ndarray) -> np.ndarray:
+    """Sums statistics over each of `SAMPLES` samples with replacement, [m, k].
 
     They depend on the number of examples alone, so two systems get the same samples.
     """
@@ -63,7 +63,7 @@ def interval(measure: Measure, statistics_nk: np.ndarray) -> dict[str, float] | 
     """
     if len(statistics_nk) > bootstrap.LONGEST:
         return None
-    return _interval(measure.of(_sampled_sums(statistics_nk)))
+    return _interval(measure.of(sampled_sums(statistics_nk)))
 
 
 def _interval(scores_m: np.ndarray) -> dict[str, float]:
@@ -88,7 +88,7 @@ def paired(
     _check_lengths(ours_nk, baseline_nk)
     score, baseline = (measured(measure, s) for s in (ours_nk, baseline_nk))
     ours_m, baseline_m = (
-        measure.of(_sampled_sums(statistics_nk))
+        measure.of(sampled_sums(statistics_nk))
         for statistics_nk in (ours_nk, baseline_nk)
     )
     differences_m = ours_m - baseline_m

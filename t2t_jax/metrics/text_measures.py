@@ -1,4 +1,4 @@
-"""BLEU and chrF of a set as `Measure`s: they follow from sums over its lines.
+"""BLEU, chrF and TER of a set as `Measure`s: they follow from sums over its lines.
 
 So differences of two systems have an interval (`measures.paired`), and the best of many
 choices among hypotheses is found without scoring each by itself. The scores are those
@@ -6,6 +6,7 @@ of `plain.py`.
 """
 
 import functools
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,9 +16,9 @@ from t2t_jax.metrics.pairwise import (
     BLEU_ORDERS,
     CHRF_BETA,
     CHRF_ORDERS,
-    ngram_matches,
     tokenizer,
 )
+from t2t_jax.metrics.plain import sacrebleu_metrics
 
 
 def text_measures(language: str = "") -> dict[str, Measure]:
@@ -29,16 +30,56 @@ def text_measures(language: str = "") -> dict[str, Measure]:
     }
 
 
+def ter_measure(language: str = "") -> Measure:
+    """Returns TER (Snover et al. 2006), whose edits sacreBLEU counts; slow to compute.
+
+    It is not in `text_measures`: the best of many choices is not looked for by TER.
+    """
+    of_ter = functools.partial(ter_statistics, language=language)
+    return Measure("TER, less is better", of_ter, ter_of, higher_is_better=False)
+
+
+def ter_statistics(
+    answers: Sequence[str], pairs: Sequence[Pair], language: str = ""
+) -> np.ndarray:
+    """Counts edits and words of references, [n, 2]."""
+    metric, rows = sacrebleu_metrics(language)["ter"], []
+    for answer, (_, reference) in zip(answers, pairs, strict=True):
+        score = metric.corpus_score([answer], [[reference]])
+        rows.append([score.num_edits, score.ref_length])
+    return np.array(rows, np.float64).reshape(-1, 2)
+
+
+def ter_of(sums: np.ndarray) -> np.ndarray:
+    """Computes TER from sums [..., 2]; 100 for edits without a word of a reference."""
+    edits, words = sums[..., 0], sums[..., 1]
+    return 100 * np.where(words > 0, edits / np.maximum(words, 1), edits > 0)
+
+
 def bleu_statistics(
     answers: Sequence[str], pairs: Sequence[Pair], language: str = ""
 ) -> np.ndarray:
     """Counts matches, n-grams of answers, and both lengths, [n, 2 orders + 2]."""
     tokenize, rows = tokenizer(language), []
     for answer, (_, reference) in zip(answers, pairs, strict=True):
-        texts = [tokenize(text.rstrip()).split() for text in (answer, reference)]
-        (ours, theirs), match_onn = ngram_matches(texts, BLEU_ORDERS)
-        rows.append([*match_onn[:, 0, 1], *ours, ours[0], theirs[0]])
-    return np.array(rows).reshape(-1, 2 * BLEU_ORDERS + 2)
+        ours, theirs = (tokenize(text.rstrip()).split() for text in (answer, reference))
+        totals = [max(len(ours) - order, 0) for order in range(BLEU_ORDERS)]
+        matches = _matches(ours, theirs, BLEU_ORDERS)
+        rows.append([*matches, *totals, len(ours), len(theirs)])
+    return np.array(rows, np.float64).reshape(-1, 2 * BLEU_ORDERS + 2)
+
+
+def _matches(ours: Sequence[str], theirs: Sequence[str], orders: int) -> list[int]:
+    """Counts the n-grams of each order that two sequences share."""
+    found = []
+    for order in range(1, orders + 1):
+        grams = (
+            # Shifted copies side by side are the n-grams.
+            Counter(zip(*(side[start:] for start in range(order)), strict=False))
+            for side in (ours, theirs)
+        )
+        found.append((next(grams) & next(grams)).total())
+    return found
 
 
 def bleu_of(sums: np.ndarray) -> np.ndarray:
@@ -55,13 +96,14 @@ def bleu_of(sums: np.ndarray) -> np.ndarray:
 
 def chrf_statistics(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
     """Counts n-grams of answers and references, and matches, [n, 3 orders]."""
-    rows = []
+    rows, shorter = [], np.arange(CHRF_ORDERS)
     for answer, (_, reference) in zip(answers, pairs, strict=True):
         texts = ["".join(text.split()) for text in (answer, reference)]
-        (ours, theirs), match_onn = ngram_matches(texts, CHRF_ORDERS)
+        ours, theirs = (np.maximum(len(text) - shorter, 0) for text in texts)
         # As in sacreBLEU: only orders that the reference is long enough for.
-        rows.append([*np.where(theirs > 0, ours, 0), *theirs, *match_onn[:, 0, 1]])
-    return np.array(rows).reshape(-1, 3 * CHRF_ORDERS)
+        ours = np.where(theirs > 0, ours, 0)
+        rows.append([*ours, *theirs, *_matches(*texts, CHRF_ORDERS)])
+    return np.array(rows, np.float64).reshape(-1, 3 * CHRF_ORDERS)
 
 
 def chrf_of(sums: np.ndarray) -> np.ndarray:

@@ -6,8 +6,8 @@ import { themeButton } from "./theme.js";
 
 const READ_AT = 0.2; // of the screen's height: where the reader is taken to be
 
-/** Makes the bar of links to the views. */
-export function contents(views) {
+/** Makes the bar of links to the views; `tools` are the buttons beside them. */
+export function contents(views, tools = [themeButton(), helpButton()]) {
   const links = views.map(({ id, title }) =>
     el("a", { href: `#${id}`, onclick: (event) => follow(event, id) }, title),
   );
@@ -16,7 +16,7 @@ export function contents(views) {
     "div",
     { class: "bar" },
     el("nav", { "aria-label": "Contents" }, links),
-    el("div", { class: "tools" }, themeButton(), helpButton()),
+    el("div", { class: "tools" }, tools),
   );
 }
 

@@ -15,16 +15,22 @@ const KEYS = [
 
 let lettersOn = true;
 
-/** Makes the button that opens the list of keys. */
-export function helpButton() {
-  return el("button", { type: "button", class: "keys-button", onclick: openHelp }, "Keys");
+/** Makes the button that opens the list of a page's keys: pairs of texts. */
+export function helpButton(keys = KEYS) {
+  const open = () => openHelp(keys);
+  return el("button", { type: "button", class: "keys-button", onclick: open }, "Keys");
+}
+
+/** True if a key that is pressed may be a shortcut of the page. */
+export function isShortcut(event) {
+  if (!lettersOn || event.ctrlKey || event.metaKey || event.altKey) return false;
+  return !event.target.closest("input:not([type=checkbox]), select, textarea, dialog");
 }
 
 /** Listens to the page's keys; `change(next)` as in the header. */
 export function listenToKeys(page, state, change) {
   document.addEventListener("keydown", (event) => {
-    if (!lettersOn || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.target.closest("input:not([type=checkbox]), select, textarea, dialog")) return;
+    if (!isShortcut(event)) return;
     const next = afterKey(event.key, page, state);
     if (next) change(next);
     else if (event.key === "?") openHelp();
@@ -42,7 +48,8 @@ function afterKey(key, page, { sentence, reading }) {
   return null;
 }
 
-function openHelp() {
+/** Opens the list of keys. */
+export function openHelp(keys = KEYS) {
   // Letters alone may collide with speech input, so they can be turned off.
   const letters = el("input", {
     type: "checkbox",
@@ -53,7 +60,7 @@ function openHelp() {
     "dialog",
     { "aria-label": "Keys", onclose: () => dialog.remove() },
     el("h2", {}, "Keys"),
-    el("dl", {}, KEYS.map(([key, does]) => [el("dt", {}, key), el("dd", {}, does)])),
+    el("dl", {}, keys.map(([key, does]) => [el("dt", {}, key), el("dd", {}, does)])),
     el("label", {}, letters, " Shortcuts of a single letter, digit or sign are on"),
     el("p", {}, sourceLink()),
     el("form", { method: "dialog" }, el("button", { autofocus: true }, "Close")),

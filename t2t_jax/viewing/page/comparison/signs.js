@@ -1,0 +1,41 @@
+// Signs of hallucination and omission.
+
+import { el } from "../common/dom.js";
+import { interval, isClear, reach } from "./intervals.js";
+import { fixed, letter, row, signed, systemName, table } from "./names.js";
+
+/** Shows how often each system, and the reference, has each sign. */
+export function signs(body, { set, pair, show }) {
+  const found = Object.entries(set.signs);
+  const rows = found.filter(([, sign]) => !sign.missing).map(([name, sign]) => {
+    const each = sign.differences[pair - 1];
+    const points = Object.fromEntries(Object.entries(each).map(([key, value]) => [key, value === null ? null : 100 * value]));
+    return row(
+      [
+        el("b", {}, sign.title),
+        el("span", { class: "sign-about" }, sign.about),
+      ],
+      [
+        share(sign.reference, sign.of),
+        ...sign.systems.map((system) => share(system, sign.of)),
+        el("span", { class: isClear(points) ? "clear" : "" }, `${signed(points.difference, 1)} points`),
+        interval(points, reach([points])),
+        el("button", { type: "button", onclick: () => show({ filter: name }) }, "Lines"),
+      ],
+    );
+  });
+  const missing = found.filter(([, sign]) => sign.missing);
+  body.append(
+    table(
+      "Signs",
+      ["Sign", "Reference", ...set.systems.map((_, s) => systemName(set, s)), `${letter(pair)} − ${letter(0)}`, "", ""],
+      rows,
+    ),
+    missing.map(([, sign]) => el("p", { class: "missing" }, `${sign.title}: ${sign.missing}`)),
+  );
+}
+
+function share({ found, total, share }, of) {
+  const percent = share === null ? "" : ` (${fixed(100 * share, 1)}%)`;
+  return el("span", { title: `of ${total.toLocaleString("en")} ${of}` }, `${found.toLocaleString("en")}${percent}`);
+}
