@@ -121,7 +121,8 @@ class Lexicon:
             for side in (0, 1)
         )
         # A cell is a target word and a source word of its pair, or the empty word.
-        lengths = np.array([(len(s), len(t)) for s, t in pairs]).reshape(-1, 2)
+        lengths = np.array([(len(s), len(t)) for s, t in pairs], np.int64)
+        lengths = lengths.reshape(-1, 2)
         sizes, first = lengths[:, 0], np.cumsum(lengths[:, 0]) - lengths[:, 0]
         # Of each target word: the length of its source, and where that begins.
         size_t, first_t = (np.repeat(x, lengths[:, 1]) for x in (sizes, first))

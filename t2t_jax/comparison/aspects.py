@@ -137,7 +137,11 @@ ASPECTS = {
         "Words by how often they occur in the target side of the training text.",
         by_frequency,
     ),
-    "numbers": Aspect("Numbers", "Words with a digit.", numbers),
+    "numbers": Aspect(
+        "Numbers",
+        "Words with a digit, by whether the source has the same word.",
+        numbers,
+    ),
     "names": Aspect(
         "Names",
         "Words that begin with a capital and are not the first of a sentence. A word "
@@ -146,6 +150,8 @@ ASPECTS = {
         names,
     ),
     "copied": Aspect(
-        "Copied words", "Words with a letter or digit, punctuation left out.", copied
+        "Copied words",
+        "Words, without punctuation, by whether the source has the same word.",
+        copied,
     ),
 }

@@ -14,11 +14,9 @@ def page(comparisons: Sequence[dict]) -> str:
     Args:
       comparisons: of `compare`, one for each test set.
     """
-    names = " and ".join(s["name"] for s in comparisons[0]["systems"][:2])
-    others = len(comparisons[0]["systems"]) - 2
-    more = f" and {others} more" if others else ""
+    *names, last = (system["name"] for system in comparisons[0]["systems"])
     content = {
-        "title": f"{names}{more}, compared",
+        "title": f"{', '.join(names)} and {last}, compared",
         "sets": [_shortened(comparison) for comparison in comparisons],
     }
     styles = ["style.css", "comparison/comparison.css"]

@@ -190,7 +190,7 @@ def compare_signs(texts: Texts, outputs: Sequence[Lines]) -> tuple[dict, np.ndar
       with `found`, `total` and `share` (found / total; None of none); `differences` of
       the shares to the baseline with their 95% interval, as `compare_buckets` has them.
       A sign that lacks something has `missing`, the reason, instead. And bool
-      [signs, systems, n]: the lines that show a sign.
+      [signs, systems, n]: the lines that show a sign more often than their reference.
     """
     found, shown = {}, np.zeros((len(SIGNS), len(outputs), len(texts.sources)), bool)
     for number, (name, sign) in enumerate(SIGNS.items()):
@@ -201,7 +201,7 @@ def compare_signs(texts: Texts, outputs: Sequence[Lines]) -> tuple[dict, np.ndar
         except NotAvailableError as e:
             found[name] = head | {"missing": str(e)}
             continue
-        shown[number] = [counts_n2[:, 0] > 0 for counts_n2 in counts]
+        shown[number] = [counts_n2[:, 0] > reference[:, 0] for counts_n2 in counts]
         shares = [_sampled_shares(counts_n2) for counts_n2 in counts]
         rows = [_row(counts_n2) for counts_n2 in counts]
         found[name] = head | {

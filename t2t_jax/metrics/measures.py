@@ -79,8 +79,9 @@ def paired(
     Returns:
       `score` and `interval`, `baseline_score` and `baseline_interval`, `difference`
       (score - baseline_score) with its bounds `low` and `high` (95%), and `p_value`:
-      how often chance alone makes a difference as large (Koehn 2004; shifted as in
-      sacreBLEU).
+      how often chance alone makes a difference as large, in either direction (Koehn
+      2004; the differences of samples are shifted to a mean of 0). sacreBLEU shifts
+      their absolute values, so its p-values are smaller, by half for large ones.
 
     Raises:
       ValueError: the systems have different numbers of examples.

@@ -31,7 +31,7 @@ const PARTS = [
   ["histogram", "Line by line", "Differences of sentence chrF: how many lines gained or lost how much.", histogram],
   ["where", "Where", "The same comparison in parts of the test set. An interval that does not reach 0 is unlikely to be chance; of twenty such intervals, one is expected to miss 0 by chance.", where],
   ["words", "Words", "Words of the references that only one of the two systems gets. Choose a word to see its lines.", words],
-  ["signs", "Signs of hallucination and omission", "Indications from the text alone, not proofs. The references show some of them, too: their column is the standard.", signs],
+  ["signs", "Signs of hallucination and omission", "Indications from the text alone, not proofs. The references show some of them, too, so their column stands beside those of the systems. A line is listed if it shows a sign more often than its reference does.", signs],
   ["lines", "Side by side", "Each line with its source, its reference and both translations.", lines],
 ];
 

@@ -27,6 +27,8 @@ export function signed(value, digits) {
 
 /** Makes a table: headings, and rows whose first cell is a heading. */
 export function table(caption, headings, rows) {
+  // A heading stands where the numbers below it do.
+  const numeric = [...(rows[0]?.cells ?? [])].map((cell) => cell.className || null);
   return el(
     "div",
     { class: "scroll", tabindex: 0, role: "group", "aria-label": caption },
@@ -34,7 +36,7 @@ export function table(caption, headings, rows) {
       "table",
       {},
       el("caption", { class: "unseen" }, caption),
-      el("thead", {}, el("tr", {}, headings.map((text) => el("th", { scope: "col" }, text)))),
+      el("thead", {}, el("tr", {}, headings.map((text, i) => el("th", { scope: "col", class: numeric[i] }, text)))),
       el("tbody", {}, rows),
     ),
   );

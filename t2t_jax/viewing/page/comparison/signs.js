@@ -7,9 +7,14 @@ import { fixed, letter, row, signed, systemName, table } from "./names.js";
 /** Shows how often each system, and the reference, has each sign. */
 export function signs(body, { set, pair, show }) {
   const found = Object.entries(set.signs);
-  const rows = found.filter(([, sign]) => !sign.missing).map(([name, sign]) => {
-    const each = sign.differences[pair - 1];
-    const points = Object.fromEntries(Object.entries(each).map(([key, value]) => [key, value === null ? null : 100 * value]));
+  const shown = found.filter(([, sign]) => !sign.missing);
+  const inPoints = (sign) => {
+    const { difference, low, high } = sign.differences[pair - 1];
+    return { difference: 100 * difference, low: 100 * low, high: 100 * high };
+  };
+  const most = reach(shown.map(([, sign]) => inPoints(sign)));
+  const rows = shown.map(([name, sign]) => {
+    const points = inPoints(sign);
     return row(
       [
         el("b", {}, sign.title),
@@ -19,7 +24,7 @@ export function signs(body, { set, pair, show }) {
         share(sign.reference, sign.of),
         ...sign.systems.map((system) => share(system, sign.of)),
         el("span", { class: isClear(points) ? "clear" : "" }, `${signed(points.difference, 1)} points`),
-        interval(points, reach([points])),
+        interval(points, most),
         el("button", { type: "button", onclick: () => show({ filter: name }) }, "Lines"),
       ],
     );

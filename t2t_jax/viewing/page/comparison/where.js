@@ -56,7 +56,7 @@ function ofAspect(aspect, pair) {
   );
 }
 
-// Two bars, the baseline's above; hatched by their places, so colour is not needed.
+// Two bars, the baseline's above: their order says which is whose, not only colour.
 function bars(values) {
   return svg(
     "svg",

@@ -1,0 +1,505 @@
+"""Comparisons: totals are sacreBLEU's, buckets those of a twin, and laws hold."""
+
+import json
+import math
+from collections import Counter, defaultdict
+
+import hypothesis
+import numpy as np
+import pytest
+import sacrebleu
+from hypothesis import strategies as st
+
+from t2t_jax.analysis.word_alignment import Lexicon
+from t2t_jax.comparison import aspects, buckets
+from t2t_jax.comparison.aspects import ASPECTS, Aspect, LineBuckets, WordBuckets
+from t2t_jax.comparison.compare import System, compare, histogram
+from t2t_jax.comparison.signs import SIGNS, compare_signs
+from t2t_jax.comparison.summary import summary
+from t2t_jax.comparison.texts import Texts, words_of
+from t2t_jax.comparison.word_changes import marks, parts, word_changes
+from t2t_jax.metrics import measures
+from t2t_jax.metrics.measures import Measure
+from t2t_jax.metrics.significance import TESTS, paired_test
+from t2t_jax.metrics.text_measures import bleu_statistics, chrf_statistics
+from tests.comparison.made_up_systems import made_up
+
+WORDS = st.lists(st.sampled_from(["a", "b", "B", "7", "."]), max_size=8)
+
+
+@pytest.fixture(autouse=True)
+def _few_samples(monkeypatch):
+    monkeypatch.setattr(measures, "SAMPLES", 100)
+
+
+@pytest.fixture(scope="module")
+def example():
+    return made_up()
+
+
+@pytest.fixture(scope="module")
+def compared(example):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measures, "SAMPLES", 100)
+        return compare(*example)
+
+
+def outputs_of(systems):
+    return [words_of(system.lines, "de") for system in systems]
+
+
+# ------------------------------------------------------------------------------ totals
+
+
+def test_totals_are_those_of_sacrebleu(example, compared):
+    texts, systems = example
+    metrics = {
+        "bleu": sacrebleu.corpus_bleu,
+        "chrf": sacrebleu.corpus_chrf,
+        "ter": sacrebleu.corpus_ter,
+    }
+    assert [total["name"] for total in compared["totals"]] == [*metrics]
+    for total in compared["totals"]:
+        for of_system, system in zip(total["systems"], systems, strict=True):
+            wanted = metrics[total["name"]](system.lines, [texts.references]).score
+            assert of_system["score"] == pytest.approx(wanted, abs=1e-9)
+        assert total["signature"].startswith("nrefs:1|")
+    for n, sentence in enumerate(compared["sentences"]):
+        for score, system in zip(sentence["chrf"], systems, strict=True):
+            reference = [texts.references[n]]
+            wanted = sacrebleu.sentence_chrf(system.lines[n], reference).score
+            assert score == pytest.approx(wanted, abs=1e-9)
+
+
+def test_p_values_are_near_those_of_sacrebleu(example, monkeypatch):
+    monkeypatch.setattr(measures, "SAMPLES", 1_000)
+    texts, systems = example
+    # Two mixtures of a good and a bad system: p-values that are neither 0 nor 1.
+    good, bad = systems[0].lines, systems[2].lines
+    mixed = [*good[:22], *bad[22:]], [*bad[:22], *good[22:]]
+    pair = [System("one", mixed[0]), System("other", mixed[1])]
+    statistics = [chrf_statistics(s.lines, texts.pairs) for s in pair]
+    from t2t_jax.comparison.totals import compare_totals, total_measures
+
+    measure = {"chrf": total_measures("de")["chrf"]}
+    (found,) = compare_totals(measure, {"chrf": statistics}, texts)
+    sides = mixed[1], mixed[0], texts.references, "de"
+    theirs = paired_test("chrf", *sides, TESTS["randomisation"])
+    (ours,) = found["differences"]
+    assert 0.1 < theirs["p_value"] < 0.9
+    assert ours["randomisation"] == pytest.approx(theirs["p_value"], abs=0.06)
+    # Both tests are two-sided, and of the same hypothesis.
+    assert ours["bootstrap"] == pytest.approx(theirs["p_value"], abs=0.06)
+    assert ours["difference"] == pytest.approx(theirs["difference"])
+
+
+# ------------------------------------------------------------------------------- laws
+
+
+def differences_of(compared, system=0):
+    """All differences to the baseline, by their places."""
+    found = {}
+    for total in compared["totals"]:
+        found[total["name"]] = total["differences"][system]["difference"]
+    for name, aspect in compared["aspects"].items():
+        for bucket in aspect["buckets"]:
+            for score, each in bucket["differences"][system].items():
+                found[name, bucket["name"], score] = each["difference"]
+    for name, sign in compared["signs"].items():
+        found[name] = sign["differences"][system]["difference"]
+    return found
+
+
+def test_a_system_against_itself_has_no_difference(example):
+    texts, systems = example
+    found = compare(texts, [systems[1], systems[1]._replace(name="again")])
+    assert {*differences_of(found).values()} <= {0, None}
+    for total in found["totals"]:
+        (each,) = total["differences"]
+        assert each["bootstrap"] == each["randomisation"] == 1
+        assert each["verdict"] == "not significant"
+    assert found["changes"] == [{"right": [], "wrong": []}]
+    assert found["histograms"][0]["equal"] == len(texts.sources)
+    assert not any(found["histograms"][0]["counts"])
+
+
+def test_exchanged_systems_have_opposite_differences(example, compared):
+    texts, systems = example
+    back = compare(texts, [systems[1], systems[0]])
+    there, here = differences_of(compared), differences_of(back)
+    assert any(there.values())
+    for place, difference in here.items():
+        assert difference is None or difference == pytest.approx(-there[place])
+    for one, other in zip(compared["totals"], back["totals"], strict=True):
+        one, other = one["differences"][0], other["differences"][0]
+        assert one["bootstrap"] == other["bootstrap"]
+        assert one["randomisation"] == other["randomisation"]
+        assert one["low"] == pytest.approx(-other["high"])
+        assert one["high"] == pytest.approx(-other["low"])
+        assert {one["verdict"], other["verdict"]} in (
+            {"better", "worse"},
+            {"not significant"},
+        )
+    assert back["changes"][0]["right"] == compared["changes"][0]["wrong"]
+    counts = compared["histograms"][0]["counts"]
+    assert back["histograms"][0]["counts"] == counts[::-1]
+
+
+def test_the_order_of_lines_changes_no_total(example, compared):
+    texts, systems = example
+    order = np.random.default_rng(0).permutation(len(texts.sources))
+    moved = Texts(
+        *(texts.name, texts.source, texts.target),
+        [texts.sources[n] for n in order],
+        [texts.references[n] for n in order],
+        texts.training,
+    )
+    found = compare(
+        moved, [s._replace(lines=[s.lines[n] for n in order]) for s in systems]
+    )
+    for one, other in zip(compared["totals"], found["totals"], strict=True):
+        for a, b in zip(one["systems"], other["systems"], strict=True):
+            assert a["score"] == pytest.approx(b["score"])
+    assert differences_of(found, 1) == pytest.approx(differences_of(compared, 1))
+    for name, sign in compared["signs"].items():
+        assert found["signs"][name]["systems"] == sign["systems"]
+    for one, other in zip(compared["changes"], found["changes"], strict=True):
+        for side in ("right", "wrong"):
+            counts = [[(w["word"], w["count"]) for w in c[side]] for c in (one, other)]
+            assert counts[0] == counts[1]
+
+
+# ----------------------------------------------------------------------------- buckets
+
+
+def matched(words, other):
+    """The words that another list has, each of its occurrences used once."""
+    rest, found = [*other], []
+    for word in words:
+        if word in rest:
+            rest.remove(word)
+            found.append(word)
+    return found
+
+
+KEPT = {
+    "frequency": lambda words, n: True,
+    "numbers": lambda words, n: any(c in "0123456789" for c in words[n]),
+    "names": lambda words, n: (
+        words[n][0].isupper() and n and words[n - 1] not in [*".!?"]
+    ),
+    "copied": lambda words, n: any(c.isalnum() for c in words[n]),
+}
+
+
+def named_range(times):
+    ranges = {2: "2–4", 5: "5–9", 10: "10–99", 100: "100–999"}
+    named = [name for low, name in ranges.items() if low <= times]
+    return f"{named[-1] if named else times} times"
+
+
+def twin(name, texts, outputs):
+    """The counts of words, {bucket: [in references, got, output, right]}."""
+    trained = texts.training.target_count
+    found = defaultdict(lambda: [0, 0, 0, 0])
+    sides = texts.source_words, texts.reference_words, outputs
+    for source, reference, output in zip(*sides, strict=True):
+        for words, other, first in ((reference, output, 0), (output, reference, 2)):
+            held = defaultdict(list)
+            for place, word in enumerate(words):
+                here = "in the source" if word in source else "not in the source"
+                if not KEPT[name](words, place):
+                    continue
+                if name == "frequency":
+                    here = named_range(trained[word])
+                held[here].append(word)
+            for bucket, of_bucket in held.items():
+                found[bucket][first] += len(of_bucket)
+                found[bucket][first + 1] += len(matched(of_bucket, other))
+    return dict(found)
+
+
+@pytest.mark.parametrize("name", ["frequency", "numbers", "names", "copied"])
+def test_words_in_buckets_are_counted_as_by_a_twin(example, compared, name):
+    texts, systems = example
+    division = ASPECTS[name].divide(texts)
+    shown = {bucket["name"]: bucket for bucket in compared["aspects"][name]["buckets"]}
+    for s, words in enumerate(outputs_of(systems)):
+        wanted = twin(name, texts, words)
+        assert len(wanted) > 1
+        counted = buckets.count_words(division, texts, words).sum(0)
+        for bucket, counts in zip(division.names, counted, strict=True):
+            assert [*counts] == wanted.get(bucket, [0, 0, 0, 0])
+        for bucket, (there, got, output, right) in wanted.items():
+            assert shown[bucket]["count"] == there
+            r = got / there if there else 0
+            p = right / output if output else 0
+            f1 = 2 * r * p / (r + p) if r + p else 0
+            assert shown[bucket]["systems"][s]["f1"] == pytest.approx(100 * f1)
+
+
+def test_lines_by_length_are_scored_as_sets_of_their_own(example, compared):
+    texts, systems = example
+    rows = compared["aspects"]["length"]["buckets"]
+    assert len(rows) == 3
+    for row, (low, high) in zip(rows, ((0, 5), (6, 10), (11, 15)), strict=True):
+        held = [
+            n for n, words in enumerate(texts.source_words) if low <= len(words) <= high
+        ]
+        assert row["count"] == len(held)
+        for s, system in enumerate(systems):
+            lines = [system.lines[n] for n in held]
+            references = [[texts.references[n] for n in held]]
+            wanted = sacrebleu.corpus_bleu(lines, references).score
+            assert row["systems"][s]["bleu"] == pytest.approx(wanted)
+            wanted = sacrebleu.corpus_chrf(lines, references).score
+            assert row["systems"][s]["chrf"] == pytest.approx(wanted)
+
+
+def test_intervals_of_buckets_are_those_of_a_paired_bootstrap(example, compared):
+    texts, systems = example
+    division = ASPECTS["copied"].divide(texts)
+    counts = [
+        buckets.count_words(division, texts, words) for words in outputs_of(systems)
+    ]
+    measure = Measure("recall", None, buckets.recall)
+    for b, row in enumerate(compared["aspects"]["copied"]["buckets"]):
+        wanted = measures.paired(measure, counts[2][:, b], counts[0][:, b])
+        found = row["differences"][1]["recall"]
+        for bound in ("difference", "low", "high"):
+            assert found[bound] == pytest.approx(wanted[bound])
+
+
+def test_a_new_aspect_is_a_function_and_a_line(example, monkeypatch):
+    texts, systems = example
+
+    def by_parity(texts):
+        return LineBuckets(("even", "odd"), np.arange(len(texts.sources)) % 2)
+
+    def vowels(texts):
+        return WordBuckets(("a",), lambda words, n: [-("a" not in w) for w in words])
+
+    monkeypatch.setitem(ASPECTS, "parity", Aspect("Parity", "Of the line.", by_parity))
+    monkeypatch.setitem(ASPECTS, "vowels", Aspect("Vowels", "With an a.", vowels))
+    found = compare(texts, systems)
+    rows = found["aspects"]["parity"]["buckets"]
+    assert [row["count"] for row in rows] == [20, 20]
+    assert any("Parity" in line for line in summary(found))
+    (row,) = found["aspects"]["vowels"]["buckets"]
+    everything = [w for words in texts.reference_words for w in words]
+    assert row["count"] == sum("a" in word for word in everything)
+
+
+def test_capitals_count_within_sentences():
+    line = '" Der Hund bellt . Die Katze sieht Émile : Ja , Ōta'
+    words = line.split()
+    marks_of_words = zip(words, aspects.capitalised(words), strict=True)
+    marked = [word for word, is_marked in marks_of_words if is_marked]
+    assert marked == ["Hund", "Katze", "Émile", "Ōta"]
+
+
+def test_without_training_text_the_reason_is_said():
+    texts, systems = made_up(lines=4, training=False)
+    found = compare(texts, systems)
+    assert "--train" in found["aspects"]["frequency"]["missing"]
+    assert "--train" in found["signs"]["unsupported"]["missing"]
+    assert "missing" not in found["signs"]["untranslated"]
+    assert any("--train" in line for line in summary(found))
+
+
+# ------------------------------------------------------------------- words of the lines
+
+
+@hypothesis.settings(max_examples=40)
+@hypothesis.given(st.lists(st.tuples(WORDS, WORDS, WORDS), max_size=4))
+def test_changed_words_are_those_that_one_system_lacks(lines):
+    references, ours, theirs = zip(*lines, strict=True) if lines else ([], [], [])
+    found = word_changes(references, ours, theirs)
+    wanted = {"right": Counter(), "wrong": Counter()}
+    for reference, a, b in lines:
+        got_a, got_b = matched(reference, a), matched(reference, b)
+        for word in {*reference} - {"."}:
+            change = got_b.count(word) - got_a.count(word)
+            wanted["right" if change > 0 else "wrong"][word] += abs(change)
+        # Marks say the same: bit 0 is the first system, bit 1 the second.
+        of_reference, of_outputs = marks(reference, [a, b])
+        for s, (got, output) in enumerate(((got_a, a), (got_b, b))):
+            bit = 1 << s
+            here = [w for w, m in zip(reference, of_reference, strict=True) if m & bit]
+            assert sorted(here) == sorted(got)
+            own = [w for w, m in zip(output, of_outputs[s], strict=True) if m & bit]
+            assert sorted(own) == sorted(got)
+    for side, counts in wanted.items():
+        assert {w["word"]: w["count"] for w in found[side]} == {
+            word: count for word, count in counts.items() if count
+        }
+        order = [w["count"] for w in found[side]]
+        assert order == sorted(order, reverse=True)
+        for row in found[side]:
+            assert all(row["word"] in references[n] for n in row["lines"])
+
+
+@hypothesis.settings(max_examples=60)
+@hypothesis.given(st.text(alphabet='aB7.,-& ;"\u00a0', max_size=30))
+def test_a_text_is_cut_and_joined_again(text):
+    (words,) = words_of([text], "de")
+    cut = parts(text, words)
+    assert len(cut) == len(words)
+    assert "".join(cut).split() == text.split()
+
+
+def test_a_text_with_entities_is_shown_as_its_words():
+    (words,) = words_of(["Tom &amp; Anna"], "de")
+    assert parts("Tom &amp; Anna", words) == ["Tom", " &", " Anna"]
+
+
+# ------------------------------------------------------------------------------- signs
+
+
+def counts_of(name, source, reference, output, training=None):
+    lines = [[line] for line in (source, reference, output)]
+    texts = Texts("one", "en", "de", *lines[:2], training)
+    ((found, total),) = SIGNS[name].count(texts, words_of(lines[2], "de"))
+    return found, total
+
+
+@pytest.mark.parametrize(
+    ("name", "output", "found"),
+    [
+        ("empty", "", 1),
+        ("empty", "Ein", 0),
+        ("short", "Ein Hund", 0),
+        ("short", "Ein", 1),
+        ("long", "Ein Hund und noch ein kleiner Hund .", 0),
+        ("long", "Ein Hund und noch ein ganz kleiner Hund .", 1),
+        ("loops", "Ein Ein Hund bellt", 0),
+        ("loops", "Ein Ein Ein Hund", 1),
+        ("loops", "Ein Hund ein Hund", 0),
+        ("loops", "Ein Hund Ein Hund", 1),
+        ("loops", "Hund . . . !", 0),
+        ("untranslated", "Ein dog barks", 2),
+        ("untranslated", "Ein Hund", 0),
+    ],
+)
+def test_signs_of_a_line(name, output, found):
+    assert counts_of(name, "A dog barks .", "Ein Hund bellt .", output)[0] == found
+
+
+def test_a_blank_source_is_translated_by_an_empty_line():
+    assert counts_of("empty", "", "", "") == (0, 0)
+
+
+def test_words_without_support_are_found_in_both_directions(example):
+    from t2t_jax.comparison.texts import count_training
+    from tests.comparison.made_up_systems import Pairs
+
+    numbers = [
+        "one",
+        "eins",
+        "two",
+        "zwei",
+        "three",
+        "drei",
+        "four",
+        "vier",
+        "five",
+        "fünf",
+        "six",
+        "sechs",
+    ]
+    words = dict(zip(numbers[::2], numbers[1::2], strict=True))
+    rng = np.random.default_rng(2)
+    pairs = [
+        (" ".join(some), " ".join(words[w] for w in some))
+        for some in (rng.choice([*words], 2, replace=False) for _ in range(80))
+    ]
+    training = count_training([Pairs(pairs)], "en", "de")
+    assert training.pairs == training.counted == 80
+    sides = "one two", "eins zwei"
+    assert counts_of("unsupported", *sides, "eins zwei", training) == (0, 2)
+    assert counts_of("unsupported", *sides, "eins zwei vier", training) == (1, 3)
+    assert counts_of("uncovered", *sides, "eins", training) == (1, 2)
+    # Words that the text lacks are not judged, and copies need no support.
+    assert counts_of("unsupported", *sides, "eins one neu", training) == (0, 1)
+
+
+def test_a_line_shows_a_sign_if_its_reference_does_not():
+    texts = Texts("one", "en", "de", ["a b", "a b"], ["c c c", "c d"])
+    found, shown = compare_signs(texts, [[["c", "c", "c"]] * 2])
+    assert found["loops"]["reference"]["found"] == 1
+    assert found["loops"]["systems"][0] == {"found": 2, "total": 2, "share": 1.0}
+    assert [*shown[[*SIGNS].index("loops"), 0]] == [False, True]
+
+
+def test_the_lexicon_is_model_1():
+    pairs = [("a b", "x y"), ("a", "x"), ("b c", "y z z"), ("c", "z"), ("a a", "x")]
+    pairs = [(s.split(), t.split()) for s, t in pairs]
+    table = defaultdict(lambda: 1.0)
+    for _ in range(3):
+        count = Counter()
+        for source, target in pairs:
+            source = ["", *source]
+            for t in target:
+                whole = sum(table[s, t] for s in source)
+                for s in source:
+                    count[s, t] += table[s, t] / whole
+        of_source = Counter()
+        for (s, _), c in count.items():
+            of_source[s] += c
+        shares = {(s, t): c / of_source[s] for (s, t), c in count.items()}
+        table = defaultdict(float, shares)
+    lexicon = Lexicon(pairs, iterations=3, least=1)
+    found = lexicon.support(["a", "c", "?"], ["x", "y", "z", "new"])
+    wanted = [max(table[s, t] for s in "ac") for t in "xyz"]
+    assert [*found[:3]] == pytest.approx(wanted)
+    assert math.isnan(found[3])
+    assert not lexicon.support([], ["x"]).any()
+    assert math.isnan(Lexicon(pairs, least=3).support(["b"], ["y"])[0])
+    assert math.isnan(Lexicon([]).support(["b"], ["y"])[0])
+
+
+# ----------------------------------------------------------- what is written of it
+
+
+def test_a_comparison_is_json_and_its_summary_names_what_differs(compared):
+    assert json.loads(json.dumps(compared, allow_nan=False))["lines"] == 40
+    text = "\n".join(summary(compared))
+    for total in compared["totals"]:
+        for of_system in total["systems"]:
+            assert f"{of_system['score']:.2f} ± " in text
+        for each in total["differences"]:
+            assert f"{each['difference']:+.2f}" in text
+    assert "system 2 against system 0" in text
+    best = max(compared["sentences"], key=lambda s: s["chrf"][1] - s["chrf"][0])
+    assert f"best: {best['source']}" in text
+
+
+def test_histograms_hold_each_line_once():
+    found = histogram(np.array([0.0, 0.0, -1.0, 1.0, 55.5, -100.0, 100.0, 100.0]))
+    assert sum(found["counts"]) + found["equal"] == 8
+    assert (found["better"], found["worse"], found["equal"]) == (4, 2, 2)
+    assert found["counts"][0] == 1
+    assert found["counts"][-1] == 2
+    assert found["counts"][len(found["counts"]) // 2] == 2
+
+
+def test_statistics_by_counters_are_those_of_all_pairs(example):
+    from t2t_jax.metrics.pairwise import ngram_matches
+
+    texts, systems = example
+    rows = chrf_statistics(systems[1].lines, texts.pairs)
+    for row, line, reference in zip(
+        rows, systems[1].lines, texts.references, strict=True
+    ):
+        sides = ["".join(text.split()) for text in (line, reference)]
+        _, match = ngram_matches(sides, 6)
+        assert [*row[12:]] == [*match[:, 0, 1]]
+    assert bleu_statistics([], []).shape == (0, 10)
+
+
+def test_wrong_numbers_of_lines_and_systems_are_refused(example):
+    texts, systems = example
+    with pytest.raises(ValueError, match="want two"):
+        compare(texts, systems[:1])
+    with pytest.raises(ValueError, match="short has 1 lines; want 40"):
+        compare(texts, [systems[0], System("short", ["x"])])

@@ -1,0 +1,199 @@
+"""Systems as a user names them, and the command as it runs and as it is mistyped."""
+
+import json
+import shutil
+import sys
+import types
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from t2t_jax.commands import compare as command
+from t2t_jax.comparison import comparison_page
+from t2t_jax.comparison.comet import Comet
+from t2t_jax.comparison.compare import compare
+from t2t_jax.comparison.systems import parse_systems
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.metrics import measures
+from t2t_jax.terminal.errors import UserError
+from tests.comparison.made_up_systems import made_up
+from tests.small_run import contents
+
+
+@pytest.fixture(autouse=True)
+def _few_samples(monkeypatch):
+    monkeypatch.setattr(measures, "SAMPLES", 20)
+
+
+@pytest.fixture
+def run(text, monkeypatch, capsys):
+    """Runs the command, but for its flags."""
+
+    def run(*systems, **flags):
+        names = ("train", "direction", "comet", "html", "checkpoint", *command.SEARCH)
+        given = dict.fromkeys(names) | {"json": False, "runs": False}
+        given |= {"test": f"{text}/test"} | flags
+        monkeypatch.setattr(command.flags, "FLAGS", types.SimpleNamespace(**given))
+        command.main(["compare", *map(str, systems)])
+        told = capsys.readouterr()
+        return json.loads(told.out)["sets"] if given["json"] else told.out
+
+    return run
+
+
+@pytest.fixture
+def files(text, tmp_path):
+    """The references, and a file that is wrong in its first two lines."""
+    lines = (text / "test.de").read_text().splitlines()
+    (tmp_path / "good.de").write_text("".join(f"{line}\n" for line in lines))
+    worse = ["Unsinn", "", *lines[2:]]
+    (tmp_path / "worse.de").write_text("".join(f"{line}\n" for line in worse))
+    return tmp_path / "good.de", tmp_path / "worse.de"
+
+
+# ------------------------------------------------------------------------------- names
+
+
+def test_systems_are_named_by_the_user_or_by_what_tells_them_apart(tmp_path):
+    for folder in ("a/run", "b/run", "b/x@best"):
+        (tmp_path / folder).mkdir(parents=True)
+    file = tmp_path / "out=1.de"
+    file.write_text("x\n")
+    run, other, odd = (tmp_path / f for f in ("a/run", "b/run", "b/x@best"))
+    written = [run, f"{other}@best:3", f"mine={run},{other}@last", odd, file, run]
+    places = parse_systems([*map(str, written)])
+    assert [place.name for place in places] == [
+        *("a/run", "b/run@best:3", "mine", "x@best", "out=1.de", "a/run (2)")
+    ]
+    assert [place.checkpoint for place in places] == [
+        *(None, "best:3", "last", None, None, None)
+    ]
+    assert places[2].members() == [str(run), str(other)]
+    assert places[4].files == (file,)
+
+
+def test_systems_that_cannot_be_read_are_refused(tmp_path):
+    (tmp_path / "file").write_text("x\n")
+    for written, message in (
+        ([], "0 systems given; want two"),
+        ([f"{tmp_path}"], "1 system given"),
+        ([f"{tmp_path}", "nothing"], "nothing is neither a folder nor a file"),
+        ([f"{tmp_path}", "x="], "names no system"),
+        ([f"a={tmp_path}", f"a={tmp_path}/file"], "two systems are called 'a'"),
+        ([f"{tmp_path}", f"{tmp_path}/file@best"], "neither a folder nor a file"),
+    ):
+        with pytest.raises(UserError, match=message):
+            parse_systems(written)
+
+
+# ------------------------------------------------------------------------- the command
+
+
+def test_files_are_compared_in_a_direction(run, text, files):
+    good, worse = files
+    systems = f"good={good}", f"worse={worse}"
+    (found,) = run(*systems, json=True, direction="en-de", train=f"{text}/train")
+    assert found["lines"] == 10
+    assert [system["name"] for system in found["systems"]] == ["good", "worse"]
+    assert found["totals"][0]["systems"][0]["score"] == pytest.approx(100)
+    assert found["totals"][0]["differences"][0]["difference"] < 0
+    assert found["signs"]["empty"]["systems"][1]["found"] == 1
+    assert found["training"]["pairs"] == 300
+    printed = run(*systems, direction="en-de")
+    assert "no training text is given; want --train=PREFIX" in printed
+    for flags, message in (
+        ({}, "want --direction=en-de"),
+        ({"direction": "en"}, "want --direction=en-de"),
+        ({"direction": "en-de", "test": " "}, "names no test set"),
+        ({"direction": "en-de", "test": None}, "want --test=PREFIX"),
+        ({"direction": "en-de", "test": f"{text}/dev"}, "has 10 lines, but .* has 20"),
+        ({"direction": "en-de", "test": f"{text}/test,{text}/dev"}, "1 files for 2"),
+        ({"direction": "en-de", "html": "page.txt"}, "ends in .html"),
+        ({"direction": "en-de", "comet": "nowhere.ckpt"}, "does not exist"),
+    ):
+        with pytest.raises(UserError, match=message):
+            run(*systems, **flags)
+
+
+def test_workdirs_reuse_what_is_scored_and_store_what_is_not(
+    run, trained, files, tmp_path
+):
+    workdir = shutil.copytree(trained[0], tmp_path / "work")
+    before = contents(workdir)
+    page = tmp_path / "page.html"
+    with mock.patch.object(Translator, "translate", side_effect=AssertionError):
+        (found,) = run(workdir, files[0], json=True, html=str(page))
+    assert contents(workdir) == before
+    scores = trained[1]["test"]
+    assert found["totals"][0]["systems"][0]["score"] == pytest.approx(scores["bleu"])
+    assert found["systems"][0]["origin"].startswith(f"{workdir}; average of ")
+    assert found["training"]["pairs"] == 300
+    assert "work and good.de, compared" in page.read_text()
+    with pytest.raises(UserError, match="a workdir knows its languages"):
+        run(workdir, files[0], direction="en-de")
+    # Another checkpoint is translated, and stored as evaluate stores it.
+    (found,) = run(workdir, f"{workdir}@last", json=True)
+    assert [s["name"] for s in found["systems"]] == ["work", "work@last"]
+    assert "scores/test.1.json" in contents(workdir)
+
+
+def test_a_text_file_is_looked_at_before_anything_is_translated(
+    run, trained, files, tmp_path
+):
+    workdir = shutil.copytree(trained[0], tmp_path / "work")
+    files[0].write_text("one line\n")
+    before = contents(workdir)
+    with pytest.raises(UserError, match=r"good.de has 1 lines, but .* has 10"):
+        run(workdir, files[0], checkpoint="last")
+    assert contents(workdir) == before
+
+
+# ------------------------------------------------------------------------------- COMET
+
+
+def test_comet_scores_with_a_local_model_where_it_is_installed(tmp_path, monkeypatch):
+    model = tmp_path / "model.ckpt"
+    model.touch()
+    monkeypatch.setitem(sys.modules, "comet", None)
+    with pytest.raises(UserError, match="not installed: pip install unbabel-comet"):
+        Comet(str(tmp_path))
+
+    class Model:
+        def predict(self, rows, batch_size):
+            scores = [
+                len(row["mt"]) / (1 + len(row["src"] + row["ref"])) for row in rows
+            ]
+            return types.SimpleNamespace(scores=scores)
+
+    loaded = []
+    module = types.ModuleType("comet")
+    module.load_from_checkpoint = lambda file: loaded.append(file) or Model()
+    monkeypatch.setitem(sys.modules, "comet", module)
+    comet = Comet(str(tmp_path))
+    assert loaded == [str(model)]
+    texts, systems = made_up(lines=6)
+    (total,) = [t for t in compare(texts, systems, comet)["totals"] if t["digits"] == 4]
+    rows = [
+        {"src": source, "mt": line, "ref": reference}
+        for source, line, reference in zip(
+            texts.sources, systems[1].lines, texts.references, strict=True
+        )
+    ]
+    wanted = np.mean(Model().predict(rows, 1).scores)
+    assert total["title"] == "COMET"
+    assert total["systems"][1]["score"] == pytest.approx(wanted)
+    (tmp_path / "other.ckpt").touch()
+    with pytest.raises(UserError, match="has 2 files"):
+        Comet(str(tmp_path))
+
+
+# -------------------------------------------------------------------------------- page
+
+
+def test_a_page_leaves_out_only_lines_of_small_differences(monkeypatch):
+    monkeypatch.setattr(comparison_page, "LINES", 2)
+    lines = [{"chrf": [50.0, 50.0 + change]} for change in (0, 3, -9, 1, 4)]
+    shortened = comparison_page._shortened({"sentences": lines})
+    assert [line["number"] for line in shortened["sentences"]] == [2, 4]
+    assert shortened["left_out"] == 3
