@@ -24,8 +24,9 @@ SOURCE_LENGTH, TARGET_LENGTH = 13, 11
 ROWS = [[(5, 3), (2, 4), (3, 1)], [(13, 11)], [(4, 6), (7, 2)], [(1, 1)], []]
 # All axes of different lengths, so that none can be mistaken for another.
 SIZES = {"width": 8, "heads": 2, "hidden": 20, "dropout": 0.0, "max_positions": 16}
+PAPER = "the paper's, 2 layers"
 CONFIGS = {
-    "the paper's, 2 layers": {"layers": 2},
+    PAPER: {"layers": 2},
     "pre-norm, learned positions": {
         **{"layers": 1, "norm": "pre", "positions": "learned", "head_width": 3},
     },

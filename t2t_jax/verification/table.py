@@ -1,6 +1,8 @@
 """The checks of `verify`, in the order in which they run."""
 
 from t2t_jax.verification import (
+    agreement,
+    determinism,
     numbers,
     speed,
     speed_around,
@@ -12,7 +14,33 @@ from t2t_jax.verification.check import Check
 
 # Name (of --only) -> check.
 CHECKS = {
-    "forward": Check("numbers", "logits as the float64 twin has them", numbers.forward),
+    # First those that start processes: they need a TPU that this one has not taken yet.
+    "twice": Check("determinism", "two runs write the same bytes", determinism.twice),
+    "resume": Check(
+        "determinism", "after SIGKILL a run ends in the same bytes", determinism.resume
+    ),
+    "processes": Check(
+        "determinism", "two processes train as one", determinism.processes, quick=False
+    ),
+    "devices": Check("determinism", "all devices train as one", determinism.devices),
+    "lines": Check(
+        "determinism", "a translation depends on its line alone", determinism.lines
+    ),
+    "forward": Check("numbers", "logits are the float64 twin's", numbers.forward),
+    "default_precision": Check(
+        "numbers", "the same with this backend's products", numbers.default_precision
+    ),
+    "gradients": Check("numbers", "gradients are those in float64", numbers.gradients),
+    "adam": Check("numbers", "3 steps of Adam as in float64", numbers.adam_steps),
+    "bfloat16": Check("numbers", "bfloat16 is near: logits, loss", numbers.bfloat16),
+    "golden": Check("numbers", "losses at a seed are the stored ones", numbers.golden),
+    "fused": Check(
+        "numbers", "fused attention is dense: results, gradients", agreement.fused
+    ),
+    "cached": Check("numbers", "cached steps are teacher forcing", agreement.cached),
+    "packing": Check("numbers", "packed sentences are as alone", agreement.packing),
+    "padding": Check("numbers", "padding changes nothing", agreement.padding),
+    "beam": Check("numbers", "a wide beam is exhaustive search", agreement.beam),
     # In this order: on a GPU the allocator's peak of memory only rises, so that of
     # base is known only before anything larger has run.
     "matrix": Check("speed", "matrix products by dtype, and memory", speed.matrix),

@@ -13,26 +13,28 @@ from t2t_jax.decoding.search_options import beam_search_algorithm
 from t2t_jax.search.beam import BeamSearch
 from t2t_jax.search.diverse import DiverseBeamSearch
 from t2t_jax.terminal.errors import UserError
-from tests.decoding.small_translator import CONFIG, TEXT, translator
-from tests.decoding.test_search import (
-    BATCH,
+from t2t_jax.verification.references.search import (
     BOS,
     EOS,
     MAX_LENGTH,
     PAD,
     Options,
     as_hypotheses,
-    assert_same,
-    draw_rows,
     exact_table,
-    grids,
     per_penalty,
-    seeds,
     smooth_table,
     table_cache,
     table_log_probs,
-    table_search,
     table_step,
+)
+from tests.decoding.small_translator import CONFIG, TEXT, translator
+from tests.decoding.test_search import (
+    BATCH,
+    assert_same,
+    draw_rows,
+    grids,
+    seeds,
+    table_search,
 )
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

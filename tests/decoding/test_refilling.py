@@ -17,19 +17,18 @@ from t2t_jax.decoding.shapes import block_rows, bucket_for, groups, pad_rows
 from t2t_jax.model.mask import Tokens
 from t2t_jax.search import beam
 from t2t_jax.search.beam import BeamSearch
-from tests.decoding.test_devices import SHORT, on
-from tests.decoding.test_search import (
+from t2t_jax.verification.references.search import (
     BOS,
     EOS,
     MAX_LENGTH,
     PAD,
     Options,
-    assert_same,
     smooth_table,
     table_cache,
-    table_search,
     table_step,
 )
+from tests.decoding.test_devices import SHORT, on
+from tests.decoding.test_search import assert_same, table_search
 from tests.decoding.test_search import rows_of as rows
 
 pytestmark = pytest.mark.usefixtures("eight_devices")

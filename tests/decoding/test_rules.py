@@ -17,8 +17,7 @@ import pytest
 from hypothesis import strategies
 
 from t2t_jax.search.rules import Rules
-from tests.decoding.test_search import (
-    BATCH,
+from t2t_jax.verification.references.search import (
     BOS,
     EOS,
     MAX_LENGTH,
@@ -27,20 +26,23 @@ from tests.decoding.test_search import (
     A,
     B,
     as_hypotheses,
+    exact_table,
+    per_penalty,
+    smooth_table,
+    table_cache,
+    table_log_probs,
+    table_step,
+)
+from tests.decoding.test_search import (
+    BATCH,
     assert_same,
     beam_search,
     constant_step,
     count_steps,
     draw_rows,
-    exact_table,
     examples,
-    per_penalty,
     rows_of,
     seeds,
-    smooth_table,
-    table_cache,
-    table_log_probs,
-    table_step,
 )
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

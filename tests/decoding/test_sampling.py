@@ -11,6 +11,21 @@ import pytest
 from hypothesis import strategies
 
 from t2t_jax.search import sampling
+from t2t_jax.verification.references.search import (
+    BOS,
+    EOS,
+    MAX_LENGTH,
+    PAD,
+    SPECIAL,
+    A,
+    B,
+    Options,
+    exact_table,
+    smooth_table,
+    table_cache,
+    table_log_probs,
+    table_step,
+)
 from tests.decoding.test_rules import (
     VOCABULARY,
     C,
@@ -23,26 +38,13 @@ from tests.decoding.test_rules import (
 )
 from tests.decoding.test_search import (
     BATCH,
-    BOS,
-    EOS,
-    MAX_LENGTH,
-    PAD,
-    SPECIAL,
-    A,
-    B,
-    Options,
     assert_same,
     constant_step,
     draw_rows,
-    exact_table,
     examples,
     rows_of,
     seeds,
-    smooth_table,
-    table_cache,
-    table_log_probs,
     table_search,
-    table_step,
     whole,
 )
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.faults.comparing import differences
+from t2t_jax.verification.workdir_differences import differences
 from tests.small_run import FIELDS, ROOT
 
 FILE = '''"""Which dropout is best?"""
