@@ -17,9 +17,9 @@ FORKING = """
 import json, os, runpy, sys, tempfile
 import t2t_jax.main, t2t_jax.translate, t2t_jax.evaluate, t2t_jax.describe
 import t2t_jax.plan, t2t_jax.whatwas, t2t_jax.score, t2t_jax.experiment
-import t2t_jax.explain
+import t2t_jax.explain, t2t_jax.verify
 from t2t_jax.commands import describe, evaluate, experiment, explain, main, plan
-from t2t_jax.commands import runner, score, translate, whatwas
+from t2t_jax.commands import runner, score, translate, verify, whatwas
 
 for line in sys.stdin:
     module, arguments, source = json.loads(line)

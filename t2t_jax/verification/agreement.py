@@ -18,7 +18,7 @@ from t2t_jax.model.dense import dense
 from t2t_jax.model.layers import Dropout
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.search.beam import beam_search
-from t2t_jax.verification.check import Measured, Unavailable, all_equal, at_most
+from t2t_jax.verification.check import Measured, Unavailable, all_equal, at_most, worst
 from t2t_jax.verification.context import Context
 from t2t_jax.verification.numbers import ROUNDING, exact, models
 from t2t_jax.verification.references import search
@@ -98,7 +98,7 @@ def fused_errors(kernel, q_bthk, kv, mask) -> tuple[float, float]:
         float(np.linalg.norm(a - b) / np.linalg.norm(b))
         for a, b in zip(got, want, strict=True)
     ]
-    return errors[0], float(np.max(errors[1:]))
+    return errors[0], worst(errors[1:])
 
 
 # ------------------------------------------------------------------- caches, batches
@@ -152,14 +152,14 @@ def packing(context: Context) -> Measured:
 def packing_error(small: SmallModel) -> float:
     """The largest difference that the other sentences of a row make."""
     together_btv, batch = small.logits(), small.batch
-    error = 0.0
+    errors = []
     segments = range(1, int(batch["target_segment"].max()) + 1)
     for segment in segments:  # the sentences of this number, each alone in its row
         alone_btv = small.logits(only_segment(batch, segment))
         for b, row in enumerate(batch["target_segment"] == segment):
             got_tv, want_tv = alone_btv[b, : row.sum()], together_btv[b, row]
-            error = max(error, float(np.max(np.abs(got_tv - want_tv), initial=0)))
-    return error
+            errors.append(np.max(np.abs(got_tv - want_tv), initial=0))
+    return worst(errors)
 
 
 def only_segment(batch, segment: int) -> dict[str, np.ndarray]:

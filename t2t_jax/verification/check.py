@@ -1,7 +1,9 @@
 """One promise of the documentation, and what measuring it on this machine gave."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+import numpy as np
 
 from t2t_jax.verification.context import Context
 
@@ -59,6 +61,11 @@ def at_most(measured: float, bound: float, **numbers) -> Measured:
         bool(measured <= bound),
         {"measured": float(measured), "bound": bound, **numbers},
     )
+
+
+def worst(errors: Iterable[float]) -> float:
+    """The largest of some errors; NaN if one is, which Python's `max` may pass over."""
+    return float(np.max([*errors], initial=0.0))
 
 
 def all_equal(differing: int, compared: int, what: str, **numbers) -> Measured:

@@ -19,7 +19,7 @@ from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.training.step import compile_steps
 from t2t_jax.verification import child_runs, numbers
-from t2t_jax.verification.check import Measured, Unavailable, all_equal, at_most
+from t2t_jax.verification.check import Measured, Unavailable, all_equal, at_most, worst
 from t2t_jax.verification.context import Context
 from t2t_jax.verification.small_model import BOS, PAPER, VOCABULARY
 from t2t_jax.verification.workdir_differences import COMPARED, differences
@@ -111,7 +111,7 @@ def loss_difference(got: dict[int, float], want: dict[int, float]) -> float:
     """The largest relative difference of losses by step; infinite if steps differ."""
     if not want or got.keys() != want.keys():
         return float("inf")
-    return float(np.max([abs(got[step] / want[step] - 1) for step in want]))
+    return worst(abs(got[step] / want[step] - 1) for step in want)
 
 
 # -------------------------------------------------------------------------- devices
@@ -134,7 +134,7 @@ def devices(context: Context) -> Measured:
     for name, mesh in meshes_of(len(jax.devices()), context.full).items():
         got = mesh_losses(batch, mesh, jax.devices())
         errors[name] = loss_difference(dict(enumerate(got)), dict(enumerate(want)))
-    measured = at_most(max(errors.values()), ORDER, meshes=errors)
+    measured = at_most(worst(errors.values()), ORDER, meshes=errors)
     said = f"{len(jax.devices())} x {jax.devices()[0].device_kind}: {', '.join(errors)}"
     return Measured(
         measured.figure, measured.bound, measured.held, measured.numbers, (said,)

@@ -20,7 +20,7 @@ from t2t_jax.config import Config
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.training.losses import loss_sums
 from t2t_jax.training.step import compile_steps
-from t2t_jax.verification.check import Measured, Unavailable, at_most
+from t2t_jax.verification.check import Measured, Unavailable, at_most, worst
 from t2t_jax.verification.context import Context
 from t2t_jax.verification.references import adam, differentiable, twin
 from t2t_jax.verification.small_model import BOS, PAPER, SmallModel, small_models
@@ -58,7 +58,7 @@ def forward(context: Context) -> Measured:
     """Compares the logits of small models with those of the float64 twin."""
     with exact():
         errors = {name: forward_error(small) for name, small in models(context).items()}
-    return at_most(max(errors.values()), ROUNDING, models=errors)
+    return at_most(worst(errors.values()), ROUNDING, models=errors)
 
 
 def forward_error(small: SmallModel) -> float:
@@ -76,7 +76,7 @@ def default_precision(context: Context) -> Measured:
     """
     if jax.default_backend() == "cpu":
         raise Unavailable("a CPU computes float32 products in float32, see forward")
-    error = max(forward_error(small) for small in small_models().values())
+    error = worst(forward_error(small) for small in small_models().values())
     return Measured(f"{error:.2g}", "", None, {"measured": error})
 
 
@@ -146,7 +146,7 @@ def reference_error(small: SmallModel, loss: float, gradient) -> float:
             jax.tree.leaves(gradient), jax.tree.leaves(direction), strict=True
         )
     )
-    return max(abs(loss_at(0.0) - loss), abs(slope - want))
+    return worst([abs(loss_at(0.0) - loss), abs(slope - want)])
 
 
 def gradients(context: Context) -> Measured:
@@ -154,7 +154,7 @@ def gradients(context: Context) -> Measured:
     small = models(context)[PAPER]
     loss, want = reference(context)(small.parameters)
     error = reference_error(small, loss, want)
-    if error > ROUNDING:
+    if not error <= ROUNDING:
         raise AssertionError(f"the two references differ by {error:.2g}")
 
     def mean_loss(parameters):
@@ -164,7 +164,7 @@ def gradients(context: Context) -> Measured:
 
     with exact():
         got = jax.device_get(jax.jit(jax.grad(mean_loss))(small.parameters))
-    largest = max(np.max(np.abs(x)) for x in jax.tree.leaves(want))
+    largest = worst(np.max(np.abs(x)) for x in jax.tree.leaves(want))
     return at_most(_worst(got, want) / largest, GRADIENT_ROUNDING, references=error)
 
 
@@ -216,7 +216,7 @@ def compiled(small: SmallModel, config: Config):
 def _worst(a, b) -> float:
     """The largest difference of two trees of arrays; NaN if there is one."""
     pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    return float(np.max([np.max(np.abs(np.subtract(x, y))) for x, y in pairs]))
+    return worst(np.max(np.abs(np.subtract(x, y))) for x, y in pairs)
 
 
 # ------------------------------------------------------------------- formats and seeds
@@ -262,7 +262,7 @@ def golden(context: Context) -> Measured:
     Whether they are equal to the last bit is reported, and depends on the processor.
     """
     losses = losses_from_seed()
-    error = max(
+    error = worst(
         abs(float(got) / want - 1)
         for got, want in zip(losses, GOLDEN_LOSSES, strict=True)
     )

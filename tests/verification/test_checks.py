@@ -1,0 +1,288 @@
+"""Each check sees what it is for: promises that are broken on purpose are caught."""
+
+import dataclasses
+import functools
+import shutil
+import sys
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t2t_jax.model import kernels
+from t2t_jax.verification import (
+    agreement,
+    child_runs,
+    determinism,
+    numbers,
+    small_model,
+)
+from t2t_jax.verification.check import Unavailable
+from t2t_jax.verification.context import Context
+from t2t_jax.verification.references import adam, search
+
+
+@pytest.fixture
+def context(tmp_path):
+    return Context(tmp_path)
+
+
+# ------------------------------------------------------------------------------ kernels
+
+
+def unfused(change=lambda q_bthk: q_bthk):
+    """A stand-in for a GPU's kernel: what it computes, of changed queries."""
+
+    def kernel(q_bthk, kv, mask, scores):
+        implementation = {"implementation": "xla"}
+        return kernels.cudnn(change(q_bthk), kv, mask, scores, **implementation)
+
+    return kernel
+
+
+@pytest.mark.usefixtures("quick_compiler")
+@pytest.mark.parametrize(
+    ("change", "held"),
+    [
+        (lambda q_bthk: q_bthk, True),
+        (lambda q_bthk: q_bthk * jnp.bfloat16(1.1), False),  # another scale
+        (lambda q_bthk: q_bthk[:, ::-1], False),  # queries in another order
+    ],
+)
+def test_a_broken_kernel_is_caught(context, monkeypatch, change, held):
+    monkeypatch.setattr(kernels, "kernel_for", lambda *_: unfused(change))
+    found = agreement.fused(context)
+    assert found.held is held, found
+    assert found.numbers["kernel"] == "kernel"
+
+
+def test_a_backend_without_a_kernel_is_not_checked(context):
+    with pytest.raises(Unavailable, match="no fused attention for cpu"):
+        agreement.fused(context)
+
+
+# --------------------------------------------------------------------- numbers and seeds
+
+
+@dataclasses.dataclass
+class Said:
+    """A stand-in for a small model that has these logits."""
+
+    batch: dict
+    said: np.ndarray
+
+    def logits(self, batch=None):
+        return self.said if batch is None else self.said + 0.0
+
+
+def test_another_loss_is_caught_and_other_bits_are_only_reported(context, monkeypatch):
+    for factor, held, said in (
+        (1, True, "to the last bit the stored ones"),
+        (1 + 1e-6, True, "to the last bit not the stored ones"),
+        (1 + 1e-3, False, "to the last bit not the stored ones"),
+        (float("nan"), False, "to the last bit not the stored ones"),
+    ):
+        losses = [np.float32(loss * factor) for loss in numbers.GOLDEN_LOSSES]
+        monkeypatch.setattr(numbers, "losses_from_seed", lambda losses=losses: losses)
+        found = numbers.golden(context)
+        assert (found.held, found.details) == (held, (said,))
+
+
+@pytest.mark.slow
+def test_another_seed_is_caught(context, monkeypatch):
+    of_seed = functools.partial(numbers.losses_from_seed, 2)
+    monkeypatch.setattr(numbers, "losses_from_seed", of_seed)
+    found = numbers.golden(context)
+    assert not found.held
+    assert found.numbers["measured"] > 10 * numbers.GOLDEN_TOLERANCE
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_compiler")
+def test_an_attention_without_its_scale_is_caught(context, monkeypatch):
+    from t2t_jax.model import dense
+
+    assert numbers.forward(context).held
+    jax.clear_caches()
+    monkeypatch.setattr(dense, "scaled", lambda q_bthk: q_bthk)
+    found = numbers.forward(Context(context.scratch))
+    assert not found.held
+
+
+def test_padding_that_is_seen_is_caught(context):
+    small = small_model.small_models()[small_model.PAPER]
+    shape = (*small.batch["target"].shape, 3)
+    stub = Said(small.batch, np.zeros(shape, np.float32))
+    context.shared("small models", lambda: {small_model.PAPER: stub})
+    assert agreement.padding(context).held
+    stub.logits = lambda batch=None: stub.said + (0.0 if batch is None else 1e-7)
+    assert not agreement.padding(context).held
+
+
+def test_a_sentence_alone_is_at_the_start_of_its_row():
+    batch = small_model.packed(small_model.ROWS, seed=3)
+    second = agreement.only_segment(batch, 2)
+    assert second["target"][0, :4].tolist() == batch["target"][0, 3:7].tolist()
+    assert second["target_segment"].sum(axis=1).tolist() == [4, 0, 2, 0, 0]
+    assert second["source_position"][2, :7].tolist() == [*range(7)]
+
+
+def test_adam_is_its_algorithm():
+    """By hand: the first step is the rate times the sign; the second is weighted."""
+    x, g = np.array([1.0, 2.0, 3.0]), np.array([0.5, -4.0, 0.0])
+    first, moments = adam.adam(x, g, None, 1, rate=0.1)
+    np.testing.assert_allclose(first, [0.9, 2.1, 3.0], atol=1e-8)
+    second, _ = adam.adam(first, -g, moments, 2, rate=0.1, b1=0.5, b2=0.5)
+    # m = (0.5 (0.1 g) - 0.5 g) / 0.75; v = (0.5 (0.02 g^2) + 0.5 g^2) / 0.75
+    step = 0.1 * (-0.45 / 0.75) / np.sqrt(0.51 / 0.75)
+    np.testing.assert_allclose(second, first - step * np.sign(g), atol=1e-8)
+    rates = [adam.learning_rate(step, 4, 100) for step in (1, 50, 100, 400)]
+    np.testing.assert_allclose(rates, [0.0005, 0.025, 0.05, 0.025])
+
+
+# ------------------------------------------------------------------------------- search
+
+
+def test_a_search_that_loses_an_output_is_caught():
+    options = search.Options(
+        vocabulary=5, beam=32, nbest=4, alpha=1.0, penalty="length"
+    )
+
+    def exhaustive(table, seed_b, limit_b, last=4):
+        rows = [
+            search.exhaustive(
+                search.table_log_probs(table, seed, np.float64), limit, 5, 1.0, "length"
+            )[4 - last : last]
+            for seed, limit in zip(seed_b, limit_b, strict=True)
+        ]
+        return search.as_hypotheses(rows, 4)
+
+    assert agreement.search_differences(exhaustive, options, 0) == (0, 16)
+    worse = functools.partial(exhaustive, last=3)  # the best is missing
+    wrong, compared = agreement.search_differences(worse, options, 0)
+    assert wrong > 4
+    assert compared == 16
+
+
+# ---------------------------------------------------------------------- runs and workdirs
+
+
+def test_a_workdir_in_which_one_value_differs_is_caught(trained, tmp_path):
+    whole, other = trained[0], tmp_path / "work"
+    shutil.copytree(whole, other)
+    found = determinism.same_workdirs(whole, other, "killed")
+    assert found.held
+    assert found.details == ("killed",)
+    assert found.numbers["compared"] > 100
+
+    log = other / "metrics.jsonl"
+    lines = log.read_text().splitlines()
+    lines[1] = lines[1].replace('"loss": ', '"loss": 1')
+    log.write_text("\n".join(lines) + "\n")
+    found = determinism.same_workdirs(whole, other)
+    assert not found.held
+    assert found.numbers["differing"] == 1
+    assert found.details[0].startswith("metrics: line 2: loss is 1")
+
+    (other / "scores/test.json").unlink()
+    found = determinism.same_workdirs(whole, other)
+    assert "names: scores/test.json is missing" in found.numbers["differences"]
+
+
+class Scripts(child_runs.ChildRuns):
+    """Runs a script in place of training."""
+
+    def __init__(self, folder, script):
+        self.folder, self.script = folder, script
+        folder.mkdir()
+
+    def command(self, workdir):
+        return [sys.executable, "-S", "-c", self.script, str(workdir)]
+
+
+ONCE = """
+import pathlib, sys, time
+saved = pathlib.Path(sys.argv[1]) / "checkpoints/state/5"
+if saved.exists():
+    sys.exit()  # it goes on, to its end
+saved.mkdir(parents=True)
+time.sleep(99)
+"""
+
+
+def test_a_run_is_killed_at_its_checkpoint_and_goes_on(tmp_path):
+    runs = Scripts(tmp_path / "runs", ONCE)
+    workdir, deaths = runs.killed("work", [5])
+    assert deaths == [5]
+    assert (workdir / "checkpoints/state/5").exists()
+    ended = Scripts(tmp_path / "ended", "")
+    assert ended.killed("work", [5])[1] == []  # it was over before
+
+
+def test_a_run_that_fails_is_shown(tmp_path):
+    runs = Scripts(tmp_path / "runs", "import sys; sys.exit('no space')")
+    with pytest.raises(RuntimeError, match="process 0 ended with status 1:\nno space"):
+        runs.finished("work")
+
+
+def test_two_processes_get_devices_of_their_own(monkeypatch):
+    environments = determinism.two_environments
+    assert environments({"device": "cpu", "devices": 1}) == [{}, {}]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    gpus = {"device": "NVIDIA H100", "devices": 4}
+    names = [e["CUDA_VISIBLE_DEVICES"] for e in environments(gpus)]
+    assert names == ["0,1", "2,3"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,5")
+    names = [e["CUDA_VISIBLE_DEVICES"] for e in environments(gpus | {"devices": 2})]
+    assert names == ["7", "5"]
+    for machine in gpus | {"devices": 1}, {"device": "TPU v5 lite", "devices": 8}:
+        with pytest.raises(Unavailable):
+            environments(machine)
+
+
+def test_losses_of_other_steps_are_not_compared():
+    difference = determinism.loss_difference
+    assert difference({1: 2.0, 2: 4.0}, {1: 2.0, 2: 4.0}) == 0
+    assert difference({1: 2.0, 2: 4.4}, {1: 2.0, 2: 4.0}) == pytest.approx(0.1)
+    assert difference({1: 2.0}, {1: 2.0, 2: 4.0}) == np.inf
+    assert difference({}, {}) == np.inf
+    assert np.isnan(difference({1: np.nan}, {1: 2.0}))
+
+
+def test_meshes_divide_batch_and_weights():
+    assert [*determinism.meshes_of(3, full=True)] == ["3 data"]
+    assert [*determinism.meshes_of(8, full=False)] == ["4 data x 2 fsdp"]
+    for mesh in determinism.meshes_of(8, full=True).values():
+        assert mesh.data * mesh.fsdp * mesh.tensor == 8
+
+
+# -------------------------------------------------------------------------------- lines
+
+
+def test_a_translation_that_depends_on_its_batch_is_caught(context, monkeypatch):
+    monkeypatch.setattr(determinism, "random_translator", lambda: None)
+
+    def independent(_, texts, batch_size):
+        return [text[::-1] for text in texts]
+
+    monkeypatch.setattr(determinism, "results", independent)
+    assert determinism.lines(context).held
+
+    def dependent(_, texts, batch_size):
+        return [f"{text} {len(texts) > 16}" for text in texts]
+
+    monkeypatch.setattr(determinism, "results", dependent)
+    found = determinism.lines(context)
+    assert not found.held
+    assert found.numbers["differing"] == 4 * 16  # those of the one larger call
+
+
+def test_virtual_devices_are_asked_for_on_a_cpu_only(context, monkeypatch):
+    asked = types.SimpleNamespace()
+    monkeypatch.setattr(determinism, "on_virtual_devices", lambda full: asked)
+    assert determinism.devices(context) is asked
+    monkeypatch.setenv(determinism.STARTED, "1")
+    with pytest.raises(Unavailable, match="one device"):
+        determinism.devices(context)

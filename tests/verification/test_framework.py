@@ -1,0 +1,225 @@
+"""What `verify` makes of checks: results, exit status, table, JSON, page."""
+
+import datetime
+import json
+import types
+
+import pytest
+
+from t2t_jax import UserError
+from t2t_jax.commands import verify
+from t2t_jax.verification import report
+from t2t_jax.verification.check import (
+    Check,
+    Measured,
+    Unavailable,
+    all_equal,
+    at_most,
+)
+from t2t_jax.verification.context import Context
+from t2t_jax.verification.running import all_held, chosen, left_out, run_checks
+from t2t_jax.verification.table import CHECKS as SHIPPED
+
+
+def raises(error):
+    def run(context):
+        raise error
+
+    return run
+
+
+MACHINE = {"device": "cpu", "devices": 1, "XLA_FLAGS": "a|b"}
+CHECKS = {
+    "good": Check("first", "one is small", lambda context: at_most(1.0, 2.0)),
+    "told": Check("first", "a rate", lambda context: Measured("7/s", "", None)),
+    "bad": Check("first", "three is small", lambda context: at_most(3.0, 2.0)),
+    "raises": Check("second", "no error", raises(ValueError("odd\nand long"))),
+    "leaves": Check("second", "does not leave", raises(SystemExit(0))),
+    "absent": Check("second", "needs a GPU", raises(Unavailable("there is no GPU"))),
+    "dear": Check("second", "takes hours", lambda context: at_most(1, 2), quick=False),
+}
+GOOD = {name: CHECKS[name] for name in ("good", "told", "absent")}
+
+
+@pytest.fixture
+def results(tmp_path):
+    names = [name for name in CHECKS if name != "dear"]
+    return run_checks(CHECKS, names, Context(tmp_path))
+
+
+def test_checks_that_fail_do_not_keep_others_from_running(results):
+    held = {result.name: result.held for result in results}
+    assert held == {
+        **{"good": True, "told": None, "bad": False},
+        **{"raises": False, "leaves": False, "absent": None},
+    }
+    assert [r.name for r in results if r.measured is None] == ["absent"]
+    assert "ValueError: odd" in results[3].error
+    assert results[3].measured.figure == "ValueError: odd"
+
+
+def test_all_held_needs_something_that_was_checked(results):
+    assert all_held(results[:2])
+    assert all_held([results[0], results[-1]])
+    assert not all_held(results)
+    assert not all_held(results[-1:])
+    assert not all_held([])
+
+
+def test_an_error_that_is_not_a_number_is_not_held():
+    assert not at_most(float("nan"), 1.0).held
+    assert not at_most(float("inf"), 1.0).held
+    assert at_most(1.0, 1.0).held
+    assert not all_equal(0, 0, "lines").held
+    assert all_equal(0, 5, "lines").held
+    assert not all_equal(1, 5, "lines").held
+
+
+def test_what_is_shared_is_made_once_and_again_after_an_error(tmp_path):
+    context, calls = Context(tmp_path), []
+
+    def make():
+        calls.append(1)
+        if len(calls) == 1:
+            raise OSError
+        return calls
+
+    with pytest.raises(OSError):
+        context.shared("thing", make)
+    assert context.shared("thing", make) is context.shared("thing", make)
+    assert len(calls) == 2
+
+
+def test_names_and_groups_choose_checks():
+    assert "dear" not in chosen(CHECKS)
+    assert chosen(CHECKS, full=True) == [*CHECKS]
+    assert chosen(CHECKS, ["bad", "good"]) == ["good", "bad"]
+    assert chosen(CHECKS, ["second"]) == ["raises", "leaves", "absent"]
+    assert chosen(CHECKS, ["dear"]) == ["dear"]
+    assert chosen(CHECKS, ["second", "dear"])[-1] == "dear"
+    with pytest.raises(UserError, match=r"--only=absnt: no such check; did you mean"):
+        chosen(CHECKS, ["absnt"])
+
+
+def test_the_table_says_what_held_and_what_was_not_checked(results):
+    lines = report.table([*results, *left_out(CHECKS, [r.name for r in results])])
+    text = "\n".join(lines)
+    (good,) = [line for line in lines if line.startswith("held")]
+    assert good.split()[:2] == ["held", "good"]
+    assert "<= 2" in good
+    assert text.count("NOT HELD") == 3
+    assert "reported  told" in text
+    assert "  absent  there is no GPU" in text
+    assert "  dear    only --full runs it, or --only=dear" in text
+    assert "1 held, 3 not held, 1 reported, 2 not checked" in lines[-1]
+    assert lines[-1].endswith("not held: bad, raises, leaves")
+    assert lines.index("first") < lines.index("second")
+    assert "Traceback" in text
+
+
+def test_json_holds_every_number(results):
+    found = json.loads(json.dumps(report.as_json(results, MACHINE)))
+    assert found["machine"] == MACHINE
+    assert not found["held"]
+    assert found["checks"]["good"]["numbers"] == {"measured": 1.0, "bound": 2.0}
+    assert found["checks"]["absent"] == {
+        **{"group": "second", "promise": "needs a GPU"},
+        **{"checked": False, "reason": "there is no GPU"},
+    }
+    assert found["checks"]["raises"]["numbers"]["error"] == "ValueError: odd\nand long"
+
+
+def test_a_page_is_a_section_of_markdown(results):
+    text = report.page(results, MACHINE, "the command", datetime.date(2026, 1, 2))
+    assert text.startswith("## Verified on 1 x cpu, 2026-01-02\n")
+    assert "| XLA_FLAGS | a\\|b |" in text  # a bar would end the cell
+    assert "| bad | three is small | 3 | <= 2 | NOT HELD | 0.0 |" in text
+    assert "- absent: there is no GPU" in text
+    assert text.endswith("\n")
+
+
+# --------------------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """Runs the command's `main` with some checks; returns its exit status."""
+    monkeypatch.setattr(verify, "describe_machine", lambda: MACHINE)
+
+    def run(checks=CHECKS, **given):
+        defaults = {"list": False, "quick": False, "full": False, "json": False}
+        defaults |= {"only": [], "output": None, "workdir": None}
+        flags = types.SimpleNamespace(**defaults | given)
+        monkeypatch.setattr(verify, "CHECKS", checks)
+        monkeypatch.setattr(verify.flags, "FLAGS", flags)
+        try:
+            verify.main([])
+        except SystemExit as end:
+            return end.code
+        return 0
+
+    return run
+
+
+def test_the_exit_status_says_all_or_not(command, capsys):
+    assert command(GOOD) == 0
+    assert command(GOOD, only=["absent"]) == 1
+    assert command(only=["bad"]) == 1
+    assert command(only=["raises"]) == 1
+    assert command(only=["dear"]) == 0
+    assert command(full=True) == 1
+    assert "takes hours" in capsys.readouterr().out
+
+
+def test_json_is_all_that_stands_on_standard_output(command, capsys):
+    assert command(GOOD, json=True) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [*found["checks"]] == [*GOOD]
+    assert found["held"]
+
+
+def test_a_listing_runs_nothing(command, capsys):
+    assert command(list=True) == 0
+    out = capsys.readouterr().out
+    assert "  dear    takes hours (--full)" in out
+    assert "NOT HELD" not in out
+
+
+def test_a_page_is_written_and_never_over_another(command, tmp_path, capsys):
+    file = tmp_path / "page.md"
+    assert command(output=str(file)) == 1  # also if a promise is broken
+    assert "## Verified on 1 x cpu" in file.read_text(encoding="utf-8")
+    for output, wrong in (
+        (file, "exists"),
+        (tmp_path / "page.txt", "ends in .md"),
+        (tmp_path / "no/page.md", "no folder"),
+    ):
+        with pytest.raises(UserError, match=wrong):
+            command(output=str(output))
+    with pytest.raises(UserError, match="exclude each other"):
+        command(quick=True, full=True)
+
+
+def test_a_typo_is_answered_with_the_nearest(commands):
+    done = commands("verify", "--only=lines,resum")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--only=resum: no such check; did you mean 'resume'?" in done.stderr
+
+
+def test_all_shipped_checks_are_listed(commands):
+    done = commands("verify", "--list")
+    assert done.returncode == 0
+    for name, check in SHIPPED.items():
+        assert name.isidentifier()
+        assert f"  {name} " in done.stdout
+        assert check.promise in done.stdout
+
+
+@pytest.mark.slow
+def test_every_quick_promise_is_held_here(commands):
+    done = commands("verify", "--quick", "--json")
+    found = json.loads(done.stdout)["checks"]
+    broken = {name: row for name, row in found.items() if row.get("held") is False}
+    assert not broken, done.stderr
+    assert done.returncode == 0
+    assert {name for name, row in found.items() if not row["checked"]} >= {"fused"}
