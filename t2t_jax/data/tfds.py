@@ -87,6 +87,10 @@ class TfdsCorpus:
             name = name.replace(sign, word)
         return re.sub(r"[^\w.+-]", "_", name)
 
+    def is_prepared(self) -> bool:
+        """True if the data set is on this machine; else reading it downloads it."""
+        return self._find() is not None
+
     def pairs(self) -> Iterator[tuple[str, str]]:
         """Yields (source line, target line) in the order of the records.
 

@@ -1,6 +1,7 @@
 """What all checks of one call of `verify` share: folders, and fixtures made once."""
 
 import dataclasses
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -16,11 +17,13 @@ class Context:
       scratch: an empty folder, deleted at the end.
       workdir: the workdir of --workdir, or None.
       full: True with --full: a check may then measure more, or longer.
+      began: when it was created, in seconds of `time.monotonic`.
     """
 
     scratch: Path
     workdir: str | None = None
     full: bool = False
+    began: float = dataclasses.field(default_factory=time.monotonic)
     _shared: dict[str, object] = dataclasses.field(default_factory=dict)
 
     def folder(self, name: str) -> Path:

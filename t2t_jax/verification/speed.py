@@ -6,6 +6,9 @@ the documentation states.
 """
 
 import dataclasses
+import functools
+import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -20,6 +23,31 @@ BIG = {"width": 1024, "heads": 16, "hidden": 4096, "dropout": 0.3}  # configs/bi
 PIECES = 37_000  # of the vocabulary, as in configs/base.py
 # What a process takes beside XLA's buffers, and what the forecast may be short of.
 BESIDE, SHORT = 64 << 20, 0.05
+
+
+# Seconds: on a GPU or TPU, --full shall end within 8 minutes, and a check takes one.
+LAST_BEGIN = 420
+
+
+def check_time(context: Context) -> None:
+    """Raises `Unavailable` if a measurement would begin too late; never on a CPU."""
+    spent = time.monotonic() - context.began
+    if spent > LAST_BEGIN and jax.default_backend() != "cpu":
+        raise Unavailable(
+            f"{spent:.0f} s are spent, and --full shall end within 8 minutes; it runs "
+            "alone with --only"
+        )
+
+
+def in_time(run: Callable[[Context], Measured]) -> Callable[[Context], Measured]:
+    """Makes a check unavailable that would begin too late."""
+
+    @functools.wraps(run)
+    def in_time(context: Context) -> Measured:
+        check_time(context)
+        return run(context)
+
+    return in_time
 
 
 class Sizes(NamedTuple):
@@ -133,9 +161,12 @@ def with_rows(config: Config, rows: tuple[int, int]) -> Config:
 
 def cost_of(context: Context, name: str) -> StepCost:
     """The cost of a step of `base` or `big`, measured once."""
-    return context.shared(
-        f"step of {name}", lambda: step_cost(model_config(name), sizes().steps)
-    )
+
+    def measure() -> StepCost:
+        check_time(context)
+        return step_cost(model_config(name), sizes().steps)
+
+    return context.shared(f"step of {name}", measure)
 
 
 def base_step(context: Context) -> Measured:

@@ -31,7 +31,7 @@ from t2t_jax.verification.random_models import (
     random_lines,
     random_translator,
 )
-from t2t_jax.verification.speed import PIECES, cost_of, with_rows
+from t2t_jax.verification.speed import PIECES, cost_of, in_time, with_rows
 from t2t_jax.workdir.workdir import Workdir
 
 BEAM = 4
@@ -67,7 +67,7 @@ ACCELERATOR = Sizes(
     state={},
     state_pieces=PIECES,
     decoded=(512, 32, 64),
-    model={"decode": {}, "decode_batch": {}},
+    model={"decode": {}, "decode_batch": {"layers": 2}},  # fewer compile sooner
     batch_tokens=(4_096, 16_384, 65_536),
     compared=(2_048, 32, 64),
 )
@@ -94,6 +94,7 @@ def sizes() -> Sizes:
     return SIZES.get(jax.default_backend(), ACCELERATOR)
 
 
+@in_time
 def feeder(context: Context) -> Measured:
     """Compares the rate of filled batches with what a step of base consumes.
 
@@ -102,6 +103,7 @@ def feeder(context: Context) -> Measured:
     """
     step = cost_of(context, "base").tokens_per_second
     config = with_rows(Config(), speed.ACCELERATOR.rows["base"])  # configs/base.py
+    config = changed(config, "data", feeder="numpy")  # needs no TensorFlow
     pairs = _made_up_pairs(sizes().pairs)
     began = time.perf_counter()
     plan = plan_for(pairs, config.data, seed=0, epoch=0)
@@ -113,7 +115,7 @@ def feeder(context: Context) -> Measured:
         rate >= step,
         {"feeder": rate, "step": step, "planning": planning, "pairs": len(pairs)},
         (
-            f"{len(pairs):,} random pairs, batches of "
+            f"NumPy; {len(pairs):,} random pairs, batches of "
             f"{config.data.batch_tokens:,} tokens in rows of {config.data.row_length}, "
             f"{plan.efficiency:.3f} of them filled; an epoch is planned in "
             f"{planning:.2f} s, beside training",
@@ -143,12 +145,13 @@ def _fed(pairs: Pairs, config: Config, batches: int) -> float:
             next(stream)
         real, began = 0, time.perf_counter()
         for _, batch in itertools.islice(stream, batches):
-            real += sum(np.count_nonzero(batch[side]) for side in ("source", "target"))
+            real += sum(int(np.count_nonzero(batch[s])) for s in ("source", "target"))
         return real / (time.perf_counter() - began)
     finally:
         stream.close()
 
 
+@in_time
 def checkpoint(context: Context) -> Measured:
     """Saves and restores a state; compares with one plain file of as many bytes.
 
@@ -232,6 +235,7 @@ def _saved_and_restored(folder: Path, state: TrainState, shapes) -> dict[str, fl
     }
 
 
+@in_time
 def decode(context: Context) -> Measured:
     """Translates with a random base model, to a fixed length."""
     count, source, target = sizes().decoded
@@ -248,6 +252,7 @@ def decode(context: Context) -> Measured:
     )
 
 
+@in_time
 def decode_batch(context: Context) -> Measured:
     """Compares how many lines are searched together: `config.decode.batch_tokens`."""
     count, source, target = sizes().compared
@@ -274,7 +279,7 @@ def decode_batch(context: Context) -> Measured:
 
 def _model(check: str) -> str:
     changes = ", ".join(f"{k}={v}" for k, v in sizes().model[check].items())
-    shrunk = f" shrunk for a CPU ({changes})" if changes else ""
+    shrunk = f" shrunk to {changes}" if changes else ""
     return f"one device, random base model{shrunk}"
 
 

@@ -22,7 +22,7 @@ from t2t_jax.training.step import compile_steps
 from t2t_jax.verification.check import Measured, Unavailable
 from t2t_jax.verification.context import Context
 from t2t_jax.verification.random_models import BOS, random_batch
-from t2t_jax.verification.speed import PIECES, sizes, with_rows
+from t2t_jax.verification.speed import PIECES, in_time, sizes, with_rows
 
 
 def small_config() -> Config:
@@ -30,6 +30,7 @@ def small_config() -> Config:
     return with_rows(changed(Config(), "model", **sizes().small), sizes().small_rows)
 
 
+@in_time
 def dtypes(context: Context) -> Measured:
     """Compares a step in bfloat16 with one in float32."""
     seconds = {}
@@ -58,6 +59,7 @@ def _small_size() -> str:
     return f"{model}; {tokens:,} tokens a side and device, in rows of {length}"
 
 
+@in_time
 def attention(context: Context) -> Measured:
     """Compares the fused attention kernel of this backend with dense attention.
 
@@ -125,6 +127,7 @@ def _seconds(function: Callable, arguments: Sequence, times: int = 10) -> float:
     return statistics.median(spent)
 
 
+@in_time
 def scaling(context: Context) -> Measured:
     """Compares the rate of all devices of this process with that of one.
 

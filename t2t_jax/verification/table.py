@@ -42,7 +42,8 @@ CHECKS = {
     "padding": Check("numbers", "padding changes nothing", agreement.padding),
     "beam": Check("numbers", "a wide beam is exhaustive search", agreement.beam),
     # In this order: on a GPU the allocator's peak of memory only rises, so that of
-    # base is known only before anything larger has run.
+    # base is known only before anything larger has run. What is last may come too late
+    # (`speed.in_time`).
     "matrix": Check("speed", "matrix products by dtype, and memory", speed.matrix),
     "base_step": Check("speed", "a training step of base", speed.base_step, False),
     "base_memory": Check(
@@ -52,20 +53,20 @@ CHECKS = {
     "big_memory": Check(
         "speed", "big takes no more than plan says", speed.big_memory, False
     ),
-    "dtypes": Check(
-        "speed", "a step in bfloat16 and float32", speed_compared.dtypes, False
-    ),
     "attention": Check(
         "speed", "fused attention beside dense", speed_compared.attention, False
     ),
-    "scaling": Check("speed", "all devices beside one", speed_compared.scaling, False),
+    "decode": Check("speed", "beam search with base", speed_around.decode, False),
     "feeder": Check(
         "speed", "batches are filled before a step ends", speed_around.feeder, False
     ),
     "checkpoint": Check(
         "speed", "a checkpoint beside a plain file", speed_around.checkpoint, False
     ),
-    "decode": Check("speed", "beam search with base", speed_around.decode, False),
+    "dtypes": Check(
+        "speed", "a step in bfloat16 and float32", speed_compared.dtypes, False
+    ),
+    "scaling": Check("speed", "all devices beside one", speed_compared.scaling, False),
     "decode_batch": Check(
         "speed", "lines searched together", speed_around.decode_batch, False
     ),

@@ -14,8 +14,10 @@ from typing import TypeVar
 from etils import epath
 
 from t2t_jax.config import Config
-from t2t_jax.data.corpus import open_places
+from t2t_jax.data.corpus import Corpus, open_places
+from t2t_jax.data.tfds import TfdsCorpus
 from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.wrapped_corpus import WrappedCorpus
 from t2t_jax.files import sealed
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
@@ -69,6 +71,20 @@ def opened(context: Context) -> tuple[Workdir, Config, Vocabulary]:
         return workdir, workdir.config(), workdir.vocabulary()
 
 
+def check_here(corpus: Corpus) -> Corpus:
+    """Returns a corpus; refuses one that would be downloaded when it is read.
+
+    Raises:
+      UserError: its data set is not on this machine.
+    """
+    inner = corpus
+    while isinstance(inner, WrappedCorpus):
+        inner = inner.corpus
+    if isinstance(inner, TfdsCorpus) and not inner.is_prepared():
+        raise UserError(f"{corpus.place} is not on this machine, and not downloaded")
+    return corpus
+
+
 def with_details(measured: Measured, lines: Sequence[str]) -> Measured:
     """Adds faults to a result, the first few one by one."""
     lines = [*lines]
@@ -84,10 +100,13 @@ def checkpoints(context: Context) -> Measured:
     it saved leaves one such, and does not use it. Any other without one is a fault.
     """
     workdir = workdir_of(context)
+    folders = [workdir.checkpoints / kind for kind in KINDS]
+    folders = [folder for folder in folders if folder.exists()]
+    if not any(map(checkpoint_folders.sealed_steps, folders)):
+        raise Unavailable(f"{workdir} has no complete checkpoint yet")
     faults, notes, size, count = [], [], 0, 0
-    for kind in KINDS:
-        folder = workdir.checkpoints / kind
-        steps = checkpoint_folders.steps_in(folder) if folder.exists() else []
+    for folder in folders:
+        kind, steps = folder.name, checkpoint_folders.steps_in(folder)
         for step in steps:
             path = folder / str(step)
             if not sealed.is_sealed(path) and step == steps[-1] and len(steps) > 1:
@@ -97,8 +116,6 @@ def checkpoints(context: Context) -> Measured:
             size += sealed.size(path)
             if trouble := checkpoint_folders.damage(path):
                 faults.append(f"{kind}/{step}: {trouble}")
-    if not count:
-        raise Unavailable(f"{workdir} has no checkpoint yet")
     result = all_equal(len(faults), count, "checkpoints", bytes=size)
     return with_details(result, [*faults, *notes])
 
@@ -158,7 +175,8 @@ def _dev_lines(
     task, data, pairs, note = task_of(config), config.data, [], ""
     try:
         for corpus in open_places(data.dev, task.open, data.dir):
-            pairs += itertools.islice(corpus.pairs(), MOST_LINES - len(pairs))
+            lines = check_here(corpus).pairs()
+            pairs += itertools.islice(lines, MOST_LINES - len(pairs))
     except (UserError, OSError) as e:
         pairs, note = [], f"the dev set cannot be read here: {_first_line(e)}"
     lines = {"source": [s for s, _ in pairs], "target": [t for _, t in pairs]}

@@ -1,0 +1,198 @@
+"""What the checks of speed make of their figures; no test asserts a time."""
+
+import dataclasses
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from t2t_jax import load_config
+from t2t_jax.config import from_config_dict
+from t2t_jax.planning import this_machine
+from t2t_jax.verification import memory, speed, speed_around, speed_compared
+from t2t_jax.verification.check import Unavailable
+from t2t_jax.verification.context import Context
+from t2t_jax.verification.memory import PeakMemory
+from t2t_jax.verification.own_process import in_own_process
+from t2t_jax.verification.running import run_checks
+from t2t_jax.verification.step_cost import StepCost
+from t2t_jax.verification.table import CHECKS
+from tests.small_run import ROOT
+
+TINY = {"layers": 1, "width": 32, "heads": 2, "hidden": 64}
+COST = StepCost(
+    parameters=10,
+    dtype="float32",
+    rows=8,
+    source=16,
+    target=16,
+    first=3.0,
+    seconds=0.5,
+    flops=1e9,
+    memory=2**30,
+    planned_memory=2.0**30,
+    planned_seconds=0.25,
+    planned_by="somebody",
+)
+
+
+@pytest.fixture
+def context(tmp_path):
+    """A context in which the matrix products and both steps were measured."""
+    context = Context(tmp_path, full=True)
+    context.shared("matrix peaks", lambda: {"float32": 4e9, "bfloat16": 8e9})
+    for name in ("base", "big"):
+        context.shared(f"step of {name}", lambda: COST)
+    return context
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """Sizes with which every check takes seconds."""
+    of_speed = speed.SIZES["cpu"]._replace(
+        matrix={"float32": (64, 2), "bfloat16": (64, 2)},
+        traffic=1 << 16,
+        rows=dict.fromkeys(("base", "big"), (16, 128)),
+        shrunk=dict.fromkeys(("base", "big"), TINY),
+        small=TINY,
+        small_rows=(16, 128),
+        steps=1,
+        attention=((32,), 64),
+    )
+    around = speed_around.SIZES["cpu"]._replace(
+        pairs=2_000,
+        batches=2,
+        state=TINY,
+        state_pieces=100,
+        decoded=(4, 6, 10),
+        model={"decode": TINY, "decode_batch": TINY},
+        batch_tokens=(256, 512),
+        compared=(8, 6, 10),
+    )
+    monkeypatch.setitem(speed.SIZES, "cpu", of_speed)
+    monkeypatch.setitem(speed_around.SIZES, "cpu", around)
+    small = speed.ACCELERATOR._replace(rows={"base": (128, 1024)})
+    monkeypatch.setattr(speed, "ACCELERATOR", small)
+    for module in (speed, speed_around, speed_compared):
+        monkeypatch.setattr(module, "PIECES", 100)
+
+
+def with_cost(context, **fields):
+    context._shared["step of base"] = dataclasses.replace(COST, **fields)
+    return context
+
+
+@pytest.mark.parametrize("name", ["base", "big"])
+def test_an_accelerator_measures_the_presets(name, monkeypatch):
+    monkeypatch.setattr(speed, "sizes", lambda: speed.ACCELERATOR)
+    preset = from_config_dict(load_config(ROOT / f"configs/{name}.py"))
+    config = speed.model_config(name)
+    assert config.model == preset.model
+    for field in ("row_length", "batch_tokens", "batching", "vocab_size"):
+        assert getattr(config.data, field) == getattr(preset.data, field)
+
+
+def test_a_rate_is_flops_over_the_fastest_product(monkeypatch):
+    monkeypatch.setattr(this_machine, "_fastest", lambda *_: 0.5)
+    assert this_machine.matrix_rate("float32", 10, 1) == 4_000
+    assert this_machine.memory_rate(400) == 1_600
+
+
+def test_mfu_is_of_the_product_measured_here(context):
+    result = speed.base_step(context)
+    assert result.held is None
+    assert result.numbers["mfu"] == 0.5  # 1e9 / 0.5 s / 4e9
+    assert result.figure == "500.0 ms, 512 tokens/s, MFU 50%"
+    assert "measured / forecast 2.00" in result.details[-1]
+    result = speed.base_step(with_cost(context, dtype="bfloat16"))
+    assert result.numbers["mfu"] == 0.25
+
+
+def test_memory_may_be_little_more_than_the_forecast(context):
+    assert speed.base_memory(context).held is True
+    allowed = 1.05 * 2**30 + 2**26
+    most = with_cost(context, memory=int(allowed))
+    assert speed.base_memory(most).held is True
+    more = with_cost(context, memory=int(allowed) + 2)
+    assert speed.base_memory(more).held is False
+    with pytest.raises(Unavailable, match="peak of base is not known"):
+        speed.base_memory(with_cost(context, memory=None))
+
+
+def gpu(*stats):
+    """A device whose allocator reports these numbers, one after the other."""
+    reports = iter(stats)
+    return types.SimpleNamespace(platform="gpu", memory_stats=lambda: next(reports))
+
+
+def test_a_device_s_peak_counts_only_where_it_rose():
+    before = {"bytes_in_use": 10, "peak_bytes_in_use": 50}
+    assert PeakMemory(gpu(before, before | {"peak_bytes_in_use": 80})).bytes() == 70
+    assert PeakMemory(gpu(before, before)).bytes() is None
+    assert PeakMemory(gpu(None, before)).bytes() is None
+
+
+def peak_of_an_array(megabytes):
+    """The peak memory of a process that fills an array, and frees it."""
+    peak = PeakMemory(types.SimpleNamespace(platform="cpu"))
+    np.ones(megabytes << 17).sum()
+    return peak.bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="Linux reports memory"
+)
+def test_a_process_s_peak_is_that_of_its_arrays():
+    assert 99 <= in_own_process(peak_of_an_array, 100) / 2**20 <= 104
+
+
+def test_memory_is_unknown_where_the_system_does_not_say(monkeypatch):
+    monkeypatch.setattr(memory, "_status", lambda field: None)
+    assert peak_of_an_array(1) is None
+
+
+def test_a_feeder_must_be_as_fast_as_a_step(context, tiny):
+    assert speed_around.feeder(context).held is True
+    slow = with_cost(context, seconds=1e-9)  # 2.6e11 tokens/s
+    assert speed_around.feeder(slow).held is False
+
+
+@pytest.mark.slow
+def test_attention_is_compared_only_where_there_is_a_kernel(context, tiny, monkeypatch):
+    with pytest.raises(Unavailable, match="no fused kernel"):
+        speed_compared.attention(context)
+    monkeypatch.setattr(speed_compared, "kernel_for", lambda *_: "one")
+    result = speed_compared.attention(context)
+    assert {*result.numbers["32"]} == {"fused", "dense"}
+
+
+def test_one_device_is_not_compared_with_itself(context, tiny):
+    with pytest.raises(Unavailable, match="there is one device"):
+        speed_compared.scaling(context)
+
+
+def test_an_accelerator_s_time_is_limited(context, monkeypatch):
+    context.began -= speed.LAST_BEGIN + 1
+    monkeypatch.setattr(speed.jax, "default_backend", lambda: "gpu")
+    assert speed.big_step(context).figure  # was measured in time
+    del context._shared["step of big"]
+    for check in (speed.big_step, speed_around.decode):
+        with pytest.raises(Unavailable, match="within 8 minutes"):
+            check(context)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eight_devices")
+def test_the_whole_group_is_rehearsed_on_virtual_devices(tiny, tmp_path):
+    names = [name for name, check in CHECKS.items() if check.group == "speed"]
+    results = run_checks(CHECKS, names, Context(tmp_path, full=True))
+    unchecked = {result.name for result in results if result.unchecked}
+    assert unchecked == {"attention"}, [result.unchecked for result in results]
+    assert not [result.error for result in results if result.held is False]
+    of = {result.name: result.measured for result in results if result.measured}
+    assert of["scaling"].figure.startswith("8 devices: ")
+    assert "4 lines of 6 tokens to exactly 10" in of["decode"].details[0]
+    assert {*of["decode_batch"].numbers} == {"256", "512"}
+    assert of["checkpoint"].numbers["on_disk"] > 0
