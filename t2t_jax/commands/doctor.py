@@ -76,7 +76,11 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
+    run(flags.FLAGS)
+
+
+def run(given) -> None:
+    """Examines the text of `given.config`; the other attributes are the flags."""
     config = from_config_dict(given.config)
     data = config.data
     languages = data.source, data.target
@@ -119,7 +123,7 @@ def main(_):
 def _check_outputs(given, languages) -> None:
     """Refuses, before anything is read, what could not be written at the end."""
     for flag in ("reverse", "contrast"):
-        if given[flag].value and not given.workdir:
+        if getattr(given, flag) and not given.workdir:
             raise UserError(
                 f"--{flag} compares with a run; name that one by --workdir, too"
             )

@@ -199,7 +199,7 @@ def repetition(view: View, known: Knowledge, limits: Limits) -> Accused:
 
 
 def repeated(words: list[str]) -> tuple[str, int]:
-    """Returns the phrase (1 to 4 words) that most often follows itself, and its times."""
+    """Returns the phrase of 1 to 4 words that most often follows itself, and times."""
     best = "", 1
     for size in range(1, 5):
         run = 0  # words in a row that equal the one `size` before

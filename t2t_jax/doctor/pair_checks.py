@@ -155,6 +155,11 @@ def truncated(view: View, known: Knowledge, limits: Limits) -> Accused:
     accused: Accused = {}
     for p in np.flatnonzero(np.abs(z) > limits["z"]).tolist():
         short = 0 if z[p] > 0 else 1
+        lost_ending = _ending(view.pairs[p][1 - short]) and not _ending(
+            view.pairs[p][short]
+        )
+        if not lost_ending and abs(z[p]) < limits["z_alone"]:
+            continue  # a free translation may leave out as much
         words = view.sides[1 - short].words[p]
         opposite = view.sides[short].words[p]
         half = len(words) // 2
@@ -204,7 +209,10 @@ def missing_numbers(source: list[str], target: list[str], small: int) -> list[st
     # 10,000 may be split or joined otherwise: then the digits are the same ones.
     if sorted("".join(source)) == sorted("".join(target)):
         return []
-    s, t = collections.Counter(source), collections.Counter(target)
+    s, t = (
+        collections.Counter(number.lstrip("0") or "0" for number in side)
+        for side in (source, target)
+    )
     only = [*(s - t).elements(), *(t - s).elements()]
     if len(source) == len(target):
         return only

@@ -14,7 +14,8 @@ import numpy as np
 from t2t_jax.doctor.lexicon import Lexicon
 from t2t_jax.doctor.view import View
 
-ROUNDS = 3  # of learning; the later ones without pairs that the last one rejects
+ROUNDS = 2  # of learning; the second one without pairs that the first one rejects
+DOUBTED = -2.0  # log-odds below which a pair is rejected
 LIMIT = 8.0  # of log-odds: no single pair outweighs a stretch of others
 FEATURES = (
     *("constant", "found share, source", "found share, target", "found", "missing"),
@@ -80,7 +81,7 @@ class Relatedness:
             weights = np.where(labels > 0, len(usable) / max(1, kept.sum()), 1.0)
             self._weights = _logistic_regression(inputs, labels, weights)
             # Pairs that are wrong themselves teach that translations share little.
-            kept = positive @ self._weights > 0
+            kept = positive @ self._weights > DOUBTED
 
     def log_odds_p(self, view: View) -> np.ndarray:
         """Log-odds of each pair, in nats, between -LIMIT and LIMIT; float64 [pairs]."""

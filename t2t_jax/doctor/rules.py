@@ -90,14 +90,14 @@ RULES = {
         "whose sides share nothing that translations share",
         False,
         pair_checks.unrelated,
-        {"nats": 4.0, "words": 4},
+        {"nats": 4.5, "words": 4},
     ),
     "truncated": Rule(
         "alignment",
         "of which a side stops early",
         True,
         pair_checks.truncated,
-        {"z": 2.0, "words": 2},
+        {"z": 2.0, "z_alone": 5.0, "words": 2},
     ),
     "ratio": Rule(
         "alignment",

@@ -128,6 +128,5 @@ def words_of(line: str) -> list[str]:
 
 
 def numbers_of(line: str) -> list[str]:
-    """Returns the numbers in a line, sorted, without separators and leading zeros."""
-    found = (_NOT_DIGIT.sub("", number) for number in _NUMBER.findall(line))
-    return sorted(digits.lstrip("0") or "0" for digits in found)
+    """Returns the numbers in a line, sorted, without separators."""
+    return sorted(_NOT_DIGIT.sub("", number) for number in _NUMBER.findall(line))

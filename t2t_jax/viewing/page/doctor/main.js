@@ -1,0 +1,129 @@
+// The page of the doctor command: what is wrong with a text, and where.
+
+import { el } from "../common/dom.js";
+import { start } from "../shell/start.js";
+import { followTheme, themeButton } from "../shell/theme.js";
+import { histogram } from "./histogram.js";
+import { ruleEntry } from "./rule.js";
+
+start(open);
+
+function open(content) {
+  document.getElementById("header").append(
+    el("p", { class: "models" }, content.places.map(placeLine)),
+    el("div", { class: "controls" }, openAll(), themeButton()),
+  );
+  document.getElementById("main").replaceChildren(
+    section("Verdict", el("ul", { class: "verdict" }, content.verdict.map((text) => el("li", {}, text)))),
+    section("Rules", about(content), ...groups(content)),
+    content.stretches.length ? section("Misaligned stretches", stretches(content)) : "",
+    section("The text", el("div", { class: "histograms" }, content.histograms.map(histogram)), figures(content)),
+    content.references.length ? section("Dev and test", coverage(content)) : "",
+  );
+  followTheme();
+}
+
+function section(title, ...children) {
+  return el("section", {}, el("h2", {}, title), children);
+}
+
+function placeLine({ place, pairs, weight }) {
+  const times = weight === 1 ? "" : `, weight ${weight}`;
+  return el("span", {}, el("strong", {}, el("bdi", {}, place)), ` ${count(pairs)} pairs${times}`);
+}
+
+// One button for all rules that have examples.
+function openAll() {
+  const button = el("button", { type: "button", "aria-pressed": "false", onclick: press }, "All examples");
+  function press() {
+    const opened = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", String(opened));
+    for (const details of document.querySelectorAll("details.rule")) details.open = opened;
+  }
+  return button;
+}
+
+function about(content) {
+  return el(
+    "p",
+    { class: "about" },
+    `${count(content.accused)} of ${count(content.pairs)} pairs break a rule; `,
+    `${count(content.dropped)} would be removed by --fix (rules marked “removed”). `,
+    "What is usual was learnt from ",
+    `${count(content.sampled)} pairs. Press a rule to see its worst pairs between their neighbours.`,
+  );
+}
+
+function groups(content) {
+  const names = [...new Set(content.rules.map((rule) => rule.group))];
+  const widest = Math.max(1e-9, ...content.rules.map((rule) => rule.share));
+  return names.map((name) => {
+    const rules = content.rules.filter((rule) => rule.group === name);
+    const broken = rules.filter((rule) => rule.count);
+    const kept = rules.filter((rule) => !rule.count).map((rule) => rule.name);
+    return el(
+      "div",
+      { class: "group" },
+      el("h3", {}, name),
+      broken.map((rule) => ruleEntry(rule, widest, content.languages)),
+      kept.length ? el("p", { class: "kept" }, `No pair: ${kept.join(", ")}`) : "",
+    );
+  });
+}
+
+function stretches(content) {
+  const rows = content.stretches.map((stretch) => [
+    stretch.corpus,
+    `${count(stretch.first)} – ${count(stretch.last)}`,
+    stretch.offset
+      ? `${Math.abs(stretch.offset)} lines further ${stretch.offset > 0 ? "down" : "up"}`
+      : "fits nowhere near",
+    stretch.here.toFixed(1).replace("-", "−"),
+    stretch.there.toFixed(1).replace("-", "−"),
+  ]);
+  return table(["Text", "Lines", "Its targets", "Log-odds here", "There"], rows);
+}
+
+function figures(content) {
+  const rows = content.statistics.map(({ name, value, unit }) => [name, `${value.toFixed(2)}${unit}`]);
+  return table(["Figure", "Value"], rows);
+}
+
+function coverage(content) {
+  const rows = content.references.flatMap((reference) =>
+    reference.sides.map((side, index) => [
+      `${reference.place}.${content.languages[index]}`,
+      count(side.words),
+      share(side.unseen),
+      `${share(side.distinct_unseen)} of ${count(side.distinct)}`,
+      side.examples.join(", "),
+    ]),
+  );
+  return table(["Set", "Words", "Unseen in training", "Of different ones", "Such as"], rows);
+}
+
+function table(titles, rows) {
+  return el(
+    "div",
+    { class: "scroll", tabindex: 0 },
+    el(
+      "table",
+      {},
+      el("thead", {}, el("tr", {}, titles.map((title) => el("th", { scope: "col" }, title)))),
+      el("tbody", {}, rows.map((row) => el("tr", {}, row.map(cell)))),
+    ),
+  );
+}
+
+function cell(text, index) {
+  const tag = index ? "td" : "th";
+  return el(tag, index ? {} : { scope: "row" }, el("bdi", {}, text));
+}
+
+function count(number) {
+  return number.toLocaleString("en");
+}
+
+function share(value) {
+  return `${(100 * value).toFixed(2)}%`;
+}

@@ -1,0 +1,23 @@
+"""The text that the tests of the doctor share, and what is learnt from it."""
+
+import pytest
+
+from t2t_jax.doctor.knowledge import Knowledge
+from t2t_jax.doctor.overlap import Reference
+from tests.doctor.made_up import grammar_pairs
+
+DEV = [
+    ("The old captain has sold the green boat to a friend .", "Der alte Kapitän hat ."),
+    ("Yes .", "Ja ."),
+]
+
+
+@pytest.fixture(scope="session")
+def text():
+    return grammar_pairs(800)
+
+
+@pytest.fixture(scope="session")
+def known(text):
+    blocks = [text[at : at + 4] for at in range(0, len(text), 4)]
+    return Knowledge(blocks, [Reference("dev", DEV)])

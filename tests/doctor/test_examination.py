@@ -1,0 +1,194 @@
+"""An examination as a whole: laws, repetitions, stretches, overlaps, findings."""
+
+import itertools
+import json
+import random
+
+import numpy as np
+import pytest
+
+from t2t_jax.doctor.examination import Examination, Options
+from t2t_jax.doctor.findings import findings
+from t2t_jax.doctor.overlap import Overlap, Reference
+from t2t_jax.doctor.page import page
+from t2t_jax.doctor.report import report, shown
+from t2t_jax.doctor.rules import BIT, RULES
+from t2t_jax.doctor.stretches import find_stretches
+from t2t_jax.doctor.view import View
+from t2t_jax.viewing.page import bundle
+from tests.doctor.made_up import MadeUp
+
+SHIFT = range(300, 330)
+
+
+@pytest.fixture(scope="module")
+def damaged(text):
+    pairs = [*text]
+    for place in SHIFT:
+        pairs[place] = text[place][0], text[place + 2][1]
+    pairs[10] = pairs[10][::-1]
+    pairs[400] = pairs[401] = pairs[2]
+    pairs[402] = pairs[2][0].upper(), pairs[2][1].rstrip(".")
+    pairs[403] = pairs[1][0], pairs[5][1]
+    pairs[500] = text[500][0], "</script> \x02 <b>" + text[500][1]
+    return pairs
+
+
+@pytest.fixture(scope="module")
+def references(text):
+    dev = [*text[700:720]]
+    return [Reference("dev", dev)]
+
+
+@pytest.fixture(scope="module")
+def examination(damaged, references):
+    corpora = [MadeUp(damaged[:350], "one"), MadeUp(damaged[350:], "two")]
+    return Examination(corpora, references)
+
+
+def broken(examination, name):
+    return np.flatnonzero(examination.mask_p & np.uint32(BIT[name])).tolist()
+
+
+def test_repeated_pairs_are_those_that_came_before(damaged, examination):
+    seen, keys, sources = set(), set(), set()
+    wanted = {"duplicate": [], "near_duplicate": [], "other_target": []}
+    for place, pair in enumerate(damaged):
+        view = View([pair])
+        key = view.source.keys[0], view.target.keys[0]
+        if pair in seen:
+            wanted["duplicate"].append(place)
+        elif key in keys:
+            wanted["near_duplicate"].append(place)
+        elif key[0] in sources and len(view.source.words[0]) >= 3:
+            wanted["other_target"].append(place)
+        seen.add(pair)
+        keys.add(key)
+        sources.add(key[0])
+    assert {name: broken(examination, name) for name in wanted} == wanted
+    assert {400, 401} <= {*wanted["duplicate"]}
+    assert 402 in wanted["near_duplicate"]
+    assert 403 in wanted["other_target"]
+
+
+def test_a_shifted_stretch_is_found_with_its_offset(examination):
+    (stretch,) = [s for s in examination.stretches if s.offset]
+    assert stretch.offset == -2  # the target of a source stands two lines further up
+    assert abs(stretch.begin - SHIFT.start) <= 2
+    assert abs(stretch.end - SHIFT.stop) <= 2
+    assert broken(examination, "misaligned") == [*range(stretch.begin, stretch.end)]
+
+
+def test_results_do_not_depend_on_the_size_of_chunks(damaged, references, examination):
+    other = Examination(examination.corpora, references, Options(chunk=7))
+    np.testing.assert_array_equal(other.mask_p, examination.mask_p)
+    assert other.counts == examination.counts
+    assert [*other.reasons()] == [*examination.reasons()]
+    languages = "en", "de"
+    assert findings(other, languages) == findings(examination, languages)
+
+
+def test_reasons_are_those_of_the_mask_in_order(examination):
+    reasons = dict(examination.reasons())
+    assert [*reasons] == np.flatnonzero(examination.dropped_p).tolist()
+    for place, why in reasons.items():
+        bits = sum(BIT[name] for name, _ in why)
+        drops = sum(BIT[name] for name in examination.options.drops)
+        assert bits == int(examination.mask_p[place]) & drops
+
+
+def test_stretches_do_not_cross_corpora_and_need_evidence():
+    odds = np.full(100, 3.0)
+    odds[40:60] = -3.0
+    (whole,) = find_stretches(odds, [100])
+    assert (whole.begin, whole.end) == (40, 60)
+    assert [(s.begin, s.end) for s in find_stretches(odds, [50, 50])] == [
+        (40, 50),
+        (50, 60),
+    ]
+    odds[40:60] = 3.0
+    odds[45:47] = -8.0
+    assert not find_stretches(odds, [100])
+
+
+def test_overlaps_are_those_of_a_comparison_of_all_pairs(text):
+    rng = random.Random(0)
+    references = [Reference("dev", text[:60])]
+    train = []
+    for source, target in text[:40]:  # one word of a side is another one
+        words = source.split()
+        words[rng.randrange(len(words))] = "otherwise"
+        train.append((" ".join(words), target))
+    train += text[100:300]
+    overlap = Overlap(references)
+    found = overlap.near(View(train), 0.6)
+
+    def shingles(pair):
+        both = set()
+        for number, words in enumerate(side.words[0] for side in View([pair]).sides):
+            both |= {(number, w) for w in words}
+            both |= {(number, *two) for two in itertools.pairwise(words)}
+        return both
+
+    dev = [shingles(pair) for pair in text[:60]]
+    wanted = {}
+    for place, pair in enumerate(train):
+        own = shingles(pair)
+        best = max(len(own & d) / len(own | d) for d in dev)
+        if best >= 0.6:
+            wanted[place] = best
+    assert {*found} <= {*wanted}  # none is found that is not there
+    assert len(found) >= 0.85 * len(wanted) > 25
+    for place, (index, _) in found.items():
+        assert index <= wanted[place] + 1e-9
+
+
+def test_coverage_counts_words_that_training_lacks(text):
+    reference = Reference("dev", [("The zebra sleeps", "Das Zebra schläft")])
+    examination = Examination([MadeUp([*text, ("the a", "das")])], [reference])
+    (row,) = findings(examination, ("en", "de"))["references"]
+    english = {w for line in View(text).source.words for w in line} | {"the", "a"}
+    unseen = [w for w in ("the", "zebra", "sleeps") if w not in english]
+    assert row["sides"][0]["examples"] == unseen
+    assert row["sides"][0]["unseen"] == pytest.approx(len(unseen) / 3)
+
+
+def test_findings_are_json_and_are_shown(examination):
+    content = findings(examination, ("en", "de"))
+    assert json.loads(json.dumps(content)) == content
+    rules = {rule["name"]: rule for rule in content["rules"]}
+    (example,) = rules["swapped"]["examples"]
+    assert (example["corpus"], example["line"]) == ("one", 11)
+    assert [line for line, *_ in example["lines"]] == [9, 10, 11, 12, 13]
+    # Neighbours are of the same corpus.
+    first = [e for e in rules["duplicate"]["examples"] if e["line"] == 51]
+    assert first
+    assert all(e["corpus"] == "two" for e in first)
+    assert "cross_entropy" not in rules
+    assert sum(h["name"] == "ratio" for h in content["histograms"]) == 1
+    for histogram in content["histograms"][:2]:
+        assert sum(histogram["counts"]) == len(examination)
+    told = "\n".join(report(content, 1))
+    assert "swapped: one, line 11" in told
+    assert "<U+0002>" in told
+    assert "\x02" not in told
+    html = page(content)
+    assert "</script> " not in html  # what a user wrote is packed
+    assert "packed-program" in html
+
+
+def test_the_page_is_one_script():
+    script = bundle("doctor/main.js")
+    assert 'modules["doctor/rule.js"]' in script
+    assert "import " not in script.replace("important", "")
+
+
+def test_what_a_terminal_would_obey_is_spelled():
+    assert shown("a\x1b[31m\u202eb") == "a<U+001B>[31m<U+202E>b"
+    assert shown("schön 👍") == "schön 👍"
+
+
+def test_a_text_of_one_pair_is_examined():
+    examination = Examination([MadeUp([("a", "b")])])
+    assert findings(examination, ("en", "de"))["pairs"] == 1
+    assert {*examination.counts} == {*RULES}

@@ -1,0 +1,136 @@
+"""`--fix` keeps what is kept as it was, and loses nothing; the command itself."""
+
+import csv
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from t2t_jax import load_config
+from t2t_jax.commands import doctor as command
+from t2t_jax.data.corpus import FileCorpus
+from t2t_jax.doctor.examination import Examination, Options
+from t2t_jax.doctor.fixing import HEADER, write_fix
+from t2t_jax.terminal.errors import UserError
+from tests.doctor.made_up import MadeUp
+
+LANGUAGES = "en", "de"
+
+
+@pytest.fixture
+def pairs(text):
+    odd = [("\ufeffA mark at first", "x"), ("return\r", "zurück\r"), ("a\tb", "c\\d")]
+    return [*odd, *text[:40], *text[:3], ("", "empty"), ("a\x02", "b\t\x02"), text[50]]
+
+
+def test_kept_and_removed_are_all(pairs, tmp_path):
+    examination = Examination([MadeUp(pairs[:20], "one"), MadeUp(pairs[20:], "two")])
+    prefix = tmp_path / "fixed"
+    kept, removed = write_fix(examination, prefix, LANGUAGES)
+    assert kept + removed == len(pairs)
+    dropped = examination.dropped_p
+    assert removed == dropped.sum() >= 5
+    # The hashes are checked while they are read.
+    assert [*FileCorpus(prefix, *LANGUAGES).pairs()] == [
+        pair for pair, gone in zip(pairs, dropped, strict=True) if not gone
+    ]
+    with open(tmp_path / "fixed.removed.tsv", encoding="utf-8", newline="") as file:
+        rows = [line.rstrip("\n").split("\t") for line in file]
+    assert tuple(rows[0]) == HEADER
+    assert len(rows) == removed + 1
+    for corpus, line, rules, reasons, *sides in rows[1:]:
+        place = int(line) - 1 + (20 if corpus == "two" else 0)
+        unescaped = tuple(
+            side.replace(r"\t", "\t").replace(r"\r", "\r").replace(r"\\", "\\")
+            for side in sides
+        )
+        assert unescaped == pairs[place]
+        assert rules
+        assert reasons
+    assert {f.name for f in tmp_path.iterdir()} == {
+        *("fixed.en", "fixed.de", "fixed.hashes", "fixed.removed.tsv"),
+    }
+
+
+def test_nothing_is_overwritten(pairs, tmp_path):
+    examination = Examination([MadeUp(pairs)])
+    for ending in ("en", "de.gz", "hashes", "removed.tsv"):
+        (tmp_path / f"fixed.{ending}").write_text("mine")
+        with pytest.raises(UserError, match="already exists"):
+            write_fix(examination, tmp_path / "fixed", LANGUAGES)
+        (tmp_path / f"fixed.{ending}").unlink()
+    with pytest.raises(UserError, match="not an existing folder"):
+        write_fix(examination, tmp_path / "no" / "fixed", LANGUAGES)
+    with pytest.raises(UserError, match="one file"):
+        write_fix(examination, tmp_path / "fixed", ("en", "en"))
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_text_that_changes_meanwhile_is_not_written(pairs, tmp_path):
+    growing = [*pairs]
+    examination = Examination([MadeUp(growing)])
+    growing.append(("later", "später"))
+    with pytest.raises(UserError, match="changed meanwhile"):
+        write_fix(examination, tmp_path / "fixed", LANGUAGES)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_what_is_dropped_can_be_chosen(pairs, tmp_path):
+    options = Options(drops=frozenset({"empty"}))
+    examination = Examination([MadeUp(pairs)], options=options)
+    assert write_fix(examination, tmp_path / "fixed", LANGUAGES)[1] == 1
+
+
+def test_the_command(text, tmp_path, run_doctor):
+    for name, part in (("train", text[:60] + text[:2]), ("dev", text[60:70])):
+        for side, language in enumerate(LANGUAGES):
+            lines = "".join(f"{pair[side]}\n" for pair in part)
+            (tmp_path / f"{name}.{language}").write_text(lines, encoding="utf-8")
+    data = {"dir": str(tmp_path), "train": "train", "dev": "dev", "test": ""}
+    told = run_doctor(
+        {"data": data},
+        json=True,
+        html=f"{tmp_path}/page.html",
+        fix=f"{tmp_path}/fixed",
+    )
+    content = json.loads(told)
+    rules = {rule["name"]: rule["count"] for rule in content["rules"]}
+    assert rules["duplicate"] == 2
+    assert content["pairs"] == 62
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    fixed = [*FileCorpus(tmp_path / "fixed", *LANGUAGES).pairs()]
+    assert len(fixed) == 62 - content["dropped"]
+    with open(tmp_path / "fixed.removed.tsv", encoding="utf-8") as file:
+        assert len([*csv.reader(file, delimiter="\t")]) == content["dropped"] + 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"html": "page.txt"}, "ends in .html"),
+        ({"fix": ""}, "empty"),
+        ({"reverse": "x"}, "--workdir"),
+        ({"config": {"task": {"kind": "language_model"}}}, "pairs of two languages"),
+        ({"config": {"data": {"train": ""}}}, "names no text"),
+        ({"limit": ["ratio.x=1"]}, "no such limit"),
+    ],
+)
+def test_mistakes_are_reported_before_anything_is_read(flags, message, run_doctor):
+    with pytest.raises(UserError, match=message):
+        run_doctor(**flags)
+
+
+@pytest.fixture
+def run_doctor(capsys):
+    """Runs the command with some flags; returns what it prints."""
+    flags = {
+        **dict.fromkeys(("workdir", "reverse", "contrast", "html", "fix")),
+        **{"drop": "", "limit": [], "pieces": False, "examples": 1, "json": False},
+    }
+
+    def run(config=None, **given):
+        given["config"] = load_config("tiny", **(config or {}))
+        command.run(SimpleNamespace(**(flags | given)))
+        return capsys.readouterr().out
+
+    return run

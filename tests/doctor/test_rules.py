@@ -1,0 +1,229 @@
+"""Each rule finds what it is for, and leaves alone what only looks like it."""
+
+import numpy as np
+import pytest
+
+from t2t_jax.doctor.characters import class_name
+from t2t_jax.doctor.line_checks import repeated
+from t2t_jax.doctor.pair_checks import missing_numbers
+from t2t_jax.doctor.rules import BIT, NAMES, RULES, dropping, with_limits
+from t2t_jax.doctor.view import View
+from t2t_jax.terminal.errors import UserError
+
+GOOD = ("A baker should drive to the office.", "Ein Bäcker sollte ins Büro fahren.")
+S, T = GOOD
+# Rule -> (pairs that it accuses, pairs that it does not).
+CASES = {
+    "empty": (
+        [("", T), (S, " \u200b\t"), (S, "@@")],
+        [GOOD, ("%s", "%s"), ("OK", "–")],
+    ),
+    "copied": (
+        [
+            (S, S),
+            (T, T),
+            ("The old man is in the house now", "The old man is in house now"),
+        ],
+        [GOOD, ("Access2Base", "Access2Base"), ("Plateau de Bure",) * 2],
+    ),
+    "swapped": ([(T, S)], [GOOD, (S, S), ("GIMP 2.10", "GIMP 2.10")]),
+    "wrong_side": (
+        [
+            (S, "The men heard their dogs and the boy."),
+            ("Die Männer hörten das Kind.", T),
+        ],
+        [
+            GOOD,
+            (S, S),
+            (S, "Der Film The Boy ist neu."),
+            ("Sky and Steve", "Sky and Jo"),
+        ],
+    ),
+    "foreign_script": (
+        [(S, "Пекарь едет на работу."), ("パン屋は事務所に行く", T)],
+        [GOOD, (S, "Ein Bäcker sollte ins Büro fahren (Ω, 5 µm)."), ("1", "2")],
+    ),
+    "third_language": (
+        [(S, "Le boulanger est dans une maison pour les enfants.")],
+        [GOOD, (S, "Der Film heißt Le Voyage, und das ist schön.")],
+    ),
+    "unlike_side": ([(S, "xq zvk jqx wvvk qqzx xkcd zzyx vkq")], [GOOD, ("%s", "qqx")]),
+    "unrelated": (
+        [("Did Peter visit nurses last year?", "Die Männer hörten ihre Hunde.")],
+        [GOOD, ("Yes.", "Ein Hund.")],
+    ),
+    "truncated": (
+        [
+            (
+                "The men heard their dogs, and the mothers bake a cake in the garden.",
+                "Die Männer hörten",
+            )
+        ],
+        [GOOD, ("The men heard their dogs.", "Die Männer hörten sie.")],
+    ),
+    "ratio": ([(S, T + " " + T + " Und so geht es immer weiter."), (S * 3, T)], [GOOD]),
+    "length": ([(S * 40, T * 40)], [GOOD]),
+    "numbers": (
+        [("It costs 25 or 30.", "Es kostet 25 oder 31."), ("In 1984.", "Damals.")],
+        [
+            ("1,000.50 on 2001-02-28", "1.000,50 am 28.02.2001"),
+            ("Two cats", "2 Katzen"),
+            ("10,000", "10 000"),
+        ],
+    ),
+    "markup": (
+        [("%s of %d", "%s von"), ("<b>x</b>", "x"), ("See https://a.org", "Siehe")],
+        [
+            ("%1$s of %2$d", "%2$d von %1$s"),
+            ('<a href="en">x</a>', '<a href="de">x</a>'),
+            ("100 % of it", "100 % davon"),
+            ("See https://a.org.", "Siehe https://a.org"),
+        ],
+    ),
+    "punctuation": (
+        [("Is he here?", "Er ist da."), ("He is here (now).", "Er ist jetzt da.")],
+        [('He said "no."', "Er sagte „nein“."), GOOD, ("OK", "Gut.")],
+    ),
+    "repetition": (
+        [
+            (S, "Ein Bäcker Bäcker Bäcker Bäcker fährt."),
+            ("in the in the in the box", T),
+        ],
+        [
+            GOOD,
+            ("No, no, no!", "Nein, nein, nein!"),
+            ("very very", "sehr"),
+            ("1 1 1 1", ""),
+        ],
+    ),
+    "mojibake": (
+        [(S, T.encode().decode("cp1252")), ("donâ€™t", "nicht")],
+        [GOOD, (S, "„Spaß“ ließ… Ã"), ("Ångström", "ÂÊ")],
+    ),
+    "lost_letters": (
+        [(S, "Ein B�cker"), (S, "Ein B?cker")],
+        [GOOD, ("Who?", "Wer?"), ("https://a.org/x?y", "a?b=c")],
+    ),
+    "double_escapes": ([("&amp;quot;a&amp;quot;", "a")], [("&amp; &quot;", "&")]),
+    "entities": ([("&quot;a&quot;", "a")], [("a & b;", "R&D; x"), GOOD]),
+    "odd_characters": (
+        [("a\u200bb", "x"), ("a", "x\x07"), ("\ue001", "")],
+        [GOOD, ("a\tb", "‌می‌خواهم"), ("👩‍👧", "é")],
+    ),
+    "mixed_scripts": ([("genieβen", "x"), (S, "Вäcker")], [("y = Σi", "Δx"), GOOD]),
+}
+
+
+def accused(name, pairs, known):
+    view = View(pairs)
+    view.log_odds_p = known.relatedness.log_odds_p(view)
+    return {*RULES[name].check(view, known, RULES[name].limits)}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_rule_finds_what_it_is_for(name, known):
+    bad, good = CASES[name]
+    assert accused(name, [*bad, *good], known) == {*range(len(bad))}
+
+
+def test_hardly_a_pair_of_a_clean_text_is_accused(text, known):
+    limits = {"duplicate", "near_duplicate", "other_target", "overlap", "near_overlap"}
+    view = View(text)
+    view.log_odds_p = known.relatedness.log_odds_p(view)
+    for name, rule in RULES.items():
+        if rule.check and name not in limits:
+            found = rule.check(view, known, rule.limits)
+            assert len(found) <= len(text) * 0.01, (name, found)
+
+
+def test_every_rule_has_a_case_or_a_test_of_its_own():
+    elsewhere = {
+        *("duplicate", "near_duplicate", "other_target", "overlap", "near_overlap"),
+        *("misaligned", "loose_stretch", "many_pieces"),
+        *("cross_entropy", "dual", "contrast"),
+    }
+    assert {*CASES} | elsewhere == {*RULES}
+    assert max(BIT.values()) < 1 << 32  # masks have 32 bits
+    assert len({*BIT.values()}) == len(RULES)
+
+
+def test_overlap_counts_a_short_line_only_with_both_sides(known):
+    line, other = "the OLD captain has sold the green boat, to a friend", "Anders."
+    assert accused(
+        "overlap", [(line, other), ("Yes!", "Nein"), ("yes", "ja")], known
+    ) == {
+        0,
+        2,
+    }
+
+
+def test_related_pairs_have_higher_odds_than_crossed_ones(text, known):
+    odds = known.relatedness.log_odds_p(View(text))
+    crossed = [(s, text[n - 7][1]) for n, (s, _) in enumerate(text)]
+    wrong = known.relatedness.log_odds_p(View(crossed))
+    assert np.mean(odds > 0) > 0.95
+    assert np.mean(wrong < 0) > 0.85
+
+
+@pytest.mark.parametrize(
+    ("line", "phrase", "times"),
+    [
+        ("a b c", "", 1),
+        ("a a b b b", "b", 3),
+        ("a b a b a b c", "a b", 3),
+        ("a b c a b c", "a b c", 2),
+        ("x a b a b a", "a b", 2),
+    ],
+)
+def test_repeated_phrases(line, phrase, times):
+    found = repeated(line.split())
+    assert found[1] == times
+    assert found[0].split() == phrase.split() or times == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "only"),
+    [
+        (["5"], [], []),
+        (["13"], [], ["13"]),
+        (["5"], ["6"], ["5", "6"]),
+        (["100", "000"], ["100000"], []),
+        (["7", "99"], ["99"], []),
+    ],
+)
+def test_missing_numbers(source, target, only):
+    assert missing_numbers(source, target, small=12) == only
+
+
+@pytest.mark.parametrize(
+    ("character", "name"),
+    [
+        *(("a", "Latin"), ("ß", "Latin"), ("ж", "Cyrillic"), ("β", "Greek")),
+        *(
+            ("µ", "any language"),
+            ("7", "digit"),
+            ("½", "symbol"),
+            ("か", "Han and kana"),
+        ),
+        *(("\ufffd", "replacement"), ("\x85", "control"), ("\u200b", "invisible")),
+        *(("\u200d", "mark"), ("\ue000", "private"), ("\u0378", "private")),
+        *(("€", "symbol"), ("»", "punctuation"), ("\t", "space"), ("\xa0", "space")),
+    ],
+)
+def test_classes_of_characters(character, name):
+    assert class_name(character) == name
+    assert View([(character, "")]).source.count_p(name).tolist() == [1]
+
+
+def test_limits_and_drops_are_changed_by_name():
+    assert with_limits(["ratio.z=8"])["ratio"] == RULES["ratio"].limits | {"z": 8.0}
+    assert RULES["ratio"].limits["z"] != 8
+    default = dropping("")
+    assert dropping("numbers,-duplicate") == default - {"duplicate"} | {"numbers"}
+    assert dropping("none, numbers") == {"numbers"}
+    for wrong in (["ratio.y=1"], ["ratio.z=much"], ["nothing"]):
+        with pytest.raises(UserError, match="--limit"):
+            with_limits(wrong)
+    with pytest.raises(UserError, match="did you mean 'numbers'"):
+        dropping("number")
+    assert {*NAMES} == {*RULES}
