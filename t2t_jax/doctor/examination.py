@@ -155,11 +155,15 @@ class Examination:
 
     def _judge_scores(self, name: str, score_p: np.ndarray) -> None:
         """Accuses the pairs whose scores are far larger than those of others."""
-        usual = Spread.of(score_p)
+        # Entropies are skewed, so their logarithms are judged; a contrast has two signs.
+        signed = name == "contrast"
+        value_p = score_p if signed else np.log(np.maximum(score_p, 1e-3))
+        usual = Spread.of(value_p)
+        middle = usual.middle if signed else np.exp(usual.middle)
         self.histograms.add_scores(name, score_p)
-        z = (score_p - usual.middle) / usual.deviation
+        z = (value_p - usual.middle) / usual.deviation
         for place in np.flatnonzero(z > self.options.limits[name]["z"]).tolist():
-            note = f"{score_p[place]:.2f} nats a piece, {usual.middle:.2f} is usual"
+            note = f"{score_p[place]:.2f} nats a piece, {middle:.2f} is usual"
             self._accuse_late(name, place, float(score_p[place]), note)
 
     def _find_stretches(self) -> None:

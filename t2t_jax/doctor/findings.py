@@ -194,8 +194,8 @@ def verdict(content: dict[str, Any]) -> list[str]:
     leaks = of("overlap") + of("near_overlap")
     if leaks:
         said.append(
-            "Scores on dev and test will be too high: their lines, or nearly, stand in "
-            f"the training text ({leaks:,} accusations)."
+            f"{leaks:,} pairs are lines of dev or test, or nearly: scores there would "
+            "be too high."
         )
     if of("misaligned"):
         said.append(

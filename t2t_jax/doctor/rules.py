@@ -193,21 +193,21 @@ RULES = {
     ),
     # Of the models of --workdir, --reverse and --contrast; limits in robust deviations.
     "cross_entropy": Rule(
-        "by a model", "that the model finds improbable", False, None, {"z": 5.0}
+        "by a model", "that the model finds improbable", False, None, {"z": 4.0}
     ),
     "dual": Rule(
         "by a model",
         "on which two directions disagree, or improbable in both",
         False,
         None,
-        {"z": 5.0},
+        {"z": 4.0},
     ),
     "contrast": Rule(
         "by a model",
         "more probable by the model of --contrast",
         False,
         None,
-        {"z": 5.0},
+        {"z": 4.0},
     ),
 }
 NAMES = tuple(RULES)
