@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter, defaultdict
+from unittest import mock
 
 import hypothesis
 import numpy as np
@@ -23,6 +24,7 @@ from t2t_jax.metrics.measures import Measure
 from t2t_jax.metrics.significance import TESTS, paired_test
 from t2t_jax.metrics.text_measures import bleu_statistics, chrf_statistics
 from tests.comparison.made_up_systems import made_up
+from tests.documents import PYTHON
 
 WORDS = st.lists(st.sampled_from(["a", "b", "B", "7", "."]), max_size=8)
 
@@ -288,6 +290,15 @@ def test_a_new_aspect_is_a_function_and_a_line(example, monkeypatch):
     (row,) = found["aspects"]["vowels"]["buckets"]
     everything = [w for words in texts.reference_words for w in words]
     assert row["count"] == sum("a" in word for word in everything)
+
+
+def test_the_aspect_of_the_documentation_is_one(example):
+    (block,) = [b for b in PYTHON if b.page == "docs/compare.md"]
+    with mock.patch.dict(ASPECTS):
+        exec(compile(block.code, str(block), "exec"), {})
+        aspect = ASPECTS["endings"]
+        division = aspect.divide(example[0])
+    assert division.label(["Achtung", "Hund"], 0) == [0, -1]
 
 
 def test_capitals_count_within_sentences():

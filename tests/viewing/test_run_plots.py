@@ -193,7 +193,7 @@ def test_the_figure_draws_every_curve(eventful):
 def test_an_earlier_file_is_kept(tmp_path, capsys):
     file = tmp_path / "plot.html"
     for content in (b"1", b"2", b"2", b"3"):
-        plot._write(file, content)
+        plot.write_file(file, content)
     kept = [f"{tmp_path}/plot{name}.html" for name in ("", ".1", ".2")]
     assert sorted(map(str, tmp_path.iterdir())) == sorted(kept)
     assert [Path(name).read_bytes() for name in kept] == [b"3", b"1", b"2"]
