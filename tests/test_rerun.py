@@ -40,8 +40,6 @@ def test_a_stretch_from_the_initial_parameters_ends_where_it_was_asked_to(traine
     assert {step for step, _ in kinds(result)} == {6, 8}  # 6 is the best
     assert result.logged == [3, 6, 9]
     assert result.same, [*report(result)]
-    # What it ends in is what the other way to this step ends in.
-    assert result.sha256 == rerun(trained[0], 9, 9).sha256
 
 
 def test_one_bit_and_another_machine_are_named(trained, monkeypatch):

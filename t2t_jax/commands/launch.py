@@ -37,7 +37,7 @@ COMMANDS = {
         "verify": "measure on this machine what the documentation promises",
         "plan": "forecast whether a run fits on other chips, and how long it takes",
         "doctor": "find what is wrong with a text before training on it",
-        "whatwas": "list the sentences of a training step's batch",
+        "whatwas": "list the sentences of a step's batch, or execute steps again",
     },
 }
 

@@ -22,7 +22,8 @@ def report(result: Rerun) -> Iterator[str]:
     for step, kind, arrays in result.stored:
         yield f"step {step:,}  checkpoints/{kind}: {describe_arrays(arrays)}"
     if result.logged:
-        shown = f"{len(result.logged)} logged steps: the same numbers"
+        steps = "step" if len(result.logged) == 1 else "steps"
+        shown = f"{len(result.logged)} logged {steps}: the same numbers"
         if different := result.first_logged:
             step, name, then, now = different
             shown = f"{name} of step {step:,} differs first: {then!r} then, {now!r} now"
