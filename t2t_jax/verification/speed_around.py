@@ -1,6 +1,5 @@
-"""Checks of the speed of what surrounds a training step: input, disk, decoding."""
+"""Checks of the speed of what surrounds a training step: input and disk."""
 
-import dataclasses
 import hashlib
 import itertools
 import os
@@ -12,29 +11,24 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from t2t_jax.config import Config, ModelConfig, changed
+from t2t_jax.config import Config, changed
 from t2t_jax.data.feeding import AHEAD, feed, plan_for
 from t2t_jax.data.filling import Ragged
 from t2t_jax.data.pairs import Pairs
-from t2t_jax.decoding.shapes import block_rows, bucket_for
 from t2t_jax.files import sealed
 from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.training.checkpoint import Checkpoints, RunProgress
 from t2t_jax.training.step import TrainState, compile_steps
 from t2t_jax.verification import speed
-from t2t_jax.verification.check import Measured, Unavailable
+from t2t_jax.verification.check import Measured
 from t2t_jax.verification.context import Context
 from t2t_jax.verification.random_models import (
     BOS,
     SPECIAL,
-    random_lines,
-    random_translator,
 )
 from t2t_jax.verification.speed import PIECES, cost_of, in_time, with_rows
 from t2t_jax.workdir.workdir import Workdir
-
-BEAM = 4
 
 
 class Sizes(NamedTuple):
@@ -45,20 +39,12 @@ class Sizes(NamedTuple):
       batches: that it fills while the clock runs.
       state: changes to base for the state that is saved.
       state_pieces: of its vocabulary.
-      decoded: (sentences, tokens of each source, of each output).
-      model: changes to base for decoding, by check.
-      batch_tokens: values of `config.decode.batch_tokens` to compare.
-      compared: as `decoded`, for these.
     """
 
     pairs: int
     batches: int
     state: dict
     state_pieces: int
-    decoded: tuple[int, int, int]
-    model: dict[str, dict]
-    batch_tokens: tuple[int, ...]
-    compared: tuple[int, int, int]
 
 
 ACCELERATOR = Sizes(
@@ -66,10 +52,6 @@ ACCELERATOR = Sizes(
     batches=200,
     state={},
     state_pieces=PIECES,
-    decoded=(512, 32, 64),
-    model={"decode": {}, "decode_batch": {"layers": 2}},  # fewer compile sooner
-    batch_tokens=(4_096, 16_384, 65_536),
-    compared=(2_048, 32, 64),
 )
 # Platform -> sizes; `ACCELERATOR` for all others.
 SIZES = {
@@ -78,13 +60,6 @@ SIZES = {
         batches=200,
         state={"layers": 1},
         state_pieces=8_000,
-        decoded=(16, 16, 32),
-        model={
-            "decode": {"layers": 2},
-            "decode_batch": {"layers": 2, "width": 128, "heads": 4, "hidden": 512},
-        },
-        batch_tokens=(256, 512, 1_024),
-        compared=(64, 16, 32),
     )
 }
 
@@ -152,7 +127,7 @@ def _fed(pairs: Pairs, config: Config, batches: int) -> float:
 
 
 @in_time
-def checkpoint(context: Context) -> Measured:
+def saving(context: Context) -> Measured:
     """Saves and restores a state; compares with one plain file of as many bytes.
 
     The file is written, fsynced and hashed. Ours has a SHA-256 of every file, which is
@@ -163,7 +138,7 @@ def checkpoint(context: Context) -> Measured:
     steps = compile_steps(model, config, make_mesh(devices=jax.devices()[:1]), BOS)
     state = _with_noise(steps.init())
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-    folder = context.folder("checkpoint_speed")
+    folder = context.folder("saving")
     plain = _plain_file(folder, size)
     ours = _saved_and_restored(folder / "run", state, steps.shapes)
     disk = size / (plain["written"] + plain["hashed"])
@@ -233,76 +208,3 @@ def _saved_and_restored(folder: Path, state: TrainState, shapes) -> dict[str, fl
         "restored": restored - complete,
         "on_disk": sealed.size(place),
     }
-
-
-@in_time
-def decode(context: Context) -> Measured:
-    """Translates with a random base model, to a fixed length."""
-    count, source, target = sizes().decoded
-    rate, _ = _decoded("decode", sizes().decoded, batch_tokens=0)
-    return Measured(
-        f"{rate:,.1f} sentences/s, {rate * target:,.0f} tokens/s",
-        "",
-        None,
-        {"sentences_per_second": rate, "tokens_per_second": rate * target},
-        (
-            f"{_model('decode')}, beam {BEAM}, {PIECES:,} pieces; {count} lines of "
-            f"{source} tokens to exactly {target}",
-        ),
-    )
-
-
-@in_time
-def decode_batch(context: Context) -> Measured:
-    """Compares how many lines are searched together: `config.decode.batch_tokens`."""
-    count, source, target = sizes().compared
-    rates, rows = {}, []
-    for batch_tokens in sizes().batch_tokens:
-        rate, in_block = _decoded("decode_batch", sizes().compared, batch_tokens)
-        rates[batch_tokens] = rate
-        rows.append(f"{batch_tokens:,} ({in_block} lines): {rate:,.1f} sentences/s")
-    best = max(rates, key=rates.get)
-    default = 512 if jax.default_backend() == "cpu" else 16_384
-    return Measured(
-        f"best {best:,}; the default, {default:,}, reaches "
-        f"{rates[default] / rates[best]:.0%} of it",
-        "",
-        None,
-        {str(tokens): rate for tokens, rate in rates.items()},
-        (
-            f"{_model('decode_batch')}, beam {BEAM}; {count:,} lines of {source} "
-            f"tokens to exactly {target}",
-            *rows,
-        ),
-    )
-
-
-def _model(check: str) -> str:
-    changes = ", ".join(f"{k}={v}" for k, v in sizes().model[check].items())
-    shrunk = f" shrunk to {changes}" if changes else ""
-    return f"one device, random base model{shrunk}"
-
-
-def _decoded(
-    check: str, lengths: tuple[int, int, int], batch_tokens: int
-) -> tuple[float, int]:
-    """Sentences/s of the second of two calls, and the lines in a block.
-
-    Raises:
-      Unavailable: an output has another length, so a rate would mean nothing.
-    """
-    count, source, target = lengths
-    model = dataclasses.replace(ModelConfig(), **sizes().model[check])
-    one = jax.devices()[:1]
-    translator = random_translator(model, PIECES, 1, source, target, batch_tokens, one)
-    lines = random_lines(count, source, PIECES)
-    spent = []
-    for _ in range(2):  # the first one compiles
-        began = time.perf_counter()
-        found = translator.translate(lines, beam=BEAM, warn=False)
-        spent.append(time.perf_counter() - began)
-    lengths = {len(each.best.tokens) for each in found}
-    if lengths != {target}:
-        raise Unavailable(f"outputs have {sorted(lengths)} tokens, not {target}")
-    decode = translator.config.decode
-    return count / spent[-1], block_rows(bucket_for(source), decode)

@@ -10,7 +10,13 @@ import pytest
 from t2t_jax import load_config
 from t2t_jax.config import from_config_dict
 from t2t_jax.planning import this_machine
-from t2t_jax.verification import memory, speed, speed_around, speed_compared
+from t2t_jax.verification import (
+    memory,
+    speed,
+    speed_around,
+    speed_compared,
+    speed_decoding,
+)
 from t2t_jax.verification.check import Unavailable
 from t2t_jax.verification.context import Context
 from t2t_jax.verification.memory import PeakMemory
@@ -38,8 +44,9 @@ COST = StepCost(
 
 
 @pytest.fixture
-def context(tmp_path):
+def context(tmp_path, monkeypatch):
     """A context in which the matrix products and both steps were measured."""
+    monkeypatch.setattr(this_machine, "matrix_rate", lambda *_: 2e9)
     context = Context(tmp_path, full=True)
     context.shared("matrix peaks", lambda: {"float32": 4e9, "bfloat16": 8e9})
     for name in ("base", "big"):
@@ -65,6 +72,8 @@ def tiny(monkeypatch):
         batches=2,
         state=TINY,
         state_pieces=100,
+    )
+    decoding = speed_decoding.SIZES["cpu"]._replace(
         decoded=(4, 6, 10),
         model={"decode": TINY, "decode_batch": TINY},
         batch_tokens=(256, 512),
@@ -72,9 +81,10 @@ def tiny(monkeypatch):
     )
     monkeypatch.setitem(speed.SIZES, "cpu", of_speed)
     monkeypatch.setitem(speed_around.SIZES, "cpu", around)
+    monkeypatch.setitem(speed_decoding.SIZES, "cpu", decoding)
     small = speed.ACCELERATOR._replace(rows={"base": (128, 1024)})
     monkeypatch.setattr(speed, "ACCELERATOR", small)
-    for module in (speed, speed_around, speed_compared):
+    for module in (speed, speed_around, speed_compared, speed_decoding):
         monkeypatch.setattr(module, "PIECES", 100)
 
 
@@ -99,7 +109,7 @@ def test_a_rate_is_flops_over_the_fastest_product(monkeypatch):
     assert this_machine.memory_rate(400) == 1_600
 
 
-def test_mfu_is_of_the_product_measured_here(context):
+def test_mfu_is_of_the_fastest_product_measured_here(context, monkeypatch):
     result = speed.base_step(context)
     assert result.held is None
     assert result.numbers["mfu"] == 0.5  # 1e9 / 0.5 s / 4e9
@@ -107,6 +117,8 @@ def test_mfu_is_of_the_product_measured_here(context):
     assert "measured / forecast 2.00" in result.details[-1]
     result = speed.base_step(with_cost(context, dtype="bfloat16"))
     assert result.numbers["mfu"] == 0.25
+    monkeypatch.setattr(this_machine, "matrix_rate", lambda *_: 8e9)
+    assert speed.base_step(with_cost(context)).numbers["mfu"] == 0.25
 
 
 def test_memory_may_be_little_more_than_the_forecast(context):
@@ -178,7 +190,7 @@ def test_an_accelerator_s_time_is_limited(context, monkeypatch):
     monkeypatch.setattr(speed.jax, "default_backend", lambda: "gpu")
     assert speed.big_step(context).figure  # was measured in time
     del context._shared["step of big"]
-    for check in (speed.big_step, speed_around.decode):
+    for check in (speed.big_step, speed_decoding.decode):
         with pytest.raises(Unavailable, match="within 8 minutes"):
             check(context)
 
@@ -195,4 +207,4 @@ def test_the_whole_group_is_rehearsed_on_virtual_devices(tiny, tmp_path):
     assert of["scaling"].figure.startswith("8 devices: ")
     assert "4 lines of 6 tokens to exactly 10" in of["decode"].details[0]
     assert {*of["decode_batch"].numbers} == {"256", "512"}
-    assert of["checkpoint"].numbers["on_disk"] > 0
+    assert of["saving"].numbers["on_disk"] > 0
