@@ -18,6 +18,7 @@ from t2t_jax.comparison.compare import System, compare, histogram
 from t2t_jax.comparison.signs import SIGNS, compare_signs
 from t2t_jax.comparison.summary import summary
 from t2t_jax.comparison.texts import Texts, words_of
+from t2t_jax.comparison.totals import compare_totals, total_measures
 from t2t_jax.comparison.word_changes import marks, parts, word_changes
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.measures import Measure
@@ -66,6 +67,8 @@ def test_totals_are_those_of_sacrebleu(example, compared):
             wanted = metrics[total["name"]](system.lines, [texts.references]).score
             assert of_system["score"] == pytest.approx(wanted, abs=1e-9)
         assert total["signature"].startswith("nrefs:1|")
+        # More mistakes: less BLEU and chrF, more TER, and worse by all.
+        assert [each["verdict"] for each in total["differences"]] == ["worse"] * 2
     for n, sentence in enumerate(compared["sentences"]):
         for score, system in zip(sentence["chrf"], systems, strict=True):
             reference = [texts.references[n]]
@@ -81,8 +84,6 @@ def test_p_values_are_near_those_of_sacrebleu(example, monkeypatch):
     mixed = [*good[:22], *bad[22:]], [*bad[:22], *good[22:]]
     pair = [System("one", mixed[0]), System("other", mixed[1])]
     statistics = [chrf_statistics(s.lines, texts.pairs) for s in pair]
-    from t2t_jax.comparison.totals import compare_totals, total_measures
-
     measure = {"chrf": total_measures("de")["chrf"]}
     (found,) = compare_totals(measure, {"chrf": statistics}, texts)
     sides = mixed[1], mixed[0], texts.references, "de"
@@ -506,6 +507,23 @@ def test_statistics_by_counters_are_those_of_all_pairs(example):
         _, match = ngram_matches(sides, 6)
         assert [*row[12:]] == [*match[:, 0, 1]]
     assert bleu_statistics([], []).shape == (0, 10)
+
+
+def test_lines_too_short_for_an_order_are_scored_as_by_sacrebleu():
+    short, long = ["Ja", "", "Hund", "x y"], ["Ja, der Hund", "nie", "H", ""]
+    for answers, references in ((short, long), (long, short), (short, short)):
+        pairs = [("", reference) for reference in references]
+        for name, theirs in (
+            ("bleu", sacrebleu.corpus_bleu),
+            ("chrf", sacrebleu.corpus_chrf),
+            ("ter", sacrebleu.corpus_ter),
+        ):
+            measure = total_measures("de")[name]
+            statistics = measure.statistics(answers, pairs)
+            for n in (1, 2, 3, 4):
+                wanted = theirs(answers[:n], [references[:n]]).score
+                found = measures.measured(measure, statistics[:n])
+                assert found == pytest.approx(wanted, abs=1e-9), (name, answers[:n])
 
 
 def test_wrong_numbers_of_lines_and_systems_are_refused(example):
