@@ -42,8 +42,9 @@ def _scores(comparison: dict, names: Sequence[str]) -> Iterator[str]:
                 [
                     name if total is totals[0] else "",
                     total["title"],
-                    f"{found['difference']:+.{digits}f}",
-                    f"{found['low']:+.{digits}f} to {found['high']:+.{digits}f}",
+                    # z: no -0.00
+                    f"{found['difference']:+z.{digits}f}",
+                    f"{found['low']:+z.{digits}f} to {found['high']:+z.{digits}f}",
                     f"p = {found['bootstrap']:.3f}",
                     f"p = {found['randomisation']:.3f}",
                     MARKS[found["verdict"]],
@@ -118,7 +119,7 @@ def _buckets(comparison: dict, number: int) -> list[list[str]]:
 
 
 def _number(value: float | None, sign: str = "") -> str:
-    return "–" if value is None else f"{value:{sign}.1f}"
+    return "–" if value is None else f"{value:{sign}z.1f}"
 
 
 def _side_by_side(

@@ -132,6 +132,13 @@ def test_marks_say_who_has_a_word(opened, compared):
     assert marked(1, "missed") == [p.strip() for p, mark in words if not mark & 3]
 
 
+def test_the_contents_mark_where_the_reader_is(opened):
+    current = "nav a[aria-current]"
+    assert opened.page.locator(current).inner_text() == "Scores"
+    opened.page.keyboard.press("6")
+    opened.page.locator(current).filter(has_text="Side by side").wait_for()
+
+
 def test_another_system_is_chosen_by_a_key(opened, compared):
     opened.page.keyboard.press("c")
     gains = [s["chrf"][2] - s["chrf"][0] for s in compared["sentences"]]

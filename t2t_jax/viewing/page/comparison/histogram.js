@@ -41,7 +41,7 @@ function drawing(edges, counts) {
   const most = Math.max(20, ...held);
   const top = Math.max(1, ...counts);
   const x = (value) => (WIDTH / 2) * (1 + value / most);
-  const y = (count) => HEIGHT - BELOW - (count / top) * (HEIGHT - BELOW - 18);
+  const y = (count) => HEIGHT - BELOW - (count / top) * (HEIGHT - BELOW - 20);
   const middle = (counts.length - 1) / 2;
   const side = (i) => (i === middle ? "near" : i > middle ? "gained" : "lost");
   const bars = counts.flatMap((count, i) =>
@@ -63,8 +63,8 @@ function drawing(edges, counts) {
     "svg",
     { class: "histogram", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": "Histogram; its numbers are below" },
     svg("line", { class: "zero", x1: 0, x2: WIDTH, y1: HEIGHT - BELOW, y2: HEIGHT - BELOW }),
-    bars,
     svg("line", { class: "zero", x1: x(0), x2: x(0), y1: 0, y2: HEIGHT - BELOW }),
+    bars,
     marks.map((at) =>
       svg("text", { x: x(at), y: HEIGHT - BELOW + 15, "text-anchor": at <= -most ? "start" : at >= most ? "end" : "middle" }, String(at).replace("-", "−")),
     ),

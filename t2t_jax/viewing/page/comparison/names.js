@@ -15,14 +15,15 @@ export function systemName(set, index) {
 /** Returns a number with fixed digits and a true minus sign; a dash for none. */
 export function fixed(value, digits) {
   if (value === null || value === undefined) return "–";
-  return value.toFixed(digits).replace("-", "−");
+  const text = value.toFixed(digits);
+  return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−");
 }
 
 /** Returns a difference, which has a sign. */
 export function signed(value, digits) {
   if (value === null || value === undefined) return "–";
   const text = fixed(value, digits);
-  return value > 0 ? `+${text}` : text;
+  return value > 0 && /[1-9]/.test(text) ? `+${text}` : text;
 }
 
 /** Makes a table: headings, and rows whose first cell is a heading. */
