@@ -25,6 +25,7 @@ from t2t_jax.verification.context import Context
 
 STEPS, SAVE_EVERY = 20, 5
 LONG = 600.0  # seconds after which a process is killed that has not ended
+TIME_LIMIT = "DEADLINE_EXCEEDED"  # in the log of a process that waited in vain
 LONGEST_LINE = 34  # characters: short lines are quick to translate
 FIELDS = {
     "model": {"layers": 1, "width": 32, "heads": 2, "hidden": 32, "dropout": 0.1},
@@ -106,11 +107,20 @@ class ChildRuns:
                     deaths.append(step)
         return self.finished(name), deaths
 
-    def group(self, name: str, environments: Sequence[dict[str, str]]) -> Path:
-        """Trains in several processes at once, and returns their workdir.
+    def group(
+        self, name: str, environments: Sequence[dict[str, str]]
+    ) -> tuple[Path, bool]:
+        """Trains in several processes at once.
+
+        XLA lets processes of a CPU wait 30 seconds for each other. On a busy machine
+        one may still be compiling then; so a group that ran into a time limit is
+        started once more, finds its programs compiled, and goes on.
 
         Args:
           environments: of each process, added to this one's.
+
+        Returns:
+          The workdir, and True if the group was started twice.
         """
         workdir, count = self.folder / name, len(environments)
         where = f"--coordinator_address=127.0.0.1:{_free_port()}"
@@ -123,15 +133,20 @@ class ChildRuns:
             ]
             for i in range(count)
         ]
-        _check_ended(self.start(commands, name, environments))
-        return workdir
+        outcomes = self.start(commands, name, environments)
+        late = any(status and TIME_LIMIT in log for status, log in outcomes)
+        if late:
+            outcomes = self.start(commands, name, environments)
+        _check_ended(outcomes)
+        return workdir, late
 
     def start(self, commands, name: str, environments=None) -> list[tuple[int, str]]:
         """Runs commands at once; returns the exit status and the log of each."""
         with self._started(commands, name, environments) as processes:
             end = time.monotonic() + LONG
             for process in processes:
-                process.wait(max(0.1, end - time.monotonic()))
+                with contextlib.suppress(subprocess.TimeoutExpired):  # it is killed
+                    process.wait(max(0.1, end - time.monotonic()))
         logs = [self._log(name, i) for i in range(len(commands))]
         return [
             (process.returncode, log.read_text(encoding="utf-8", errors="replace"))

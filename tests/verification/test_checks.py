@@ -228,6 +228,24 @@ def test_a_run_that_fails_is_shown(tmp_path):
         runs.finished("work")
 
 
+LATE = """
+import pathlib, sys
+seen = pathlib.Path(sys.argv[1]).with_suffix('.' + sys.argv[-1][-1])
+if seen.exists() or sys.argv[-1] == "--process_id=1":
+    sys.exit()
+seen.touch()
+sys.exit(sys.argv[1][-4:] == "work" and "DEADLINE_EXCEEDED" or "another error")
+"""
+
+
+def test_a_group_that_waited_in_vain_is_started_once_more(tmp_path):
+    runs = Scripts(tmp_path / "runs", LATE)
+    assert runs.group("work", [{}, {}]) == (tmp_path / "runs/work", True)
+    assert runs.group("work", [{}, {}]) == (tmp_path / "runs/work", False)
+    with pytest.raises(RuntimeError, match="another error"):
+        runs.group("other", [{}, {}])
+
+
 def test_two_processes_get_devices_of_their_own(monkeypatch):
     environments = determinism.two_environments
     assert environments({"device": "cpu", "devices": 1}) == [{}, {}]
