@@ -231,7 +231,9 @@ def test_other_machines_may_round_otherwise_but_not_in_many_lines(copy):
 @pytest.mark.usefixtures("compiled_once")
 def test_parameters_that_were_replaced_are_not_those_that_were_scored(copy):
     rewrite_scores(copy, checkpoints=[8])  # it was the average of 8 and 12
-    assert outcome(copy, workdir_results.translations) is False
+    result = workdir_results.translations(Context(None, str(copy)))
+    assert result.held is False
+    assert "the parameters are not those that translated it" in result.details[0]
 
 
 @pytest.mark.usefixtures("compiled_once")
