@@ -155,7 +155,7 @@ class Examination:
 
     def _judge_scores(self, name: str, score_p: np.ndarray) -> None:
         """Accuses the pairs whose scores are far larger than those of others."""
-        # Entropies are skewed, so their logarithms are judged; a contrast has two signs.
+        # Entropies are skewed: their logarithms are judged. A contrast has two signs.
         signed = name == "contrast"
         value_p = score_p if signed else np.log(np.maximum(score_p, 1e-3))
         usual = Spread.of(value_p)

@@ -9,7 +9,7 @@ import pytest
 
 from t2t_jax.doctor.examination import Examination, Options
 from t2t_jax.doctor.findings import findings
-from t2t_jax.doctor.overlap import Overlap, Reference
+from t2t_jax.doctor.overlap import Overlap, Reference, _shingles
 from t2t_jax.doctor.page import page
 from t2t_jax.doctor.report import report, shown
 from t2t_jax.doctor.rules import BIT, RULES
@@ -141,6 +141,19 @@ def test_overlaps_are_those_of_a_comparison_of_all_pairs(text):
     assert len(found) >= 0.85 * len(wanted) > 25
     for place, (index, _) in found.items():
         assert index <= wanted[place] + 1e-9
+
+
+def test_a_signature_does_not_depend_on_other_lines(text):
+    overlap = Overlap([Reference("dev", text[:5])])
+    lines = [("unknown words alone", "nichts davon"), text[0], text[50]]
+
+    def signatures(pairs):
+        view = View(pairs)
+        tokens = [overlap._tokens(view, number) for number in (0, 1)]
+        return overlap._band_keys(*_shingles(tokens), len(view))
+
+    alone = np.concatenate([signatures([line]) for line in lines])
+    np.testing.assert_array_equal(signatures(lines), alone)
 
 
 def test_coverage_counts_words_that_training_lacks(text):

@@ -79,6 +79,9 @@ def test_what_is_dropped_can_be_chosen(pairs, tmp_path):
     options = Options(drops=frozenset({"empty"}))
     examination = Examination([MadeUp(pairs)], options=options)
     assert write_fix(examination, tmp_path / "fixed", LANGUAGES)[1] == 1
+    # Carriage returns and a byte order mark are kept, too.
+    kept = [*FileCorpus(tmp_path / "fixed", *LANGUAGES).pairs()]
+    assert kept == [pair for pair in pairs if all(pair)]
 
 
 def test_the_command(text, tmp_path, run_doctor):

@@ -192,7 +192,7 @@ def test_modules_that_import_each_other_are_refused(monkeypatch):
 
 
 @pytest.mark.skipif(not shutil.which("node"), reason="needs node")
-@pytest.mark.parametrize("main", ["main.js", "plots/main.js"])
+@pytest.mark.parametrize("main", ["main.js", "plots/main.js", "doctor/main.js"])
 def test_the_script_is_javascript(tmp_path, main):
     script = tmp_path / "page.mjs"
     script.write_text(bundle(main), encoding="utf-8")
