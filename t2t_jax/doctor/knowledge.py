@@ -22,6 +22,7 @@ from t2t_jax.doctor.view import View
 from t2t_jax.terminal.progress import Progress
 
 SAMPLE = 60_000  # pairs
+LETTERS = 30_000  # pairs of the sample whose letters are counted; bounds memory
 BLOCK = 4  # consecutive pairs that are sampled together: neighbours, for Relatedness
 
 
@@ -70,7 +71,8 @@ class Knowledge:
             Spread.of(np.log(side.lengths_p[side.lengths_p > 0]), 0.1)
             for side in view.sides
         ]
-        self.languages = Languages(view.sides)
+        every = -(-len(view) // LETTERS)
+        self.languages = Languages(View(view.pairs[:: max(1, every)]).sides)
         # Three blocks teach the lexicon, the fourth what its evidence is worth.
         judged = [n % 4 == 3 or len(blocks) < 4 for n in range(len(blocks))]
         by_pair = np.repeat(judged, [len(block) for block in blocks])

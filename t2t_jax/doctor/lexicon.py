@@ -90,28 +90,26 @@ def _content_words(pairs):
     Returns:
       (pairs of arrays of numbers, for each side word -> number, and word -> lines).
     """
-    sides = [[set(pair[n]) for pair in pairs] for n in (0, 1)]
     counts, numbers = [], []
-    for lines in sides:
+    for n in (0, 1):
         count = collections.Counter()
-        for words in lines:
-            count.update(words)
+        for pair in pairs:
+            count.update({*pair[n]})
         frequent = {w for w, c in count.most_common(FREQUENT) if 50 * c > len(pairs)}
         counts.append(count)
         # In alphabetical order: the order within a set differs from run to run.
         kept = sorted(w for w, c in count.items() if c >= LEAST and w not in frequent)
         numbers.append({w: n for n, w in enumerate(kept)})
-    chosen, cells = [], 0
-    for source, target in zip(*sides, strict=True):
-        s, t = (
-            np.sort([of[w] for w in words if w in of]).astype(np.int64)
-            for words, of in zip((source, target), numbers, strict=True)
+    chosen = [
+        tuple(
+            np.array(sorted({of[w] for w in words if w in of}), np.int64)
+            for words, of in zip(pair, numbers, strict=True)
         )
-        cells += len(s) * len(t)
-        if cells > CELLS:
-            break
-        chosen.append((s, t))
-    return chosen, numbers, counts
+        for pair in pairs
+    ]
+    # Every n-th pair, and not the first ones: they may be of one domain.
+    cells = sum(len(s) * len(t) for s, t in chosen)
+    return chosen[:: max(1, -(-cells // CELLS))], numbers, counts
 
 
 def _translations(chosen, targets: int) -> tuple[list[int], list[int]]:

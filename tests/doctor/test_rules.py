@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from t2t_jax.doctor import lexicon
 from t2t_jax.doctor.characters import class_name
 from t2t_jax.doctor.line_checks import repeated
 from t2t_jax.doctor.pair_checks import missing_numbers
@@ -227,3 +228,14 @@ def test_limits_and_drops_are_changed_by_name():
     with pytest.raises(UserError, match="did you mean 'numbers'"):
         dropping("number")
     assert {*NAMES} == {*RULES}
+
+
+def test_a_lexicon_has_words_of_the_whole_sample(monkeypatch):
+    # The second half is of another domain, and there are more cells than fit.
+    first = [(["red", f"a{n % 50}"], ["rot", f"b{n % 50}"]) for n in range(300)]
+    second = [(["blue", f"c{n % 50}"], ["blau", f"d{n % 50}"]) for n in range(300)]
+    monkeypatch.setattr(lexicon, "CELLS", 500)
+    learnt = lexicon.Lexicon(first + second)
+    assert "b8" in learnt.forward["a8"]
+    assert "d8" in learnt.forward["c8"]
+    assert "d8" not in learnt.forward["a8"]
