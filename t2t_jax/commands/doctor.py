@@ -12,6 +12,7 @@ from pathlib import Path
 from absl import flags
 
 from t2t_jax.commands.flags import define_config_flag
+from t2t_jax.commands.output_files import check_page, write_file
 from t2t_jax.config import from_config_dict
 from t2t_jax.data.corpus import open_places
 from t2t_jax.doctor import findings as found
@@ -20,7 +21,6 @@ from t2t_jax.doctor.examination import Examination, Options
 from t2t_jax.doctor.fixing import check_prefix, write_fix
 from t2t_jax.doctor.overlap import Reference
 from t2t_jax.doctor.report import EXAMPLES, report
-from t2t_jax.files.atomic import keep_earlier, write_atomically
 from t2t_jax.tasks.table import task_of
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.messages import say
@@ -115,7 +115,7 @@ def run(given) -> None:
     if given.html:
         from t2t_jax.doctor.page import page
 
-        _write_page(Path(given.html).expanduser(), page(content).encode())
+        write_file(Path(given.html).expanduser(), page(content).encode())
     if given.fix:
         _fix(examination, Path(given.fix).expanduser(), languages)
 
@@ -132,12 +132,7 @@ def _check_outputs(given, languages) -> None:
     if given.fix:
         check_prefix(Path(given.fix).expanduser(), languages)
     if given.html is not None:
-        file = Path(given.html).expanduser()
-        if file.suffix.lower() != ".html" or not file.parent.is_dir() or file.is_dir():
-            raise UserError(
-                f"--html={given.html}: want the name of a file that ends in .html, in "
-                "an existing folder"
-            )
+        check_page("html", Path(given.html).expanduser())
 
 
 def _scores(given, languages):
@@ -157,15 +152,6 @@ def _vocabulary(given, task, corpora, scores):
     data = task.data()
     exists = data.tokenizer and (data.joint_vocabulary or data.source_tokenizer)
     return task.vocabulary(corpora) if exists else None
-
-
-def _write_page(file: Path, content: bytes) -> None:
-    """Writes the page; an earlier file of this name gets the next free number."""
-    if file.exists() and file.read_bytes() != content:
-        number = keep_earlier(file)
-        say(f"the earlier {file} is now {file.stem}.{number}{file.suffix}")
-    write_atomically(file, content)
-    say(f"wrote {file}")
 
 
 def _fix(examination: Examination, prefix: Path, languages) -> None:
