@@ -34,8 +34,8 @@ def align_words(
     source_k, target_k = np.divmod(types_k, len(numbers))
     source_place_c, target_place_c = _places(pairs)
     score_c = (
-        _translation_table(type_c, source_k, target_place_c, iterations)
-        * _translation_table(type_c, target_k, source_place_c, iterations)
+        translation_table(type_c, source_k, target_place_c, iterations)
+        * translation_table(type_c, target_k, source_place_c, iterations)
     )[type_c]
     links, start = [], 0
     for source, target in pairs[:aligned]:
@@ -74,13 +74,14 @@ def _places(pairs: Sequence[tuple[Words, Words]]) -> tuple[np.ndarray, np.ndarra
     return np.concatenate(source_places), np.concatenate(target_places)
 
 
-def _translation_table(type_c, given_k, explained_c, iterations: int) -> np.ndarray:
-    """The probability of a type's one word given the other, by EM.
+def translation_table(type_c, given_k, explained_c, iterations: int) -> np.ndarray:
+    """Computes the probability of a type's one word given the other, by EM.
 
     Args:
       type_c: the type of each cell: which two words.
       given_k: the word of each type that the other one is a translation of.
       explained_c: the place in the text of each cell's other word.
+      iterations: of EM.
     """
     table_k = np.ones(len(given_k))
     for _ in range(iterations):
@@ -135,7 +136,7 @@ class Lexicon:
         type_c = (source_c + 1) * len(self._numbers) + targets[place_c]
         self._types_k, type_c = np.unique(type_c, return_inverse=True)
         given_k = self._types_k // max(len(self._numbers), 1)
-        self._table_k = _translation_table(type_c, given_k, place_c, iterations)
+        self._table_k = translation_table(type_c, given_k, place_c, iterations)
         self._judged_w = np.bincount(targets, minlength=len(self._numbers)) >= least
 
     def support(self, source: Words, target: Words) -> np.ndarray:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from t2t_jax.analysis.word_alignment import translation_table
+
 FREQUENT = 40  # words of each side that are left out
 LEAST = 2  # occurrences together that make two words translations
 PROBABLE = 0.1  # p(word | other word) that makes them translations
@@ -133,23 +135,7 @@ def _translations(chosen, targets: int) -> tuple[list[int], list[int]]:
         (np.concatenate(t_place_c), source_k),
         (np.concatenate(s_place_c), target_k),
     ):
-        probable |= _model_1(type_c, place_c, given_k) >= PROBABLE
+        table_k = translation_table(type_c, given_k, place_c, ITERATIONS)
+        probable |= table_k >= PROBABLE
     kept = probable & (together >= LEAST)
     return source_k[kept].tolist(), target_k[kept].tolist()
-
-
-def _model_1(type_c, place_c, given_k) -> np.ndarray:
-    """The probability of each type's explained word given the other one, by EM.
-
-    Args:
-      type_c: the type of each cell, i.e. which two words.
-      place_c: the place in the text of each cell's explained word.
-      given_k: the word of each type that explains.
-    """
-    table_k = np.ones(len(given_k))
-    for _ in range(ITERATIONS):
-        weight_c = table_k[type_c]
-        weight_c /= np.bincount(place_c, weight_c)[place_c]
-        count_k = np.bincount(type_c, weight_c, minlength=len(given_k))
-        table_k = count_k / np.bincount(given_k, count_k)[given_k]
-    return table_k
