@@ -247,7 +247,12 @@ def target_log_probs(parameters, batch: dict[str, Array], *, definitions) -> Arr
     """Returns the log-probabilities of `batch["target"]`, float32 [b, t]."""
     models = map(nnx.merge, definitions, parameters)
     logits_btv = ensemble_logits([logits(model, batch) for model in models])
-    chosen_bt1 = jnp.take_along_axis(logits_btv, batch["target"][..., None], axis=2)
+    return _log_probs_of(batch["target"], logits_btv)
+
+
+def _log_probs_of(target_bt: Array, logits_btv: Array) -> Array:
+    """Returns the log-probabilities of tokens under logits, float32 [b, t]."""
+    chosen_bt1 = jnp.take_along_axis(logits_btv, target_bt[..., None], axis=2)
     return chosen_bt1[..., 0] - jax.nn.logsumexp(logits_btv, axis=2)
 
 
@@ -277,8 +282,7 @@ def dropout_log_probs(
             for i, model in enumerate(models)
         ]
     )
-    chosen_bt1 = jnp.take_along_axis(logits_btv, batch["target"][..., None], axis=2)
-    return chosen_bt1[..., 0] - jax.nn.logsumexp(logits_btv, axis=2)
+    return _log_probs_of(batch["target"], logits_btv)
 
 
 def row_hashes(batch: dict[str, Array]) -> Array:
