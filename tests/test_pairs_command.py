@@ -5,10 +5,15 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 from t2t_jax import __version__
+from t2t_jax.config import Config, changed
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.word_noise import add_noise, parse_noise
 from t2t_jax.files.atomic import read_checked_json
+from t2t_jax.pipeline.train import train
+from t2t_jax.terminal.errors import UserError
 from tests.small_run import ROOT
 
 LINES = ["The cat sees one dog.", "", "A dog sleeps here.", "One two three four."]
@@ -77,3 +82,12 @@ def test_the_command_makes_pairs_and_says_how(tmp_path):
     assert made_from["parameters_sha256"] == ["abc"]
     assert (made_from["top_k"], made_from["seed"]) == (10, 5)
     assert made_from["t2t_jax"] == __version__
+    data = {"source": "en", "target": "de", "dir": str(tmp_path), "train": "bt@0.5"}
+    for symbols, wanted in (
+        ("", "symbols='<bt>'"),
+        ("<x>", "symbols='<x>,<bt>'"),
+        ("<x>,<bt>", "nothing.en"),  # accepted, so that the dev set is missed
+    ):
+        config = changed(Config(), "data", symbols=symbols, dev="nothing", **data)
+        with pytest.raises(UserError, match=wanted):
+            train(config, tmp_path / "run")

@@ -30,6 +30,7 @@ from typing import Protocol
 
 from t2t_jax.data import pair_hashes
 from t2t_jax.data.tfds import TfdsCorpus
+from t2t_jax.files.atomic import read_checked_json
 from t2t_jax.grammar import corpus
 from t2t_jax.terminal.errors import UserError, did_you_mean
 
@@ -157,6 +158,18 @@ class FileCorpus:
             raise UserError(
                 f"{files[0]} and {files[1]} are empty; want one sentence a line"
             )
+
+    def symbols(self) -> tuple[str, ...]:
+        """The symbols that pairs made by machine have, such as a tag.
+
+        `PREFIX.json` names them, if `translate --pairs` wrote it; another file of this
+        name is not looked into.
+        """
+        try:
+            record = read_checked_json(Path(f"{self.prefix}.json"))
+        except (OSError, ValueError):
+            return ()
+        return tuple(record.get("symbols", ()))
 
     def fingerprint(self) -> str:
         """A hash of the two files as they are stored."""

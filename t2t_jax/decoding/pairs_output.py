@@ -299,6 +299,7 @@ def write_pairs(
     noise = ",".join(map(str, options.noises))
     pairs = {"noise": noise, "noise_seed": options.noise_seed, "tag": options.tag}
     made_from = made_from | {"pairs": pairs}
+    note = note | {"symbols": options.symbols}  # `FileCorpus.symbols` reads it
     files = PairFiles.of(prefix, source, target) if prefix else None
     outputs: list[PairsOutput] = []  # the one that `run_job` opens, in process 0
 

@@ -13,11 +13,11 @@ from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.data import prepare
 from t2t_jax.data.batch_lookup import BatchLookup
-from t2t_jax.data.corpus import Corpus, Pair, open_places
+from t2t_jax.data.corpus import Corpus, FileCorpus, Pair, open_places
 from t2t_jax.data.feeding import feeder_name, typical_plan
 from t2t_jax.data.pairs import Pairs, tokenize_in_memory
 from t2t_jax.data.shapes import Shape
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizer import Vocabulary, parse_symbols
 from t2t_jax.data.variation import variation_of, varied
 from t2t_jax.decoding.choosing import PLAIN, check_choice
 from t2t_jax.decoding.inputs import longest_source
@@ -208,8 +208,8 @@ def _open_text(
     """Opens the training, dev and test sets.
 
     Raises:
-      UserError: no training text is named, a set cannot be opened, or two test sets
-        have the same name.
+      UserError: no training text is named, a set cannot be opened, two test sets have
+        the same name, or the tokenizer would split the tag of pairs made by machine.
     """
     data = config.data
     if not data.train:
@@ -219,10 +219,27 @@ def _open_text(
             "places of other tasks are in docs/tasks.md"
         )
     training = open_places(data.train, task.open, data.dir, weights=True)
+    _check_symbols(task, training)
     dev, tests = (
         open_places(places, task.open, data.dir) for places in (data.dev, data.test)
     )
     return training, dev, distinct(tests)
+
+
+def _check_symbols(task: Task, training: list[Corpus]) -> None:
+    """Refuses pairs made by machine whose tag is not a symbol of the tokenizer."""
+    known = parse_symbols(task.data().symbols)
+    for corpus in training:
+        if not isinstance(corpus, FileCorpus):
+            continue
+        if lacking := [s for s in corpus.symbols() if s not in known]:
+            wanted = ",".join([*known, *lacking])
+            raise UserError(
+                f"{corpus.prefix}.json says that lines have the symbol "
+                f"{' and '.join(lacking)}, and config.data.symbols={','.join(known)!r} "
+                "does not: the tokenizer would split it into letters; want "
+                f"--config.data.symbols='{wanted}'"
+            )
 
 
 def _check_model(task: Task, config: Config) -> None:
