@@ -1,6 +1,7 @@
 """A teacher's text: the right lines in step, in one go, in parts, or after stops."""
 
 import dataclasses
+import itertools
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ from t2t_jax import Translator, UserError, load_config
 from t2t_jax import config as fields
 from t2t_jax.commands import distill as command
 from t2t_jax.config import from_config_dict
-from t2t_jax.data.corpus import FileCorpus
+from t2t_jax.data.corpus import FileCorpus, encode_line
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.files.atomic import checked_json, read_checked_json
 from t2t_jax.metrics.pairwise import UTILITIES
@@ -62,8 +63,9 @@ def answers(line):
 def place(tmp_path, trained, monkeypatch):
     """A folder with an input; its `made` makes the text in another folder."""
     for ending, lines in (("en", LINES), ("de", [f"Katze {x}" for x in LINES])):
-        content = "".join(f"{line}\n" for line in lines)
-        (tmp_path / f"in.{ending}").write_bytes(content.encode())
+        (tmp_path / f"in.{ending}").write_bytes(
+            b"".join(map(encode_line, lines, itertools.count(1)))
+        )
     teacher = Workdir(trained[0]).config()
     trained_with = []
     monkeypatch.setattr(
@@ -152,7 +154,7 @@ def test_lines_stay_in_step_whatever_they_are(place):
     pairs = [*FileCorpus(place.folder / "student/distilled", "en", "de").pairs()]
     assert len(pairs) == len(LINES)
     for line, (source, target) in zip(LINES, pairs, strict=True):
-        assert source == line.strip("\ufeff\r")
+        assert source == line
         assert target == answers(source)[0].text
     assert place.folder.joinpath("student/distilled.hashes").exists()  # and checked
 
@@ -275,9 +277,14 @@ def test_changed_files_are_noticed(place):
     place.made("parts", shard=(1, 2))
     place.made("parts", shard=(2, 2))
     part = place.folder / "parts/distilled.pairs.1-of-2"
-    part.write_text("".join(part.read_text().splitlines(keepends=True)[:-2]))
-    with pytest.raises(UserError, match="has 9 pairs, and says 10 from pair 1"):
-        place.made("parts")
+    lines = part.read_bytes().splitlines(keepends=True)
+    for lacking, message in (
+        (1, "ends with a source that has no translation"),
+        (2, "has 9 pairs, and says 10 from pair 1"),
+    ):
+        part.write_bytes(b"".join(lines[:-lacking]))
+        with pytest.raises(UserError, match=message):
+            place.made("parts")
     edit(place.folder / "in.de")
     with pytest.raises(UserError, match=r"of another text of a teacher:\n +input"):
         place.made("parts")

@@ -256,6 +256,20 @@ def decode_lines(raw_lines, name: str) -> Iterator[str]:
         yield line.removesuffix("\n").removesuffix("\r")
 
 
+def encode_line(line: str, number: int) -> bytes:
+    """Encodes a line so that `read_lines` returns it unchanged.
+
+    It takes away a carriage return before the line feed, and a byte order mark at the
+    beginning of the file. A line with one of its own there gets another.
+
+    Args:
+      number: of the line in its file, from 1.
+    """
+    mark = "\ufeff" if number == 1 and line.startswith("\ufeff") else ""
+    end = "\r\n" if line.endswith("\r") else "\n"
+    return f"{mark}{line}{end}".encode()
+
+
 def _prefix(place: str, folder: str) -> Path:
     """The prefix of two files; an absolute `place` ignores the folder."""
     return Path(folder).expanduser() / Path(place).expanduser()

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from t2t_jax.data import pair_hashes
 from t2t_jax.data.cleaning import visible
-from t2t_jax.data.corpus import read_lines
+from t2t_jax.data.corpus import encode_line, read_lines
 from t2t_jax.data.tokenizer import parse_symbols
 from t2t_jax.data.word_noise import BLANK, WordNoise, add_noise
 from t2t_jax.decoding.jobs import InputFile, run_job
@@ -80,20 +80,6 @@ class PairOptions:
             return ""
         noised = add_noise(translation.text, self.noises, self.noise_seed, number)
         return f"{self.tag} {noised}" if self.tag else noised
-
-
-def encode_line(line: str, number: int) -> bytes:
-    """Encodes a line so that `read_lines` returns it unchanged.
-
-    It takes away a carriage return before the line feed, and a byte order mark at the
-    beginning of the file. A line with one of its own there gets another.
-
-    Args:
-      number: of the line in its file, from 1.
-    """
-    mark = "\ufeff" if number == 1 and line.startswith("\ufeff") else ""
-    end = "\r\n" if line.endswith("\r") else "\n"
-    return f"{mark}{line}{end}".encode()
 
 
 class PairFiles(NamedTuple):

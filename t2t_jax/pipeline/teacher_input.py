@@ -181,12 +181,7 @@ class Lines:
         """Yields the lines of the part."""
         part = itertools.islice(self._pairs(), self.first, self.first + self.count)
         for source, reference in part:
-            yield f"{readable(source)}\n{reference}"
-
-
-def readable(line: str) -> str:
-    """A line without what reading it from a file could take for marks of the file."""
-    return line.lstrip("\ufeff").rstrip("\r")
+            yield f"{source}\n{reference}"
 
 
 def provenance(

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from t2t_jax.data import pair_hashes
 from t2t_jax.data.cleaning import visible
-from t2t_jax.data.corpus import FileCorpus, Pair, read_lines
+from t2t_jax.data.corpus import FileCorpus, Pair, encode_line, read_lines
 from t2t_jax.decoding.jobs import run_job, shard_of
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.files.atomic import (
@@ -32,7 +32,7 @@ from t2t_jax.files.atomic import (
     write_atomically,
 )
 from t2t_jax.parallel import processes
-from t2t_jax.pipeline.teacher_input import Lines, Recipe, readable
+from t2t_jax.pipeline.teacher_input import Lines, Recipe
 from t2t_jax.terminal.errors import UserError
 from t2t_jax.terminal.messages import say
 
@@ -161,15 +161,11 @@ class TeacherText:
                 return self.check(made_from)
             targets = [Path(f"{self.prefix}.{ending}") for ending in endings]
             drafts = [f.with_name(f".{f.name}.writing") for f in targets]
-            streams = [
-                stack.enter_context(draft.open("w", encoding="utf-8", newline=""))
-                for draft in drafts
-            ]
+            streams = [stack.enter_context(draft.open("wb")) for draft in drafts]
             count = empty = 0
-            for pair in self._pairs_of(files, made_from):
+            for count, pair in enumerate(self._pairs_of(files, made_from), 1):
                 for stream, line in zip(streams, (*pair, hash_pair(pair)), strict=True):
-                    stream.write(f"{line}\n")
-                count += 1
+                    stream.write(encode_line(line, count))
                 empty += not visible(pair[1])
             for stream in streams:
                 stream.flush()
@@ -204,6 +200,11 @@ class TeacherText:
             lines, count = read_lines(file), 0
             head = json.loads(next(lines))
             for source, translation in itertools.zip_longest(lines, lines):
+                if translation is None:
+                    raise UserError(
+                        f"{file} ends with a source that has no translation. Remove "
+                        "it to have it made again"
+                    )
                 yield source, translation
                 count += 1
             if (head["first"], head["count"]) != (following, count):
@@ -244,10 +245,14 @@ class TeacherText:
             if lines and number == lines.first + 1:
                 place = {"first": lines.first, "count": lines.count}
                 head = json.dumps({"made_from": made_from, **place}) + "\n"
-            return head + "".join(
-                f"{source}\n{readable(choose(translation, reference))}\n"
+            written = (
+                line
                 for (source, reference), translation in zip(pairs, found, strict=True)
+                for line in (source, choose(translation, reference))
             )
+            # From 2, as the head is the first line of the file.
+            encoded = map(encode_line, written, itertools.count(2))
+            return head + b"".join(encoded).decode()
 
         path = None
         if processes.is_first():

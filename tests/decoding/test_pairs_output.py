@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_jax.data.corpus import open_corpus, read_lines
+from t2t_jax.data.corpus import encode_line, open_corpus, read_lines
 from t2t_jax.data.word_noise import add_noise, parse_noise
 from t2t_jax.decoding import pairs_output
 from t2t_jax.decoding.jobs import InputFile, shard_of
 from t2t_jax.decoding.output_file import OutputFile
-from t2t_jax.decoding.pairs_output import PairOptions, encode_line, write_pairs
+from t2t_jax.decoding.pairs_output import PairOptions, write_pairs
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.files import atomic
 from t2t_jax.terminal.errors import UserError
