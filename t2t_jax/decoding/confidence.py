@@ -79,26 +79,39 @@ def parse_confidence(text: str) -> tuple[str, ConfidenceOptions]:
     Raises:
       UserError: no such measure or option, or a value out of its range.
     """
+    given = f"--confidence={text!r}"
     name, _, rest = text.partition(":")
-    if name not in CONFIDENCES:
-        raise UserError(f"--confidence={text!r}{did_you_mean(name, CONFIDENCES)}")
-    if rest and name not in DROPPING:
-        raise UserError(f"--confidence={text!r}: {name} has no options; want {name!r}")
+    if rest and name in {*CONFIDENCES} - DROPPING:
+        raise UserError(f"{given}: {name} has no options; want {name!r}")
     options = {}
     for part in filter(None, rest.split(",")):
         if not (found := re.fullmatch(r"(passes|seed)=(\d+)", part)):
             raise UserError(
-                f"--confidence={text!r}: {part!r} is not an option; write for example "
+                f"{given}: {part!r} is not an option; write for example "
                 f"{name}:passes=20,seed=1"
             )
         options[found[1]] = int(found[2])
     options = ConfidenceOptions(**options)
-    if options.passes < 2 or options.seed >= 1 << 32:
-        raise UserError(
-            f"--confidence={text!r}; want at least 2 passes, for a variance, and a "
-            "seed below 2^32"
-        )
+    check_confidence(name, options, given)
     return name, options
+
+
+def check_confidence(measure: str, options: ConfidenceOptions, given: str) -> None:
+    """Checks a measure and its options.
+
+    Args:
+      given: what they were written as, for messages.
+
+    Raises:
+      UserError: no such measure, or a value out of its range.
+    """
+    if measure not in CONFIDENCES:
+        raise UserError(f"{given}{did_you_mean(measure, CONFIDENCES)}")
+    if options.passes < 2 or not 0 <= options.seed < 1 << 32:
+        raise UserError(
+            f"{given}: got {options.passes} passes and seed {options.seed}; want at "
+            "least 2 passes, for a variance, and a seed from 0 to 2^32 - 1"
+        )
 
 
 def check_dropout(measure: str, members: Sequence[Member]) -> None:

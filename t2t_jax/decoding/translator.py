@@ -469,10 +469,8 @@ class Translator:
           UserError: no such measure, the model has no dropout, or it gives no
             probability of a target given a source.
         """
-        options = f"passes={passes},seed={seed}"
-        dropping = measure in confidence.DROPPING
-        written = f"{measure}:{options}" if dropping else measure
-        measure, options = confidence.parse_confidence(written)
+        options = confidence.ConfidenceOptions(passes, seed)
+        confidence.check_confidence(measure, options, f"measure={measure!r}")
         confidence.check_dropout(measure, self.members)
         if self.model.predicts != "target" or not self.model.has_source:
             raise UserError(

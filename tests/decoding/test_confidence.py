@@ -132,6 +132,10 @@ def test_options_are_read():
 
 
 def test_a_model_without_dropout_is_told():
+    with pytest.raises(UserError, match="measure='entropie'; did you mean 'entropy'"):
+        translator(dropout=0.5).confidence(PAIRS, "entropie")
+    with pytest.raises(UserError, match="got 1 passes"):
+        translator(dropout=0.5).confidence(PAIRS, "dropout_mean", passes=1)
     with pytest.raises(UserError, match="choose one of entropy, log_prob"):
         translator(dropout=0.0).confidence(PAIRS, "dropout_mean")
 
