@@ -192,7 +192,8 @@ def main(_):
     if given.test:
         pairs = pairs_of(given.test)
         sources = [source for source, _ in pairs]
-        scored = text_measures(translator.config.data.target)
+        of_text = text_measures(translator.config.data.target)
+        scored = {name: of_text[name] for name in ("bleu", "chrf")}
         rows: list[dict] = []
         baseline: list[str] = []
         for name, choose, beam in systems:

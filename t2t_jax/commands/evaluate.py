@@ -159,7 +159,8 @@ def _say_difference(task: Task, comparison: dict[str, dict]) -> None:
         digits = _digits(task, name)
         say(
             f"  {name:{width}} {row['score']:6.{digits}f} against "
-            f"{row['baseline_score']:.{digits}f}: {row['difference']:+.{digits}f}, "
+            f"{row['baseline_score']:.{digits}f}: {row['difference']:+.{digits}f} "
+            f"[{row['low']:+.{digits}f}, {row['high']:+.{digits}f}], "
             f"p = {row['p_value']:.3f}"
         )
 

@@ -9,7 +9,7 @@ from t2t_jax.metrics import measures
 from t2t_jax.metrics.bootstrap import scored
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.metrics.plain import sacrebleu_metrics
-from t2t_jax.metrics.text_measures import ter_measure, text_measures
+from t2t_jax.metrics.text_measures import text_measures
 
 TITLES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "comet": "COMET"}
 LEVEL = 0.05  # p-values below it are called significant
@@ -17,7 +17,7 @@ LEVEL = 0.05  # p-values below it are called significant
 
 def total_measures(language: str) -> dict[str, Measure]:
     """Returns the measures that need no model: BLEU, chrF and TER."""
-    return {**text_measures(language), "ter": ter_measure(language)}
+    return {k: v for k, v in text_measures(language).items() if k in TITLES}
 
 
 def compare_totals(

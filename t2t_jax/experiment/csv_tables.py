@@ -11,7 +11,7 @@ from typing import Any
 from t2t_jax.experiment.experiment import Experiment
 from t2t_jax.experiment.results import Results, RowResult, RunResult
 from t2t_jax.experiment.statistics import Comparison
-from t2t_jax.metrics.significance import TESTS
+from t2t_jax.metrics.measures import TESTS
 
 
 def with_paper(experiment: Experiment, results: Results) -> list[tuple[str, bool]]:

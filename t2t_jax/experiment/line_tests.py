@@ -9,11 +9,11 @@ from t2t_jax.evaluation.provenance import hashed
 from t2t_jax.evaluation.scores import TRANSLATIONS
 from t2t_jax.experiment.results import RowResult, RunResult, read_json
 from t2t_jax.files.atomic import write_atomically
-from t2t_jax.metrics.significance import TESTS
+from t2t_jax.metrics.measures import TESTS
 from t2t_jax.tasks.table import known_measures, task_of
 from t2t_jax.terminal.errors import UserError
 
-CACHE = "line_tests.json"  # in the experiment's folder; the tests take seconds each
+CACHE = "line_p_values.json"  # in the experiment's folder; the tests take seconds each
 METRICS = ("bleu", "bleu_lc", "chrf", "ter")  # of translations
 
 

@@ -107,6 +107,28 @@ def paired(
     }
 
 
+TESTS = "bootstrap", "randomisation"  # the p-values of `significance`
+
+
+def significance(
+    measure: Measure,
+    answers: Sequence[str],
+    baseline: Sequence[str],
+    pairs: Sequence[Pair],
+) -> dict[str, float]:
+    """Tests whether two systems differ in one score.
+
+    Returns:
+      `difference`, and the p-values by paired bootstrap (`paired`) and by approximate
+      randomisation (`randomised`), named as in `TESTS`.
+    """
+    sides = [measure.statistics(lines, pairs) for lines in (answers, baseline)]
+    found = paired(measure, *sides)
+    p_values = found["p_value"], randomised(measure, *sides)
+    named = zip(TESTS, p_values, strict=True)
+    return {"difference": found["difference"], **dict(named)}
+
+
 def compared(
     measures: Mapping[str, Measure],
     answers: Sequence[str],

@@ -22,21 +22,20 @@ from t2t_jax.metrics.plain import sacrebleu_metrics
 
 
 def text_measures(language: str = "") -> dict[str, Measure]:
-    """Returns `bleu` and `chrf` for text of a language."""
-    of_bleu = functools.partial(bleu_statistics, language=language)
+    """Returns `bleu`, `bleu_lc`, `chrf` and `ter` for text of a language.
+
+    sacreBLEU counts the edits of TER (Snover et al. 2006), which is slow.
+    """
+    of_bleu, of_bleu_lc, of_ter = (
+        functools.partial(statistics, language=language)
+        for statistics in (bleu_statistics, lower_cased_bleu_statistics, ter_statistics)
+    )
     return {
         "bleu": Measure("sacreBLEU of plain text", of_bleu, bleu_of),
+        "bleu_lc": Measure("sacreBLEU, lower-cased", of_bleu_lc, bleu_of),
         "chrf": Measure("chrF2", chrf_statistics, chrf_of),
+        "ter": Measure("TER, less is better", of_ter, ter_of, higher_is_better=False),
     }
-
-
-def ter_measure(language: str = "") -> Measure:
-    """Returns TER (Snover et al. 2006), whose edits sacreBLEU counts; slow to compute.
-
-    It is not in `text_measures`: the best of many choices is not looked for by TER.
-    """
-    of_ter = functools.partial(ter_statistics, language=language)
-    return Measure("TER, less is better", of_ter, ter_of, higher_is_better=False)
 
 
 def ter_statistics(
@@ -67,6 +66,14 @@ def bleu_statistics(
         matches = _matches(ours, theirs, BLEU_ORDERS)
         rows.append([*matches, *totals, len(ours), len(theirs)])
     return np.array(rows, np.float64).reshape(-1, 2 * BLEU_ORDERS + 2)
+
+
+def lower_cased_bleu_statistics(
+    answers: Sequence[str], pairs: Sequence[Pair], language: str = ""
+) -> np.ndarray:
+    """Counts as `bleu_statistics`, of lower-cased text."""
+    lower_cased = [(source, reference.lower()) for source, reference in pairs]
+    return bleu_statistics([line.lower() for line in answers], lower_cased, language)
 
 
 def _matches(ours: Sequence[str], theirs: Sequence[str], orders: int) -> list[int]:

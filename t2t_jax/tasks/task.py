@@ -8,7 +8,7 @@ text: two aligned files, an encoder-decoder, beam search.
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from t2t_jax.config import Config, DataConfig
@@ -299,6 +299,10 @@ class Task:
         shown = {"source": source, "answer": answer, "reference": target}
         return [f"{name:12} {line}" for name, line in shown.items() if line]
 
+    def measures_of(self, corpus: Corpus) -> Mapping[str, Measure]:
+        """Returns the scores of a set by which systems are compared, by name."""
+        return self.measures
+
     def compare(
         self,
         answers: Sequence[str],
@@ -306,8 +310,14 @@ class Task:
         pairs: Sequence[Pair],
         corpus: Corpus,
     ) -> dict[str, dict]:
-        """Compares with another system's answers to the same examples, by measure."""
-        return measures.compared(self.measures, answers, baseline, pairs)
+        """Compares with another system's answers to the same examples, by measure.
+
+        Returns:
+          For each score of `printed` that has a measure, what `measures.paired` does.
+        """
+        of = self.measures_of(corpus)
+        printed = {name: of[name] for name in self.printed if name in of}
+        return measures.compared(printed, answers, baseline, pairs)
 
     def significance(
         self,
@@ -317,19 +327,9 @@ class Task:
         pairs: Sequence[Pair],
         corpus: Corpus,
     ) -> dict[str, float]:
-        """Tests whether two systems differ in one score, over the examples of a set.
-
-        Returns:
-          `difference`, and the p-values `bootstrap` and `randomisation`.
-        """
-        measure = self.measures[score]
-        sides = [measure.statistics(lines, pairs) for lines in (answers, baseline)]
-        found = measures.paired(measure, *sides)
-        return {
-            "difference": found["difference"],
-            "bootstrap": found["p_value"],
-            "randomisation": measures.randomised(measure, *sides),
-        }
+        """Tests by `measures.significance` whether two systems differ in one score."""
+        measure = self.measures_of(corpus)[score]
+        return measures.significance(measure, answers, baseline, pairs)
 
     def row(self, scores: dict, corpus: Corpus) -> str:
         """Formats a set's scores as a row for people, after its name and size."""

@@ -5,8 +5,9 @@ from typing import ClassVar
 
 from t2t_jax.data.corpus import Corpus, GrammarCorpus, Pair
 from t2t_jax.grammar.corpus import word_for_word
+from t2t_jax.metrics.measures import Measure
 from t2t_jax.metrics.plain import corpus_scores, plain_scores
-from t2t_jax.metrics.significance import TESTS, paired_bootstrap, paired_test
+from t2t_jax.metrics.text_measures import text_measures
 from t2t_jax.metrics.tokenized import paper_scores, tokenized_scores
 from t2t_jax.tasks.task import Task
 
@@ -14,7 +15,8 @@ from t2t_jax.tasks.task import Task
 class Translation(Task):
     """Translation between two languages; scored by sacreBLEU.
 
-    Its scores are no `measures`: sacreBLEU brings its own intervals and tests.
+    Its scores and their intervals are sacreBLEU's, so they are no `measures`; systems
+    are compared by `metrics/text_measures.py`.
     """
 
     chosen_by = "bleu"
@@ -53,30 +55,9 @@ class Translation(Task):
         shown = {"source": source, "translation": answer, "reference": target}
         return [f"{name:12} {line}" for name, line in shown.items()]
 
-    def compare(
-        self,
-        answers: Sequence[str],
-        baseline: Sequence[str],
-        pairs: Sequence[Pair],
-        corpus: Corpus,
-    ) -> dict[str, dict]:
-        """Compares with another system by sacreBLEU's paired bootstrap."""
-        references = [target for _, target in pairs]
-        return paired_bootstrap(answers, baseline, references, corpus.target)
-
-    def significance(
-        self,
-        score: str,
-        answers: Sequence[str],
-        baseline: Sequence[str],
-        pairs: Sequence[Pair],
-        corpus: Corpus,
-    ) -> dict[str, float]:
-        """Tests one score by sacreBLEU's two tests."""
-        sides = answers, baseline, [target for _, target in pairs], corpus.target
-        found = {test: paired_test(score, *sides, kind) for test, kind in TESTS.items()}
-        p_values = {test: of_test["p_value"] for test, of_test in found.items()}
-        return {"difference": found["bootstrap"]["difference"], **p_values}
+    def measures_of(self, corpus: Corpus) -> dict[str, Measure]:
+        """Returns the scores of text of the target language."""
+        return text_measures(corpus.target)
 
     def compare_with(self, corpus: Corpus) -> str:
         """Leaves it to `evaluation/published_sets.py`."""

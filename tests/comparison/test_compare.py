@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import sacrebleu
 from hypothesis import strategies as st
+from sacrebleu.significance import PairedTest
 
 from t2t_jax.analysis.word_alignment import Lexicon
 from t2t_jax.comparison import aspects, buckets
@@ -22,7 +23,6 @@ from t2t_jax.comparison.totals import compare_totals, total_measures
 from t2t_jax.comparison.word_changes import marks, parts, word_changes
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.measures import Measure
-from t2t_jax.metrics.significance import TESTS, paired_test
 from t2t_jax.metrics.text_measures import bleu_statistics, chrf_statistics
 from tests.comparison.made_up_systems import made_up
 from tests.documents import PYTHON
@@ -86,14 +86,22 @@ def test_p_values_are_near_those_of_sacrebleu(example, monkeypatch):
     statistics = [chrf_statistics(s.lines, texts.pairs) for s in pair]
     measure = {"chrf": total_measures("de")["chrf"]}
     (found,) = compare_totals(measure, {"chrf": statistics}, texts)
-    sides = mixed[1], mixed[0], texts.references, "de"
-    theirs = paired_test("chrf", *sides, TESTS["randomisation"])
+    test = PairedTest(
+        [("baseline", mixed[0]), ("system", mixed[1])],
+        {"chrf": sacrebleu.CHRF()},
+        [texts.references],
+        test_type="ar",
+        n_samples=1_000,
+    )
+    signatures, scores = test()
+    (name,) = signatures
+    baseline, system = scores[name]
     (ours,) = found["differences"]
-    assert 0.1 < theirs["p_value"] < 0.9
-    assert ours["randomisation"] == pytest.approx(theirs["p_value"], abs=0.06)
+    assert 0.1 < system.p_value < 0.9
+    assert ours["randomisation"] == pytest.approx(system.p_value, abs=0.06)
     # Both tests are two-sided, and of the same hypothesis.
-    assert ours["bootstrap"] == pytest.approx(theirs["p_value"], abs=0.06)
-    assert ours["difference"] == pytest.approx(theirs["difference"])
+    assert ours["bootstrap"] == pytest.approx(system.p_value, abs=0.06)
+    assert ours["difference"] == pytest.approx(system.score - baseline.score)
 
 
 # ------------------------------------------------------------------------------- laws

@@ -65,7 +65,8 @@ def test_a_baseline_is_compared_with_and_changes_no_score(run, text, tmp_path):
     assert found["bleu"]["score"] == pytest.approx(alone["bleu"])
     assert found["bleu"]["baseline_score"] == pytest.approx(100)
     assert found["bleu"]["p_value"] < 0.05
-    wanted = f"{alone['bleu']:.2f} against 100.00: {alone['bleu'] - 100:+.2f}, p = 0.0"
+    bounds = f"[{found['bleu']['low']:+.2f}, {found['bleu']['high']:+.2f}], p = 0.0"
+    wanted = f"{alone['bleu']:.2f} against 100.00: {alone['bleu'] - 100:+.2f} {bounds}"
     assert [line for line in told if wanted in line]
 
 

@@ -80,7 +80,12 @@ def test_measures_of_a_set_are_those_of_sacrebleu(texts):
     for references in (texts, texts[::-1], ["x y z"] * len(texts)):
         pairs = [("", reference) for reference in references]
         for name, measure in text_measures().items():
-            scorer = {"chrf": sacrebleu.CHRF(), "bleu": sacrebleu.BLEU()}[name]
+            scorer = {
+                "bleu": sacrebleu.BLEU(),
+                "bleu_lc": sacrebleu.BLEU(lowercase=True),
+                "chrf": sacrebleu.CHRF(),
+                "ter": sacrebleu.TER(),
+            }[name]
             wanted = scorer.corpus_score(texts, [references]).score
             found = measured(measure, measure.statistics(texts, pairs))
             assert found == pytest.approx(wanted, abs=1e-9)

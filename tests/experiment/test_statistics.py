@@ -25,8 +25,7 @@ from t2t_jax.experiment.statistics import (
     t_test,
     welch_test,
 )
-from t2t_jax.metrics.measures import Measure
-from t2t_jax.metrics.significance import TESTS
+from t2t_jax.metrics.measures import TESTS, Measure
 from t2t_jax.tasks.table import TASKS
 from t2t_jax.tasks.task import Task
 from t2t_jax.tasks.translation import Translation
