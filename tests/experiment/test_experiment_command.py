@@ -70,7 +70,7 @@ def test_rows_are_trained_shown_and_not_trained_again(experiment, tmp_path):
         env=os.environ | {"JAX_PLATFORMS": "cpu"} | QUICK_PROCESS,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=500,
     )
     assert first.returncode == 2
     assert "3 left; the first run will tell" in first.stderr

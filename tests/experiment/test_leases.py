@@ -197,6 +197,6 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
 
 def test_of_those_who_come_at_the_same_moment_one_has_it(tmp_path):
     process = python(RACE, tmp_path, 20)
-    told, _ = process.communicate(timeout=60)
+    told, _ = process.communicate(timeout=500)
     assert told.split() == ["True", *["1"] * 20]
     assert len(files(tmp_path)) == 20  # of processes that ended; no temporary ones

@@ -158,7 +158,7 @@ class Run:
         process = self._start(log)
         try:
             strike(process)
-            status = process.wait(timeout=120)
+            status = process.wait(timeout=500)
         finally:
             process.kill()
         seconds = time.monotonic() - started

@@ -186,7 +186,7 @@ def test_all_processes_of_a_run_stop_after_the_same_step():
         for process in processes:
             assert process.stdout.readline() == "counting\n"
         processes[1].send_signal(TERM)
-        told = [process.communicate(timeout=120)[0] for process in processes]
+        told = [process.communicate(timeout=500)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()

@@ -93,7 +93,7 @@ def test_a_process_that_is_killed_ends_all(text, processes_cache, tmp_path, numb
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=500,
         check=False,
     )
     assert again.returncode == 0, again.stderr
