@@ -236,3 +236,18 @@ def test_earlier_files_keep_their_order(tmp_path):
     }
     atomic.keep_earlier(json_file, lines)  # of nothing nothing is kept
     assert len(contents(tmp_path)) == 5
+
+
+@pytest.mark.parametrize("on_disk", [True, False], ids=["disk", "bucket"])
+def test_a_folder_set_aside_is_still_sealed(tmp_path, monkeypatch, on_disk):
+    monkeypatch.setattr(sealed, "is_local", lambda _: on_disk)
+    for number, name in enumerate(["aside", "aside.1"]):
+        folder = epath.Path(tmp_path / "checkpoint")
+        (folder / "a").mkdir(parents=True)
+        (folder / "a/b").write_text(f"content {number}")
+        sealed.seal(folder)
+        found = sealed.set_aside(folder, epath.Path(tmp_path / "old/aside"))
+        assert found == tmp_path / "old" / name
+        assert not folder.exists()
+        assert sealed.damage(found) == ""
+        assert (found / "a/b").read_text() == f"content {number}"

@@ -93,7 +93,7 @@ def notes(folder: epath.PathLike) -> dict:
 def set_aside(folder: epath.Path, to: epath.Path) -> epath.Path:
     """Moves a folder to `to`, or `to.1`, `to.2`, ... if that exists; returns its path.
 
-    The manifest is moved with it on disk, but not in a bucket.
+    Its manifest is moved with it.
     """
     number, place = 0, to
     while place.exists():
@@ -103,9 +103,11 @@ def set_aside(folder: epath.Path, to: epath.Path) -> epath.Path:
         place.parent.mkdir(parents=True, exist_ok=True)
         folder.rename(place)
         return place
-    # A bucket cannot rename: copy, then delete.
-    for name in _below(folder):
-        (place / name).write_bytes((folder / name).read_bytes())
+    # A bucket cannot rename: copy, the manifest last, then delete.
+    manifest = [MANIFEST] if (folder / MANIFEST).exists() else []
+    for name in [*_below(folder), *manifest]:
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).copy(place / name)
     folder.rmtree()
     return place
 
