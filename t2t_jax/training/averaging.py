@@ -63,7 +63,7 @@ def choose_checkpoints(
     Raises:
       UserError: the workdir has no checkpoint yet, or not the one requested.
     """
-    checkpoint = config.decode.checkpoint if checkpoint is None else checkpoint
+    checkpoint = str(config.decode.checkpoint if checkpoint is None else checkpoint)
     workdir = Workdir.open(workdir)
     _warn_of_incomplete(workdir)
     steps = parameter_steps(workdir)
@@ -73,7 +73,7 @@ def choose_checkpoints(
         )
     best = best_steps(workdir.checkpoints / "best")
     # One or more steps, such as 3000 or "1000,2000".
-    numbers = str(checkpoint).split(",")
+    numbers = checkpoint.split(",")
     if all(number.strip().isdecimal() for number in numbers):
         requested = sorted({int(number) for number in numbers})
         return _choose_by_step(workdir, requested, {"parameters": steps, "best": best})

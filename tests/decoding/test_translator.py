@@ -168,7 +168,7 @@ def test_which_checkpoints_a_choice_means(tmp_path):
     assert chosen("200") == chosen(200) == [200]
     with pytest.raises(UserError, match=r"of step 150; it has steps \[100, 200, 300\]"):
         chosen("150")
-    for wrong in ("average:4", "average:0", "bets", "best:0", "last:2"):
+    for wrong in ("average:4", "average:0", "bets", "best:0", "last:2", -1):
         with pytest.raises(UserError, match="checkpoint="):
             chosen(wrong)
     with pytest.raises(UserError, match="dev BLEU was never measured"):
