@@ -14,7 +14,7 @@ from t2t_jax.data.corpus import Pair, open_corpora
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.inputs import InputReader
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.metrics.measures import paired
+from t2t_jax.metrics.measures import compared
 from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.metrics.text_measures import text_measures
 from t2t_jax.model.layers import Parameters
@@ -142,12 +142,12 @@ class Ablation:
           falls, with a p-value below `SIGNIFICANT`; `loss_distinguishable`: the loss
           rises by more than two standard errors.
         """
-        measure = text_measures(self._lines.language)["bleu"]
-        bleu = paired(
-            measure,
-            measure.statistics(self._translations(heads), self._lines.test),
-            measure.statistics(self.baseline.translations, self._lines.test),
-        )
+        bleu = compared(
+            {"bleu": text_measures(self._lines.language)["bleu"]},
+            self._translations(heads),
+            self.baseline.translations,
+            self._lines.test,
+        )["bleu"]
         loss_n, pieces_n = self._losses(heads)
         more_n = loss_n - self.baseline.loss_n
         lost = more_n.sum() / pieces_n.sum()

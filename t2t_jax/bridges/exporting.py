@@ -25,7 +25,7 @@ from t2t_jax.data.corpus import Corpus, open_places
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.metrics.measures import paired
+from t2t_jax.metrics import measures
 from t2t_jax.metrics.text_measures import text_measures
 from t2t_jax.tasks.table import task_of
 from t2t_jax.terminal.errors import UserError, did_you_mean
@@ -280,11 +280,13 @@ def _beam(translator, form, job, lines, rounded):
         text += f", the exported tokenizer splits {len(differs):,} lines otherwise"
         good = False
     if lines.references is not None:
-        measure = text_measures(translator.config.data.target)["bleu"]
-        pairs = [*zip(lines.sources, lines.references, strict=True)]
-        our_texts = [translation.text for translation in ours]
-        sides = [measure.statistics(side, pairs) for side in (texts, our_texts)]
-        difference = result["bleu"] = paired(measure, *sides)
+        difference = measures.compared(
+            {"bleu": text_measures(translator.config.data.target)["bleu"]},
+            texts,
+            [translation.text for translation in ours],
+            [*zip(lines.sources, lines.references, strict=True)],
+        )["bleu"]
+        result["bleu"] = difference
         text += (
             f", BLEU {difference['score']:.2f} against our "
             f"{difference['baseline_score']:.2f} ({difference['low']:+.2f} to "

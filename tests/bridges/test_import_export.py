@@ -252,7 +252,7 @@ def test_a_quantized_export_that_lost_bleu_fails(
     original, pairs, tmp_path, monkeypatch
 ):
     lost = {"score": 20.0, "baseline_score": 25.0, "low": -6.0, "high": -1.1}
-    monkeypatch.setattr(exporting, "paired", lambda *_: lost)
+    monkeypatch.setattr(exporting.measures, "compared", lambda *_: {"bleu": lost})
     with pytest.raises(UserError, match=r"BLEU 20\.00 against our 25\.00"):
         exporting.export(
             original.ours, "some", tmp_path / "model", pairs, quantization="int8"
