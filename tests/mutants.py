@@ -1,17 +1,18 @@
 """Sixty defects, made one at a time, and the tests that have to notice each of them.
 
-The net below a refactoring: a test suite that moves with the code may lose its grip
-without failing. So run the table before and after: what was caught has to stay caught.
-Sixteen mutants break a law of the model (tests/model/laws.py) in the package itself,
-twenty break a promise of README and docs, and twenty-four bring back a defect that was
-fixed once, in the commit named beside it.
+A safety net for refactoring: tests that are changed together with the code may stop to
+notice defects, and nothing fails. So run the table before and after: what was caught
+must still be caught. Sixteen mutants break a law of the model (tests/model/laws.py) in
+the package itself, twenty a promise of README and docs, and twenty-four bring back a
+defect that a commit fixed; a comment names the commit.
 
     python -m tests.mutants            # all of them: about twelve minutes on one core
     python -m tests.mutants NAME ...   # some of them
-    python -m tests.mutants --check    # only: does each `old` stand once in its file?
+    python -m tests.mutants --check    # only: does each `old` occur once in its file?
 
-The tests are run in a copy of the tracked files; the checkout is not changed. If code
-moves, move its mutant with it: `test_mutants.py` fails until then.
+Tests run in a copy of the tracked files; the checkout is not changed. If code moves,
+change the path of its mutants: `test_mutants.py` fails until then. `SURVIVED` means
+that a defect was not noticed; `BROKEN`, that its tests fail without it or cannot run.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-LONGEST = 300  # seconds of a mutant's tests; what hangs is caught
+LONGEST = 300  # seconds; a mutant that makes its tests hang is caught, too
 
 
 class Mutant(NamedTuple):
@@ -205,19 +206,19 @@ PROMISES = [
     ),
     Mutant(
         "a_resumed_run_trains_other_bits",
-        "t2t_jax/training/step.py",
-        "rng = _dropout_rng(train.seed, state.step)",
-        "rng = _dropout_rng(train.seed, _updates_made(state) % 3)",
+        "t2t_jax/training/checkpoint.py",
+        "TrainState(**restored.state),",
+        "TrainState(**restored.state)._replace(optimizer=arrays.optimizer),",
         "tests/test_end_to_end.py",
         "test_a_run_continued_twice_is_one_run",
     ),
     Mutant(
-        "a_line_becomes_two",
+        "an_empty_line_is_dropped",
         "t2t_jax/decoding/batch_decoding.py",
-        '" ".join(t.splitlines())',
-        "t",
-        "tests/test_nasty_lines.py",
-        "test_any_text_gives_a_line_for_a_line",
+        "for line in range(len(sources))",
+        "for line in sorted(nbest_lists)",
+        "tests/decoding/test_translator.py",
+        "test_one_line_in_one_line_out_in_order",
     ),
     Mutant(
         "decoding_does_not_undo_encoding",
@@ -303,7 +304,7 @@ PROMISES = [
         "the_average_is_not_the_mean",
         "t2t_jax/training/averaging.py",
         "x / len(steps)",
-        "x / choice.wanted",
+        "x / len(choice.folders)",
         "tests/training/test_checkpoint.py",
         "test_the_average_is_the_mean",
     ),
@@ -349,7 +350,7 @@ PROMISES = [
     ),
 ]
 
-# The commit that fixed the defect stands beside each name.
+# Beside each name: the commit that fixed the defect.
 MENDS = [
     Mutant(
         "a_negative_checkpoint_is_a_traceback",  # 5d729ad
@@ -381,7 +382,7 @@ MENDS = [
         "if wanted != _sha256_of(content):",
         "if False:",
         "tests/test_files.py",
-        "test_every_bit_of_a_manifest_counts",
+        "test_every_bit_of_what_was_noted_counts",
     ),
     Mutant(
         "another_version_of_the_model",  # 8098dca
@@ -548,32 +549,37 @@ MENDS = [
 MUTANTS = {"law": LAWS, "promise": PROMISES, "mend": MENDS}
 
 
-def check(root: Path = ROOT) -> list[str]:
-    """What is wrong with the table: the rows whose `old` does not stand there once."""
+def check() -> list[str]:
+    """The mistakes of the table: code, files and tests that do not exist (any more)."""
     mutants = [mutant for rows in MUTANTS.values() for mutant in rows]
-    wrong = [
-        f"{name}: {count} mutants of this name"
+    mistakes = [
+        f"{name}: the name of {count} mutants"
         for name, count in Counter(mutant.name for mutant in mutants).items()
         if count > 1
     ]
     for mutant in mutants:
-        wrong += [
-            f"{mutant.name}: {file} does not exist"
-            for file in (mutant.file, mutant.test_file)
-            if not (root / file).is_file()
+        code, tests = text_of(mutant.file), text_of(mutant.test_file)
+        if (count := code.count(mutant.old)) != 1:
+            mistakes.append(
+                f"{mutant.name}: {mutant.old!r} occurs {count} times in {mutant.file}; "
+                "want it once"
+            )
+        mistakes += [
+            f"{mutant.name}: {mutant.test_file} has no {test}"
+            for test in mutant.tests.split()
+            if f"\ndef {test.partition('[')[0]}(" not in tests
         ]
-        if (root / mutant.file).is_file():
-            count = (root / mutant.file).read_text(encoding="utf-8").count(mutant.old)
-            if count != 1:
-                wrong.append(
-                    f"{mutant.name}: {mutant.old!r} stands {count} times in "
-                    f"{mutant.file}; want it once"
-                )
-    return wrong
+    return mistakes
+
+
+def text_of(file: str) -> str:
+    """A file of the checkout; empty if there is none."""
+    path = ROOT / file
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def copy_of_tracked_files(folder: Path) -> None:
-    """Copies what git knows, as it lies in the checkout."""
+    """Copies the files that git tracks, with the changes that are not committed."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
     )
@@ -583,44 +589,40 @@ def copy_of_tracked_files(folder: Path) -> None:
             shutil.copyfile(ROOT / name, folder / name)
 
 
-def run_tests(folder: Path, ids: Sequence[str], *options: str) -> tuple[int, str]:
+def run_tests(
+    folder: Path, ids: Sequence[str], option: str, timeout: float | None = None
+) -> tuple[int, str]:
     """Runs tests in a copy of the checkout; returns pytest's status and its output.
 
     The status of tests that take too long is that of failed ones.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        "0",
-        "-p",
-        "no:cacheprovider",
-    ]
+    options = f"-q -n 0 -p no:cacheprovider --basetemp={folder.parent}/pytest {option}"
     process = subprocess.Popen(
-        [*command, f"--basetemp={folder.parent / 'pytest'}", *options, *ids],
+        [sys.executable, "-m", "pytest", *options.split(), *ids],
         cwd=folder,
-        # Before the editable installation of the checkout, in subprocesses, too.
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        # Precedes an editable installation of the checkout, in subprocesses, too.
+        env=os.environ | {"PYTHONPATH": str(folder)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
     )
     try:
-        output, _ = process.communicate(timeout=LONGEST if "-x" in options else None)
+        output, _ = process.communicate(timeout=timeout)
         return process.returncode, output
     except subprocess.TimeoutExpired:
-        return 1, f"took more than {LONGEST} seconds"
+        return 1, f"took more than {timeout} seconds"
     finally:
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)  # with what the tests have started
+            os.killpg(process.pid, signal.SIGKILL)  # and what the tests have started
             process.wait()
 
 
 def write(file: Path, text: str) -> None:
-    """Writes a module; its compiled form goes, which may be of the same second."""
+    """Writes a module, and removes its bytecode.
+
+    Python would not notice a change of the same size within the same second.
+    """
     file.write_text(text, encoding="utf-8")
     Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)
 
@@ -631,7 +633,7 @@ def outcome(mutant: Mutant, folder: Path) -> tuple[str, str]:
     before = file.read_text(encoding="utf-8")
     write(file, before.replace(mutant.old, mutant.new))
     try:
-        status, output = run_tests(folder, mutant.ids(), "-x")
+        status, output = run_tests(folder, mutant.ids(), "-x", LONGEST)
     finally:
         write(file, before)
     # Other statuses: a test does not exist, or the mutant cannot be imported.
@@ -661,8 +663,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="only check the table")
     parser.add_argument("--verbose", action="store_true", help="what the tests print")
     arguments = parser.parse_args()
-    if wrong := check():
-        print("\n".join(wrong))
+    if mistakes := check():
+        print("\n".join(mistakes))
         return 1
     if arguments.check:
         return 0
@@ -681,7 +683,8 @@ def main() -> int:
         copy_of_tracked_files(folder)
         started = time.monotonic()
         failing = failing_unmutated(folder, chosen)
-        print(f"unmutated: {len(failing)} fail, {time.monotonic() - started:.0f} s")
+        seconds = time.monotonic() - started
+        print(f"unmutated: {len(failing)} fail, {seconds:.0f} s", flush=True)
         for mutant in chosen:
             started = time.monotonic()
             result, output = "BROKEN", "the tests fail without the mutant"
