@@ -296,8 +296,8 @@ PROMISES = [
     Mutant(
         "the_warm_up_is_another",
         "t2t_jax/training/schedules.py",
-        "step * warmup**-1.5)\n\n    return",
-        "step * warmup**-1.4)\n\n    return",
+        "step * warmup**-1.5",
+        "step * warmup**-1.4",
         "tests/test_config.py",
         "test_the_learning_rate_curve_is_the_papers",
     ),
