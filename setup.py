@@ -32,7 +32,7 @@ setup(
     },
     package_data={
         "t2t_jax": ["py.typed"],
-        "t2t_jax.viewing": ["page/*", "page/*/*"],
+        "t2t_jax.tools.pages": ["page/*", "page/*/*"],
     },
     entry_points={"console_scripts": ["t2t_jax = t2t_jax.commands.launch:main"]},
     python_requires=">=3.11",

@@ -25,9 +25,9 @@ from t2t_jax.commands.flags import (
 )
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 from t2t_jax.metrics.plain import corpus_scores
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
 
 
 def define_flags():

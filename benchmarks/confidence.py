@@ -34,9 +34,9 @@ from t2t_jax.commands.flags import (
 from t2t_jax.decoding.confidence import CONFIDENCES, parse_confidence
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 from t2t_jax.metrics.plain import sacrebleu_metrics
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
 
 SAMPLES, SEED = 1_000, 12345  # of the bootstrap
 HEADS = (

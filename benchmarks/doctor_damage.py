@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_jax.data.corpus import Corpus, Pair, open_corpus
-from t2t_jax.doctor.examination import Examination
-from t2t_jax.doctor.overlap import Reference
-from t2t_jax.doctor.rules import BIT, RULES
+from t2t_jax.tools.doctor.examination import Examination
+from t2t_jax.tools.doctor.overlap import Reference
+from t2t_jax.tools.doctor.rules import BIT, RULES
 
 STRETCH = 12  # lines
 

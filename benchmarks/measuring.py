@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 from absl import flags
 
-from t2t_jax.files import atomic
-from t2t_jax.terminal.errors import UserError, did_you_mean
+from t2t_jax.io import atomic
+from t2t_jax.io.errors import UserError, did_you_mean
 
 log = logging.getLogger("t2t_jax")
 

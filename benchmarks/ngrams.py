@@ -18,17 +18,17 @@ from pathlib import Path
 
 import numpy as np
 
-from t2t_jax.bridges.model_card import stored_scores
 from t2t_jax.config import Config
 from t2t_jax.config import changed as with_changes
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_places
 from t2t_jax.data.text_tokenizer import make_tokenizer
 from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import likelihoods
 from t2t_jax.tasks.table import task_of
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.tools.bridges.model_card import stored_scores
+from t2t_jax.workdir import Workdir
 
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 

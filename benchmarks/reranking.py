@@ -27,11 +27,11 @@ from benchmarks import run
 from t2t_jax.commands.flags import define_workdir_flags
 from t2t_jax.data.corpus import open_places
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.text_measures import bleu_of, bleu_statistics, text_measures
 from t2t_jax.tasks.table import task_of
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
 
 REVERSE = 0.0, 0.1, 0.2, 0.5, 1.0, 2.0
 LM = 0.0, 0.05, 0.1, 0.2, 0.5, 1.0

@@ -32,9 +32,9 @@ from t2t_jax.evaluation.robustness import (
     check_damageable,
     score_damaged,
 )
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
+from t2t_jax.workdir import Workdir
 
 
 def define_flags():

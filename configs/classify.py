@@ -13,7 +13,7 @@ of a translator from the language of the sentences, or of a masked language mode
 from configs import small
 from t2t_jax import config as fields
 from t2t_jax.model.model import unused_fields
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 
 def get_config(start=""):

@@ -49,7 +49,7 @@ from matplotlib.patches import FancyBboxPatch
 import t2t_jax
 from t2t_jax import Translator, load_config, train
 from t2t_jax import config as fields
-from t2t_jax.analysis import attention_patterns, layer_cost
+from t2t_jax.costs import flops
 from t2t_jax.grammar import corpus
 from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.model import attention, dense, embedding, feed_forward, layers, positions
@@ -57,9 +57,10 @@ from t2t_jax.model.architecture import logits
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.model import build
 from t2t_jax.model.transformer import Transformer
-from t2t_jax.planning import describe, flops
 from t2t_jax.search.beam import beam_search
 from t2t_jax.search.length_penalty import gnmt_penalty
+from t2t_jax.tools.experiment import attention_patterns, layer_cost
+from t2t_jax.tools.plan import describe
 from t2t_jax.training.averaging import parameter_steps
 from t2t_jax.training.loss import cross_entropy, cross_entropy_gradient
 from t2t_jax.training.optimizers import optimizer
@@ -1161,7 +1162,7 @@ for ax, head in zip(axes, two, strict=True):
 # | 3.3, equation 2 | `model/feed_forward.py` |
 # | 3.4 | `model/embedding.py` |
 # | 3.5 | `model/positions.py` |
-# | 4, table 1 | `analysis/layer_cost.py`, `planning/flops.py` |
+# | 4, table 1 | `tools/experiment/layer_cost.py`, `costs/flops.py` |
 # | 5.1 | `data/` |
 # | 5.3, equation 3 | `training/optimizers.py`, `training/schedules.py` |
 # | 5.4 label smoothing | `training/loss.py` |

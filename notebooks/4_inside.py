@@ -42,9 +42,9 @@ from IPython.display import display
 
 import t2t_jax
 from t2t_jax import Translator, load_config, train
-from t2t_jax.analysis.attention_patterns import kind_of, patterns, sentences_of
-from t2t_jax.analysis.heads import heads_of, without_heads
 from t2t_jax.grammar import corpus
+from t2t_jax.tools.experiment.attention_patterns import kind_of, patterns, sentences_of
+from t2t_jax.tools.experiment.heads import heads_of, without_heads
 
 ROOT = Path(t2t_jax.__file__).parents[1]  # the checkout
 WORKDIR = Path(os.environ.get("T2T_JAX_NOTEBOOK_WORKDIR", ROOT / "runs/tiny"))

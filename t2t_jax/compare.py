@@ -1,4 +1,4 @@
-"""Runs the command `python -m t2t_jax.compare`, see `commands/compare.py`."""
+"""Runs the command `python -m t2t_jax.compare`, see `tools/compare/command.py`."""
 
 from t2t_jax.commands.launch import launch
 

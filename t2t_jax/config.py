@@ -16,6 +16,7 @@ from typing import Any
 
 import ml_collections
 
+from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.sections import (
     NO_OPTIONS,
     Options,
@@ -24,7 +25,6 @@ from t2t_jax.sections import (
     field,
     known_options,
 )
-from t2t_jax.terminal.errors import UserError, did_you_mean
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Runs the command `python -m t2t_jax.describe`, see `commands/describe.py`."""
+"""Runs the command `python -m t2t_jax.describe`, see `tools/plan/describe_command.py`."""
 
 from t2t_jax.commands.launch import launch
 

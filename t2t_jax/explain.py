@@ -1,4 +1,4 @@
-"""Runs the command `python -m t2t_jax.explain`, see `commands/explain.py`."""
+"""Runs the command `python -m t2t_jax.explain`, see `tools/explain/command.py`."""
 
 from t2t_jax.commands.launch import launch
 

@@ -1,4 +1,4 @@
-"""Runs the command `python -m t2t_jax.export`, see `commands/export.py`."""
+"""Runs the command `python -m t2t_jax.export`, see `tools/bridges/export_command.py`."""
 
 from t2t_jax.commands.launch import launch
 

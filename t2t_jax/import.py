@@ -1,4 +1,4 @@
-"""Runs the command `python -m t2t_jax.import`, see `commands/import_.py`."""  # noqa: N999
+"""Runs the command `python -m t2t_jax.import`, see `tools/bridges/import_command.py`."""  # noqa: N999
 
 from t2t_jax.commands.launch import launch
 

@@ -1,4 +1,4 @@
-"""Runs the command `python -m t2t_jax.main`, see `commands/main.py`."""
+"""Runs the command `python -m t2t_jax.main`, see `commands/train.py`."""
 
 from t2t_jax.commands.launch import launch
 

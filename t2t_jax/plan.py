@@ -1,4 +1,4 @@
-"""Runs the command `python -m t2t_jax.plan`, see `commands/plan.py`."""
+"""Runs the command `python -m t2t_jax.plan`, see `tools/plan/command.py`."""
 
 from t2t_jax.commands.launch import launch
 

@@ -1,4 +1,4 @@
-"""Runs the command `python -m t2t_jax.plot`, see `commands/plot.py`."""
+"""Runs the command `python -m t2t_jax.plot`, see `tools/pages/command.py`."""
 
 from t2t_jax.commands.launch import launch
 

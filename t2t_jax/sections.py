@@ -12,7 +12,7 @@ from typing import Any
 
 import ml_collections
 
-from t2t_jax.terminal.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError, did_you_mean
 
 
 def field(

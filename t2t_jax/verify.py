@@ -1,4 +1,4 @@
-"""Runs the command `python -m t2t_jax.verify`, see `commands/verify.py`."""
+"""Runs the command `python -m t2t_jax.verify`, see `tools/verify/command.py`."""
 
 from t2t_jax.commands.launch import launch
 

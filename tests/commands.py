@@ -16,7 +16,7 @@ from tests.small_run import ROOT
 FORKING = """
 import json, os, runpy, sys, tempfile
 import t2t_jax.main, t2t_jax.translate, t2t_jax.evaluate, t2t_jax.describe
-import t2t_jax.plan, t2t_jax.whatwas, t2t_jax.score, t2t_jax.experiment
+import t2t_jax.plan, t2t_jax.whatwas, t2t_jax.score, t2t_jax.tools.experiment
 import t2t_jax.explain, t2t_jax.verify
 from t2t_jax.commands import describe, evaluate, experiment, explain, main, plan
 from t2t_jax.commands import runner, score, translate, verify, whatwas

@@ -20,14 +20,14 @@ from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data import tokenizer
 from t2t_jax.data.batching import static_shapes
 from t2t_jax.grammar import corpus
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.model import build
-from t2t_jax.planning import describe as description
-from t2t_jax.planning.describe import describe, describe_workdir
-from t2t_jax.planning.describe_page import page
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tools.plan import describe as description
+from t2t_jax.tools.plan.describe import describe, describe_workdir
+from t2t_jax.tools.plan.describe_page import page
 from t2t_jax.training.step import initial_state
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 ROOT = Path(__file__).parent.parent
 SMALL = {"layers": 2, "width": 16, "heads": 2, "head_width": 4, "hidden": 24}
@@ -311,7 +311,7 @@ def test_mistakes_are_told_without_a_traceback(commands, arguments, told):
 def test_describe_loads_no_tensorflow_and_no_orbax():
     code = (
         "import sys; from t2t_jax import load_config; from "
-        "t2t_jax.planning.describe import "
+        "t2t_jax.tools.plan.describe import "
         "describe; describe(load_config('configs/base.py')); "
         "print({'tensorflow', 'orbax', 'tensorflow_datasets'} & set(sys.modules))"
     )

@@ -21,14 +21,14 @@ from t2t_jax.commands import distill as command
 from t2t_jax.config import from_config_dict
 from t2t_jax.data.corpus import FileCorpus, encode_line
 from t2t_jax.decoding.results import Hypothesis, Translation
-from t2t_jax.files.atomic import checked_json, read_checked_json
+from t2t_jax.io.atomic import checked_json, read_checked_json
 from t2t_jax.metrics.pairwise import UTILITIES
 from t2t_jax.model.model import build
-from t2t_jax.pipeline import distillation
-from t2t_jax.pipeline.distillation import distill, student_config
-from t2t_jax.pipeline.teacher_input import Recipe
+from t2t_jax.run import distillation
+from t2t_jax.run.distillation import distill, student_config
+from t2t_jax.run.teacher_input import Recipe
 from t2t_jax.training import losses
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import vocabulary
 from tests.small_run import ROOT, config_for, contents
 

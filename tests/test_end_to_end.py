@@ -14,8 +14,8 @@ import pytest
 from t2t_jax import Translator, UserError, train
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.evaluation.scores import score_set
-from t2t_jax.files.atomic import read_checked_json
-from t2t_jax.pipeline import step_lookup
+from t2t_jax.io.atomic import read_checked_json
+from t2t_jax.run import step_lookup
 from t2t_jax.training import loop, losses
 from t2t_jax.training.averaging import parameter_steps
 from tests.small_run import ROOT, assert_same, config_for, files, final_parameters

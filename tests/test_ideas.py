@@ -9,12 +9,12 @@ import pytest
 from t2t_jax.config import from_config_dict
 from t2t_jax.data import tokenizer
 from t2t_jax.grammar import corpus
+from t2t_jax.io import ideas
+from t2t_jax.io.errors import UserError
 from t2t_jax.model import attention
-from t2t_jax.planning.describe import describe_workdir
-from t2t_jax.terminal import ideas
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tools.plan.describe import describe_workdir
 from t2t_jax.training.provenance_log import record_start
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 MINE = """
 import dataclasses

@@ -11,9 +11,9 @@ from t2t_jax import __version__
 from t2t_jax.config import Config, changed
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.word_noise import add_noise, parse_noise
-from t2t_jax.files.atomic import read_checked_json
-from t2t_jax.pipeline.train import train
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.atomic import read_checked_json
+from t2t_jax.io.errors import UserError
+from t2t_jax.run.train import train
 from tests.small_run import ROOT
 
 LINES = ["The cat sees one dog.", "", "A dog sleeps here.", "One two three four."]

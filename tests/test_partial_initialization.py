@@ -9,20 +9,20 @@ import pytest
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data import tokenizers
 from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import Model, build
-from t2t_jax.pipeline import initialization
-from t2t_jax.pipeline.partial_initialization import (
+from t2t_jax.run import initialization
+from t2t_jax.run.partial_initialization import (
     check_parts,
     completed,
     flat,
     taken_over,
     text_vocabulary,
 )
-from t2t_jax.pipeline.vocabulary_remapping import remap
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.run.vocabulary_remapping import remap
 from t2t_jax.training.checkpoint import Checkpoints
 from t2t_jax.training.step import initial_parameters
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import renumbered, vocabulary
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from t2t_jax import load_config
-from t2t_jax.commands import plan
-from t2t_jax.planning import plan as plans
-from t2t_jax.planning import plan_page
-from t2t_jax.planning.virtual_devices import has_tpu_compiler
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.plan import command, plan_page
+from t2t_jax.tools.plan import plan as plans
+from t2t_jax.tools.plan.virtual_devices import has_tpu_compiler
 
 pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
 
@@ -83,12 +82,12 @@ def test_a_picture_is_written(told, tmp_path):
 )
 def test_meshes_that_are_none_are_told(text, told):
     with pytest.raises(UserError, match=told):
-        plan.parse_mesh(text)
+        command.parse_mesh(text)
 
 
 def test_meshes_are_read():
-    assert plan.parse_mesh("data:2,fsdp:4") == {"data": 2, "fsdp": 4, "tensor": 1}
-    assert plan.parse_mesh("fsdp:4")["data"] == -1
+    assert command.parse_mesh("data:2,fsdp:4") == {"data": 2, "fsdp": 4, "tensor": 1}
+    assert command.parse_mesh("fsdp:4")["data"] == -1
 
 
 def test_what_is_no_slice_is_told_with_status_2(commands):

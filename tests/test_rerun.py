@@ -8,11 +8,11 @@ import pytest
 from t2t_jax import UserError, train
 from t2t_jax.commands.whatwas import parse_steps
 from t2t_jax.parallel import machine
-from t2t_jax.pipeline import rerun as reruns
-from t2t_jax.pipeline.rerun import first_difference, plan_stretch, rerun
-from t2t_jax.pipeline.rerun_report import report
+from t2t_jax.run import rerun as reruns
+from t2t_jax.run.rerun import first_difference, plan_stretch, rerun
+from t2t_jax.run.rerun_report import report
 from t2t_jax.training.rollbacks import Rollbacks
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 from tests.faults.test_numbers import poisoned  # noqa: F401  (a fixture)
 from tests.small_run import config_for, files
 

@@ -7,9 +7,9 @@ import pytest
 from t2t_jax import Translator, UserError, train
 from t2t_jax.config import from_config_dict
 from t2t_jax.data import tokenizer
-from t2t_jax.pipeline import initialization
-from t2t_jax.pipeline.step_lookup import batch_of_step
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.run import initialization
+from t2t_jax.run.step_lookup import batch_of_step
+from t2t_jax.workdir import Workdir
 from tests.small_run import config_for
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "quick_compiler")

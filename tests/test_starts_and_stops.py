@@ -12,7 +12,7 @@ from t2t_jax.config import from_config_dict
 from t2t_jax.data import tokenizer
 from t2t_jax.evaluation import dev_answers
 from t2t_jax.model.model import build
-from t2t_jax.pipeline import initialization
+from t2t_jax.run import initialization
 from t2t_jax.training import checkpoint_folders, reporter, stopping
 from t2t_jax.training.averaging import parameter_steps
 from tests.small_run import (

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from t2t_jax import Translator, UserError
-from t2t_jax.files import atomic
+from t2t_jax.io import atomic
 from tests.small_run import ROOT, assert_same, copy_with
 
 LINES = [f"The cat sees {n} dogs." for n in range(40)]

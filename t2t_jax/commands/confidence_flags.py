@@ -14,8 +14,8 @@ from t2t_jax.decoding.confidence import (
 )
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 
 CONFIDENCE = "confidence", "min_confidence"
 DEFAULT = "log_prob"  # with --min_confidence alone

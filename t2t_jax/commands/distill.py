@@ -14,10 +14,10 @@ from t2t_jax.commands.config_files import given_fields
 from t2t_jax.commands.flags import define_config_flag, define_search_flags
 from t2t_jax.config import from_config_dict
 from t2t_jax.decoding.jobs import parse_shard
-from t2t_jax.pipeline.distillation import STAGES, distill
-from t2t_jax.pipeline.teacher_input import CRITERIA, Recipe
-from t2t_jax.pipeline.teacher_text import CHUNK
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.run.distillation import STAGES, distill
+from t2t_jax.run.teacher_input import CRITERIA, Recipe
+from t2t_jax.run.teacher_text import CHUNK
 
 DISTRIBUTED = True
 

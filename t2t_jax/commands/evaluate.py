@@ -33,12 +33,12 @@ from t2t_jax.evaluation.scores import (
     results_folder,
     score_set,
 )
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
+from t2t_jax.io.progress import waiting
 from t2t_jax.parallel import processes
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
-from t2t_jax.terminal.progress import waiting
 
 DISTRIBUTED = True
 SEARCH = "beam", "groups", "diversity", "alpha", "penalty", "stop"

@@ -10,9 +10,9 @@ from t2t_jax import config as fields
 from t2t_jax.commands.config_files import preset_names
 from t2t_jax.data.corpus import Corpus, open_places
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
-from t2t_jax.terminal.errors import UserError
 
 
 def define_config_flag() -> None:

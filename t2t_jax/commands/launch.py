@@ -60,7 +60,7 @@ def main() -> None:
         print(overview())
         return
     if name not in names:
-        from t2t_jax.terminal.errors import did_you_mean
+        from t2t_jax.io.errors import did_you_mean
 
         print(f"error: no command {name!r}{did_you_mean(name, names)}", file=sys.stderr)
         sys.exit(2)

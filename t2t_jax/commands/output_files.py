@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from t2t_jax.files.atomic import keep_earlier, write_atomically
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
+from t2t_jax.io.atomic import keep_earlier, write_atomically
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 
 
 def check_page(flag: str, output: Path) -> None:

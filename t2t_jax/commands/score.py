@@ -21,10 +21,10 @@ from t2t_jax.commands.flags import (
 from t2t_jax.decoding.jobs import chunks
 from t2t_jax.decoding.results import Score
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.messages import say
+from t2t_jax.io.progress import Progress
 from t2t_jax.metrics.perplexity import perplexity
 from t2t_jax.parallel import processes
-from t2t_jax.terminal.messages import say
-from t2t_jax.terminal.progress import Progress
 
 DISTRIBUTED = True
 CHUNK = 4_096  # pairs sorted and scored together

@@ -45,10 +45,10 @@ from t2t_jax.decoding.pairs_output import write_pairs
 from t2t_jax.decoding.prompt import Prompt
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 from t2t_jax.parallel import processes
 from t2t_jax.tasks.task import Task
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
 
 DISTRIBUTED = True
 CHUNK = 4_096  # lines sorted and translated together, if --batch_size is not given

@@ -14,11 +14,11 @@ import sys
 
 from absl import flags
 
-from t2t_jax.pipeline.rerun import rerun
-from t2t_jax.pipeline.rerun_report import report
-from t2t_jax.pipeline.step_lookup import batch_of_step
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
+from t2t_jax.run.rerun import rerun
+from t2t_jax.run.rerun_report import report
+from t2t_jax.run.step_lookup import batch_of_step
 
 
 def define_flags():

@@ -20,7 +20,7 @@ from t2t_jax.data.filling import Ragged, fill
 from t2t_jax.data.packing import plan_packed, row_lengths
 from t2t_jax.data.plan import Layout, Plan
 from t2t_jax.data.shapes import ROWS_MULTIPLE, Shape, rows_within
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 OUTLIERS = 1_000  # of so many varied pairs, one need not fit the shapes
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 END = "</w>"  # the end of a word in merges
 INSIDE = "@@"

@@ -30,9 +30,9 @@ from typing import Protocol
 
 from t2t_jax.data import pair_hashes
 from t2t_jax.data.tfds import TfdsCorpus
-from t2t_jax.files.atomic import read_checked_json
 from t2t_jax.grammar import corpus
-from t2t_jax.terminal.errors import UserError, did_you_mean
+from t2t_jax.io.atomic import read_checked_json
+from t2t_jax.io.errors import UserError, did_you_mean
 
 UTF_16_MARKS = b"\xff\xfe", b"\xfe\xff"  # how such a file begins
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from t2t_jax.data.corpus import Pair
 from t2t_jax.data.wrapped_corpus import WrappedCorpus
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 
 class Documents(WrappedCorpus):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from t2t_jax.data.sorting import stable_order
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 
 def draw(

@@ -21,7 +21,7 @@ from t2t_jax.config import DataConfig
 from t2t_jax.data.batching import Layout, Plan, plan_epoch, shapes_of_epochs
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tensorflow_import import import_tensorflow
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 AHEAD = 8  # batches filled ahead of time
 

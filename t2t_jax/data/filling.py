@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from t2t_jax.data.plan import Layout, checked_index
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 
 @dataclass(frozen=True, eq=False)

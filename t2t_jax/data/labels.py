@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from t2t_jax.terminal.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError, did_you_mean
 
 
 class Labels:

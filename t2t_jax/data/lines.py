@@ -11,7 +11,7 @@ from pathlib import Path
 
 from t2t_jax.data.corpus import Corpus, Pair, open_corpus, read_lines
 from t2t_jax.data.wrapped_corpus import WrappedCorpus
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)

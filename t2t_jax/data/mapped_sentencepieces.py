@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import sentencepiece
 
 from t2t_jax.data.sentencepieces import SPACE
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 
 class MappedSentencePieces:

@@ -15,7 +15,7 @@ from t2t_jax.data.filling import Ragged
 from t2t_jax.data.noise import fill_taken, of_sentence, positions, take
 from t2t_jax.data.plan import Layout
 from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 if TYPE_CHECKING:
     from t2t_jax.data.pairs import Pairs

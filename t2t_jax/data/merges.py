@@ -21,7 +21,7 @@ from t2t_jax.data.sentencepiece_model import (
     pieces,
 )
 from t2t_jax.data.sentencepieces import SPACE
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 CODE_POINTS = 0x110000
 NO_MERGE = np.int64(1) << 62  # above every priority

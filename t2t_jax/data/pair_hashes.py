@@ -13,7 +13,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 ENDING = "hashes"  # of the file's name
 _BYTES = 8  # of each hash: a chance of 5e-20 that a wrong line goes unnoticed

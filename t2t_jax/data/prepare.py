@@ -28,8 +28,8 @@ from t2t_jax.data.pairs import Encode, Pairs, cut, encode_pairs
 from t2t_jax.data.prepared_cache import build_once, cache_key, is_intact, known_size
 from t2t_jax.data.text_tokenizer import SEPARATE
 from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.files.cache import cache_folder
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.cache import cache_folder
+from t2t_jax.io.errors import UserError
 
 NO_LIMIT = 1 << 31  # `max_length` of pairs that are cut and never dropped
 

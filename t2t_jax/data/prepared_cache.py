@@ -4,7 +4,7 @@ A folder's name is a hash of everything that its content depends on: the text, t
 tokenizer, the options. So a second run starts at once, a changed input never reuses old
 data, and runs share what they have in common.
 
-A folder is written under a temporary name, sealed with a manifest (`files/sealed.py`)
+A folder is written under a temporary name, sealed with a manifest (`io/sealed.py`)
 and renamed. A damaged folder is built again.
 """
 
@@ -18,10 +18,10 @@ from pathlib import Path
 
 from etils import epath
 
-from t2t_jax.files import atomic, sealed
-from t2t_jax.files.cache import cache_folder
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
+from t2t_jax.io import atomic, sealed
+from t2t_jax.io.cache import cache_folder
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 
 FORMAT = 3  # part of every key; increment it when the content of a folder changes
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import sentencepiece
 
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 # Field numbers of SentencePiece's sentencepiece_model.proto, and values of its
 # enumerations.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import sentencepiece
 
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 # SentencePiece writes a space as U+2581, so it would decode a real U+2581 as a space.
 # Therefore a U+2581 in the text is escaped as two characters of the private use area.

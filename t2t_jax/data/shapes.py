@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 ROWS_MULTIPLE = 8  # the rows of every training batch are a multiple of this
 

@@ -26,7 +26,7 @@ from t2t_jax.data.noise import take
 from t2t_jax.data.pairs import ragged
 from t2t_jax.data.sentencepieces import SPACE, SentencePieces, escape
 from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 LINES = 1 << 14  # lines encoded at a time; bounds memory
 # The word that ends a line: half of a surrogate pair, which is not in any UTF-8 text.

@@ -11,9 +11,9 @@ from t2t_jax.data.cleaning import Cleaner, read_chunks, with_progress
 from t2t_jax.data.corpus import Corpus
 from t2t_jax.data.prepared_cache import build_once, cache_key, known_size, remember_size
 from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.files.cache import cache_folder
-from t2t_jax.terminal.messages import say
-from t2t_jax.terminal.progress import waiting
+from t2t_jax.io.cache import cache_folder
+from t2t_jax.io.messages import say
+from t2t_jax.io.progress import waiting
 
 ROUND_TRIPS = 500  # pairs on which an existing tokenizer is tried
 

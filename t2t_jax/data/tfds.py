@@ -28,8 +28,8 @@ from typing import Any
 from etils import epath
 
 from t2t_jax.data.tensorflow_import import import_tensorflow
-from t2t_jax.terminal.errors import UserError, did_you_mean
-from t2t_jax.terminal.messages import say
+from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.messages import say
 
 NETWORK_SECONDS = 5.0  # a host of a data set has to answer within this time
 BATCH = 4_096  # records parsed together; one by one takes 20 times as long

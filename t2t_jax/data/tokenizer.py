@@ -19,7 +19,7 @@ import sentencepiece
 from t2t_jax.data import tokenizers
 from t2t_jax.data.sentencepieces import SPACE, SPACE_ESCAPED, escape
 from t2t_jax.data.tokenizers import Tokenizer
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from t2t_jax.data.mapped_sentencepieces import (
     Marian,
 )
 from t2t_jax.data.sentencepieces import SentencePieces
-from t2t_jax.terminal.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError, did_you_mean
 
 
 class Tokenizer(Protocol):

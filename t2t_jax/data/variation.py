@@ -31,7 +31,7 @@ from t2t_jax.data.shapes import Shape
 from t2t_jax.data.subword_sampling import SubwordSampling, sampled_encoder
 from t2t_jax.data.text_variation import TextVariation, text_variation_of
 from t2t_jax.data.tokenizer import Vocabulary, parse_symbols
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 # About so many pairs are varied to learn how long pairs become.
 SAMPLED = 1 << 16

@@ -13,7 +13,7 @@ import numpy as np
 
 from t2t_jax.config import Config
 from t2t_jax.decoding.results import Translation
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator

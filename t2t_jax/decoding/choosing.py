@@ -11,7 +11,7 @@ from t2t_jax.decoding.choice import Choice
 from t2t_jax.decoding.minimum_bayes_risk import MinimumBayesRisk
 from t2t_jax.decoding.reranking import Reranking
 from t2t_jax.decoding.results import Translation
-from t2t_jax.terminal.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator

@@ -11,7 +11,7 @@ from t2t_jax.decoding.devices import gather_results
 from t2t_jax.decoding.inputs import Member, Source
 from t2t_jax.decoding.results import Prediction
 from t2t_jax.decoding.scoring import run_batches
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 
 def classify(

@@ -19,7 +19,7 @@ from t2t_jax.decoding import programs
 from t2t_jax.decoding.devices import gather_results
 from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.scoring import Pairs, run_batches
-from t2t_jax.terminal.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError, did_you_mean
 
 
 class ConfidenceOptions(NamedTuple):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.inputs import check_text
 from t2t_jax.decoding.phrases import Phrases
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 
 class Constraints(NamedTuple):

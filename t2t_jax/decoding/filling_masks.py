@@ -22,8 +22,8 @@ from t2t_jax.decoding.inputs import InputReader, Member
 from t2t_jax.decoding.programs import ensemble_logits, program
 from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.decoding.scoring import Pairs, run_batches
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.architecture import logits
-from t2t_jax.terminal.errors import UserError
 
 # The pieces among which the most probable one is looked for: all; those that begin a
 # word; those that continue one.

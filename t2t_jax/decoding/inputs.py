@@ -15,9 +15,9 @@ from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.devices import mesh_of
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.decoding.shapes import SHORTEST, longest_output
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model
-from t2t_jax.terminal.errors import UserError
 
 log = logging.getLogger("t2t_jax")
 

@@ -10,10 +10,10 @@ from t2t_jax.data.corpus import decode_lines, read_lines
 from t2t_jax.decoding.output_file import OutputFile, PrintedOutput
 from t2t_jax.decoding.output_file import check_output as check_output
 from t2t_jax.decoding.results import Alignment, Translation
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
+from t2t_jax.io.progress import Progress
 from t2t_jax.parallel import processes
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
-from t2t_jax.terminal.progress import Progress
 
 
 def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:

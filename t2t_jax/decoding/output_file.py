@@ -15,9 +15,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from t2t_jax.files import atomic
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
+from t2t_jax.io import atomic
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 
 _ANEW = "begin anew: remove the output's .partial and .partial.json"
 

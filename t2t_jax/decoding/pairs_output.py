@@ -27,9 +27,9 @@ from t2t_jax.data.word_noise import BLANK, WordNoise, add_noise
 from t2t_jax.decoding.jobs import InputFile, run_job
 from t2t_jax.decoding.output_file import OutputFile
 from t2t_jax.decoding.results import Translation
-from t2t_jax.files import atomic
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
+from t2t_jax.io import atomic
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,8 +28,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.io.errors import UserError
 from t2t_jax.search.rules import Rules
-from t2t_jax.terminal.errors import UserError
 
 MAX_TABLE_BYTES = 1 << 30  # bytes: a limit on the size of an automaton's tables
 

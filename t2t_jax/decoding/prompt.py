@@ -5,7 +5,7 @@ import time
 
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.terminal.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError, did_you_mean
 
 HELP = """\
 Type a sentence to translate it. About the last sentence:

@@ -23,12 +23,12 @@ from t2t_jax.decoding import sliding_window
 from t2t_jax.decoding.choice import Choice, beam_candidates
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.search_options import penalty_options
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.parallel import processes
 from t2t_jax.search.length_penalty import PENALTIES
 from t2t_jax.sections import field
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.inputs import Member
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 
 class Window(NamedTuple):

@@ -23,10 +23,6 @@ from t2t_jax.decoding.choice import Choice
 from t2t_jax.decoding.classifying import check_classifies, classify
 from t2t_jax.decoding.constraints import Constraints, constraints_for
 from t2t_jax.decoding.devices import replicate
-from t2t_jax.decoding.explaining.continuations import MOST
-from t2t_jax.decoding.explaining.explain import explain_lines, explained_lines
-from t2t_jax.decoding.explaining.explanation import Explanation
-from t2t_jax.decoding.explaining.readings import Explained
 from t2t_jax.decoding.filling_masks import Filled
 from t2t_jax.decoding.inputs import InputReader, Member, Source, check_lines
 from t2t_jax.decoding.phrases import Phrases
@@ -45,14 +41,18 @@ from t2t_jax.decoding.search_options import (
     sampling_algorithm,
 )
 from t2t_jax.decoding.shapes import longest_output
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters, compute_dtype
 from t2t_jax.model.model import Model, build
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.search.algorithm import Algorithm
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tools.explain.continuations import MOST
+from t2t_jax.tools.explain.explain import explain_lines, explained_lines
+from t2t_jax.tools.explain.explanation import Explanation
+from t2t_jax.tools.explain.readings import Explained
 from t2t_jax.training.averaging import average_checkpoints, choose_checkpoints
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 
 class Translator:

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from t2t_jax.data.corpus import Corpus, read_lines, split_places
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.bootstrap import LONGEST
-from t2t_jax.terminal.errors import UserError
 
 
 def read_baselines(files: str, corpora: list[Corpus]) -> list[list[str]]:

@@ -14,10 +14,10 @@ from t2t_jax.evaluation.scores import (
     results_folder,
     score_set,
 )
+from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import processes
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
-from t2t_jax.terminal.errors import UserError
 
 UNDAMAGED = "undamaged"
 HEADER = "damage", "BLEU", "difference", "codes copied", "lines changed"

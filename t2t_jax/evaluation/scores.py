@@ -14,14 +14,14 @@ from t2t_jax import __version__
 from t2t_jax.data.corpus import Corpus
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.provenance import score_provenance, text_bytes
-from t2t_jax.files import atomic
+from t2t_jax.io import atomic
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.progress import waiting
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.parallel import processes
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.progress import waiting
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 SCORES, TRANSLATIONS = "scores", "translations"
 ENSEMBLES = "ensembles"

@@ -6,10 +6,10 @@ from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.scores import comparisons, score_set
+from t2t_jax.io.messages import say
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
-from t2t_jax.terminal.messages import say
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 
 def score_all(

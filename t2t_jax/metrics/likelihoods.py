@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import Measure, Pair
-from t2t_jax.terminal.errors import UserError
 
 NLL, PIECES, BYTES, WORDS = range(4)  # the numbers of an example
 

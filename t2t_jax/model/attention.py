@@ -12,6 +12,7 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.chunked import ChunkedOptions, chunked
 from t2t_jax.model.dense import KV, attention_weights, dense, scaled
 from t2t_jax.model.kernels import kernel_for
@@ -20,7 +21,6 @@ from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.positions import Position
 from t2t_jax.model.restricted import RestrictedOptions, restricted, restricted_weights
 from t2t_jax.parallel.mesh import constrain
-from t2t_jax.terminal.errors import UserError
 
 
 class LayerTrace(NamedTuple):

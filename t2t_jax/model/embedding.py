@@ -8,11 +8,11 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import DropoutRng, compute_dtype, constant, dropout
 from t2t_jax.model.mask import Tokens
 from t2t_jax.model.positions import Position
 from t2t_jax.parallel.mesh import constrain
-from t2t_jax.terminal.errors import UserError
 
 
 class Embedding(nnx.Module):

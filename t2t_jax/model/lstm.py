@@ -19,6 +19,7 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.architecture import OF_NORMS, OF_POSITIONS, OF_TRANSFORMERS
 from t2t_jax.model.attention import NO_POSITION, LayerTrace
 from t2t_jax.model.decoder_cache import States
@@ -43,7 +44,6 @@ from t2t_jax.model.recurrence import (
 )
 from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
-from t2t_jax.terminal.errors import UserError
 
 
 class Source(NamedTuple):

@@ -15,6 +15,7 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import Config, ModelConfig
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.architecture import ANY_VALUE, Architecture
 from t2t_jax.model.bytenet import ByteNet
 from t2t_jax.model.classifier import Classifier
@@ -26,7 +27,6 @@ from t2t_jax.model.lstm import LSTM
 from t2t_jax.model.neural_gpu import NeuralGPU
 from t2t_jax.model.transformer import Transformer
 from t2t_jax.sections import known_options
-from t2t_jax.terminal.errors import UserError
 
 # An architecture is a class with the methods of `Architecture`, and a line here.
 MODELS = {

@@ -17,6 +17,7 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.attention import KV, LayerTrace
 from t2t_jax.model.decoder_cache import Cache, LayerCache, Memory
 from t2t_jax.model.layers import (
@@ -28,7 +29,6 @@ from t2t_jax.model.layers import (
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.positions import stack_positions
 from t2t_jax.model.transformer_layers import DecoderLayer, EncoderLayer
-from t2t_jax.terminal.errors import UserError
 
 
 def with_schemes(layers: nnx.List, positions: nnx.List) -> list[Callable]:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import jax
 
-from t2t_jax.files.cache import cache_folder
+from t2t_jax.io.cache import cache_folder
+from t2t_jax.io.messages import say
 from t2t_jax.parallel.machine import processor_name
-from t2t_jax.terminal.messages import say
 
 FOLDER = "xla"
 LIMIT = 2**30  # bytes of all entries

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import jax
 
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 HEARTBEAT = 30  # seconds of silence after which a process counts as dead
 CONNECT_TIMEOUT = 300  # seconds within which all processes have to start

@@ -11,12 +11,12 @@ from t2t_jax.data.text_tokenizer import make_source_tokenizer
 from t2t_jax.data.text_variation import text_variation_of
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.results import Translation
+from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.metrics import classification
 from t2t_jax.metrics.measures import Measure, compared
 from t2t_jax.sections import field
 from t2t_jax.tasks.labelled import open_labelled
 from t2t_jax.tasks.task import OF_SEARCH, Task
-from t2t_jax.terminal.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator

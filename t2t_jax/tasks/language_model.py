@@ -11,11 +11,11 @@ from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.documents import Documents
 from t2t_jax.data.lines import open_lines
 from t2t_jax.decoding import sliding_window
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import likelihoods
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.sections import field
 from t2t_jax.tasks.task import Task
-from t2t_jax.terminal.errors import UserError
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator

@@ -15,10 +15,10 @@ from t2t_jax.data.noise import Noise
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.filling_masks import restore
 from t2t_jax.decoding.results import Translation
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.sections import field
 from t2t_jax.tasks.task import OF_SEARCH, Task
-from t2t_jax.terminal.errors import UserError
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator

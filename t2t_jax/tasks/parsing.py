@@ -20,6 +20,7 @@ from t2t_jax.data.text_tokenizer import make_tokenizer
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.results import Translation
 from t2t_jax.grammar.trees import Tree, bracketed, parse_bracketed
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import brackets
 from t2t_jax.metrics.brackets import Counts
 from t2t_jax.metrics.measures import Measure
@@ -29,7 +30,6 @@ from t2t_jax.tasks.linearised import linearise, repair, without_tags
 from t2t_jax.tasks.penn_format import cleaned, split_words
 from t2t_jax.tasks.task import Task
 from t2t_jax.tasks.treebank import GrammarTrees, TreeCorpus, open_treebank
-from t2t_jax.terminal.errors import UserError
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator

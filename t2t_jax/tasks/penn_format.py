@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from t2t_jax.grammar.trees import ESCAPES, Tree, parse_bracketed
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.brackets import ROOTS
-from t2t_jax.terminal.errors import UserError
 
 ROOT = "TOP"
 TRACE = "-NONE-"

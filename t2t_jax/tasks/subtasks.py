@@ -9,10 +9,10 @@ from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.lines import open_lines
 from t2t_jax.data.span_corruption import SENTINELS
 from t2t_jax.data.tagging import CopiedLines, TaggedCorpus
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import classification
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.tasks.task import Task
-from t2t_jax.terminal.errors import UserError
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator

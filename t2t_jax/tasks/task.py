@@ -19,10 +19,10 @@ from t2t_jax.data.pairs import encode_pairs
 from t2t_jax.data.text_tokenizer import make_tokenizer
 from t2t_jax.data.text_variation import text_variation_of
 from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.metrics.perplexity import perplexity
-from t2t_jax.terminal.errors import UserError
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.results import Translation

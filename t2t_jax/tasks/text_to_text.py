@@ -27,9 +27,9 @@ from t2t_jax.data.noise import Noise
 from t2t_jax.data.tagged_spans import TaggedSpans
 from t2t_jax.data.tagging import TaggedCorpus
 from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.tasks.subtasks import OWN, SPANS, Label, Tagged
 from t2t_jax.tasks.task import Task
-from t2t_jax.terminal.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator

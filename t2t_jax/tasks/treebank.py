@@ -14,8 +14,8 @@ from pathlib import Path
 from t2t_jax.data.corpus import Pair, find_file, read_lines
 from t2t_jax.grammar import corpus
 from t2t_jax.grammar.trees import Tree
+from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.tasks.penn_format import cleaned, read_trees, split_words
-from t2t_jax.terminal.errors import UserError, did_you_mean
 
 TREES, SENTENCES = ("mrg", "trees"), ("txt", "words")
 

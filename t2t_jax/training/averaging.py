@@ -9,9 +9,9 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from t2t_jax.config import Config
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
 from t2t_jax.training.checkpoint_folders import (
     SINGLE_PROCESS,
     best_steps,
@@ -20,7 +20,7 @@ from t2t_jax.training.checkpoint_folders import (
     incomplete_steps,
     sealed_steps,
 )
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 
 class CheckpointChoice(NamedTuple):

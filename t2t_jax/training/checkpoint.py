@@ -6,7 +6,7 @@
     DIR/checkpoints/set_aside/        what was damaged, or discarded by a rollback
 
 Training resumes from the first kind; a translator reads the other two. A complete
-checkpoint is sealed with a manifest (`files/sealed.py`). One without a manifest does
+checkpoint is sealed with a manifest (`io/sealed.py`). One without a manifest does
 not count, and one that differs from its manifest is not used.
 """
 
@@ -21,14 +21,14 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from t2t_jax.data.feeding import Position
-from t2t_jax.files import sealed
+from t2t_jax.io import sealed
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
 from t2t_jax.training import checkpoint_folders, disk_space
 from t2t_jax.training.retention import KINDS, Retention
 from t2t_jax.training.step import TrainState
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 
 def handler() -> ocp.CompositeCheckpointHandler:

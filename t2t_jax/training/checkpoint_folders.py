@@ -7,9 +7,9 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from t2t_jax.files import locations, sealed
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
+from t2t_jax.io import locations, sealed
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 
 # Only process 0 reads and writes checkpoints. Without this Orbax would wait at barriers
 # that the other processes never reach.

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 from etils import epath
 
-from t2t_jax.files import locations, sealed
-from t2t_jax.terminal.messages import say
+from t2t_jax.io import locations, sealed
+from t2t_jax.io.messages import say
 
 MARGIN = 1 << 20  # bytes of a checkpoint beside its arrays, such as metadata
 

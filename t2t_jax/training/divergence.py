@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from t2t_jax.config import Config
 from t2t_jax.data.feeding import Position
-from t2t_jax.files import atomic
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
+from t2t_jax.io import atomic
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 from t2t_jax.training.meter import Row
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 USUAL_INTERVALS = 20  # logging intervals, the median of their maxima is the usual norm
 MIN_INTERVALS = 5  # intervals; with fewer no norm counts as unusual

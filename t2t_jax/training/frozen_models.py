@@ -13,11 +13,11 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from t2t_jax.config import Config, changed
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build, check_batching
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 
 class FrozenModels(NamedTuple):

@@ -14,12 +14,12 @@ from t2t_jax.config import Config
 from t2t_jax.data.feeding import feed
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.shapes import Shape
+from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.machine import describe_machine
-from t2t_jax.terminal.messages import say
 from t2t_jax.training import divergence, provenance_log
 from t2t_jax.training.checkpoint import Checkpoints, RunProgress
 from t2t_jax.training.divergence import DivergedError, Divergence
@@ -31,7 +31,7 @@ from t2t_jax.training.rollbacks import Rollback, Rollbacks
 from t2t_jax.training.step import Steps, TrainState, compile_steps
 from t2t_jax.training.stopping import Clock, reason_to_stop
 from t2t_jax.training.validation import cross_entropy_of
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 # (parameters, step) -> scores of the model's answers to the dev set, such as bleu
 Evaluate = Callable[[Parameters, int], dict[str, float]]

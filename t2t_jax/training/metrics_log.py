@@ -6,10 +6,10 @@ import math
 
 from etils import epath
 
-from t2t_jax.files.growing import BucketFile, append
-from t2t_jax.files.locations import is_local
+from t2t_jax.io.growing import BucketFile, append
+from t2t_jax.io.locations import is_local
+from t2t_jax.io.messages import say
 from t2t_jax.parallel import processes
-from t2t_jax.terminal.messages import say
 
 
 class MetricsLog:

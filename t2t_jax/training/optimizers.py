@@ -13,9 +13,9 @@ import jax
 import optax
 
 from t2t_jax.config import Config
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters
 from t2t_jax.sections import field
-from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.parameter_groups import scale_by_depth
 from t2t_jax.training.schedules import schedule
 

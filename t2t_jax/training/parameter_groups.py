@@ -7,8 +7,8 @@ and `encoder`, and a stack of layers is a part whose keys are the layers' number
 import jax
 import optax
 
+from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.layers import Parameters
-from t2t_jax.terminal.errors import UserError, did_you_mean
 
 
 def in_part(key: str, part: str) -> bool:

@@ -5,11 +5,10 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from t2t_jax.files import atomic
+from t2t_jax.io import atomic, ideas
+from t2t_jax.io.messages import say
 from t2t_jax.parallel.machine import machine_differences
-from t2t_jax.terminal import ideas
-from t2t_jax.terminal.messages import say
-from t2t_jax.workdir.workdir import STARTS, Workdir
+from t2t_jax.workdir import STARTS, Workdir
 
 
 class Start(NamedTuple):

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import tqdm
 
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 from t2t_jax.parallel import processes
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
 from t2t_jax.training.metrics_log import MetricsLog
 from t2t_jax.training.rollbacks import Rollback
 from t2t_jax.training.tensorboard import TensorBoard
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 
 class Reporter:

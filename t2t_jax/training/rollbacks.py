@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 from t2t_jax.data.feeding import Position
-from t2t_jax.files import atomic
+from t2t_jax.io import atomic
+from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import processes
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 
 class Rollback(NamedTuple):

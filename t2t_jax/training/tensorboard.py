@@ -10,10 +10,10 @@ from tensorboardX.proto import event_pb2
 from tensorboardX.record_writer import directory_check, register_writer_factory
 from tensorboardX.summary import scalar
 
-from t2t_jax.files.growing import BucketFile, append
-from t2t_jax.files.locations import is_local
-from t2t_jax.terminal.messages import say
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.io.growing import BucketFile, append
+from t2t_jax.io.locations import is_local
+from t2t_jax.io.messages import say
+from t2t_jax.workdir import Workdir
 
 
 class _Events(BucketFile):

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from t2t_jax.analysis import scaling_laws
-from t2t_jax.analysis.context import Context
-from t2t_jax.analysis.scaling_laws import Law, Runs
-from t2t_jax.experiment.loss_prediction import predict_loss
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.experiment import scaling_laws
+from t2t_jax.tools.experiment.context import Context
+from t2t_jax.tools.experiment.loss_prediction import predict_loss
+from t2t_jax.tools.experiment.scaling_laws import Law, Runs
 
 LAW = Law(E=0.5, A=200.0, alpha=0.5, B=3_000.0, beta=0.6)
 SIZES, DATA = (1.5e5, 2.5e5, 4e5, 8e5), (3e5, 6e5, 1.2e6)

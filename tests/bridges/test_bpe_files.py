@@ -11,9 +11,9 @@ import pytest
 import sentencepiece
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
-from t2t_jax.bridges import bpe_files
 from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.bridges import bpe_files
 from tests.bridges.bpe_folders import fairseq, fsmt, learned
 from tests.bridges.published_tokenizers import nasty_lines, pieces, spm
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from t2t_jax import load_config
-from t2t_jax.bridges import exporting, importing, peer_process
-from t2t_jax.bridges.formats import ExportFormat, Imported, ImportFormat, Request
-from t2t_jax.bridges.to_ctranslate2 import QUANTIZATIONS
 from t2t_jax.config import Config, changed, from_config_dict
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import processes
-from t2t_jax.pipeline import initialization
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.run import initialization
+from t2t_jax.tools.bridges import exporting, importing, peer_process
+from t2t_jax.tools.bridges.formats import ExportFormat, Imported, ImportFormat, Request
+from t2t_jax.tools.bridges.to_ctranslate2 import QUANTIZATIONS
+from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
@@ -29,7 +29,7 @@ class Original:
         self.wrong_ids: list[int] = []  # lines that its tokenizer splits otherwise
 
     def run(self, script, task, *, sources, targets=None, **job):
-        from t2t_jax.bridges import agreement
+        from t2t_jax.tools.bridges import agreement
 
         if task == "logits":
             found = agreement.logits(self.ours, sources, targets)

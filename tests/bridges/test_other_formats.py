@@ -18,7 +18,12 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from t2t_jax.bridges import (
+from t2t_jax.config import from_config_dict
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
+from t2t_jax.model.model import build
+from t2t_jax.model.positions import sinusoids
+from t2t_jax.tools.bridges import (
     agreement,
     fairseq,
     fairseq_weights,
@@ -28,15 +33,10 @@ from t2t_jax.bridges import (
     torch_transformer,
     weights,
 )
-from t2t_jax.bridges.formats import Request
-from t2t_jax.bridges.huggingface_weights import SILENT
-from t2t_jax.bridges.table import IMPORTS
-from t2t_jax.config import from_config_dict
-from t2t_jax.decoding.translator import Translator
-from t2t_jax.model.model import build
-from t2t_jax.model.positions import sinusoids
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.workdir.workdir import IMPORTED, Workdir
+from t2t_jax.tools.bridges.formats import Request
+from t2t_jax.tools.bridges.huggingface_weights import SILENT
+from t2t_jax.tools.bridges.table import IMPORTS
+from t2t_jax.workdir import IMPORTED, Workdir
 from tests.bridges.torch_writer import saved, unzipped, zipped
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from t2t_jax.bridges import huggingface_tokenizers
 from t2t_jax.config import Config, DecodeConfig, ModelConfig
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tools.bridges import huggingface_tokenizers
 from tests.bridges import published_tokenizers as published
 
 

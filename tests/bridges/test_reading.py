@@ -16,8 +16,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from t2t_jax.bridges import reading
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.bridges import reading
 from tests.bridges.torch_writer import Called, Storage, tensor, unzipped, zipped
 
 

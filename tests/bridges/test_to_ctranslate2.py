@@ -12,7 +12,15 @@ import numpy as np
 import pytest
 
 from t2t_jax import config as fields
-from t2t_jax.bridges import (
+from t2t_jax.data import tokenizer
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.decoding import scoring
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
+from t2t_jax.model.model import build
+from t2t_jax.model.positions import sinusoids
+from t2t_jax.search.hypotheses import never_generated
+from t2t_jax.tools.bridges import (
     agreement,
     bpe_files,
     huggingface_tokenizers,
@@ -20,16 +28,8 @@ from t2t_jax.bridges import (
     to_ctranslate2,
     weights,
 )
-from t2t_jax.bridges.ctranslate2_readme import _tokenizer_code, readme
-from t2t_jax.bridges.tokenizer_files import tokenizer_files
-from t2t_jax.data import tokenizer
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.decoding import scoring
-from t2t_jax.decoding.translator import Translator
-from t2t_jax.model.model import build
-from t2t_jax.model.positions import sinusoids
-from t2t_jax.search.hypotheses import never_generated
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tools.bridges.ctranslate2_readme import _tokenizer_code, readme
+from t2t_jax.tools.bridges.tokenizer_files import tokenizer_files
 from tests.bridges import bpe_folders
 from tests.bridges import published_tokenizers as published
 

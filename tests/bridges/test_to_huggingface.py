@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 import yaml
 
-from t2t_jax.bridges import agreement, peer_process, tokenizer_json, weights
-from t2t_jax.bridges.formats import Request
-from t2t_jax.bridges.huggingface_tokenizer_files import tokenizer_files
-from t2t_jax.bridges.huggingface_tokenizers import marian_vocabulary
-from t2t_jax.bridges.model_card import model_card, stored_scores
-from t2t_jax.bridges.reading import read_tensors
-from t2t_jax.bridges.table import EXPORTS, IMPORTS
 from t2t_jax.config import Config, Options, changed
 from t2t_jax.data import tokenizer
 from t2t_jax.data.sentencepiece_model import SYMBOL, lossless, pieces
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.files.atomic import checked_json
+from t2t_jax.io.atomic import checked_json
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.tools.bridges import agreement, peer_process, tokenizer_json, weights
+from t2t_jax.tools.bridges.formats import Request
+from t2t_jax.tools.bridges.huggingface_tokenizer_files import tokenizer_files
+from t2t_jax.tools.bridges.huggingface_tokenizers import marian_vocabulary
+from t2t_jax.tools.bridges.model_card import model_card, stored_scores
+from t2t_jax.tools.bridges.reading import read_tensors
+from t2t_jax.tools.bridges.table import EXPORTS, IMPORTS
+from t2t_jax.workdir import Workdir
 from tests.bridges import published_tokenizers
 from tests.bridges.exported import run_peer, translator
 from tests.decoding.small_translator import TEXT

@@ -6,11 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from t2t_jax.bridges import weights
-from t2t_jax.bridges.weights import FAIRSEQ, SAME, Rule, layer_rules
 from t2t_jax.config import ModelConfig
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tools.bridges import weights
+from t2t_jax.tools.bridges.weights import FAIRSEQ, SAME, Rule, layer_rules
 
 CONFIG = ModelConfig(
     layers=1,

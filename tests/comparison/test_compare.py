@@ -12,18 +12,18 @@ import sacrebleu
 from hypothesis import strategies as st
 from sacrebleu.significance import PairedTest
 
-from t2t_jax.analysis.word_alignment import Lexicon
-from t2t_jax.comparison import aspects, buckets
-from t2t_jax.comparison.aspects import ASPECTS, Aspect, LineBuckets, WordBuckets
-from t2t_jax.comparison.compare import System, compare, histogram
-from t2t_jax.comparison.signs import SIGNS, compare_signs
-from t2t_jax.comparison.summary import summary
-from t2t_jax.comparison.texts import Texts, words_of
-from t2t_jax.comparison.totals import compare_totals, total_measures
-from t2t_jax.comparison.word_changes import marks, parts, word_changes
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.metrics.text_measures import bleu_statistics, chrf_statistics
+from t2t_jax.text.word_alignment import Lexicon
+from t2t_jax.tools.compare import aspects, buckets
+from t2t_jax.tools.compare.aspects import ASPECTS, Aspect, LineBuckets, WordBuckets
+from t2t_jax.tools.compare.compare import System, compare, histogram
+from t2t_jax.tools.compare.signs import SIGNS, compare_signs
+from t2t_jax.tools.compare.summary import summary
+from t2t_jax.tools.compare.texts import Texts, words_of
+from t2t_jax.tools.compare.totals import compare_totals, total_measures
+from t2t_jax.tools.compare.word_changes import marks, parts, word_changes
 from tests.comparison.made_up_systems import made_up
 from tests.documents import PYTHON
 
@@ -410,7 +410,7 @@ def test_a_blank_source_is_translated_by_an_empty_line():
 
 
 def test_words_without_support_are_found_in_both_directions(example):
-    from t2t_jax.comparison.texts import count_training
+    from t2t_jax.tools.compare.texts import count_training
     from tests.comparison.made_up_systems import Pairs
 
     numbers = [

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from t2t_jax import UserError
-from t2t_jax.comparison.runs import arrays, batches
-from t2t_jax.comparison.runs.logs import thinned
-from t2t_jax.comparison.runs.opened import OpenedRun
-from t2t_jax.comparison.runs.report import SECTIONS, compare_runs, main_report
 from t2t_jax.data.feeding import Position
-from t2t_jax.files.atomic import checked_json, read_checked_json
-from t2t_jax.pipeline.step_lookup import batch_of_step
+from t2t_jax.io.atomic import checked_json, read_checked_json
+from t2t_jax.run.step_lookup import batch_of_step
+from t2t_jax.tools.compare.runs import arrays, batches
+from t2t_jax.tools.compare.runs.logs import thinned
+from t2t_jax.tools.compare.runs.opened import OpenedRun
+from t2t_jax.tools.compare.runs.report import SECTIONS, compare_runs, main_report
 from t2t_jax.training.rollbacks import Rollback, Rollbacks
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 
 @pytest.fixture

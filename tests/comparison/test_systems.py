@@ -9,14 +9,13 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from t2t_jax.commands import compare as command
-from t2t_jax.comparison import comparison_page
-from t2t_jax.comparison.comet import Comet
-from t2t_jax.comparison.compare import compare
-from t2t_jax.comparison.systems import parse_systems
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import measures
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tools.compare import command, comparison_page
+from t2t_jax.tools.compare.comet import Comet
+from t2t_jax.tools.compare.compare import compare
+from t2t_jax.tools.compare.systems import parse_systems
 from tests.comparison.made_up_systems import made_up
 from tests.small_run import contents
 

@@ -12,7 +12,7 @@ from t2t_jax.data.batching import plan_epoch
 from t2t_jax.data.masking import MASK, MASKINGS, Masking
 from t2t_jax.data.pairs import Pairs, encode_pairs, ragged
 from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 WORDS = ["unbelievable", "dogs", "chase", "the", "unhappy", "cats,", "in", "gardens"]
 

@@ -23,8 +23,8 @@ from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.pairs import Pairs, cut, encode_pairs, ragged, tokenize_in_memory
 from t2t_jax.data.text_tokenizer import make_tokenizer
 from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.terminal import progress
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io import progress
+from t2t_jax.io.errors import UserError
 
 CONFIG = DataConfig(vocab_size=320, max_length=30)
 LINES = [

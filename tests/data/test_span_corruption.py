@@ -13,7 +13,7 @@ from t2t_jax.data.batching import plan_epoch
 from t2t_jax.data.pairs import Pairs, ragged
 from t2t_jax.data.span_corruption import SENTINELS, SpanCorruption
 from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 EOS, TAG = 2, 77
 

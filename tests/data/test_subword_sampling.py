@@ -14,7 +14,7 @@ from t2t_jax.data import tokenizer, tokenizers
 from t2t_jax.data.sentencepiece_model import pieces
 from t2t_jax.data.subword_sampling import sampled_encoder
 from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 from tests.test_nasty_lines import NASTY
 
 TEXT = [

@@ -21,7 +21,7 @@ from t2t_jax.data.pairs import ragged
 from t2t_jax.data.shapes import Shape
 from t2t_jax.data.text_tokenizer import make_tokenizer
 from t2t_jax.data.variation import Variation, varied
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 CONFIG = DataConfig(
     train="x,y",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_jax.data import tokenizer
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 TEXT = [f"The {a} {b} sees  the {b}." for a in ("old", "young") for b in ("cat", "dog")]
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.data.word_noise import BLANK, NOISES, WordNoise, add_noise, parse_noise
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 # Different words, so that a word's place is known wherever it goes.
 WORDS = st.integers(0, 30).map(lambda n: [f"w{i}" for i in range(n)])

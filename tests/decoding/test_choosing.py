@@ -15,7 +15,7 @@ from t2t_jax.decoding.choosing import CHOICES, choice_of, choose, parse_choice, 
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation import dev_answers
-from t2t_jax.pipeline.train import _check_model
+from t2t_jax.run.train import _check_model
 from t2t_jax.tasks.table import task_of
 from tests.decoding.small_translator import TEXT, translator
 

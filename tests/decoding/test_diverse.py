@@ -10,10 +10,10 @@ import pytest
 from hypothesis import strategies
 
 from t2t_jax.decoding.search_options import beam_search_algorithm
+from t2t_jax.io.errors import UserError
 from t2t_jax.search.beam import BeamSearch
 from t2t_jax.search.diverse import DiverseBeamSearch
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.verification.references.search import (
+from t2t_jax.tools.verify.references.search import (
     BOS,
     EOS,
     MAX_LENGTH,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from t2t_jax.decoding.jobs import InputFile, chunks, parse_shard, shard_of
 from t2t_jax.decoding.output_file import OutputFile
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 LINES = ["one", "", "three", "vier ü", "\u2028", "six", "seven"]
 MADE_FROM = {"beam": None, "must": (), "fields": [False, True], "alpha": 0.6}

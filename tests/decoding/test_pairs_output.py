@@ -16,8 +16,8 @@ from t2t_jax.decoding.jobs import InputFile, shard_of
 from t2t_jax.decoding.output_file import OutputFile
 from t2t_jax.decoding.pairs_output import PairOptions, write_pairs
 from t2t_jax.decoding.results import Hypothesis, Translation
-from t2t_jax.files import atomic
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io import atomic
+from t2t_jax.io.errors import UserError
 
 LINES = ["ein Hund", "", "zu lang", "drei ü \u2028", "nie fertig", "\ufeffsechs", "7"]
 NAMES = ["bt.de", "bt.en", "bt.hashes", "bt.json"]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from t2t_jax.data import tokenizer
 from t2t_jax.decoding import phrases as phrases_module
 from t2t_jax.decoding.phrases import Phrases
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 TEXT = [
     f"Der {a} {b} sieht den {b}, und „die {b}“ geht (2 km) nach Köln."

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from t2t_jax.decoding.explaining.to_payload import to_payload
 from t2t_jax.decoding.prompt import Prompt
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.explain.to_payload import to_payload
 from tests.decoding.small_translator import translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

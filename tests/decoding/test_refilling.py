@@ -17,7 +17,7 @@ from t2t_jax.decoding.shapes import block_rows, bucket_for, groups, pad_rows
 from t2t_jax.model.mask import Tokens
 from t2t_jax.search import beam
 from t2t_jax.search.beam import BeamSearch
-from t2t_jax.verification.references.search import (
+from t2t_jax.tools.verify.references.search import (
     BOS,
     EOS,
     MAX_LENGTH,

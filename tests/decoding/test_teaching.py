@@ -12,9 +12,9 @@ from t2t_jax.data.cleaning import visible
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.results import Alignment, Score
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.attention import LayerTrace
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.verification.references import twin
+from t2t_jax.tools.verify.references import twin
 from tests.decoding.small_translator import TEXT, translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

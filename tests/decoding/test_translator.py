@@ -9,9 +9,9 @@ import pytest
 from t2t_jax.config import Config, DecodeConfig, ModelConfig, TrainConfig
 from t2t_jax.data import tokenizer
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.search import beam
-from t2t_jax.terminal.errors import UserError
 from t2t_jax.training import checkpoint_folders
 from t2t_jax.training.averaging import choose_checkpoints
 

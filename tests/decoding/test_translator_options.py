@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 from tests.decoding.small_translator import CONFIG, TEXT, translator, with_own_source
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from t2t_jax import load_config
-from t2t_jax.commands import doctor as command
 from t2t_jax.data.corpus import FileCorpus
-from t2t_jax.doctor.examination import Examination, Options
-from t2t_jax.doctor.fixing import HEADER, write_fix
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.doctor import command
+from t2t_jax.tools.doctor.examination import Examination, Options
+from t2t_jax.tools.doctor.fixing import HEADER, write_fix
 from tests.doctor.made_up import MadeUp
 
 LANGUAGES = "en", "de"

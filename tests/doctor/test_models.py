@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from t2t_jax.data import tokenizer
-from t2t_jax.doctor import model_scores
-from t2t_jax.doctor.examination import Examination, Options
-from t2t_jax.doctor.findings import findings
-from t2t_jax.doctor.model_scores import ModelScores
-from t2t_jax.doctor.overlap import Reference
-from t2t_jax.doctor.rules import BIT
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.doctor import model_scores
+from t2t_jax.tools.doctor.examination import Examination, Options
+from t2t_jax.tools.doctor.findings import findings
+from t2t_jax.tools.doctor.model_scores import ModelScores
+from t2t_jax.tools.doctor.overlap import Reference
+from t2t_jax.tools.doctor.rules import BIT
 from tests.doctor.made_up import MadeUp
 
 LANGUAGES = "en", "de"

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
+from t2t_jax.tools.doctor.characters import class_name
+from t2t_jax.tools.doctor.view import View
 
-from t2t_jax.doctor import lexicon
-from t2t_jax.doctor.characters import class_name
-from t2t_jax.doctor.line_checks import repeated
-from t2t_jax.doctor.pair_checks import missing_numbers
-from t2t_jax.doctor.rules import BIT, NAMES, RULES, dropping, with_limits
-from t2t_jax.doctor.view import View
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.doctor import lexicon
+from t2t_jax.tools.doctor.line_checks import repeated
+from t2t_jax.tools.doctor.pair_checks import missing_numbers
+from t2t_jax.tools.doctor.rules import BIT, NAMES, RULES, dropping, with_limits
 
 GOOD = ("A baker should drive to the office.", "Ein Bäcker sollte ins Büro fahren.")
 S, T = GOOD

@@ -14,7 +14,7 @@ from t2t_jax.data.corpus import open_corpus
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation import table
 from t2t_jax.evaluation.scores import results_folder
-from t2t_jax.files.atomic import read_checked_json
+from t2t_jax.io.atomic import read_checked_json
 from t2t_jax.metrics import plain
 from t2t_jax.tasks.translation import Translation
 from tests.decoding.small_translator import translator

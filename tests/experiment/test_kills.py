@@ -9,13 +9,13 @@ import time
 
 import pytest
 
-from t2t_jax.verification.workdir_differences import differences
+from t2t_jax.tools.verify.workdir_differences import differences
 from tests.small_run import FIELDS, ROOT
 
 FILE = '''"""Which dropout is best?"""
 
 from t2t_jax import load_config
-from t2t_jax.experiment import Experiment, Row, with_fields
+from t2t_jax.tools.experiment import Experiment, Row, with_fields
 
 
 def get_experiment():

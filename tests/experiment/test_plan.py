@@ -7,14 +7,20 @@ import pytest
 from matplotlib import pyplot
 
 from t2t_jax import load_config
-from t2t_jax.commands import experiment_files
 from t2t_jax.commands.config_files import shipped_names
-from t2t_jax.experiment import Experiment, Measure, Row, plan, with_fields
-from t2t_jax.experiment.experiment import unusual
-from t2t_jax.experiment.plan import Request, freeze, with_changes
-from t2t_jax.experiment.results import read_results
-from t2t_jax.terminal import ideas
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io import ideas
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.experiment import (
+    Experiment,
+    Measure,
+    Row,
+    experiment_files,
+    plan,
+    with_fields,
+)
+from t2t_jax.tools.experiment.experiment import unusual
+from t2t_jax.tools.experiment.plan import Request, freeze, with_changes
+from t2t_jax.tools.experiment.results import read_results
 
 TINY = load_config("tiny")
 FEWER = {"table2": {"models": "transformer,lstm"}}  # each model takes seconds to match

@@ -8,17 +8,17 @@ import sys
 import pytest
 
 from t2t_jax import load_config
-from t2t_jax.experiment import Measure, Row, queue, running, with_fields
-from t2t_jax.experiment.queue import Queue, select
-from t2t_jax.experiment.results import RunResult, read_results
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.experiment import Measure, Row, queue, running, with_fields
+from t2t_jax.tools.experiment.queue import Queue, select
+from t2t_jax.tools.experiment.results import RunResult, read_results
 from tests.small_run import ROOT
 
 # Takes the lease of a run, and holds it until its standard input ends.
 HOLD = """
 import sys
 from pathlib import Path
-from t2t_jax.experiment.leases import Leases
+from t2t_jax.tools.experiment.leases import Leases
 lease = Leases(Path(sys.argv[1])).take(sys.argv[2])
 print(flush=True)
 sys.stdin.read()

@@ -10,10 +10,14 @@ import pytest
 import scipy.stats
 from hypothesis import given, settings
 
-from t2t_jax.experiment import line_tests
-from t2t_jax.experiment.numbers import mean_text
-from t2t_jax.experiment.results import better, read_results
-from t2t_jax.experiment.statistics import (
+from t2t_jax.metrics.measures import TESTS, Measure
+from t2t_jax.tasks.table import TASKS
+from t2t_jax.tasks.task import Task
+from t2t_jax.tasks.translation import Translation
+from t2t_jax.tools.experiment import line_tests
+from t2t_jax.tools.experiment.numbers import mean_text
+from t2t_jax.tools.experiment.results import better, read_results
+from t2t_jax.tools.experiment.statistics import (
     BETTER,
     LEVEL,
     SAME_RUNS,
@@ -25,10 +29,6 @@ from t2t_jax.experiment.statistics import (
     t_test,
     welch_test,
 )
-from t2t_jax.metrics.measures import TESTS, Measure
-from t2t_jax.tasks.table import TASKS
-from t2t_jax.tasks.task import Task
-from t2t_jax.tasks.translation import Translation
 from tests.experiment.made_up import row, with_mistakes, write_rows, write_run
 
 PERPLEXITY, BLEU = "test.perplexity", "test.bleu"

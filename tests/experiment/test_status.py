@@ -6,9 +6,9 @@ import re
 import pytest
 
 from t2t_jax import load_config
-from t2t_jax.experiment import Measure, Row, status, with_fields
-from t2t_jax.experiment.leases import Leases
-from t2t_jax.experiment.queue import Queue
+from t2t_jax.tools.experiment import Measure, Row, status, with_fields
+from t2t_jax.tools.experiment.leases import Leases
+from t2t_jax.tools.experiment.queue import Queue
 
 STEPS = 600
 BASE = load_config("tiny", train={"steps": STEPS})

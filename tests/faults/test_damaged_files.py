@@ -13,7 +13,7 @@ from t2t_jax.data import tokenizer
 from t2t_jax.data.feeding import Position
 from t2t_jax.training.metrics_log import MetricsLog
 from t2t_jax.training.rollbacks import Rollback, Rollbacks
-from t2t_jax.workdir.workdir import CHECK, Workdir
+from t2t_jax.workdir import CHECK, Workdir
 from tests.faults.damage import (
     EVERY,
     contents,

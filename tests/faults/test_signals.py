@@ -14,7 +14,7 @@ from t2t_jax.evaluation import dev_answers
 from t2t_jax.training import loop
 from t2t_jax.training.checkpoint_folders import sealed_steps
 from t2t_jax.training.interruption import SIGNALS, Interrupted
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 from tests.faults.processes import RUN, Process, flags, metrics, outcome
 from tests.small_run import ROOT, config_for
 

@@ -27,7 +27,7 @@ from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import stack_positions
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.verification.references import twin
+from t2t_jax.tools.verify.references import twin
 from tests.model import cases
 from tests.model.subject import (
     BEAMS,

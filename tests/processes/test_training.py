@@ -18,7 +18,7 @@ from t2t_jax.training import loop
 from t2t_jax.training.checkpoint import Checkpoints
 from t2t_jax.training.checkpoint_folders import sealed_steps
 from t2t_jax.training.step import compile_steps
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 from tests.compiler import QUICK_PROCESS
 from tests.faults.processes import flags, outcome
 from tests.processes.group import PLAIN, SLOWLY, Group, ours

@@ -16,13 +16,13 @@ from t2t_jax.data import tokenizers
 from t2t_jax.data.corpus import GrammarCorpus
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.classification import answer_line, probabilities_of
 from t2t_jax.metrics.measures import interval, measured
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.model import build
 from t2t_jax.tasks.classification import Classification
 from t2t_jax.tasks.labelled import open_labelled
-from t2t_jax.terminal.errors import UserError
 from tests.decoding import small_translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

@@ -12,9 +12,9 @@ from t2t_jax import config as fields
 from t2t_jax.data.batching import plan_epoch
 from t2t_jax.data.documents import Documents
 from t2t_jax.data.lines import open_lines
+from t2t_jax.io.errors import UserError
 from t2t_jax.sections import Options
 from t2t_jax.tasks.language_model import LanguageModel
-from t2t_jax.terminal.errors import UserError
 from tests.decoding.small_translator import translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

@@ -19,13 +19,13 @@ from t2t_jax.data.lines import open_lines
 from t2t_jax.data.masking import MASK
 from t2t_jax.data.pairs import tokenize_in_memory
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import measured
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.model import build
 from t2t_jax.model.teacher_forcing import teacher_forcing
 from t2t_jax.sections import Options
 from t2t_jax.tasks.table import check_model, task_of
-from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.losses import loss_sums
 from tests.decoding import small_translator
 

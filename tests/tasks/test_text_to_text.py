@@ -18,8 +18,8 @@ from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.results import Alignment
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.provenance import score_provenance
+from t2t_jax.io.errors import UserError
 from t2t_jax.tasks.table import TASKS, task_of
-from t2t_jax.terminal.errors import UserError
 from tests.decoding import small_translator
 
 TEXT = {

@@ -6,10 +6,10 @@ import pytest
 
 from t2t_jax.config import Config
 from t2t_jax.grammar.trees import bracketed
+from t2t_jax.io.errors import UserError
 from t2t_jax.tasks.parsing import Parsing
 from t2t_jax.tasks.penn_format import cleaned, read_trees
 from t2t_jax.tasks.treebank import TreeFile, open_treebank
-from t2t_jax.terminal.errors import UserError
 
 PENN = """
 ( (S

@@ -6,10 +6,11 @@ import jax
 import pytest
 
 from t2t_jax.config import Config, DataConfig, MeshConfig, ModelConfig, TrainConfig
+from t2t_jax.costs import chips, step_costs, suggestions
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.planning import chips, costs, forecast, suggestions
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tools.plan import forecast
 from t2t_jax.training import logit_chunks
 from t2t_jax.training.step import compile_steps
 
@@ -34,8 +35,8 @@ def compiled(config):
     mesh = meshes.make_mesh(config.mesh, jax.devices()[:1])
     model = build(config.model, VOCAB)
     steps = compile_steps(model, config, mesh, 1)
-    shape, _ = costs.assumed_shape(config, mesh)
-    batch = costs.batch_shapes(shape, mesh)
+    shape, _ = step_costs.assumed_shape(config, mesh)
+    batch = step_costs.batch_shapes(shape, mesh)
     return steps.train.lower(steps.shapes, batch).compile(), model, shape
 
 
@@ -46,20 +47,20 @@ def test_flops_are_those_that_xla_counts(monkeypatch):
     config = changed(model={"head_width": 16})  # heads narrower than the width
     step, made, shape = compiled(config)
     counted = step.cost_analysis()["flops"]
-    ours = costs.step_flops(made, config, shape)["computed"]
+    ours = step_costs.step_flops(made, config, shape)["computed"]
     assert ours < counted < 1.06 * ours
 
 
 def test_a_batch_is_made_for_the_devices_and_says_so():
     mesh = meshes.make_mesh(MeshConfig())
-    shape, told = costs.assumed_shape(CONFIG, mesh)
+    shape, told = step_costs.assumed_shape(CONFIG, mesh)
     assert (shape.rows, shape.source, shape.target) == (16, 64, 64)
     assert "padding" not in told
-    shape, told = costs.assumed_shape(changed(train={"accumulate": 3}), mesh)
+    shape, told = step_costs.assumed_shape(changed(train={"accumulate": 3}), mesh)
     assert shape.rows == 24
     assert "8 of the 24 are padding" in told
     bucketed = changed(data={"batching": "bucketed", "max_length": 100})
-    shape, told = costs.assumed_shape(bucketed, mesh)
+    shape, told = step_costs.assumed_shape(bucketed, mesh)
     assert shape.source == 104
     assert "bucket" in told
 

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from t2t_jax.model import kernels
-from t2t_jax.verification import (
+from t2t_jax.tools.verify import (
     agreement,
     child_runs,
     determinism,
     numbers,
     small_model,
 )
-from t2t_jax.verification.check import Unavailable
-from t2t_jax.verification.context import Context
-from t2t_jax.verification.references import adam, search
+from t2t_jax.tools.verify.check import Unavailable
+from t2t_jax.tools.verify.context import Context
+from t2t_jax.tools.verify.references import adam, search
 
 
 @pytest.fixture

@@ -7,9 +7,8 @@ import types
 import pytest
 
 from t2t_jax import UserError
-from t2t_jax.commands import verify
-from t2t_jax.verification import report
-from t2t_jax.verification.check import (
+from t2t_jax.tools.verify import command, report
+from t2t_jax.tools.verify.check import (
     Check,
     Measured,
     Unavailable,
@@ -17,9 +16,9 @@ from t2t_jax.verification.check import (
     at_most,
     worst,
 )
-from t2t_jax.verification.context import Context
-from t2t_jax.verification.running import all_held, chosen, left_out, run_checks
-from t2t_jax.verification.table import CHECKS as SHIPPED
+from t2t_jax.tools.verify.context import Context
+from t2t_jax.tools.verify.running import all_held, chosen, left_out, run_checks
+from t2t_jax.tools.verify.table import CHECKS as SHIPPED
 
 
 def raises(error):
@@ -146,16 +145,16 @@ def test_a_page_is_a_section_of_markdown(results):
 @pytest.fixture
 def command(monkeypatch):
     """Runs the command's `main` with some checks; returns its exit status."""
-    monkeypatch.setattr(verify, "describe_machine", lambda: MACHINE)
+    monkeypatch.setattr(command, "describe_machine", lambda: MACHINE)
 
     def run(checks=CHECKS, **given):
         defaults = {"list": False, "quick": False, "full": False, "json": False}
         defaults |= {"only": [], "output": None, "workdir": None}
         flags = types.SimpleNamespace(**defaults | given)
-        monkeypatch.setattr(verify, "CHECKS", checks)
-        monkeypatch.setattr(verify.flags, "FLAGS", flags)
+        monkeypatch.setattr(command, "CHECKS", checks)
+        monkeypatch.setattr(command.flags, "FLAGS", flags)
         try:
-            verify.main([])
+            command.main([])
         except SystemExit as end:
             return end.code
         return 0

@@ -9,21 +9,21 @@ import pytest
 
 from t2t_jax import load_config
 from t2t_jax.config import from_config_dict
-from t2t_jax.planning import this_machine
-from t2t_jax.verification import (
+from t2t_jax.costs import this_machine
+from t2t_jax.tools.verify import (
     memory,
     speed,
     speed_around,
     speed_compared,
     speed_decoding,
 )
-from t2t_jax.verification.check import Unavailable
-from t2t_jax.verification.context import Context
-from t2t_jax.verification.memory import PeakMemory
-from t2t_jax.verification.own_process import in_own_process
-from t2t_jax.verification.running import run_checks
-from t2t_jax.verification.step_cost import StepCost
-from t2t_jax.verification.table import CHECKS
+from t2t_jax.tools.verify.check import Unavailable
+from t2t_jax.tools.verify.context import Context
+from t2t_jax.tools.verify.memory import PeakMemory
+from t2t_jax.tools.verify.own_process import in_own_process
+from t2t_jax.tools.verify.running import run_checks
+from t2t_jax.tools.verify.step_cost import StepCost
+from t2t_jax.tools.verify.table import CHECKS
 from tests.small_run import ROOT
 
 TINY = {"layers": 1, "width": 32, "heads": 2, "hidden": 64}

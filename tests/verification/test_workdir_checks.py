@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from t2t_jax.files import atomic
-from t2t_jax.verification import workdir_files, workdir_results, workdir_training
-from t2t_jax.verification.check import Unavailable
-from t2t_jax.verification.context import Context
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.io import atomic
+from t2t_jax.tools.verify import workdir_files, workdir_results, workdir_training
+from t2t_jax.tools.verify.check import Unavailable
+from t2t_jax.tools.verify.context import Context
+from t2t_jax.workdir import Workdir
 from tests.small_run import files
 
 QUICK = {

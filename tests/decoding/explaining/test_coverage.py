@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from t2t_jax.decoding import scoring
-from t2t_jax.decoding.explaining.coverage import cover
-from t2t_jax.decoding.explaining.words import words_of
 from t2t_jax.decoding.results import AttentionMaps
+from t2t_jax.tools.explain.coverage import cover
+from t2t_jax.tools.explain.words import words_of
 from tests.decoding.small_translator import vocabulary
 
 

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from t2t_jax.decoding.explaining import layers
-from t2t_jax.decoding.explaining.distribution import TOP, distributions
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.tools.explain import layers
+from t2t_jax.tools.explain.distribution import TOP, distributions
 from tests.decoding.small_translator import translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

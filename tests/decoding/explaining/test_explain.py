@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from t2t_jax import UserError
-from t2t_jax.decoding.explaining.explain import explained_lines
-from t2t_jax.decoding.explaining.explanation import Missing
-from t2t_jax.decoding.explaining.to_payload import to_payload
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.tools.explain.explain import explained_lines
+from t2t_jax.tools.explain.explanation import Missing
+from t2t_jax.tools.explain.to_payload import to_payload
 from tests.decoding.small_translator import translator
 
 LINE, TARGET = "a dog </script><b>", "ein Hund"

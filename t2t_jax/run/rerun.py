@@ -1,0 +1,362 @@
+"""Executes steps of a run again, and compares them with what the run has stored.
+
+The steps are those of `training/loop.py`, in a scratch folder that begins with a copy
+of a stored state. The workdir of the run is only read.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+from etils import epath
+
+from t2t_jax import config as fields
+from t2t_jax.config import Config
+from t2t_jax.data.feeding import feeder_name
+from t2t_jax.io import ideas
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.locations import is_local
+from t2t_jax.io.messages import say
+from t2t_jax.model.model import Model, build
+from t2t_jax.parallel.machine import describe_machine
+from t2t_jax.run import frozen_parameters, initialization
+from t2t_jax.run.step_lookup import RunText, open_text
+from t2t_jax.training import checkpoint_folders, loop
+from t2t_jax.training.array_differences import (
+    TreeComparison,
+    compare_trees,
+    sha256_of,
+)
+from t2t_jax.training.averaging import read_parameters
+from t2t_jax.training.checkpoint import read_state
+from t2t_jax.training.interruption import Interrupted
+from t2t_jax.training.provenance_log import Start, read_starts, starts_of_steps
+from t2t_jax.training.retention import KINDS
+from t2t_jax.training.rollbacks import Rollbacks
+from t2t_jax.training.run_log import read_metrics
+from t2t_jax.training.step import TrainState, initial_parameters, initial_state
+from t2t_jax.workdir import STARTS, Workdir
+
+NEVER = 1 << 40  # steps between two checkpoints of the scratch folder
+# Logged values that are not functions of the data and the parameters, or that only a
+# complete run computes.
+TIMINGS = {"seconds", "seconds_per_step", "tokens_per_second", "mfu", "flops"}
+
+
+Metrics = dict[str, float | None]  # None: a value that was not finite
+
+
+class Stretch(NamedTuple):
+    """The steps to execute, and what they are compared with.
+
+    Attributes:
+      first, last: the steps that were asked for.
+      start: the step of the state to continue from; 0: the initial parameters.
+      end: the last step to execute.
+      stored: the kinds of checkpoints of each step that has some.
+    """
+
+    first: int
+    last: int
+    start: int
+    end: int
+    stored: dict[int, tuple[str, ...]]
+
+
+class StoredComparison(NamedTuple):
+    """A stored checkpoint beside the same step executed again."""
+
+    step: int
+    kind: str
+    arrays: TreeComparison
+
+
+class LoggedDifference(NamedTuple):
+    """A logged metric, and its value when the steps are executed again."""
+
+    step: int
+    name: str
+    then: float | None
+    now: float | None
+
+
+class Rerun(NamedTuple):
+    """The result of `rerun`.
+
+    Attributes:
+      stretch: what was executed.
+      stored: the comparisons with checkpoints, in order of their steps.
+      logged: the steps whose logged metrics were compared.
+      first_logged: the first metric that differs; None if all are the same.
+      sha256: of the state after the last step.
+      starts: the starts of the run that executed these steps.
+      machine, ideas: of this rerun.
+    """
+
+    stretch: Stretch
+    stored: list[StoredComparison]
+    logged: list[int]
+    first_logged: LoggedDifference | None
+    sha256: str
+    starts: list[Start]
+    machine: dict[str, str | int]
+    ideas: dict[str, str]
+
+    @property
+    def same(self) -> bool:
+        """True if nothing that was compared differs."""
+        return not self.first_logged and all(each.arrays.same for each in self.stored)
+
+
+def rerun(
+    workdir: Workdir | epath.PathLike, first: int, last: int | None = None
+) -> Rerun:
+    """Executes a step, or a stretch of steps, of a run again and compares the results.
+
+    Continues from the newest stored state before `first`, or from the initial
+    parameters. With `last` it ends there; without, at the next checkpoint on disk at or
+    after `first`, since only checkpoints are compared in every bit.
+
+    Writes nothing into the workdir.
+
+    Raises:
+      UserError: the run has not trained these steps, its text is not on this machine,
+        or no state from before them is left.
+      KeyboardInterrupt: Ctrl-C.
+    """
+    workdir = Workdir.open(workdir)
+    text = open_text(workdir)
+    feeder_name(text.config.data)  # raises if TensorFlow is needed but missing
+    model = build(text.config.model, *text.vocabulary.sizes)
+    stretch = plan_stretch(workdir, text.config, first, last)
+    from_where = (
+        f"the checkpoint of step {stretch.start:,}"
+        if stretch.start
+        else "the initial parameters"
+    )
+    say(
+        f"executing steps {stretch.start + 1:,} to {stretch.end:,} again, from "
+        f"{from_where}; {workdir} is only read"
+    )
+    watch = _Watch(workdir, text.config, model, stretch)
+    with tempfile.TemporaryDirectory(prefix="t2t_jax-rerun-") as folder:
+        scratch = _scratch(workdir, Workdir(folder), stretch)
+        try:
+            _execute(text, model, scratch, stretch, watch)
+        except Interrupted as e:
+            message = f"stopped; nothing was written into {workdir}"
+            raise Interrupted(e.signum, message) from None
+        then, now = (read_metrics(at, "train") for at in (workdir, scratch))
+    compared = [step for step in now if stretch.start < step and step in then]
+    rolled_back = bool(Rollbacks(workdir).all)
+    starts = starts_of_steps(
+        read_starts(workdir), stretch.start + 1, stretch.end, rolled_back
+    )
+    return Rerun(
+        stretch,
+        watch.found,
+        compared,
+        first_difference(then, now, compared),
+        watch.sha256,
+        starts,
+        describe_machine(),
+        dict(ideas.imported),
+    )
+
+
+def plan_stretch(
+    workdir: Workdir, config: Config, first: int, last: int | None
+) -> Stretch:
+    """Chooses where to start and to end; see `rerun`.
+
+    Raises:
+      UserError: the run has not trained these steps, or it started from a model that is
+        gone and has no state from before them.
+    """
+    steps_of = {
+        kind: checkpoint_folders.sealed_steps(workdir.checkpoints / kind)
+        for kind in KINDS
+    }
+    stored = {
+        step: tuple(kind for kind in KINDS if step in steps_of[kind])
+        for step in sorted({step for steps in steps_of.values() for step in steps})
+    }
+    trained = max([*stored, *read_metrics(workdir, "train"), 0])
+    asked = f"{first}" if last is None else f"{first}-{last}"
+    if not trained:
+        raise UserError(f"{workdir} has trained no step yet; train it first")
+    if not 1 <= first <= (first if last is None else last) <= trained:
+        raise UserError(
+            f"--step={asked}; want a step of the run, from 1 to {trained:,}, or a "
+            "stretch N-M of them"
+        )
+    start = _newest_intact(workdir, [s for s in steps_of["state"] if s < first])
+    if not start:
+        _check_initial(workdir, config, asked, steps_of["state"])
+    next_stored = min((step for step in stored if step >= first), default=trained)
+    end = next_stored if last is None else last
+    between = {step: kinds for step, kinds in stored.items() if start < step <= end}
+    return Stretch(first, first if last is None else last, start, end, between)
+
+
+def _newest_intact(workdir: Workdir, steps: list[int]) -> int:
+    """The newest of some stored states that is not damaged; 0 if there is none."""
+    for step in reversed(steps):
+        path = workdir.checkpoints / "state" / str(step)
+        if not (trouble := checkpoint_folders.damage(path)):
+            return step
+        say(f"warning: {path} is damaged ({trouble}); starting further back")
+    return 0
+
+
+def _check_initial(
+    workdir: Workdir, config: Config, asked: str, states: list[int]
+) -> None:
+    """Raises UserError if the initial parameters of a run cannot be had any more."""
+    if not config.train.init_from:
+        return  # they follow from the seed
+    try:
+        initialization.check_source(config)
+    except UserError as e:
+        can = f"steps from {states[0] + 1:,} on" if states else "no step"
+        raise UserError(
+            f"--step={asked}: {workdir} keeps no state from before it, and the model "
+            f"that the run started from cannot be read: {e}\nWhat is left lets {can} "
+            "be executed again"
+        ) from None
+
+
+def _scratch(workdir: Workdir, scratch: Workdir, stretch: Stretch) -> Workdir:
+    """Fills a folder with what the loop reads of a run."""
+    if stretch.start:
+        name = f"checkpoints/state/{stretch.start}"
+        _copy(workdir / name, scratch / name)
+    # Where the run skipped data; without it the rerun would not.
+    if (workdir / "rollbacks.json").exists():
+        content = (workdir / "rollbacks.json").read_bytes()
+        (scratch / "rollbacks.json").write_bytes(content)
+    # The loop warns of a machine that is not that of the last start. Here the result
+    # says so, where it matters.
+    now = {"step": 0, "machine": describe_machine(), "ideas": dict(ideas.imported)}
+    (scratch / STARTS).write_text(json.dumps(now) + "\n")
+    return scratch
+
+
+def _copy(folder: epath.Path, to: epath.Path) -> None:
+    """Copies a folder, which may be in a bucket, to the disk."""
+    if is_local(folder):
+        shutil.copytree(folder, to)
+        return
+    for file in folder.iterdir():
+        if file.is_dir():
+            _copy(file, to / file.name)
+        else:
+            to.mkdir(parents=True, exist_ok=True)
+            file.copy(to / file.name)
+
+
+class _Watch:
+    """Compares states with stored checkpoints while the steps are executed."""
+
+    def __init__(
+        self, workdir: Workdir, config: Config, model: Model, stretch: Stretch
+    ):
+        self._workdir, self._stretch = workdir, stretch
+        self._shapes = state_shapes(model, config)
+        self.found: list[StoredComparison] = []
+        self.sha256 = ""
+
+    def __call__(self, step: int, state: TrainState) -> None:
+        kinds = self._stretch.stored.get(step, ())
+        if not kinds and step != self._stretch.end:
+            return
+        state = jax.device_get(state)
+        if step == self._stretch.end:
+            self.sha256 = sha256_of(state)
+        for kind in kinds:
+            path = self._workdir.checkpoints / kind / str(step)
+            if trouble := checkpoint_folders.damage(path):
+                say(f"warning: {path} is damaged ({trouble}); not compared")
+                continue
+            if kind == "state":
+                stored, own = read_state(path, self._shapes)[0], state
+            else:
+                # Under the same names as in the state, whichever of its parts it is.
+                own = {"parameters": state.best_parameters()}
+                stored = {"parameters": read_parameters(path, self._shapes.parameters)}
+            self.found.append(StoredComparison(step, kind, compare_trees(stored, own)))
+
+
+def state_shapes(model: Model, config: Config) -> TrainState:
+    """The shapes and dtypes of a run's state; computes nothing."""
+    return jax.eval_shape(
+        lambda: initial_state(initial_parameters(model, config.train.seed), config)
+    )
+
+
+def _execute(
+    text: RunText, model: Model, scratch: Workdir, stretch: Stretch, watch: _Watch
+) -> None:
+    """Trains in the scratch folder, by the run's own loop."""
+    config = fields.changed(
+        text.config,
+        "train",
+        # What ends, interrupts or reports a run, and changes no number in it.
+        **{"minutes": 0.0, "patience": 0, "save_every": NEVER},
+        **{"alarm_norm": 0.0, "max_rise": 0.0, "max_skipped": NEVER},
+    )
+    opened = frozen_parameters.open_frozen(text.config, model, text.vocabulary)
+    if (then := text.workdir.text().get("frozen", [])) != [*opened.sha256]:
+        raise UserError(
+            f"the parameters of the models that the loss of {text.workdir} reads are "
+            f"not those of the run: SHA-256 {', '.join(then)} then, "
+            f"{', '.join(opened.sha256)} now; put their checkpoints back"
+        )
+    frozen = opened.frozen
+    for last in _ends(scratch, stretch):
+        hooks = loop.Hooks(
+            initial=initialization.hook(text.config, model, text.vocabulary),
+            frozen=frozen,
+            after_step=watch,
+            last=last,
+        )
+        bos = text.vocabulary.bos
+        loop.run(config, scratch, model, bos, text.pairs, None, hooks)
+        if frozen.models and last != stretch.end:  # its arrays were handed over
+            frozen = frozen_parameters.open_frozen(
+                text.config, model, text.vocabulary
+            ).frozen
+
+
+def _ends(scratch: Workdir, stretch: Stretch) -> Iterator[int]:
+    """The steps at which to end and go on: a rollback continues with other data.
+
+    The loop looks a rollback up when it continues from the step that it returned to.
+    """
+    moved = Rollbacks(scratch).in_effect()
+    yield from sorted(step for step in moved if stretch.start < step < stretch.end)
+    yield stretch.end
+
+
+def first_difference(
+    then: dict[int, Metrics],
+    now: dict[int, Metrics],
+    steps: list[int],
+) -> LoggedDifference | None:
+    """The first metric that differs, of those that both logs have; times do not count.
+
+    Args:
+      then, now: metric -> value, by step.
+      steps: the steps to compare, ascending.
+    """
+    for step in steps:
+        for name, before in then[step].items():
+            if name in TIMINGS or name not in now[step]:
+                continue
+            after = now[step][name]
+            if before != after:
+                return LoggedDifference(step, name, before, after)
+    return None

@@ -1,0 +1,228 @@
+"""Imports a published model: reads it, compares it with the original, stores a workdir.
+
+The result is an ordinary workdir with one checkpoint, of step 0, and `imported.json`:
+the files it came from, what was compared with the original, and the notes.
+"""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from t2t_jax import __version__
+from t2t_jax import config as fields
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.atomic import write_atomically
+from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.messages import say
+from t2t_jax.io.progress import waiting
+from t2t_jax.model.model import build
+from t2t_jax.tools.bridges import agreement, peer_process
+from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request
+from t2t_jax.tools.bridges.table import IMPORTS
+from t2t_jax.training.checkpoint import Checkpoints
+from t2t_jax.workdir import IMPORTED, Workdir
+
+STEP = 0  # of the checkpoint: no training has happened here
+COMPARED = 100  # greedy translations
+SHORTEST, LONGEST = 3, 16  # pieces of the random sources that are compared
+
+
+def import_model(request: Request, workdir: Workdir, name: str = "") -> Translator:
+    """Imports a model into a new workdir.
+
+    Args:
+      name: of a format in `IMPORTS`; recognized by the files if empty.
+
+    Raises:
+      UserError: the workdir is in use, the model cannot be read exactly, or it does not
+        compute what the original computes. Then nothing is written.
+    """
+    check_free(workdir)
+    name, form = chosen_format(request.path, name)
+    check_request(request, name, form)
+    say(f"reading {request.path} as {form.name}")
+    imported = form.read(request)
+    config, vocabulary = imported.config, imported.vocabulary
+    model = build(config.model, *vocabulary.sizes)
+    translator = Translator(config, vocabulary, model, imported.parameters, (STEP,))
+    compared = compare(translator, imported, form, request)
+    facts = {
+        "format": name,
+        "files": _hashes(request),
+        "t2t_jax": __version__,
+        "compared": compared,
+        "notes": [*imported.notes],
+    }
+    _store(workdir, imported, facts)
+    report(workdir, translator, imported)
+    return translator
+
+
+def check_free(workdir: Workdir) -> None:
+    """Refuses a folder that already has something else in it."""
+    if not workdir.path.exists():
+        return
+    if not workdir.path.is_dir():
+        raise UserError(f"--workdir={workdir} is a file; want a new folder")
+    names = {entry.name for entry in workdir.path.iterdir()} - {".lock"}
+    # An import that was interrupted has written this file first, and no config.
+    if names and (workdir.has_run() or IMPORTED not in names):
+        raise UserError(f"--workdir={workdir} is not empty; want a new folder")
+
+
+def chosen_format(path: Path, name: str) -> tuple[str, ImportFormat]:
+    """The format of a path: the one that is named, or the first that recognizes it."""
+    if not path.exists():
+        raise UserError(f"--model={path} does not exist; want a folder or a file")
+    if name:
+        if name not in IMPORTS:
+            raise UserError(
+                f"--format={name}: no such format{did_you_mean(name, IMPORTS)} "
+                f"(formats: {', '.join(IMPORTS)})"
+            )
+        return name, IMPORTS[name]
+    for name, form in IMPORTS.items():
+        if form.recognize(path):
+            return name, form
+    known = ", ".join(f"{name} ({form.name})" for name, form in IMPORTS.items())
+    raise UserError(
+        f"--model={path} is not a model of a known format: {known}. Give the folder "
+        "with the model's config, weights and tokenizer, or name its --format"
+    )
+
+
+def check_request(request: Request, name: str, form: ImportFormat) -> None:
+    """Refuses what the user says and the format does not read."""
+    for field, value in request._asdict().items():
+        if field != "path" and field not in form.reads and value:
+            flag = f"config.model.{next(iter(value))}" if field == "model" else field
+            raise UserError(
+                f"--{flag} has no effect with --format={name}, whose files tell it; "
+                "leave it out"
+            )
+
+
+def compare(
+    translator: Translator, imported: Imported, form: ImportFormat, request: Request
+) -> dict[str, Any]:
+    """Compares logits and greedy translations with the original's, on random input.
+
+    Returns:
+      The figures, or why nothing was compared.
+
+    Raises:
+      UserError: they differ.
+    """
+    if form.peer is None:
+        return _not_compared(f"there is no library here that reads {form.name}")
+    if missing := peer_process.missing_packages(form.peer):
+        return _not_compared(
+            f"{' and '.join(missing)} not installed; pip install 't2t_jax[peers]' and "
+            "import again"
+        )
+    translator = agreement.float32(translator).with_options(
+        extra_length=LONGEST, alpha=0.0
+    )
+    job = {"model": str(request.path.absolute()), **imported.peer}
+    sources, targets = random_pairs(translator)
+    # GPUs and TPUs would round the inputs of float32 products.
+    exact = jax.default_matmul_precision("highest")
+    with exact, waiting(f"comparing with {form.name}"):
+        theirs = peer_process.run(
+            form.peer, "logits", sources=sources[:8], targets=targets[:8], **job
+        )
+        ours = agreement.logits(translator, sources[:8], targets[:8])
+        logits = agreement.compare_logits(translator, ours, theirs)
+        limits = [len(source) + LONGEST for source in sources]
+        greedy = agreement.compare_greedy(
+            translator,
+            sources,
+            [h.tokens for h in translator.translate_ids(sources, beam=1)],
+            peer_process.run(
+                form.peer, "greedy", sources=sources, limits=limits, **job
+            )["tokens"],
+            limits,
+        )
+    say(f"{logits}; {greedy}")
+    if not (logits.agrees and greedy.agrees):
+        raise UserError(
+            f"the imported model does not compute what {request.path} does: {logits}; "
+            f"{greedy}. Nothing was written. Please report this with the model's config"
+        )
+    return {"logits": logits._asdict(), "greedy": dataclasses.asdict(greedy)}
+
+
+def _not_compared(why: str) -> dict[str, Any]:
+    say(f"warning: nothing was compared with the original: {why}")
+    return {"not_compared": why}
+
+
+def random_pairs(translator: Translator) -> tuple[list[list[int]], list[list[int]]]:
+    """Draws `COMPARED` sources with EOS, and inputs of the decoder for them."""
+    rng = np.random.default_rng(0)
+    vocabulary = translator.vocabulary
+
+    def ordinary(side) -> np.ndarray:
+        special = {side.pad, side.bos, side.eos, *side.never}
+        return np.array([i for i in range(len(side)) if i not in special])
+
+    def drawn(side) -> list[int]:
+        length = rng.integers(SHORTEST, LONGEST)
+        return rng.choice(ordinary(side), length).tolist()
+
+    source = vocabulary.source
+    first = source.encode([""])[0]
+    sources = [[*first, *drawn(source), source.eos] for _ in range(COMPARED)]
+    start = [vocabulary.bos, *vocabulary.encode([""])[0]]
+    return sources, [[*start, *drawn(vocabulary)] for _ in range(COMPARED)]
+
+
+def _store(workdir: Workdir, imported: Imported, facts: dict[str, Any]) -> None:
+    """Writes the workdir, the config last: until then it is no workdir."""
+    with workdir.hold():
+        content = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
+        write_atomically(workdir / IMPORTED, content.encode())
+        checkpoints = Checkpoints(workdir, keep_parameters=1, keep_best=1)
+        try:
+            parameters = jax.tree.map(
+                lambda x: np.asarray(x, np.float32), imported.parameters
+            )
+            checkpoints.save_parameters(parameters, STEP)
+        finally:
+            checkpoints.close()
+        workdir.store(imported.config, imported.vocabulary, {"imported": True})
+
+
+def report(workdir: Workdir, translator: Translator, imported: Imported) -> None:
+    """Says what was imported, and which fields differ from the paper's."""
+    say(f"imported {translator!r} to {workdir}")
+    paper = fields.Config()
+    changed = fields.differences(paper, imported.config)
+    shown = [
+        f"{name}={new!r}"
+        for name, (_, new, _) in changed.items()
+        if name.startswith("model.")
+    ]
+    say(f"differs from the paper's base model: {', '.join(shown) or 'in no field'}")
+    for note in imported.notes:
+        say(f"note: {note}")
+
+
+def _hashes(request: Request) -> dict[str, str]:
+    """The SHA-256 of each file of a model: of its folder, and the user's tokenizers."""
+    path = request.path
+    folder = path if path.is_dir() else path.absolute().parent
+    files = {file.name: file for file in sorted(folder.iterdir()) if file.is_file()}
+    for tokenizer in (request.tokenizer, request.source_tokenizer):
+        if tokenizer and tokenizer.absolute().parent != folder.absolute():
+            files[str(tokenizer)] = tokenizer
+    found = {}
+    for name, file in files.items():
+        with file.open("rb") as opened:
+            found[name] = hashlib.file_digest(opened, "sha256").hexdigest()
+    return found

@@ -1,0 +1,52 @@
+"""Finds the first stored checkpoint of two runs in which an array differs."""
+
+from typing import Any
+
+from t2t_jax.run.rerun_report import describe_arrays
+from t2t_jax.tools.compare.runs.opened import OpenedRun, Section
+from t2t_jax.training import checkpoint_folders
+from t2t_jax.training.array_differences import compare_trees
+from t2t_jax.training.averaging import read_parameters
+from t2t_jax.training.checkpoint import read_state
+from t2t_jax.training.retention import KINDS
+
+
+def arrays_section(a: OpenedRun, b: OpenedRun) -> Section:
+    """Compares the checkpoints of the same step and kind that both runs have."""
+    common = sorted(
+        (step, kind) for kind in KINDS for step in {*a.stored[kind]} & {*b.stored[kind]}
+    )
+    facts, lines, first = {"compared": [], "first": None}, [], None
+    for step, kind in common:
+        paths = [run.workdir.checkpoints / kind / str(step) for run in (a, b)]
+        troubles = [(path, checkpoint_folders.damage(path)) for path in paths]
+        if damaged := [f"{path} is damaged ({why})" for path, why in troubles if why]:
+            lines.append(f"step {step:,}, {kind}: not compared: {'; '.join(damaged)}")
+            continue
+        found = compare_trees(*(_read(run, kind, step) for run in (a, b)))
+        facts["compared"].append({"step": step, "kind": kind, "same": found.same})
+        if not found.same:
+            first = found.differing[0] if found.differing else None
+            facts["first"] = {
+                **{"step": step, "kind": kind, "arrays": found.arrays},
+                "differing": len(found.differing),
+                "unmatched": [*found.unmatched],
+                "array": first and first._asdict(),
+            }
+            lines.append(f"step {step:,}, {kind}: {describe_arrays(found)}")
+            break
+    if not facts["compared"]:
+        lines.append("not compared: the runs keep no checkpoint of the same step")
+        return Section(None, facts, lines)
+    same = sum(each["same"] for each in facts["compared"])
+    if same:
+        lines.insert(0, f"the same bytes in {same} of {len(common)} common checkpoints")
+    return Section(facts["first"] is not None, facts, lines)
+
+
+def _read(run: OpenedRun, kind: str, step: int) -> Any:
+    path = run.workdir.checkpoints / kind / str(step)
+    if kind == "state":
+        return read_state(path, run.shapes)[0]
+    # Under the names that they have in a state.
+    return {"parameters": read_parameters(path, run.shapes.parameters)}

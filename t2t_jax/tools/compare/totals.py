@@ -1,0 +1,87 @@
+"""Scores of whole systems, with intervals, and tests of their differences."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from t2t_jax.metrics import measures
+from t2t_jax.metrics.bootstrap import scored
+from t2t_jax.metrics.measures import Measure
+from t2t_jax.metrics.plain import sacrebleu_metrics
+from t2t_jax.metrics.text_measures import text_measures
+from t2t_jax.tools.compare.texts import Texts
+
+TITLES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "comet": "COMET"}
+LEVEL = 0.05  # p-values below it are called significant
+
+
+def total_measures(language: str) -> dict[str, Measure]:
+    """Returns the measures that need no model: BLEU, chrF and TER."""
+    return {k: v for k, v in text_measures(language).items() if k in TITLES}
+
+
+def compare_totals(
+    of_measure: Mapping[str, Measure],
+    statistics: Mapping[str, Sequence[np.ndarray]],
+    texts: Texts,
+) -> list[dict]:
+    """Scores systems and tests whether each differs from the first.
+
+    Args:
+      of_measure: by name.
+      statistics: for each measure those of each system, [n, k].
+
+    Returns:
+      For each measure `name`, `title`, `higher_is_better`, `digits`, `signature` (of
+      sacreBLEU; None if it is not its score); `systems`, each with `score` and its 95%
+      `interval`; and `differences`, for each system but the first: `difference` with
+      its bounds `low` and `high` (95%), the p-values `bootstrap` (paired bootstrap) and
+      `randomisation` (approximate randomisation), and `verdict`: "better" or "worse" if
+      both are below `LEVEL`, otherwise "not significant".
+    """
+    found = []
+    for name, measure in of_measure.items():
+        baseline, *others = statistics[name]
+        paired = [measures.paired(measure, other, baseline) for other in others]
+        systems = [
+            {"score": paired[0]["baseline_score"]}
+            | {"interval": paired[0]["baseline_interval"]}
+        ] + [{"score": p["score"], "interval": p["interval"]} for p in paired]
+        found.append(
+            {
+                "name": name,
+                "title": TITLES[name],
+                "higher_is_better": measure.higher_is_better,
+                "digits": measure.digits,
+                "signature": _signature(name, texts),
+                "systems": systems,
+                "differences": [
+                    _tested(measure, p, other, baseline)
+                    for p, other in zip(paired, others, strict=True)
+                ],
+            }
+        )
+    return found
+
+
+def _tested(measure: Measure, paired: dict, ours: np.ndarray, baseline) -> dict:
+    p_values = {
+        "bootstrap": paired["p_value"],
+        "randomisation": measures.randomised(measure, ours, baseline),
+    }
+    verdict = "not significant"
+    if max(p_values.values()) < LEVEL:
+        rose = paired["difference"] > 0
+        verdict = "better" if rose == measure.higher_is_better else "worse"
+    kept = {name: paired[name] for name in ("difference", "low", "high")}
+    return {**kept, **p_values, "verdict": verdict}
+
+
+def _signature(name: str, texts: Texts) -> str | None:
+    metrics = sacrebleu_metrics(texts.target)
+    if name not in metrics:
+        return None
+    # A signature is complete only after scoring; it is the same for one line.
+    line = [texts.references[0]]
+    key = "signature" if name == "bleu" else f"{name}_signature"
+    return scored(name, metrics[name], line, line)[key]

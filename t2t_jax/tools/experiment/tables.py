@@ -1,0 +1,259 @@
+"""Writes the table of an experiment, whatever part of it is finished."""
+
+import math
+import os
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from t2t_jax.evaluation.scores import comparisons
+from t2t_jax.io.atomic import write_atomically
+from t2t_jax.io.messages import say
+from t2t_jax.tools.experiment import csv_tables, plots
+from t2t_jax.tools.experiment.experiment import Experiment
+from t2t_jax.tools.experiment.line_tests import has_lines
+from t2t_jax.tools.experiment.numbers import header, mean_text, number_text
+from t2t_jax.tools.experiment.results import Results, RowResult, RunResult, better
+from t2t_jax.tools.experiment.statistics import BETTER, LEVEL, Comparison, compare
+
+FINISHED, LEFT = "done", "left"
+
+
+def write_report(
+    experiment: Experiment,
+    results: Results,
+    folder: Path,
+    states: Mapping[str, str] | None = None,
+) -> str:
+    """Writes `table.md`, `table.csv`, `runs.csv` and the plots of an experiment.
+
+    Args:
+      folder: of the experiment. Earlier files of these names are replaced.
+      states: of runs, by the names of their folders, where the runner knows more than
+        their files say.
+
+    Returns:
+      The content of `table.md`.
+    """
+    states = {_hash(name): state for name, state in (states or {}).items()}
+    run_states = {
+        (row.row.name, run.run.seed): states.get(run.run.hash) or state_of(row, run)
+        for row in results
+        for run in row.runs
+    }
+    row_states = {row.row.name: _row_state(row, run_states) for row in results}
+    column = compared_column(experiment)
+    found = {}
+    if experiment.baseline and better(column):
+        found = compare(results, column, experiment.baseline, folder)
+    parts = [
+        f"# {folder.name}",
+        _picture(experiment, results, folder),
+        _table(experiment, results, found, row_states),
+        _explanation(experiment, results, found),
+        experiment.note,
+        "\n\n".join(_comparable(results)),
+        _attempt("report", lambda: experiment.report(results) or "")
+        if experiment.report
+        else "",
+        _places(results, folder),
+    ]
+    markdown = "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+    table = csv_tables.table_csv(experiment, results, found, row_states, folder)
+    runs = csv_tables.runs_csv(experiment, results, run_states, folder)
+    for name, text in (
+        ("table.md", markdown),
+        ("table.csv", table),
+        ("runs.csv", runs),
+    ):
+        write_atomically(folder / name, text.encode())
+    return markdown
+
+
+def compared_column(experiment: Experiment) -> str:
+    """The column that decides which rows differ from the baseline; may be empty."""
+    known = (column for column in experiment.columns if better(column))
+    return experiment.compared or next(known, "")
+
+
+def state_of(row: RowResult, run: RunResult) -> str:
+    """The state of a run as its files tell it: finished, left, or its error."""
+    measured = all(run.measure(measure.name) for measure in row.row.measures)
+    trained = run.run.config is None or run.outcome
+    if trained and measured:
+        return FINISHED
+    if run.failed(row.row):
+        text = str(run.failure.get("error") or run.failure)
+        return f"failed: {text.strip().splitlines()[0]}"
+    return LEFT
+
+
+def _row_state(row: RowResult, run_states: Mapping[tuple[str, int], str]) -> str:
+    counts = Counter(run_states[row.row.name, run.run.seed] for run in row.runs)
+    if len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{count} {state}" for state, count in counts.items())
+
+
+def _attempt(name: str, call) -> str:
+    """Calls a function of the experiment's file; an error becomes one line.
+
+    Such functions may assume rows that are not finished; the table must not be lost.
+    """
+    try:
+        return call()
+    except Exception as e:
+        line = " ".join(str(e).split())
+        return f"The {name} could not be made: {type(e).__name__}: {line}"
+
+
+def _picture(experiment: Experiment, results: Results, folder: Path) -> str:
+    if not experiment.plot:
+        return ""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        say("no plot: matplotlib is missing; pip install matplotlib")
+        return ""
+
+    def picture() -> str:
+        if not plots.draw(experiment.plot, results, folder):
+            return ""
+        return (
+            '<picture><source media="(prefers-color-scheme: dark)" '
+            f'srcset="plot-dark.png"><img alt="{folder.name}" src="plot.png"></picture>'
+        )
+
+    return _attempt("plot", picture)
+
+
+def _table(
+    experiment: Experiment,
+    results: Results,
+    found: Mapping[str, Comparison],
+    row_states: Mapping[str, str],
+) -> str:
+    """The rows by group, in Markdown."""
+    grouped = any(row.row.group for row in results)
+    unfinished = any(state != FINISHED for state in row_states.values())
+    columns = csv_tables.with_paper(experiment, results)
+    compared = compared_column(experiment)
+    head = ["group"] * grouped + ["row"]
+    head += [f"paper: {c}" if paper else header(c) for c, paper in columns]
+    head += ["seeds"]
+    head += [f"{compared} vs {experiment.baseline}"] * bool(found)
+    head += ["state"] * unfinished
+    lines = []
+    for group, rows in results.groups().items():
+        for row in rows:
+            name, seeds = row.row.name, _seeds(row)
+            one = found.get(name)
+            bold = "**" if one and one.verdict == BETTER else ""
+            cells = [group if row is rows[0] else ""] * grouped
+            cells += [f"{bold}{_escaped(name)}{bold}"]
+            for column, paper in columns:
+                if paper:
+                    figure = row.row.paper.get(column)
+                    cells += ["" if figure is None else number_text(column, figure)]
+                    continue
+                text = _cell(row, column, seeds)
+                marked = bold and column == compared
+                cells += [f"**{text}**" if marked else text]
+            cells += [str(seeds)]
+            cells += [_verdict(one)] * bool(found)
+            state = row_states[name]
+            cells += ["" if state == FINISHED else _escaped(state)] * unfinished
+            lines.append(cells)
+    # Names stand to the left, and numbers to the right.
+    texts = ("group", "row", "state", f"{compared} vs {experiment.baseline}")
+    rule = ["---" if name in texts else "---:" for name in head]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *lines])
+
+
+def _seeds(row: RowResult) -> int:
+    """The number of the row's runs that are finished."""
+    return sum(state_of(row, run) == FINISHED for run in row.runs)
+
+
+def _cell(row: RowResult, column: str, seeds: int) -> str:
+    if column in row.row.values:
+        value = row.row.values[column]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number_text(column, value) if number else _escaped(str(value))
+    values = row.values(column)
+    if not values:
+        return ""
+    text = mean_text(column, row.mean(column), row.deviation(column))
+    return text if len(values) == seeds else f"{text} ({len(values)})"
+
+
+def _escaped(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").replace("*", "\\*").split())
+
+
+def _verdict(one: Comparison | None) -> str:
+    if one is None:
+        return ""
+    details = [one.reason] if one.reason else []
+    if not math.isnan(one.p_adjusted):
+        details.append(f"p = {one.p_adjusted:.2g}")
+    return _escaped(one.verdict + (f" ({', '.join(details)})" if details else ""))
+
+
+def _explanation(
+    experiment: Experiment, results: Results, found: Mapping[str, Comparison]
+) -> str:
+    """Explains the numbers and the verdicts."""
+    column = compared_column(experiment)
+    text = (
+        "Means over seeds ± the sample standard deviation. `seeds` counts the finished "
+        "runs; a number in brackets is that of the seeds of one figure, if another."
+    )
+    if experiment.baseline and not better(column):
+        return f"{text} No rows are compared: no column says which value is better."
+    if not found:
+        return text
+    count = sum(not math.isnan(one.p_adjusted) for one in found.values())
+    tests = (
+        "a two-sided t-test over seeds (Welch's; for a row of one seed, with the "
+        "standard deviation pooled over all rows that have more)"
+    )
+    lines = (
+        ", and over test lines both paired bootstrap and approximate randomisation "
+        "between runs of the same seed (1,000 samples; the largest p of all pairs)"
+    )
+    over_lines = any(has_lines(row, column) for row in results)
+    return (
+        f"{text}\n\n`{column}` is compared with the row `{experiment.baseline}` by "
+        f"{tests}{lines if over_lines else ''}. p is the largest of a row's tests, "
+        f"corrected by Benjamini-Hochberg for {count} comparisons; a row is *better* "
+        f"or *worse* only if it is at most {LEVEL:.0%}. Better rows are bold."
+    )
+
+
+def _comparable(results: Results) -> list[str]:
+    """Lists what the scores are comparable with, each line once."""
+    lines = {}
+    for row in results:
+        for run in row.runs:
+            files = sorted((run.path / "scores").glob("*.json"))
+            # A number before the ending is that of earlier scores of the set.
+            sets = [f.stem for f in files if not f.stem.rpartition(".")[2].isdigit()]
+            scores = {name: run.scores(name) for name in sets}
+            known = {n: s for n, s in scores.items() if "compare_with" in s}
+            lines |= dict.fromkeys(comparisons(known))
+    return list(lines)
+
+
+def _places(results: Results, folder: Path) -> str:
+    """The workdirs of every row, relative to the experiment's folder."""
+    lines = [
+        f"- {_escaped(row.row.name)}: "
+        + ", ".join(f"[{p}]({p})" for p in csv_tables.workdirs(row, folder))
+        for row in results
+    ]
+    return "\n".join(["Workdirs of the rows:", "", *lines])
+
+
+def _hash(folder_name: str) -> str:
+    return os.path.basename(folder_name).rpartition("-")[2]

@@ -1,0 +1,194 @@
+"""Explains translations: the search traced, and each target read piece by piece."""
+
+from collections.abc import Iterable, Sequence
+
+from t2t_jax.decoding.batch_decoding import check_room, to_text
+from t2t_jax.decoding.constraints import Constraints
+from t2t_jax.decoding.inputs import InputReader, Source, check_lines
+from t2t_jax.decoding.results import Hypothesis
+from t2t_jax.decoding.shapes import longest_output
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.progress import Progress
+from t2t_jax.parallel import processes
+from t2t_jax.search.hypotheses import Hypotheses
+from t2t_jax.tools.explain.beam_tree import BeamTree, judge_reference
+from t2t_jax.tools.explain.explanation import (
+    ExplainedModel,
+    ExplainedSentence,
+    Explanation,
+)
+from t2t_jax.tools.explain.passport import passport
+from t2t_jax.tools.explain.readings import (
+    Explained,
+    Ids,
+    Target,
+    read_of,
+    read_targets,
+)
+from t2t_jax.tools.explain.trace import trace_search
+from t2t_jax.tools.explain.tree_builder import build_tree
+from t2t_jax.tools.explain.words import words_of
+
+
+def explained_lines(
+    lines: str | Sequence[str], target: str | Sequence[str | None] | None
+) -> tuple[list[str], list[str | None]]:
+    """Returns a list of lines, and a target or None for each.
+
+    Raises:
+      UserError: there is no line, or another number of targets.
+    """
+    lines = _as_list(lines, "lines")
+    targets = [None] * len(lines) if target is None else _as_list(target, "target")
+    if not lines:
+        raise UserError("there is no line to explain; want at least one sentence")
+    if len(lines) != len(targets):
+        raise UserError(
+            f"got {len(lines):,} lines and {len(targets):,} targets; want one target "
+            "for each line (None or an empty one for a line without)"
+        )
+    return lines, [each if each and str(each).strip() else None for each in targets]
+
+
+def _as_list(value: str | Sequence[str], name: str) -> list:
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, Iterable):
+        raise UserError(f"{name}={value!r}; want a sentence, or a list of them")
+    return [*value]
+
+
+def explain_lines(
+    model: Explained,
+    lines: Sequence[str],
+    targets: Sequence[str | None],
+    constraints: Sequence[Constraints],
+    reader: InputReader,
+    alternatives: int,
+) -> Explanation:
+    """Explains the translation of each line.
+
+    Args:
+      targets: a translation to compare with, for each line, or None.
+      alternatives: of a target, the most whose continuation is searched for.
+
+    Raises:
+      UserError: a line has nothing to translate, or no translation.
+    """
+    has_source = model.members[0].model.has_source
+    sources = (reader.sources if has_source else reader.prompts)(lines)
+    _check(sources, alternatives)
+    for number, pair in enumerate(zip(sources, constraints, strict=True), 1):
+        check_room(*pair, number, model.decode)
+    references = _encoded(targets, reader)
+    sentences = []
+    with Progress("explaining", "sentences", total=len(lines)) as progress:
+        for number, of_line in enumerate(
+            zip(lines, sources, constraints, references, targets, strict=True), 1
+        ):
+            sentences.append(_sentence(model, number, *of_line, alternatives))
+            if number < len(lines):  # nothing is told of what is done
+                progress.add(1)
+    data, vocabulary = model.members[0].config.data, model.vocabulary
+    explained = ExplainedModel(
+        name=model.name,
+        kind=model.members[0].config.model.kind,
+        direction=(data.source, data.target),
+        passport=passport(model.members, vocabulary, model.search.algorithm),
+        piece_of=tuple(map(vocabulary.piece, range(len(vocabulary)))),
+        sentences=tuple(sentences),
+    )
+    return Explanation((explained,))
+
+
+def _sentence(
+    model: Explained,
+    number: int,
+    line: str,
+    source: Source,
+    constraints: Constraints,
+    reference: Ids | None,
+    target: str | None,
+    alternatives: int,
+) -> ExplainedSentence:
+    """Explains one line."""
+    tree, found = _search_for(model, source, constraints, reference)
+    if found is None:
+        raise UserError(
+            f"line {number} has no translation that meets its constraints; change "
+            "prefix, must or must_not"
+        )
+    targets = [Target("translation", found)]
+    if reference is not None:
+        targets.append(_target(model, reference, target))
+    readings = read_targets(model, source, constraints, targets, alternatives)
+    score = None
+    if reference is not None:
+        log_prob = readings[-1].hypothesis.log_prob
+        score = judge_reference(tree, log_prob, found.score, model.vocabulary)
+    own, read = model.vocabulary.source, read_of(model, source)
+    return ExplainedSentence(
+        source=line,
+        pieces=tuple(map(own.piece, read)),
+        words=words_of(own, read),
+        cut=source.cut,
+        tree=tree,
+        readings=readings,
+        reference_score=score,
+    )
+
+
+def _encoded(targets: Sequence[str | None], reader: InputReader) -> list[Ids | None]:
+    """The tokens of each target, with EOS."""
+    check_lines([target for target in targets if target is not None])
+    encoded = reader.targets([target or "" for target in targets])
+    return [
+        None if target is None else ids
+        for target, ids in zip(targets, encoded, strict=True)
+    ]
+
+
+def _check(sources: Sequence[Source], alternatives: int) -> None:
+    if processes.distributed():
+        raise UserError("explanations are computed by one process; start a single one")
+    if alternatives < 0:
+        raise UserError(f"alternatives={alternatives}; want 0 (none) or more")
+    empty = [number for number, source in enumerate(sources, 1) if not source.ids]
+    if empty:
+        listed = ", ".join(map(str, empty))
+        raise UserError(
+            f"nothing to explain in line {listed}: it has no visible character; leave "
+            "it out"
+        )
+
+
+def _search_for(
+    model: Explained, source: Source, constraints: Constraints, reference: Ids | None
+) -> tuple[BeamTree, Hypothesis | None]:
+    """Traces the search for one line; returns its tree and its best hypothesis."""
+    steps = trace_search(
+        model.search,
+        source.ids,
+        constraints,
+        model.vocabulary,
+        model.phrases,
+        model.decode,
+    )
+    tree = build_tree(
+        steps,
+        model.search.algorithm,
+        model.vocabulary,
+        longest_output(len(source.ids), model.decode),
+        bool(constraints.must),
+        reference,
+    )
+    batch_of_one = Hypotheses(*(leaf[None] for leaf in tree.result))
+    best = next(to_text(batch_of_one, model.vocabulary))[0]
+    return tree, best if best.tokens else None
+
+
+def _target(model: Explained, ids: Ids, text: str) -> Target:
+    """The given target of a line; its log-probability is not known yet."""
+    ended = ids[-1] == model.vocabulary.eos
+    nan = float("nan")
+    return Target("target", Hypothesis(text, nan, nan, ended, tuple(ids)))

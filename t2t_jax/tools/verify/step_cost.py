@@ -1,0 +1,132 @@
+"""Measures a training step beside `plan`'s forecast: time, memory, FLOPs."""
+
+import dataclasses
+import statistics
+import time
+
+import jax
+
+from t2t_jax.config import Config
+from t2t_jax.costs import step_costs, this_machine
+from t2t_jax.costs.chips import Slice
+from t2t_jax.model.model import build
+from t2t_jax.parallel import compilation_cache, platforms
+from t2t_jax.parallel.mesh import make_mesh, place_batch
+from t2t_jax.parallel.process_setup import set_up_process
+from t2t_jax.tasks.table import task_of
+from t2t_jax.tools.plan import forecast
+from t2t_jax.tools.verify.memory import PeakMemory
+from t2t_jax.tools.verify.own_process import in_own_process
+from t2t_jax.tools.verify.random_models import BOS, random_batch
+from t2t_jax.training.step import compile_steps
+
+
+@dataclasses.dataclass(frozen=True)
+class StepCost:
+    """What a training step costs on one device, and what `plan` forecasts.
+
+    Attributes:
+      parameters: their number.
+      dtype: of the activations.
+      rows, source, target: the shape of the batch; no token is padding.
+      first: seconds of the first step, compilation included.
+      seconds: of a step, the median.
+      flops: of the model's matrix products (`step_costs.model_flops`).
+      memory: bytes in use at most; None if unknown.
+      planned_memory, planned_seconds: the forecast; without a time if it does not fit.
+      planned_by: the compiler and the chip that the forecast is of.
+    """
+
+    parameters: int
+    dtype: str
+    rows: int
+    source: int
+    target: int
+    first: float
+    seconds: float
+    flops: float
+    memory: int | None
+    planned_memory: float
+    planned_seconds: float | None
+    planned_by: str
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens of source and target in a second."""
+        return self.rows * (self.source + self.target) / self.seconds
+
+
+def step_cost(config: Config, count: int) -> StepCost:
+    """Measures steps on the first device, on batches of the shape that `plan` assumes.
+
+    On a CPU in a process of its own: memory that this process has freed, but kept,
+    would be used again and not be counted.
+
+    Args:
+      count: steps after the first.
+    """
+    if jax.default_backend() == "cpu":
+        return in_own_process(_in_new_process, config, count)
+    return _measured(config, count)
+
+
+def _in_new_process(config: Config, count: int) -> StepCost:
+    """`set_up_process`, but memory is kept only after its peak was measured."""
+    platforms.skip_absent_tpu()
+    compilation_cache.use()
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    return _measured(config, count)
+
+
+def _measured(config: Config, count: int) -> StepCost:
+    device = jax.devices()[0]
+    name, chip = this_machine.chip_here(device)
+    config = forecast.for_chip(config, chip)
+    plan = _planned(config, Slice(name, chip, (1,)), device)
+    model = build(config.model, *task_of(config).vocab_sizes)
+    mesh = make_mesh(devices=[device])
+    steps = compile_steps(model, config, mesh, bos=BOS)
+    shape, _ = step_costs.assumed_shape(config, mesh)
+    batch = random_batch(shape, min(task_of(config).vocab_sizes))
+    # Compiled before, as the compiler's own memory is not the step's.
+    began = time.perf_counter()
+    train = steps.train.lower(
+        steps.shapes, step_costs.batch_shapes(shape, mesh)
+    ).compile()
+    steps.init.lower().compile()
+    compiled = time.perf_counter() - began
+    peak = PeakMemory(device)
+    state, spent = steps.init(), []
+    for number in range(count + 1):
+        began = time.perf_counter()
+        state, metrics = train(state, place_batch(mesh, batch))
+        jax.block_until_ready((state, metrics))
+        spent.append(time.perf_counter() - began)
+        if number == 0:
+            memory = peak.bytes()
+            set_up_process()  # from here on with training's settings
+    return StepCost(
+        parameters=model.count(),
+        dtype=config.model.dtype,
+        rows=shape.rows,
+        source=shape.source,
+        target=shape.target,
+        first=compiled + spent[0],
+        seconds=statistics.median(spent[1:]),
+        flops=step_costs.model_flops(model, config, shape),
+        memory=memory,
+        **plan,
+    )
+
+
+def _planned(config: Config, chips: Slice, device: jax.Device) -> dict:
+    """What `plan` says of one such chip, as fields of a `StepCost`."""
+    # For a GPU, `plan` compiles with the CPU's compiler: it needs no GPU.
+    on = [device] if chips.chip.kind in ("cpu", "tpu") else jax.devices("cpu")[:1]
+    result = forecast.forecast(config, chips, on)
+    seconds = result["time"]
+    return {
+        "planned_memory": result["memory"]["needed"],
+        "planned_seconds": None if seconds is None else seconds["step"],
+        "planned_by": f"{result['memory']['by']}, for {chips.topology}",
+    }

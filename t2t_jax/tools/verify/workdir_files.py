@@ -1,0 +1,281 @@
+"""Checks of a workdir's files: checkpoints, tokenizer, log. None writes into it.
+
+Each check judges one thing. What another check judges makes it unavailable here, so
+that one fault is reported once.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from etils import epath
+
+from t2t_jax.config import Config
+from t2t_jax.data.corpus import Corpus, open_places
+from t2t_jax.data.tfds import TfdsCorpus
+from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.wrapped_corpus import WrappedCorpus
+from t2t_jax.io import sealed
+from t2t_jax.io.errors import UserError
+from t2t_jax.tasks.table import task_of
+from t2t_jax.tasks.task import Task
+from t2t_jax.tools.verify.check import Measured, Unavailable, all_equal
+from t2t_jax.tools.verify.context import Context
+from t2t_jax.training import checkpoint_folders, metrics_log
+from t2t_jax.training.retention import KINDS
+from t2t_jax.workdir import IMPORTED, Workdir
+
+T = TypeVar("T")
+
+SHOWN = 5  # faults that are listed one by one
+MOST_LINES = 2_000  # of the dev text that are encoded and decoded
+# Lines in which a tokenizer could lose something.
+HARD_LINES = (
+    *("", " ", "two  spaces, one at the end ", "\ttab", "no-break\u00a0space"),
+    *("ein Käfer, 1.000,50 €", "«guillemets» — dash", "日本語のテキスト", "👩‍👩‍👧 🇩🇪"),
+    *("e\u0301 decomposed", "</s> <s> <unk> <pad>", "zero\u200bwidth", "ﬁ ligature"),
+)
+
+
+def workdir_of(context: Context) -> Workdir:
+    """Returns the workdir of --workdir.
+
+    Raises:
+      Unavailable: there is none.
+      UserError: the folder is not a workdir.
+    """
+    if not context.workdir:
+        raise Unavailable("no --workdir is given")
+    workdir = Workdir(context.workdir)
+    if not workdir.has_run():
+        workdir.config()  # raises, and says why
+    return workdir
+
+
+@contextlib.contextmanager
+def judged_by(check: str) -> Iterator[None]:
+    """Turns a UserError inside into `Unavailable`: another check reports it."""
+    try:
+        yield
+    except UserError as e:
+        raise Unavailable(f"{_first_line(e)} (see the check {check})") from None
+
+
+def opened(context: Context) -> tuple[Workdir, Config, Vocabulary]:
+    """Opens the workdir, for checks that do not judge its config and tokenizer."""
+    workdir = workdir_of(context)
+    with judged_by("tokenizer"):
+        return workdir, workdir.config(), workdir.vocabulary()
+
+
+def check_here(corpus: Corpus) -> Corpus:
+    """Returns a corpus; refuses one that would be downloaded when it is read.
+
+    Raises:
+      UserError: its data set is not on this machine.
+    """
+    inner = corpus
+    while isinstance(inner, WrappedCorpus):
+        inner = inner.corpus
+    if isinstance(inner, TfdsCorpus) and not inner.is_prepared():
+        raise UserError(f"{corpus.place} is not on this machine, and not downloaded")
+    return corpus
+
+
+def with_details(measured: Measured, lines: Sequence[str]) -> Measured:
+    """Adds faults to a result, the first few one by one."""
+    lines = [*lines]
+    if len(lines) > SHOWN:
+        lines[SHOWN:] = [f"and {len(lines) - SHOWN} more"]
+    return dataclasses.replace(measured, details=(*measured.details, *lines))
+
+
+def checkpoints(context: Context) -> Measured:
+    """Hashes every file of every checkpoint, and compares with the manifests.
+
+    The newest checkpoint of a kind may lack its manifest: a run that was killed while
+    it saved leaves one such, and does not use it. Any other without one is a fault.
+    """
+    workdir = workdir_of(context)
+    folders = [workdir.checkpoints / kind for kind in KINDS]
+    folders = [folder for folder in folders if folder.exists()]
+    if not any(map(checkpoint_folders.sealed_steps, folders)):
+        raise Unavailable(f"{workdir} has no complete checkpoint yet")
+    faults, notes, size, count = [], [], 0, 0
+    for folder in folders:
+        kind, steps = folder.name, checkpoint_folders.steps_in(folder)
+        for step in steps:
+            path = folder / str(step)
+            if not sealed.is_sealed(path) and step == steps[-1] and len(steps) > 1:
+                notes.append(f"{kind}/{step} has no manifest yet: it does not count")
+                continue
+            count += 1
+            size += sealed.size(path)
+            if trouble := checkpoint_folders.damage(path):
+                faults.append(f"{kind}/{step}: {trouble}")
+    result = all_equal(len(faults), count, "checkpoints", bytes=size)
+    return with_details(result, [*faults, *notes])
+
+
+def tokenizer(context: Context) -> Measured:
+    """Compares the tokenizer with its recorded hash; encodes and decodes lines.
+
+    The lines are those of the dev set, where it is on this machine, and a dozen hard
+    ones. A tokenizer that was trained elsewhere may lose something: then lines that
+    change are reported only.
+    """
+    workdir = workdir_of(context)
+    try:  # these read and compare the hashes
+        config, vocabulary = workdir.config(), workdir.vocabulary()
+        workdir.text()
+    except UserError as e:
+        return Measured(_first_line(e), "as recorded", False)
+    sides = {
+        side: of_side
+        for side, of_side in {"source": vocabulary.source, "target": vocabulary}.items()
+        if _is_text(task_of(config), side)
+    }
+    lines, note = _dev_lines(config, sides)
+    own = not (config.data.tokenizer or config.train.init_from)
+    own &= not (workdir / IMPORTED).exists()
+    changed = []
+    for side, of_side in sides.items():
+        asked = [*lines[side], *HARD_LINES]
+        decoded = of_side.decode(of_side.encode(asked))
+        changed += [
+            f"{side}: {line!r} becomes {after!r}"
+            for line, after in zip(asked, decoded, strict=True)
+            if line != after
+        ]
+    count = sum(map(len, lines.values())) + len(sides) * len(HARD_LINES)
+    result = all_equal(len(changed), count, "lines, encoded and decoded,")
+    result = dataclasses.replace(
+        result, figure=f"as recorded; {len(changed)} of {count:,} lines change"
+    )
+    if changed and not own:
+        note = "the tokenizer was not trained by this run, so it may lose something"
+        result = dataclasses.replace(result, held=None, bound="")
+    return with_details(result, [*([note] if note else []), *changed])
+
+
+def _is_text(task: Task, side: str) -> bool:
+    """True if a side of the examples is text, not a label, nor empty."""
+    if side == "source":
+        return 0 in task.sides
+    return 1 in task.sides and task.predicts != "label"
+
+
+def _dev_lines(
+    config: Config, sides: Iterable[str]
+) -> tuple[dict[str, list[str]], str]:
+    """Lines of the dev set by side, and a note if they cannot be read."""
+    task, data, pairs, note = task_of(config), config.data, [], ""
+    try:
+        for corpus in open_places(data.dev, task.open, data.dir):
+            lines = check_here(corpus).pairs()
+            pairs += itertools.islice(lines, MOST_LINES - len(pairs))
+    except (UserError, OSError) as e:
+        pairs, note = [], f"the dev set cannot be read here: {_first_line(e)}"
+    lines = {"source": [s for s, _ in pairs], "target": [t for _, t in pairs]}
+    return {side: lines[side] for side in sides}, note
+
+
+def metrics(context: Context) -> Measured:
+    """Reads metrics.jsonl, and compares its steps and scores with the checkpoints.
+
+    Up to the newest state each logging interval must be there, in order. The best
+    checkpoints must have the scores that were logged at their steps.
+    """
+    workdir = workdir_of(context)
+    with judged_by("tokenizer"):
+        config = workdir.config()
+    file = workdir / "metrics.jsonl"
+    states = checkpoint_folders.sealed_steps(workdir.checkpoints / "state")
+    if not file.exists() and not states:
+        raise Unavailable(f"{workdir} holds no training: no state and no log")
+    content = file.read_bytes() if file.exists() else b""
+    entries, damaged = logged(content)
+    faults = [f"line {number} is not an entry" for number in damaged]
+    expected = 0
+    if states:
+        every = config.train.log_every
+        wanted = [*range(every, states[-1] + 1, every)]
+        missing = {*wanted} - {e["step"] for e in entries if e["kind"] == "train"}
+        expected = len(wanted)
+        faults += [f"step {step:,} is not logged" for step in sorted(missing)]
+    faults += _in_order(entries, config.train.steps)
+    found, compared = _best_scores(workdir, config, entries)
+    count = expected + compared + len(entries)
+    if not count:
+        raise Unavailable(f"{workdir} has not logged its first step yet")
+    result = all_equal(len(faults) + len(found), count, "entries and scores")
+    return with_details(result, [*faults, *found])
+
+
+def logged(content: bytes) -> tuple[list[dict], list[int]]:
+    """Parses metrics.jsonl; changes nothing.
+
+    Returns:
+      The entries that count, without those that a rollback undid, and the numbers of
+      lines that are damaged. A last line without its end is one that is being written.
+    """
+    entries, damaged = [], []
+    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), 1):
+        entry = metrics_log.parsed(line)
+        if entry is None:
+            damaged.append(number)
+        elif entry["kind"] == "rollback":
+            entries = [e for e in entries if e["step"] <= entry["step"]]
+        else:
+            entries.append(entry)
+    return entries, damaged
+
+
+def _in_order(entries: list[dict], last: int) -> list[str]:
+    """Faults in the order of steps: each kind has a step once, none after the last."""
+    faults, before = [], {}
+    for entry in entries:
+        step, kind = entry["step"], entry["kind"]
+        if step <= before.get(kind, -1):
+            faults.append(f"{kind} of step {step:,} follows step {before[kind]:,}")
+        if step > last:
+            faults.append(f"{kind} of step {step:,}: the run has {last:,} steps")
+        before[kind] = step
+    return faults
+
+
+def _best_scores(
+    workdir: Workdir, config: Config, entries: list[dict]
+) -> tuple[list[str], int]:
+    """Compares the scores of the best checkpoints with the log; counts them."""
+    task = task_of(config)
+    best = checkpoint_folders.best_steps(workdir.checkpoints / "best")
+    scores = {e["step"]: e for e in entries if e["kind"] == "dev"}
+    faults = []
+    for step, goodness in best.items():
+        score = scores.get(step, {}).get(task.chosen_by)
+        kept = goodness if task.higher_is_better else -goodness
+        if score is None or not math.isclose(score, kept, rel_tol=1e-9):
+            faults.append(
+                f"best/{step} was kept for {task.chosen_by} {kept}; the log has {score}"
+            )
+    return faults, len(best)
+
+
+def newest_intact(folder: epath.Path, read: Callable[[epath.Path], T]) -> tuple[int, T]:
+    """Reads the newest intact checkpoint of a folder.
+
+    Raises:
+      Unavailable: there is none.
+    """
+    for step in reversed(checkpoint_folders.sealed_steps(folder)):
+        if not checkpoint_folders.damage(folder / str(step)):
+            return step, read(folder / str(step))
+    raise Unavailable(f"{folder} has no intact checkpoint (see the check checkpoints)")
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
