@@ -24,10 +24,10 @@ from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_places
 from t2t_jax.data.text_tokenizer import make_tokenizer
 from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.evaluation.scores import stored_scores
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import likelihoods
 from t2t_jax.tasks.table import task_of
-from t2t_jax.tools.bridges.model_card import stored_scores
 from t2t_jax.workdir import Workdir
 
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"

@@ -151,7 +151,7 @@ def explained(translator: Translator, line: str, rounds: int):
     for _ in range(1 + rounds):
         began = time.perf_counter()
         with timed_parts() as seconds:
-            explanation = translator.explain(line)
+            explanation = explain.explain(translator, line)
             page = explanation.html()
         runs.append({**seconds, "explain, in all": time.perf_counter() - began})
     first, *others = runs

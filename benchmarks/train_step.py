@@ -177,9 +177,8 @@ def works(given, argv: list[str]) -> list[Work]:
     for name in measuring.chosen(names, [*WORKS, "config"], "work"):
         if name == "config":
             config = from_config_dict(given.config)
-            shape = step_costs.assumed_shape(
-                config, make_mesh(devices=jax.devices()[:1])
-            )[0]
+            mesh = make_mesh(devices=jax.devices()[:1])
+            shape = step_costs.assumed_shape(config, mesh)[0]
             name = config_files.config_name(given["config"].config_filename)
             work = Work(name, config, config.data.vocab_size, shape)
         else:

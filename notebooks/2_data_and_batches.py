@@ -286,7 +286,7 @@ print(
 
 # %% [markdown]
 # So any batch of any run can be **listed again**, although training records nothing.
-# `python -m t2t_jax.whatwas --workdir=DIR --step=N` does this for a step of a run, to
+# `python -m t2t_jax whatwas --workdir=DIR --step=N` does this for a step of a run, to
 # find the sentences behind a jump of the loss.
 
 # %%
@@ -486,7 +486,7 @@ temporary.cleanup()
 #         --config.data.dir=FOLDER --config.data.train=own \
 #         --config.data.dev=own_dev --config.data.test=own_test
 #
-# Translations are one sentence a line, too: `python -m t2t_jax.translate
+# Translations are one sentence a line, too: `python -m t2t_jax translate
 # --workdir=runs/own --input=FILE --output=FILE` writes exactly one line for each line
 # that it reads, in the same order, whatever the lines contain.
 #

@@ -9,8 +9,9 @@ import pytest
 
 from t2t_jax import load_config
 from t2t_jax.io.errors import UserError
-from t2t_jax.tools.plan import command, plan_page
 from t2t_jax.tools.plan import plan as plans
+from t2t_jax.tools.plan import plan_page
+from t2t_jax.tools.plan.command import parse_mesh
 from t2t_jax.tools.plan.virtual_devices import has_tpu_compiler
 
 pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
@@ -26,7 +27,7 @@ def small(**sections):
 
 def command(*flags):
     return subprocess.run(
-        [sys.executable, "-m", "t2t_jax.plan", *flags],
+        [sys.executable, "-m", "t2t_jax", "plan", *flags],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -82,12 +83,12 @@ def test_a_picture_is_written(told, tmp_path):
 )
 def test_meshes_that_are_none_are_told(text, told):
     with pytest.raises(UserError, match=told):
-        command.parse_mesh(text)
+        parse_mesh(text)
 
 
 def test_meshes_are_read():
-    assert command.parse_mesh("data:2,fsdp:4") == {"data": 2, "fsdp": 4, "tensor": 1}
-    assert command.parse_mesh("fsdp:4")["data"] == -1
+    assert parse_mesh("data:2,fsdp:4") == {"data": 2, "fsdp": 4, "tensor": 1}
+    assert parse_mesh("fsdp:4")["data"] == -1
 
 
 def test_what_is_no_slice_is_told_with_status_2(commands):

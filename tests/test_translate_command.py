@@ -1,4 +1,4 @@
-"""`t2t_jax.translate` and `t2t_jax.score` as a hostile user runs them."""
+"""`t2t_jax translate` and `t2t_jax score` as a hostile user runs them."""
 
 import os
 import signal

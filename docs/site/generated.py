@@ -4,9 +4,7 @@ A page holds `<!-- generated: NAME ARGUMENT -->`, which `fill` replaces.
 """
 
 import dataclasses
-import importlib
 import inspect
-import keyword
 import re
 import sys
 from collections.abc import Iterable
@@ -18,7 +16,7 @@ from absl import flags
 
 from t2t_jax import config as fields
 from t2t_jax.commands.flags import define_ideas_flag, define_process_flags
-from t2t_jax.commands.launch import COMMANDS
+from t2t_jax.commands.launch import COMMANDS, module_of
 from t2t_jax.sections import table_of
 
 MARK = re.compile(r"^<!-- generated: (\w+)(?: (\w+))? -->$", re.MULTILINE)
@@ -125,7 +123,7 @@ def _meaning(entry) -> str:
 
 
 def names() -> list[str]:
-    """The names of all commands."""
+    """The names of all commands, without aliases."""
     return [name for group in COMMANDS.values() for name in group]
 
 
@@ -134,9 +132,9 @@ def command_list() -> str:
     return _table(
         ("", "command", ""),
         [
-            (group, f"[`{name}`](#{name})", does)
+            (group, f"[`{name}`](#{name})", command.does)
             for group, listed in COMMANDS.items()
-            for name, does in listed.items()
+            for name, command in listed.items()
         ],
     )
 
@@ -147,12 +145,6 @@ def commands() -> str:
         f"## {name}\n\n{_text(module_of(name))}\n\n{_flag_table(name)}"
         for name in names()
     )
-
-
-def module_of(name: str):
-    """The module of a command."""
-    name = f"{name}_" if keyword.iskeyword(name) else name
-    return importlib.import_module(f"t2t_jax.commands.{name}")
 
 
 def flags_of(name: str, *arguments: str) -> dict[str, flags.Flag]:

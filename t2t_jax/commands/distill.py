@@ -1,4 +1,4 @@
-"""Teaches a smaller model: `python -m t2t_jax.distill --teacher=DIR --input=PREFIX`.
+"""Teaches a smaller model: `python -m t2t_jax distill --teacher=DIR --input=PREFIX`.
 
 The teacher translates the source lines of a parallel text, and a student is trained on
 its translations (Kim and Rush 2016), which are easier to learn than people's: they are

@@ -1,4 +1,4 @@
-"""Scores a trained run: `python -m t2t_jax.evaluate --workdir=DIR --test=PREFIX`.
+"""Scores a trained run: `python -m t2t_jax evaluate --workdir=DIR --test=PREFIX`.
 
 Prints all scores as JSON on standard output, and the main ones for people on standard
 error. --baseline=FILE compares with another system and tests for significance.

@@ -1,4 +1,4 @@
-"""Scores given translations: `python -m t2t_jax.score --workdir=DIR --test=PREFIX`.
+"""Scores given translations: `python -m t2t_jax score --workdir=DIR --test=PREFIX`.
 
 Prints LOG_PROB, PIECES and PERPLEXITY of every pair, separated by tabs. With --tokens
 it prints a JSON object for every pair, with the log-probability of every piece.

@@ -1,4 +1,4 @@
-"""Translates lines: `python -m t2t_jax.translate --workdir=DIR < source > target`.
+"""Translates lines: `python -m t2t_jax translate --workdir=DIR < source > target`.
 
 It answers lines as the task of the model says (`Task.respond`): a classifier writes
 their labels, a parser their trees, a language model goes on from them.

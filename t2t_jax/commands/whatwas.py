@@ -1,12 +1,12 @@
 """Lists the sentence pairs that a training step was trained on, or executes it again.
 
-python -m t2t_jax.whatwas --workdir=DIR --step=N
+python -m t2t_jax whatwas --workdir=DIR --step=N
 
 With --rerun, executes the step again from the checkpoint before it, and reports whether
 it comes to the same bytes; the exit status is 1 if not. The workdir is only read.
 
-python -m t2t_jax.whatwas --workdir=DIR --rerun --step=N     to the next checkpoint
-python -m t2t_jax.whatwas --workdir=DIR --rerun --step=N-M   to step M
+python -m t2t_jax whatwas --workdir=DIR --rerun --step=N     to the next checkpoint
+python -m t2t_jax whatwas --workdir=DIR --rerun --step=N-M   to step M
 """
 
 import re

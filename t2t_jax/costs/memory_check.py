@@ -103,6 +103,6 @@ def _advice(config: Config, change: dict | None) -> str:
     if not change:
         return "Use a smaller model or devices with more memory"
     return (
-        f"Try {suggestions.as_flags(change)}; python -m t2t_jax.plan forecasts what "
+        f"Try {suggestions.as_flags(change)}; python -m t2t_jax plan forecasts what "
         "fits"
     )

@@ -1,4 +1,4 @@
-"""`Translator`: translates, samples, scores, aligns and explains lines of text.
+"""`Translator`: translates, samples, scores and aligns lines of text.
 
 The commands and notebooks use it. A line's translation does not depend on the lines
 translated with it, nor on the number of devices: the shape of the arrays depends on the
@@ -47,10 +47,6 @@ from t2t_jax.model.model import Model, build
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.search.algorithm import Algorithm
-from t2t_jax.tools.explain.continuations import MOST
-from t2t_jax.tools.explain.explain import explain_lines, explained_lines
-from t2t_jax.tools.explain.explanation import Explanation
-from t2t_jax.tools.explain.readings import Explained
 from t2t_jax.training.averaging import average_checkpoints, choose_checkpoints
 from t2t_jax.workdir import Workdir
 
@@ -332,7 +328,7 @@ class Translator:
             }
             plain = self.with_choice(choosing.PLAIN)
             return choosing.choose(self.choice, plain, lines, nbest, search)
-        search = self._beam_search(
+        search = self.beam_search(
             beam, nbest, stop, alpha, penalty, groups=groups, diversity=diversity
         )
         wanted = prefix, must, must_not
@@ -350,11 +346,11 @@ class Translator:
         """
         start = Constraints(tuple(self.vocabulary.encode([""])[0]))
         found = decode_batch(
-            self._beam_search(beam, groups=None if beam is None else 1),
+            self.beam_search(beam, groups=None if beam is None else 1),
             [Source([*ids], 0) for ids in sources],
             [start] * len(sources),
             self.vocabulary,
-            self._phrases,
+            self.phrases,
             self.config.decode,
         )
         return [hypotheses[0] for hypotheses in found]
@@ -439,7 +435,7 @@ class Translator:
                 "a whole line, only of hidden pieces; `evaluate` has their perplexity, "
                 "and a language model scores lines"
             )
-        pairs = self._reader(first_line, warn).pairs(pairs)
+        pairs = self.reader(first_line, warn).pairs(pairs)
         penalties = penalty_options(self.config.decode, alpha, penalty)
         return scoring.score(self.vocabulary, self.members, pairs, **penalties)
 
@@ -479,7 +475,7 @@ class Translator:
             )
         empty = {row: of for row, (_, of) in enumerate(pairs) if _is_empty(of)}
         rows = [row for row in range(len(pairs)) if row not in empty]
-        encoded = self._reader(first_line, warn).pairs([pairs[row] for row in rows])
+        encoded = self.reader(first_line, warn).pairs([pairs[row] for row in rows])
         scorer = confidence.Scorer(self.vocabulary, self.members, options)
         found = confidence.CONFIDENCES[measure](scorer, encoded)
         # Nothing to be unsure of, or nothing found.
@@ -500,7 +496,7 @@ class Translator:
           UserError: the model does not predict labels.
         """
         check_classifies(self.members)
-        sources = self._reader(first_line, warn).sources(lines)
+        sources = self.reader(first_line, warn).sources(lines)
         return classify(self.vocabulary, self.members, sources)
 
     def fill(
@@ -514,7 +510,7 @@ class Translator:
         Raises:
           UserError: the model is not a masked language model.
         """
-        reader = self._reader(first_line, warn)
+        reader = self.reader(first_line, warn)
         return filling_masks.fill(self.vocabulary, self.members, lines, reader)
 
     def attention(self, source: str, target=None) -> AttentionMaps:
@@ -534,7 +530,7 @@ class Translator:
             )
         scoring.checked_cross_layers(self.members[0])
         target = self.translate([source])[0] if target is None else target
-        pairs = self._reader(1, warn=True).pairs([(source, target)])
+        pairs = self.reader(1, warn=True).pairs([(source, target)])
         return next(scoring.attention(self.vocabulary, self.members[0], pairs))
 
     def align(
@@ -557,80 +553,16 @@ class Translator:
         """
         for member in self.members:  # before a text of another task is encoded
             scoring.checked_cross_layers(member)
-        pairs = self._reader(first_line, warn).pairs(pairs)
+        pairs = self.reader(first_line, warn).pairs(pairs)
         found = scoring.align(self.vocabulary, self.members, pairs, layer)
         return [each.without_first() for each in found] if self.tag else found
 
-    def explain(
-        self,
-        lines: str | Sequence[str],
-        target: str | Sequence[str | None] | None = None,
-        *,
-        beam: int | None = None,
-        nbest: int = 1,
-        alpha: float | None = None,
-        penalty: str | None = None,
-        stop: str | None = None,
-        prefix: str | Sequence[str | None] | None = None,
-        must: str | Sequence = (),
-        must_not: str | Sequence = (),
-        alternatives: int = MOST,
-        name: str = "model",
-        warn: bool = True,
-    ) -> Explanation:
-        """Explains the translation of each line; a notebook shows it as a page.
-
-        Holds the probability of each piece and what else was probable, the beam tree
-        with each hypothesis's cause of death, attention, alignment, the layers'
-        predictions and attributions. The search is that of `translate`, bit for bit.
-
-        Args:
-          lines: a sentence, or several; for a model without a source, the beginning of
-            each text.
-          target: a translation to compare with, one for each line: where the search
-            lost it, and why the model said something else.
-          alternatives: the most pieces of a translation after which the page shows what
-            the search would have said instead.
-          name: of the model on the page.
-          others: as for `translate`.
-
-        Raises:
-          UserError: an option is out of its range, a line has no visible character, or
-            the config's beam has several groups.
-        """
-        lines, targets = explained_lines(lines, target)
-        if (groups := self.config.decode.groups) > 1:
-            raise UserError(
-                f"config.decode.groups={groups}, but an explanation shows the tree of "
-                "one plain beam; explain translator.with_options(groups=1)"
-            )
-        search = self._beam_search(beam, nbest, stop, alpha, penalty)
-        reader, wanted = self._reader(1, warn), (prefix, must, must_not)
-        if not self.model.has_source:
-            wanted = self._begun_by(lines, *wanted)
-        constraints = constraints_for(
-            len(lines), self.vocabulary, self._phrases, *wanted
-        )
-        return explain_lines(
-            Explained(
-                name,
-                self.members,
-                self.vocabulary,
-                self._phrases,
-                search,
-            ),
-            lines,
-            targets,
-            constraints,
-            reader,
-            alternatives,
-        )
-
     @cached_property
-    def _phrases(self) -> Phrases:
+    def phrases(self) -> Phrases:
+        """Phrases of constraints, as automata over this vocabulary."""
         return Phrases(self.vocabulary)
 
-    def _beam_search(
+    def beam_search(
         self,
         beam: int | None,
         nbest: int = 1,
@@ -693,11 +625,11 @@ class Translator:
         check_lines(lines)
         if batch_size is not None and batch_size < 1:
             raise UserError(f"batch_size={batch_size}; want at least 1 line")
-        decode, reader = self.config.decode, self._reader(first_line, warn)
+        decode, reader = self.config.decode, self.reader(first_line, warn)
         if not self.model.has_source:
-            wanted = self._begun_by(lines, *wanted)
+            wanted = self.begun_by(lines, *wanted)
         constraints = constraints_for(
-            len(lines), self.vocabulary, self._phrases, *wanted, first_line
+            len(lines), self.vocabulary, self.phrases, *wanted, first_line
         )
         encode = reader.sources if self.model.has_source else reader.prompts
         sources = encode(lines)
@@ -714,7 +646,7 @@ class Translator:
                 sources[part],
                 constraints[part],
                 self.vocabulary,
-                self._phrases,
+                self.phrases,
                 decode,
             )
         _warn_if_unended(reader, sources, nbest_lists, decode)
@@ -723,7 +655,7 @@ class Translator:
             for line, nbest, source in zip(lines, nbest_lists, sources, strict=True)
         ]
 
-    def _begun_by(self, lines: Sequence[str], prefix, must, must_not) -> tuple:
+    def begun_by(self, lines: Sequence[str], prefix, must, must_not) -> tuple:
         """Returns constraints with the lines as prefixes, for a model without a source.
 
         Raises:
@@ -737,7 +669,8 @@ class Translator:
             )
         return list(lines), must, must_not
 
-    def _reader(self, first_line: int, warn: bool) -> InputReader:
+    def reader(self, first_line: int, warn: bool) -> InputReader:
+        """Reads lines and pairs as token ids; warns of those that are cut."""
         return InputReader(self.vocabulary, self.members, first_line, warn, self.tag)
 
 

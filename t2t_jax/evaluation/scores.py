@@ -4,9 +4,11 @@ Those of an ensemble are in the first member's workdir, in a folder of their own
 that no reader takes them for the model's.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 from etils import epath
 
@@ -75,7 +77,7 @@ def score_set(translator: Translator, corpus: Corpus, workdir: Workdirs) -> dict
     path = folder / SCORES / f"{corpus.name}.json"
     lines = _answers_file(corpus, folder)
 
-    def stored_scores() -> dict:
+    def stored_before() -> dict:
         stored = _read(path, lines)
         if inputs.items() <= stored.items():
             return stored
@@ -83,7 +85,7 @@ def score_set(translator: Translator, corpus: Corpus, workdir: Workdirs) -> dict
         _first(workdir).check_writable()
         return {}
 
-    if stored := processes.from_first("scores", stored_scores):
+    if stored := processes.from_first("scores", stored_before):
         return stored
     answers = task.answers(translator, pairs)
     extra = task.extra_scores(translator, pairs)
@@ -200,6 +202,16 @@ def read_answers(
         )
     # Not splitlines(), which would also split at characters such as U+2028.
     return content.decode().split("\n")[:-1]
+
+
+def stored_scores(workdir: Workdir) -> dict[str, dict[str, Any]]:
+    """Reads the scores of a workdir, by file name; leaves damaged files out."""
+    found = {}
+    if (workdir / SCORES).exists():
+        for file in (workdir / SCORES).glob("*.json"):
+            with contextlib.suppress(ValueError, OSError):
+                found[file.stem] = atomic.read_checked_json(file)
+    return found
 
 
 def _answers_file(corpus: Corpus, folder: epath.Path) -> epath.Path:

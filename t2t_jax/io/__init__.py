@@ -1,1 +1,1 @@
-"""Output for the user: messages, progress, and errors that a user can mend."""
+"""The terminal and the disk: messages, errors, progress, files that are complete."""

@@ -12,8 +12,9 @@ import weakref
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from t2t_jax.tools.doctor.characters import FIRST_SCRIPT, SCRIPTS
-from t2t_jax.tools.doctor.view import Side
+
+from t2t_jax.text.characters import FIRST_SCRIPT, SCRIPTS
+from t2t_jax.text.view import Side
 
 BUCKETS = 1 << 17  # of hashed trigrams
 # Frequent words that few other languages have. A name is a code of ISO 639-1.

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-from t2t_jax.tools.doctor.characters import CLASS, CLASSES, FIRST_SCRIPT, classes_of
 
-from t2t_jax.data.corpus import Pair
+from t2t_jax.text.characters import CLASS, CLASSES, FIRST_SCRIPT, classes_of
 
 # Ideographs and kana are written without spaces: each is a word of its own.
 _ALONE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -105,7 +104,7 @@ class View:
         the next one adds pairs of the same words.
     """
 
-    def __init__(self, pairs: Sequence[Pair], first: int = 0):
+    def __init__(self, pairs: Sequence[tuple[str, str]], first: int = 0):
         self.pairs, self.first = pairs, first
         self.sides = Side([s for s, _ in pairs]), Side([t for _, t in pairs])
         self.source, self.target = self.sides

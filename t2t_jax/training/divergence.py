@@ -82,7 +82,7 @@ def report_alarm(workdir: Workdir, alarm: Row, describe: Describe | None) -> Non
     message = f"warning: step {step:,}: {what}"
     if describe and not file.exists():
         if file.parent.exists() and len(list(file.parent.iterdir())) >= MAX_ALARM_FILES:
-            say(f"{message}; python -m t2t_jax.whatwas shows its sentences")
+            say(f"{message}; python -m t2t_jax whatwas shows its sentences")
             return
         position = Position(int(alarm["epoch"]), int(alarm["batch"]))
         lines = describe(position)

@@ -12,6 +12,7 @@ from t2t_jax.data import tokenizer
 from t2t_jax.data.sentencepiece_model import SYMBOL, lossless, pieces
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.evaluation.scores import stored_scores
 from t2t_jax.io.atomic import checked_json
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
@@ -19,7 +20,7 @@ from t2t_jax.tools.bridges import agreement, peer_process, tokenizer_json, weigh
 from t2t_jax.tools.bridges.formats import Request
 from t2t_jax.tools.bridges.huggingface_tokenizer_files import tokenizer_files
 from t2t_jax.tools.bridges.huggingface_tokenizers import marian_vocabulary
-from t2t_jax.tools.bridges.model_card import model_card, stored_scores
+from t2t_jax.tools.bridges.model_card import model_card
 from t2t_jax.tools.bridges.reading import read_tensors
 from t2t_jax.tools.bridges.table import EXPORTS, IMPORTS
 from t2t_jax.workdir import Workdir

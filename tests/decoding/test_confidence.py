@@ -36,7 +36,7 @@ def small():
 
 def distributions(small, pair):
     """The float64 log-probabilities at each place of a target; no padding."""
-    ((source, target),) = small._reader(1, False).pairs([pair])
+    ((source, target),) = small.reader(1, False).pairs([pair])
     batch = {}
     for side, ids in (("source", source), ("target", target)):
         batch[side] = jnp.array([ids])
@@ -74,7 +74,7 @@ def test_a_line_has_its_number_whatever_is_beside_it(small, measure):
 def test_passes_differ_and_follow_from_the_seed(small):
     options = ConfidenceOptions(passes=4, seed=5)
     scorer = confidence.Scorer(small.vocabulary, small.members, options)
-    encoded = small._reader(1, False).pairs(PAIRS)
+    encoded = small.reader(1, False).pairs(PAIRS)
     passes = confidence._dropout_passes(scorer, encoded)
     assert len(np.unique(passes)) == passes.size  # all draws are different
     mean = small.confidence(PAIRS, "dropout_mean", passes=4, seed=5)

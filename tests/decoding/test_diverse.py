@@ -13,6 +13,7 @@ from t2t_jax.decoding.search_options import beam_search_algorithm
 from t2t_jax.io.errors import UserError
 from t2t_jax.search.beam import BeamSearch
 from t2t_jax.search.diverse import DiverseBeamSearch
+from t2t_jax.tools.explain.explain import explain
 from t2t_jax.tools.verify.references.search import (
     BOS,
     EOS,
@@ -279,4 +280,4 @@ def test_a_config_whose_beam_cannot_be_divided_is_refused(one):
     with pytest.raises(UserError, match="config.decode.groups=2 with beam=3"):
         one.with_options(groups=2)
     with pytest.raises(UserError, match="groups=2.*explain"):
-        one.with_options(beam=4, groups=2).explain("a dog")
+        explain(one.with_options(beam=4, groups=2), "a dog")

@@ -24,7 +24,7 @@ class StopError(Exception):
 
 
 def job(path, resume=False, lines=LINES, stop=None, made_from=MADE_FROM, error=None):
-    """The loop of `t2t_jax.translate`, two lines at a time, stopped before a line."""
+    """The loop of `t2t_jax translate`, two lines at a time, stopped before a line."""
     with OutputFile(path, made_from, resume) as output:
         rest = output.rest_of(iter(lines))
         for chunk in chunks(rest, 2):

@@ -6,8 +6,8 @@ import random
 
 import numpy as np
 import pytest
-from t2t_jax.tools.doctor.view import View
 
+from t2t_jax.text.view import View
 from t2t_jax.tools.doctor.examination import Examination, Options
 from t2t_jax.tools.doctor.findings import findings
 from t2t_jax.tools.doctor.overlap import Overlap, Reference, _shingles

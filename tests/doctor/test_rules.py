@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from t2t_jax.tools.doctor.characters import class_name
-from t2t_jax.tools.doctor.view import View
 
 from t2t_jax.io.errors import UserError
+from t2t_jax.text.characters import class_name
+from t2t_jax.text.view import View
 from t2t_jax.tools.doctor import lexicon
 from t2t_jax.tools.doctor.line_checks import repeated
 from t2t_jax.tools.doctor.pair_checks import missing_numbers

@@ -344,11 +344,11 @@ def translator():
 def test_a_tagged_translator_reads_the_tag_before_each_line(translator):
     lines = ["the cat", "", "a <2de> dog"]
     tagged = ["<2de> the cat", "", "<2de> a <2de> dog"]
-    read = translator.tagged("<2de>")._reader(1, True)
-    assert read.sources(lines) == translator._reader(1, True).sources(tagged)
+    read = translator.tagged("<2de>").reader(1, True)
+    assert read.sources(lines) == translator.reader(1, True).sources(tagged)
     assert read.sources(lines)[1].ids == []  # a line of nothing stays so
     pairs = [[(line, "ein Hund") for line in some] for some in (lines, tagged)]
-    assert read.pairs(pairs[0]) == translator._reader(1, True).pairs(pairs[1])
+    assert read.pairs(pairs[0]) == translator.reader(1, True).pairs(pairs[1])
     assert translator.tagged("<2de>").provenance()["tag"] == "<2de>"
     assert "tag" not in translator.provenance()
 

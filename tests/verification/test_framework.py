@@ -7,7 +7,8 @@ import types
 import pytest
 
 from t2t_jax import UserError
-from t2t_jax.tools.verify import command, report
+from t2t_jax.tools.verify import command as verify
+from t2t_jax.tools.verify import report
 from t2t_jax.tools.verify.check import (
     Check,
     Measured,
@@ -145,16 +146,16 @@ def test_a_page_is_a_section_of_markdown(results):
 @pytest.fixture
 def command(monkeypatch):
     """Runs the command's `main` with some checks; returns its exit status."""
-    monkeypatch.setattr(command, "describe_machine", lambda: MACHINE)
+    monkeypatch.setattr(verify, "describe_machine", lambda: MACHINE)
 
     def run(checks=CHECKS, **given):
         defaults = {"list": False, "quick": False, "full": False, "json": False}
         defaults |= {"only": [], "output": None, "workdir": None}
         flags = types.SimpleNamespace(**defaults | given)
-        monkeypatch.setattr(command, "CHECKS", checks)
-        monkeypatch.setattr(command.flags, "FLAGS", flags)
+        monkeypatch.setattr(verify, "CHECKS", checks)
+        monkeypatch.setattr(verify.flags, "FLAGS", flags)
         try:
-            command.main([])
+            verify.main([])
         except SystemExit as end:
             return end.code
         return 0

@@ -11,10 +11,10 @@ from absl import flags
 
 from t2t_jax.commands.flags import define_workdir_flags
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.evaluation.scores import stored_scores
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import is_local
 from t2t_jax.tools.bridges.exporting import export
-from t2t_jax.tools.bridges.model_card import stored_scores
 from t2t_jax.tools.bridges.table import EXPORTS
 from t2t_jax.workdir import Workdir
 

@@ -1,6 +1,5 @@
 """README.md of an exported model: what it is, how good, and where it came from."""
 
-import contextlib
 import dataclasses
 import json
 from collections.abc import Container, Mapping, Sequence
@@ -10,11 +9,8 @@ from t2t_jax import __version__
 from t2t_jax.config import Config
 from t2t_jax.data.tokenizer import show_sizes
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.scores import SCORES
-from t2t_jax.io.atomic import read_checked_json
 from t2t_jax.tasks.table import known_measures
 from t2t_jax.tools.bridges.exported_files import direction, translates
-from t2t_jax.workdir import Workdir
 
 EPSILON = 1e-5  # of PyTorch's LayerNorm
 # Scores of `scores/SET.json` that the card shows: their names, and the keys of their
@@ -126,16 +122,6 @@ def _kind(translator: Translator) -> dict[str, str]:
         "pipeline": "translation",
         "heading": f"{name} translation",
     }
-
-
-def stored_scores(workdir: Workdir) -> dict[str, dict[str, Any]]:
-    """Reads the scores of a workdir, by file name; leaves damaged files out."""
-    found = {}
-    if (workdir / SCORES).exists():
-        for file in (workdir / SCORES).glob("*.json"):
-            with contextlib.suppress(ValueError, OSError):
-                found[file.stem] = read_checked_json(file)
-    return found
 
 
 def _checkpoint(steps: Sequence[int]) -> str:

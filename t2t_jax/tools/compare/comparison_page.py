@@ -1,4 +1,4 @@
-"""The HTML page of comparisons: `page`. Its modules are in viewing/page/comparison/."""
+"""The HTML page of comparisons: `page`. Its modules are in pages/page/comparison/."""
 
 from collections.abc import Sequence
 

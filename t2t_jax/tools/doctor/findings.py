@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-from t2t_jax.tools.doctor.view import View
 
 from t2t_jax.data.corpus import Pair
+from t2t_jax.text.view import View
 from t2t_jax.tools.doctor.examination import Examination
 from t2t_jax.tools.doctor.overlap import Reference
 from t2t_jax.tools.doctor.rules import BIT, RULES

@@ -1,8 +1,8 @@
 """Histograms of a text, filled chunk by chunk."""
 
 import numpy as np
-from t2t_jax.tools.doctor.view import View
 
+from t2t_jax.text.view import View
 from t2t_jax.tools.doctor.relatedness import LIMIT
 
 # Edges of bins. Lengths and ratios are on a logarithmic scale.

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from t2t_jax.tools.doctor.view import View
 
 from t2t_jax.data.cleaning import HashSet
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.tokenizer import Vocabulary, sample
 from t2t_jax.io.progress import Progress
 from t2t_jax.text.languages import Languages
+from t2t_jax.text.view import View
 from t2t_jax.tools.doctor.lexicon import Lexicon
 from t2t_jax.tools.doctor.overlap import Overlap, Reference
 from t2t_jax.tools.doctor.pieces import Pieces

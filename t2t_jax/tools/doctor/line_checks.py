@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from t2t_jax.tools.doctor.characters import CLASS, SCRIPTS
-from t2t_jax.tools.doctor.view import WORD, Side, View
 
+from t2t_jax.text.characters import CLASS, SCRIPTS
+from t2t_jax.text.view import WORD, Side, View
 from t2t_jax.tools.doctor.knowledge import Knowledge
 
 Accused = dict[int, tuple[float, str]]

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from t2t_jax.tools.doctor.view import View
 
 from t2t_jax.data.corpus import Pair
+from t2t_jax.text.view import View
 
 BANDS, ROWS = 10, 4  # found: 1 - (1 - J^4)^10; 94% of pairs with J = 0.7
 HASHES = BANDS * ROWS

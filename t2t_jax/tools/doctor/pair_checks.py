@@ -7,9 +7,9 @@ import collections
 import re
 
 import numpy as np
-from t2t_jax.tools.doctor.view import View
 
 from t2t_jax.data.cleaning import hashes
+from t2t_jax.text.view import View
 from t2t_jax.tools.doctor.knowledge import Knowledge
 from t2t_jax.tools.doctor.line_checks import NAMES, Accused, Limits
 

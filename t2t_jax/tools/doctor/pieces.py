@@ -1,9 +1,9 @@
 """Pieces of the vocabulary in a text: how many a word, and which cannot be spelled."""
 
 import numpy as np
-from t2t_jax.tools.doctor.view import View
 
 from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.text.view import View
 
 
 class Pieces:

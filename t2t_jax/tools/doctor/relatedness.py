@@ -10,8 +10,8 @@ also if a few per cent of the text are wrong.
 from collections.abc import Sequence
 
 import numpy as np
-from t2t_jax.tools.doctor.view import View
 
+from t2t_jax.text.view import View
 from t2t_jax.tools.doctor.lexicon import Lexicon
 
 ROUNDS = 2  # of learning; the second one without pairs that the first one rejects

@@ -19,10 +19,11 @@ from t2t_jax.commands.flags import (
 )
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.provenance import code_version
+from t2t_jax.evaluation.scores import stored_scores
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
-from t2t_jax.tools.bridges.model_card import stored_scores
 from t2t_jax.tools.explain.continuations import MOST
+from t2t_jax.tools.explain.explain import explain
 from t2t_jax.tools.explain.explanation import Explanation
 from t2t_jax.training.run_log import short_names
 from t2t_jax.workdir import Workdir
@@ -146,7 +147,8 @@ def _explain(
     if (groups := translator.config.decode.groups) > 1:
         say(f"{place} has a beam of {groups} groups; the page shows the plain beam")
         translator = translator.with_options(groups=1)
-    explanation = translator.explain(
+    explanation = explain(
+        translator,
         lines,
         targets,
         **{name: given[name].value for name in ("beam", "nbest", "alpha", "penalty")},

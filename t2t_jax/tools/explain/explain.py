@@ -3,15 +3,17 @@
 from collections.abc import Iterable, Sequence
 
 from t2t_jax.decoding.batch_decoding import check_room, to_text
-from t2t_jax.decoding.constraints import Constraints
+from t2t_jax.decoding.constraints import Constraints, constraints_for
 from t2t_jax.decoding.inputs import InputReader, Source, check_lines
 from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.decoding.shapes import longest_output
+from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.progress import Progress
 from t2t_jax.parallel import processes
 from t2t_jax.search.hypotheses import Hypotheses
 from t2t_jax.tools.explain.beam_tree import BeamTree, judge_reference
+from t2t_jax.tools.explain.continuations import MOST
 from t2t_jax.tools.explain.explanation import (
     ExplainedModel,
     ExplainedSentence,
@@ -30,7 +32,61 @@ from t2t_jax.tools.explain.tree_builder import build_tree
 from t2t_jax.tools.explain.words import words_of
 
 
-def explained_lines(
+def explain(
+    translator: Translator,
+    lines: str | Sequence[str],
+    target: str | Sequence[str | None] | None = None,
+    *,
+    beam: int | None = None,
+    nbest: int = 1,
+    alpha: float | None = None,
+    penalty: str | None = None,
+    stop: str | None = None,
+    prefix: str | Sequence[str | None] | None = None,
+    must: str | Sequence = (),
+    must_not: str | Sequence = (),
+    alternatives: int = MOST,
+    name: str = "model",
+    warn: bool = True,
+) -> Explanation:
+    """Explains the translation of each line; a notebook shows it as a page.
+
+    Holds the probability of each piece and what else was probable, the beam tree with
+    each hypothesis's cause of death, attention, alignment, the layers' predictions and
+    attributions. The search is that of `Translator.translate`, bit for bit.
+
+    Args:
+      lines: a sentence, or several; for a model without a source, the beginning of each
+        text.
+      target: a translation to compare with, one for each line: where the search lost
+        it, and why the model said something else.
+      alternatives: the most pieces of a translation after which the page shows what the
+        search would have said instead.
+      name: of the model on the page.
+      others: as for `Translator.translate`.
+
+    Raises:
+      UserError: an option is out of its range, a line has no visible character, or the
+        config's beam has several groups.
+    """
+    lines, targets = _lines_and_targets(lines, target)
+    if (groups := translator.config.decode.groups) > 1:
+        raise UserError(
+            f"config.decode.groups={groups}, but an explanation shows the tree of one "
+            "plain beam; explain translator.with_options(groups=1)"
+        )
+    search = translator.beam_search(beam, nbest, stop, alpha, penalty)
+    wanted = (prefix, must, must_not)
+    if not translator.model.has_source:
+        wanted = translator.begun_by(lines, *wanted)
+    vocabulary, phrases = translator.vocabulary, translator.phrases
+    constraints = constraints_for(len(lines), vocabulary, phrases, *wanted)
+    model = Explained(name, translator.members, vocabulary, phrases, search)
+    reader = translator.reader(1, warn)
+    return _explain_lines(model, lines, targets, constraints, reader, alternatives)
+
+
+def _lines_and_targets(
     lines: str | Sequence[str], target: str | Sequence[str | None] | None
 ) -> tuple[list[str], list[str | None]]:
     """Returns a list of lines, and a target or None for each.
@@ -58,7 +114,7 @@ def _as_list(value: str | Sequence[str], name: str) -> list:
     return [*value]
 
 
-def explain_lines(
+def _explain_lines(
     model: Explained,
     lines: Sequence[str],
     targets: Sequence[str | None],

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from etils import epath
-from t2t_jax.tools.explain.attention_summary import HeadSummary, Rollout
 
+from t2t_jax.decoding.attention_summary import HeadSummary, Rollout
 from t2t_jax.decoding.results import AttentionMaps, Hypothesis
 from t2t_jax.io.atomic import keep_earlier, write_atomically
 from t2t_jax.io.errors import UserError

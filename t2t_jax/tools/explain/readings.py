@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from t2t_jax.tools.explain.attention_summary import rollout, summarize
 
 from t2t_jax.config import DecodeConfig
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding import scoring
+from t2t_jax.decoding.attention_summary import rollout, summarize
 from t2t_jax.decoding.constraints import Constraints
 from t2t_jax.decoding.inputs import Member, Source
 from t2t_jax.decoding.phrases import Phrases

@@ -1,7 +1,7 @@
 """Turns an explanation into the document and the arrays of a page.
 
 The document's keys are the contract between this file and the modules of
-`viewing/page/`; each function below makes one part of it. Arrays become references to
+`pages/page/`; each function below makes one part of it. Arrays become references to
 compressed blobs (`tools/pages/payload.py`).
 """
 

@@ -1,6 +1,6 @@
 """Forecasts whether a run fits on chips before they are rented, and how long it takes.
 
-python -m t2t_jax.plan --config=big --slice=v5e:2x4 --mesh=data:2,fsdp:4
+python -m t2t_jax plan --config=big --slice=v5e:2x4 --mesh=data:2,fsdp:4
 """
 
 import json

@@ -183,7 +183,7 @@ def mesh_losses(batch, mesh: MeshConfig, devices: Sequence) -> list[float]:
 
 def on_virtual_devices(full: bool) -> Measured:
     """Runs `devices` in a process with virtual devices of a CPU."""
-    command = [sys.executable, "-m", "t2t_jax.verify", "--only=devices", "--json"]
+    command = [sys.executable, "-m", "t2t_jax", "verify", "--only=devices", "--json"]
     command += ["--full"] if full else []
     environment = child_runs.child_environment() | {
         "JAX_PLATFORMS": "cpu",

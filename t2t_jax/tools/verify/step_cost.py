@@ -90,9 +90,8 @@ def _measured(config: Config, count: int) -> StepCost:
     batch = random_batch(shape, min(task_of(config).vocab_sizes))
     # Compiled before, as the compiler's own memory is not the step's.
     began = time.perf_counter()
-    train = steps.train.lower(
-        steps.shapes, step_costs.batch_shapes(shape, mesh)
-    ).compile()
+    batch = step_costs.batch_shapes(shape, mesh)
+    train = steps.train.lower(steps.shapes, batch).compile()
     steps.init.lower().compile()
     compiled = time.perf_counter() - began
     peak = PeakMemory(device)

@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-from t2t_jax.tools.explain.attention_summary import rollout, summarize
 
+from t2t_jax.decoding.attention_summary import rollout, summarize
 from t2t_jax.decoding.results import AttentionMaps
 
 

@@ -23,14 +23,10 @@ def traced(model, line=LINE, beam=4, nbest=2, stop=None, must=(), must_not=()):
     algorithm = beam_search_algorithm(
         decode, vocabulary, **options, alpha=None, penalty=None
     )
-    (constraints,) = constraints_for(
-        1, vocabulary, model._phrases, None, must, must_not
-    )
-    source = model._reader(1, False).sources([line])[0].ids
+    (constraints,) = constraints_for(1, vocabulary, model.phrases, None, must, must_not)
+    source = model.reader(1, False).sources([line])[0].ids
     search = model._search(algorithm)
-    steps = trace_search(
-        search, source, constraints, vocabulary, model._phrases, decode
-    )
+    steps = trace_search(search, source, constraints, vocabulary, model.phrases, decode)
     limit = longest_output(len(source), decode)
     wanted = model.translate([line], **options, must=must, must_not=must_not)[0]
     return [*steps], algorithm, limit, wanted

@@ -66,7 +66,7 @@ def test_the_search_goes_on_from_an_alternative():
 
     def found(constraints, ids=other.tokens, probabilities=probabilities[:limit]):
         return continuations(
-            *(one._search(algorithm), ours, one._phrases, one.config.decode),
+            *(one._search(algorithm), ours, one.phrases, one.config.decode),
             *(Source(source, 0), ids),
             predicting(ids, probabilities),
             constraints,
