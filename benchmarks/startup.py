@@ -22,7 +22,7 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks import measuring, run
-from benchmarks.prepare import write_text
+from benchmarks.wmt import write_text
 from t2t_jax.commands import config_files
 from t2t_jax.commands.flags import define_config_flag
 
