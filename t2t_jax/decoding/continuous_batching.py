@@ -30,7 +30,7 @@ from t2t_jax.decoding.programs import (
     merge_rows,
 )
 from t2t_jax.decoding.shapes import Group, longest_output
-from t2t_jax.search.hypotheses import Hypotheses
+from t2t_jax.search.algorithm import Hypotheses
 
 STRIDE = 8  # positions from one exchange of lines to the next
 ROOM = 16  # positions of the smallest cache; a multiple of STRIDE

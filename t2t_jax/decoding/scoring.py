@@ -18,8 +18,8 @@ from t2t_jax.decoding.results import Alignment, AttentionMaps, Score
 from t2t_jax.decoding.shapes import Group, pad_rows
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.attention import LayerTrace
-from t2t_jax.model.teacher_forcing import teacher_forcing
-from t2t_jax.search.length_penalty import PENALTIES
+from t2t_jax.model.transformer import teacher_forcing
+from t2t_jax.search.algorithm import PENALTIES
 
 # (source ids, target ids) of each pair, both with EOS.
 Pairs = Sequence[tuple[list[int], list[int]]]

@@ -14,7 +14,7 @@ from t2t_jax.decoding.phrases import Phrases
 from t2t_jax.decoding.programs import Search
 from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.decoding.shapes import longest_output
-from t2t_jax.search.hypotheses import never_generated
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.explain.distribution import Distribution
 
 LEAST = 0.02  # probability of an alternative

@@ -31,8 +31,8 @@ from t2t_jax.decoding.programs import (
     program,
 )
 from t2t_jax.decoding.shapes import groups, longest_output
+from t2t_jax.search.algorithm import Hypotheses, extensions, never_generated
 from t2t_jax.search.beam import BeamSearch
-from t2t_jax.search.hypotheses import Hypotheses, extensions, never_generated
 from t2t_jax.search.rules import Rules, allowed
 
 
