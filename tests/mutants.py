@@ -255,7 +255,7 @@ PROMISES = [
     ),
     Mutant(
         "a_damaged_checkpoint_passes",
-        "t2t_jax/files/sealed.py",
+        "t2t_jax/io/sealed.py",
         'actual["sha256"] != sha256',
         "False",
         "tests/test_files.py",
@@ -319,7 +319,7 @@ PROMISES = [
     ),
     Mutant(
         "half_a_file_is_left",
-        "t2t_jax/files/atomic.py",
+        "t2t_jax/io/atomic.py",
         'file.with_name(f".{file.name}.writing")',
         "file",
         "tests/test_files.py",
@@ -363,7 +363,7 @@ MENDS = [
     ),
     Mutant(
         "set_aside_in_a_bucket_without_manifest",  # 083c74b
-        "t2t_jax/files/sealed.py",
+        "t2t_jax/io/sealed.py",
         "[*_below(folder), *manifest]",
         "[*_below(folder)]",
         "tests/test_files.py",
@@ -379,7 +379,7 @@ MENDS = [
     ),
     Mutant(
         "json_is_not_checked",  # eaa9fd6
-        "t2t_jax/files/atomic.py",
+        "t2t_jax/io/atomic.py",
         "if wanted != _sha256_of(content):",
         "if False:",
         "tests/test_files.py",
@@ -427,7 +427,7 @@ MENDS = [
     ),
     Mutant(
         "half_a_translation_is_learned",  # 98823e2
-        "t2t_jax/pipeline/teacher_input.py",
+        "t2t_jax/run/teacher_input.py",
         "for h in translation.hypotheses if h.ended",
         "for h in translation.hypotheses",
         "tests/test_distillation.py",
@@ -483,7 +483,7 @@ MENDS = [
     ),
     Mutant(
         "damaged_added_tokens",  # 44d292d
-        "t2t_jax/bridges/huggingface_tokenizers.py",
+        "t2t_jax/tools/bridges/huggingface_tokenizers.py",
         "except (AttributeError, LookupError, TypeError, ValueError):",
         "except ZeroDivisionError:",
         "tests/bridges/test_published_tokenizers.py",
@@ -491,7 +491,7 @@ MENDS = [
     ),
     Mutant(
         "a_silenced_token_hides_differences",  # c28896e
-        "t2t_jax/bridges/agreement.py",
+        "t2t_jax/tools/bridges/agreement.py",
         "~(silent[0] & silent[1])",
         "~(silent[0] | silent[1])",
         "tests/bridges/test_agreement.py",
@@ -499,7 +499,7 @@ MENDS = [
     ),
     Mutant(
         "an_error_that_is_nan_is_held",  # 4db2b35
-        "t2t_jax/verification/check.py",
+        "t2t_jax/tools/verify/check.py",
         "float(np.max([*errors], initial=0.0))",
         "float(max([0.0, *errors]))",
         "tests/verification/test_framework.py",
@@ -515,7 +515,7 @@ MENDS = [
     ),
     Mutant(
         "wild_seeds_hide_other_rows",  # a11739f
-        "t2t_jax/experiment/statistics.py",
+        "t2t_jax/tools/experiment/statistics.py",
         "p_seeds = welch_test(ours, others)",
         "p_seeds = t_test(ours, others, *pooled)",
         "tests/experiment/test_statistics.py",
