@@ -40,13 +40,13 @@ from t2t_jax.commands.pairs_flags import (
 )
 from t2t_jax.decoding.choosing import parse_choice
 from t2t_jax.decoding.jobs import InputFile, parse_shard, record, run_job, shard_of
-from t2t_jax.decoding.output_file import check_folder, check_output
 from t2t_jax.decoding.pairs_output import write_pairs
 from t2t_jax.decoding.prompt import Prompt
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
+from t2t_jax.io.output_files import check_folder, check_output
 from t2t_jax.parallel import processes
 from t2t_jax.tasks.task import Task
 
