@@ -141,7 +141,7 @@ def main(_):
     path = prefix = text = None
     with processes.fail_together("opening the input and the output"):
         if processes.is_first() and given.pairs is not None:
-            check_folder(prefix := shard_of(Path(given.pairs), shard), "--pairs")
+            check_folder("pairs", prefix := shard_of(Path(given.pairs), shard))
         if processes.is_first() and given.output is not None:
             check_output(path := shard_of(Path(given.output), shard))
         if processes.is_first() and given.input is not None:
