@@ -38,10 +38,10 @@ from t2t_jax.commands.pairs_flags import (
     languages_of,
     pair_options,
 )
+from t2t_jax.commands.prompt import Prompt
 from t2t_jax.decoding.choosing import parse_choice
 from t2t_jax.decoding.jobs import InputFile, parse_shard, record, run_job, shard_of
 from t2t_jax.decoding.pairs_output import write_pairs
-from t2t_jax.decoding.prompt import Prompt
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError

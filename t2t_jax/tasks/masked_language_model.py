@@ -13,7 +13,7 @@ from t2t_jax.data.lines import open_lines
 from t2t_jax.data.masking import MASK, MASKINGS, Masking, check_rates
 from t2t_jax.data.noise import Noise
 from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.decoding.filling_masks import restore
+from t2t_jax.decoding.predictions import restore
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import Measure

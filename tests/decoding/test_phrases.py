@@ -16,8 +16,8 @@ import sentencepiece
 from hypothesis import strategies as st
 
 from t2t_jax.data import tokenizer
-from t2t_jax.decoding import phrases as phrases_module
-from t2t_jax.decoding.phrases import Phrases
+from t2t_jax.decoding import constraints as phrases_module
+from t2t_jax.decoding.constraints import Phrases
 from t2t_jax.io.errors import UserError
 
 TEXT = [

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 
 from t2t_jax.decoding.batch_decoding import check_room, to_text
+from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.constraints import Constraints, constraints_for
 from t2t_jax.decoding.inputs import InputReader, Source, check_lines
 from t2t_jax.decoding.results import Hypothesis
-from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.progress import Progress

@@ -18,8 +18,8 @@ from t2t_jax.costs import step_costs
 from t2t_jax.data.packing import STRETCH
 from t2t_jax.data.shapes import ROWS_MULTIPLE, Shape, round_up, rows_within
 from t2t_jax.data.text_tokenizer import SEPARATE, existing_tokenizer
+from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.inputs import longest_source
-from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import (
     Model,
