@@ -25,11 +25,11 @@ from t2t_jax.data.corpus import encode_line, read_lines
 from t2t_jax.data.tokenizer import parse_symbols
 from t2t_jax.data.word_noise import BLANK, WordNoise, add_noise
 from t2t_jax.decoding.jobs import InputFile, run_job
-from t2t_jax.decoding.output_file import OutputFile
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
+from t2t_jax.io.output_files import OutputFile
 
 
 @dataclasses.dataclass(frozen=True)
