@@ -18,10 +18,14 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
-from t2t_jax.config import ModelConfig
 from t2t_jax.io.errors import UserError
-from t2t_jax.model.architecture import OF_NORMS, OF_POSITIONS, OF_TRANSFORMERS
-from t2t_jax.model.attention import NO_POSITION, LayerTrace, of_one_head
+from t2t_jax.model.architecture import (
+    NORM_FIELDS,
+    POSITION_FIELDS,
+    TRANSFORMER_FIELDS,
+    Architecture,
+)
+from t2t_jax.model.attention import NO_POSITION, single_head
 from t2t_jax.model.decoder_cache import States
 from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import (
@@ -267,11 +271,11 @@ class GeneralAttention(nnx.Module):
 def attend(attention, h_btd: Array, source: Source, bias_bts: Array):
     """Returns the context of each query, [b, t, e], and the weights [b, t, s]."""
     scores_bts = attention.scores(h_btd, source.keys_bsd)
-    return of_one_head(scores_bts + bias_bts, source.z_bse)
+    return single_head(scores_bts + bias_bts, source.z_bse)
 
 
-class LSTM(nnx.Module):
-    """Recurrent encoder and decoder with attention: an `Architecture`.
+class LSTM(Architecture):
+    """Recurrent encoder and decoder with attention.
 
     `lstm_form="gnmt"` (Wu et al. 2016): the first encoder layer reads in both
     directions; from the third layer on, inputs are added to outputs; every decoder
@@ -288,19 +292,10 @@ class LSTM(nnx.Module):
         lstm_form: str = field("gnmt", ("gnmt", "luong"))
 
     packs = True  # the state is reset where a sentence begins
-    generates = True
-    has_source = True
-    longest = None
     cross_layers = 1
-    unused = OF_TRANSFORMERS | OF_POSITIONS | OF_NORMS
+    unused = TRANSFORMER_FIELDS | POSITION_FIELDS | NORM_FIELDS
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        vocab_size: int,
-        rng: Array,
-        source_vocab_size: int | None = None,
-    ):
+    def __init__(self, config, vocab_size, rng, source_vocab_size=None):
         self.config = config
         self.luong = config.own_options(LSTM).lstm_form == "luong"
         count, decoder_count = (
@@ -335,9 +330,7 @@ class LSTM(nnx.Module):
 
     # ------------------------------------------------------------------------- encoder
 
-    def encode(
-        self, source_bs: Array, at: Tokens, rng: DropoutRng | None = None
-    ) -> Source:
+    def encode(self, source_bs, at, rng=None) -> Source:
         """Encodes sources, one in each row."""
         source, states = self._encoded(source_bs, at, rng)
         if self.luong:
@@ -374,12 +367,7 @@ class LSTM(nnx.Module):
 
     # ------------------------------------------------------------------------- decoder
 
-    def outputs(
-        self,
-        batch: dict[str, Array],
-        rng: DropoutRng | None = None,
-        trace: LayerTrace | None = None,
-    ) -> Array:
+    def outputs(self, batch, rng=None, trace=None):
         """Returns the decoder's outputs, [b, t, d]; arguments as for `Architecture`."""
         source_rng, target_rng = dropout_rngs(rng, 2)
         source_at, at = (Tokens.of(batch, side) for side in ("source", "target"))
@@ -448,11 +436,7 @@ class LSTM(nnx.Module):
         context_bngd = layer.project(context_bne, slice(d, None))
         return layer.step(state, projected_bngd + context_bngd)
 
-    def output_layer(self) -> tuple[Array, Array | None]:
-        """Returns the matrix [v, d] and the bias [v] that make logits of `outputs`."""
-        return self.embedding.output_layer()
-
-    def initial_cache(self, memory: Source, beams: int, room: int) -> States:
+    def initial_cache(self, memory, beams, room) -> States:
         """Returns the states before the first step: zeros, or the encoder's last."""
         b, d = memory.z_bse.shape[0], self.config.width
         if self.luong:
@@ -464,7 +448,7 @@ class LSTM(nnx.Module):
             states = [state for _ in self.decoder]
         return States(states)
 
-    def step(self, memory: Source, cache: States, token_bn: Array, position):
+    def step(self, memory, cache, token_bn, position):
         """Runs one decoding step; arguments and results as for `Architecture`."""
         at = Tokens.at_step(token_bn, position)
         x_bnd = self.embedding.target(token_bn, at, NO_POSITION, None)
