@@ -8,7 +8,6 @@ from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.search.algorithm import PENALTIES
 from t2t_jax.search.beam import STOPS, BeamSearch
-from t2t_jax.search.diverse import DiverseBeamSearch
 from t2t_jax.search.sampling import Sampling, check_sampling
 
 
@@ -23,7 +22,7 @@ def beam_search_algorithm(
     penalty: str | None,
     groups: int | None = None,
     diversity: float | None = None,
-) -> BeamSearch | DiverseBeamSearch:
+) -> BeamSearch:
     """Returns the beam search of these options; None takes the value of `decode`.
 
     It is diverse with more `groups` than one.
@@ -67,9 +66,7 @@ def beam_search_algorithm(
     diversity = decode.diversity if diversity is None else float(diversity)
     if not 0 <= diversity < float("inf"):
         raise UserError(f"diversity={diversity}; want at least 0 (0 has no effect)")
-    return DiverseBeamSearch(
-        groups=groups, diversity=diversity, **dataclasses.asdict(algorithm)
-    )
+    return dataclasses.replace(algorithm, groups=groups, diversity=diversity)
 
 
 def sampling_algorithm(

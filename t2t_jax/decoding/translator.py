@@ -293,7 +293,7 @@ class Translator:
           lines: text, one sentence each.
           beam: hypotheses kept at each step; `config.decode.beam` if None.
           groups, diversity: with more than one group, a diverse beam search
-            (`search/diverse.py`): groups of `beam / groups` hypotheses avoid the tokens
+            (`search/beam.py`): groups of `beam / groups` hypotheses avoid the tokens
             of earlier groups, each use of which costs `diversity` nats. Scores are
             those without this cost. Those of the config if None.
           nbest: hypotheses to return for each line, at most `beam`.
