@@ -23,18 +23,11 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
-from t2t_jax.tools.bridges import (
-    agreement,
-    fairseq,
-    fairseq_weights,
-    importing,
-    marian_npz,
-    torch_tables,
-    torch_transformer,
-    weights,
-)
+from t2t_jax.tools.bridges import fairseq_weights, importing, torch_tables, weights
+from t2t_jax.tools.bridges.checks import agreement
+from t2t_jax.tools.bridges.families import fairseq, marian, torch_transformer
+from t2t_jax.tools.bridges.families.huggingface_weights import SILENT
 from t2t_jax.tools.bridges.formats import Request
-from t2t_jax.tools.bridges.huggingface_weights import SILENT
 from t2t_jax.tools.bridges.table import IMPORTS
 from t2t_jax.workdir import IMPORTED, Workdir
 from tests.bridges.torch_writer import saved, unzipped, zipped
@@ -314,7 +307,7 @@ def marian_options(**more):
 
 def store_npz(path, arrays, options):
     text = np.frombuffer(json.dumps(options).encode() + b"\0", np.int8)
-    np.savez(path, **arrays, **{marian_npz.OPTIONS: text})
+    np.savez(path, **arrays, **{marian.OPTIONS: text})
 
 
 def marian_folder(folder, name, models):
@@ -329,13 +322,13 @@ def marian_folder(folder, name, models):
     (folder / "decoder.yml").write_text(json.dumps(settings))
     sizes = (41,) if joint else (41, 45)
     config, parameters = random_parameters(MARIAN_COMMON | fields, *sizes)
-    arrays = weights.write([*marian_npz.weight_rules(config)], parameters)
-    for table in ("Wemb", "encoder_Wemb", "decoder_Wemb", marian_npz.OUTPUT):
+    arrays = weights.write([*marian.weight_rules(config)], parameters)
+    for table in ("Wemb", "encoder_Wemb", "decoder_Wemb", marian.OUTPUT):
         if table in arrays:
             arrays[table] = arrays[table][:-1]
-    arrays[marian_npz.BIAS] = arrays[marian_npz.BIAS][:, :-1]
+    arrays[marian.BIAS] = arrays[marian.BIAS][:, :-1]
     if name == "pre":  # an older form
-        arrays["decoder_ff_logit_out_W"] = arrays.pop(marian_npz.OUTPUT).T
+        arrays["decoder_ff_logit_out_W"] = arrays.pop(marian.OUTPUT).T
     store_npz(folder / "model.npz", arrays, marian_options(**options))
     return config, parameters, arrays
 
@@ -344,7 +337,7 @@ def marian_folder(folder, name, models):
 def test_marian_npz(name, tmp_path, models):
     config, parameters, _ = marian_folder(tmp_path, name, models)
     assert IMPORTS["marian-npz"].recognize(tmp_path)
-    imported = marian_npz.read(Request(tmp_path, "en", "de"))
+    imported = marian.read(Request(tmp_path, "en", "de"))
     added = {each for each in weights.flatten(parameters) if "embedding." in each}
     check_same(imported, config, parameters, added)
     for each in added:
@@ -376,20 +369,20 @@ def test_marian_with_tables_in_yaml(tmp_path, models):
     (tmp_path / "opus.vocab.yml").write_text("\n".join(lines))
     settings = {"vocabs": ["opus.vocab.yml"] * 2}
     (tmp_path / "decoder.yml").write_text(json.dumps(settings))
-    vocabulary = marian_npz.read(Request(tmp_path, "en", "de")).vocabulary
+    vocabulary = marian.read(Request(tmp_path, "en", "de")).vocabulary
     assert vocabulary.encode([">>de<< adx"])[0][0] == 30
     assert vocabulary.piece(31) == "no"
     (tmp_path / "source.spm").unlink()
     with pytest.raises(UserError, match="source.spm does not exist; opus.vocab.yml"):
-        marian_npz.read(Request(tmp_path, "en", "de"))
+        marian.read(Request(tmp_path, "en", "de"))
     for side in ("source", "target"):
         (tmp_path / f"{side}.spm").write_bytes(models[0])
     (tmp_path / "opus.vocab.yml").write_bytes(b"\xff: 0")
     with pytest.raises(UserError, match="opus.vocab.yml is not a vocabulary"):
-        marian_npz.read(Request(tmp_path, "en", "de"))
+        marian.read(Request(tmp_path, "en", "de"))
     (tmp_path / "opus.vocab.yml").write_text("a: 0\nb: 0")
     with pytest.raises(UserError, match="ids occur twice"):
-        marian_npz.read(Request(tmp_path, "en", "de"))
+        marian.read(Request(tmp_path, "en", "de"))
 
 
 @pytest.mark.parametrize(
@@ -412,9 +405,9 @@ def test_marian_with_tables_in_yaml(tmp_path, models):
 )
 def test_options_of_marian_that_are_refused(name, value):
     text = np.frombuffer(json.dumps(marian_options(**{name: value})).encode(), np.int8)
-    options = marian_npz.read_options({marian_npz.OPTIONS: text}, Path("model.npz"))
+    options = marian.read_options({marian.OPTIONS: text}, Path("model.npz"))
     with pytest.raises(UserError, match=name):
-        marian_npz.model_fields(options)
+        marian.model_fields(options)
 
 
 def test_marian_files_that_are_refused(tmp_path, models):
@@ -422,17 +415,17 @@ def test_marian_files_that_are_refused(tmp_path, models):
     arrays["encoder_l1_self_Wr"] = np.zeros((1, 1))
     store_npz(tmp_path / "model.npz", arrays, marian_options(**MARIAN["post"][1]))
     with pytest.raises(UserError, match="encoder_l1_self_Wr, which this import does"):
-        marian_npz.read(Request(tmp_path, "en", "de"))
+        marian.read(Request(tmp_path, "en", "de"))
     with pytest.raises(UserError, match="does not say its source language"):
-        marian_npz.read(Request(tmp_path))
+        marian.read(Request(tmp_path))
     with pytest.raises(UserError, match="given alone; add --tokenizer="):
-        marian_npz.read(Request(tmp_path, "en", "de", None, tmp_path / "src.spm"))
+        marian.read(Request(tmp_path, "en", "de", None, tmp_path / "src.spm"))
     (tmp_path / "src.spm").write_bytes(models[1])
     with pytest.raises(UserError, match=r"src.spm and .*trg.spm differ"):
-        marian_npz.read(Request(tmp_path, "en", "de"))
+        marian.read(Request(tmp_path, "en", "de"))
     text = np.frombuffer(b"&a [*a, {", np.int8)
     with pytest.raises(UserError, match="is not YAML"):
-        marian_npz.read_options({marian_npz.OPTIONS: text}, tmp_path)
+        marian.read_options({marian.OPTIONS: text}, tmp_path)
 
 
 # ---------------------------------------------------------------- torch.nn.Transformer
@@ -588,7 +581,7 @@ def test_hugging_face_computes_the_same_logits(tmp_path, models):
                 path, start = folder / "model.pt", 2
             else:
                 marian_folder(folder, name, models)
-                found.append(marian_npz.read(Request(folder, "en", "de")))
+                found.append(marian.read(Request(folder, "en", "de")))
                 path, start = folder / "model.npz", 40
             case = {"kind": kind, "path": str(path)}
             case["sources"] = [[4, 5, 6, 5, 7, 2], [7, 0]]

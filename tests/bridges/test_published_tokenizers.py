@@ -22,12 +22,12 @@ from t2t_jax.decoding import scoring
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
-from t2t_jax.tools.bridges import huggingface_tokenizers
+from t2t_jax.tools.bridges.vocabularies import huggingface
 from tests.bridges import published_tokenizers as published
 
 
 def read(kind, folder, config, languages=None) -> Vocabulary:
-    function = getattr(huggingface_tokenizers, f"{kind}_vocabulary")
+    function = getattr(huggingface, f"{kind}_vocabulary")
     return function(folder, config, *(languages or published.LANGUAGES.get(kind, ())))
 
 

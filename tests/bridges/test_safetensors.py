@@ -13,7 +13,7 @@ from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
-from t2t_jax.tools.bridges import to_safetensors
+from t2t_jax.tools.bridges.exports import to_safetensors
 from t2t_jax.tools.bridges.formats import Request
 from t2t_jax.tools.bridges.importing import chosen_format
 from t2t_jax.tools.bridges.safetensors_file import write_safetensors

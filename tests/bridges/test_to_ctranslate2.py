@@ -20,16 +20,13 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
 from t2t_jax.search.hypotheses import never_generated
-from t2t_jax.tools.bridges import (
-    agreement,
-    bpe_files,
-    huggingface_tokenizers,
-    peer_process,
-    to_ctranslate2,
-    weights,
-)
+from t2t_jax.tools.bridges import weights
+from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.ctranslate2_readme import _tokenizer_code, readme
+from t2t_jax.tools.bridges.exports import to_ctranslate2
 from t2t_jax.tools.bridges.tokenizer_files import tokenizer_files
+from t2t_jax.tools.bridges.vocabularies import huggingface
+from t2t_jax.tools.bridges.vocabularies.fairseq import read_fairseq, read_fsmt
 from tests.bridges import bpe_folders
 from tests.bridges import published_tokenizers as published
 
@@ -265,7 +262,7 @@ def fairseq(folder):
     for language in ("en", "de"):
         (folder / f"dict.{language}.txt").write_text(text)
     options = {"source_lang": "en", "target_lang": "de", "bpe": "sentencepiece"}
-    return bpe_files.read_fairseq(folder, options, joint=True)[0]
+    return read_fairseq(folder, options, joint=True)[0]
 
 
 @pytest.mark.parametrize("kind", ["marian", "m2m100", "nllb", "pegasus", "fairseq"])
@@ -274,7 +271,7 @@ def test_the_readme_tokenizes_as_published_tokenizers_do(tmp_path, stored, kind)
         vocabulary = fairseq(tmp_path)
     else:
         config = published.FOLDERS[kind](tmp_path)
-        read = getattr(huggingface_tokenizers, f"{kind}_vocabulary")
+        read = getattr(huggingface, f"{kind}_vocabulary")
         vocabulary = read(tmp_path, config, *published.LANGUAGES.get(kind, ()))
     (_, encode, decode), source = stored(vocabulary), vocabulary.source
     ids = {source.piece(i): i for i in range(len(source))}
@@ -293,11 +290,11 @@ def test_the_readme_tokenizes_as_published_tokenizers_do(tmp_path, stored, kind)
 @pytest.mark.parametrize("separate", [False, True])
 def test_byte_pairs_come_with_the_tables_of_both_sides(tmp_path, stored, separate):
     if separate:
-        vocabulary, _ = bpe_files.read_fsmt(tmp_path, bpe_folders.fsmt(tmp_path))
+        vocabulary, _ = read_fsmt(tmp_path, bpe_folders.fsmt(tmp_path))
     else:
         options = bpe_folders.fairseq(tmp_path)
         shutil.copy(tmp_path / "dict.en.txt", tmp_path / "dict.de.txt")
-        vocabulary, _ = bpe_files.read_fairseq(tmp_path, options, joint=True)
+        vocabulary, _ = read_fairseq(tmp_path, options, joint=True)
     names, encode, decode = stored(vocabulary)
     assert names == ["tokenizer.model", "source_tokenizer.model"][: 1 + separate]
     for line in ["don't see the cat", *TEXT]:

@@ -16,13 +16,14 @@ from t2t_jax.evaluation.scores import stored_scores
 from t2t_jax.io.atomic import checked_json
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
-from t2t_jax.tools.bridges import agreement, peer_process, tokenizer_json, weights
+from t2t_jax.tools.bridges import tokenizer_json, weights
+from t2t_jax.tools.bridges.checks import agreement, peer_process
+from t2t_jax.tools.bridges.exports.card import model_card
 from t2t_jax.tools.bridges.formats import Request
-from t2t_jax.tools.bridges.huggingface_tokenizer_files import tokenizer_files
-from t2t_jax.tools.bridges.huggingface_tokenizers import marian_vocabulary
-from t2t_jax.tools.bridges.model_card import model_card
-from t2t_jax.tools.bridges.reading import read_tensors
 from t2t_jax.tools.bridges.table import EXPORTS, IMPORTS
+from t2t_jax.tools.bridges.tensor_files import read_tensors
+from t2t_jax.tools.bridges.vocabularies.huggingface import marian_vocabulary
+from t2t_jax.tools.bridges.vocabularies.written import tokenizer_files
 from t2t_jax.workdir import Workdir
 from tests.bridges import published_tokenizers
 from tests.bridges.exported import run_peer, translator

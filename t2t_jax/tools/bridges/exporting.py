@@ -26,7 +26,7 @@ from t2t_jax.io.progress import waiting
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.text_measures import text_measures
 from t2t_jax.tasks.table import task_of
-from t2t_jax.tools.bridges import agreement, peer_process
+from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.exported_files import translates, write_json
 from t2t_jax.tools.bridges.formats import ExportFormat
 from t2t_jax.tools.bridges.importing import random_pairs

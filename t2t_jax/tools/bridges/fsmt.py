@@ -1,10 +1,10 @@
 """FSMT of Hugging Face: fairseq's models of WMT19."""
 
-from t2t_jax.tools.bridges import huggingface
-from t2t_jax.tools.bridges.bpe_files import read_fsmt
+from t2t_jax.tools.bridges.families import huggingface
+from t2t_jax.tools.bridges.families.configs import languages
 from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request
 from t2t_jax.tools.bridges.huggingface_files import open_folder, recognizer
-from t2t_jax.tools.bridges.imported_config import languages
+from t2t_jax.tools.bridges.vocabularies.fairseq import read_fsmt
 
 HEAD = "model.decoder.output_projection.weight"
 

@@ -21,7 +21,7 @@ from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
 from t2t_jax.io.progress import waiting
 from t2t_jax.model.model import build
-from t2t_jax.tools.bridges import agreement, peer_process
+from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request
 from t2t_jax.tools.bridges.table import IMPORTS
 from t2t_jax.training.checkpoint import Checkpoints

@@ -1,13 +1,13 @@
 """M2M100 and NLLB of Hugging Face, which are one class with two tokenizers."""
 
-from t2t_jax.tools.bridges import huggingface
+from t2t_jax.tools.bridges.families import huggingface
+from t2t_jax.tools.bridges.families.configs import languages
 from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request
 from t2t_jax.tools.bridges.huggingface_files import Folder, open_folder, recognizer
-from t2t_jax.tools.bridges.huggingface_tokenizers import (
+from t2t_jax.tools.bridges.vocabularies.huggingface import (
     m2m100_vocabulary,
     nllb_vocabulary,
 )
-from t2t_jax.tools.bridges.imported_config import languages
 
 # Their classes of tokenizers; "Fast" ones have the same files.
 _TOKENIZERS = {"M2M100Tokenizer": m2m100_vocabulary, "NllbTokenizer": nllb_vocabulary}

@@ -2,11 +2,11 @@
 
 import re
 
-from t2t_jax.tools.bridges import huggingface
+from t2t_jax.tools.bridges.families import huggingface
+from t2t_jax.tools.bridges.families.configs import languages
 from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request
 from t2t_jax.tools.bridges.huggingface_files import open_folder, recognizer
-from t2t_jax.tools.bridges.huggingface_tokenizers import marian_vocabulary, tags
-from t2t_jax.tools.bridges.imported_config import languages
+from t2t_jax.tools.bridges.vocabularies.huggingface import marian_vocabulary, tags
 
 
 def read(request: Request) -> Imported:

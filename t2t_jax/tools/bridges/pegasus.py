@@ -1,10 +1,10 @@
 """Pegasus of Hugging Face: summaries, and models of ours with normalization first."""
 
-from t2t_jax.tools.bridges import huggingface
+from t2t_jax.tools.bridges.families import huggingface
+from t2t_jax.tools.bridges.families.configs import languages
 from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request
 from t2t_jax.tools.bridges.huggingface_files import open_folder, recognizer
-from t2t_jax.tools.bridges.huggingface_tokenizers import pegasus_vocabulary
-from t2t_jax.tools.bridges.imported_config import languages
+from t2t_jax.tools.bridges.vocabularies.huggingface import pegasus_vocabulary
 
 
 def read(request: Request) -> Imported:

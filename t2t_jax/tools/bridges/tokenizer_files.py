@@ -16,7 +16,7 @@ from typing import Any
 from t2t_jax.data import tokenizers
 from t2t_jax.data.mapped_sentencepieces import MappedSentencePieces
 from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.tools.bridges.peer_process import SCRIPTS
+from t2t_jax.tools.bridges.checks.peer_process import SCRIPTS
 from t2t_jax.workdir import TOKENIZERS
 
 

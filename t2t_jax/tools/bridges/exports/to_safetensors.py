@@ -33,8 +33,8 @@ from t2t_jax.tools.bridges.exported_files import (
     write_tokenizers,
 )
 from t2t_jax.tools.bridges.formats import ExportFormat, Imported, ImportFormat, Request
-from t2t_jax.tools.bridges.reading import read_tensors
 from t2t_jax.tools.bridges.safetensors_file import write_safetensors
+from t2t_jax.tools.bridges.tensor_files import read_tensors
 from t2t_jax.workdir import TOKENIZERS
 
 FORMAT, VERSION = "t2t_jax-safetensors", 1

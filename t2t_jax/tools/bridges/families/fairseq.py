@@ -7,7 +7,6 @@ from typing import Any
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges import weights
-from t2t_jax.tools.bridges.bpe_files import read_fairseq
 from t2t_jax.tools.bridges.fairseq_weights import (
     FIRST_POSITION,
     SOURCE,
@@ -16,10 +15,15 @@ from t2t_jax.tools.bridges.fairseq_weights import (
     shorten_positions,
     weight_rules,
 )
+from t2t_jax.tools.bridges.families.configs import (
+    check_size,
+    imported_config,
+    languages,
+)
 from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request
 from t2t_jax.tools.bridges.huggingface_files import Fields
-from t2t_jax.tools.bridges.imported_config import check_size, imported_config, languages
-from t2t_jax.tools.bridges.reading import read_checkpoint
+from t2t_jax.tools.bridges.tensor_files import read_checkpoint
+from t2t_jax.tools.bridges.vocabularies.fairseq import read_fairseq
 
 # File names in a folder, the first that exists counts.
 CHECKPOINTS = ("model.pt", "checkpoint_best.pt", "checkpoint_last.pt")

@@ -23,7 +23,7 @@ from t2t_jax.model import kernels
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model
-from t2t_jax.tools.bridges.agreement import float32
+from t2t_jax.tools.bridges.checks.agreement import float32
 from t2t_jax.tools.bridges.exported_files import (
     direction,
     origin,

@@ -36,7 +36,7 @@ from t2t_jax.model.model import Model
 from t2t_jax.search.beam import BeamSearch
 from t2t_jax.search.rules import Rules
 from t2t_jax.tools.bridges import weights
-from t2t_jax.tools.bridges.agreement import float32
+from t2t_jax.tools.bridges.checks.agreement import float32
 from t2t_jax.tools.bridges.exported_files import (
     direction,
     origin,

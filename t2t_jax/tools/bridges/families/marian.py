@@ -12,12 +12,16 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges import weights
+from t2t_jax.tools.bridges.families.configs import (
+    check_size,
+    imported_config,
+    languages,
+)
+from t2t_jax.tools.bridges.families.huggingface_weights import silence
 from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request
 from t2t_jax.tools.bridges.huggingface_files import Fields
-from t2t_jax.tools.bridges.huggingface_weights import silence
-from t2t_jax.tools.bridges.imported_config import check_size, imported_config, languages
-from t2t_jax.tools.bridges.marian_vocabularies import read_vocabulary, settings_beside
-from t2t_jax.tools.bridges.reading import read_tensors
+from t2t_jax.tools.bridges.tensor_files import read_tensors
+from t2t_jax.tools.bridges.vocabularies.marian import read_vocabulary, settings_beside
 from t2t_jax.tools.bridges.weights import MATRIX, MATRIX_OUT, ROW, SAME, Rule
 
 OPTIONS = "special:model.yml"

@@ -18,9 +18,13 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.search.hypotheses import never_generated
 from t2t_jax.tools.bridges import weights
+from t2t_jax.tools.bridges.families.configs import (
+    check_size,
+    imported_config,
+    languages,
+)
 from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request
-from t2t_jax.tools.bridges.imported_config import check_size, imported_config, languages
-from t2t_jax.tools.bridges.reading import read_tensors
+from t2t_jax.tools.bridges.tensor_files import read_tensors
 from t2t_jax.tools.bridges.torch_tables import Tables, find_tables, known_sinusoids
 from t2t_jax.tools.bridges.weights import SAME, LayerNames, Rule, Tensors
 

@@ -13,16 +13,16 @@ from typing import Any
 from t2t_jax.config import from_config_dict
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.search.hypotheses import never_generated
-from t2t_jax.tools.bridges.formats import Imported, Request
-from t2t_jax.tools.bridges.huggingface_files import Fields, Folder
-from t2t_jax.tools.bridges.huggingface_weights import (
+from t2t_jax.tools.bridges.families.configs import imported_config
+from t2t_jax.tools.bridges.families.huggingface_weights import (
     HEAD,
     learned_positions,
     read_weights,
     silence,
 )
-from t2t_jax.tools.bridges.imported_config import imported_config
-from t2t_jax.tools.bridges.reading import read_tensors
+from t2t_jax.tools.bridges.formats import Imported, Request
+from t2t_jax.tools.bridges.huggingface_files import Fields, Folder
+from t2t_jax.tools.bridges.tensor_files import read_tensors
 
 # Their names of activations that we have; theirs of `gelu` is exact, as ours is.
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
