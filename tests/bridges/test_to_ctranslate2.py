@@ -22,11 +22,14 @@ from t2t_jax.model.positions import sinusoids
 from t2t_jax.search.hypotheses import never_generated
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.checks import agreement, peer_process
-from t2t_jax.tools.bridges.ctranslate2_readme import _tokenizer_code, readme
 from t2t_jax.tools.bridges.exports import to_ctranslate2
-from t2t_jax.tools.bridges.tokenizer_files import tokenizer_files
+from t2t_jax.tools.bridges.exports.to_ctranslate2 import _tokenizer_code, readme
 from t2t_jax.tools.bridges.vocabularies import huggingface
-from t2t_jax.tools.bridges.vocabularies.fairseq import read_fairseq, read_fsmt
+from t2t_jax.tools.bridges.vocabularies.fairseq import (
+    fairseq_vocabulary,
+    fsmt_vocabulary,
+)
+from t2t_jax.tools.bridges.vocabularies.written import tokenizer_files
 from tests.bridges import bpe_folders
 from tests.bridges import published_tokenizers as published
 
@@ -262,7 +265,7 @@ def fairseq(folder):
     for language in ("en", "de"):
         (folder / f"dict.{language}.txt").write_text(text)
     options = {"source_lang": "en", "target_lang": "de", "bpe": "sentencepiece"}
-    return read_fairseq(folder, options, joint=True)[0]
+    return fairseq_vocabulary(folder, options, joint=True)[0]
 
 
 @pytest.mark.parametrize("kind", ["marian", "m2m100", "nllb", "pegasus", "fairseq"])
@@ -290,11 +293,11 @@ def test_the_readme_tokenizes_as_published_tokenizers_do(tmp_path, stored, kind)
 @pytest.mark.parametrize("separate", [False, True])
 def test_byte_pairs_come_with_the_tables_of_both_sides(tmp_path, stored, separate):
     if separate:
-        vocabulary, _ = read_fsmt(tmp_path, bpe_folders.fsmt(tmp_path))
+        vocabulary, _ = fsmt_vocabulary(tmp_path, bpe_folders.fsmt(tmp_path))
     else:
         options = bpe_folders.fairseq(tmp_path)
         shutil.copy(tmp_path / "dict.en.txt", tmp_path / "dict.de.txt")
-        vocabulary, _ = read_fairseq(tmp_path, options, joint=True)
+        vocabulary, _ = fairseq_vocabulary(tmp_path, options, joint=True)
     names, encode, decode = stored(vocabulary)
     assert names == ["tokenizer.model", "source_tokenizer.model"][: 1 + separate]
     for line in ["don't see the cat", *TEXT]:

@@ -16,12 +16,13 @@ from t2t_jax.evaluation.scores import stored_scores
 from t2t_jax.io.atomic import checked_json
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
-from t2t_jax.tools.bridges import tokenizer_json, weights
+from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.exports.card import model_card
 from t2t_jax.tools.bridges.formats import Request
 from t2t_jax.tools.bridges.table import EXPORTS, IMPORTS
 from t2t_jax.tools.bridges.tensor_files import read_tensors
+from t2t_jax.tools.bridges.vocabularies import written
 from t2t_jax.tools.bridges.vocabularies.huggingface import marian_vocabulary
 from t2t_jax.tools.bridges.vocabularies.written import tokenizer_files
 from t2t_jax.workdir import Workdir
@@ -197,7 +198,7 @@ def test_an_imported_marian_gets_its_tokenizer_back(separate, tmp_path):
 def test_tokenizer_json_has_the_ids_and_all_merges():
     model = tokenizer.train(["aaaa bcbc <2de> <2"] * 20, 275, ("<2", "<2de>"))
     assert lossless(model)
-    found = json.loads(tokenizer_json.tokenizer_json(model, 2))
+    found = json.loads(written.tokenizer_json(model, 2))
     vocabulary = Vocabulary(model)
     names = [vocabulary.piece(i) for i in range(len(vocabulary))]
     assert found["model"]["vocab"] == {name: i for i, name in enumerate(names)}

@@ -1,7 +1,5 @@
 """The formats: what `import` reads and what `export` writes. Add yours here."""
 
-from t2t_jax.tools.bridges import fsmt, m2m100, pegasus
-from t2t_jax.tools.bridges import marian as marian_mt
 from t2t_jax.tools.bridges.exports import (
     to_ctranslate2,
     to_huggingface,
@@ -9,17 +7,22 @@ from t2t_jax.tools.bridges.exports import (
     to_safetensors,
     to_stablehlo,
 )
-from t2t_jax.tools.bridges.families import fairseq, marian, torch_transformer
+from t2t_jax.tools.bridges.families import (
+    fairseq,
+    huggingface,
+    marian,
+    torch_transformer,
+)
 
 # The first format that recognizes a path reads it.
 IMPORTS = {
-    "marian": marian_mt.IMPORT,
-    "m2m100": m2m100.IMPORT,
-    "pegasus": pegasus.IMPORT,
-    "fsmt": fsmt.IMPORT,
+    "marian": marian.MARIAN_MT,
+    "m2m100": huggingface.M2M100,
+    "pegasus": huggingface.PEGASUS,
+    "fsmt": fairseq.FSMT,
     "t2t_jax-safetensors": to_safetensors.IMPORT,
-    "fairseq": fairseq.IMPORT,
-    "marian-npz": marian.IMPORT,
+    "fairseq": fairseq.FAIRSEQ,
+    "marian-npz": marian.NPZ,
     "torch": torch_transformer.IMPORT,
 }
 EXPORTS = {

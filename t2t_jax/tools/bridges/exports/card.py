@@ -1,16 +1,18 @@
 """README.md of an exported model: what it is, how good, and where it came from."""
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Container, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from t2t_jax import __version__
-from t2t_jax.config import Config
-from t2t_jax.data.tokenizer import show_sizes
+from t2t_jax.config import Config, TaskConfig
+from t2t_jax.data.tokenizer import Vocabulary, show_sizes
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.tasks.table import known_measures
-from t2t_jax.tools.bridges.exported_files import direction, translates
+from t2t_jax.workdir import TOKENIZERS
 
 EPSILON = 1e-5  # of PyTorch's LayerNorm
 # Scores of `scores/SET.json` that the card shows: their names, and the keys of their
@@ -222,3 +224,42 @@ def _changed(config: Config) -> dict[str, Any]:
         for name, value in fields.items()
         if value != paper[section][name] and f"{section}.{name}" not in _PLACES
     }
+
+
+def write_tokenizers(vocabulary: Vocabulary, folder: Path) -> None:
+    """Copies `tokenizer.model` and, if there is one, `source_tokenizer.model`."""
+    for name, side in zip(TOKENIZERS, vocabulary.sides, strict=False):
+        (folder / name).write_bytes(side.model)
+
+
+def write_json(file: Path, content: dict[str, Any]) -> None:
+    """Writes a JSON object for people and programs."""
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    file.write_text(text, encoding="utf-8")
+
+
+def vocabulary_sha256(vocabulary: Vocabulary) -> list[str]:
+    """The SHA-256 of the tokenizer files, as `sha256sum` prints them."""
+    return [hashlib.sha256(side.model).hexdigest() for side in vocabulary.sides]
+
+
+def origin(translator: Translator) -> dict[str, Any]:
+    """The provenance of an exported model."""
+    return {
+        "t2t_jax": __version__,
+        "vocabulary_sha256": vocabulary_sha256(translator.vocabulary),
+        "provenance": translator.provenance(),
+    }
+
+
+def direction(translator: Translator) -> str:
+    """The languages for a heading, such as `en to de`; of other tasks, the name."""
+    data = translator.config.data
+    if not translates(translator):
+        return translator.config.task.kind
+    return f"{data.source} to {data.target}"
+
+
+def translates(translator: Translator) -> bool:
+    """True if its task is translation from one language into another."""
+    return translator.config.task.kind == TaskConfig().kind

@@ -18,12 +18,11 @@ from t2t_jax.model.layers import Parameters
 from t2t_jax.model.positions import sinusoids
 from t2t_jax.search.hypotheses import never_generated
 from t2t_jax.tools.bridges import weights
-from t2t_jax.tools.bridges.exported_files import write_json
-from t2t_jax.tools.bridges.exports.card import model_card
+from t2t_jax.tools.bridges.exports.card import model_card, write_json
 from t2t_jax.tools.bridges.families.huggingface import ACTIVATIONS
 from t2t_jax.tools.bridges.families.huggingface_weights import POSITIONS, weight_rules
 from t2t_jax.tools.bridges.formats import ExportFormat
-from t2t_jax.tools.bridges.safetensors_file import write_safetensors
+from t2t_jax.tools.bridges.tensor_files import write_safetensors
 from t2t_jax.tools.bridges.vocabularies.written import tokenizer_files
 from t2t_jax.tools.bridges.weights import sines_first
 

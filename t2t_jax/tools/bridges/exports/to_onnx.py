@@ -24,7 +24,7 @@ from t2t_jax.model.architecture import logits
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model
 from t2t_jax.tools.bridges.checks.agreement import float32
-from t2t_jax.tools.bridges.exported_files import (
+from t2t_jax.tools.bridges.exports.card import (
     direction,
     origin,
     write_json,

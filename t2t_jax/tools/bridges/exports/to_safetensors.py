@@ -25,7 +25,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build
 from t2t_jax.tools.bridges import weights
-from t2t_jax.tools.bridges.exported_files import (
+from t2t_jax.tools.bridges.exports.card import (
     direction,
     origin,
     vocabulary_sha256,
@@ -33,8 +33,7 @@ from t2t_jax.tools.bridges.exported_files import (
     write_tokenizers,
 )
 from t2t_jax.tools.bridges.formats import ExportFormat, Imported, ImportFormat, Request
-from t2t_jax.tools.bridges.safetensors_file import write_safetensors
-from t2t_jax.tools.bridges.tensor_files import read_tensors
+from t2t_jax.tools.bridges.tensor_files import read_tensors, write_safetensors
 from t2t_jax.workdir import TOKENIZERS
 
 FORMAT, VERSION = "t2t_jax-safetensors", 1

@@ -37,7 +37,7 @@ from t2t_jax.search.beam import BeamSearch
 from t2t_jax.search.rules import Rules
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.checks.agreement import float32
-from t2t_jax.tools.bridges.exported_files import (
+from t2t_jax.tools.bridges.exports.card import (
     direction,
     origin,
     write_json,

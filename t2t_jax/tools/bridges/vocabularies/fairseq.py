@@ -24,7 +24,7 @@ SENTENCEPIECE = ("sentencepiece.bpe.model", "spm.model")
 _KINDS = ("subword_nmt", "fastbpe", "sentencepiece")
 
 
-def read_fairseq(
+def fairseq_vocabulary(
     folder: Path, options: Mapping[str, Any], joint: bool | None = None
 ) -> tuple[Vocabulary, tuple[str, ...]]:
     """Reads the tokenizer of a fairseq model.
@@ -259,7 +259,7 @@ def read_codes(path: Path) -> dict[str, Any]:
     return {"merges": [*merges], "separate_end": old}
 
 
-def read_fsmt(
+def fsmt_vocabulary(
     folder: Path, config: Mapping[str, Any]
 ) -> tuple[Vocabulary, tuple[str, ...]]:
     """Reads the tokenizer of a FSMT model of Hugging Face.

@@ -1,20 +1,42 @@
-"""The tokenizer's files of a Hugging Face folder, such that `AutoTokenizer` reads them.
+"""Vocabularies as files that other programs read.
 
-A SentencePiece model of ours becomes tokenizer.json, which gives the same ids and text
-(`tokenizer_json.py`). Two models, or one that is not lossless, become the files of
+Hugging Face: a SentencePiece model of ours becomes tokenizer.json, which gives the same
+ids and text. Two models, or one that is not lossless, become the files of
 `MarianTokenizer`, as those of an imported MarianMT are again. Our own files come along,
 which `import` reads.
+
+Programs with SentencePiece alone, such as CTranslate2's users: SentencePiece models and
+pieces.py (checks/peers/pieces.py), which uses them as a JSON object describes:
+
+    kind: "sentencepiece" with the escapes of data/sentencepieces.py, or an entry of
+      `tokenizers.TOKENIZERS`, as data/mapped_sentencepieces.py has them.
+    source, target: the files.
+    special: pieces that are split off before SentencePiece, and not decoded.
+    source_prefix: pieces that every source line begins with.
 """
 
 import base64
 import json
+import re
+from collections.abc import Iterator
 from typing import Any
 
 from t2t_jax.config import Config
-from t2t_jax.data.sentencepiece_model import lossless
+from t2t_jax.data import tokenizers
+from t2t_jax.data.mapped_sentencepieces import MappedSentencePieces
+from t2t_jax.data.sentencepiece_model import (
+    CONTROL,
+    ORDINARY,
+    SYMBOL,
+    UNKNOWN,
+    Piece,
+    lossless,
+    pieces,
+)
+from t2t_jax.data.sentencepieces import SPACE, SPACE_ESCAPED
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.io.errors import UserError
-from t2t_jax.tools.bridges.tokenizer_json import tokenizer_json
+from t2t_jax.tools.bridges.checks.peer_process import SCRIPTS
 from t2t_jax.workdir import TOKENIZERS
 
 
@@ -115,3 +137,155 @@ def _marian(
 
 def _json(content: dict[str, Any]) -> bytes:
     return json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True).encode()
+
+
+# --------------------------------------------------------------------- tokenizer.json
+
+_ESCAPE = SPACE_ESCAPED[0]
+
+
+def tokenizer_json(model: bytes, eos: int) -> bytes:
+    """Converts a `lossless` SentencePiece model.
+
+    Args:
+      eos: the id of the end of a sentence, which is appended to each line.
+    """
+    table = pieces(model)
+    # The longest first: one symbol may begin another.
+    symbols = sorted((p.name for p in table if p.kind == SYMBOL), key=len)[::-1]
+    end = table[eos].name
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            _special(token, p)
+            for token, p in enumerate(table)
+            if p.kind in (CONTROL, UNKNOWN)
+        ],
+        "normalizer": _sequence(
+            "normalizers",
+            _replace(_ESCAPE, _ESCAPE * 2),
+            _replace(SPACE, SPACE_ESCAPED),
+            {"type": "Prepend", "prepend": SPACE},
+            _replace(" ", SPACE),
+        ),
+        "pre_tokenizer": _isolated(symbols) if symbols else None,
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [_text("A"), {"SpecialToken": {"id": end, "type_id": 0}}],
+            "pair": [
+                *(_text("A"), _text("B")),
+                {"SpecialToken": {"id": end, "type_id": 0}},
+            ],
+            "special_tokens": {end: {"id": end, "ids": [eos], "tokens": [end]}},
+        },
+        "decoder": _sequence(
+            "decoders",
+            _replace(SPACE, " "),
+            {"type": "ByteFallback"},
+            {"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+            # Undoes the escapes. No U+2581 is left in the text, so it marks what is
+            # done: no replacement may read the result of another.
+            _replace(_ESCAPE * 2, SPACE + "0"),
+            _replace(SPACE_ESCAPED, SPACE + "1"),
+            _replace(SPACE + "0", _ESCAPE),
+            _replace(SPACE + "1", SPACE),
+        ),
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": True,
+            # A symbol is a word that is a piece already.
+            "ignore_merges": bool(symbols),
+            "vocab": {piece.name: token for token, piece in enumerate(table)},
+            "merges": [*_merges(table)],
+        },
+    }
+    return json.dumps(content, ensure_ascii=False, indent=1).encode()
+
+
+def _merges(table: list[Piece]) -> Iterator[list[str]]:
+    """Yields the pairs of pieces that make a piece, in the order of merging.
+
+    SentencePiece merges the pair whose result has the best score, whatever the pair is;
+    the `tokenizers` library wants each pair.
+    """
+    ordinary = [piece for piece in table if piece.kind == ORDINARY]
+    names = {piece.name for piece in ordinary}
+    for name, *_ in sorted(ordinary, key=lambda piece: -piece.score):
+        for middle in range(1, len(name)):
+            if name[:middle] in names and name[middle:] in names:
+                yield [name[:middle], name[middle:]]
+
+
+def _special(token: int, piece: Piece) -> dict[str, Any]:
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": token, "content": piece.name, **flags, "special": True}
+
+
+def _isolated(symbols: list[str]) -> dict[str, Any]:
+    """Makes each symbol a word of its own, between spaces or not."""
+    pattern = "|".join(map(re.escape, symbols))
+    return {
+        "type": "Split",
+        "pattern": {"Regex": pattern},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+
+
+def _text(part: str) -> dict[str, Any]:
+    return {"Sequence": {"id": part, "type_id": 0}}
+
+
+def _sequence(kind: str, *steps: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "Sequence", kind: [*steps]}
+
+
+def _replace(old: str, new: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {"String": old}, "content": new}
+
+
+# --------------------------------------------------------- SentencePiece and pieces.py
+
+
+def spm_files(
+    vocabulary: Vocabulary,
+) -> tuple[dict[str, bytes], dict[str, Any] | None]:
+    """Returns the files of a vocabulary by name, and their description.
+
+    The description of a tokenizer that is not SentencePiece is None, and its files are
+    those of a workdir: of byte-pair codes and Moses, no other program does both.
+    """
+    source, target = vocabulary.source, vocabulary
+    described = {"kind": "sentencepiece", "special": [], "source_prefix": []}
+    models = source.model, target.model
+    if target.model.startswith(b"{"):
+        stored = [json.loads(side.model) for side in (source, target)]
+        kind = stored[1]["tokenizer"]
+        if not issubclass(tokenizers.TOKENIZERS[kind], MappedSentencePieces):
+            models = (side.model for side in vocabulary.sides)
+            return dict(zip(TOKENIZERS, models, strict=False)), None
+        first = source.encode([""])[0]
+        described = {
+            "kind": kind,
+            "special": stored[1]["special"],
+            "source_prefix": [source.piece(token) for token in first],
+        }
+        # Of one vocabulary, the model of the source is the last one.
+        models = (
+            base64.b64decode(stored[0]["models"][-1]),
+            base64.b64decode(stored[1]["models"][0]),
+        )
+    names = ["source.spm", "target.spm"]
+    if models[0] == models[1]:
+        names = ["tokenizer.model"] * 2
+    files = dict(zip(names, models, strict=True))
+    files["pieces.py"] = (SCRIPTS / "pieces.py").read_bytes()
+    return files, described | {"source": names[0], "target": names[1]}
