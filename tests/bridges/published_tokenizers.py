@@ -206,3 +206,10 @@ def nasty_lines(count: int) -> list[str]:
 
 FOLDERS = {"marian": marian, "m2m100": m2m100, "nllb": nllb, "pegasus": pegasus}
 LANGUAGES = {"m2m100": ("en", "de"), "nllb": ("eng_Latn", "deu_Latn")}
+
+
+def reader(kind):
+    """Our function that reads a folder of a kind."""
+    from t2t_jax.tools.bridges.vocabularies import huggingface, marian
+
+    return getattr(marian if kind == "marian" else huggingface, f"{kind}_vocabulary")

@@ -202,9 +202,9 @@ def test_other_ways_to_split_text_are_refused(tmp_path, option, value, wanted):
         ("merges.txt", "a b 1\nc\n", r"merges\.txt, line 2: got 'c'; want 2 symbols"),
         ("merges.txt", "a b", r"merges\.txt is empty"),
         ("vocab-src.json", "{", "not JSON"),
-        ("vocab-src.json", "[]", "has list; want a JSON object"),
-        ("vocab-tgt.json", '{"<s>": 0, "a": 0}', "ids from 0 to 1"),
-        ("vocab-tgt.json", '{"<s>": 0, "a": 1}', "and the pieces <s> <pad>"),
+        ("vocab-src.json", "[]", "has a list; want a JSON object"),
+        ("vocab-tgt.json", '{"<s>": 0, "a": 0}', "'a' and '<s>' have the same id 0"),
+        ("vocab-tgt.json", '{"<s>": 0, "a": 1}', "lacks <pad>, </s>, <unk>"),
         ("tokenizer_config.json", '{"langs": ["en"]}', "langs=.*want two"),
     ],
 )

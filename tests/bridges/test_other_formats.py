@@ -381,7 +381,7 @@ def test_marian_with_tables_in_yaml(tmp_path, models):
     with pytest.raises(UserError, match="opus.vocab.yml is not a vocabulary"):
         marian.read_npz(Request(tmp_path, "en", "de"))
     (tmp_path / "opus.vocab.yml").write_text("a: 0\nb: 0")
-    with pytest.raises(UserError, match="ids occur twice"):
+    with pytest.raises(UserError, match="'b' and 'a' have the same id 0"):
         marian.read_npz(Request(tmp_path, "en", "de"))
 
 

@@ -22,13 +22,12 @@ from t2t_jax.decoding import scoring
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
-from t2t_jax.tools.bridges.vocabularies import huggingface
 from tests.bridges import published_tokenizers as published
 
 
 def read(kind, folder, config, languages=None) -> Vocabulary:
-    function = getattr(huggingface, f"{kind}_vocabulary")
-    return function(folder, config, *(languages or published.LANGUAGES.get(kind, ())))
+    languages = languages or published.LANGUAGES.get(kind, ())
+    return published.reader(kind)(folder, config, *languages)
 
 
 def made(kind, folder: Path, **options) -> Vocabulary:
@@ -73,11 +72,11 @@ def test_marian(tmp_path, separate):
 
 def test_marian_tags_the_lines_of_a_chosen_language(tmp_path):
     config = published.marian(tmp_path)
-    plain, tagged = (read("marian", tmp_path, config, ("en", x)) for x in ("", "fra"))
+    plain, tagged = (read("marian", tmp_path, config, (x,)) for x in ("", "fra"))
     assert tagged.source.encode(["a"]) == plain.source.encode([">>fra<<a"])
     assert tagged.encode(["a"]) == plain.encode(["a"])
     with pytest.raises(UserError, match="--target=frr .* did you mean 'fra'"):
-        read("marian", tmp_path, config, ("en", "frr"))
+        read("marian", tmp_path, config, ("frr",))
 
 
 # The ids of the first piece, of two languages, and of the first added token.

@@ -24,12 +24,11 @@ from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.exports import to_ctranslate2
 from t2t_jax.tools.bridges.exports.to_ctranslate2 import _tokenizer_code, readme
-from t2t_jax.tools.bridges.vocabularies import huggingface
 from t2t_jax.tools.bridges.vocabularies.fairseq import (
     fairseq_vocabulary,
     fsmt_vocabulary,
 )
-from t2t_jax.tools.bridges.vocabularies.written import tokenizer_files
+from t2t_jax.tools.bridges.vocabularies.written import sentencepiece_files
 from tests.bridges import bpe_folders
 from tests.bridges import published_tokenizers as published
 
@@ -237,7 +236,7 @@ def stored(tmp_path, monkeypatch):
     del sys.modules["pieces"]  # that of another test, and of this one at its end
 
     def write(vocabulary):
-        files, described = tokenizer_files(vocabulary)
+        files, described = sentencepiece_files(vocabulary)
         for name, content in files.items():
             (tmp_path / name).write_bytes(content)
         usage = {}
@@ -274,8 +273,8 @@ def test_the_readme_tokenizes_as_published_tokenizers_do(tmp_path, stored, kind)
         vocabulary = fairseq(tmp_path)
     else:
         config = published.FOLDERS[kind](tmp_path)
-        read = getattr(huggingface, f"{kind}_vocabulary")
-        vocabulary = read(tmp_path, config, *published.LANGUAGES.get(kind, ()))
+        languages = published.LANGUAGES.get(kind, ())
+        vocabulary = published.reader(kind)(tmp_path, config, *languages)
     (_, encode, decode), source = stored(vocabulary), vocabulary.source
     ids = {source.piece(i): i for i in range(len(source))}
     lines = [*published.nasty_lines(60), ">>deu<< a dog </s> the ", *NASTY, *TEXT]

@@ -23,8 +23,8 @@ from t2t_jax.tools.bridges.formats import Request
 from t2t_jax.tools.bridges.table import EXPORTS, IMPORTS
 from t2t_jax.tools.bridges.tensor_files import read_tensors
 from t2t_jax.tools.bridges.vocabularies import written
-from t2t_jax.tools.bridges.vocabularies.huggingface import marian_vocabulary
-from t2t_jax.tools.bridges.vocabularies.written import tokenizer_files
+from t2t_jax.tools.bridges.vocabularies.marian import marian_vocabulary
+from t2t_jax.tools.bridges.vocabularies.written import huggingface_files
 from t2t_jax.workdir import Workdir
 from tests.bridges import published_tokenizers
 from tests.bridges.exported import run_peer, translator
@@ -183,7 +183,7 @@ def test_the_card_of_a_parser_does_not_say_translation(tmp_path):
 @pytest.mark.parametrize("separate", [False, True])
 def test_an_imported_marian_gets_its_tokenizer_back(separate, tmp_path):
     config = published_tokenizers.marian(tmp_path, separate=separate)
-    files = tokenizer_files(marian_vocabulary(tmp_path, config), Config())
+    files = huggingface_files(marian_vocabulary(tmp_path, config), Config())
     names = ["source.spm", "target.spm", "vocab.json"]
     for name in names + ["target_vocab.json"] * separate:
         content = (tmp_path / name).read_bytes()

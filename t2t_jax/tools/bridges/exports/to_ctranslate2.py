@@ -29,7 +29,7 @@ from t2t_jax.search.hypotheses import never_generated
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.exports.card import direction
 from t2t_jax.tools.bridges.formats import ExportFormat
-from t2t_jax.tools.bridges.vocabularies.written import tokenizer_files
+from t2t_jax.tools.bridges.vocabularies.written import sentencepiece_files
 from t2t_jax.tools.bridges.weights import (
     FLAT,
     LINEAR,
@@ -82,7 +82,7 @@ def write(
     """
     quantization = options.get("quantization") or "float32"
     check(translator, quantization)
-    files, tokenizer = tokenizer_files(translator.vocabulary)
+    files, tokenizer = sentencepiece_files(translator.vocabulary)
     save(translator, folder, quantization)
     for name, content in files.items():
         (folder / name).write_bytes(content)
@@ -404,7 +404,7 @@ def _tokenizer_code(vocabulary: Vocabulary, described: dict[str, Any] | None) ->
     """Python code that defines `encode(line)` and `decode(pieces)`.
 
     Args:
-      described: as `tokenizer_files` describes the vocabulary.
+      described: as `sentencepiece_files` describes the vocabulary.
     """
     if described is None:
         of_target, of_source = TOKENIZERS

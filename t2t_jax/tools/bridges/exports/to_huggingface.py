@@ -23,7 +23,7 @@ from t2t_jax.tools.bridges.families.huggingface import ACTIVATIONS
 from t2t_jax.tools.bridges.families.huggingface_weights import POSITIONS, weight_rules
 from t2t_jax.tools.bridges.formats import ExportFormat
 from t2t_jax.tools.bridges.tensor_files import write_safetensors
-from t2t_jax.tools.bridges.vocabularies.written import tokenizer_files
+from t2t_jax.tools.bridges.vocabularies.written import huggingface_files
 from t2t_jax.tools.bridges.weights import sines_first
 
 # Values of `config.model` that their classes compute; of other fields, any.
@@ -60,7 +60,7 @@ def write(translator: Translator, folder: Path, options: dict[str, Any]) -> dict
     """
     vocabulary = translator.vocabulary
     check(translator.config.model)
-    files = tokenizer_files(vocabulary, translator.config)
+    files = huggingface_files(vocabulary, translator.config)
     generation = generation_fields(translator)
     card = model_card(translator, generation, options.get("scores") or {})
     files["README.md"] = card.encode()

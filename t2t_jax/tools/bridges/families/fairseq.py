@@ -12,13 +12,16 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.families import huggingface
-from t2t_jax.tools.bridges.families.configs import (
+from t2t_jax.tools.bridges.families.huggingface import open_folder, recognizer
+from t2t_jax.tools.bridges.formats import (
+    Imported,
+    ImportFormat,
+    Request,
     check_size,
     imported_config,
     languages,
 )
-from t2t_jax.tools.bridges.families.huggingface import Fields, open_folder, recognizer
-from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request
+from t2t_jax.tools.bridges.model_files import Fields
 from t2t_jax.tools.bridges.tensor_files import read_checkpoint
 from t2t_jax.tools.bridges.vocabularies.fairseq import (
     fairseq_vocabulary,

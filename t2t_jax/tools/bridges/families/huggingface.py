@@ -13,14 +13,20 @@ from typing import Any, NamedTuple
 from t2t_jax.config import from_config_dict
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.search.hypotheses import never_generated
-from t2t_jax.tools.bridges.families.configs import Fields, imported_config, languages
 from t2t_jax.tools.bridges.families.huggingface_weights import (
     HEAD,
     learned_positions,
     read_weights,
     silence,
 )
-from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request
+from t2t_jax.tools.bridges.formats import (
+    Imported,
+    ImportFormat,
+    Request,
+    imported_config,
+    languages,
+)
+from t2t_jax.tools.bridges.model_files import Fields
 from t2t_jax.tools.bridges.tensor_files import read_tensors
 from t2t_jax.tools.bridges.vocabularies.huggingface import (
     m2m100_vocabulary,

@@ -14,17 +14,24 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.families import huggingface
-from t2t_jax.tools.bridges.families.configs import (
+from t2t_jax.tools.bridges.families.huggingface import open_folder, recognizer
+from t2t_jax.tools.bridges.families.huggingface_weights import silence
+from t2t_jax.tools.bridges.formats import (
+    Imported,
+    ImportFormat,
+    Request,
     check_size,
     imported_config,
     languages,
 )
-from t2t_jax.tools.bridges.families.huggingface import Fields, open_folder, recognizer
-from t2t_jax.tools.bridges.families.huggingface_weights import silence
-from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request
+from t2t_jax.tools.bridges.model_files import Fields
 from t2t_jax.tools.bridges.tensor_files import read_tensors
-from t2t_jax.tools.bridges.vocabularies.huggingface import marian_vocabulary, tags
-from t2t_jax.tools.bridges.vocabularies.marian import read_vocabulary, settings_beside
+from t2t_jax.tools.bridges.vocabularies.marian import (
+    marian_vocabulary,
+    npz_vocabulary,
+    settings_beside,
+    tags,
+)
 from t2t_jax.tools.bridges.weights import MATRIX, MATRIX_OUT, ROW, SAME, Rule
 
 OPTIONS = "special:model.yml"
@@ -89,7 +96,7 @@ def read_npz(request: Request) -> Imported:
     options = read_options(tensors, path)
     model = model_fields(options)
     between = languages(request)
-    vocabulary = read_vocabulary(request, path, joint=model["tied"] == "all")
+    vocabulary = npz_vocabulary(request, path, joint=model["tied"] == "all")
     tensors = {name: _unpadded(x) for name, x in tensors.items() if name != OPTIONS}
     if (untransposed := tensors.pop("decoder_ff_logit_out_W", None)) is not None:
         tensors[OUTPUT] = untransposed.T  # as older versions store it
@@ -290,9 +297,7 @@ def read_marian_mt(request: Request) -> Imported:
         options={"sinusoid_layout": "half"},
     )
     own = huggingface.own_vocabulary(folder)
-    vocabulary = own or marian_vocabulary(
-        request.path, folder.merged(), request.source, request.target
-    )
+    vocabulary = own or marian_vocabulary(request.path, folder.merged(), request.target)
     source = vocabulary.source
     pieces = map(source.piece, range(len(source)))
     between = languages(

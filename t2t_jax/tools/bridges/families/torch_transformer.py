@@ -20,12 +20,14 @@ from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
 from t2t_jax.search.hypotheses import never_generated
 from t2t_jax.tools.bridges import weights
-from t2t_jax.tools.bridges.families.configs import (
+from t2t_jax.tools.bridges.formats import (
+    Imported,
+    ImportFormat,
+    Request,
     check_size,
     imported_config,
     languages,
 )
-from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request
 from t2t_jax.tools.bridges.tensor_files import read_tensors
 from t2t_jax.tools.bridges.weights import SAME, LayerNames, Rule, Tensors, listed
 

@@ -1,12 +1,12 @@
-"""Vocabularies of Hugging Face model folders, from their SentencePiece files.
+"""Vocabularies of M2M100, NLLB and Pegasus in Hugging Face folders; what all share.
 
-Each function takes the folder, its configuration (the dict of config.json, with that of
+Each reader takes the folder, its configuration (the dict of config.json, with that of
 generation_config.json over it) and the languages that the user named. All raise
 UserError: a file is missing or damaged, or the model has no such language.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,53 +14,14 @@ from t2t_jax.data import tokenizers
 from t2t_jax.data.sentencepiece_model import own_pieces
 from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.tools.bridges.model_files import (
+    read_json,
+    read_pieces,
+    read_sentencepiece,
+)
 
 # Tables of embeddings are rounded up to a multiple of this at most.
 ROUNDED_TO = 64
-
-
-def marian_vocabulary(
-    folder: Path, config: dict[str, Any], source: str = "", target: str = ""
-) -> Vocabulary:
-    """Reads source.spm, target.spm, vocab.json and target_vocab.json of a MarianMT.
-
-    Args:
-      source: not used: a Marian model has no tokens of source languages.
-      target: of a model of several target languages, the language `xx` of the tag
-        `>>xx<<` that every source line begins with; if empty, the lines have tags.
-    """
-    joint = config.get("share_encoder_decoder_embeddings", True)
-    own_file = _settings(folder).get(
-        "separate_vocabs", (folder / "target_vocab.json").is_file()
-    )
-    if own_file and joint:
-        raise UserError(
-            f"{folder} has a vocabulary of the target, target_vocab.json, and its "
-            "config.json says share_encoder_decoder_embeddings=true: a model with one "
-            "table of embeddings has one vocabulary; is a file of another model?"
-        )
-    size = config["vocab_size"]
-    pieces = theirs = _table(folder / "vocab.json", size)
-    if own_file:
-        size = config.get("decoder_vocab_size") or size
-        pieces = _table(folder / "target_vocab.json", size)
-    models = [_model(folder / f"{side}.spm") for side in ("target", "source")]
-    tag = _marian_tag(theirs, target)
-    fields = {"bos": "<pad>", "special": ["</s>", "<unk>", "<pad>"]}
-    name, never = str(folder / "target.spm"), _never(config)
-    if joint:
-        fields |= {"first": [[], tag], "models": models, "never": never}
-        return _vocabulary("marian", name, config, pieces=pieces, **fields)
-    of_source = fields | {"first": [tag, tag], "models": models[1:], "never": []}
-    fields |= {"first": [[], []], "models": models[:1], "never": never}
-    return _vocabulary(
-        *("marian", name, config),
-        _vocabulary(
-            *("marian", str(folder / "source.spm"), {}), pieces=theirs, **of_source
-        ),
-        pieces=pieces,
-        **fields,
-    )
 
 
 def m2m100_vocabulary(
@@ -71,19 +32,22 @@ def m2m100_vocabulary(
     Args:
       source, target: languages, such as `de`.
     """
-    model = _model(folder / "sentencepiece.bpe.model")
-    pieces = _table(folder / "vocab.json")
-    wmt21 = _settings(folder).get("language_codes") == "wmt21"
+    file = folder / "sentencepiece.bpe.model"
+    model = read_sentencepiece(file)
+    pieces = read_pieces(folder / "vocab.json", ("</s>", "<unk>", "<pad>"))
+    wmt21 = settings(folder).get("language_codes") == "wmt21"
     tokens = [f"__{language}__" for language in (WMT21 if wmt21 else M2M100).split()]
     tokens = _added(folder, len(pieces)) or tokens
-    return _vocabulary(
-        *("m2m100", str(folder / "sentencepiece.bpe.model"), config),
+    return pack(
+        "m2m100",
+        str(file),
+        config,
         models=[model],
-        pieces=_filled(pieces + tokens, config["vocab_size"], folder),
+        pieces=filled(pieces + tokens, config["vocab_size"], folder),
         special=["<s>", "</s>", "<pad>", "<unk>", *tokens],
         bos="</s>",
-        first=_languages(tokens, "__{}__", target, source),
-        never=_never(config),
+        first=language_tokens(tokens, "__{}__", target, source),
+        never=never_generated(config),
     )
 
 
@@ -95,49 +59,68 @@ def nllb_vocabulary(
     Args:
       source, target: languages, such as `deu_Latn`.
     """
-    model = _model(folder / "sentencepiece.bpe.model")
-    own = own_pieces(model, folder)[3:]  # after <unk>, <s> and </s>
+    file = folder / "sentencepiece.bpe.model"
+    model = read_sentencepiece(file)
+    own = own_pieces(model, file)[3:]  # after <unk>, <s> and </s>
     special = ["<s>", "<pad>", "</s>", "<unk>"]
     tokens = _added(folder, len(special + own)) or [*NLLB.split(), "<mask>"]
-    return _vocabulary(
-        *("nllb", str(folder / "sentencepiece.bpe.model"), config),
+    languages = [token for token in tokens if "_" in token]
+    return pack(
+        "nllb",
+        str(file),
+        config,
         models=[model],
-        pieces=_filled(special + own + tokens, config["vocab_size"], folder),
+        pieces=filled(special + own + tokens, config["vocab_size"], folder),
         special=special + tokens,
         bos="</s>",
-        first=_languages([t for t in tokens if "_" in t], "{}", target, source),
-        never=_never(config),
+        first=language_tokens(languages, "{}", target, source),
+        never=never_generated(config),
     )
 
 
-def pegasus_vocabulary(
-    folder: Path, config: dict[str, Any], source: str = "", target: str = ""
-) -> Vocabulary:
-    """Reads spiece.model of a Pegasus; `source` and `target` are not used."""
-    model = _model(folder / "spiece.model")
-    offset = _settings(folder).get("offset", 103)
+def pegasus_vocabulary(folder: Path, config: dict[str, Any]) -> Vocabulary:
+    """Reads spiece.model of a Pegasus."""
+    file = folder / "spiece.model"
+    model = read_sentencepiece(file)
+    offset = settings(folder).get("offset", 103)
     unused = [f"<unk_{i}>" for i in range(2, offset)]
     special = ["<pad>", "</s>", "<mask_1>", "<mask_2>", *unused]
-    pieces = special + own_pieces(model, folder)[2:]  # after <pad> and </s>
-    return _vocabulary(
-        *("pegasus", str(folder / "spiece.model"), config),
+    pieces = special + own_pieces(model, file)[2:]  # after <pad> and </s>
+    return pack(
+        "pegasus",
+        str(file),
+        config,
         models=[model],
-        pieces=_filled(pieces, config["vocab_size"], folder),
+        pieces=filled(pieces, config["vocab_size"], folder),
         special=[*special, "<unk>"],
         bos="<pad>",
         first=[[], []],
-        never=_never(config),
+        never=never_generated(config),
     )
 
 
-def _vocabulary(
+def settings(folder: Path) -> dict[str, Any]:
+    """Reads the settings of a folder's tokenizer; empty if it has none."""
+    path = folder / "tokenizer_config.json"
+    return read_json(path) if path.is_file() else {}
+
+
+def pack(
     kind: str,
     name: str,
-    config: dict[str, Any],
+    config: Mapping[str, Any],
     source: Vocabulary | None = None,
     **fields: Any,
 ) -> Vocabulary:
-    """Packs a tokenizer; checks its special tokens against the configuration."""
+    """Packs a tokenizer; checks its special tokens against the configuration.
+
+    Args:
+      kind: of `tokenizers.TOKENIZERS`.
+      name: the file, for error messages.
+      config: the folder's; empty if nothing is to be checked.
+      source: the vocabulary of the source, if it has its own.
+      fields: of the tokenizer.
+    """
     ids = {piece: i for i, piece in enumerate(fields["pieces"])}
     for key, piece in (
         ("pad_token_id", "<pad>"),
@@ -152,77 +135,23 @@ def _vocabulary(
     return Vocabulary(tokenizers.pack(kind, **fields), name, source)
 
 
-def _content(path: Path) -> bytes:
-    if path.is_file():
-        return path.read_bytes()
-    fast = (path.parent / "tokenizer.json").is_file()
-    raise UserError(
-        f"{path} does not exist"
-        + "; tokenizer.json alone, of a fast tokenizer, cannot be read: copy "
-        f"{path.name} from the original model" * fast
-    )
-
-
-def _model(path: Path) -> bytes:
-    content = _content(path)
-    own_pieces(content, path)
-    return content
-
-
-def _json(path: Path) -> dict[str, Any]:
-    content = _content(path)
-    try:
-        found = json.loads(content)
-    except ValueError as e:
-        raise UserError(f"{path} is not JSON: {e}") from None
-    if not isinstance(found, dict):
-        raise UserError(f"{path} has a {type(found).__name__}; want a JSON object")
-    return found
-
-
-def _settings(folder: Path) -> dict[str, Any]:
-    path = folder / "tokenizer_config.json"
-    return _json(path) if path.is_file() else {}
-
-
-def _table(path: Path, size: int | None = None) -> list[str]:
-    """Reads a file of pieces with their ids; returns the pieces in order.
+def filled(
+    pieces: list[str], size: int, place: Path, rounded_to: int = ROUNDED_TO
+) -> list[str]:
+    """Appends empty pieces up to the size of the table of embeddings.
 
     Args:
-      size: the number of embeddings of the model, if it must be that of the pieces.
+      rounded_to: the table may be rounded up to a multiple of this.
     """
-    ids = _json(path)
-    if size is not None and len(ids) != size:
+    if not len(pieces) <= size < len(pieces) + rounded_to:
         raise UserError(
-            f"{path} has {len(ids):,} pieces, and config.json says vocab_size={size:,};"
-            " one of them is of another model"
-        )
-    by_id: dict[int, str] = {}
-    for piece, i in ids.items():
-        if type(i) is not int or not 0 <= i < len(ids):
-            raise UserError(
-                f"{path}: {piece!r} has the id {i!r}; want 0 to {len(ids) - 1:,}, as "
-                f"it has {len(ids):,} pieces"
-            )
-        if i in by_id:
-            raise UserError(f"{path}: {piece!r} and {by_id[i]!r} have the same id {i}")
-        by_id[i] = piece
-    if absent := [p for p in ("</s>", "<unk>", "<pad>") if p not in ids]:
-        raise UserError(f"{path} lacks {', '.join(absent)}")
-    return [by_id[i] for i in range(len(ids))]
-
-
-def _filled(pieces: list[str], size: int, folder: Path) -> list[str]:
-    """Appends empty pieces: tables of embeddings are rounded up."""
-    if not len(pieces) <= size < len(pieces) + ROUNDED_TO:
-        raise UserError(
-            f"the tokenizer in {folder} has {len(pieces):,} pieces, and config.json "
+            f"the tokenizer in {place} has {len(pieces):,} pieces, and config.json "
             f"says vocab_size={size:,}; one of them is of another model"
         )
     return pieces + [""] * (size - len(pieces))
 
 
-def _never(config: dict[str, Any]) -> list[int]:
+def never_generated(config: dict[str, Any]) -> list[int]:
     """The tokens that the search is not to generate."""
     banned = config.get("bad_words_ids") or []
     if not isinstance(banned, list) or not all(
@@ -243,11 +172,11 @@ def _never(config: dict[str, Any]) -> list[int]:
 
 def _added(folder: Path, first: int) -> list[str]:
     """The tokens that the folder adds to its vocabulary, with ids from `first` on."""
-    settings = _settings(folder).get("added_tokens_decoder", {})
+    stored = settings(folder).get("added_tokens_decoder", {})
     try:
-        added = {int(i): str(token["content"]) for i, token in settings.items()}
+        added = {int(i): str(token["content"]) for i, token in stored.items()}
         if not added and (folder / "tokenizer.json").is_file():
-            tokens = _json(folder / "tokenizer.json").get("added_tokens", ())
+            tokens = read_json(folder / "tokenizer.json").get("added_tokens", ())
             added = {int(token["id"]): str(token["content"]) for token in tokens}
     except (AttributeError, LookupError, TypeError, ValueError):
         raise UserError(
@@ -263,7 +192,7 @@ def _added(folder: Path, first: int) -> list[str]:
     return [*added.values()]
 
 
-def _languages(
+def language_tokens(
     tokens: Sequence[str], form: str, target: str, source: str
 ) -> list[list[str]]:
     """The tokens that target and source lines begin with; `form` has a language."""
@@ -279,21 +208,7 @@ def _languages(
     return [[form.format(language)] for language in chosen.values()]
 
 
-def _marian_tag(pieces: Sequence[str], target: str) -> list[str]:
-    """The token of the target language; none for a model of one language."""
-    found = tags(pieces)
-    if not target or not found:
-        return []
-    return _languages(found, ">>{}<<", target, found[0][2:-2])[0]
-
-
-def tags(pieces: Iterable[str]) -> list[str]:
-    """The tags of target languages, `>>xx<<`, among the pieces of a MarianMT."""
-    return [p for p in pieces if p.startswith(">>") and p.endswith("<<")]
-
-
 # Languages of multilingual models, in the order of the ids of their tokens.
-
 
 # Of facebook/m2m100_*.
 M2M100 = """\

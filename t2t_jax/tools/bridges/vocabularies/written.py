@@ -40,7 +40,7 @@ from t2t_jax.tools.bridges.checks.peer_process import SCRIPTS
 from t2t_jax.workdir import TOKENIZERS
 
 
-def tokenizer_files(vocabulary: Vocabulary, config: Config) -> dict[str, bytes]:
+def huggingface_files(vocabulary: Vocabulary, config: Config) -> dict[str, bytes]:
     """Returns the files' contents by name.
 
     Raises:
@@ -255,7 +255,7 @@ def _replace(old: str, new: str) -> dict[str, Any]:
 # --------------------------------------------------------- SentencePiece and pieces.py
 
 
-def spm_files(
+def sentencepiece_files(
     vocabulary: Vocabulary,
 ) -> tuple[dict[str, bytes], dict[str, Any] | None]:
     """Returns the files of a vocabulary by name, and their description.
