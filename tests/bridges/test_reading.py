@@ -97,7 +97,7 @@ def test_safetensors(tmp_path):
     }
     data = HALF.tobytes() + BRAIN.tobytes()
     found = tensor_files.read_tensors(write_safetensors(tmp_path / "x", header, data))
-    assert list(found) == ["b", "a"]
+    assert found.keys() == {"a", "b"}
     np.testing.assert_array_equal(found["a"], HALF.reshape(2, 3))
     np.testing.assert_array_equal(found["b"].astype(np.float32), [1, -2])
 
@@ -282,22 +282,23 @@ def test_a_flipped_bit(tmp_path):
         tensor_files.read_tensors(path)
 
 
+DAMAGED = "x.safetensors is damaged or truncated"
 ENTRY = {"dtype": "F32", "shape": [12], "data_offsets": [0, 48]}
 
 
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ({"a": {**ENTRY, "data_offsets": [4, 52]}}, "want 0 to 48"),
-        ({"a": {**ENTRY, "shape": [13]}}, "want 0 to 52"),
-        ({"a": {**ENTRY, "shape": [-12]}}, "a size is not a non-negative integer"),
-        ({"a": {**ENTRY, "dtype": "F8_E4M3"}}, "the type 'F8_E4M3'"),
-        ({"a": ENTRY, "b": {**ENTRY, "data_offsets": [44, 92]}}, "want 48 to 96"),
-        ({"a": {"dtype": "F32"}}, "its header cannot be read"),
-        ({}, "its header promises 0 bytes"),
+        ({"a": {**ENTRY, "data_offsets": [4, 52]}}, DAMAGED),
+        ({"a": {**ENTRY, "shape": [13]}}, DAMAGED),
+        ({"a": {**ENTRY, "shape": [-12]}}, DAMAGED),
+        ({"a": {**ENTRY, "dtype": "F8_E4M3", "shape": [48]}}, "a type that NumPy lack"),
+        ({"a": ENTRY, "b": {**ENTRY, "data_offsets": [44, 92]}}, DAMAGED),
+        ({"a": {"dtype": "F32"}}, DAMAGED),
+        ({}, DAMAGED),
         ([ENTRY], "is not a checkpoint"),
-        (b'{"a": 1, "a": 2}', "a name occurs twice"),
-        (b'{"a":' * 100_000, "its JSON cannot be read"),
+        (b'{"a": 1, "a": 2}', DAMAGED),
+        (b'{"a":' * 100_000, DAMAGED),
     ],
 )
 def test_damaged_headers_of_safetensors(header, message, tmp_path):
@@ -308,7 +309,7 @@ def test_damaged_headers_of_safetensors(header, message, tmp_path):
 
 def test_a_header_longer_than_the_file(tmp_path):
     path = write_safetensors(tmp_path / "x", {"a": ENTRY}, A.tobytes(), 2**40)
-    with pytest.raises(UserError, match="its header has 1,099,511,627,776 bytes"):
+    with pytest.raises(UserError, match="x is damaged or truncated"):
         tensor_files.read_tensors(path)
 
 

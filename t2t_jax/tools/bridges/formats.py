@@ -1,7 +1,7 @@
 """Formats: models that `import` reads, and folders that `export` writes.
 
-A format is a file of `families/` or `exports/` with a function, and a line in `table.py`.
-Formats that are read share the functions here that make a config of ours.
+A format is a function in a file of `families/` or `exports/`, and a line in `table.py`.
+Formats that are read share the functions here, which make a config of ours.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
-"""Files of arrays: safetensors, PyTorch's two formats and NumPy's are read.
+"""Files of arrays: reads safetensors, PyTorch's formats and .npz; writes safetensors.
 
-Nothing of a file is run, and no library of the other system is needed. Arrays are
-views of the file where it allows, read-only; bounds are checked before any is made.
+Nothing of a file is run, and PyTorch is not needed. Arrays of PyTorch's files are views
+of the file, read-only; bounds are checked before any is made.
 """
 
 import io
@@ -19,6 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from t2t_jax.io.errors import UserError
+from t2t_jax.tools.bridges.model_files import read_json
 from t2t_jax.tools.bridges.unpickling import unpickle
 
 # Names of a model's file in a folder, as Hugging Face writes them; the first counts.
@@ -87,7 +88,7 @@ def _kind(path: Path) -> str:
     if head[8:9] == b"{":
         return "safetensors"
     if head.startswith(b"PK\x03\x04"):
-        with opened_zip(path) as archive:
+        with _open_zip(path) as archive:
             names = archive.namelist()
         return "npz" if all(name.endswith(".npy") for name in names) else "zip"
     if head.startswith(b"\x80"):
@@ -111,86 +112,23 @@ def _in_folder(folder: Path) -> Path:
     raise UserError(f"{folder} has no weights; want one of {', '.join(WEIGHTS)}")
 
 
-# ------------------------------------------------------------------------- safetensors
-
-_DTYPES = {
-    "F64": np.dtype("<f8"),
-    "F32": np.dtype("<f4"),
-    "F16": np.dtype("<f2"),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-    "I64": np.dtype("<i8"),
-    "I32": np.dtype("<i4"),
-    "I16": np.dtype("<i2"),
-    "I8": np.dtype("i1"),
-    "U8": np.dtype("u1"),
-    "BOOL": np.dtype("?"),
-}
-
-
 def _safetensors(path: Path) -> dict[str, np.ndarray]:
-    """A file of a length (8 bytes), a JSON header of that length, and the arrays."""
-    content = mapped(path)
-    length = int.from_bytes(content[:8].tobytes(), "little")
-    if length > min(len(content) - 8, 100_000_000):
-        raise UserError(
-            f"{path} is damaged or truncated: it says that its header has {length:,} "
-            f"bytes, and the file has {len(content):,}; download it again"
-        )
-    data = content[8 + length :]
-    header = _object(content[8 : 8 + length].tobytes(), str(path))
-    header.pop("__metadata__", None)
-    try:
-        entries = [
-            (*map(int, each["data_offsets"]), name, each["dtype"], each["shape"])
-            for name, each in header.items()
-        ]
-    except (TypeError, KeyError, ValueError) as e:
-        raise UserError(f"{path} is damaged: its header cannot be read ({e})") from None
-    found, end = {}, 0
-    for begin, stop, name, dtype, shape in sorted(entries, key=lambda entry: entry[:2]):
-        if dtype not in _DTYPES:
-            raise UserError(
-                f"{path}: {name} has the type {dtype!r}; want one of "
-                f"{', '.join(_DTYPES)}"
-            )
-        size = size_of(shape, f"{path}: {name}") * _DTYPES[dtype].itemsize
-        # Arrays follow one another without overlaps and gaps.
-        if (begin, stop) != (end, end + size):
-            raise UserError(
-                f"{path} is damaged: {name} of shape {shape} takes the bytes {begin:,} "
-                f"to {stop:,} of its data; want {end:,} to {end + size:,}"
-            )
-        end = stop
-        if end <= len(data):
-            found[name] = data[begin:end].view(_DTYPES[dtype]).reshape(shape)
-    if end != len(data):
-        raise UserError(
-            f"{path} is damaged or truncated: its header promises {end:,} bytes of "
-            f"data, and it has {len(data):,}; download it again"
-        )
-    return {name: found[name] for name in header}
-
-
-def _object(text: bytes, name: str) -> dict[str, Any]:
-    """A JSON object without a name twice."""
-
-    def once(pairs):
-        if len(made := dict(pairs)) != len(pairs):
-            raise ValueError("a name occurs twice")
-        return made
+    from safetensors import SafetensorError, safe_open
 
     try:
-        found = json.loads(text, object_pairs_hook=once)
-        if not isinstance(found, dict):
-            raise ValueError("not an object")
-    except (ValueError, RecursionError) as e:
-        raise UserError(f"{name} is damaged: its JSON cannot be read ({e})") from None
-    return found
+        with safe_open(path, framework="numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as e:
+        raise _damaged(path, e) from None
+    except (AttributeError, TypeError) as e:
+        raise UserError(
+            f"{path} has an array of a type that NumPy lacks ({e}); store it as float32"
+        ) from None
 
 
 def _sharded(path: Path) -> dict[str, np.ndarray]:
     """A model in several files; the index says which array is in which."""
-    index = _object(path.read_bytes(), str(path)).get("weight_map")
+    index = read_json(path).get("weight_map")
     if not isinstance(index, dict) or not all(
         isinstance(file, str) and Path(file).name == file for file in index.values()
     ):
@@ -211,19 +149,23 @@ def _sharded(path: Path) -> dict[str, np.ndarray]:
     return found
 
 
-# ------------------------------------------------------------------------ .npz, states
-
-
+# What np.load raises for damaged archives; RuntimeError for encrypted ones.
 _NPZ_ERRORS = (
-    *(ValueError, OSError, EOFError, LookupError, MemoryError, NotImplementedError),
-    *(zipfile.BadZipFile, zlib.error),
-    RuntimeError,  # encrypted
+    ValueError,
+    OSError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    NotImplementedError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
 )
 
 
 def _npz(path: Path) -> dict[str, np.ndarray]:
     """NumPy's archive of arrays; never one of Python objects."""
-    with opened_zip(path) as archive:
+    with _open_zip(path) as archive:
         unpacked = sum(each.file_size for each in archive.infolist())
     # Parameters are noise, which hardly compresses.
     if unpacked > 64 * path.stat().st_size:
@@ -254,8 +196,7 @@ def _state(found: Any, name: str) -> dict[str, np.ndarray]:
     )
 
 
-# Reads what `torch.save` writes, in its two formats, without PyTorch.
-
+# ------------------------------------------------------------- what torch.save writes
 
 _STORAGES = {
     f"torch.{place}{name}Storage": np.dtype(dtype)
@@ -284,12 +225,12 @@ _NAMES = {
 _MAGIC = 0x1950A86A20F9469CFC6C, 1001
 
 
-def mapped(path: Path) -> np.ndarray:
+def _mapped(path: Path) -> np.ndarray:
     """The bytes of a file, read from the disk where they are used."""
     return np.asarray(np.memmap(path, np.uint8, mode="r"))
 
 
-def size_of(shape: Any, name: str) -> int:
+def _size_of(shape: Any, name: str) -> int:
     """The number of elements of a shape, which in a damaged file may be anything."""
     if not isinstance(shape, list | tuple) or not all(
         type(n) is int and n >= 0 for n in shape
@@ -301,20 +242,22 @@ def size_of(shape: Any, name: str) -> int:
     return math.prod(shape)
 
 
-def opened_zip(path: Path) -> zipfile.ZipFile:
+def _open_zip(path: Path) -> zipfile.ZipFile:
     """Opens an archive; raises UserError if it is damaged."""
     try:
         return zipfile.ZipFile(path)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as e:
-        raise UserError(
-            f"{path} is damaged or truncated: {e}; download it again"
-        ) from None
+        raise _damaged(path, e) from None
+
+
+def _damaged(path: Path, reason: Any) -> UserError:
+    return UserError(f"{path} is damaged or truncated: {reason}; download it again")
 
 
 def _zipped(path: Path) -> Any:
     """Reads the format since PyTorch 1.6: an archive with a file for each storage."""
-    content = mapped(path)
-    with opened_zip(path) as archive:
+    content = _mapped(path)
+    with _open_zip(path) as archive:
         files = {each.filename: each for each in archive.infolist()}
     pickles = [name for name in files if name.split("/")[1:] == ["data.pkl"]]
     if len(pickles) != 1:
@@ -381,7 +324,7 @@ def _unzipped(path: Path) -> Any:
         keys = unpickle(stream, str(path))
         if not isinstance(keys, list) or {str(key) for key in keys} != sizes.keys():
             raise UserError(f"{path} is damaged: it lists other storages than it has")
-        content, at = mapped(path), stream.tell()
+        content, at = _mapped(path), stream.tell()
         storages: dict[str, np.ndarray] = {}
         for key in map(str, keys):
             dtype, elements = sizes[key]
@@ -395,7 +338,7 @@ def _unzipped(path: Path) -> Any:
             if view is None:
                 return found
             _, first, count = view
-            size_of([first, count], str(path))
+            _size_of([first, count], str(path))
             return found[first : first + count]
 
         stream.seek(begin)
@@ -404,10 +347,8 @@ def _unzipped(path: Path) -> Any:
 
 def _elements(data: np.ndarray, dtype: np.dtype, count: int, path: Path) -> np.ndarray:
     if data.nbytes != count * dtype.itemsize:
-        raise UserError(
-            f"{path} is damaged or truncated: a storage has {data.nbytes:,} bytes; "
-            f"want {count * dtype.itemsize:,}; download it again"
-        )
+        wanted = count * dtype.itemsize
+        raise _damaged(path, f"a storage has {data.nbytes:,} bytes; want {wanted:,}")
     return data.view(dtype)
 
 
@@ -429,7 +370,7 @@ def _unpickle(stream: Any, path: Path, storage: Callable[..., Any]) -> Any:
         dtype = _STORAGES.get(getattr(its_type, "path", ""))
         if kind != "storage" or dtype is None:
             raise ValueError("an object that is stored elsewhere is not a storage")
-        size_of([elements], str(path))
+        _size_of([elements], str(path))
         return storage(dtype, str(key), elements, *view)
 
     def tensor(storage, offset, shape, strides, *_):
@@ -449,8 +390,8 @@ def _unpickle(stream: Any, path: Path, storage: Callable[..., Any]) -> Any:
 
 def _view(path, storage: np.ndarray, offset, shape, strides) -> np.ndarray:
     """A tensor: a view of its storage, checked against the bounds."""
-    size = size_of(shape, str(path))
-    size_of([offset, *strides], str(path))
+    size = _size_of(shape, str(path))
+    _size_of([offset, *strides], str(path))
     if size == 0:
         return np.zeros(shape, storage.dtype)
     last = sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
@@ -470,8 +411,10 @@ def _view(path, storage: np.ndarray, offset, shape, strides) -> np.ndarray:
 
 # ----------------------------------------------------------------- safetensors, written
 
-# The format: the header's length in 8 bytes, the header as JSON, then all arrays
-# without gaps. The header gives each array's type, shape and place.
+# Not by the library, which writes the entries of the metadata in another order each
+# time: an export of the same model has the same bytes. The format: the length of the
+# header in 8 bytes, the header as JSON, then all arrays without gaps. The header gives
+# each array's type, shape and place.
 
 # The format's names of the types that this project stores, all little-endian.
 TYPES = {"float32": "F32", "float16": "F16", "int32": "I32", "int64": "I64"}
