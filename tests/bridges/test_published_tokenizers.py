@@ -148,7 +148,7 @@ def changed(folder, name, change):
     ("change", "message"),
     [
         (lambda t: t.update(more=len(t)), "pieces, and config.json says vocab_size="),
-        (lambda t: t.popitem(), "pieces, and config.json says vocab_size="),
+        (lambda t: t.popitem(), "lacks <pad>"),
         (
             lambda t: t.update({">>fra<<": 2}),
             "'>>fra<<' and '>>deu<<' have the same id",

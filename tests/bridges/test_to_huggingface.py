@@ -18,7 +18,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.checks import agreement, peer_process
-from t2t_jax.tools.bridges.exports.card import model_card
+from t2t_jax.tools.bridges.exports.to_huggingface import readme
 from t2t_jax.tools.bridges.formats import Request
 from t2t_jax.tools.bridges.table import EXPORTS, IMPORTS
 from t2t_jax.tools.bridges.tensor_files import read_tensors
@@ -151,7 +151,7 @@ def test_the_card_has_a_valid_header_and_the_scores_of_these_parameters(tmp_path
     config = changed(ours.config, "data", target="no")
     ours = Translator(config, ours.vocabulary, ours.model, ours.parameters, [7])
     generation = {"max_length": 99, "length_penalty": 0.48}
-    card = model_card(ours, generation, stored_scores(Workdir(tmp_path)))
+    card = readme(ours, generation, stored_scores(Workdir(tmp_path)))
     _, header, text = card.split("---\n", 2)
     assert yaml.safe_load(header)["language"] == ["en", "no"]
     for beam in (1, 5):
@@ -171,7 +171,7 @@ def test_the_card_of_a_parser_does_not_say_translation(tmp_path):
     scores = {"parameters_sha256": provenance["parameters_sha256"][0], "f1": 91.234}
     scores["decode"] = ours.decode_options()
     generation = {"max_length": 99, "length_penalty": 0.48}
-    card = model_card(ours, generation, {"wsj": scores})
+    card = readme(ours, generation, {"wsj": scores})
     _, header, text = card.split("---\n", 2)
     assert yaml.safe_load(header)["pipeline_tag"] == "text2text-generation"
     assert "language" not in yaml.safe_load(header)

@@ -8,6 +8,7 @@ from matplotlib import pyplot
 
 from t2t_jax import load_config
 from t2t_jax.commands.config_files import shipped_names
+from t2t_jax.config import unusual
 from t2t_jax.io import ideas
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.experiment import (
@@ -18,7 +19,6 @@ from t2t_jax.tools.experiment import (
     plan,
     with_fields,
 )
-from t2t_jax.tools.experiment.experiment import unusual
 from t2t_jax.tools.experiment.plan import Request, freeze, with_changes
 from t2t_jax.tools.experiment.results import read_results
 

@@ -209,11 +209,9 @@ def _store(workdir: Workdir, imported: Imported, facts: dict[str, Any]) -> None:
 def report(workdir: Workdir, translator: Translator, imported: Imported) -> None:
     """Says what was imported, and which fields differ from the paper's."""
     say(f"imported {translator!r} to {workdir}")
-    paper = fields.Config()
-    changed = fields.differences(paper, imported.config)
     shown = [
-        f"{name}={new!r}"
-        for name, (_, new, _) in changed.items()
+        f"{name}={value!r}"
+        for name, value in fields.unusual(imported.config).items()
         if name.startswith("model.")
     ]
     say(f"differs from the paper's base model: {', '.join(shown) or 'in no field'}")

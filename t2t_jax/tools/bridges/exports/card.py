@@ -1,6 +1,5 @@
-"""README.md of an exported model: what it is, how good, and where it came from."""
+"""Files about an exported model: its card, README.md; tokenizers; JSON for programs."""
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Container, Mapping, Sequence
@@ -8,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from t2t_jax import __version__
-from t2t_jax.config import Config, TaskConfig
+from t2t_jax.config import TaskConfig, unusual
 from t2t_jax.data.tokenizer import Vocabulary, show_sizes
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.tables import markdown_cell, markdown_table
 from t2t_jax.tasks.table import known_measures
 from t2t_jax.workdir import TOKENIZERS
 
-EPSILON = 1e-5  # of PyTorch's LayerNorm
 # Scores of `scores/SET.json` that the card shows: their names, and the keys of their
 # signatures.
 _SHOWN = {
@@ -24,45 +23,21 @@ _SHOWN = {
     "bleu_paper": ("BLEU as in the paper", "bleu_paper_signature"),
 }
 # Fields that name files of the machine that trained the model.
-_PLACES = (*("data.dir", "data.tokenizer", "data.source_tokenizer", "train.init_from"),)
+_PATHS = ("data.dir", "data.tokenizer", "data.source_tokenizer", "train.init_from")
 
 _CARD = """\
----
-{languages}library_name: transformers
-pipeline_tag: {pipeline}
-tags:
-- {pipeline}
-- t2t_jax
----
+{front_matter}# {heading}
 
-# {heading}
-
-A Transformer ("Attention Is All You Need") with {parameters:,} parameters, trained with
-t2t_jax {version}. Width {width}; {vocabulary} pieces;
-{layers}.
-
-{checkpoint}
+{model}
 
 ## Use
 
-```python
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained("FOLDER")
-model = AutoModelForSeq2SeqLM.from_pretrained("FOLDER")
-inputs = tokenizer(["A line of text."], padding=True, return_tensors="pt")
-outputs = model.generate(**inputs)
-print(tokenizer.batch_decode(outputs, skip_special_tokens=True))
-```
+{use}
 
 ## Scores
 
 {scores}
-
-## Differences from the model in t2t_jax
-
 {differences}
-
 ## Provenance
 
 ```json
@@ -71,66 +46,76 @@ print(tokenizer.batch_decode(outputs, skip_special_tokens=True))
 
 ## Configuration
 
+The fields that differ from the paper's base model:
+
 ```json
 {config}
 ```
 """
 
+_DIFFERENCES = "## Differences from the model in t2t_jax"
 
-def model_card(
+
+def card(
     translator: Translator,
-    generation: Mapping[str, Any],
-    scores: Mapping[str, Mapping[str, Any]],
+    heading: str,
+    use: str,
+    differences: Sequence[str] = (),
+    scores: Mapping[str, Mapping[str, Any]] | None = None,
+    front_matter: str = "",
 ) -> str:
-    """Returns the text of README.md.
+    """Returns the text of README.md: what the model is, how good, and its origin.
 
     Args:
-      generation: the content of generation_config.json.
+      use: the format's own section: what its files are, and how a program uses them.
+      differences: sentences about what the format computes otherwise than t2t_jax.
       scores: the content of the workdir's `scores/SET.json`, by file name.
+      front_matter: YAML for Hugging Face's hub, with its lines `---`.
     """
-    config = translator.config
-    model = config.model
-    sides = [model.side(side) for side in ("encoder", "decoder")]
     provenance = translator.provenance()
+    config = unusual(translator.config)
+    listed = "".join(f"- {each}\n" for each in differences)
     return _CARD.format(
-        **_kind(translator),
-        parameters=translator.model.count(),
-        version=__version__,
-        layers=" and ".join(
-            f"{side.layers} {name} layers of {side.heads} heads and {side.hidden:,} "
-            "hidden units"
-            for name, side in zip(("encoder", "decoder"), sides, strict=True)
-        ),
-        width=model.width,
-        vocabulary=show_sizes(translator.vocabulary.sizes),
-        checkpoint=_checkpoint(translator.steps),
-        scores=_scores(scores, provenance),
-        differences=_differences(translator, generation),
+        front_matter=front_matter,
+        heading=heading,
+        model=_model(translator),
+        use=use.strip(),
+        scores=_scores(scores or {}, provenance),
+        differences=f"\n{_DIFFERENCES}\n\n{listed}" if listed else "",
         provenance=json.dumps(provenance, indent=2),
-        config=json.dumps(_changed(config), indent=2),
+        config=json.dumps(
+            {name: x for name, x in config.items() if name not in _PATHS}, indent=2
+        ),
     )
 
 
-def _kind(translator: Translator) -> dict[str, str]:
-    """What the model does: for people, and for Hugging Face's search."""
-    name = direction(translator)
-    if not translates(translator):
-        return {"languages": "", "pipeline": "text2text-generation", "heading": name}
-    data = translator.config.data
-    # JSON strings are YAML strings; without quotes, YAML reads `no` as false.
-    languages = "".join(f"- {json.dumps(s)}\n" for s in (data.source, data.target))
-    return {
-        "languages": f"language:\n{languages}",
-        "pipeline": "translation",
-        "heading": f"{name} translation",
-    }
-
-
-def _checkpoint(steps: Sequence[int]) -> str:
+def _model(translator: Translator) -> str:
+    """The kind of the model, its sizes and checkpoints, in a few sentences."""
+    config = translator.config.model
+    named = f"A model of the kind {config.kind!r}"
+    sizes = ""
+    if config.kind == "transformer":
+        named = 'A Transformer ("Attention Is All You Need")'
+        layers = []
+        for name in ("encoder", "decoder"):
+            side = config.side(name)
+            layers.append(
+                f"{side.layers} {name} layers of {side.heads} heads and "
+                f"{side.hidden:,} hidden units"
+            )
+        sizes = f" {' and '.join(layers)}."
+    steps = [f"{step:,}" for step in translator.steps]
+    checkpoint = f"The parameters are those of step {steps[0]}." if steps else ""
     if len(steps) > 1:
-        shown = ", ".join(f"{step:,}" for step in steps)
-        return f"The parameters are the average of the checkpoints of steps {shown}."
-    return f"The parameters are those of step {steps[0]:,}." if steps else ""
+        checkpoint = (
+            "The parameters are the average of the checkpoints of steps "
+            f"{', '.join(steps)}."
+        )
+    return (
+        f"{named} with {translator.model.count():,} parameters, trained with t2t_jax "
+        f"{__version__}. Width {config.width:,}; "
+        f"{show_sizes(translator.vocabulary.sizes)} pieces.{sizes}\n\n{checkpoint}"
+    ).strip()
 
 
 def _scores(
@@ -138,31 +123,28 @@ def _scores(
 ) -> str:
     """A table of the scores of these parameters, each with its search and signature."""
     shown = _SHOWN | {name: (name, "") for name in known_measures()}
-    rows = [
-        f"| {_set_of(name, scores)} | {label} | {found[key]:.2f} "
-        f"| {_search(found['decode'])} | {_signature(found.get(signature))} |"
-        for name, found in sorted(scores.items())
+    rows = []
+    for name, stored in sorted(scores.items()):
         # Scores of old versions do not say of which parameters they are.
-        if [found.get("parameters_sha256")] == provenance["parameters_sha256"]
-        for key, (label, signature) in shown.items()
-        if key in found
-    ]
+        if [stored.get("parameters_sha256")] != provenance["parameters_sha256"]:
+            continue
+        for key, (label, signature) in shown.items():
+            if key in stored:
+                signed = markdown_cell(stored.get(signature) or "")
+                rows.append(
+                    (
+                        _set_of(name, scores),
+                        label,
+                        f"{stored[key]:.2f}",
+                        _search(stored["decode"]),
+                        f"`{signed}`" if signed else "",
+                    )
+                )
     if not rows:
         return "No test set has been scored with these parameters."
-    return "\n".join(
-        [
-            "| Set | Score | Value | Search | Signature |",
-            "|---|---|---:|---|---|",
-            *rows,
-            "",
-            "The scored outputs are by t2t_jax.",
-        ]
-    )
-
-
-def _signature(text: str | None) -> str:
-    """A cell of the table, where a bar would begin the next one."""
-    return "`{}`".format(text.replace("|", r"\|")) if text else ""
+    heads = ("Set", "Score", "Value", "Search", "Signature")
+    table = markdown_table(heads, rows, left=(0, 1, 3, 4))
+    return "\n".join([*table, "", "The scored outputs are by t2t_jax."])
 
 
 def _set_of(name: str, names: Container[str]) -> str:
@@ -177,53 +159,6 @@ def _search(decode: Mapping[str, Any]) -> str:
         f"beam {decode['beam']}{groups}, length penalty {decode['penalty']!r} with "
         f"alpha {decode['alpha']}"
     )
-
-
-def _differences(translator: Translator, generation: Mapping[str, Any]) -> str:
-    config = translator.config
-    found = [
-        f"An output has at most {generation['max_length']} tokens (`max_length` in "
-        "generation_config.json). In t2t_jax, the limit is the length of the input "
-        f"plus {config.decode.extra_length}."
-    ]
-    if (epsilon := config.model.norm_epsilon) != EPSILON:
-        found.append(
-            f"LayerNorm adds {EPSILON} to the variance, PyTorch's default, for which "
-            f"config.json has no field; the model was trained with {epsilon}. In the "
-            "models measured, logits of about 15 change by at most 1e-4."
-        )
-    if config.decode.penalty == "gnmt" and config.decode.beam > 1:
-        found.append(
-            "Beam search divides a log-probability by length^"
-            f"{generation['length_penalty']}, which is close to t2t_jax's ((5 + "
-            f"length) / 6)^{config.decode.alpha}, up to a factor. Some outputs differ."
-        )
-    if not translates(translator):
-        found.append(
-            "It writes the target of `config.task` below, with the marks of its source "
-            "and target. t2t_jax adds and removes them, and checks what was written."
-        )
-    vocabulary = translator.vocabulary
-    if first := vocabulary.source.encode([""])[0]:
-        token = vocabulary.source.piece(first[0])
-        found.append(f"Every line has to begin with `{token}`, the target language.")
-    if not vocabulary.joint:
-        found.append(
-            "`MarianTokenizer` takes `>>xx<<` at the start of a line for a language "
-            "token, removes spaces around a translation, and reads U+2581 as a space."
-        )
-    return "\n".join(f"- {difference}" for difference in found)
-
-
-def _changed(config: Config) -> dict[str, Any]:
-    """The fields that differ from the paper's base model; no places of files."""
-    paper = dataclasses.asdict(Config())
-    return {
-        f"{section}.{name}": value
-        for section, fields in dataclasses.asdict(config).items()
-        for name, value in fields.items()
-        if value != paper[section][name] and f"{section}.{name}" not in _PLACES
-    }
 
 
 def write_tokenizers(vocabulary: Vocabulary, folder: Path) -> None:

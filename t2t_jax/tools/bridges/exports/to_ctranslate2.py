@@ -7,7 +7,7 @@ refuses. `rules` maps the parameters; it needs no CTranslate2.
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +27,7 @@ from t2t_jax.model.layers import Parameters
 from t2t_jax.model.positions import Learned, Relative, Rotary, Sinusoid, sinusoids
 from t2t_jax.search.hypotheses import never_generated
 from t2t_jax.tools.bridges import weights
-from t2t_jax.tools.bridges.exports.card import direction
+from t2t_jax.tools.bridges.exports.card import card, direction
 from t2t_jax.tools.bridges.formats import ExportFormat
 from t2t_jax.tools.bridges.vocabularies.written import sentencepiece_files
 from t2t_jax.tools.bridges.weights import (
@@ -94,7 +94,8 @@ def write(
         "quantization": quantization,
         "max_input_length": longest_source(translator.config, translator.model)[0],
     }
-    (folder / "README.md").write_text(readme(translator, peer), encoding="utf-8")
+    text = readme(translator, peer, options.get("scores"))
+    (folder / "README.md").write_text(text, encoding="utf-8")
     return peer
 
 
@@ -369,11 +370,16 @@ EXPORT = ExportFormat(
 )
 
 
-def readme(translator: Translator, peer: dict[str, Any]) -> str:
-    """Returns the text.
+def readme(
+    translator: Translator,
+    peer: dict[str, Any],
+    scores: Mapping[str, Any] | None = None,
+) -> str:
+    """Returns the text of README.md.
 
     Args:
       peer: as `write` returns it.
+      scores: as for `card`.
     """
     decode = translator.config.decode
     arguments = {
@@ -389,15 +395,20 @@ def readme(translator: Translator, peer: dict[str, Any]) -> str:
     if peer["target_prefix"]:
         prefix = json.dumps([peer["target_prefix"]], ensure_ascii=False)
         arguments["target_prefix"] = f"{prefix} * len(sources)"
-    return _README.format(
-        direction=direction(translator),
+    use = _USE.format(
         quantization=peer["quantization"],
         tokenizer=_tokenizer_code(translator.vocabulary, peer["tokenizer"]),
         arguments="".join(f"    {name}={x},\n" for name, x in arguments.items()),
         prefix=_PREFIX if peer["target_prefix"] else "",
-        penalty=decode.penalty,
-        provenance=json.dumps(translator.provenance(), indent=2),
     )
+    differences = (
+        "CTranslate2 divides log-probabilities by length^`length_penalty`; the model "
+        f"was searched with the penalty `{decode.penalty}`, so lengths may differ a "
+        "little.",
+        "t2t_jax translates a line without a visible character as an empty line.",
+    )
+    heading = f"{direction(translator)}, for CTranslate2"
+    return card(translator, heading, use, differences, scores)
 
 
 def _tokenizer_code(vocabulary: Vocabulary, described: dict[str, Any] | None) -> str:
@@ -415,9 +426,7 @@ def _tokenizer_code(vocabulary: Vocabulary, described: dict[str, Any] | None) ->
     return _PIECES.format(described=json.dumps(described, ensure_ascii=False))
 
 
-_README = """\
-# {direction}, for CTranslate2
-
+_USE = """\
 Weights: {quantization}. Needs `pip install ctranslate2 sentencepiece`. In a script in
 this folder, run there, with `lines` of text:
 
@@ -436,19 +445,8 @@ print(*(decode(result.hypotheses[0]) for result in results), sep="\\n")
 - CTranslate2 adds the end of the source itself (`add_source_eos`).
 {prefix}- Padding, beginning and tokens that the model must not generate have a bias of
   -60,000, so that no search finds them.
-- CTranslate2 divides log-probabilities by length^`length_penalty`; the model was
-  searched with the penalty `{penalty}`, so lengths may differ a little.
 - `return_attention=True` returns the attention to the source of the layer that aligns
   words best, averaged over its heads.
-- t2t_jax translates a line without a visible character as an empty line.
-
-## Provenance
-
-Written by t2t_jax.
-
-```json
-{provenance}
-```
 """
 _PREFIX = """\
 - Every translation begins with the tokens of `target_prefix`, which name the language.
