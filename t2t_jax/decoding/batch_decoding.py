@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from t2t_jax.config import DecodeConfig
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.constraints import Constraints
 from t2t_jax.decoding.continuous_batching import search_lines
 from t2t_jax.decoding.devices import gather_results

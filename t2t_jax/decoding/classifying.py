@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import programs
 from t2t_jax.decoding.devices import gather_results
 from t2t_jax.decoding.inputs import Member, Source

@@ -6,7 +6,7 @@ Expands what a caller passes for all lines into checked constraints of each line
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.inputs import check_text
 from t2t_jax.decoding.phrases import Phrases
 from t2t_jax.io.errors import UserError

@@ -7,7 +7,7 @@ the window that first contains it.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.inputs import Member
 from t2t_jax.io.errors import UserError

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.scoring import alignment_layer
 from t2t_jax.decoding.shapes import longest_output

@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 
 from t2t_jax.config import DecodeConfig
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.batch_decoding import block_of
 from t2t_jax.decoding.constraints import Constraints
 from t2t_jax.decoding.continuous_batching import STRIDE, room_for

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.search.beam import BeamSearch
 from t2t_jax.search.hypotheses import Hypotheses, never_generated
 from t2t_jax.search.length_penalty import inverse_penalties
