@@ -15,11 +15,7 @@ from pathlib import Path
 from absl import flags
 
 from t2t_jax import __version__
-from t2t_jax.commands.confidence_flags import (
-    CONFIDENCE,
-    Marks,
-    define_confidence_flags,
-)
+from t2t_jax.commands.confidence_flags import CONFIDENCE, Marks, define_confidence_flags
 from t2t_jax.commands.flags import (
     ENSEMBLE,
     chosen_task,
@@ -38,11 +34,11 @@ from t2t_jax.commands.pairs_flags import (
     languages_of,
     pair_options,
 )
+from t2t_jax.commands.prompt import Prompt
 from t2t_jax.decoding.choosing import parse_choice
 from t2t_jax.decoding.jobs import InputFile, parse_shard, record, run_job, shard_of
 from t2t_jax.decoding.output_file import check_folder, check_output
 from t2t_jax.decoding.pairs_output import write_pairs
-from t2t_jax.decoding.prompt import Prompt
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError

@@ -5,7 +5,7 @@ every step. `definitions` and `parameters` are tuples of the same length. The fi
 of an array is divided among the devices of `mesh`, and each device computes its own
 block. Shape suffixes: b batch, s source, t target, n hypotheses, v vocabulary.
 
-A search advances a few positions at a time (`decoding/continuous_batching.py`): one
+A search advances a few positions at a time (`decoding/batch_decoding.py`): one
 program begins it, another advances it to a given position. Caches only have room for
 the positions reached so far, so `advance_search` is compiled once for each cache size.
 """

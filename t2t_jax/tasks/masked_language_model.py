@@ -12,7 +12,7 @@ from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.lines import open_lines
 from t2t_jax.data.noise import MASK, MASKINGS, Masking, Noise, check_rates
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.decoding.filling_masks import restore
+from t2t_jax.decoding.predictions import restore
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import Measure

@@ -14,7 +14,7 @@ import pytest
 from t2t_jax import config as fields
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.decoding import scoring
+from t2t_jax.decoding import alignment
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
@@ -407,6 +407,6 @@ def test_its_attention_is_that_of_our_aligner(vocabularies, tmp_path):
     )
     target = [vocabulary._tokenizer.id_of(piece) for piece in found.hypotheses[0]]
     pair = [(vocabulary.encode([line], end=True)[0], target)]
-    (maps,) = scoring.attention(vocabulary, translator.members[0], pair)
-    wanted_ts = maps.cross[scoring.alignment_layer(3)].mean(0)[:, :-1]
+    (maps,) = alignment.attention(vocabulary, translator.members[0], pair)
+    wanted_ts = maps.cross[alignment.alignment_layer(3)].mean(0)[:, :-1]
     np.testing.assert_allclose(found.attention[0], wanted_ts, atol=1e-5)

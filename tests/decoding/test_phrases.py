@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.decoding import phrases as phrases_module
-from t2t_jax.decoding.phrases import Phrases
+from t2t_jax.decoding import constraints as phrases_module
+from t2t_jax.decoding.constraints import Phrases
 from t2t_jax.io.errors import UserError
 
 TEXT = [

@@ -17,8 +17,8 @@ import jax
 from t2t_jax import __version__
 from t2t_jax.data.cleaning import visible
 from t2t_jax.data.corpus import Corpus, open_places
+from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.inputs import longest_source
-from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say

@@ -16,9 +16,9 @@ import numpy as np
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding.alignment import alignment_layer
+from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.inputs import longest_source
-from t2t_jax.decoding.scoring import alignment_layer
-from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.feed_forward import GatedFeedForward

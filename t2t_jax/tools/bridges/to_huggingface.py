@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from t2t_jax.config import DecodeConfig, ModelConfig
-from t2t_jax.decoding.shapes import longest_output
+from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters

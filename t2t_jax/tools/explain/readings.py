@@ -10,11 +10,10 @@ import numpy as np
 
 from t2t_jax.config import DecodeConfig
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.decoding import scoring
-from t2t_jax.decoding.attention_summary import rollout, summarize
-from t2t_jax.decoding.constraints import Constraints
+from t2t_jax.decoding import alignment
+from t2t_jax.decoding.alignment import rollout, summarize
+from t2t_jax.decoding.constraints import Constraints, Phrases
 from t2t_jax.decoding.inputs import Member, Source
-from t2t_jax.decoding.phrases import Phrases
 from t2t_jax.decoding.programs import Search
 from t2t_jax.decoding.results import AttentionMaps, Hypothesis
 from t2t_jax.io.errors import UserError
@@ -167,12 +166,12 @@ def read_of(model: Explained, source: Source) -> Ids:
 
 def _maps(vocabulary: Vocabulary, member: Member, pairs) -> list:
     if member.model.has_source:
-        scoring.checked_cross_layers(member)
-    return list(scoring.attention(vocabulary, member, pairs))
+        alignment.checked_cross_layers(member)
+    return list(alignment.attention(vocabulary, member, pairs))
 
 
 def _coverage(member: Member, source: Words, target: Words, maps) -> Any:
-    scoring.checked_cross_layers(member)
+    alignment.checked_cross_layers(member)
     return cover(source, target, maps)
 
 

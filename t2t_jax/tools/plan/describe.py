@@ -17,8 +17,8 @@ from t2t_jax.config import Config
 from t2t_jax.costs import step_costs
 from t2t_jax.data.shapes import ROWS_MULTIPLE, STRETCH, Shape, round_up, rows_within
 from t2t_jax.data.tokenizers.training import SEPARATE, existing_tokenizer
+from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.inputs import longest_source
-from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import Model, build, check_batching, unused_fields
 from t2t_jax.tasks.table import task_of
