@@ -56,7 +56,7 @@ from t2t_jax.data.shapes import static_shapes
 from t2t_jax.data.tokenizers.training import make_tokenizer, train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.model.mask import Mask, Tokens
-from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.model.transformer import teacher_forcing
 
 # The environment variable is for tests, which take less text.
 CONFIG = os.environ.get("T2T_JAX_NOTEBOOK_CONFIG", "tiny")

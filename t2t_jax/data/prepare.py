@@ -1,6 +1,6 @@
 """Prepares training text once: cleans it, tokenizes it, stores flat arrays on disk.
 
-The arrays are kept in a cache folder (`prepared_cache.py`), so a second run starts at
+The arrays are kept in a cache folder (`io/cache.py`), so a second run starts at
 once. Text is streamed; memory holds only two lengths and a hash of each pair.
 """
 

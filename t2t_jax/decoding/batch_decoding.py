@@ -44,7 +44,7 @@ from t2t_jax.decoding.programs import (
 )
 from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.io.errors import UserError
-from t2t_jax.search.hypotheses import Hypotheses
+from t2t_jax.search.algorithm import Hypotheses
 from t2t_jax.search.rules import concatenate_rules
 
 EMPTY = Hypothesis("", 0.0, 0.0, True)  # for a line without a visible character

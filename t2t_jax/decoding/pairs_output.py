@@ -24,11 +24,11 @@ from t2t_jax.data.text_files import HASHES_ENDING, encode_line, pair_hasher, rea
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
 from t2t_jax.data.word_noise import BLANK, WordNoise, add_noise
 from t2t_jax.decoding.jobs import InputFile, run_job
-from t2t_jax.decoding.output_file import OutputFile
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
+from t2t_jax.io.output_files import OutputFile
 
 
 @dataclasses.dataclass(frozen=True)

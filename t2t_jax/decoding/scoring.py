@@ -28,8 +28,8 @@ from t2t_jax.decoding.batches import Group, compute_blocks, gather_results, pad_
 from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.results import Score
 from t2t_jax.io.errors import UserError, did_you_mean
-from t2t_jax.model.teacher_forcing import teacher_forcing
-from t2t_jax.search.length_penalty import PENALTIES
+from t2t_jax.model.transformer import teacher_forcing
+from t2t_jax.search.algorithm import PENALTIES
 
 # (source ids, target ids) of each pair, both with EOS.
 Pairs = Sequence[tuple[list[int], list[int]]]

@@ -3,22 +3,17 @@
 Prepared text and tokenizers are folders that are complete or absent. A folder's name is
 a hash of everything that its content depends on: the text, the tokenizer, the options.
 So a second run starts at once, a changed input never reuses old data, and runs share
-what they have in common. A folder is written under a temporary name, sealed with a
-manifest (`io/sealed.py`) and renamed. A damaged folder is built again.
+what they have in common. `sealed.publish` writes a folder; a damaged one is
+built again.
 """
 
-import contextlib
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from etils import epath
-
-from t2t_jax.io import atomic, sealed
+from t2t_jax.io import lock, sealed
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 
@@ -37,46 +32,6 @@ def cache_key(**parts) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def publish(folder: Path, write: Callable[[Path], None]) -> Path:
-    """Creates `folder` atomically, and replaces a damaged one.
-
-    Args:
-      folder: The folder to create.
-      write: Writes its files into a temporary folder, which is then renamed.
-
-    Raises:
-      UserError: The cache folder cannot be written.
-    """
-    try:
-        return _publish(folder, write)
-    except OSError as e:
-        raise UserError(_unwritable(e)) from e
-
-
-def _publish(folder: Path, write: Callable[[Path], None]) -> Path:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # In the same parent folder: a rename is atomic only within one file system.
-    temporary = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
-    try:
-        write(temporary)
-        sealed.seal(temporary)
-        if folder.is_file():
-            folder.unlink()
-        if folder.is_dir() and sealed.damage(folder):
-            with contextlib.suppress(FileNotFoundError):  # another process removed it
-                sealed.remove(epath.Path(folder))
-        try:
-            temporary.rename(folder)
-        except OSError:
-            # Another process may have been first. Its content is the same, because the
-            # name is a hash of all inputs.
-            if not folder.is_dir():
-                raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return folder
-
-
 def build_once(folder: Path, write: Callable[[Path], None]) -> None:
     """Creates `folder` unless it is intact; of several processes, only one writes.
 
@@ -92,11 +47,10 @@ def build_once(folder: Path, write: Callable[[Path], None]) -> None:
     if is_intact(folder):
         return
     try:
-        turn = atomic.exclusive(cache_folder() / "turns" / folder.name)
-        with turn:
+        with lock.exclusive(cache_folder() / "turns" / folder.name):
             # Check again: another process may have built it while this one waited.
             if not folder.is_dir() or sealed.damage(folder):
-                publish(folder, write)
+                sealed.publish(folder, write)
     except OSError as e:
         raise UserError(_unwritable(e)) from e
 
@@ -124,9 +78,7 @@ def remember_size(text: list[str], pairs: int) -> None:
       text: The fingerprints of its corpora.
       pairs: The number of pairs.
     """
-    folder = _size_folder(text)
-    if not folder.is_dir():
-        publish(folder, lambda to: (to / "pairs").write_text(str(pairs)))
+    build_once(_size_folder(text), lambda to: (to / "pairs").write_text(str(pairs)))
 
 
 def known_size(text: list[str]) -> int | None:

@@ -24,14 +24,9 @@ from t2t_jax.data.corpus import FileCorpus, Pair
 from t2t_jax.data.text_files import HASHES_ENDING, encode_line, pair_hasher, read_lines
 from t2t_jax.decoding.jobs import run_job, shard_of
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.io.atomic import (
-    checked_json,
-    exclusive,
-    fsync,
-    read_checked_json,
-    write_atomically,
-)
+from t2t_jax.io.atomic import checked_json, fsync, read_checked_json, write_atomically
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.lock import exclusive
 from t2t_jax.io.messages import say
 from t2t_jax.parallel import processes
 from t2t_jax.run.teacher_input import Lines, Recipe

@@ -19,7 +19,7 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
-from t2t_jax.search.hypotheses import never_generated
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import (
     agreement,
     bpe_files,

@@ -16,7 +16,7 @@ from t2t_jax.model.architecture import logits
 from t2t_jax.model.layers import DropoutRng, dropout, random_bits
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
-from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.sections import Options
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

@@ -23,7 +23,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import measured
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.model import build
-from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.sections import Options
 from t2t_jax.tasks.table import check_model, task_of
 from t2t_jax.training.losses import loss_sums

@@ -24,7 +24,7 @@ from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.feed_forward import GatedFeedForward
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.positions import Learned, Relative, Rotary, Sinusoid, sinusoids
-from t2t_jax.search.hypotheses import never_generated
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.ctranslate2_readme import readme
 from t2t_jax.tools.bridges.formats import ExportFormat

@@ -22,7 +22,7 @@ from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.programs import program
 from t2t_jax.decoding.scoring import run_batches
 from t2t_jax.model.layers import project
-from t2t_jax.search.hypotheses import never_generated
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.explain.distribution import Distribution
 
 

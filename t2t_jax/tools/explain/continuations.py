@@ -13,7 +13,7 @@ from t2t_jax.decoding.constraints import Constraints, Phrases
 from t2t_jax.decoding.inputs import Source
 from t2t_jax.decoding.programs import Search
 from t2t_jax.decoding.results import Hypothesis
-from t2t_jax.search.hypotheses import never_generated
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.explain.distribution import Distribution
 
 LEAST = 0.02  # probability of an alternative

@@ -17,7 +17,7 @@ from t2t_jax.decoding.inputs import Member, Source
 from t2t_jax.decoding.programs import Search
 from t2t_jax.decoding.results import AttentionMaps, Hypothesis
 from t2t_jax.io.errors import UserError
-from t2t_jax.search.length_penalty import PENALTIES
+from t2t_jax.search.algorithm import PENALTIES
 from t2t_jax.tools.explain.attribution import (
     attribute,
     can_attribute,

@@ -28,8 +28,8 @@ from t2t_jax.decoding.programs import (
     grow_caches,
     program,
 )
+from t2t_jax.search.algorithm import Hypotheses, extensions, never_generated
 from t2t_jax.search.beam import BeamSearch
-from t2t_jax.search.hypotheses import Hypotheses, extensions, never_generated
 from t2t_jax.search.rules import Rules, allowed
 
 
