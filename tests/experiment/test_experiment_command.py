@@ -9,13 +9,8 @@ import sys
 import pytest
 
 from t2t_jax import load_config
-<<<<<<< HEAD
 from t2t_jax.tools.experiment import Measure, Row, estimates
-from tests.compiler import QUICK_PROCESS
-=======
-from t2t_jax.experiment import Measure, Row, estimates
 from tests.compiler import quick_environment
->>>>>>> ci
 from tests.small_run import FIELDS, ROOT
 
 FILE = '''"""Does the seed matter?"""
