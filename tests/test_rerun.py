@@ -65,7 +65,7 @@ def test_one_bit_and_another_machine_are_named(trained, monkeypatch):
 def _names(workdir):
     """The names of the arrays of its state, in order."""
     from t2t_jax.model.model import build
-    from t2t_jax.training.array_differences import named_arrays
+    from t2t_jax.run.differences import named_arrays
 
     workdir = Workdir(workdir)
     config = workdir.config()

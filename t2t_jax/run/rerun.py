@@ -23,20 +23,20 @@ from t2t_jax.io.messages import say
 from t2t_jax.model.model import Model, build
 from t2t_jax.parallel.machine import describe_machine
 from t2t_jax.run import frozen_parameters, initialization
-from t2t_jax.run.step_lookup import RunText, open_text
-from t2t_jax.training import checkpoint_folders, loop
-from t2t_jax.training.array_differences import (
+from t2t_jax.run.differences import (
     TreeComparison,
     compare_trees,
     sha256_of,
 )
+from t2t_jax.run.step_lookup import RunText, open_text
+from t2t_jax.tools.pages.run_log import read_metrics
+from t2t_jax.training import checkpoint_folders, loop
 from t2t_jax.training.averaging import read_parameters
 from t2t_jax.training.checkpoint import read_state
 from t2t_jax.training.interruption import Interrupted
 from t2t_jax.training.provenance_log import Start, read_starts, starts_of_steps
 from t2t_jax.training.retention import KINDS
 from t2t_jax.training.rollbacks import Rollbacks
-from t2t_jax.training.run_log import read_metrics
 from t2t_jax.training.step import TrainState, initial_parameters, initial_state
 from t2t_jax.workdir import STARTS, Workdir
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from t2t_jax.tools.verify.workdir_differences import differences
+from t2t_jax.run.differences import differences
 from tests.small_run import FIELDS, ROOT
 
 FILE = '''"""Which dropout is best?"""

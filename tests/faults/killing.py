@@ -20,7 +20,7 @@ from pathlib import Path
 
 import jax
 
-from t2t_jax.tools.verify.workdir_differences import COMPARED, differences
+from t2t_jax.run.differences import COMPARED, differences
 from tests.faults.moments import ALL, MOMENTS, Moment
 from tests.faults.runs import Place, Run
 

@@ -8,11 +8,11 @@ from t2t_jax.data.tokenizer import Vocabulary
 from t2t_jax.model.model import build
 from t2t_jax.run.rerun import Metrics, state_shapes
 from t2t_jax.run.step_lookup import RunText, open_text
+from t2t_jax.tools.pages.run_log import read_metrics
 from t2t_jax.training import checkpoint_folders
 from t2t_jax.training.provenance_log import Start, read_starts
 from t2t_jax.training.retention import KINDS
 from t2t_jax.training.rollbacks import Rollbacks
-from t2t_jax.training.run_log import read_metrics
 from t2t_jax.training.step import TrainState
 from t2t_jax.workdir import Workdir
 
