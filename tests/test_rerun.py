@@ -9,7 +9,8 @@ from t2t_jax import UserError, train
 from t2t_jax.commands.whatwas import parse_steps
 from t2t_jax.parallel import machine
 from t2t_jax.run import rerun as reruns
-from t2t_jax.run.rerun import first_difference, plan_stretch, rerun
+from t2t_jax.run.differences import first_difference
+from t2t_jax.run.rerun import plan_stretch, rerun
 from t2t_jax.run.rerun_report import report
 from t2t_jax.training.rollbacks import Rollbacks
 from t2t_jax.workdir import Workdir

@@ -1,4 +1,4 @@
-"""Compares trees of arrays byte by byte: which differ, and by how much."""
+"""Are two runs equal? Compares their arrays, metrics and workdirs, byte by byte."""
 
 import contextlib
 import hashlib
@@ -11,6 +11,14 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
+
+from t2t_jax.training.metrics_log import METRICS, Metrics, read_log
+
+# Logged values that a clock decides: no two runs have them in common.
+CLOCKS = {"seconds", "seconds_per_step", "tokens_per_second", "mfu"}
+
+
+# ------------------------------------------------------------------------------ arrays
 
 
 class ArrayDifference(NamedTuple):
@@ -92,15 +100,14 @@ def sha256_of(tree: Any) -> str:
 
 
 def _difference(name: str, a: np.ndarray, b: np.ndarray) -> ArrayDifference | None:
+    if same_bytes(a, b):
+        return None
     if a.shape != b.shape or a.dtype != b.dtype:
         return ArrayDifference(name, a.shape, a.size, np.nan, np.nan)
-    # Bytes and not values: 0.0 and -0.0 differ, and a nan equals itself.
     octets_a, octets_b = (
         np.frombuffer(x.tobytes(), np.uint8).reshape(x.size, x.itemsize) for x in (a, b)
     )
     count = int((octets_a != octets_b).any(axis=1).sum())
-    if not count:
-        return None
     with np.errstate(invalid="ignore"):  # inf - inf
         distance = np.abs(a.astype(np.float64) - b.astype(np.float64)).max()
     return ArrayDifference(
@@ -108,37 +115,89 @@ def _difference(name: str, a: np.ndarray, b: np.ndarray) -> ArrayDifference | No
     )
 
 
-# No two runs have these in common.
-WALL_CLOCK = {"seconds", "seconds_per_step", "tokens_per_second", "mfu"}
-# Too much of what lies deeper is named by chance.
-DEPTH = len(("checkpoints", "state", "STEP", "ITEM"))
+def same_bytes(a: Any, b: Any) -> bool:
+    """True for arrays of equal type, shape and bytes, and for other values if equal."""
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        # Bytes and not values: 0.0 and -0.0 differ, and a nan equals itself.
+        return (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
+    return type(a) is type(b) and a == b
 
 
-def differences(whole: Path, other: Path) -> dict[str, list[str]]:
-    """What differs between two workdirs, for each thing compared; nothing if equal."""
+# ----------------------------------------------------------------------------- metrics
+
+
+class LoggedDifference(NamedTuple):
+    """A logged metric that differs, and both of its values."""
+
+    step: int
+    name: str
+    then: float | None
+    now: float | None
+
+
+def first_difference(
+    then: dict[int, Metrics],
+    now: dict[int, Metrics],
+    steps: list[int],
+) -> LoggedDifference | None:
+    """The first metric that differs, of those that both logs have; `CLOCKS` aside.
+
+    Args:
+      then, now: of `Log.metrics`.
+      steps: the steps to compare, ascending.
+    """
+    for step in steps:
+        for name, before in then[step].items():
+            if name in CLOCKS or name not in now[step]:
+                continue
+            after = now[step][name]
+            if before != after:
+                return LoggedDifference(step, name, before, after)
+    return None
+
+
+def without_clocks(tree: Any) -> Any:
+    """JSON without the values of `CLOCKS`, at any depth."""
+    if isinstance(tree, list):
+        return [without_clocks(value) for value in tree]
+    if not isinstance(tree, dict):
+        return tree
+    return {k: without_clocks(v) for k, v in tree.items() if k not in CLOCKS}
+
+
+# ---------------------------------------------------------------------------- workdirs
+# Everything is read as it is stored, by Orbax and as JSON, not through the product:
+# what a workdir holds may grow, and is then compared without a word here.
+
+
+def workdir_differences(whole: Path, other: Path) -> dict[str, list[str]]:
+    """What differs between two workdirs, by the names of `COMPARED`.
+
+    Each difference is a line of text; a list is empty if the two are equal.
+    """
     return {
-        thing: _differing(read(whole), read(other)) for thing, read in COMPARED.items()
+        name: _differing(read(whole), read(other)) for name, read in COMPARED.items()
     }
 
 
-def checkpoints(folder: Path) -> dict[str, object]:
+def _checkpoints(folder: Path) -> dict[str, object]:
     """Every array and JSON value of the checkpoints of one kind, by step and name."""
-    found = {}
+    values = {}
     for item in sorted(folder.glob("[0-9]*/*/")):
         if not item.parent.name.isdigit():
             continue  # still being written
         if (item / "_METADATA").exists():
             tree = _read_arrays(item)
         else:
-            tree = _timeless(json.loads((item / "metadata").read_text()))
+            tree = without_clocks(json.loads((item / "metadata").read_text()))
         for path, leaf in jax.tree.leaves_with_path(tree):
             where = item.relative_to(folder)
-            found[f"{where}{jax.tree_util.keystr(path)}"] = leaf
-    return found
+            values[f"{where}{jax.tree_util.keystr(path)}"] = leaf
+    return values
 
 
 def _read_arrays(item: Path) -> dict:
-    """A tree that Orbax wrote, as NumPy arrays, whatever devices they lay on."""
+    """A tree that Orbax wrote, as NumPy arrays, whatever devices it was on."""
     with contextlib.closing(ocp.PyTreeCheckpointHandler()) as reader:
         place = epath.Path(item)
         restore = jax.tree.map(
@@ -149,34 +208,28 @@ def _read_arrays(item: Path) -> dict:
         return reader.restore(place, args=args)
 
 
-def metrics(workdir: Path) -> dict[str, object]:
-    """metrics.jsonl, line by line: one that is there twice moves all after it."""
-    return {
-        f"line {number}: {name}": value
-        for number, line in enumerate((workdir / "metrics.jsonl").open(), 1)
-        for name, value in _timeless(json.loads(line)).items()
-    }
+def _metrics(workdir: Path) -> dict[str, object]:
+    """The log, entry by entry: one that is there twice moves all after it."""
+    log = read_log(workdir / METRICS)
+    values = {f"line {number}": "damaged" for number in log.damaged}
+    for number, entry in enumerate(log.entries, 1):
+        for name, value in without_clocks(entry).items():
+            values[f"entry {number}: {name}"] = value
+    return values
 
 
-def _timeless(tree):
-    """JSON without what clocks say."""
-    if isinstance(tree, list):
-        return [_timeless(value) for value in tree]
-    if not isinstance(tree, dict):
-        return tree
-    return {k: _timeless(v) for k, v in tree.items() if k not in WALL_CLOCK}
-
-
-def names(workdir: Path) -> dict[str, None]:
-    """The files there: what a kill leaves lying about, or what it took away.
+def _names(workdir: Path) -> dict[str, None]:
+    """The files there: what a kill leaves behind, or what it took away.
 
     A checkpoint that was not sealed yet is set aside, as it should be.
     """
     paths = (path.relative_to(workdir) for path in workdir.rglob("*"))
+    # Much of what is deeper is named by chance.
+    depth = len(("checkpoints", "state", "STEP", "ITEM"))
     return {
         str(path): None
         for path in sorted(paths)
-        if path.parts[0] != "tensorboard" and len(path.parts) <= DEPTH
+        if path.parts[0] != "tensorboard" and len(path.parts) <= depth
         if path.parts[:2] != ("checkpoints", "set_aside")
     }
 
@@ -190,36 +243,29 @@ def _contents(pattern: str) -> Callable[[Path], dict[str, bytes]]:
 
 
 def _differing(whole: dict, other: dict) -> list[str]:
-    """Names that only one has, and those of values that are not equal to the bit."""
-    told = [f"{name} is missing" for name in whole if name not in other]
-    told += [f"{name} is too much" for name in other if name not in whole]
-    for name in whole:
-        if name in other and not _same(a := whole[name], b := other[name]):
-            told.append(f"{name} is {_short(b)}, not {_short(a)}")
-    return told
+    """Names that only one has, and those of values that differ in a bit."""
+    lines = [f"{name} is missing" for name in whole if name not in other]
+    lines += [f"{name} is too much" for name in other if name not in whole]
+    for name, a in whole.items():
+        if name in other and not same_bytes(a, b := other[name]):
+            lines.append(f"{name} is {_short(b)}, not {_short(a)}")
+    return lines
 
 
-def _same(a, b) -> bool:
-    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        if (a.dtype, a.shape) != (b.dtype, b.shape):
-            return False
-        return a.tobytes() == b.tobytes()  # nan is itself, and 0.0 is not -0.0
-    return type(a) is type(b) and a == b
-
-
-def _short(value) -> str:
+def _short(value: object) -> str:
     text = " ".join(repr(value).split())
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
+# What two workdirs are compared in -> what reads it, as a dict of values by name.
 COMPARED: dict[str, Callable[[Path], dict]] = {
-    "state": lambda workdir: checkpoints(workdir / "checkpoints/state"),
-    "parameters": lambda workdir: checkpoints(workdir / "checkpoints/parameters"),
-    "best": lambda workdir: checkpoints(workdir / "checkpoints/best"),
-    "metrics": metrics,
+    "state": lambda workdir: _checkpoints(workdir / "checkpoints/state"),
+    "parameters": lambda workdir: _checkpoints(workdir / "checkpoints/parameters"),
+    "best": lambda workdir: _checkpoints(workdir / "checkpoints/best"),
+    "metrics": _metrics,
     "scores": _contents("scores/*.json"),
     "translations": _contents("translations/*"),
     "config": _contents("*.json"),
     "tokenizer": _contents("tokenizer.model"),
-    "names": names,
+    "names": _names,
 }
