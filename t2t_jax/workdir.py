@@ -4,7 +4,7 @@ config.json        the experiment as data, with hashes of itself and of the next
 training_text.json hashes of the prepared training text, of the dev text and of models
                    that the loss reads, which must not change during a run; counts of
                    the pairs that cleaning removed
-tokenizer.model    SentencePiece, or another tokenizer (data/tokenizers.py)
+tokenizer.model    SentencePiece, or another tokenizer (data/tokenizers/table.py)
 source_tokenizer.model  that of the source, if the vocabulary is not joint
 checkpoints/       training/checkpoint.py
 starts.jsonl       of each start of the run: the machine, the versions of libraries and
@@ -38,7 +38,7 @@ from etils import epath
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io import ideas, lock
 from t2t_jax.io.atomic import checked_json, read_checked_json, write_atomically
 from t2t_jax.io.errors import UserError

@@ -15,11 +15,7 @@ from pathlib import Path
 from absl import flags
 
 from t2t_jax import __version__
-from t2t_jax.commands.confidence_flags import (
-    CONFIDENCE,
-    Marks,
-    define_confidence_flags,
-)
+from t2t_jax.commands.confidence_flags import CONFIDENCE, Marks, define_confidence_flags
 from t2t_jax.commands.flags import (
     ENSEMBLE,
     chosen_task,

@@ -10,7 +10,7 @@ import pytest
 
 from t2t_jax import train
 from t2t_jax.config import from_config_dict
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.model.model import build
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.mesh import make_mesh

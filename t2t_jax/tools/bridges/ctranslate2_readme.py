@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.tools.bridges.exported_files import direction
 from t2t_jax.workdir import TOKENIZERS

@@ -5,21 +5,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from t2t_jax.data.corpus import (
-    Corpus,
-    open_corpora,
-    open_places,
-    read_lines,
-    split_places,
-)
+from t2t_jax.data.corpus import Corpus, open_corpora, open_places, split_places
 from t2t_jax.data.tagging import TaggedCorpus
+from t2t_jax.data.text_files import read_lines
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.scores import (
-    distinct,
-    read_answers,
-    results_folder,
-    score_set,
-)
+from t2t_jax.evaluation.scores import distinct, read_answers, results_folder, score_set
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say

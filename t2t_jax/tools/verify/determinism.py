@@ -13,7 +13,8 @@ import numpy as np
 
 from t2t_jax import config as fields
 from t2t_jax.config import MeshConfig
-from t2t_jax.data import tokenizer
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.grammar import corpus
 from t2t_jax.model.model import build
@@ -274,7 +275,7 @@ def random_translator() -> Translator:
         }
     )
     text = [line for pair in corpus.pairs("dev")[:200] for line in pair]
-    vocabulary = tokenizer.Vocabulary(tokenizer.train(text, PIECES))
+    vocabulary = Vocabulary(train_tokenizer(text, PIECES))
     model = build(config.model, PIECES)
     # Larger weights: probabilities far from equal, as those of a trained model.
     parameters = jax.tree.map(lambda x: 4 * x, model.init(jax.random.key(1)))

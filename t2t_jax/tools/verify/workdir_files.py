@@ -16,7 +16,7 @@ from etils import epath
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, open_places
 from t2t_jax.data.tfds import TfdsCorpus
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.data.wrapped_corpus import WrappedCorpus
 from t2t_jax.io import sealed
 from t2t_jax.io.errors import UserError

@@ -4,7 +4,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from t2t_jax.config import Config
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.model.model import build
 from t2t_jax.run.rerun import state_shapes
 from t2t_jax.run.step_lookup import RunText, open_text
