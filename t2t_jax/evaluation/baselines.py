@@ -5,7 +5,7 @@ from pathlib import Path
 from t2t_jax.data.corpus import Corpus, split_places
 from t2t_jax.data.text_files import read_lines
 from t2t_jax.io.errors import UserError
-from t2t_jax.metrics.bootstrap import LONGEST
+from t2t_jax.metrics.measures import LONGEST
 
 
 def read_baselines(files: str, corpora: list[Corpus]) -> list[list[str]]:

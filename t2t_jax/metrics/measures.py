@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_jax.metrics import bootstrap
-from t2t_jax.metrics.bootstrap import SAMPLES, SEED
-
+SAMPLES, SEED = 1_000, 12345  # of every bootstrap; both are sacreBLEU's defaults
+# sacreBLEU keeps every sample in memory at once: 72 bytes per line and sample, so about
+# 720 MB for this many lines.
+LONGEST = 10_000  # lines; longer sets get no interval
 Pair = tuple[str, str]
 
 
@@ -59,9 +60,9 @@ def sampled_sums(statistics_nk: np.ndarray) -> np.ndarray:
 def interval(measure: Measure, statistics_nk: np.ndarray) -> dict[str, float] | None:
     """Computes a 95% bootstrap interval: `{"mean": m, "half_width": w}`.
 
-    None for more than `bootstrap.LONGEST` examples, as for scores of translations.
+    None for more than `LONGEST` examples, as for scores of translations.
     """
-    if len(statistics_nk) > bootstrap.LONGEST:
+    if len(statistics_nk) > LONGEST:
         return None
     return _interval(measure.of(sampled_sums(statistics_nk)))
 

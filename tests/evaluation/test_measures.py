@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.extra.numpy import arrays
 
-from t2t_jax.metrics import bootstrap
-from t2t_jax.metrics.bootstrap import SAMPLES, SEED
+from t2t_jax.metrics import measures
 from t2t_jax.metrics.measures import (
+    SAMPLES,
+    SEED,
     Measure,
     interval,
     measured,
@@ -68,7 +69,7 @@ def test_an_interval_has_the_width_of_the_normal_approximation():
 
 
 def test_long_sets_have_no_interval(monkeypatch):
-    monkeypatch.setattr(bootstrap, "LONGEST", 30)
+    monkeypatch.setattr(measures, "LONGEST", 30)
     assert interval(F1, examples(30, 0.7, 0)) is not None
     assert interval(F1, examples(31, 0.7, 0)) is None
 
