@@ -87,16 +87,29 @@ def _matches(ours: Sequence[str], theirs: Sequence[str], orders: int) -> list[in
     return found
 
 
-def bleu_of(sums: np.ndarray) -> np.ndarray:
-    """Computes BLEU from sums [..., 2 orders + 2], smoothed by `exp`."""
+def bleu_of(sums: np.ndarray, effective_order: bool = False) -> np.ndarray:
+    """Computes BLEU from sums [..., 2 orders + 2], as they are in `bleu_statistics`.
+
+    Orders without a match are smoothed (`exp`; Chen and Cherry 2014, method 3): the
+    k-th of them counts as 1 / 2^k matches.
+
+    Args:
+      effective_order: leaves out orders that the answer is too short for, as sacreBLEU
+        does for sentences; otherwise the score is then 0.
+    """
     match, total = sums[..., :BLEU_ORDERS], sums[..., BLEU_ORDERS:-2]
     ours, theirs = np.maximum(sums[..., -2], 1), sums[..., -1]
-    missed = match == 0
-    matched = np.where(missed, 0.5 ** np.cumsum(missed, axis=-1), match)
-    mean = np.log(100 * matched / np.maximum(total, 1)).mean(-1)
+    counts = total > 0
+    missed = counts & (match == 0)
+    smoothed = 0.5 ** np.cumsum(missed, axis=-1)
+    matched = np.where(missed, smoothed, np.maximum(match, 1))
+    logarithm = np.log(100 * matched / np.maximum(total, 1))
+    orders = np.maximum(counts.sum(-1), 1)
+    mean = np.where(counts, logarithm, 0).sum(-1) / orders
     score = np.exp(mean + np.minimum(1 - theirs / ours, 0))
-    # Without any match, or without an n-gram of some order, nothing is smoothed.
-    return np.where(match.any(-1) & (total > 0).all(-1), score, 0.0)
+    # Without any match nothing is smoothed.
+    scored = match.any(-1) & (effective_order | counts.all(-1))
+    return np.where(scored, score, 0.0)
 
 
 def chrf_statistics(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
@@ -134,6 +147,13 @@ class Matches(NamedTuple):
 
     count_no: np.ndarray
     match_onn: np.ndarray
+
+    def of_pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Counts of the hypothesis, of the reference, and matches; each [h, r, o]."""
+        match_nno = np.moveaxis(self.match_onn, 0, -1)
+        counts = self.count_no[:, None], self.count_no[None]
+        ours_nno, theirs_nno = (np.broadcast_to(c, match_nno.shape) for c in counts)
+        return ours_nno, theirs_nno, match_nno
 
 
 def ngram_matches(texts: Sequence[Sequence[str]], orders: int) -> Matches:
@@ -221,25 +241,15 @@ def chrf(texts: Sequence[str], language: str = "") -> np.ndarray:
       float64 [h, r].
     """
     spaceless = ["".join(text.split()) for text in texts]
-    count_no, match_onn = ngram_matches(spaceless, CHRF_ORDERS)
-    # Orders that a text is too short for do not count.
-    both_onn = (count_no.T[:, :, None] > 0) & (count_no.T[:, None, :] > 0)
-    most_no = np.maximum(count_no, 1).T
-    orders_nn = np.maximum(both_onn.sum(0), 1)
-    precision_nn = (match_onn / most_no[:, :, None]).sum(0) / orders_nn
-    recall_nn = (match_onn / most_no[:, None, :]).sum(0) / orders_nn
-    factor = CHRF_BETA**2
-    denominator_nn = factor * precision_nn + recall_nn
-    numerator_nn = (1 + factor) * precision_nn * recall_nn
-    return 100 * numerator_nn / np.where(denominator_nn > 0, denominator_nn, 1)
+    matches = ngram_matches(spaceless, CHRF_ORDERS)
+    return chrf_of(np.concatenate(matches.of_pairs(), -1))
 
 
 @_of_unique
 def bleu(texts: Sequence[str], language: str = "") -> np.ndarray:
     """Computes sacreBLEU's sentence BLEU, 0 to 100.
 
-    Orders without a match are smoothed (`exp`; Chen and Cherry 2014, method 3), those
-    that the hypothesis is too short for do not count (`effective_order`).
+    Orders that the hypothesis is too short for do not count (`bleu_of`).
 
     Args:
       hypotheses, references: texts.
@@ -251,20 +261,10 @@ def bleu(texts: Sequence[str], language: str = "") -> np.ndarray:
     """
     tokenize = tokenizer(language)
     words = [tokenize(text.rstrip()).split() for text in texts]
-    count_no, match_onn = ngram_matches(words, BLEU_ORDERS)
-    total_on1 = count_no.T[:, :, None]
-    counts_onn = np.broadcast_to(total_on1 > 0, match_onn.shape)
-    missed_onn = counts_onn & (match_onn == 0)
-    # The k-th order without a match counts as 1 / 2^k matches.
-    smoothed_onn = 0.5 ** np.cumsum(missed_onn, axis=0)
-    matched_onn = np.where(missed_onn, smoothed_onn, np.maximum(match_onn, 1))
-    logarithm_onn = np.log(100 * matched_onn / np.maximum(total_on1, 1))
-    orders_nn = np.maximum(counts_onn.sum(0), 1)
-    mean_nn = np.where(counts_onn, logarithm_onn, 0).sum(0) / orders_nn
-    length_n1 = np.maximum(count_no[:, :1], 1)
-    brevity_nn = np.minimum(1 - count_no[:, 0] / length_n1, 0)
-    # Without a single match the score is 0, and not what smoothing makes of it.
-    return np.where(match_onn.any(0), np.exp(mean_nn + brevity_nn), 0.0)
+    ours_nno, theirs_nno, match_nno = ngram_matches(words, BLEU_ORDERS).of_pairs()
+    lengths = ours_nno[..., :1], theirs_nno[..., :1]
+    sums = np.concatenate([match_nno, ours_nno, *lengths], -1)
+    return bleu_of(sums, effective_order=True)
 
 
 @functools.lru_cache(8)

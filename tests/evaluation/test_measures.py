@@ -16,6 +16,8 @@ from t2t_jax.metrics.measures import (
     paired,
     randomised,
 )
+from t2t_jax.metrics.plain import plain_scores
+from t2t_jax.metrics.text_measures import text_measures
 
 
 def counted(answers, pairs):
@@ -147,3 +149,15 @@ def test_comparisons_are_antisymmetric_and_have_a_zero(statistics, draw):
 def test_systems_of_other_lengths_are_not_compared(compare):
     with pytest.raises(ValueError, match="3 and 2 examples"):
         compare(F1, examples(3, 1, 0), examples(2, 1, 0))
+
+
+def test_the_interval_is_the_one_that_sacrebleu_computes():
+    rng = np.random.default_rng(1)
+    words = [*"abcdefgh"]
+    lines = [" ".join(rng.choice(words, 8)) for _ in range(60)]
+    answers = [" ".join(rng.permutation(line.split())) for line in lines]
+    theirs = plain_scores(answers, lines, "de")
+    for name, measure in text_measures("de").items():
+        ours = interval(measure, measure.statistics(answers, [("", x) for x in lines]))
+        if f"{name}_interval" in theirs:
+            assert ours == pytest.approx(theirs[f"{name}_interval"], abs=1e-5)
