@@ -36,12 +36,13 @@ setup(
     },
     entry_points={"console_scripts": ["t2t_jax = t2t_jax.commands.launch:main"]},
     python_requires=">=3.11",
+    # The lowest versions with which the main job works; `.ci/run` runs it with them.
     install_requires=[
         "absl-py>=2.1",
-        "etils[epath]>=1.10",
-        "flax>=0.12",
+        "etils[epath]>=1.14",
+        "flax>=0.12.1",
         "importlib_resources>=6.0",  # TFDS downloads need it and do not say so
-        "jax>=0.8",
+        "jax>=0.8.1",
         "ml-collections>=1.0",
         "numpy>=2.0",
         "optax>=0.2.5",
@@ -49,7 +50,7 @@ setup(
         "sacrebleu>=2.5",
         "sacremoses>=0.1.1",
         "safetensors>=0.5",
-        "PyYAML>=6",
+        "PyYAML>=6.0.2",
         "sentencepiece>=0.2.1",
         f"tensorflow-cpu>=2.19; {X86_LINUX}",
         f"tensorflow>=2.19; {OTHERS}",
@@ -80,14 +81,18 @@ setup(
             "torch>=2.6",
             "transformers>=5.0",
         ],
-        "cuda": ["jax[cuda12]>=0.8"],
-        "tpu": ["jax[tpu]>=0.8"],
+        "cuda": ["jax[cuda12]>=0.8.1"],
+        "cuda13": ["jax[cuda13]>=0.8.1"],
+        "tpu": ["jax[tpu]>=0.8.1"],
         "plan": ["libtpu>=0.0.20; sys_platform == 'linux'"],  # compiles, without a TPU
         "gcs": ["gcsfs>=2024.2"],  # brings google-cloud-storage, which Orbax wants
     },
     classifiers=[
         "Intended Audience :: Science/Research",
         "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Typing :: Typed",
     ],

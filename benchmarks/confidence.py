@@ -31,8 +31,8 @@ from t2t_jax.commands.flags import (
     test_sets,
     workdirs_of,
 )
-from t2t_jax.decoding.confidence import CONFIDENCES, parse_confidence
 from t2t_jax.decoding.results import Translation
+from t2t_jax.decoding.scoring import CONFIDENCES, parse_confidence
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say

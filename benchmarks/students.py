@@ -22,7 +22,7 @@ from absl import flags
 
 from benchmarks import run
 from t2t_jax.commands.flags import define_test_flag, test_sets
-from t2t_jax.decoding.shapes import longest_output
+from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say

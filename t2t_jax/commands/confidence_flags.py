@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 
 from absl import flags
 
-from t2t_jax.decoding.confidence import (
+from t2t_jax.decoding.results import Translation
+from t2t_jax.decoding.scoring import (
     CONFIDENCES,
     DROPPING,
     ConfidenceOptions,
     check_dropout,
     parse_confidence,
 )
-from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say

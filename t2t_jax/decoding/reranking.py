@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from t2t_jax.config import Config, TaskConfig
-from t2t_jax.decoding import sliding_window
+from t2t_jax.decoding import scoring
 from t2t_jax.decoding.choice import Choice, beam_candidates
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.search_options import penalty_options
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.parallel import processes
-from t2t_jax.search.length_penalty import PENALTIES
+from t2t_jax.search.algorithm import PENALTIES
 from t2t_jax.sections import field
 from t2t_jax.workdir import Workdir
 
@@ -146,7 +146,7 @@ class Reranking(Choice):
             return [0.0] * len(texts)
         model, task = self.models["lm"], self._language_task()
         ids = model.vocabulary.encode([*texts], end=True)
-        of_pieces = sliding_window.log_probs(
+        of_pieces = scoring.log_probs(
             model.vocabulary, model.members, ids, task.window, task.stride
         )
         return [math.fsum(log_probs) for log_probs in of_pieces]

@@ -2,7 +2,7 @@
 
 The commands and notebooks use it. A line's translation does not depend on the lines
 translated with it, nor on the number of devices: the shape of the arrays depends on the
-length of the line alone (`decoding/shapes.py`, `decoding/devices.py`).
+length of the line alone (`decoding/batches.py`, `decoding/batches.py`).
 
 Shape suffixes: b batch rows, s source, n hypotheses, t target.
 """
@@ -16,16 +16,14 @@ from etils import epath
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config, DecodeConfig, TaskConfig
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.decoding import choosing, confidence, filling_masks, scoring
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding import alignment, choosing, predictions, scoring
 from t2t_jax.decoding.batch_decoding import NOTHING, check_room, decode_batch
+from t2t_jax.decoding.batches import longest_output, replicate
 from t2t_jax.decoding.choice import Choice
-from t2t_jax.decoding.classifying import check_classifies, classify
-from t2t_jax.decoding.constraints import Constraints, constraints_for
-from t2t_jax.decoding.devices import replicate
-from t2t_jax.decoding.filling_masks import Filled
+from t2t_jax.decoding.constraints import Constraints, Phrases, constraints_for
 from t2t_jax.decoding.inputs import InputReader, Member, Source, check_lines
-from t2t_jax.decoding.phrases import Phrases
+from t2t_jax.decoding.predictions import Filled, check_classifies, classify
 from t2t_jax.decoding.programs import Search
 from t2t_jax.decoding.results import (
     Alignment,
@@ -40,7 +38,6 @@ from t2t_jax.decoding.search_options import (
     penalty_options,
     sampling_algorithm,
 )
-from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters, compute_dtype
 from t2t_jax.model.model import Model, build
@@ -456,7 +453,7 @@ class Translator:
 
         Args:
           pairs: as for `score`.
-          measure: an entry of `CONFIDENCES` (`decoding/confidence.py`): `log_prob`,
+          measure: an entry of `CONFIDENCES` (`decoding/scoring.py`): `log_prob`,
             `entropy`, `dropout_mean` or `dropout_variance`.
           passes, seed: of the measures with dropout.
           first_line, warn: as for `translate`.
@@ -465,9 +462,9 @@ class Translator:
           UserError: no such measure, the model has no dropout, or it gives no
             probability of a target given a source.
         """
-        options = confidence.ConfidenceOptions(passes, seed)
-        confidence.check_confidence(measure, options, f"measure={measure!r}")
-        confidence.check_dropout(measure, self.members)
+        options = scoring.ConfidenceOptions(passes, seed)
+        scoring.check_confidence(measure, options, f"measure={measure!r}")
+        scoring.check_dropout(measure, self.members)
         if self.model.predicts != "target" or not self.model.has_source:
             raise UserError(
                 f"config.model.kind={self.config.model.kind!r} does not translate, so "
@@ -476,8 +473,8 @@ class Translator:
         empty = {row: of for row, (_, of) in enumerate(pairs) if _is_empty(of)}
         rows = [row for row in range(len(pairs)) if row not in empty]
         encoded = self.reader(first_line, warn).pairs([pairs[row] for row in rows])
-        scorer = confidence.Scorer(self.vocabulary, self.members, options)
-        found = confidence.CONFIDENCES[measure](scorer, encoded)
+        scorer = scoring.Scorer(self.vocabulary, self.members, options)
+        found = scoring.CONFIDENCES[measure](scorer, encoded)
         # Nothing to be unsure of, or nothing found.
         values = {row: min(0.0, of.score) for row, of in empty.items()}
         values |= zip(rows, found, strict=True)
@@ -511,7 +508,7 @@ class Translator:
           UserError: the model is not a masked language model.
         """
         reader = self.reader(first_line, warn)
-        return filling_masks.fill(self.vocabulary, self.members, lines, reader)
+        return predictions.fill(self.vocabulary, self.members, lines, reader)
 
     def attention(self, source: str, target=None) -> AttentionMaps:
         """Returns all attention weights of a pair (section 3.2), for plots.
@@ -528,10 +525,10 @@ class Translator:
                 "attention maps exist for a single model, and this translator is an "
                 f"ensemble of {len(self.members)}; load one workdir"
             )
-        scoring.checked_cross_layers(self.members[0])
+        alignment.checked_cross_layers(self.members[0])
         target = self.translate([source])[0] if target is None else target
         pairs = self.reader(1, warn=True).pairs([(source, target)])
-        return next(scoring.attention(self.vocabulary, self.members[0], pairs))
+        return next(alignment.attention(self.vocabulary, self.members[0], pairs))
 
     def align(
         self,
@@ -548,13 +545,13 @@ class Translator:
 
         Args:
           pairs: as for `score`.
-          layer: decoder layer, from 0; `scoring.alignment_layer` of each model if None.
+          layer: decoder layer, from 0; that of `alignment_layer` if None.
           first_line, warn: as for `translate`.
         """
         for member in self.members:  # before a text of another task is encoded
-            scoring.checked_cross_layers(member)
+            alignment.checked_cross_layers(member)
         pairs = self.reader(first_line, warn).pairs(pairs)
-        found = scoring.align(self.vocabulary, self.members, pairs, layer)
+        found = alignment.align(self.vocabulary, self.members, pairs, layer)
         return [each.without_first() for each in found] if self.tag else found
 
     @cached_property

@@ -10,7 +10,7 @@ from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.documents import Documents
 from t2t_jax.data.lines import open_lines
-from t2t_jax.decoding import sliding_window
+from t2t_jax.decoding import scoring
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import likelihoods
 from t2t_jax.metrics.measures import Measure
@@ -75,7 +75,7 @@ class LanguageModel(Task):
         """Computes the log-probability and the number of pieces of each text."""
         vocabulary = translator.vocabulary
         texts = vocabulary.encode([text for _, text in pairs], end=True)
-        of_texts = sliding_window.log_probs(
+        of_texts = scoring.log_probs(
             vocabulary, translator.members, texts, self.window, self.stride
         )
         return [likelihoods.answer(math.fsum(x), len(x)) for x in of_texts]

@@ -17,8 +17,8 @@ import pytest
 import sentencepiece
 
 from t2t_jax.config import Config, DecodeConfig, ModelConfig
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.decoding import scoring
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding import alignment
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
@@ -265,7 +265,7 @@ def test_languages_are_no_words_and_unknown_words_are(tmp_path):
     vocabulary = made("m2m100", tmp_path)
     for side in (vocabulary.source, vocabulary):
         pieces = side.pieces("the 日本 cat")
-        words = scoring.words_of_pieces(side, side.encode(["the 日本 cat"])[0])
+        words = alignment.words_of_pieces(side, side.encode(["the 日本 cat"])[0])
         begins = [i for i, piece in enumerate(pieces) if piece.startswith("▁")]
         assert words[0] == -1
         assert [words[i] for i in begins] == [0, 1, 2]

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from t2t_jax import config as fields
-from t2t_jax.data import tokenizer
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.decoding import scoring
+from t2t_jax.data.tokenizers import vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding import alignment
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
-from t2t_jax.search.hypotheses import never_generated
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.exports import to_ctranslate2
@@ -94,7 +94,7 @@ VARIANTS = {
 def vocabularies():
     """A joint one, and one with a vocabulary of the source."""
     source, target = (
-        Vocabulary(tokenizer.train(TEXT * 10, size)) for size in (300, 290)
+        Vocabulary(vocabulary.train(TEXT * 10, size)) for size in (300, 290)
     )
     return target, Vocabulary(target.model, source=source)
 
@@ -406,6 +406,6 @@ def test_its_attention_is_that_of_our_aligner(vocabularies, tmp_path):
     )
     target = [vocabulary._tokenizer.id_of(piece) for piece in found.hypotheses[0]]
     pair = [(vocabulary.encode([line], end=True)[0], target)]
-    (maps,) = scoring.attention(vocabulary, translator.members[0], pair)
-    wanted_ts = maps.cross[scoring.alignment_layer(3)].mean(0)[:, :-1]
+    (maps,) = alignment.attention(vocabulary, translator.members[0], pair)
+    wanted_ts = maps.cross[alignment.alignment_layer(3)].mean(0)[:, :-1]
     np.testing.assert_allclose(found.attention[0], wanted_ts, atol=1e-5)

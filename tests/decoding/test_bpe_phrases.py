@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from t2t_jax.decoding.constraints import constraints_for
-from t2t_jax.decoding.phrases import Phrases, without_free_spaces
+from t2t_jax.decoding.constraints import Phrases, constraints_for, without_free_spaces
 from t2t_jax.io.errors import UserError
 from t2t_jax.search.rules import advance_states, allowed, start_states
 from t2t_jax.tools.bridges.vocabularies.fairseq import (

@@ -11,14 +11,14 @@ from flax import nnx
 
 from t2t_jax import Translator, UserError
 from t2t_jax.commands.confidence_flags import Marks
-from t2t_jax.decoding import confidence
+from t2t_jax.decoding import scoring
 from t2t_jax.decoding.batch_decoding import EMPTY, NOTHING
-from t2t_jax.decoding.confidence import CONFIDENCES, ConfidenceOptions, parse_confidence
 from t2t_jax.decoding.jobs import record
 from t2t_jax.decoding.programs import row_hashes
 from t2t_jax.decoding.results import Translation
+from t2t_jax.decoding.scoring import CONFIDENCES, ConfidenceOptions, parse_confidence
 from t2t_jax.model.architecture import logits
-from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.model.transformer import teacher_forcing
 from tests.decoding.small_translator import translator
 
 PAIRS = [
@@ -73,9 +73,9 @@ def test_a_line_has_its_number_whatever_is_beside_it(small, measure):
 
 def test_passes_differ_and_follow_from_the_seed(small):
     options = ConfidenceOptions(passes=4, seed=5)
-    scorer = confidence.Scorer(small.vocabulary, small.members, options)
+    scorer = scoring.Scorer(small.vocabulary, small.members, options)
     encoded = small.reader(1, False).pairs(PAIRS)
-    passes = confidence._dropout_passes(scorer, encoded)
+    passes = scoring._dropout_passes(scorer, encoded)
     assert len(np.unique(passes)) == passes.size  # all draws are different
     mean = small.confidence(PAIRS, "dropout_mean", passes=4, seed=5)
     variance = small.confidence(PAIRS, "dropout_variance", passes=4, seed=5)

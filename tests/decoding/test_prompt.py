@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from t2t_jax.decoding.prompt import HELP, Prompt
+from t2t_jax.commands.prompt import HELP, Prompt
 from t2t_jax.io.errors import UserError
 from tests.decoding.small_translator import translator
 from tests.small_run import ROOT

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from t2t_jax.decoding.prompt import Prompt
+from t2t_jax.commands.prompt import Prompt
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.explain.explain import explain
 from t2t_jax.tools.explain.to_payload import to_payload

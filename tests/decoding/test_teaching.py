@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.data.cleaning import visible
-from t2t_jax.decoding import scoring
+from t2t_jax.decoding import alignment, scoring
 from t2t_jax.decoding.results import Alignment, Score
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
@@ -215,7 +215,7 @@ def test_alignments_cross(one, monkeypatch):
 
 
 def test_which_layer_aligns(one):
-    assert [scoring.alignment_layer(n) for n in (1, 2, 3, 6)] == [0, 1, 1, 4]
+    assert [alignment.alignment_layer(n) for n in (1, 2, 3, 6)] == [0, 1, 1, 4]
     pair = [("the cat", "die Katze")]
     assert one.align(pair, layer=0) == one.align(pair)
     for layer in (-1, 1):

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from t2t_jax.data.sentencepiece_model import own_pieces
+from t2t_jax.data.tokenizers.sentencepieces import own_pieces
 from t2t_jax.io.errors import UserError
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_jax.decoding.attention_summary import entropies, offsets, peaks
+from t2t_jax.decoding.alignment import entropies, offsets, peaks
 from t2t_jax.decoding.results import AttentionMaps
 from t2t_jax.text.word_alignment import align_words
 

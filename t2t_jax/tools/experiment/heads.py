@@ -9,7 +9,7 @@ import numpy as np
 
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import Pair, open_corpora
-from t2t_jax.decoding import scoring
+from t2t_jax.decoding import alignment
 from t2t_jax.decoding.inputs import InputReader
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
@@ -264,7 +264,7 @@ def _described(
     """The `patterns` of each head, those of a kind in dicts, and its own `kind`."""
     vocabulary, members = translator.vocabulary, translator.members
     ids = InputReader(vocabulary, members, warn=False).pairs(pairs)
-    maps = list(scoring.attention(vocabulary, members[0], ids))
+    maps = list(alignment.attention(vocabulary, members[0], ids))
     pieces = (
         (vocabulary.source.pieces(source), vocabulary.pieces(target))
         for source, target in training

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from t2t_jax.decoding.alignment import alignment_layer, links, word_weights
 from t2t_jax.decoding.results import AttentionMaps
-from t2t_jax.decoding.scoring import alignment_layer, links, word_weights
 from t2t_jax.tools.explain.words import Words
 
 # A source word without a link is dropped if all target words together look at it less
@@ -41,7 +41,7 @@ class Coverage(NamedTuple):
 
 
 def cover(source: Words, target: Words, maps: AttentionMaps) -> Coverage:
-    """Aligns the words of a pair as `scoring.align` does, and looks for lost ones.
+    """Aligns the words of a pair as `alignment.align` does, and looks for lost ones.
 
     Args:
       maps: the attention weights of a model with attention to the source.

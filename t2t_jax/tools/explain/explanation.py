@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from etils import epath
 
-from t2t_jax.decoding.attention_summary import HeadSummary, Rollout
+from t2t_jax.decoding.alignment import HeadSummary, Rollout
 from t2t_jax.decoding.results import AttentionMaps, Hypothesis
 from t2t_jax.io.atomic import keep_earlier, write_atomically
 from t2t_jax.io.errors import UserError

@@ -9,16 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from t2t_jax.config import DecodeConfig
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.decoding import scoring
-from t2t_jax.decoding.attention_summary import rollout, summarize
-from t2t_jax.decoding.constraints import Constraints
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding import alignment
+from t2t_jax.decoding.alignment import rollout, summarize
+from t2t_jax.decoding.constraints import Constraints, Phrases
 from t2t_jax.decoding.inputs import Member, Source
-from t2t_jax.decoding.phrases import Phrases
 from t2t_jax.decoding.programs import Search
 from t2t_jax.decoding.results import AttentionMaps, Hypothesis
 from t2t_jax.io.errors import UserError
-from t2t_jax.search.length_penalty import PENALTIES
+from t2t_jax.search.algorithm import PENALTIES
 from t2t_jax.tools.explain.attribution import (
     attribute,
     can_attribute,
@@ -28,12 +27,7 @@ from t2t_jax.tools.explain.attribution import (
 from t2t_jax.tools.explain.continuations import Continuation, continuations
 from t2t_jax.tools.explain.coverage import cover
 from t2t_jax.tools.explain.distribution import Distribution, distributions
-from t2t_jax.tools.explain.explanation import (
-    Contrast,
-    Difference,
-    Missing,
-    Reading,
-)
+from t2t_jax.tools.explain.explanation import Contrast, Difference, Missing, Reading
 from t2t_jax.tools.explain.layers import Lens, lenses, missing_lens
 from t2t_jax.tools.explain.words import Words, words_of
 
@@ -172,12 +166,12 @@ def read_of(model: Explained, source: Source) -> Ids:
 
 def _maps(vocabulary: Vocabulary, member: Member, pairs) -> list:
     if member.model.has_source:
-        scoring.checked_cross_layers(member)
-    return list(scoring.attention(vocabulary, member, pairs))
+        alignment.checked_cross_layers(member)
+    return list(alignment.attention(vocabulary, member, pairs))
 
 
 def _coverage(member: Member, source: Words, target: Words, maps) -> Any:
-    scoring.checked_cross_layers(member)
+    alignment.checked_cross_layers(member)
     return cover(source, target, maps)
 
 

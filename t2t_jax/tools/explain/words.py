@@ -5,8 +5,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.decoding.scoring import spellings, word_texts, words_of_target
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding.alignment import spellings, word_texts, words_of_target
 
 # Scripts that put no space between words, as the names of their characters begin.
 UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")

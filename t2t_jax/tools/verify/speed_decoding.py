@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.decoding.shapes import block_rows, bucket_for
+from t2t_jax.decoding.batches import block_rows, bucket_for
 from t2t_jax.tools.verify.check import Measured, Unavailable
 from t2t_jax.tools.verify.context import Context
 from t2t_jax.tools.verify.random_models import random_lines, random_translator

@@ -6,9 +6,9 @@ import itertools
 import numpy as np
 import pytest
 
+from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.constraints import constraints_for
 from t2t_jax.decoding.search_options import beam_search_algorithm
-from t2t_jax.decoding.shapes import longest_output
 from t2t_jax.tools.explain.beam_tree import judge_reference
 from t2t_jax.tools.explain.trace import trace_search
 from t2t_jax.tools.explain.tree_builder import build_tree

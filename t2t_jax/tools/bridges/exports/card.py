@@ -8,7 +8,7 @@ from typing import Any
 
 from t2t_jax import __version__
 from t2t_jax.config import TaskConfig, unusual
-from t2t_jax.data.tokenizer import Vocabulary, show_sizes
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary, show_sizes
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.tables import markdown_cell, markdown_table
 from t2t_jax.tasks.table import known_measures

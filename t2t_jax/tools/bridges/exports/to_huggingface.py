@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from t2t_jax.config import DecodeConfig, ModelConfig
-from t2t_jax.decoding.shapes import longest_output
+from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.positions import sinusoids
-from t2t_jax.search.hypotheses import never_generated
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.exports.card import (
     card,

@@ -3,7 +3,7 @@
 A program encodes the sources and runs beam search to its end. Its batch size is
 symbolic. The width of its sources is fixed, because tables of positions and of the
 length penalty are constants of that size; so there is a program for each bucket of
-`decoding/shapes.py`, for beam search and for greedy search. The parameters are inputs
+`decoding/batches.py`, for beam search and for greedy search. The parameters are inputs
 of all of them, in one file of NumPy.
 
 Shape suffixes: b batch rows, s source, n hypotheses, t target.
@@ -22,11 +22,11 @@ from flax import nnx
 from jax import Array, export
 
 from t2t_jax.config import DecodeConfig
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding.batches import SHORTEST, bucket_for, longest_output
+from t2t_jax.decoding.constraints import Phrases
 from t2t_jax.decoding.inputs import longest_source
-from t2t_jax.decoding.phrases import Phrases
 from t2t_jax.decoding.search_options import beam_search_algorithm
-from t2t_jax.decoding.shapes import SHORTEST, bucket_for, longest_output
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model import kernels
@@ -303,7 +303,8 @@ have a meaning of their own in tokenizers trained by t2t_jax: they may change.
 
 OF_IDS = """\
 `{tokenizers}` is a tokenizer of t2t_jax that SentencePiece does not read. Encode and
-decode with `t2t_jax.data.tokenizer.Vocabulary`, or with the original model's tokenizer.
+decode with `t2t_jax.data.tokenizers.vocabulary.Vocabulary`, or with the original
+model's tokenizer.
 """
 
 

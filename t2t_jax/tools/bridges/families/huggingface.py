@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from t2t_jax.config import from_config_dict
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.search.hypotheses import never_generated
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges.families.huggingface_weights import (
     HEAD,
     learned_positions,

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from t2t_jax.data import tokenizers
-from t2t_jax.data.sentencepiece_model import own_pieces
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers import table
+from t2t_jax.data.tokenizers.sentencepieces import own_pieces
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.tools.bridges.model_files import (
     read_json,
@@ -38,7 +38,7 @@ def m2m100_vocabulary(
     wmt21 = settings(folder).get("language_codes") == "wmt21"
     tokens = [f"__{language}__" for language in (WMT21 if wmt21 else M2M100).split()]
     tokens = _added(folder, len(pieces)) or tokens
-    return pack(
+    return pack_vocabulary(
         "m2m100",
         str(file),
         config,
@@ -65,7 +65,7 @@ def nllb_vocabulary(
     special = ["<s>", "<pad>", "</s>", "<unk>"]
     tokens = _added(folder, len(special + own)) or [*NLLB.split(), "<mask>"]
     languages = [token for token in tokens if "_" in token]
-    return pack(
+    return pack_vocabulary(
         "nllb",
         str(file),
         config,
@@ -86,7 +86,7 @@ def pegasus_vocabulary(folder: Path, config: dict[str, Any]) -> Vocabulary:
     unused = [f"<unk_{i}>" for i in range(2, offset)]
     special = ["<pad>", "</s>", "<mask_1>", "<mask_2>", *unused]
     pieces = special + own_pieces(model, file)[2:]  # after <pad> and </s>
-    return pack(
+    return pack_vocabulary(
         "pegasus",
         str(file),
         config,
@@ -105,7 +105,7 @@ def settings(folder: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
-def pack(
+def pack_vocabulary(
     kind: str,
     name: str,
     config: Mapping[str, Any],
@@ -115,7 +115,7 @@ def pack(
     """Packs a tokenizer; checks its special tokens against the configuration.
 
     Args:
-      kind: of `tokenizers.TOKENIZERS`.
+      kind: of `TOKENIZERS`.
       name: the file, for error messages.
       config: the folder's; empty if nothing is to be checked.
       source: the vocabulary of the source, if it has its own.
@@ -132,7 +132,7 @@ def pack(
                 f"{name}: {piece} has the id {ids[piece]}, and config.json says {key}="
                 f"{config[key]}; are the tokenizer's files of another model?"
             )
-    return Vocabulary(tokenizers.pack(kind, **fields), name, source)
+    return Vocabulary(table.pack(kind, **fields), name, source)
 
 
 def filled(

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from t2t_jax.data.sentencepiece_model import own_pieces
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.sentencepieces import own_pieces
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.bridges.formats import Request
 from t2t_jax.tools.bridges.model_files import read_pieces, read_sentencepiece
@@ -18,7 +18,7 @@ from t2t_jax.tools.bridges.vocabularies.huggingface import (
     filled,
     language_tokens,
     never_generated,
-    pack,
+    pack_vocabulary,
     settings,
 )
 
@@ -58,7 +58,7 @@ def marian_vocabulary(
     tag, never = _tag(source_pieces, target), never_generated(config)
 
     def packed(file, config, pieces, first, models, never, source=None):
-        return pack(
+        return pack_vocabulary(
             "marian",
             str(file),
             config,
@@ -198,7 +198,7 @@ def _pack(
     models: list[bytes],
     source: Vocabulary | None = None,
 ) -> Vocabulary:
-    return pack(
+    return pack_vocabulary(
         kind,
         str(file),
         {},

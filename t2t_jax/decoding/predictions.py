@@ -1,4 +1,4 @@
-"""Predictions of hidden pieces by a masked language model.
+"""Predictions of models without a decoder: labels of sentences, hidden pieces.
 
 Shape suffixes: b batch rows, t tokens, c choices, v vocabulary.
 """
@@ -14,16 +14,60 @@ import numpy as np
 from flax import nnx
 from jax import Array
 
-from t2t_jax.data.masking import MASK, Masking, PieceTable
-from t2t_jax.data.pairs import ragged
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.decoding.devices import gather_results
-from t2t_jax.decoding.inputs import InputReader, Member
+from t2t_jax.data.filling import ragged
+from t2t_jax.data.noise import MASK, Masking, PieceTable
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding import programs
+from t2t_jax.decoding.batches import gather_results
+from t2t_jax.decoding.inputs import InputReader, Member, Source
 from t2t_jax.decoding.programs import ensemble_logits, program
-from t2t_jax.decoding.results import Hypothesis
+from t2t_jax.decoding.results import Hypothesis, Prediction
 from t2t_jax.decoding.scoring import Pairs, run_batches
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.architecture import logits
+
+
+def classify(
+    vocabulary: Vocabulary, members: Sequence[Member], sources: Sequence[Source]
+) -> list[Prediction]:
+    """Computes the probability of each label of each sentence.
+
+    Args:
+      members: an ensemble predicts with the mean of their probabilities.
+      sources: one without tokens is read as an end of sentence alone.
+    """
+    # Any label serves as the target: the outputs at its place do not depend on it.
+    pairs = [(source.ids or [vocabulary.source.eos], [0]) for source in sources]
+    compute = partial(
+        programs.label_log_probs,
+        tuple(member.parameters for member in members),
+        definitions=tuple(member.model.definition for member in members),
+        mesh=members[0].mesh,
+    )
+    found: dict[int, list[float]] = {}
+    for rows, log_probs_bv in run_batches(compute, vocabulary, members, pairs):
+        probabilities_bv = np.exp(log_probs_bv.astype(np.float64))
+        found |= zip(rows, probabilities_bv.tolist(), strict=False)
+    found = gather_results("probabilities", found)
+    labels = [vocabulary.piece(token) for token in range(len(vocabulary))]
+    return [
+        Prediction(labels[int(np.argmax(p))], dict(zip(labels, p, strict=True)))
+        for p in (found[row] for row in range(len(pairs)))
+    ]
+
+
+def check_classifies(members: Sequence[Member]) -> None:
+    """Raises UserError if a model does not predict labels."""
+    for member in members:
+        if member.model.predicts != "label":
+            raise UserError(
+                f"config.model.kind={member.config.model.kind!r} does not predict "
+                "labels; load the workdir of a run of config.task.kind='classification'"
+            )
+
+
+# -------------------------------------------- hidden pieces, by a masked language model
+
 
 # The pieces among which the most probable one is looked for: all; those that begin a
 # word; those that continue one.
