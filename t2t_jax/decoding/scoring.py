@@ -14,8 +14,8 @@ options alone.
 Shape suffixes: b batch rows, s source, t target.
 """
 
+import dataclasses
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,9 +27,10 @@ from t2t_jax.decoding import programs
 from t2t_jax.decoding.batches import Group, compute_blocks, gather_results, pad_rows
 from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.results import Score
-from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.teacher_forcing import teacher_forcing
 from t2t_jax.search.length_penalty import PENALTIES
+from t2t_jax.sections import checked_options, field, parse_variant
 
 # (source ids, target ids) of each pair, both with EOS.
 Pairs = Sequence[tuple[list[int], list[int]]]
@@ -182,16 +183,18 @@ def log_probs(
 # --------------------------------------------------------------------------- confidence
 
 
-class ConfidenceOptions(NamedTuple):
-    """Options of the measures that drop out.
+@dataclasses.dataclass(frozen=True)
+class ConfidenceOptions:
+    """Options of the measures that drop out."""
 
-    Attributes:
-      passes: with dropout, over which means and variances are taken; at least 2.
-      seed: of dropout.
-    """
+    # Passes with dropout, over which means and variances are taken.
+    passes: int = field(10, low=2)
+    # Seed of dropout.
+    seed: int = field(0, low=0)
 
-    passes: int = 10
-    seed: int = 0
+    def __post_init__(self):
+        if self.seed >= 1 << 32:
+            raise UserError(f"seed={self.seed}; want 0 <= seed < 2^32")
 
 
 class Scorer(NamedTuple):
@@ -230,7 +233,8 @@ CONFIDENCES: dict[str, Callable[[Scorer, Pairs], list[float]]] = {
     "dropout_mean": dropout_mean,
     "dropout_variance": dropout_variance,
 }
-DROPPING = {"dropout_mean", "dropout_variance"}  # those with options
+# Those that drop out, with their options.
+DROPPING = dict.fromkeys(("dropout_mean", "dropout_variance"), ConfidenceOptions)
 
 
 def parse_confidence(text: str) -> tuple[str, ConfidenceOptions]:
@@ -239,39 +243,10 @@ def parse_confidence(text: str) -> tuple[str, ConfidenceOptions]:
     Raises:
       UserError: no such measure or option, or a value out of its range.
     """
-    given = f"--confidence={text!r}"
-    name, _, rest = text.partition(":")
-    if rest and name in {*CONFIDENCES} - DROPPING:
-        raise UserError(f"{given}: {name} has no options; want {name!r}")
-    options = {}
-    for part in filter(None, rest.split(",")):
-        if not (found := re.fullmatch(r"(passes|seed)=(\d+)", part)):
-            raise UserError(
-                f"{given}: {part!r} is not an option; write for example "
-                f"{name}:passes=20,seed=1"
-            )
-        options[found[1]] = int(found[2])
-    options = ConfidenceOptions(**options)
-    check_confidence(name, options, given)
-    return name, options
-
-
-def check_confidence(measure: str, options: ConfidenceOptions, given: str) -> None:
-    """Checks a measure and its options.
-
-    Args:
-      given: what they were written as, for messages.
-
-    Raises:
-      UserError: no such measure, or a value out of its range.
-    """
-    if measure not in CONFIDENCES:
-        raise UserError(f"{given}{did_you_mean(measure, CONFIDENCES)}")
-    if options.passes < 2 or not 0 <= options.seed < 1 << 32:
-        raise UserError(
-            f"{given}: got {options.passes} passes and seed {options.seed}; want at "
-            "least 2 passes, for a variance, and a seed from 0 to 2^32 - 1"
-        )
+    kinds = {name: DROPPING.get(name) for name in CONFIDENCES}
+    name, options = parse_variant("--confidence", text, kinds)
+    options = checked_options(ConfidenceOptions, options, f"--confidence={name}:")
+    return name, ConfidenceOptions(**options)
 
 
 def check_dropout(measure: str, members: Sequence[Member]) -> None:
@@ -282,7 +257,7 @@ def check_dropout(measure: str, members: Sequence[Member]) -> None:
             raise UserError(
                 f"--confidence={measure}: the model was trained with "
                 "config.model.dropout=0.0, so dropout changes nothing in it; choose "
-                f"one of {', '.join(sorted({*CONFIDENCES} - DROPPING))}"
+                f"one of {', '.join(sorted({*CONFIDENCES} - {*DROPPING}))}"
             )
 
 
