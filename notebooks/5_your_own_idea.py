@@ -45,8 +45,13 @@ from flax import nnx
 import t2t_jax
 from t2t_jax import Translator, load_config, train
 from t2t_jax.grammar import corpus
-from t2t_jax.model.attention import ATTENTION, AttentionFunction
-from t2t_jax.model.dense import dense, scores, weighted_values
+from t2t_jax.model.attention import (
+    ATTENTION,
+    AttentionFunction,
+    dense,
+    scores,
+    weighted_values,
+)
 from t2t_jax.model.feed_forward import FEED_FORWARD
 from t2t_jax.model.layers import NORMS
 from t2t_jax.model.mask import Tokens

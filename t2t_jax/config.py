@@ -334,7 +334,7 @@ class SearchOptions(Section):
     )
     penalty: str = field(
         "gnmt",
-        table="search.length_penalty.PENALTIES",
+        table="search.algorithm.PENALTIES",
         safe=True,
         help="What a log-probability is divided by: gnmt, ((5 + length) / 6)^alpha; "
         "length, length^alpha; none, 1.",

@@ -35,7 +35,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.pairwise import UTILITIES
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.parallel import processes
-from t2t_jax.search.length_penalty import PENALTIES
+from t2t_jax.search.algorithm import PENALTIES
 from t2t_jax.sections import field, parse_variant
 from t2t_jax.workdir import Workdir
 

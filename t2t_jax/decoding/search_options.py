@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from t2t_jax.config import SearchOptions
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.search.beam import BeamSearch
 from t2t_jax.search.diverse import DiverseBeamSearch

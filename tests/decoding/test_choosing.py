@@ -281,6 +281,8 @@ def test_mistakes_are_named(text, message):
 def test_what_a_choice_cannot_follow_is_refused():
     with pytest.raises(UserError, match="beam, must: an option of beam search"):
         chosen("mbr", ["x"], beam=4, must="y")
+    with pytest.raises(UserError, match="diversity: an option of beam search"):
+        chosen("mbr", ["x"], diversity=0.0)
     with pytest.raises(UserError, match="beam=4, but the choice is among nbest=12"):
         chosen("rerank:length=1", ["x"], beam=4)
     with pytest.raises(UserError, match="nbest=0"):

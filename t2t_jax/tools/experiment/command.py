@@ -17,8 +17,8 @@ from ml_collections import config_flags
 from t2t_jax import config as fields
 from t2t_jax.commands.config_files import given_fields, shipped_names
 from t2t_jax.io import ideas
-from t2t_jax.io.atomic import exclusive
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.lock import exclusive
 from t2t_jax.io.messages import say
 from t2t_jax.tools.experiment import Experiment, estimates, experiment_files, tables
 from t2t_jax.tools.experiment.plan import Request, freeze, with_changes

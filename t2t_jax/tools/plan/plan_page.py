@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from t2t_jax.costs import chips, suggestions
-from t2t_jax.data.tokenizer import show_sizes
+from t2t_jax.data.tokenizers.vocabulary import show_sizes
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.plan.forecast import VOCABULARIES
 

@@ -1,0 +1,705 @@
+"""Sixty defects, made one at a time, and the tests that have to notice each of them.
+
+A safety net for refactoring: tests that are changed together with the code may stop to
+notice defects, and nothing fails. So run the table before and after: what was caught
+must still be caught. Sixteen mutants break a law of the model (tests/model/laws.py) in
+the package itself, twenty a promise of README and docs, and twenty-four bring back a
+defect that a commit fixed; a comment names the commit.
+
+    python -m tests.mutants            # all of them: about twelve minutes on one core
+    python -m tests.mutants NAME ...   # some of them
+    python -m tests.mutants --check    # only: does each `old` occur once in its file?
+
+Tests run in a copy of the tracked files; the checkout is not changed. If code moves,
+change the path of its mutants: `test_mutants.py` fails until then. `SURVIVED` means
+that a defect was not noticed; `BROKEN`, that its tests fail without it or cannot run.
+"""
+
+import argparse
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+LONGEST = 300  # seconds; a mutant that makes its tests hang is caught, too
+
+
+class Mutant(NamedTuple):
+    """A defect and the tests that notice it.
+
+    Attributes:
+      name: what the defect does.
+      file: the file that has it.
+      old, new: the code, and the code with the defect.
+      test_file, tests: the tests, of one file; names separated by spaces.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    test_file: str
+    tests: str
+
+    def ids(self) -> list[str]:
+        """The tests as pytest takes them."""
+        return [f"{self.test_file}::{test}" for test in self.tests.split()]
+
+
+LAWS = [
+    Mutant(
+        "future_is_unseen",
+        "t2t_jax/model/mask.py",
+        "jnp.arange(key_bs.shape[1]) <= t",
+        "jnp.arange(key_bs.shape[1]) <= t + 1",
+        "tests/model/test_laws_of_variants.py",
+        "test_a_variant_obeys[defaults-future_is_unseen]",
+    ),
+    Mutant(
+        "source_is_seen",
+        "t2t_jax/model/transformer.py",
+        "cross.keys_values(x_bsd)",
+        "cross.keys_values(0 * x_bsd)",
+        "tests/model/test_laws_of_variants.py",
+        "test_a_variant_obeys[defaults-source_is_seen]",
+    ),
+    Mutant(
+        "both_directions_are_seen",
+        "t2t_jax/model/transformer.py",
+        "Mask(at, at, aligned=True)",
+        "Mask(at, at, causal=True, aligned=True)",
+        "tests/model/test_laws_of_variants.py",
+        "test_a_variant_obeys[kind=encoder_only-both_directions_are_seen]",
+    ),
+    Mutant(
+        "packed_is_alone",
+        "t2t_jax/model/mask.py",
+        "query_bt[:, :, None] == key_bs[:, None, :]",
+        "(query_bt[:, :, None] > 0) == (key_bs[:, None, :] > 0)",
+        "tests/model/test_laws_of_variants.py",
+        "test_a_variant_obeys[defaults-packed_is_alone]",
+    ),
+    Mutant(
+        "padding_is_inert",
+        "t2t_jax/model/mask.py",
+        "key_bs = self.query.segment, self.key.segment",
+        "key_bs = self.query.segment, jnp.maximum(self.key.segment, 1)",
+        "tests/model/test_laws_of_variants.py",
+        "test_a_variant_obeys[defaults-padding_is_inert]",
+    ),
+    Mutant(
+        "cached_is_forced",
+        "t2t_jax/model/decoder_cache.py",
+        "self._replace(row_bnt=moved_bnt)",
+        "self",
+        "tests/model/test_laws_of_variants.py",
+        "test_a_variant_obeys[defaults-cached_is_forced]",
+    ),
+    Mutant(
+        "gradient_is_slope",
+        "t2t_jax/model/layers.py",
+        "x - x.mean(-1, keepdims=True)",
+        "x - jax.lax.stop_gradient(x.mean(-1, keepdims=True))",
+        "tests/model/test_laws_of_variants.py",
+        "test_a_variant_obeys[defaults-gradient_is_slope]",
+    ),
+    Mutant(
+        "every_weight_is_used",
+        "t2t_jax/model/feed_forward.py",
+        "return y_btd + self.outer_bias[...].astype(dtype)",
+        "return y_btd",
+        "tests/model/test_laws_of_variants.py",
+        "test_a_variant_obeys[defaults-every_weight_is_used]",
+    ),
+    Mutant(
+        "rematerialized_is_stored",
+        "t2t_jax/model/layers.py",
+        "jax.checkpoint(layer, policy",
+        "jax.checkpoint(lambda x, *a: 1.01 * layer(x, *a), policy",
+        "tests/model/test_laws_of_variants.py",
+        "test_a_variant_obeys[kind=encoder_only-rematerialized_is_stored]",
+    ),
+    Mutant(
+        "rows_drop_out_alike",
+        "t2t_jax/model/layers.py",
+        "rng.row_b.astype(jnp.uint32)",
+        "jnp.arange(len(rng.row_b)).astype(jnp.uint32)",
+        "tests/model/test_laws_of_variants.py",
+        "test_a_variant_obeys[defaults-rows_drop_out_alike]",
+    ),
+    Mutant(
+        "bfloat16_is_near",
+        "t2t_jax/model/layers.py",
+        "preferred_element_type=logits_dtype(x_btd)",
+        "preferred_element_type=x_btd.dtype",
+        "tests/model/test_laws_of_variants.py",
+        "test_a_variant_obeys[defaults-bfloat16_is_near]",
+    ),
+    Mutant(
+        "sharded_is_one_device",
+        "t2t_jax/parallel/mesh.py",
+        '"heads": "tensor"',
+        '"heads": "fsdp"',
+        "tests/model/test_laws_of_variants.py",
+        "test_a_variant_obeys[defaults-sharded_is_one_device]",
+    ),
+    Mutant(
+        "model_is_its_twin",
+        "t2t_jax/model/attention.py",
+        "q_bthk.shape[-1] ** -0.5",
+        "q_bthk.shape[2] ** -0.5",
+        "tests/model/test_laws_of_variants.py",
+        "test_a_variant_obeys[defaults-model_is_its_twin]",
+    ),
+    Mutant(
+        "weights_add_up",
+        "t2t_jax/model/attention.py",
+        "jax.nn.softmax(scores(q_bthk, kv, mask, position))",
+        "jax.nn.softmax(scores(q_bthk, kv, mask, position), axis=1)",
+        "tests/model/test_laws_of_variants.py",
+        "test_a_variant_obeys[defaults-weights_add_up]",
+    ),
+    Mutant(
+        "weights_are_of_attention",
+        "t2t_jax/model/attention.py",
+        "within=options.neighbourhood // 2)",
+        "within=options.neighbourhood)",
+        "tests/model/test_laws_of_variants.py",
+        "test_a_variant_obeys[attention=restricted-weights_are_of_attention]",
+    ),
+    Mutant(
+        "restored_is_saved",
+        "t2t_jax/model/layers.py",
+        "jnp.full(shape, value, jnp.float32)",
+        "jnp.full(shape, value, jnp.bfloat16)",
+        "tests/model/test_laws_of_variants.py",
+        "test_a_variant_obeys[defaults-restored_is_saved]",
+    ),
+]
+
+PROMISES = [
+    Mutant(
+        "neighbours_change_a_translation",
+        "t2t_jax/search/beam.py",
+        "where_rows(before.stopped_b, before, after)",
+        "after",
+        "tests/decoding/test_search.py",
+        "test_a_sentence_does_not_depend_on_its_neighbours",
+    ),
+    Mutant(
+        "a_run_resumes_elsewhere_in_its_data",
+        "t2t_jax/data/feeding.py",
+        "start.batch, _begun(",
+        "0, _begun(",
+        "tests/data/test_feeding.py",
+        "test_any_position_can_be_continued_from",
+    ),
+    Mutant(
+        "a_resumed_run_trains_other_bits",
+        "t2t_jax/training/checkpoint.py",
+        "TrainState(**restored.state),",
+        "TrainState(**restored.state)._replace("
+        "optimizer=jax.tree.map(np.zeros_like, arrays.optimizer)),",
+        "tests/test_end_to_end.py",
+        "test_a_run_continued_twice_is_one_run",
+    ),
+    Mutant(
+        "an_empty_line_is_dropped",
+        "t2t_jax/decoding/batch_decoding.py",
+        "for line in range(len(sources))",
+        "for line in sorted(nbest_lists)",
+        "tests/decoding/test_translator.py",
+        "test_one_line_in_one_line_out_in_order",
+    ),
+    Mutant(
+        "decoding_does_not_undo_encoding",
+        "t2t_jax/data/tokenizers/sentencepieces.py",
+        "_ESCAPE * 2: _ESCAPE",
+        "_ESCAPE * 2: _ESCAPE * 2",
+        "tests/data/test_vocab.py",
+        "test_decoding_undoes_encoding",
+    ),
+    Mutant(
+        "tfdata_is_another_feeder",
+        "t2t_jax/data/feeding.py",
+        "names[:] = batch",
+        "names[:] = sorted(batch)",
+        "tests/data/test_feeding.py",
+        "test_tfdata_is_the_numpy_feeder_to_the_byte",
+    ),
+    Mutant(
+        "beam_search_stops_too_early",
+        "t2t_jax/search/beam.py",
+        "jnp.max(log_prob_bn, axis=1) * inverse_t[limit_b]",
+        "jnp.max(log_prob_bn, axis=1) * inverse_t[length]",
+        "tests/decoding/test_search.py",
+        "test_a_wide_beam_is_exhaustive_search",
+    ),
+    Mutant(
+        "a_hypothesis_has_another_score_than_its_tokens",
+        "t2t_jax/decoding/scoring.py",
+        "(len(ids), alpha)",
+        "(len(ids) + 1, alpha)",
+        "tests/decoding/test_teaching.py",
+        "test_a_hypothesis_has_the_probability_it_was_found_with",
+    ),
+    Mutant(
+        "a_damaged_checkpoint_passes",
+        "t2t_jax/io/sealed.py",
+        'actual["sha256"] != sha256',
+        "False",
+        "tests/test_files.py",
+        "test_every_change_of_a_sealed_folder_is_found_and_named",
+    ),
+    Mutant(
+        "a_preset_drifts",
+        "configs/big.py",
+        "steps=300_000",
+        "steps=100_000",
+        "tests/test_golden.py",
+        "test_a_preset_is_what_it_was[configs/big.py]",
+    ),
+    Mutant(
+        "a_weight_has_no_sharding_rule",
+        "t2t_jax/parallel/mesh.py",
+        '"positions": None,',
+        '"position": None,',
+        "tests/parallel/test_mesh.py",
+        "test_every_weight_has_a_sharding_rule",
+    ),
+    Mutant(
+        "padding_counts_in_the_loss",
+        "t2t_jax/training/logit_chunks.py",
+        "jnp.sum(x_bt, where=real_bt)",
+        "jnp.sum(x_bt)",
+        "tests/training/test_loss.py",
+        "test_in_chunks_it_is_the_plain_loss",
+    ),
+    Mutant(
+        "label_smoothing_is_another",
+        "t2t_jax/training/loss.py",
+        "normalizer_bt - logits_btv.mean(-1)",
+        "normalizer_bt - logits_btv.max(-1)",
+        "tests/training/test_loss.py",
+        "test_it_is_the_formula",
+    ),
+    Mutant(
+        "the_warm_up_is_another",
+        "t2t_jax/training/schedules.py",
+        "step * warmup**-1.5",
+        "step * warmup**-1.4",
+        "tests/test_config.py",
+        "test_the_learning_rate_curve_is_the_papers",
+    ),
+    Mutant(
+        "the_average_is_not_the_mean",
+        "t2t_jax/training/averaging.py",
+        "x / len(steps)",
+        "x / (len(steps) + 1)",
+        "tests/training/test_checkpoint.py",
+        "test_the_average_is_the_mean",
+    ),
+    Mutant(
+        "the_papers_bleu_is_smoothed",
+        "t2t_jax/metrics/tokenized.py",
+        'smooth_method="none"',
+        'smooth_method="exp"',
+        "tests/evaluation/test_bleu.py",
+        "test_the_papers_bleu_is_not_smoothed",
+    ),
+    Mutant(
+        "half_a_file_is_left",
+        "t2t_jax/io/atomic.py",
+        'file.with_name(f".{file.name}.writing")',
+        "file",
+        "tests/test_files.py",
+        "test_a_file_that_cannot_be_written_stays_what_it_was",
+    ),
+    Mutant(
+        "an_output_is_overwritten",
+        "t2t_jax/io/output_files.py",
+        "if file.exists():",
+        "if False:",
+        "tests/decoding/test_jobs.py",
+        "test_what_is_there_is_not_written_over",
+    ),
+    Mutant(
+        "microbatches_are_not_the_batch",
+        "t2t_jax/training/step.py",
+        "jnp.arange(rows)}",
+        "jnp.arange(rows) % (rows // train.accumulate)}",
+        "tests/parallel/test_mesh.py",
+        "test_dropout_draws_the_same_on_every_mesh_and_in_every_microbatch",
+    ),
+    Mutant(
+        "all_epochs_have_one_order",
+        "t2t_jax/data/batching.py",
+        "Permutations(seed, epoch) if shuffle",
+        "Permutations(seed, 0) if shuffle",
+        "tests/data/test_batching.py",
+        "test_every_seed_and_epoch_has_its_own_order",
+    ),
+]
+
+# Beside each name: the commit that fixed the defect.
+MENDS = [
+    Mutant(
+        "a_negative_checkpoint_is_a_traceback",  # 5d729ad
+        "t2t_jax/training/averaging.py",
+        "str(config.decode.checkpoint if checkpoint is None else checkpoint)",
+        "config.decode.checkpoint if checkpoint is None else checkpoint",
+        "tests/decoding/test_translator.py",
+        "test_which_checkpoints_a_choice_means",
+    ),
+    Mutant(
+        "set_aside_in_a_bucket_without_manifest",  # 083c74b
+        "t2t_jax/io/sealed.py",
+        "[*_below(folder), *manifest]",
+        "[*_below(folder)]",
+        "tests/test_files.py",
+        "test_a_folder_set_aside_is_still_sealed",
+    ),
+    Mutant(
+        "checkpoints_change_places",  # eaa9fd6
+        "t2t_jax/training/checkpoint_folders.py",
+        "if was == here else",
+        "if True else",
+        "tests/faults/test_damaged_use.py",
+        "test_parameters_that_took_each_others_place_are_told",
+    ),
+    Mutant(
+        "json_is_not_checked",  # eaa9fd6
+        "t2t_jax/io/atomic.py",
+        "if wanted != _sha256_of(content):",
+        "if False:",
+        "tests/test_files.py",
+        "test_every_bit_of_what_was_noted_counts",
+    ),
+    Mutant(
+        "another_version_of_the_model",  # 8098dca
+        "t2t_jax/training/checkpoint_folders.py",
+        "if got != want:",
+        "if False:",
+        "tests/training/test_checkpoint.py",
+        "test_a_checkpoint_that_is_not_there_or_does_not_fit_is_told",
+    ),
+    Mutant(
+        "a_removed_partial_output",  # a7a659f
+        "t2t_jax/io/output_files.py",
+        "except FileNotFoundError:",
+        "except IsADirectoryError:",
+        "tests/decoding/test_jobs.py",
+        "test_what_is_removed_while_it_is_written_is_told",
+    ),
+    Mutant(
+        "an_option_that_only_one_job_has",  # 2c784af
+        "t2t_jax/io/output_files.py",
+        "for name in now | then",
+        "for name in now",
+        "tests/decoding/test_pairs_output.py",
+        "test_a_stopped_job_is_continued",
+    ),
+    Mutant(
+        "a_carriage_return_of_the_text_is_lost",  # 686043a
+        "t2t_jax/data/text_files.py",
+        'end = "\\r\\n" if',
+        'end = "\\n" if',
+        "tests/decoding/test_pairs_output.py",
+        "test_a_line_comes_back_as_it_was",
+    ),
+    Mutant(
+        "a_mark_of_byte_order_is_lost",  # c71794c
+        "t2t_jax/decoding/pairs_output.py",
+        "n - before)",
+        "n)",
+        "tests/decoding/test_pairs_output.py",
+        "test_a_shard_keeps_a_byte_order_mark_of_its_first_line",
+    ),
+    Mutant(
+        "half_a_translation_is_learned",  # 98823e2
+        "t2t_jax/run/teacher_input.py",
+        "for h in translation.hypotheses if h.ended",
+        "for h in translation.hypotheses",
+        "tests/test_distillation.py",
+        "test_half_a_translation_is_not_kept",
+    ),
+    Mutant(
+        "damaged_gzip_is_a_traceback",  # 0b9447a
+        "t2t_jax/data/text_files.py",
+        "(gzip.BadGzipFile, EOFError, zlib.error)",
+        "(gzip.BadGzipFile, EOFError)",
+        "tests/data/test_corpus.py",
+        "test_a_damaged_gzip_file_is_told",
+    ),
+    Mutant(
+        "stops_use_up_patience",  # 0b9447a
+        "t2t_jax/training/stopping.py",
+        "if s % train.eval_every == 0",
+        "if s",
+        "tests/training/test_stopping.py",
+        "test_patience_counts_evaluations_since_the_best",
+    ),
+    Mutant(
+        "invisible_lines_are_text",  # 0b9447a
+        "t2t_jax/data/cleaning.py",
+        "\\ufe00-\\ufe0f\\ufeff",
+        "\\ufe00-\\ufe0f",
+        "tests/data/test_cleaning.py",
+        "test_what_cannot_be_seen_is_empty",
+    ),
+    Mutant(
+        "a_stop_changes_the_average",  # ea28582
+        "t2t_jax/training/averaging.py",
+        "s % config.train.save_every == 0",
+        "s",
+        "tests/decoding/test_translator.py",
+        "test_which_checkpoints_a_choice_means",
+    ),
+    Mutant(
+        "ties_of_the_second_stage",  # a2788fc
+        "t2t_jax/search/algorithm.py",
+        "best_bk = jnp.sort(best_bk, axis=1)",
+        "pass",
+        "tests/decoding/test_search.py",
+        "test_top_k_in_two_stages_is_top_k",
+    ),
+    Mutant(
+        "packed_rows_that_a_model_cannot_read",  # 192ddc9
+        "t2t_jax/model/model.py",
+        'config.data.batching == "packed" and not model.packs',
+        "False",
+        "tests/test_frozen_models.py",
+        "test_models_that_do_not_fit_are_refused",
+    ),
+    Mutant(
+        "damaged_added_tokens",  # 44d292d
+        "t2t_jax/tools/bridges/huggingface_tokenizers.py",
+        "except (AttributeError, LookupError, TypeError, ValueError):",
+        "except ZeroDivisionError:",
+        "tests/bridges/test_published_tokenizers.py",
+        "test_damaged_files_are_refused",
+    ),
+    Mutant(
+        "a_silenced_token_hides_differences",  # c28896e
+        "t2t_jax/tools/bridges/agreement.py",
+        "~(silent[0] & silent[1])",
+        "~(silent[0] | silent[1])",
+        "tests/bridges/test_agreement.py",
+        "test_silenced_tokens_hide_no_difference",
+    ),
+    Mutant(
+        "an_error_that_is_nan_is_held",  # 4db2b35
+        "t2t_jax/tools/verify/check.py",
+        "float(np.max([*errors], initial=0.0))",
+        "float(max([0.0, *errors]))",
+        "tests/verification/test_framework.py",
+        "test_an_error_that_is_not_a_number_is_not_held",
+    ),
+    Mutant(
+        "an_absent_tpu_is_started",  # 237206b
+        "t2t_jax/parallel/platforms.py",
+        'importlib.util.find_spec("libtpu") is None or _has_tpu()',
+        "True",
+        "tests/parallel/test_platforms.py",
+        "test_without_a_tpu_jax_is_not_sent_to_look_for_one",
+    ),
+    Mutant(
+        "wild_seeds_hide_other_rows",  # a11739f
+        "t2t_jax/tools/experiment/statistics.py",
+        "p_seeds = welch_test(ours, others)",
+        "p_seeds = t_test(ours, others, *pooled)",
+        "tests/experiment/test_statistics.py",
+        "test_a_row_of_wild_seeds_does_not_hide_the_others",
+    ),
+    Mutant(
+        "a_tag_is_split",  # c93f1e7
+        "t2t_jax/data/corpus.py",
+        'tuple(record.get("symbols", ()))',
+        "()",
+        "tests/test_pairs_command.py",
+        "test_the_command_makes_pairs_and_says_how",
+    ),
+    Mutant(
+        "learned_positions_of_any_number",  # 8da45aa
+        "t2t_jax/decoding/scoring.py",
+        "min([bucket, *limits])",
+        "bucket",
+        "tests/decoding/test_teaching.py",
+        "test_learned_positions_that_are_no_power_of_two_score_the_longest_translation",
+    ),
+    Mutant(
+        "half_a_line_stays_in_the_log",  # e308fd6
+        "t2t_jax/training/metrics_log.py",
+        "self._file.truncate(len(kept))",
+        "pass",
+        "tests/training/test_metrics.py",
+        "test_half_a_line_left_by_a_crash_is_cut_off",
+    ),
+]
+
+MUTANTS = {"law": LAWS, "promise": PROMISES, "mend": MENDS}
+
+
+def check() -> list[str]:
+    """The mistakes of the table: code, files and tests that do not exist (any more)."""
+    mutants = [mutant for rows in MUTANTS.values() for mutant in rows]
+    mistakes = [
+        f"{name}: the name of {count} mutants"
+        for name, count in Counter(mutant.name for mutant in mutants).items()
+        if count > 1
+    ]
+    for mutant in mutants:
+        code, tests = text_of(mutant.file), text_of(mutant.test_file)
+        if (count := code.count(mutant.old)) != 1:
+            mistakes.append(
+                f"{mutant.name}: {mutant.old!r} occurs {count} times in {mutant.file}; "
+                "want it once"
+            )
+        mistakes += [
+            f"{mutant.name}: {mutant.test_file} has no {test}"
+            for test in mutant.tests.split()
+            if f"\ndef {test.partition('[')[0]}(" not in tests
+        ]
+    return mistakes
+
+
+def text_of(file: str) -> str:
+    """A file of the checkout; empty if there is none."""
+    path = ROOT / file
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def copy_of_tracked_files(folder: Path) -> None:
+    """Copies the files that git tracks, with the changes that are not committed."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
+    )
+    for name in listed.stdout.decode().split("\0"):
+        if name and (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, folder / name)
+
+
+def run_tests(
+    folder: Path, ids: Sequence[str], option: str, timeout: float | None = None
+) -> tuple[int, str]:
+    """Runs tests in a copy of the checkout; returns pytest's status and its output.
+
+    The status of tests that take too long is that of failed ones.
+    """
+    options = f"-q -n 0 -p no:cacheprovider --basetemp={folder.parent}/pytest {option}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *options.split(), *ids],
+        cwd=folder,
+        # Precedes an editable installation of the checkout, in subprocesses, too.
+        env=os.environ | {"PYTHONPATH": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=timeout)
+        return process.returncode, output
+    except subprocess.TimeoutExpired:
+        return 1, f"took more than {timeout} seconds"
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)  # and what the tests have started
+            process.wait()
+
+
+def write(file: Path, text: str) -> None:
+    """Writes a module, and removes its bytecode.
+
+    Python would not notice a change of the same size within the same second.
+    """
+    file.write_text(text, encoding="utf-8")
+    Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)
+
+
+def outcome(mutant: Mutant, folder: Path) -> tuple[str, str]:
+    """`caught`, `SURVIVED` or `BROKEN`, and the tests' output."""
+    file = folder / mutant.file
+    before = file.read_text(encoding="utf-8")
+    write(file, before.replace(mutant.old, mutant.new))
+    try:
+        status, output = run_tests(folder, mutant.ids(), "-x", LONGEST)
+    finally:
+        write(file, before)
+    # Other statuses: a test does not exist, or the mutant cannot be imported.
+    return {0: "SURVIVED", 1: "caught"}.get(status, "BROKEN"), output
+
+
+def failing_unmutated(folder: Path, mutants: Sequence[Mutant]) -> set[str]:
+    """The tests of some mutants that fail without any of them."""
+    ids = list(dict.fromkeys(test for mutant in mutants for test in mutant.ids()))
+    status, output = run_tests(folder, ids, "-rfE")
+    if status not in (0, 1):
+        raise SystemExit(f"the tests cannot be run unmutated:\n{output}")
+    failed = re.findall(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", output, re.MULTILINE)
+    return {
+        test
+        for test in ids
+        if any(f == test or f.startswith(f"{test}[") for f in failed)
+    }
+
+
+def main() -> int:
+    """Runs the mutants that are named, or all of them; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants", description="Are these defects noticed?"
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="all if none is named")
+    parser.add_argument("--check", action="store_true", help="only check the table")
+    parser.add_argument("--verbose", action="store_true", help="what the tests print")
+    arguments = parser.parse_args()
+    if mistakes := check():
+        print("\n".join(mistakes))
+        return 1
+    if arguments.check:
+        return 0
+    kinds = {m.name: kind for kind, rows in MUTANTS.items() for m in rows}
+    if unknown := {*arguments.names} - {*kinds}:
+        parser.error(f"no mutant is called {', '.join(sorted(unknown))}")
+    chosen = [
+        mutant
+        for rows in MUTANTS.values()
+        for mutant in rows
+        if mutant.name in (arguments.names or kinds)
+    ]
+    counts = Counter()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as temporary:
+        folder = Path(temporary) / "tree"
+        copy_of_tracked_files(folder)
+        started = time.monotonic()
+        failing = failing_unmutated(folder, chosen)
+        seconds = time.monotonic() - started
+        print(f"unmutated: {len(failing)} fail, {seconds:.0f} s", flush=True)
+        for mutant in chosen:
+            started = time.monotonic()
+            result, output = "BROKEN", "the tests fail without the mutant"
+            if not failing & {*mutant.ids()}:
+                result, output = outcome(mutant, folder)
+            counts[result] += 1
+            seconds = time.monotonic() - started
+            kind = kinds[mutant.name]
+            print(f"{result:8} {seconds:4.0f} s  {kind:7} {mutant.name}", flush=True)
+            if arguments.verbose or result == "BROKEN":
+                print(output)
+    print(", ".join(f"{counts[r]} {r}" for r in ("caught", "SURVIVED", "BROKEN")))
+    return int(counts["caught"] < len(chosen))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
