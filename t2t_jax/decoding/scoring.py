@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
@@ -49,23 +50,56 @@ def score(
       members: an ensemble predicts with the mean of their probabilities.
       alpha, penalty: of the length penalty in `Score.score`.
     """
-    log_probs: dict[int, list[float]] = {}
-    compute = partial(
+    log_probs = for_each_pair(
+        "log-probabilities",
         programs.target_log_probs,
-        tuple(member.parameters for member in members),
-        definitions=tuple(member.model.definition for member in members),
-        mesh=members[0].mesh,
+        vocabulary,
+        members,
+        pairs,
+        lambda row, log_prob_t: log_prob_t[: len(pairs[row][1])].tolist(),
     )
-    for rows, log_prob_bt in run_batches(compute, vocabulary, members, pairs):
-        for row, log_prob_t in zip(rows, log_prob_bt, strict=False):
-            log_probs[row] = log_prob_t[: len(pairs[row][1])].tolist()
-    log_probs = gather_results("log-probabilities", log_probs)
     scores = []
     for row, (_, ids) in enumerate(pairs):
         of_pieces = tuple(log_probs[row])
         score = sum(of_pieces) / PENALTIES[penalty](len(ids), alpha)
         scores.append(Score(piece_names(vocabulary, ids), of_pieces, score))
     return scores
+
+
+def for_each_pair(
+    what: str,
+    program: Callable,
+    vocabulary: Vocabulary,
+    members: Sequence[Member],
+    pairs: Pairs,
+    read: Callable[[int, Any], Any],
+    *common: Any,
+) -> list:
+    """Runs a program of an ensemble on all pairs; returns the results in order.
+
+    Args:
+      what: names the results, for the exchange between processes.
+      program: of `decoding/programs.py`.
+      read: (number of a pair, its row of the outputs) -> its result, for JSON.
+      common: arguments of the program between the parameters and the batch.
+
+    Returns:
+      The result of each pair; None for a pair without tokens.
+    """
+    compute = partial(
+        program,
+        tuple(member.parameters for member in members),
+        *common,
+        definitions=tuple(member.model.definition for member in members),
+        mesh=members[0].mesh,
+    )
+    found: dict[int, Any] = {}
+    for rows, outputs in run_batches(compute, vocabulary, members, pairs):
+        for place, row in enumerate(rows):
+            of_row = jax.tree.map(lambda leaf: leaf[place], outputs)  # noqa: B023
+            found[row] = read(row, of_row)
+    found = gather_results(what, found)
+    return [found.get(row) for row in range(len(pairs))]
 
 
 def run_batches(
@@ -262,23 +296,15 @@ def check_dropout(measure: str, members: Sequence[Member]) -> None:
 
 
 def _means(scorer: Scorer, pairs: Pairs, program: Callable, *common) -> list[float]:
-    """Means over the pieces of each target of what a program returns, [b, t]."""
-    parameters = tuple(member.parameters for member in scorer.members)
-    compute = partial(
-        program,
-        parameters,
-        *common,
-        definitions=tuple(member.model.definition for member in scorer.members),
-        mesh=scorer.members[0].mesh,
+    """Means over the tokens of each target of what a program returns, [b, t]."""
+
+    def mean(row: int, value_t: np.ndarray) -> float:
+        count = len(pairs[row][1])
+        return math.fsum(value_t[:count].tolist()) / count
+
+    return for_each_pair(
+        "confidences", program, scorer.vocabulary, scorer.members, pairs, mean, *common
     )
-    found: dict[int, float] = {}
-    batches = run_batches(compute, scorer.vocabulary, scorer.members, pairs)
-    for rows, value_bt in batches:
-        for row, value_t in zip(rows, value_bt, strict=False):
-            count = len(pairs[row][1])
-            found[row] = math.fsum(value_t[:count].tolist()) / count
-    found = gather_results("confidences", found)
-    return [found[row] for row in range(len(pairs))]
 
 
 def _dropout_passes(scorer: Scorer, pairs: Pairs) -> np.ndarray:

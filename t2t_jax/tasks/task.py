@@ -17,6 +17,7 @@ from t2t_jax.data.filling import Ragged
 from t2t_jax.data.noise import Noise
 from t2t_jax.data.pairs import encode_pairs
 from t2t_jax.data.text_variation import text_variation_of
+from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.search_options import SamplingOptions, option_names
 from t2t_jax.io.errors import UserError
