@@ -180,7 +180,7 @@ def looking(monkeypatch, weights):
             weights_ts = np.array(weights(len(target), len(source)), np.float32)
             yield row, LayerTrace(None, None, np.stack([[weights_ts]] * 2))
 
-    monkeypatch.setattr(scoring, "traces", seen)
+    monkeypatch.setattr(alignment, "traces", seen)
 
 
 def test_alignments_of_words_in_pieces(one, monkeypatch):
