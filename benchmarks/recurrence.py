@@ -16,7 +16,7 @@ from flax import nnx
 
 from benchmarks import measuring, peers, run
 from t2t_jax.costs.flops import count
-from t2t_jax.model.recurrence import LSTMLayer
+from t2t_jax.model.lstm import LSTMLayer
 
 
 def ours(b: int, t: int, d: int):

@@ -45,8 +45,13 @@ from flax import nnx
 import t2t_jax
 from t2t_jax import Translator, load_config, train
 from t2t_jax.grammar import corpus
-from t2t_jax.model.attention import ATTENTION, AttentionFunction
-from t2t_jax.model.dense import dense, scores, weighted_values
+from t2t_jax.model.attention import (
+    ATTENTION,
+    AttentionFunction,
+    dense,
+    scores,
+    weighted_values,
+)
 from t2t_jax.model.feed_forward import FEED_FORWARD
 from t2t_jax.model.layers import NORMS
 from t2t_jax.model.mask import Tokens
@@ -330,7 +335,7 @@ for name, values in last.items():
 # %% [markdown]
 # Three short runs of a tiny model show what is certainly worse at the beginning, not
 # what is better in the end. The paper's own variants, each with several seeds, are
-# measured by `python -m t2t_jax tools.experiment` (`docs/experiments.md`).
+# measured by `python -m t2t_jax experiment` (`docs/experiments.md`).
 #
 # ## Looking inside
 #

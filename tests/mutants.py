@@ -75,7 +75,7 @@ LAWS = [
     ),
     Mutant(
         "both_directions_are_seen",
-        "t2t_jax/model/stacks.py",
+        "t2t_jax/model/transformer.py",
         "Mask(at, at, aligned=True)",
         "Mask(at, at, causal=True, aligned=True)",
         "tests/model/test_laws_of_variants.py",
@@ -155,7 +155,7 @@ LAWS = [
     ),
     Mutant(
         "model_is_its_twin",
-        "t2t_jax/model/dense.py",
+        "t2t_jax/model/attention.py",
         "q_bthk.shape[-1] ** -0.5",
         "q_bthk.shape[2] ** -0.5",
         "tests/model/test_laws_of_variants.py",
@@ -163,7 +163,7 @@ LAWS = [
     ),
     Mutant(
         "weights_add_up",
-        "t2t_jax/model/dense.py",
+        "t2t_jax/model/attention.py",
         "jax.nn.softmax(scores(q_bthk, kv, mask, position))",
         "jax.nn.softmax(scores(q_bthk, kv, mask, position), axis=1)",
         "tests/model/test_laws_of_variants.py",
@@ -171,7 +171,7 @@ LAWS = [
     ),
     Mutant(
         "weights_are_of_attention",
-        "t2t_jax/model/restricted.py",
+        "t2t_jax/model/attention.py",
         "within=options.neighbourhood // 2)",
         "within=options.neighbourhood)",
         "tests/model/test_laws_of_variants.py",
@@ -223,7 +223,7 @@ PROMISES = [
     ),
     Mutant(
         "decoding_does_not_undo_encoding",
-        "t2t_jax/data/sentencepieces.py",
+        "t2t_jax/data/tokenizers/sentencepieces.py",
         "_ESCAPE * 2: _ESCAPE",
         "_ESCAPE * 2: _ESCAPE * 2",
         "tests/data/test_vocab.py",
@@ -327,7 +327,7 @@ PROMISES = [
     ),
     Mutant(
         "an_output_is_overwritten",
-        "t2t_jax/decoding/output_file.py",
+        "t2t_jax/io/output_files.py",
         "if file.exists():",
         "if False:",
         "tests/decoding/test_jobs.py",
@@ -395,7 +395,7 @@ MENDS = [
     ),
     Mutant(
         "a_removed_partial_output",  # a7a659f
-        "t2t_jax/decoding/output_file.py",
+        "t2t_jax/io/output_files.py",
         "except FileNotFoundError:",
         "except IsADirectoryError:",
         "tests/decoding/test_jobs.py",
@@ -403,7 +403,7 @@ MENDS = [
     ),
     Mutant(
         "an_option_that_only_one_job_has",  # 2c784af
-        "t2t_jax/decoding/output_file.py",
+        "t2t_jax/io/output_files.py",
         "for name in now | then",
         "for name in now",
         "tests/decoding/test_pairs_output.py",
@@ -411,7 +411,7 @@ MENDS = [
     ),
     Mutant(
         "a_carriage_return_of_the_text_is_lost",  # 686043a
-        "t2t_jax/data/corpus.py",
+        "t2t_jax/data/text_files.py",
         'end = "\\r\\n" if',
         'end = "\\n" if',
         "tests/decoding/test_pairs_output.py",
@@ -435,7 +435,7 @@ MENDS = [
     ),
     Mutant(
         "damaged_gzip_is_a_traceback",  # 0b9447a
-        "t2t_jax/data/corpus.py",
+        "t2t_jax/data/text_files.py",
         "(gzip.BadGzipFile, EOFError, zlib.error)",
         "(gzip.BadGzipFile, EOFError)",
         "tests/data/test_corpus.py",
@@ -467,7 +467,7 @@ MENDS = [
     ),
     Mutant(
         "ties_of_the_second_stage",  # a2788fc
-        "t2t_jax/search/hypotheses.py",
+        "t2t_jax/search/algorithm.py",
         "best_bk = jnp.sort(best_bk, axis=1)",
         "pass",
         "tests/decoding/test_search.py",

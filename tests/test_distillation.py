@@ -19,7 +19,8 @@ from t2t_jax import Translator, UserError, load_config
 from t2t_jax import config as fields
 from t2t_jax.commands import distill as command
 from t2t_jax.config import from_config_dict
-from t2t_jax.data.corpus import FileCorpus, encode_line
+from t2t_jax.data.corpus import FileCorpus
+from t2t_jax.data.text_files import encode_line
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.atomic import checked_json, read_checked_json
 from t2t_jax.metrics.pairwise import UTILITIES

@@ -15,11 +15,7 @@ from pathlib import Path
 from absl import flags
 
 from t2t_jax import __version__
-from t2t_jax.commands.confidence_flags import (
-    CONFIDENCE,
-    Marks,
-    define_confidence_flags,
-)
+from t2t_jax.commands.confidence_flags import CONFIDENCE, Marks, define_confidence_flags
 from t2t_jax.commands.flags import (
     ENSEMBLE,
     chosen_task,
@@ -41,12 +37,12 @@ from t2t_jax.commands.pairs_flags import (
 from t2t_jax.commands.prompt import Prompt
 from t2t_jax.decoding.choosing import parse_choice
 from t2t_jax.decoding.jobs import InputFile, parse_shard, record, run_job, shard_of
-from t2t_jax.decoding.output_file import check_folder, check_output
 from t2t_jax.decoding.pairs_output import write_pairs
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
+from t2t_jax.io.output_files import check_folder, check_output
 from t2t_jax.parallel import processes
 from t2t_jax.tasks.task import Task
 
@@ -141,7 +137,7 @@ def main(_):
     path = prefix = text = None
     with processes.fail_together("opening the input and the output"):
         if processes.is_first() and given.pairs is not None:
-            check_folder(prefix := shard_of(Path(given.pairs), shard), "--pairs")
+            check_folder("pairs", prefix := shard_of(Path(given.pairs), shard))
         if processes.is_first() and given.output is not None:
             check_output(path := shard_of(Path(given.output), shard))
         if processes.is_first() and given.input is not None:

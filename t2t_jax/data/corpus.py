@@ -13,28 +13,27 @@ A place is a string that names a corpus. `config.data.train`, `dev` and `test`, 
 Commas separate several places. A place of training text may end in a weight: how many
 times an epoch reads it. `news@2,bt/synthetic@0.5` reads every pair of `news` twice, and
 half the pairs of `bt/synthetic`; the next epoch reads the other half.
-
-Text is UTF-8 with one sentence a line. Only a line feed ends a line; a carriage return
-before it is dropped. So no other Unicode line separator can misalign two files.
 """
 
 import dataclasses
-import gzip
 import hashlib
 import itertools
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from t2t_jax.data import pair_hashes
+from t2t_jax.data.text_files import (
+    HASHES_ENDING,
+    check_hashes,
+    find_file,
+    pair_hasher,
+    read_lines,
+)
 from t2t_jax.data.tfds import TfdsCorpus
 from t2t_jax.grammar import corpus
 from t2t_jax.io.atomic import read_checked_json
 from t2t_jax.io.errors import UserError, did_you_mean
-
-UTF_16_MARKS = b"\xff\xfe", b"\xfe\xff"  # how such a file begins
 
 Pair = tuple[str, str]
 
@@ -126,15 +125,15 @@ class FileCorpus:
         Raises:
           UserError: A file is missing, damaged, empty or not UTF-8; the two files
             differ in their number of lines (raised at the end); or there is a file of
-            hashes (`data/pair_hashes.py`), and a pair is not the one it is of.
+            hashes (`data/text_files.py`), and a pair is not the one it is of.
         """
         files = self.files()
         pairs = self._aligned(files)
-        if hashes := find_file(self.prefix, pair_hashes.ENDING):
-            pairs = pair_hashes.check_hashes(
+        if hashes := find_file(self.prefix, HASHES_ENDING):
+            pairs = check_hashes(
                 pairs,
                 read_lines(hashes),
-                pair_hashes.pair_hasher(self.source, self.target),
+                pair_hasher(self.source, self.target),
                 (str(files[0]), str(files[1])),
                 str(hashes),
             )
@@ -203,71 +202,6 @@ def _side(prefix: Path, language: str) -> Path:
         f"{plain} does not exist, nor does {plain.name}.gz; {hint}. A place is a "
         "prefix: 'news' stands for news.en and news.de (config.data.source and target)"
     )
-
-
-def find_file(prefix: Path, *endings: str) -> Path | None:
-    """The first file PREFIX.ENDING that exists, plain or gzipped; None if none does."""
-    files = (Path(f"{prefix}.{e}{gz}") for e in endings for gz in ("", ".gz"))
-    return next(filter(Path.is_file, files), None)
-
-
-def read_lines(file: Path) -> Iterator[str]:
-    """Yields the lines of a UTF-8 file without line ends; decompresses `.gz` files.
-
-    Raises:
-      UserError: Bytes that are not UTF-8; an incomplete or damaged gzip file.
-    """
-    open_file = gzip.open if file.name.endswith(".gz") else open
-    with open_file(file, "rb") as f:
-        try:
-            yield from decode_lines(f, str(file))
-        except (gzip.BadGzipFile, EOFError, zlib.error) as e:
-            raise UserError(
-                f"{file} is not a complete gzip file ({e}); compress or copy it again"
-            ) from e
-
-
-def decode_lines(raw_lines, name: str) -> Iterator[str]:
-    """Decodes lines of bytes and strips their line ends.
-
-    Args:
-      raw_lines: Lines of bytes, each with its line end.
-      name: The file, for error messages.
-
-    Yields:
-      Each line as text.
-
-    Raises:
-      UserError: Bytes that are not UTF-8; the message gives the line and the byte.
-    """
-    for number, raw in enumerate(raw_lines, 1):
-        try:
-            line = raw.decode("utf-8")
-        except UnicodeDecodeError as e:
-            utf_16 = number == 1 and raw.startswith(UTF_16_MARKS)
-            raise UserError(
-                f"{name}, line {number:,}: byte {e.start + 1} (0x{raw[e.start]:02x}) "
-                "is not UTF-8; convert the file, e.g. iconv -f "
-                f"{'UTF-16' if utf_16 else 'ISO-8859-1'} -t UTF-8"
-            ) from None
-        if number == 1:
-            line = line.removeprefix("\ufeff")  # a byte order mark is not text
-        # Not `strip`: white space at the end of a line is part of the text.
-        yield line.removesuffix("\n").removesuffix("\r")
-
-
-def encode_line(line: str, number: int) -> bytes:
-    """Encodes a line so that `read_lines` returns it unchanged.
-
-    It takes away a carriage return before the line feed, and a byte order mark at the
-    beginning of the file. A line with one of its own there gets another.
-
-    Args:
-      number: of the line in its file, from 1.
-    """
-    mark = "\ufeff" if number == 1 and line.startswith("\ufeff") else ""
-    end = "\r\n" if line.endswith("\r") else "\n"
-    return f"{mark}{line}{end}".encode()
 
 
 def _prefix(place: str, folder: str) -> Path:

@@ -9,7 +9,8 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from t2t_jax.data.corpus import Corpus, Pair, open_corpus, read_lines
+from t2t_jax.data.corpus import Corpus, Pair, open_corpus
+from t2t_jax.data.text_files import read_lines
 from t2t_jax.data.wrapped_corpus import WrappedCorpus
 from t2t_jax.io.errors import UserError
 

@@ -1,22 +1,22 @@
 """Tokenized pairs: the token arrays of a text, in memory or mapped from disk."""
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from t2t_jax.data.batching import Layout
 from t2t_jax.data.corpus import Pair
-from t2t_jax.data.filling import Ragged, fill
+from t2t_jax.data.filling import Ragged, fill, ragged
 from t2t_jax.data.noise import Noise
-from t2t_jax.data.plan import Layout
 from t2t_jax.data.shapes import Shape
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from t2t_jax.data.variation import Variation
+
 
 # (pairs, vocabulary, threads) -> the tokens of their sources and of their targets
 Encode = Callable[[Sequence[Pair], Vocabulary, int], tuple[Ragged, Ragged]]
@@ -148,10 +148,3 @@ def encode_pairs(
         else:
             encoded.append(ragged([()] * len(lines)))
     return encoded[0], encoded[1]
-
-
-def ragged(rows: Sequence[Sequence[int]]) -> Ragged:
-    """Concatenates rows of ids into one flat array with offsets."""
-    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-    tokens = np.fromiter(itertools.chain.from_iterable(rows), np.int32, offsets[-1])
-    return Ragged(tokens, offsets)

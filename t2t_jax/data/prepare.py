@@ -1,6 +1,6 @@
 """Prepares training text once: cleans it, tokenizes it, stores flat arrays on disk.
 
-The arrays are kept in a cache folder (`prepared_cache.py`), so a second run starts at
+The arrays are kept in a cache folder (`io/cache.py`), so a second run starts at
 once. Text is streamed; memory holds only two lengths and a hash of each pair.
 """
 
@@ -22,13 +22,12 @@ import numpy as np
 from t2t_jax.config import DataConfig
 from t2t_jax.data.cleaning import FIELDS, Chunk, Cleaner, read_chunks, with_progress
 from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.drawing import tempered
 from t2t_jax.data.filling import Ragged
-from t2t_jax.data.mixing import tempered
 from t2t_jax.data.pairs import Encode, Pairs, cut, encode_pairs
-from t2t_jax.data.prepared_cache import build_once, cache_key, is_intact, known_size
-from t2t_jax.data.text_tokenizer import SEPARATE
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.io.cache import cache_folder
+from t2t_jax.data.tokenizers.training import SEPARATE
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io.cache import build_once, cache_folder, cache_key, is_intact, known_size
 from t2t_jax.io.errors import UserError
 
 NO_LIMIT = 1 << 31  # `max_length` of pairs that are cut and never dropped

@@ -24,7 +24,7 @@ import jax
 import numpy as np
 
 from t2t_jax.config import DecodeConfig
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.batches import (
     Group,
     gather_results,
@@ -44,7 +44,7 @@ from t2t_jax.decoding.programs import (
 )
 from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.io.errors import UserError
-from t2t_jax.search.hypotheses import Hypotheses
+from t2t_jax.search.algorithm import Hypotheses
 from t2t_jax.search.rules import concatenate_rules
 
 EMPTY = Hypothesis("", 0.0, 0.0, True)  # for a line without a visible character

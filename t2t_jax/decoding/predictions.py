@@ -14,9 +14,9 @@ import numpy as np
 from flax import nnx
 from jax import Array
 
-from t2t_jax.data.masking import MASK, Masking, PieceTable
-from t2t_jax.data.pairs import ragged
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.filling import ragged
+from t2t_jax.data.noise import MASK, Masking, PieceTable
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import programs
 from t2t_jax.decoding.batches import gather_results
 from t2t_jax.decoding.inputs import InputReader, Member, Source

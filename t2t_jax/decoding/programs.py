@@ -26,8 +26,7 @@ from t2t_jax.model.attention import LayerTrace
 from t2t_jax.model.layers import DropoutRng
 from t2t_jax.model.mask import Tokens
 from t2t_jax.parallel.mesh import targeting
-from t2t_jax.search.algorithm import Algorithm
-from t2t_jax.search.hypotheses import Hypotheses, Step
+from t2t_jax.search.algorithm import Algorithm, Hypotheses, Step
 from t2t_jax.search.rules import Rules
 
 

@@ -26,7 +26,7 @@ from t2t_jax.decoding.search_options import penalty_options
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.parallel import processes
-from t2t_jax.search.length_penalty import PENALTIES
+from t2t_jax.search.algorithm import PENALTIES
 from t2t_jax.sections import field
 from t2t_jax.workdir import Workdir
 

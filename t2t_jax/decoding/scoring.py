@@ -22,14 +22,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import programs
 from t2t_jax.decoding.batches import Group, compute_blocks, gather_results, pad_rows
 from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.results import Score
 from t2t_jax.io.errors import UserError, did_you_mean
-from t2t_jax.model.teacher_forcing import teacher_forcing
-from t2t_jax.search.length_penalty import PENALTIES
+from t2t_jax.model.transformer import teacher_forcing
+from t2t_jax.search.algorithm import PENALTIES
 
 # (source ids, target ids) of each pair, both with EOS.
 Pairs = Sequence[tuple[list[int], list[int]]]

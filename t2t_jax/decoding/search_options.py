@@ -4,11 +4,11 @@ import dataclasses
 from typing import Any
 
 from t2t_jax.config import DecodeConfig
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.search.algorithm import PENALTIES
 from t2t_jax.search.beam import STOPS, BeamSearch
 from t2t_jax.search.diverse import DiverseBeamSearch
-from t2t_jax.search.length_penalty import PENALTIES
 from t2t_jax.search.sampling import Sampling, check_sampling
 
 

@@ -16,7 +16,7 @@ from etils import epath
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config, DecodeConfig, TaskConfig
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import alignment, choosing, predictions, scoring
 from t2t_jax.decoding.batch_decoding import NOTHING, check_room, decode_batch
 from t2t_jax.decoding.batches import longest_output, replicate

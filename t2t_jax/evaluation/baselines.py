@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from t2t_jax.data.corpus import Corpus, read_lines, split_places
+from t2t_jax.data.corpus import Corpus, split_places
+from t2t_jax.data.text_files import read_lines
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.bootstrap import LONGEST
 

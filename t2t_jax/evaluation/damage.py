@@ -15,10 +15,10 @@ import zlib
 from collections.abc import Callable, Iterator
 
 from t2t_jax.data.corpus import Corpus, Pair
-from t2t_jax.data.counter_random import Stream, hashed
 from t2t_jax.data.tagging import TaggedCorpus
 from t2t_jax.data.wrapped_corpus import WrappedCorpus
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.text.counter_random import Stream, hashed
 
 # Damages a pair of lines with visible text: (pair, draws, next pair or None) -> pair.
 Damage = Callable[[Pair, Stream, Pair | None], Pair]

@@ -16,7 +16,7 @@ from t2t_jax import __version__
 from t2t_jax.data.corpus import Corpus
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.provenance import score_provenance, text_bytes
-from t2t_jax.io import atomic
+from t2t_jax.io import atomic, lock
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.progress import waiting
 from t2t_jax.model.layers import compute_dtype
@@ -99,7 +99,7 @@ def score_set(translator: Translator, corpus: Corpus, workdir: Workdirs) -> dict
         if len(translator.members) > 1:
             scores["members"] = _members(translator, workdir)
         scores["translations_sha256"] = hashlib.sha256(output).hexdigest()
-        with atomic.exclusive(folder / SCORES):
+        with lock.exclusive(folder / SCORES):
             atomic.keep_earlier(path, lines)
             # The scores come last: they hold the hash of the translations, by which a
             # reader knows that both files belong together.

@@ -5,11 +5,13 @@ it is complete, and can neither grow nor be renamed.
 """
 
 import contextlib
-import fcntl
+import errno
+import filecmp
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from etils import epath
 
@@ -28,19 +30,62 @@ def write_atomically(file: epath.PathLike, content: bytes) -> None:
         file.write_bytes(content)  # an object appears when it is complete
         return
     file.parent.mkdir(parents=True, exist_ok=True)
+    with together([file], replace=True) as (draft,):
+        draft.write_bytes(content)
+
+
+@contextlib.contextmanager
+def together(files: Sequence[Path], replace: bool = False) -> Iterator[list[Path]]:
+    """Yields drafts to be written; after the block they get the names of `files`.
+
+    The names appear in order, so the last one can mark the set as complete. If the
+    block raises, none appears. All survive the loss of power. On disk only.
+
+    Args:
+      files: names in one folder, which exists.
+      replace: overwrite earlier files. Otherwise a file that exists must have the
+        content of its draft.
+
+    Raises:
+      FileExistsError: a file exists with other content; has its name.
+    """
     # In the same folder: a rename is atomic only within one file system.
-    temporary = file.with_name(f".{file.name}.writing")
+    drafts = [file.with_name(f".{file.name}.writing") for file in files]
     try:
-        with open(temporary, "wb") as f:
-            f.write(content)
-            f.flush()
+        yield drafts
+        for draft in drafts:
             # Before the rename, which may otherwise reach the disk without the content.
-            os.fsync(f.fileno())
-        temporary.replace(file)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+            fsync(draft)
+        for draft, file in zip(drafts, files, strict=True):
+            draft.replace(file) if replace else appear(draft, file)
+        fsync(files[0].parent)  # the renames themselves
+    finally:
+        for draft in drafts:
+            draft.unlink(missing_ok=True)
+
+
+def appear(draft: Path, file: Path) -> None:
+    """Gives a complete file its name, unless that has this content already.
+
+    The draft's own name stays, or not: remove it afterwards with `missing_ok`.
+
+    Raises:
+      FileExistsError: a file of this name has other content.
+      FileNotFoundError: the draft was removed.
+    """
+    # A link and not a rename, which would overwrite what another process has created.
+    try:
+        os.link(draft, file)
+        return
+    except FileNotFoundError:
         raise
-    fsync(file.parent)  # the rename itself
+    except OSError:
+        if not file.exists():  # the file system has no hard links
+            os.rename(draft, file)
+            return
+    # For example of a job that was killed right here, and was resumed.
+    if not (file.is_file() and filecmp.cmp(draft, file, shallow=False)):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file))
 
 
 def checked_json(content: dict) -> bytes:
@@ -100,26 +145,16 @@ def keep_earlier(*files: epath.PathLike) -> int:
     return number
 
 
-@contextlib.contextmanager
-def exclusive(folder: epath.PathLike) -> Iterator[None]:
-    """Holds a lock on a folder, so that one process at a time writes in it.
-
-    Other processes wait. In a bucket, and on file systems without locks, does nothing.
-    """
-    folder = epath.Path(folder)
-    with contextlib.ExitStack() as stack:
-        if is_local(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            # The folder itself is locked, so no lock file is left behind. Closing it,
-            # or the end of the process, releases the lock.
-            opened = os.open(folder, os.O_RDONLY)
-            stack.callback(os.close, opened)
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(opened, fcntl.LOCK_EX)
-        yield
+def first_free(path: epath.Path) -> epath.Path:
+    """Returns `path`, or the first of PATH.1, PATH.2, ... if that exists."""
+    free, number = path, 0
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.name}.{number}")
+    return free
 
 
-def fsync(place: epath.Path) -> None:
+def fsync(place: epath.PathLike) -> None:
     """Flushes a file, or the names in a folder, to disk: they survive a power loss."""
     descriptor = os.open(place, os.O_RDONLY)
     try:

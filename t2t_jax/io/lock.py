@@ -1,4 +1,4 @@
-"""The lock that keeps a workdir for one run at a time."""
+"""Locks: a folder that one process at a time writes in, a workdir of one run."""
 
 import contextlib
 import fcntl
@@ -7,11 +7,66 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from typing import IO
 
 from etils import epath
 
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import is_local
+
+
+def acquire(opened: IO | int, wait: bool = True) -> bool | None:
+    """Locks an open file for this process, until it is closed or the process dies.
+
+    Returns:
+      True once it is locked. False if another process holds the lock and `wait` is
+      False. None if the file system has no locks.
+    """
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        return True
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+
+
+def is_held(file: epath.PathLike) -> bool | None:
+    """True if a process holds the lock of a file; None if there are no locks here."""
+    try:
+        opened = os.open(file, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        # Shared, so that two processes that look do not see each other.
+        fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(opened)
+    return False
+
+
+@contextlib.contextmanager
+def exclusive(folder: epath.PathLike) -> Iterator[None]:
+    """Holds a lock on a folder, so that one process at a time writes in it.
+
+    Other processes wait. In a bucket, and on file systems without locks, does nothing.
+    """
+    folder = epath.Path(folder)
+    with contextlib.ExitStack() as stack:
+        if is_local(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            # The folder itself is locked, so no lock file is left behind. Closing it,
+            # or the end of the process, releases the lock.
+            opened = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, opened)
+            if acquire(opened) is None:
+                # NFS locks only what is open for writing, as no folder can be.
+                acquire(stack.enter_context(open(folder / ".lock", "a")))
+        yield
 
 
 @contextlib.contextmanager
@@ -67,25 +122,20 @@ def hold(folder: epath.Path) -> Iterator[Callable[[], None]]:
 
 
 def _lock(file: epath.Path, stack: contextlib.ExitStack) -> None:
-    """Locks a file until `stack` closes or the process dies.
-
-    Raises:
-      UserError: another run holds the lock.
-    """
+    """Locks a file until `stack` closes; raises UserError if another run holds it."""
     while True:
         # "a+" neither truncates the file, which names its holder, nor requires it.
         opened = stack.enter_context(open(file, "a+"))  # noqa: SIM115
-        try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        locked = acquire(opened, wait=False)
+        if locked is None:
+            return  # this file system has no locks
+        if not locked:
             opened.seek(0)
             holder = opened.readline().strip() or "another run"
             raise UserError(
                 f"{file.parent} is in use by {holder}. Wait for it or stop it, or give "
                 "another --workdir"
-            ) from None
-        except OSError:
-            return  # this file system has no locks
+            )
         # The previous holder may have removed the file between our open and our lock.
         # Then we hold a lock that nobody else can see: try again with the new file.
         if file.exists() and os.path.samestat(os.fstat(opened.fileno()), os.stat(file)):

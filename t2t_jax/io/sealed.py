@@ -4,15 +4,20 @@ When a folder is complete, the size and SHA-256 of every file in it are written 
 `manifest.json`. A folder without a manifest was never finished.
 """
 
+import contextlib
 import hashlib
 import os
+import shutil
 import stat
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from etils import epath
 
 from t2t_jax.io.atomic import (
     checked_json,
+    first_free,
     fsync,
     read_checked_json,
     write_atomically,
@@ -90,15 +95,41 @@ def notes(folder: epath.PathLike) -> dict:
         return {}
 
 
+def publish(folder: Path, write: Callable[[Path], None]) -> None:
+    """Creates a sealed folder that is complete or absent; replaces a damaged one.
+
+    If another process creates the folder at the same time, the first one stays.
+
+    Args:
+      folder: on disk; its content must be a function of its name.
+      write: writes the files into the folder that it is called with.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # In the same parent folder: a rename is atomic only within one file system.
+    draft = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
+    try:
+        write(draft)
+        seal(draft)
+        if folder.is_file():
+            folder.unlink()
+        if folder.is_dir() and damage(folder):
+            with contextlib.suppress(FileNotFoundError):  # another process removed it
+                remove(epath.Path(folder))
+        try:
+            draft.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # no other process was first
+                raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
 def set_aside(folder: epath.Path, to: epath.Path) -> epath.Path:
     """Moves a folder to `to`, or `to.1`, `to.2`, ... if that exists; returns its path.
 
     Its manifest is moved with it.
     """
-    number, place = 0, to
-    while place.exists():
-        number += 1
-        place = to.with_name(f"{to.name}.{number}")
+    place = first_free(to)
     if is_local(folder):
         place.parent.mkdir(parents=True, exist_ok=True)
         folder.rename(place)

@@ -3,6 +3,7 @@
 Shape suffixes: b batch, t queries, s keys, d model width, h heads, k head width.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,14 +14,231 @@ from jax import Array
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.io.errors import UserError
-from t2t_jax.model.chunked import ChunkedOptions, chunked
-from t2t_jax.model.dense import KV, attention_weights, dense, scaled
 from t2t_jax.model.kernels import kernel_for
 from t2t_jax.model.layers import Dropout, DropoutRng, constant, weight
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.positions import Position
-from t2t_jax.model.restricted import RestrictedOptions, restricted, restricted_weights
 from t2t_jax.parallel.mesh import constrain
+from t2t_jax.sections import field
+
+
+class KV(NamedTuple):
+    """Keys and values of the tokens attended to, [batch, keys, heads, head width].
+
+    The width of a value may differ from that of a key.
+    """
+
+    k_bshk: Array
+    v_bshk: Array
+
+
+def scaled(q_bthk: Array) -> Array:
+    """Divides queries by the root of the head width (equation 1)."""
+    return q_bthk * q_bthk.shape[-1] ** -0.5
+
+
+def scores(q_bthk: Array, kv: KV, mask: Mask, position: Position) -> Array:
+    """q k^T / sqrt(head width) + scheme + mask, float32 [b, h, t, s]."""
+    q_bthk = scaled(q_bthk)
+    scores_bhts = jnp.einsum("bthk,bshk->bhts", q_bthk, kv.k_bshk).astype(jnp.float32)
+    of_positions = position.scores(q_bthk, mask)
+    if of_positions is not None:
+        scores_bhts += of_positions
+    return scores_bhts + mask.bias()
+
+
+def attention_weights(q_bthk: Array, kv: KV, mask: Mask, position: Position) -> Array:
+    """The softmax of the scores, float32 [b, h, t, s] (equation 1)."""
+    return jax.nn.softmax(scores(q_bthk, kv, mask, position))
+
+
+def weighted_values(
+    weights_bhts: Array, kv: KV, mask: Mask, position: Position
+) -> Array:
+    """The sums of the values, with the scheme's part, [b, t, h, k]."""
+    y_bthk = jnp.einsum("bhts,bshk->bhtk", weights_bhts, kv.v_bshk).swapaxes(1, 2)
+    of_positions = position.values(weights_bhts, mask)
+    return y_bthk if of_positions is None else y_bthk + of_positions
+
+
+def dense(
+    q_bthk: Array, kv: KV, mask: Mask, position: Position, drop: Dropout
+) -> Array:
+    """Scaled dot-product attention (section 3.2.1, equation 1); softmax in float32."""
+    weights_bhts = drop(attention_weights(q_bthk, kv, mask, position))
+    return weighted_values(weights_bhts.astype(q_bthk.dtype), kv, mask, position)
+
+
+def of_one_head(scores_bts: Array, values_bsd: Array) -> tuple[Array, Array]:
+    """Attends with one head, from scores with the mask's bias, float32.
+
+    Returns:
+      The weighted sums [b, t, d], and the weights, float32 [b, t, s].
+    """
+    weights_bts = jax.nn.softmax(scores_bts)
+    weights = weights_bts.astype(values_bsd.dtype)
+    return jnp.einsum("bts,bsd->btd", weights, values_bsd), weights_bts
+
+
+SMALLEST_BLOCK = 32  # queries computed together; smaller products are slower
+
+
+@dataclasses.dataclass(frozen=True)
+class RestrictedOptions:
+    """`neighbourhood`: r; a token attends to r / 2 tokens on each side, and itself."""
+
+    neighbourhood: int = field(32, low=2)
+
+
+def restricted(
+    q_bthk: Array,
+    kv: KV,
+    mask: Mask,
+    position: Position,
+    drop: Dropout,
+    options: RestrictedOptions,
+) -> Array:
+    """Attends to the tokens at most `neighbourhood` / 2 positions away."""
+    reach = options.neighbourhood // 2
+    near = dataclasses.replace(mask, within=reach)
+    b, length = q_bthk.shape[:2]
+    block = max(reach, SMALLEST_BLOCK)
+    if not mask.aligned or length <= 2 * block:
+        return dense(q_bthk, kv, near, position, drop)
+    # Each block of queries sees its own block of keys and the next on each side: all
+    # within reach, since positions of a sentence are consecutive.
+    sides = (-1, 0) if mask.causal else (-1, 0, 1)
+    count = -(-length // block)
+
+    def blocks(x: Array, padding: int = 0) -> Array:
+        """[b, length, ...] -> [b, count, block, ...]."""
+        more = [(0, 0)] * x.ndim
+        more[1] = (0, count * block - length)
+        x = jnp.pad(x, more, constant_values=padding)
+        return x.reshape(b, count, block, *x.shape[2:])
+
+    def nearby(x: Array, padding: int = 0) -> Array:
+        """[b, length, ...] -> [b count, keys, ...]: the blocks around each block."""
+        x = blocks(x, padding)
+        more = [(0, 0)] * x.ndim
+        more[1] = (1, 1)
+        padded = jnp.pad(x, more, constant_values=padding)
+        shifted = [padded[:, 1 + side : 1 + side + count] for side in sides]
+        return _merged(jnp.concatenate(shifted, axis=2))
+
+    segments, positions = mask.query
+    # No token has the segment -1, so the padding of keys is attended to by none.
+    query = Tokens(_merged(blocks(segments)), _merged(blocks(positions)))
+    key = Tokens(nearby(mask.key.segment, -1), nearby(mask.key.position))
+    in_block = dataclasses.replace(near, query=query, key=key, aligned=False)
+    if drop.rng is not None:  # each block is a row of its own
+        row_b = drop.rng.row_b[:, None] * count + jnp.arange(count)
+        drop = drop._replace(rng=drop.rng._replace(row_b=row_b.reshape(-1)))
+    kv = KV(*(nearby(x) for x in kv))
+    y_bthk = dense(_merged(blocks(q_bthk)), kv, in_block, position, drop)
+    return y_bthk.reshape(b, count * block, *y_bthk.shape[2:])[:, :length]
+
+
+def restricted_weights(
+    q_bthk: Array, kv: KV, mask: Mask, position: Position, options: RestrictedOptions
+) -> Array:
+    """The weights of `restricted`, float32 [b, h, t, s], in O(t s)."""
+    near = dataclasses.replace(mask, within=options.neighbourhood // 2)
+    return attention_weights(q_bthk, kv, near, position)
+
+
+def _merged(x: Array) -> Array:
+    """[b, count, ...] -> [b count, ...]."""
+    return x.reshape(-1, *x.shape[2:])
+
+
+@dataclasses.dataclass(frozen=True)
+class ChunkedOptions:
+    """`chunk`: the number of queries, and of keys, whose scores exist at a time."""
+
+    chunk: int = field(512, low=8)
+
+
+def chunked(
+    q_bthk: Array,
+    kv: KV,
+    mask: Mask,
+    position: Position,
+    drop: Dropout,
+    options: ChunkedOptions,
+) -> Array:
+    """Computes `dense`; stores scores of one block of queries and keys at a time."""
+    chunk = options.chunk
+    t, s = q_bthk.shape[1], kv.k_bshk.shape[1]
+    if max(t, s) <= chunk or mask.only_bts is not None:
+        return dense(q_bthk, kv, mask, position, drop)
+    # -1 and -2 are not segments of tokens, so that padding is not attended to.
+    queries = _blocks((q_bthk, Tokens(*mask.query)), chunk, segment=-1)
+    keys = _blocks((kv, Tokens(*mask.key)), chunk, segment=-2)
+    numbers = jnp.arange(len(keys[1].segment))
+
+    def attend(number, q_bthk: Array, query: Tokens) -> Array:
+        """Attends from one block of queries to all keys."""
+        b, c, h, _ = q_bthk.shape
+
+        def add(total, block):
+            key_number, kv, key = block
+            in_block = dataclasses.replace(mask, query=query, key=key, aligned=False)
+
+            def added(total):
+                y_bthk, sum_bht, highest_bht = total
+                scores_bhts = scores(q_bthk, kv, in_block, position)
+                new_bht = jnp.maximum(highest_bht, scores_bhts.max(-1))
+                weights_bhts = jnp.exp(scores_bhts - new_bht[..., None])
+                # The earlier sums were relative to a lower maximum.
+                rescale_bht = jnp.exp(highest_bht - new_bht)
+                sum_bht = sum_bht * rescale_bht + weights_bhts.sum(-1)
+                dropped = drop.block(number * len(numbers) + key_number)(weights_bhts)
+                more_bthk = weighted_values(
+                    dropped.astype(q_bthk.dtype), kv, in_block, position
+                )
+                scale_bth1 = rescale_bht.swapaxes(1, 2)[..., None]
+                return y_bthk * scale_bth1 + more_bthk, sum_bht, new_bht
+
+            if mask.causal and mask.aligned:  # later blocks of keys are never allowed
+                return jax.lax.cond(key_number <= number, added, _same, total), None
+            return added(total), None
+
+        zeros = (
+            jnp.zeros((b, c, h, kv.v_bshk.shape[-1]), jnp.float32),
+            jnp.zeros((b, h, c), jnp.float32),
+            jnp.full((b, h, c), -2e9, jnp.float32),  # below any score, and finite
+        )
+        total, _ = jax.lax.scan(add, zeros, (numbers, *keys))
+        y_bthk, sum_bht, _ = total
+        return (y_bthk / sum_bht.swapaxes(1, 2)[..., None]).astype(q_bthk.dtype)
+
+    # The backward pass recomputes a block of queries: only its result is stored.
+    def attend_block(block):
+        return jax.checkpoint(attend)(*block)
+
+    count = jnp.arange(len(queries[0]))
+    y = jax.lax.map(attend_block, (count, *queries))
+    y_bthk = jnp.moveaxis(y, 0, 1).reshape(q_bthk.shape[0], -1, *y.shape[3:])
+    return y_bthk[:, :t]
+
+
+def _same(total):
+    return total
+
+
+def _blocks(arrays, chunk: int, segment: int):
+    """[b, length, ...] -> [blocks, b, chunk, ...], for (arrays, tokens)."""
+
+    def split(x: Array, padding: int = 0) -> Array:
+        more = [(0, 0)] * x.ndim
+        more[1] = (0, -x.shape[1] % chunk)
+        x = jnp.pad(x, more, constant_values=padding)
+        return jnp.moveaxis(x.reshape(x.shape[0], -1, chunk, *x.shape[2:]), 1, 0)
+
+    arrays, tokens = arrays
+    tokens = Tokens(split(tokens.segment, segment), split(tokens.position))
+    return jax.tree.map(split, arrays), tokens
 
 
 class LayerTrace(NamedTuple):

@@ -31,9 +31,9 @@ from t2t_jax.model.layers import (
     dropout_rngs,
     rematerialized,
     weight,
+    windows,
 )
 from t2t_jax.model.mask import Tokens
-from t2t_jax.model.windows import windows
 from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
 

@@ -19,9 +19,8 @@ from jax import Array
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.model.architecture import OF_NORMS, OF_TRANSFORMERS
-from t2t_jax.model.attention import LayerTrace
+from t2t_jax.model.attention import LayerTrace, of_one_head
 from t2t_jax.model.decoder_cache import States
-from t2t_jax.model.dense import of_one_head
 from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import (
     DropoutRng,
@@ -29,10 +28,10 @@ from t2t_jax.model.layers import (
     dropout,
     dropout_rngs,
     rematerialized,
+    windows,
 )
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.positions import Learned
-from t2t_jax.model.windows import windows
 from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
 

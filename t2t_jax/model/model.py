@@ -18,13 +18,11 @@ from t2t_jax.config import Config, ModelConfig
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.architecture import ANY_VALUE, Architecture
 from t2t_jax.model.bytenet import ByteNet
-from t2t_jax.model.classifier import Classifier
 from t2t_jax.model.conv import ConvS2S
-from t2t_jax.model.decoder_only import DecoderOnly
-from t2t_jax.model.encoder_only import EncoderOnly
 from t2t_jax.model.layers import Parameters, compute_dtype
 from t2t_jax.model.lstm import LSTM
 from t2t_jax.model.neural_gpu import NeuralGPU
+from t2t_jax.model.one_sided import Classifier, DecoderOnly, EncoderOnly
 from t2t_jax.model.transformer import Transformer
 from t2t_jax.sections import known_options
 

@@ -1,15 +1,301 @@
 """The encoder-decoder Transformer (section 3, figure 1)."""
 
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
 import jax
+import jax.numpy as jnp
+from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.model.attention import LayerTrace
-from t2t_jax.model.decoder_cache import Memory
+from t2t_jax.io.errors import UserError
+from t2t_jax.model.attention import KV, Attention, LayerTrace
+from t2t_jax.model.decoder_cache import Cache, LayerCache, Memory
 from t2t_jax.model.embedding import Embedding
-from t2t_jax.model.layers import DropoutRng
-from t2t_jax.model.mask import Tokens
-from t2t_jax.model.stacks import DecoderStack, EncoderStack, checked_side, longest
+from t2t_jax.model.layers import (
+    DropoutRng,
+    SubLayer,
+    compute_dtype,
+    dropout_rngs,
+    rematerialized,
+)
+from t2t_jax.model.mask import Mask, Tokens
+from t2t_jax.model.positions import Position, stack_positions
+
+
+class EncoderLayer(nnx.Module):
+    """Self-attention and feed-forward (section 3.1)."""
+
+    def __init__(self, config: ModelConfig, rng: Array):
+        attention_rng, ff_rng = jax.random.split(rng)
+        self.attention = Attention(config, attention_rng)
+        self.attention_sub = SubLayer(config)
+        self.ff = config.variant("feed_forward")(config, ff_rng)
+        self.ff_sub = SubLayer(config)
+
+    def __call__(
+        self,
+        x_bsd: Array,
+        mask: Mask,
+        rng: DropoutRng | None,
+        trace: LayerTrace | None = None,
+        *,
+        position: Position,
+    ) -> Array:
+        attention_rng, after_rng, ff_after_rng, ff_rng = dropout_rngs(rng, 4)
+        y_bsd = self.attention_sub.before(x_bsd)
+        kv = self.attention.keys_values(y_bsd, mask.key, position)
+        y_bsd = self.attention(
+            y_bsd, kv, mask, position, attention_rng, trace and trace.encoder
+        )
+        x_bsd = self.attention_sub.after(x_bsd, y_bsd, after_rng)
+        y_bsd = self.ff(self.ff_sub.before(x_bsd), ff_rng)
+        return self.ff_sub.after(x_bsd, y_bsd, ff_after_rng)
+
+
+class DecoderLayer(nnx.Module):
+    """Masked self-attention, cross-attention and feed-forward (section 3.1).
+
+    Args:
+      cross: False leaves out cross-attention, for a model without a source.
+    """
+
+    def __init__(self, config: ModelConfig, rng: Array, cross: bool = True):
+        # The same draws with and without cross-attention.
+        self_rng, cross_rng, ff_rng = jax.random.split(rng, 3)
+        self.attention = Attention(config, self_rng)
+        self.attention_sub = SubLayer(config)
+        self.has_cross = cross
+        if cross:
+            self.cross = Attention(config, cross_rng, cross=True)
+            self.cross_sub = SubLayer(config)
+        self.ff = config.variant("feed_forward")(config, ff_rng)
+        self.ff_sub = SubLayer(config)
+
+    def __call__(
+        self,
+        x_btd: Array,
+        cache: LayerCache | None,
+        mask: Mask,
+        source_kv: KV | None,
+        source_mask: Mask,
+        rng: DropoutRng | None = None,
+        trace: LayerTrace | None = None,
+        *,
+        position: Position,
+    ):
+        """Computes all target positions at once, or with a cache, one decoding step.
+
+        Args:
+          x_btd: with a cache, axis t is the hypotheses of a sentence at one position.
+          cache: keys and values of earlier steps; None to compute all positions.
+          mask: for self-attention; with a cache, it selects each hypothesis's keys.
+          source_kv, source_mask: for cross-attention; read only if the layer has it.
+          rng: for dropout; None turns it off.
+          trace: collects the attention weights.
+          position: the scheme of self-attention.
+
+        Returns:
+          The output, and the layer's cached KV with this step stored; None without a
+          cache.
+        """
+        rngs = dropout_rngs(rng, 6)
+        y_btd = self.attention_sub.before(x_btd)
+        kv, stored = self.attention.keys_values(y_btd, mask.query, position), None
+        if cache is not None:
+            kv, stored = cache.append(kv)
+        y_btd = self.attention(
+            y_btd, kv, mask, position, rngs[0], trace and trace.decoder
+        )
+        x_btd = self.attention_sub.after(x_btd, y_btd, rngs[1])
+
+        if self.has_cross:
+            y_btd = self.cross_sub.before(x_btd)
+            y_btd = self.cross(
+                y_btd, source_kv, source_mask, None, rngs[2], trace and trace.cross
+            )
+            x_btd = self.cross_sub.after(x_btd, y_btd, rngs[3])
+
+        y_btd = self.ff(self.ff_sub.before(x_btd), rngs[5])
+        return self.ff_sub.after(x_btd, y_btd, rngs[4]), stored
+
+
+def with_schemes(layers: nnx.List, positions: nnx.List) -> list[Callable]:
+    """Binds each layer to its position scheme: its own, or the one that all share."""
+    return [
+        partial(layer, position=positions[i % len(positions)])
+        for i, layer in enumerate(layers)
+    ]
+
+
+class EncoderStack(nnx.Module):
+    """The encoder; the model that inherits it has `config` and `embedding`."""
+
+    def create_encoder(
+        self, config: ModelConfig, layer_rngs: Sequence[Array], position_rng: Array
+    ) -> None:
+        """Creates the layers, one for each random key.
+
+        Args:
+          config: of this side, from `checked_side`.
+        """
+        self.encoder = nnx.List([EncoderLayer(config, rng) for rng in layer_rngs])
+        self.encoder_positions = nnx.List(stack_positions(config, False, position_rng))
+        if _ends_in_norm(config):
+            self.encoder_norm = config.variant("norm_kind")(config)
+
+    def encoder_outputs(
+        self,
+        source_bs: Array,
+        at: Tokens,
+        rng: DropoutRng | None,
+        trace: LayerTrace | None,
+    ) -> Array:
+        """Returns the encoder's output, [b, s, d]."""
+        embedding_rng, *rngs = dropout_rngs(rng, 1 + len(self.encoder))
+        positions = self.encoder_positions
+        x_bsd = self.embedding.source(source_bs, at, positions[0], embedding_rng)
+        mask = Mask(at, at, aligned=True)
+        layers = with_schemes(self.encoder, positions)
+        for layer, layer_rng in zip(layers, rngs, strict=True):
+            layer = rematerialized(layer, self.config, layer_rng)
+            x_bsd = layer(x_bsd, mask, layer_rng, trace)
+        return self.encoder_norm(x_bsd) if _ends_in_norm(self.config) else x_bsd
+
+
+class DecoderStack(nnx.Module):
+    """The decoder; the model that inherits it has `config` and `embedding`.
+
+    Without cross-attention, the source's keys and values of each layer are None.
+    """
+
+    def create_decoder(
+        self,
+        config: ModelConfig,
+        layer_rngs: Sequence[Array],
+        position_rng: Array,
+        cross: bool = True,
+    ) -> None:
+        """Creates the layers, one for each random key.
+
+        Args:
+          config: of this side, from `checked_side`.
+          cross: False for a model without a source.
+        """
+        self.decoder = nnx.List(
+            [DecoderLayer(config, rng, cross) for rng in layer_rngs]
+        )
+        self.decoder_positions = nnx.List(stack_positions(config, True, position_rng))
+        if _ends_in_norm(config):
+            self.decoder_norm = config.variant("norm_kind")(config)
+
+    def decoder_outputs(
+        self,
+        batch: dict[str, Array],
+        memory: Memory,
+        rng: DropoutRng | None,
+        trace: LayerTrace | None,
+    ) -> Array:
+        """Returns the decoder's output for given targets, [b, t, d]."""
+        at = Tokens.of(batch, "target")
+        embedding_rng, *rngs = dropout_rngs(rng, 1 + len(self.decoder))
+        positions = self.decoder_positions
+        x_btd = self.embedding.target(
+            batch["target_input"], at, positions[0], embedding_rng
+        )
+        mask = Mask(at, at, causal=True, aligned=True)
+        source_mask = Mask(at, memory.at)
+        layers = with_schemes(self.decoder, positions)
+        for layer, kv, layer_rng in zip(layers, memory.kvs, rngs, strict=True):
+            layer = rematerialized(layer, self.config, layer_rng)
+            x_btd, _ = layer(x_btd, None, mask, kv, source_mask, layer_rng, trace)
+            if trace is not None:
+                trace.add_output(self._final(x_btd))
+        return self._final(x_btd)
+
+    def _final(self, x_btd: Array) -> Array:
+        """Normalizes the decoder's output, if the stack ends in a normalization."""
+        return self.decoder_norm(x_btd) if _ends_in_norm(self.config) else x_btd
+
+    def initial_cache(self, memory: Memory, beams: int, room: int) -> Cache:
+        """Returns a cache with room for `room` steps of `beams` hypotheses."""
+        attention = self.decoder[0].attention
+        batch = memory.at.segment.shape[0]
+
+        def zeros(weight_dhk):
+            heads, width = weight_dhk.shape[1:]
+            shape = batch, heads, beams, room, width
+            return jnp.zeros(shape, compute_dtype(self.config))
+
+        kv = KV(zeros(attention.key), zeros(attention.value))
+        row_bnt = jnp.broadcast_to(jnp.arange(beams)[:, None], (batch, beams, room))
+        return Cache([kv for _ in self.decoder], row_bnt)
+
+    def step(self, memory: Memory, cache: Cache, token_bn: Array, position):
+        """Runs one decoding step of n hypotheses for each of b sentences.
+
+        Args:
+          memory: of the b sentences, from `encode`.
+          cache: from `initial_cache` or the previous step.
+          token_bn: the tokens before `position` (BOS at 0).
+          position: int scalar, the same for all hypotheses.
+
+        Returns:
+          The outputs [b, n, d] that predict the tokens at `position`, and the new
+          cache.
+        """
+        b, n = token_bn.shape
+        room = cache.row_bnt.shape[2]
+        positions = self.decoder_positions
+        # At this position, each hypothesis writes to the row that it is in now.
+        row_bnt = jax.lax.dynamic_update_slice_in_dim(
+            cache.row_bnt,
+            jnp.broadcast_to(jnp.arange(n)[:, None], (b, n, 1)),
+            position,
+            2,
+        )
+        # True where row m stores position t of hypothesis n; later positions are empty.
+        mine_bnmt = row_bnt[:, :, None] == jnp.arange(n)[:, None]
+        mine_bnmt &= jnp.arange(room) <= position
+        # All tokens are in segment 1; `only_bts` alone decides.
+        ones_bs = jnp.ones((b, n * room), jnp.int32)
+        at = Tokens(ones_bs[:, :n], jnp.full((b, n), position))
+        place_bs = jnp.broadcast_to(jnp.tile(jnp.arange(room), n), ones_bs.shape)
+        mask = Mask(at, Tokens(ones_bs, place_bs), mine_bnmt.reshape(b, n, -1))
+        source_mask = Mask(at, memory.at)
+        x_bnd = self.embedding.target(token_bn, at, positions[0], None, limit=room)
+        kvs = []
+        layers = with_schemes(self.decoder, positions)
+        for layer, cached, kv in zip(layers, cache.kvs, memory.kvs, strict=True):
+            layer_cache = LayerCache(cached, position)
+            x_bnd, stored = layer(x_bnd, layer_cache, mask, kv, source_mask)
+            kvs.append(stored)
+        return self._final(x_bnd), Cache(kvs, row_bnt)
+
+
+def checked_side(config: ModelConfig, name: str) -> ModelConfig:
+    """The config of one side; raises UserError if its heads do not divide the width."""
+    side = config.side(name)
+    if not side.head_width and side.width % side.heads:
+        field = f"{name}_heads" if getattr(config, f"{name}_heads") else "heads"
+        raise UserError(
+            f"config.model.width={side.width} does not divide into config.model."
+            f"{field}={side.heads}; choose a multiple, or set config.model.head_width"
+        )
+    return side
+
+
+def _ends_in_norm(config: ModelConfig) -> bool:
+    """Pre-norm layers do not end in a normalization: the stack does."""
+    return config.norm in ("pre", "post_final")
+
+
+def longest(*positions: nnx.List) -> int | None:
+    """The number of positions that exist in every stack; None for no limit."""
+    lengths = (schemes[0].longest for schemes in positions)
+    return min((n for n in lengths if n is not None), default=None)
 
 
 class Transformer(EncoderStack, DecoderStack):
@@ -80,3 +366,19 @@ class Transformer(EncoderStack, DecoderStack):
     def output_layer(self) -> tuple[Array, Array | None]:
         """Returns the matrix [v, d] and the bias [v] that make logits of `outputs`."""
         return self.embedding.output_layer()
+
+
+def teacher_forcing(batch: dict[str, Any], bos: int) -> dict[str, Any]:
+    """Adds `target_input`: targets shifted right by one, after BOS (figure 1).
+
+    Args:
+      batch: NumPy or JAX arrays, with `target` and `target_position` [b, t]. Every
+        sentence of a packed row gets its own BOS, at its position 0.
+    """
+    target_bt, position_bt = batch["target"], batch["target_position"]
+    xp = target_bt.__array_namespace__()  # numpy or jax.numpy
+    # The first token of a sentence is now its predecessor's last one, or the row's.
+    # It is at position 0, so BOS replaces it.
+    shifted_bt = xp.roll(target_bt, 1, axis=1)
+    input_bt = xp.where(position_bt == 0, bos, shifted_bt).astype(target_bt.dtype)
+    return batch | {"target_input": input_bt}

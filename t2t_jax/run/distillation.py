@@ -10,20 +10,14 @@ from pathlib import Path
 from t2t_jax import config as fields
 from t2t_jax.config import Config, TaskConfig
 from t2t_jax.data.corpus import Corpus, FileCorpus, open_places, split_places
-from t2t_jax.data.text_tokenizer import existing_tokenizer
+from t2t_jax.data.tokenizers.training import existing_tokenizer
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say
 from t2t_jax.model.model import build
 from t2t_jax.parallel import processes
-from t2t_jax.run.teacher_input import (
-    PROBABILITY,
-    Lines,
-    Recipe,
-    open_input,
-    provenance,
-)
+from t2t_jax.run.teacher_input import PROBABILITY, Lines, Recipe, open_input, provenance
 from t2t_jax.run.teacher_text import CHUNK, TeacherText
 from t2t_jax.run.train import train
 from t2t_jax.tasks.table import task_of

@@ -6,12 +6,11 @@ from typing import NamedTuple
 from etils import epath
 
 from t2t_jax.config import Config
-from t2t_jax.data.batch_lookup import BatchLookup
 from t2t_jax.data.corpus import open_places
-from t2t_jax.data.feeding import Position
+from t2t_jax.data.feeding import BatchLookup, Position
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.prepare import find_prepared
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.data.variation import variation_of, varied
 from t2t_jax.io.errors import UserError
 from t2t_jax.tasks.table import task_of

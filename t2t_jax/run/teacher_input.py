@@ -13,15 +13,8 @@ from pathlib import Path
 
 from t2t_jax import __version__
 from t2t_jax.config import DecodeConfig
-from t2t_jax.data.corpus import (
-    Corpus,
-    FileCorpus,
-    Pair,
-    find_file,
-    open_corpus,
-    open_places,
-    read_lines,
-)
+from t2t_jax.data.corpus import Corpus, FileCorpus, Pair, open_corpus, open_places
+from t2t_jax.data.text_files import find_file, read_lines
 from t2t_jax.data.wrapped_corpus import WrappedCorpus
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io.errors import UserError, did_you_mean

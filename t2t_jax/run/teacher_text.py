@@ -19,19 +19,14 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from t2t_jax.data import pair_hashes
 from t2t_jax.data.cleaning import visible
-from t2t_jax.data.corpus import FileCorpus, Pair, encode_line, read_lines
+from t2t_jax.data.corpus import FileCorpus, Pair
+from t2t_jax.data.text_files import HASHES_ENDING, encode_line, pair_hasher, read_lines
 from t2t_jax.decoding.jobs import run_job, shard_of
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.io.atomic import (
-    checked_json,
-    exclusive,
-    fsync,
-    read_checked_json,
-    write_atomically,
-)
+from t2t_jax.io.atomic import checked_json, fsync, read_checked_json, write_atomically
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.lock import exclusive
 from t2t_jax.io.messages import say
 from t2t_jax.parallel import processes
 from t2t_jax.run.teacher_input import Lines, Recipe
@@ -154,8 +149,8 @@ class TeacherText:
         Raises:
           UserError: a file is of another text, or not complete.
         """
-        hash_pair = pair_hashes.pair_hasher(self.source, self.target)
-        endings = self.source, self.target, pair_hashes.ENDING
+        hash_pair = pair_hasher(self.source, self.target)
+        endings = self.source, self.target, HASHES_ENDING
         with exclusive(self.prefix.parent), contextlib.ExitStack() as stack:
             if self._record.exists():  # another process was faster
                 return self.check(made_from)

@@ -13,12 +13,11 @@ from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.costs import chips, memory_check, step_costs
 from t2t_jax.data import prepare
-from t2t_jax.data.batch_lookup import BatchLookup
 from t2t_jax.data.corpus import Corpus, FileCorpus, Pair, open_places
-from t2t_jax.data.feeding import feeder_name, typical_plan
+from t2t_jax.data.feeding import BatchLookup, feeder_name, typical_plan
 from t2t_jax.data.pairs import Pairs, tokenize_in_memory
 from t2t_jax.data.shapes import Shape
-from t2t_jax.data.tokenizer import Vocabulary, parse_symbols
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
 from t2t_jax.data.variation import variation_of, varied
 from t2t_jax.decoding.choosing import PLAIN, check_choice
 from t2t_jax.decoding.inputs import longest_source

@@ -1,11 +1,186 @@
 """The interface of a search algorithm: `BeamSearch` and `Sampling`."""
 
-from typing import Any, Protocol
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from t2t_jax.search.hypotheses import Hypotheses, Step
 from t2t_jax.search.rules import Rules
+
+# (cache, token_bn int32, position int32 scalar) -> (logits_bnv, cache)
+Step = Callable[[Any, Array, Array], tuple[Array, Any]]
+
+
+class Hypotheses(NamedTuple):
+    """The best hypotheses of every sentence, best first, ended before unended.
+
+    If fewer hypotheses exist than were requested, the places left have length 0, score
+    and log_prob -inf, ended False and tokens all PAD. Log-probabilities are natural
+    logarithms of the model's own distribution over the full vocabulary.
+    """
+
+    tokens_bnt: Array  # int32 [batch, nbest, max_length]: no BOS, EOS if ended, PAD
+    score_bn: Array  # float32: log_prob / PENALTIES[penalty](length, alpha)
+    log_prob_bn: Array  # float32: sum over the hypothesis's tokens, EOS included
+    length_bn: Array  # int32: in tokens, EOS included
+    ended_bn: Array  # bool; False: reached its limit without EOS
+
+
+def extensions(logits_bnv: Array, log_prob_bn: Array, banned: tuple[int, ...]):
+    """Returns the log-probabilities of all one-token extensions, [b, n, v].
+
+    -inf for `banned` tokens, and in rows without a hypothesis.
+    """
+    allowed_v = np.ones(logits_bnv.shape[2], bool)
+    allowed_v[list(banned)] = False
+    # Rows without a hypothesis are masked, since -inf plus a logit of NaN is NaN.
+    allowed_bnv = allowed_v & (log_prob_bn != -jnp.inf)[:, :, None]
+    next_bnv = jax.nn.log_softmax(logits_bnv.astype(jnp.float32))
+    return jnp.where(allowed_bnv, log_prob_bn[:, :, None] + next_bnv, -jnp.inf)
+
+
+def top_k(x_bv: Array, k: int, group: int = 128) -> tuple[Array, Array]:
+    """Returns what `jax.lax.top_k` returns, faster: first groups, then values.
+
+    The k groups with the highest maxima contain the best k values: k maxima rank above
+    that of any other group. The maximum of neighbouring values is fast, and only the
+    values of k groups are then sorted. Of equal values, the lower index wins.
+    """
+    batch, size = x_bv.shape
+    groups = size // group
+    if groups <= 4 * k:
+        return jax.lax.top_k(x_bv, k)  # two stages would save no time
+    x_bgw = x_bv[:, : groups * group].reshape(batch, groups, group)
+    _, best_bk = jax.lax.top_k(x_bgw.max(2), k)
+    # In the order of indices, so that the second stage resolves ties like the first.
+    best_bk = jnp.sort(best_bk, axis=1)
+    first_bk = best_bk * group
+    index_bm = (first_bk[:, :, None] + jnp.arange(group)).reshape(batch, -1)
+    # The last values, too few for a group, always take part in the second stage.
+    rest = jnp.broadcast_to(jnp.arange(groups * group, size), (batch, size % group))
+    index_bm = jnp.concatenate([index_bm, rest], axis=1)
+    best_bk, at_bk = jax.lax.top_k(take_rows(x_bv, index_bm), k)
+    return best_bk, take_rows(index_bm, at_bk)
+
+
+def take_rows(leaf: Array, index_bn: Array) -> Array:
+    """Takes rows of axis 1: row n of sentence b becomes row `index_bn[b, n]`."""
+    index = index_bn.reshape(index_bn.shape + (1,) * (leaf.ndim - 2))
+    # All indices come from a search, so a check of their bounds is not needed.
+    return jnp.take_along_axis(leaf, index, axis=1, mode="promise_in_bounds")
+
+
+def moved(cache: Any, parent_bn: Array) -> Any:
+    """Moves the hypotheses of rows `parent_bn` of a cache to rows 0, 1, ...
+
+    Parts with a method `moved` move themselves. All other leaves are [batch, beam,
+    ...], and their rows are copied.
+    """
+
+    def move(part):
+        if _moves_itself(part):
+            return part.moved(parent_bn)
+        return take_rows(part, parent_bn)
+
+    return jax.tree.map(move, cache, is_leaf=_moves_itself)
+
+
+def _moves_itself(part: Any) -> bool:
+    return hasattr(part, "moved")
+
+
+def check_arguments(limit_b, max_length, beam, alpha, penalty, bos, eos, pad):
+    """Raises ValueError for arguments that are invalid in every search."""
+    if max_length < 1:
+        raise ValueError(f"max_length is {max_length}; it must be at least 1 token.")
+    if beam < 1:
+        raise ValueError(f"beam is {beam}; it must be at least 1 (1 is greedy search).")
+    if penalty not in PENALTIES:
+        raise ValueError(
+            f"penalty is {penalty!r}; it must be one of {', '.join(PENALTIES)}."
+        )
+    if not (math.isfinite(alpha) and alpha >= 0):
+        raise ValueError(
+            f"alpha is {alpha}; it must be at least 0 (0 is no length penalty): early "
+            "stopping is only right for a penalty that does not fall with length."
+        )
+    if eos == pad:
+        raise ValueError(
+            f"eos and pad are both {eos}; they must differ, since pad is never "
+            "generated and no hypothesis could end."
+        )
+    if limit_b.ndim != 1:
+        raise ValueError(
+            f"limit_b has shape {limit_b.shape}; it must be [batch], one limit in "
+            "tokens a sentence."
+        )
+
+
+def check_cache(cache, batch: int, beam: int):
+    """Raises ValueError for a cache that cannot be `moved`."""
+    leaves = jax.tree_util.tree_leaves_with_path(cache, is_leaf=_moves_itself)
+    for path, leaf in leaves:
+        if not _moves_itself(leaf) and jnp.shape(leaf)[:2] != (batch, beam):
+            raise ValueError(
+                f"cache{jax.tree_util.keystr(path)} has shape {jnp.shape(leaf)}; every "
+                f"leaf must begin with [batch, beam] = [{batch}, {beam}]. "
+                "What does not differ between hypotheses belongs in step's closure."
+            )
+
+
+def never_generated(
+    bos: int, eos: int, pad: int, never: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Returns the tokens that are never generated; `eos` may also start the decoder."""
+    return tuple(sorted({bos, pad, *never} - {eos}))
+
+
+def check_logits(logits_bnv, rows, bos, eos, pad):
+    """Raises ValueError for logits that do not fit the search."""
+    if logits_bnv.ndim != 3 or logits_bnv.shape[:2] != rows:
+        raise ValueError(
+            f"step gave logits of shape {logits_bnv.shape}; they must be [batch, beam, "
+            f"vocabulary] with [batch, beam] = {list(rows)}."
+        )
+    if not all(0 <= token < logits_bnv.shape[2] for token in (bos, eos, pad)):
+        raise ValueError(
+            f"bos is {bos}, eos {eos} and pad {pad}, but step gave logits for a "
+            f"vocabulary of {logits_bnv.shape[2]}: token ids must be within it."
+        )
+
+
+def gnmt_penalty(length, alpha: float):
+    """((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14; section 6.1).
+
+    `length` is a number or an array (NumPy or JAX), in tokens, EOS included. Alpha 0 is
+    no penalty.
+    """
+    return ((5 + length) / 6) ** alpha
+
+
+# Add a penalty here, and its name to the choices of `decode.penalty` in config.py. It
+# must not fall as length grows: early stopping relies on that.
+PENALTIES = {
+    "gnmt": gnmt_penalty,
+    "length": lambda length, alpha: length**alpha,  # alpha 1: the mean per token
+    "none": lambda length, alpha: length**0,
+}
+
+
+def inverse_penalties(max_length: int, alpha: float, penalty: str) -> Array:
+    """float32 [max_length + 1]: the factor from log-probability to score, by length.
+
+    The table is computed in float64, once. On the device a power or a division may
+    round differently from place to place (XLA turns some divisions into products), and
+    early stopping is only sound if no score can exceed its bound.
+    """
+    length_t = np.arange(max_length + 1, dtype=np.float64)
+    length_t[0] = 1  # no hypothesis has length 0
+    return jnp.asarray(1 / PENALTIES[penalty](length_t, alpha), jnp.float32)
 
 
 class Algorithm(Protocol):

@@ -31,11 +31,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from t2t_jax.search.beam import BeamSearch, Sentences
+from t2t_jax.search.algorithm import Hypotheses, Step, moved, take_rows
+from t2t_jax.search.beam import BeamSearch, Selected, Sentences, select
 from t2t_jax.search.beam import State as BeamState
-from t2t_jax.search.hypotheses import Hypotheses, Step, moved, take_rows
 from t2t_jax.search.rules import Rules
-from t2t_jax.search.selection import Selected, select
 
 
 class State(NamedTuple):

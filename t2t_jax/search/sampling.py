@@ -13,16 +13,16 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from t2t_jax.search.hypotheses import (
+from t2t_jax.search.algorithm import (
     Hypotheses,
     Step,
     check_arguments,
     check_cache,
     check_logits,
     extensions,
+    inverse_penalties,
     never_generated,
 )
-from t2t_jax.search.length_penalty import inverse_penalties
 from t2t_jax.search.rules import Rules, advance_states, allowed, start_states
 
 

@@ -5,11 +5,11 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from t2t_jax.data import tokenizers
 from t2t_jax.data.corpus import Corpus, Pair, open_places
-from t2t_jax.data.text_tokenizer import make_source_tokenizer
 from t2t_jax.data.text_variation import text_variation_of
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.table import pack
+from t2t_jax.data.tokenizers.training import make_source_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.metrics import classification
@@ -66,7 +66,7 @@ class Classification(Task):
         Raises:
           UserError: labels and text do not match; see `_labels`.
         """
-        labels = tokenizers.pack("labels", labels=self._labels(corpora))
+        labels = pack("labels", labels=self._labels(corpora))
         source = known and known.source
         source = source or make_source_tokenizer(corpora, self.data())
         return Vocabulary(labels, "the labels", source)

@@ -9,7 +9,8 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from t2t_jax.data.corpus import Pair, find_file, open_corpus, read_lines
+from t2t_jax.data.corpus import Pair, open_corpus
+from t2t_jax.data.text_files import find_file, read_lines
 from t2t_jax.data.wrapped_corpus import WrappedCorpus
 from t2t_jax.io.errors import UserError
 

@@ -10,9 +10,8 @@ import numpy as np
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.lines import open_lines
-from t2t_jax.data.masking import MASK, MASKINGS, Masking, check_rates
-from t2t_jax.data.noise import Noise
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.noise import MASK, MASKINGS, Masking, Noise, check_rates
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.predictions import restore
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io.errors import UserError
@@ -54,7 +53,7 @@ class MaskedLanguageModel(Task):
 
     @dataclasses.dataclass(frozen=True)
     class Options:
-        """Options of masked language models; see `data/masking.py`."""
+        """Options of masked language models; see `data/noise.py`."""
 
         # What is hidden: "whole_word", "span" or "piece".
         masking: str = field("whole_word", choices=MASKINGS)

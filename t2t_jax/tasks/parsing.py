@@ -16,8 +16,8 @@ import numpy as np
 
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, Pair
-from t2t_jax.data.text_tokenizer import make_tokenizer
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.training import make_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.results import Translation
 from t2t_jax.grammar.trees import Tree, bracketed, parse_bracketed
 from t2t_jax.io.errors import UserError

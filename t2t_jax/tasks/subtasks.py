@@ -7,7 +7,7 @@ import numpy as np
 
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.lines import open_lines
-from t2t_jax.data.span_corruption import SENTINELS
+from t2t_jax.data.noise import SENTINELS
 from t2t_jax.data.tagging import CopiedLines, TaggedCorpus
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import classification

@@ -16,9 +16,9 @@ from t2t_jax.data.corpus import Corpus, Pair, open_corpus
 from t2t_jax.data.filling import Ragged
 from t2t_jax.data.noise import Noise
 from t2t_jax.data.pairs import encode_pairs
-from t2t_jax.data.text_tokenizer import make_tokenizer
 from t2t_jax.data.text_variation import text_variation_of
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.training import make_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.measures import Measure

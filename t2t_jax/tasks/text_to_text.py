@@ -23,10 +23,9 @@ import numpy as np
 
 from t2t_jax.config import Config, TaskConfig
 from t2t_jax.data.corpus import Corpus, Pair, split_places
-from t2t_jax.data.noise import Noise
-from t2t_jax.data.tagged_spans import TaggedSpans
+from t2t_jax.data.noise import Noise, TaggedSpans
 from t2t_jax.data.tagging import TaggedCorpus
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.tasks.subtasks import OWN, SPANS, Label, Tagged
 from t2t_jax.tasks.task import Task

@@ -11,7 +11,8 @@ import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from t2t_jax.data.corpus import Pair, find_file, read_lines
+from t2t_jax.data.corpus import Pair
+from t2t_jax.data.text_files import find_file, read_lines
 from t2t_jax.grammar import corpus
 from t2t_jax.grammar.trees import Tree
 from t2t_jax.io.errors import UserError, did_you_mean

@@ -13,7 +13,7 @@ from jax import Array
 from t2t_jax.config import Config
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import dropout_rngs
-from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.sections import field
 from t2t_jax.training.loss import cross_entropy, projected, real_first, summed
 

@@ -11,7 +11,7 @@ import pytest
 import sentencepiece
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.bridges import bpe_files
 from tests.bridges.bpe_folders import fairseq, fsmt, learned

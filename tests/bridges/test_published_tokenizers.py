@@ -17,7 +17,7 @@ import pytest
 import sentencepiece
 
 from t2t_jax.config import Config, DecodeConfig, ModelConfig
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import alignment
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from t2t_jax.config import TaskConfig
-from t2t_jax.data import tokenizers
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.table import pack
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
@@ -47,7 +47,7 @@ def test_import_undoes_export(model, tmp_path):
 
 
 def test_a_classifier_is_imported_with_its_labels(tmp_path):
-    labels = tokenizers.pack("labels", labels=["bad", "good"])
+    labels = pack("labels", labels=["bad", "good"])
     ours = Vocabulary(labels, "labels", vocabulary())
     data = dataclasses.replace(CONFIG.data, joint_vocabulary=False)
     model = dataclasses.replace(CONFIG.model, kind="classifier")

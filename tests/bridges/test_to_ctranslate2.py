@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from t2t_jax import config as fields
-from t2t_jax.data import tokenizer
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import alignment
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
-from t2t_jax.search.hypotheses import never_generated
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import (
     agreement,
     bpe_files,
@@ -95,7 +95,7 @@ VARIANTS = {
 def vocabularies():
     """A joint one, and one with a vocabulary of the source."""
     source, target = (
-        Vocabulary(tokenizer.train(TEXT * 10, size)) for size in (300, 290)
+        Vocabulary(train_tokenizer(TEXT * 10, size)) for size in (300, 290)
     )
     return target, Vocabulary(target.model, source=source)
 

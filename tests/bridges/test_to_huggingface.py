@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from t2t_jax.config import Config, Options, changed
-from t2t_jax.data import tokenizer
-from t2t_jax.data.sentencepiece_model import SYMBOL, lossless, pieces
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.sentencepieces import SYMBOL, lossless, pieces
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.scores import stored_scores
 from t2t_jax.io.atomic import checked_json
@@ -58,7 +58,7 @@ def read(folder) -> Translator:
 def separate() -> Translator:
     """A translator with two vocabularies whose special pieces have the same ids."""
     ours = translator(True)
-    source = Vocabulary(tokenizer.train(TEXT * 20, 280), "source")
+    source = Vocabulary(train_tokenizer(TEXT * 20, 280), "source")
     vocabulary = Vocabulary(ours.vocabulary.model, "target", source)
     built = build(ours.config.model, *vocabulary.sizes)
     parameters = jax.tree.map(
@@ -194,7 +194,7 @@ def test_an_imported_marian_gets_its_tokenizer_back(separate, tmp_path):
 
 
 def test_tokenizer_json_has_the_ids_and_all_merges():
-    model = tokenizer.train(["aaaa bcbc <2de> <2"] * 20, 275, ("<2", "<2de>"))
+    model = train_tokenizer(["aaaa bcbc <2de> <2"] * 20, 275, ("<2", "<2de>"))
     assert lossless(model)
     found = json.loads(tokenizer_json.tokenizer_json(model, 2))
     vocabulary = Vocabulary(model)

@@ -18,11 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data import cleaning, lines, prepare, text_tokenizer
+from t2t_jax.data import cleaning, lines, prepare
 from t2t_jax.data.corpus import open_corpora
-from t2t_jax.data.pairs import Pairs, cut, encode_pairs, ragged, tokenize_in_memory
-from t2t_jax.data.text_tokenizer import make_tokenizer
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.filling import ragged
+from t2t_jax.data.pairs import Pairs, cut, encode_pairs, tokenize_in_memory
+from t2t_jax.data.tokenizers import training as tokenizer_training
+from t2t_jax.data.tokenizers.training import make_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io import progress
 from t2t_jax.io.errors import UserError
 
@@ -110,9 +112,9 @@ def test_the_second_time_nothing_is_made(tmp_path, monkeypatch):
     vocabulary = make_tokenizer(training, CONFIG)
     first = prepare.training_pairs(training, vocabulary, CONFIG)
     before = everything(tmp_path)
-    for module in (prepare, text_tokenizer):
+    for module in (prepare, tokenizer_training):
         monkeypatch.setattr(module, "read_chunks", None)
-    monkeypatch.setattr(text_tokenizer.tokenizer, "train", None)
+    monkeypatch.setattr(tokenizer_training, "train_tokenizer", None)
     again = prepare.training_pairs(training, make_tokenizer(training, CONFIG), CONFIG)
     assert everything(tmp_path) == before
     for field in ("key", "read", "dropped", "sizes", "weights", "folder"):
@@ -178,13 +180,13 @@ SEPARATE = dataclasses.replace(
 
 
 def test_separate_tokenizers_are_trained_on_their_sides(tmp_path, monkeypatch):
-    seen, train = [], text_tokenizer.tokenizer.train
+    seen, train = [], tokenizer_training.train_tokenizer
 
     def watched(lines, *arguments):
         seen.append(list(lines))
         return train(iter(seen[-1]), *arguments)
 
-    monkeypatch.setattr(text_tokenizer.tokenizer, "train", watched)
+    monkeypatch.setattr(tokenizer_training, "train_tokenizer", watched)
     training = corpora(tmp_path, [(f"<bt>{en}", de) for en, de in LINES])
     config = dataclasses.replace(SEPARATE, symbols="<bt>", tokenizer_lines=20)
     vocabulary = make_tokenizer(training, config)
@@ -354,13 +356,13 @@ def test_large_vocabularies_do_not_wrap(tmp_path, monkeypatch):
 def test_a_tokenizer_sees_the_clean_text(tmp_path, monkeypatch):
     """A line that stands there a thousand times has no pieces of its own."""
     seen = []
-    train = text_tokenizer.tokenizer.train
+    train = tokenizer_training.train_tokenizer
 
     def watched(lines, *arguments):
         seen[:] = lines
         return train(iter(seen), *arguments)
 
-    monkeypatch.setattr(text_tokenizer.tokenizer, "train", watched)
+    monkeypatch.setattr(tokenizer_training, "train_tokenizer", watched)
     dirty = corpora(tmp_path, [*LINES, *[("zyx", "wvu")] * 1000, ("", "leer")])
     make_tokenizer(dirty, CONFIG)
     assert seen == [line for pair in [*LINES, ("zyx", "wvu")] for line in pair]
@@ -379,7 +381,7 @@ def test_a_sampled_tokenizer_is_the_same_from_run_to_run(tmp_path):
     code = (
         "import hashlib, sys; from t2t_jax.config import DataConfig; "
         "from t2t_jax.data.corpus import *; "
-        "from t2t_jax.data.text_tokenizer import make_tokenizer; "
+        "from t2t_jax.data.tokenizers.training import make_tokenizer; "
         "config = DataConfig(vocab_size=300, tokenizer_lines=200); "
         f"corpora = open_corpora('x', 'en', 'de', {str(tmp_path)!r}); "
         "model = make_tokenizer(corpora, config).model; "

@@ -18,7 +18,7 @@ from t2t_jax.decoding.programs import row_hashes
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.scoring import CONFIDENCES, ConfidenceOptions, parse_confidence
 from t2t_jax.model.architecture import logits
-from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.model.transformer import teacher_forcing
 from tests.decoding.small_translator import translator
 
 PAIRS = [

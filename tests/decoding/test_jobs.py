@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.decoding.jobs import InputFile, chunks, parse_shard, shard_of
-from t2t_jax.decoding.output_file import OutputFile
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.output_files import OutputFile
 
 LINES = ["one", "", "three", "vier ü", "\u2028", "six", "seven"]
 MADE_FROM = {"beam": None, "must": (), "fields": [False, True], "alpha": 0.6}

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
+from t2t_jax.search.algorithm import PENALTIES, gnmt_penalty, top_k
 from t2t_jax.search.beam import beam_search as search_by_beam
-from t2t_jax.search.hypotheses import top_k
-from t2t_jax.search.length_penalty import PENALTIES, gnmt_penalty
 from t2t_jax.tools.verify.references.search import (
     BOS,
     EOS,

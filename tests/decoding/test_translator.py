@@ -7,7 +7,8 @@ import jax
 import pytest
 
 from t2t_jax.config import Config, DecodeConfig, ModelConfig, TrainConfig
-from t2t_jax.data import tokenizer
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
@@ -26,7 +27,7 @@ CONFIG = Config(
 
 @pytest.fixture(scope="module")
 def translator():
-    vocabulary = tokenizer.Vocabulary(tokenizer.train(TEXT * 20, 290))
+    vocabulary = Vocabulary(train_tokenizer(TEXT * 20, 290))
     model = build(CONFIG.model, len(vocabulary))
     parameters = jax.tree.map(lambda x: 4 * x, model.init(jax.random.key(1)))
     return Translator(CONFIG, vocabulary, model, parameters, [7])

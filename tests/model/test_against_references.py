@@ -27,7 +27,7 @@ from t2t_jax.model.architecture import logits, step_logits
 from t2t_jax.model.mask import Tokens
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
-from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.search.beam import beam_search
 from t2t_jax.tools.verify.references import twin
 from t2t_jax.tools.verify.small_model import (

@@ -11,7 +11,7 @@ from tests.small_run import contents
 
 TWO = {"devices": 2}  # of each process
 SLOW_CHUNKS = """
-from t2t_jax.decoding.output_file import OutputFile
+from t2t_jax.io.output_files import OutputFile
 add = OutputFile.add
 def slowly(self, *given):
     add(self, *given)

@@ -12,9 +12,9 @@ from hypothesis import given
 
 from t2t_jax import load_config, train
 from t2t_jax.config import from_config_dict
-from t2t_jax.data import tokenizers
 from t2t_jax.data.corpus import GrammarCorpus
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.table import pack
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.classification import answer_line, probabilities_of
@@ -102,7 +102,7 @@ def test_sentences_of_the_grammar_are_labelled_by_their_last_mark(monkeypatch):
 
 
 def vocabulary_of(labels=LABELS) -> Vocabulary:
-    model = tokenizers.pack("labels", labels=labels)
+    model = pack("labels", labels=labels)
     return Vocabulary(model, "labels", small_translator.vocabulary())
 
 

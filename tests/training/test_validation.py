@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from t2t_jax.config import Config, DataConfig, ModelConfig
-from t2t_jax.data.pairs import Pairs, ragged
+from t2t_jax.data.filling import ragged
+from t2t_jax.data.pairs import Pairs
 from t2t_jax.metrics.perplexity import perplexity
 from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh

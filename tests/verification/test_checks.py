@@ -103,11 +103,11 @@ def test_another_seed_is_caught(context, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_compiler")
 def test_an_attention_without_its_scale_is_caught(context, monkeypatch):
-    from t2t_jax.model import dense
+    from t2t_jax.model import attention
 
     assert numbers.forward(context).held
     jax.clear_caches()
-    monkeypatch.setattr(dense, "scaled", lambda q_bthk: q_bthk)
+    monkeypatch.setattr(attention, "scaled", lambda q_bthk: q_bthk)
     found = numbers.forward(Context(context.scratch))
     assert not found.held
 

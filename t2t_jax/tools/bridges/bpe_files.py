@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from t2t_jax.data import tokenizers
-from t2t_jax.data.bpe import END, INSIDE
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.bpe import END, INSIDE
+from t2t_jax.data.tokenizers.table import pack
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 
 BOS, PAD, EOS, UNKNOWN = SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
@@ -193,7 +193,7 @@ def _vocabulary(
             "their dictionaries differ; want the dictionaries that it was trained with"
         )
     target, source = (
-        tokenizers.pack(kind, pieces=table, **fields)
+        pack(kind, pieces=table, **fields)
         for table, fields in zip(tables, sides, strict=True)
     )
     if joint:

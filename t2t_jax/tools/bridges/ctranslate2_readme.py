@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.tools.bridges.exported_files import direction
 from t2t_jax.workdir import TOKENIZERS
@@ -101,7 +101,7 @@ text = Pieces(".", {described})
 encode, decode = text.encode, text.decode
 """
 _OURS = """\
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 
 # Byte-pair codes and Moses; needs t2t_jax.
 target = Vocabulary.load("{of_target}")

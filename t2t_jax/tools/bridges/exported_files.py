@@ -7,7 +7,7 @@ from typing import Any
 
 from t2t_jax import __version__
 from t2t_jax.config import TaskConfig
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.workdir import TOKENIZERS
 

@@ -20,6 +20,7 @@ from t2t_jax.data.corpus import Corpus, open_places
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.atomic import first_free
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
 from t2t_jax.io.progress import waiting
@@ -122,7 +123,7 @@ def export(
             parent.rmdir()
         raise
     if not found["agrees"]:
-        failed = _free(output.with_name(f"{output.name}.failed"))
+        failed = first_free(output.with_name(f"{output.name}.failed"))
         folder.rename(failed)
         raise UserError(
             f"the exported model does not agree with {name}'s own translations of it: "
@@ -157,12 +158,6 @@ def _format(name: str) -> ExportFormat:
             f"{', '.join(EXPORTS)})"
         )
     return EXPORTS[name]
-
-
-def _free(path: Path) -> Path:
-    """The path, or the first of PATH.1, PATH.2, ... that does not exist."""
-    candidates = (path.with_name(f"{path.name}.{n}") for n in range(1, 10_000))
-    return path if not path.exists() else next(p for p in candidates if not p.exists())
 
 
 def check_text(translator: Translator, test: str, references: bool) -> Lines:

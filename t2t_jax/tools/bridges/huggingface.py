@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from t2t_jax.config import from_config_dict
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.search.hypotheses import never_generated
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges.formats import Imported, Request
 from t2t_jax.tools.bridges.huggingface_files import Fields, Folder
 from t2t_jax.tools.bridges.huggingface_weights import (

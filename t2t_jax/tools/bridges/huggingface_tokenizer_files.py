@@ -11,8 +11,8 @@ import json
 from typing import Any
 
 from t2t_jax.config import Config
-from t2t_jax.data.sentencepiece_model import lossless
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.sentencepieces import lossless
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.bridges.tokenizer_json import tokenizer_json
 from t2t_jax.workdir import TOKENIZERS

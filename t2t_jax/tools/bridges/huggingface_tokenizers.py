@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from t2t_jax.data import tokenizers
-from t2t_jax.data.sentencepiece_model import own_pieces
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.sentencepieces import own_pieces
+from t2t_jax.data.tokenizers.table import pack
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.tools.bridges.languages import M2M100, NLLB, WMT21
 
@@ -150,7 +150,7 @@ def _vocabulary(
                 f"{name}: {piece} has the id {ids[piece]}, and config.json says {key}="
                 f"{config[key]}; are the tokenizer's files of another model?"
             )
-    return Vocabulary(tokenizers.pack(kind, **fields), name, source)
+    return Vocabulary(pack(kind, **fields), name, source)
 
 
 def _content(path: Path) -> bytes:

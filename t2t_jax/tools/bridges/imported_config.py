@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from t2t_jax.config import Config, DataConfig, DecodeConfig, from_config_dict
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.bridges.formats import Request
 from t2t_jax.tools.bridges.weights import Tensors

@@ -6,9 +6,9 @@ from typing import Any
 
 import yaml
 
-from t2t_jax.data import tokenizers
-from t2t_jax.data.sentencepiece_model import own_pieces
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.sentencepieces import own_pieces
+from t2t_jax.data.tokenizers.table import pack
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.bridges.formats import Request
 
@@ -136,7 +136,7 @@ def _pack(
     file: Path,
     source: Vocabulary | None = None,
 ) -> Vocabulary:
-    content = tokenizers.pack(
+    content = pack(
         kind,
         pieces=pieces,
         models=models,

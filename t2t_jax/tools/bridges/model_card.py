@@ -7,7 +7,7 @@ from typing import Any
 
 from t2t_jax import __version__
 from t2t_jax.config import Config
-from t2t_jax.data.tokenizer import show_sizes
+from t2t_jax.data.tokenizers.vocabulary import show_sizes
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.tasks.table import known_measures
 from t2t_jax.tools.bridges.exported_files import direction, translates

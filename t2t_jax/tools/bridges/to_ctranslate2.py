@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.alignment import alignment_layer
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.inputs import longest_source
@@ -24,7 +24,7 @@ from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.feed_forward import GatedFeedForward
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.positions import Learned, Relative, Rotary, Sinusoid, sinusoids
-from t2t_jax.search.hypotheses import never_generated
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.ctranslate2_readme import readme
 from t2t_jax.tools.bridges.formats import ExportFormat

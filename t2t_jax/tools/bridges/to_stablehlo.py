@@ -22,7 +22,7 @@ from flax import nnx
 from jax import Array, export
 
 from t2t_jax.config import DecodeConfig
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.batches import SHORTEST, bucket_for, longest_output
 from t2t_jax.decoding.constraints import Phrases
 from t2t_jax.decoding.inputs import longest_source
@@ -302,7 +302,8 @@ have a meaning of their own in tokenizers trained by t2t_jax: they may change.
 
 OF_IDS = """\
 `{tokenizers}` is a tokenizer of t2t_jax that SentencePiece does not read. Encode and
-decode with `t2t_jax.data.tokenizer.Vocabulary`, or with the original model's tokenizer.
+decode with `t2t_jax.data.tokenizers.vocabulary.Vocabulary`, or with the original
+model's tokenizer.
 """
 
 

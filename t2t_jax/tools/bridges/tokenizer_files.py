@@ -2,8 +2,8 @@
 
 pieces.py beside them (peers/pieces.py) uses them as a JSON object describes:
 
-    kind: "sentencepiece" with the escapes of data/sentencepieces.py, or an entry of
-      `tokenizers.TOKENIZERS`, as data/mapped_sentencepieces.py has them.
+    kind: "sentencepiece" with the escapes of data/tokenizers/sentencepieces.py, or the
+      entry of `TOKENIZERS` that it is.
     source, target: the files.
     special: pieces that are split off before SentencePiece, and not decoded.
     source_prefix: pieces that every source line begins with.
@@ -13,9 +13,9 @@ import base64
 import json
 from typing import Any
 
-from t2t_jax.data import tokenizers
-from t2t_jax.data.mapped_sentencepieces import MappedSentencePieces
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.sentencepieces import MappedSentencePieces
+from t2t_jax.data.tokenizers.table import TOKENIZERS as CLASSES
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.tools.bridges.peer_process import SCRIPTS
 from t2t_jax.workdir import TOKENIZERS
 
@@ -34,7 +34,7 @@ def tokenizer_files(
     if target.model.startswith(b"{"):
         stored = [json.loads(side.model) for side in (source, target)]
         kind = stored[1]["tokenizer"]
-        if not issubclass(tokenizers.TOKENIZERS[kind], MappedSentencePieces):
+        if not issubclass(CLASSES[kind], MappedSentencePieces):
             models = (side.model for side in vocabulary.sides)
             return dict(zip(TOKENIZERS, models, strict=False)), None
         first = source.encode([""])[0]

@@ -10,15 +10,16 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from t2t_jax.data.sentencepiece_model import (
+from t2t_jax.data.tokenizers.sentencepieces import (
     CONTROL,
     ORDINARY,
+    SPACE,
+    SPACE_ESCAPED,
     SYMBOL,
     UNKNOWN,
     Piece,
     pieces,
 )
-from t2t_jax.data.sentencepieces import SPACE, SPACE_ESCAPED
 
 _ESCAPE = SPACE_ESCAPED[0]
 

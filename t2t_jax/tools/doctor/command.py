@@ -12,11 +12,11 @@ from pathlib import Path
 from absl import flags
 
 from t2t_jax.commands.flags import define_config_flag
-from t2t_jax.commands.output_files import check_page, write_file
 from t2t_jax.config import from_config_dict
 from t2t_jax.data.corpus import open_places
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
+from t2t_jax.io.output_files import check_page, write_file
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tools.doctor import findings as found
 from t2t_jax.tools.doctor import rules

@@ -1,22 +1,21 @@
 """Writes the pairs that are kept and, beside them, those that are not and why.
 
     PREFIX.en, PREFIX.de   the kept pairs; the endings are the languages
-    PREFIX.hashes          their hashes (`data/pair_hashes.py`), which training checks
+    PREFIX.hashes          their hashes (`data/text_files.py`), which training checks
     PREFIX.removed.tsv     corpus, line, rules, reasons, source, target of all others
 
 All four appear together when they are complete, and none replaces an earlier file.
 """
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from t2t_jax.data import pair_hashes
 from t2t_jax.data.cleaning import read_chunks
-from t2t_jax.data.corpus import find_file
-from t2t_jax.io.atomic import fsync
+from t2t_jax.data.text_files import HASHES_ENDING, encode_line, find_file, pair_hasher
+from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.output_files import check_folder
 from t2t_jax.io.progress import Progress
 from t2t_jax.tools.doctor.examination import Examination
 
@@ -32,12 +31,8 @@ def check_prefix(prefix: Path, languages: tuple[str, str]) -> None:
             f"--fix: both sides end in {languages[0]!r} and would be one file; want "
             "two languages"
         )
-    if not prefix.parent.is_dir():
-        raise UserError(
-            f"--fix={prefix}: {prefix.parent} is not an existing folder; create it "
-            "first"
-        )
-    endings = *languages, pair_hashes.ENDING
+    check_folder("fix", prefix)
+    endings = *languages, HASHES_ENDING
     existing = find_file(prefix, *endings) or _removed(prefix)
     if existing.exists():
         raise UserError(
@@ -60,31 +55,21 @@ def write_fix(
       UserError: a file exists; or the text has changed since it was examined.
     """
     check_prefix(prefix, languages)
-    endings = *languages, pair_hashes.ENDING
+    endings = *languages, HASHES_ENDING
     files = [*(Path(f"{prefix}.{e}") for e in endings), _removed(prefix)]
-    temporary = [file.with_name(f".{file.name}.writing") for file in files]
-    try:
+    with atomic.together(files) as drafts:
         with contextlib.ExitStack() as stack:
             open_files = [
-                stack.enter_context(open(file, "w", encoding="utf-8", newline=""))
-                for file in temporary
+                stack.enter_context(draft.open("w", encoding="utf-8", newline=""))
+                for draft in drafts
             ]
             counts = _write(examination, languages, *open_files)
-            for file in open_files:
-                file.flush()
-                os.fsync(file.fileno())
         if sum(counts) != len(examination):
             raise UserError(
                 f"{sum(counts):,} pairs were read, but {len(examination):,} when they "
                 "were examined: the text has changed meanwhile; run the command again"
             )
         check_prefix(prefix, languages)  # another process may have been quicker
-        for file, name in zip(temporary, files, strict=True):
-            file.rename(name)
-        fsync(prefix.parent)
-    finally:
-        for file in temporary:
-            file.unlink(missing_ok=True)
     return counts
 
 
@@ -95,11 +80,10 @@ def _removed(prefix: Path) -> Path:
 def _write(
     examination: Examination, languages, source_file, target_file, hashes_file, removed
 ) -> tuple[int, int]:
-    hash_pair = pair_hashes.pair_hasher(*languages)
+    hash_pair = pair_hasher(*languages)
     counts = [0, 0]
     removed.write("\t".join(HEADER) + "\n")
     for line, corpus, pair, why in _judged(examination):
-        first = not counts[0]
         counts[bool(why)] += 1
         if why:
             rules, notes = zip(*why, strict=True)
@@ -111,8 +95,8 @@ def _write(
             continue
         # A line of TFDS may have line feeds, which would shift all lines behind it.
         pair = tuple(line.replace("\n", " ") for line in pair)
-        source_file.write(_as_line(pair[0], first))
-        target_file.write(_as_line(pair[1], first))
+        for file, line in zip((source_file, target_file), pair, strict=True):
+            file.write(encode_line(line, counts[0]).decode())
         hashes_file.write(hash_pair(pair) + "\n")
     return counts[0], counts[1]
 
@@ -133,14 +117,3 @@ def _judged(examination: Examination) -> Iterator[tuple]:
                     yield line, corpus, pair, []
                 place += 1
             progress.add(len(chunk.pairs))
-
-
-def _as_line(line: str, first: bool) -> str:
-    """A line as `corpus.read_lines` reads it back.
-
-    That drops one carriage return before the line feed, and one byte order mark at the
-    beginning of a file, so one more is written.
-    """
-    end = "\r\n" if line.endswith("\r") else "\n"
-    mark = "\ufeff" if first and line.startswith("\ufeff") else ""
-    return mark + line + end

@@ -29,8 +29,8 @@ from t2t_jax.commands.config_files import (
     shipped_names,
 )
 from t2t_jax.io import ideas
-from t2t_jax.io.atomic import exclusive
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.lock import exclusive
 from t2t_jax.io.messages import say
 from t2t_jax.tools.experiment import Experiment, estimates, tables
 from t2t_jax.tools.experiment.estimates import failures, status

@@ -14,12 +14,12 @@ from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.io.atomic import (
     checked_json,
-    exclusive,
     keep_earlier,
     read_checked_json,
     write_atomically,
 )
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.lock import exclusive
 from t2t_jax.io.messages import say
 from t2t_jax.tools.experiment.rows import Measure, Row, with_fields
 

@@ -5,17 +5,16 @@ that is not touched any more belongs to a process that died, and anyone may take
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from t2t_jax.io import lock
 from t2t_jax.io.errors import UserError
 
 HEARTBEAT = 10.0  # seconds between two touches
@@ -31,8 +30,8 @@ class LostError(UserError):
 class Lease:
     """A lease that this process holds; `Leases.take` creates it."""
 
-    def __init__(self, file: Path, content: bytes, lock: int):
-        self._file, self._content, self._lock = file, content, lock
+    def __init__(self, file: Path, content: bytes, opened: int):
+        self._file, self._content, self._opened = file, content, opened
         self._released = threading.Event()
         self._heart = threading.Thread(target=self._beat, daemon=True)
         self._heart.start()
@@ -49,10 +48,10 @@ class Lease:
         """Gives the lease back."""
         self._released.set()
         self._heart.join()
-        with _alone(self._file.parent):
+        with lock.exclusive(self._file.parent):
             if self._is_mine():
                 self._file.unlink()
-        os.close(self._lock)
+        os.close(self._opened)
 
     def _is_mine(self) -> bool:
         try:
@@ -92,7 +91,8 @@ class Leases:
     def take(self, name: str) -> Lease | None:
         """Takes a lease; returns None if a live process holds it."""
         file = self._file(name)
-        with _alone(self._folder):
+        # One process at a time judges and takes leases, where there are locks.
+        with lock.exclusive(self._folder):
             content, touched = self._read(name)
             if content and self._lives(name, content, touched):
                 return None
@@ -104,8 +104,8 @@ class Leases:
                 "id": uuid.uuid4().hex,  # process ids repeat
             }
             encoded = json.dumps(mine).encode()
-            lock = _write_locked(file, encoded, replace=file.exists())
-            return lock and Lease(file, encoded, lock)
+            opened = _write_locked(file, encoded, replace=file.exists())
+            return opened and Lease(file, encoded, opened)
 
     def _file(self, name: str) -> Path:
         return self._folder / f"{name}.json"
@@ -124,7 +124,7 @@ class Leases:
         # The system releases the lock of a process that dies. Only on the same machine,
         # since some network file systems have locks that others do not see.
         if content["host"] == _host():
-            locked = _is_locked(self._file(name))
+            locked = lock.is_held(self._file(name))
             if locked is not None:
                 return locked
         now, sign = time.monotonic(), (content["id"], touched)
@@ -133,17 +133,6 @@ class Leases:
             since = now
         self._seen[name] = sign, since
         return now - since < SILENCE
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Lets one process at a time judge and take leases, where there are locks."""
-    folder.mkdir(parents=True, exist_ok=True)
-    # A file, not the folder itself: NFS locks only what is open for writing.
-    with open(folder / ".lock", "a") as file:
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _write_locked(file: Path, content: bytes, replace: bool) -> int | None:
@@ -156,8 +145,7 @@ def _write_locked(file: Path, content: bytes, replace: bool) -> int | None:
     opened = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     try:
         # Locked before it has its name: no reader sees it unlocked.
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(opened, fcntl.LOCK_EX)
+        lock.acquire(opened)
         os.write(opened, content)
         if replace:
             temporary.replace(file)
@@ -173,23 +161,6 @@ def _write_locked(file: Path, content: bytes, replace: bool) -> int | None:
         temporary.unlink(missing_ok=True)
         raise
     return opened
-
-
-def _is_locked(file: Path) -> bool | None:
-    """True if a process holds the lock of a file; None if there are no locks here."""
-    try:
-        opened = os.open(file, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return None
-    finally:
-        os.close(opened)
-    return False
 
 
 def _host() -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from t2t_jax.config import Config
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import Corpus, open_corpora
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.scores import read_answers, score_set
 from t2t_jax.io.errors import UserError, did_you_mean

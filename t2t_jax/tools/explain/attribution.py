@@ -17,12 +17,12 @@ import numpy as np
 from flax import nnx
 from jax import Array
 
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.programs import program
 from t2t_jax.decoding.scoring import run_batches
 from t2t_jax.model.layers import project
-from t2t_jax.search.hypotheses import never_generated
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.explain.distribution import Distribution
 
 

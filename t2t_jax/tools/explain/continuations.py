@@ -6,14 +6,14 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_jax.config import DecodeConfig
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.batch_decoding import NOTHING, decode_batch
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.constraints import Constraints, Phrases
 from t2t_jax.decoding.inputs import Source
 from t2t_jax.decoding.programs import Search
 from t2t_jax.decoding.results import Hypothesis
-from t2t_jax.search.hypotheses import never_generated
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.explain.distribution import Distribution
 
 LEAST = 0.02  # probability of an alternative

@@ -11,7 +11,7 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.progress import Progress
 from t2t_jax.parallel import processes
-from t2t_jax.search.hypotheses import Hypotheses
+from t2t_jax.search.algorithm import Hypotheses
 from t2t_jax.tools.explain.beam_tree import BeamTree, judge_reference
 from t2t_jax.tools.explain.continuations import MOST
 from t2t_jax.tools.explain.explanation import (
@@ -20,13 +20,7 @@ from t2t_jax.tools.explain.explanation import (
     Explanation,
 )
 from t2t_jax.tools.explain.passport import passport
-from t2t_jax.tools.explain.readings import (
-    Explained,
-    Ids,
-    Target,
-    read_of,
-    read_targets,
-)
+from t2t_jax.tools.explain.readings import Explained, Ids, Target, read_of, read_targets
 from t2t_jax.tools.explain.trace import trace_search
 from t2t_jax.tools.explain.tree_builder import build_tree
 from t2t_jax.tools.explain.words import words_of

@@ -12,7 +12,7 @@ from t2t_jax import config as fields
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.costs import chips, suggestions
 from t2t_jax.costs.chips import CHIPS
-from t2t_jax.data.tokenizer import show_sizes
+from t2t_jax.data.tokenizers.vocabulary import show_sizes
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.parallel.mesh import AXES
 from t2t_jax.tools.plan.forecast import VOCABULARIES

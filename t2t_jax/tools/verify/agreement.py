@@ -13,8 +13,7 @@ from flax import nnx
 
 from t2t_jax.model import kernels
 from t2t_jax.model.architecture import step_logits
-from t2t_jax.model.attention import KV, NO_POSITION
-from t2t_jax.model.dense import dense
+from t2t_jax.model.attention import KV, NO_POSITION, dense
 from t2t_jax.model.layers import Dropout
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.search.beam import beam_search

@@ -15,7 +15,7 @@ from flax import nnx
 from t2t_jax.config import ModelConfig
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.model import Model, build
-from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.model.transformer import teacher_forcing
 
 PAD, BOS, EOS, VOCABULARY = 0, 1, 2, 17
 SOURCE_LENGTH, TARGET_LENGTH = 13, 11

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 
 from t2t_jax.config import Config, ModelConfig, changed
 from t2t_jax.data.shapes import Shape
-from t2t_jax.model.attention import ATTENTION
-from t2t_jax.model.dense import KV
+from t2t_jax.model.attention import ATTENTION, KV
 from t2t_jax.model.kernels import kernel_for
 from t2t_jax.model.layers import Dropout
 from t2t_jax.model.mask import Mask, Tokens

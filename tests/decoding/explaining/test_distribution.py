@@ -7,7 +7,7 @@ from flax import nnx
 
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.model.architecture import logits
-from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.tools.explain import layers
 from t2t_jax.tools.explain.distribution import TOP, distributions
 from tests.decoding.small_translator import translator

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t2t_jax.search.algorithm import extensions
 from t2t_jax.search.beam import BeamSearch
-from t2t_jax.search.hypotheses import extensions
 from t2t_jax.tools.explain.beam_tree import judge_reference
 from t2t_jax.tools.explain.trace import Beam, TracedStep
 from t2t_jax.tools.explain.tree_builder import build_tree

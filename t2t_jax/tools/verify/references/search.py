@@ -16,7 +16,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from t2t_jax.search.hypotheses import Hypotheses
+from t2t_jax.search.algorithm import Hypotheses
 
 PAD, BOS, EOS, A, B = 0, 1, 2, 3, 4
 SPECIAL = {"bos": BOS, "eos": EOS, "pad": PAD}

@@ -1,19 +1,36 @@
-"""The tokenizer of a training text: loaded, or trained once and kept in the cache."""
+"""The tokenizer of a training text: loaded, or trained once and kept in the cache.
 
+Subwords are a byte-pair encoding of SentencePiece, joint or one model a side
+(section 5.1 of the paper).
+"""
+
+import io
 import itertools
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import sentencepiece
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data import tokenizer
 from t2t_jax.data.cleaning import Cleaner, read_chunks, with_progress
 from t2t_jax.data.corpus import Corpus
-from t2t_jax.data.prepared_cache import build_once, cache_key, known_size, remember_size
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.io.cache import cache_folder
+from t2t_jax.data.tokenizers.sentencepieces import escape
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
+from t2t_jax.io.cache import (
+    build_once,
+    cache_folder,
+    cache_key,
+    known_size,
+    remember_size,
+)
+from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.io.progress import waiting
+
+T = TypeVar("T")
 
 ROUND_TRIPS = 500  # pairs on which an existing tokenizer is tried
 
@@ -35,6 +52,7 @@ class Part(NamedTuple):
 
 
 JOINT = Part((0, 1))
+
 # In the order of `Vocabulary.sides`.
 SEPARATE = Part((1,)), Part((0,), "source_tokenizer", "source_vocab_size")
 
@@ -85,7 +103,7 @@ def _tokenizer_for(
     part: Part, corpora: Sequence[Corpus], config: DataConfig, vocab_size: int
 ) -> Vocabulary:
     """The tokenizer of a part of the text; see `make_tokenizer`."""
-    symbols = tokenizer.parse_symbols(config.symbols)
+    symbols = parse_symbols(config.symbols)
     if vocabulary := existing_tokenizer(config, part.tokenizer):
         vocabulary.check_symbols(
             symbols,
@@ -105,11 +123,11 @@ def _tokenizer_for(
 
     def write(temporary: Path):
         most = max(1, config.tokenizer_lines // len(part.sides))
-        samples = tokenizer.sample(clean_lines(), most)
+        samples = sample(clean_lines(), most)
         # SentencePiece copies the lines, so this list is emptied as they are read.
-        lines = itertools.chain.from_iterable(tokenizer.consume(samples))
+        lines = itertools.chain.from_iterable(consume(samples))
         with waiting(f"training a tokenizer of {vocab_size:,} pieces"):
-            model = tokenizer.train(lines, vocab_size, symbols, part.size)
+            model = train_tokenizer(lines, vocab_size, symbols, part.size)
         (temporary / "tokenizer.model").write_bytes(model)
 
     def clean_lines() -> Iterator[tuple[str, ...]]:
@@ -140,3 +158,111 @@ def _warn_if_lossy(
             f"{len(lines):,} lines, such as {changed[0][0]!r} into {changed[0][1]!r}; "
             "the model neither learns nor writes what this tokenizer cannot spell"
         )
+
+
+def sample(items: Iterable[T], most: int) -> list[T]:
+    """Samples at most `most` items, in order, each with equal probability.
+
+    Every item draws a random number, and those with the smallest numbers are kept. The
+    same items always give the same sample. Memory holds at most about 1.25 * `most`
+    items at a time.
+    """
+    bits = np.random.Philox(0)  # its raw bits are the same in every version of NumPy
+    numbers = itertools.chain.from_iterable(
+        iter(lambda: bits.random_raw(4096).tolist(), None)
+    )
+    kept: list[T] = []
+    drawn: list[int] = []
+    limit = 1 << 64  # above all numbers: at first every item is kept
+
+    def trim():
+        """Keeps the `most` items with the smallest numbers; returns the new limit."""
+        limit = int(np.partition(np.array(drawn, np.uint64), most)[most])
+        below = [number < limit for number in drawn]
+        kept[:] = itertools.compress(kept, below)
+        drawn[:] = itertools.compress(drawn, below)
+        return limit
+
+    for item, number in zip(items, numbers, strict=False):
+        if number < limit:
+            kept.append(item)
+            drawn.append(number)
+            if len(kept) > most + most // 4 + 1000:  # seldom: a trim reads all of them
+                limit = trim()
+    if len(kept) > most:
+        trim()
+    return kept
+
+
+def train_tokenizer(
+    lines: Iterable[str],
+    vocab_size: int,
+    symbols: Sequence[str] = (),
+    field: str = "vocab_size",
+) -> bytes:
+    """Trains a byte-pair encoding.
+
+    Args:
+      lines: The text of both languages, or of one, streamed.
+      vocab_size: The number of pieces, including 4 special ones, 256 bytes and the
+        symbols.
+      symbols: Strings that are always one piece: never split, never merged with their
+        neighbours.
+      field: The field of `config.data` that error messages name for `vocab_size`.
+
+    Returns:
+      The serialized SentencePiece model.
+
+    Raises:
+      UserError: `vocab_size` is too small or too large for this text.
+    """
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=(escape(line) for line in lines),
+            model_writer=model,
+            vocab_size=vocab_size,
+            model_type="bpe",
+            # The next three settings make the tokenizer lossless.
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            byte_fallback=True,
+            character_coverage=0.9999,  # rarer characters are spelled in bytes
+            max_sentence_length=1 << 20,  # in bytes; longer lines are skipped
+            user_defined_symbols=list(symbols),
+            pad_id=0,
+            bos_id=1,
+            eos_id=2,
+            unk_id=3,
+            minloglevel=2,  # errors only
+        )
+    except RuntimeError as e:
+        raise UserError(_unfit(str(e), f"config.data.{field}=", vocab_size)) from None
+    return model.getvalue()
+
+
+def _unfit(reason: str, flag: str, vocab_size: int) -> str:
+    """Rewords SentencePiece's error about a vocabulary size, with a size that fits."""
+    message = f"{flag}{vocab_size} does not fit the training text: "
+    if most := re.search(r"size too high .* value <= (\d+)", reason):
+        return message + (
+            f"it has no more than {int(most[1]):,} different pieces; "
+            f"want --{flag}{most[1]} or less, or more text"
+        )
+    if least := re.search(r"smaller than required_chars. \d+ vs (\d+)", reason):
+        return message + (
+            f"its characters, 256 bytes, 4 special pieces and config.data.symbols are "
+            f"{int(least[1]):,} already; want --{flag}{least[1]} or more"
+        )
+    if "sentences_.empty()" in reason:
+        return "there is no text to train a tokenizer on: every line is empty"
+    # SentencePiece puts its source line and condition before "] ".
+    return message + f"SentencePiece says {reason.rsplit('] ', 1)[-1].strip()}"
+
+
+def consume(items: list[T]) -> Iterator[T]:
+    """Yields the items of a list in order, and removes each from it: frees memory."""
+    # Reversed once, because `pop` is O(1) only at the end.
+    items.reverse()
+    while items:
+        yield items.pop()

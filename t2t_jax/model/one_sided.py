@@ -1,6 +1,8 @@
-"""A classifier of sentences: an encoder, pooling and a head with one output a label.
+"""An encoder alone: predicts tokens at the places of the source, as BERT does.
 
-Shape suffixes: b batch, s source, t labels, d model width, v number of labels.
+Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers for Language
+Understanding", without its transform before the output layer. Shape suffixes: b batch,
+s source, d model width, v vocabulary.
 """
 
 import dataclasses
@@ -11,14 +13,114 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.model.architecture import OF_DECODERS
+from t2t_jax.model.architecture import OF_DECODERS, OF_ENCODERS
 from t2t_jax.model.attention import LayerTrace
+from t2t_jax.model.decoder_cache import Memory
 from t2t_jax.model.embedding import OneSidedEmbedding
 from t2t_jax.model.layers import DropoutRng, constant, dropout, dropout_rngs, weight
 from t2t_jax.model.mask import Mask, Tokens
-from t2t_jax.model.stacks import EncoderStack, checked_side, longest
+from t2t_jax.model.transformer import DecoderStack, EncoderStack, checked_side, longest
 from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
+
+
+class EncoderOnly(EncoderStack):
+    """A masked language model: an `Architecture`, see model/architecture.py."""
+
+    packs = True
+    generates = False
+    has_source = True
+    predicts = "source"
+    cross_layers = 0
+    unused = OF_DECODERS
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        vocab_size: int,
+        rng: Array,
+        source_vocab_size: int | None = None,
+    ):
+        self.config = config
+        encoder = checked_side(config, "encoder")
+        embedding_rng, *layer_rngs = jax.random.split(rng, 1 + encoder.layers)
+        self.embedding = OneSidedEmbedding(
+            config, source_vocab_size or vocab_size, vocab_size, embedding_rng
+        )
+        self.create_encoder(encoder, layer_rngs, jax.random.fold_in(rng, 1))
+
+    @property
+    def longest(self) -> int | None:
+        """The number of positions that exist; None for no limit."""
+        return longest(self.encoder_positions)
+
+    def outputs(
+        self,
+        batch: dict[str, Array],
+        rng: DropoutRng | None = None,
+        trace: LayerTrace | None = None,
+    ) -> Array:
+        """Returns the encoder's output, [b, s, d]; arguments as for `Architecture`."""
+        at = Tokens.of(batch, "source")
+        return self.encoder_outputs(batch["source"], at, rng, trace)
+
+    def output_layer(self) -> tuple[Array, Array | None]:
+        """Returns the matrix [v, d] and the bias [v] that make logits of `outputs`."""
+        return self.embedding.output_layer()
+
+
+class DecoderOnly(DecoderStack):
+    """A language model: an `Architecture`, see model/architecture.py.
+
+    The tokens of the source are not read; their array may have no columns.
+    """
+
+    packs = True
+    generates = True
+    has_source = False
+    cross_layers = 0
+    unused = OF_ENCODERS
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        vocab_size: int,
+        rng: Array,
+        source_vocab_size: int | None = None,
+    ):
+        self.config = config
+        decoder = checked_side(config, "decoder")
+        embedding_rng, *layer_rngs = jax.random.split(rng, 1 + decoder.layers)
+        self.embedding = OneSidedEmbedding(
+            config, vocab_size, vocab_size, embedding_rng
+        )
+        position_rng = jax.random.fold_in(rng, 1)
+        self.create_decoder(decoder, layer_rngs, position_rng, cross=False)
+
+    @property
+    def longest(self) -> int | None:
+        """The number of positions that exist; None for no limit."""
+        return longest(self.decoder_positions)
+
+    def encode(
+        self, source_bs: Array, at: Tokens, rng: DropoutRng | None = None
+    ) -> Memory:
+        """Returns a memory without keys, which keeps the rows of the batch."""
+        return Memory([None for _ in self.decoder], at)
+
+    def outputs(
+        self,
+        batch: dict[str, Array],
+        rng: DropoutRng | None = None,
+        trace: LayerTrace | None = None,
+    ) -> Array:
+        """Returns the decoder's output, [b, t, d]; arguments as for `Architecture`."""
+        memory = self.encode(batch["source"], Tokens.of(batch, "source"))
+        return self.decoder_outputs(batch, memory, rng, trace)
+
+    def output_layer(self) -> tuple[Array, Array | None]:
+        """Returns the matrix [v, d] and the bias [v] that make logits of `outputs`."""
+        return self.embedding.output_layer()
 
 
 class Head(nnx.Module):

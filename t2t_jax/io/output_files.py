@@ -1,12 +1,11 @@
-"""Output files of translation jobs: complete or absent, and resumable.
+"""Files that a user asks for: checked before, complete or absent, never overwritten.
 
-A job writes to `OUTPUT.partial`; `OUTPUT.partial.json` records its progress and its
-provenance (the model and the options). When all lines are done, the job renames
-`OUTPUT.partial` to `OUTPUT`.
+The output of a translation job can be resumed. The job writes to `OUTPUT.partial`;
+`OUTPUT.partial.json` records its progress and its provenance (the model and the
+options). When all lines are done, the job renames `OUTPUT.partial` to `OUTPUT`.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import itertools
 import json
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.lock import acquire
 from t2t_jax.io.messages import say
 
 _ANEW = "begin anew: remove the output's .partial and .partial.json"
@@ -28,7 +28,7 @@ def check_output(file: Path) -> None:
         raise UserError(
             f"--output={file}: the output is plain text; give a name without .gz"
         )
-    check_folder(file, "--output")
+    check_folder("output", file)
     if file.exists():
         raise UserError(
             f"--output={file} already exists and is not overwritten; give another "
@@ -36,12 +36,43 @@ def check_output(file: Path) -> None:
         )
 
 
-def check_folder(file: Path, flag: str) -> None:
+def check_folder(flag: str, file: Path) -> None:
     """Raises UserError unless the folder of a file, which a flag names, exists."""
     if not file.parent.is_dir():
         raise UserError(
-            f"{flag}={file}: {file.parent} is not an existing folder; create it first"
+            f"--{flag}={file}: {file.parent} is not an existing folder; create it first"
         )
+
+
+def check_page(flag: str, output: Path) -> None:
+    """Checks that a flag names an HTML file that can be written.
+
+    Raises:
+      UserError: it has another ending, its folder does not exist, or it is a folder.
+    """
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"--{flag}={output}: want a name that ends in .html")
+    check_file(flag, output)
+
+
+def check_file(flag: str, output: Path) -> None:
+    """Checks that a flag names a file in a folder that exists.
+
+    Raises:
+      UserError: it does not.
+    """
+    check_folder(flag, output)
+    if output.is_dir():
+        raise UserError(f"--{flag}={output} is a folder; give a file")
+
+
+def write_file(output: Path, content: bytes) -> None:
+    """Writes a file; an earlier one of this name gets the next free number."""
+    if output.exists() and output.read_bytes() != content:
+        number = atomic.keep_earlier(output)
+        say(f"the earlier {output} is now {output.stem}.{number}{output.suffix}")
+    atomic.write_atomically(output, content)
+    say(f"wrote {output}")
 
 
 class PrintedOutput:
@@ -87,7 +118,10 @@ class OutputFile:
         self._output_hash = hashlib.sha256()
         self.lines = 0  # the number of input lines done
         try:
-            self._lock()
+            if acquire(self._stream, wait=False) is False:
+                raise UserError(
+                    f"another process is writing {self._partial}; give another name"
+                )
             if begun and not resume:
                 raise UserError(
                     f"{self._partial} is of an unfinished job: --resume continues it; "
@@ -101,14 +135,6 @@ class OutputFile:
     def _check(self, resume: bool) -> None:
         """Raises UserError if the file exists or cannot have its name."""
         check_output(self._file)
-
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"another process is writing {self._partial}; give another name"
-            ) from None
 
     def _read_record(self) -> dict | None:
         """Returns the record of an earlier job; truncates the output to it.
@@ -216,10 +242,8 @@ class OutputFile:
         Raises:
           UserError: another process has created or removed a file meanwhile.
         """
-        # A link and not a rename, which would overwrite a file that another process has
-        # created in the meantime.
         try:
-            os.link(self._partial, self._file)
+            atomic.appear(self._partial, self._file)
         except FileExistsError:
             raise UserError(
                 f"{self._file} was created by another process meanwhile; the complete "
@@ -230,5 +254,3 @@ class OutputFile:
                 f"{self._partial} was removed while it was being written; run the "
                 "command again"
             ) from None
-        except OSError:  # the file system has no hard links
-            os.rename(self._partial, self._file)

@@ -1,4 +1,4 @@
-"""Lossless subwords from SentencePiece, joint or one model a side (section 5.1).
+"""The tokens of a model: lines to token ids, and back.
 
 For a tokenizer trained here, `decode(encode(line)) == line` for every line: it does not
 normalize, has no unknown characters (rare ones are spelled in bytes), and keeps all
@@ -6,22 +6,13 @@ white space. A tokenizer from elsewhere may lose some of that.
 """
 
 import copy
-import io
-import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TypeVar
 
-import numpy as np
-import sentencepiece
-
-from t2t_jax.data import tokenizers
-from t2t_jax.data.sentencepieces import SPACE, SPACE_ESCAPED, escape
-from t2t_jax.data.tokenizers import Tokenizer
+from t2t_jax.data.tokenizers.sentencepieces import SPACE, SPACE_ESCAPED
+from t2t_jax.data.tokenizers.table import Tokenizer, parse
 from t2t_jax.io.errors import UserError
-
-T = TypeVar("T")
 
 _is_special = re.compile("<s>|</s>|<unk>|<pad>|<0x[0-9A-F]{2}>").fullmatch
 
@@ -58,7 +49,7 @@ class Vocabulary:
 
     Args:
       model: a stored tokenizer, the content of `tokenizer.model`: of SentencePiece, or
-        another of `tokenizers.TOKENIZERS`.
+        another of `TOKENIZERS`.
       name: the tokenizer as error messages call it: its file, if it has one.
       source: the vocabulary of the source, if it has ids of its own.
 
@@ -81,7 +72,7 @@ class Vocabulary:
         source: "Vocabulary | None" = None,
     ):
         self.model, self.name, self.joint = model, name, source is None
-        self._use(tokenizers.parse(model, name))
+        self._use(parse(model, name))
         if source is None:
             source = self
             if self._tokenizer.source is not None:
@@ -207,111 +198,3 @@ def show_sizes(sizes: Sequence[int]) -> str:
     if len(sizes) == 1:
         return f"{sizes[0]:,}"
     return f"{sizes[0]:,} target and {sizes[1]:,} source"
-
-
-def sample(items: Iterable[T], most: int) -> list[T]:
-    """Samples at most `most` items, in order, each with equal probability.
-
-    Every item draws a random number, and those with the smallest numbers are kept. The
-    same items always give the same sample. Memory holds at most about 1.25 * `most`
-    items at a time.
-    """
-    bits = np.random.Philox(0)  # its raw bits are the same in every version of NumPy
-    numbers = itertools.chain.from_iterable(
-        iter(lambda: bits.random_raw(4096).tolist(), None)
-    )
-    kept: list[T] = []
-    drawn: list[int] = []
-    limit = 1 << 64  # above all numbers: at first every item is kept
-
-    def trim():
-        """Keeps the `most` items with the smallest numbers; returns the new limit."""
-        limit = int(np.partition(np.array(drawn, np.uint64), most)[most])
-        below = [number < limit for number in drawn]
-        kept[:] = itertools.compress(kept, below)
-        drawn[:] = itertools.compress(drawn, below)
-        return limit
-
-    for item, number in zip(items, numbers, strict=False):
-        if number < limit:
-            kept.append(item)
-            drawn.append(number)
-            if len(kept) > most + most // 4 + 1000:  # seldom: a trim reads all of them
-                limit = trim()
-    if len(kept) > most:
-        trim()
-    return kept
-
-
-def train(
-    lines: Iterable[str],
-    vocab_size: int,
-    symbols: Sequence[str] = (),
-    field: str = "vocab_size",
-) -> bytes:
-    """Trains a byte-pair encoding.
-
-    Args:
-      lines: The text of both languages, or of one, streamed.
-      vocab_size: The number of pieces, including 4 special ones, 256 bytes and the
-        symbols.
-      symbols: Strings that are always one piece: never split, never merged with their
-        neighbours.
-      field: The field of `config.data` that error messages name for `vocab_size`.
-
-    Returns:
-      The serialized SentencePiece model.
-
-    Raises:
-      UserError: `vocab_size` is too small or too large for this text.
-    """
-    model = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(escape(line) for line in lines),
-            model_writer=model,
-            vocab_size=vocab_size,
-            model_type="bpe",
-            # The next three settings make the tokenizer lossless.
-            normalization_rule_name="identity",
-            remove_extra_whitespaces=False,
-            byte_fallback=True,
-            character_coverage=0.9999,  # rarer characters are spelled in bytes
-            max_sentence_length=1 << 20,  # in bytes; longer lines are skipped
-            user_defined_symbols=list(symbols),
-            pad_id=0,
-            bos_id=1,
-            eos_id=2,
-            unk_id=3,
-            minloglevel=2,  # errors only
-        )
-    except RuntimeError as e:
-        raise UserError(_unfit(str(e), f"config.data.{field}=", vocab_size)) from None
-    return model.getvalue()
-
-
-def _unfit(reason: str, flag: str, vocab_size: int) -> str:
-    """Rewords SentencePiece's error about a vocabulary size, with a size that fits."""
-    message = f"{flag}{vocab_size} does not fit the training text: "
-    if most := re.search(r"size too high .* value <= (\d+)", reason):
-        return message + (
-            f"it has no more than {int(most[1]):,} different pieces; "
-            f"want --{flag}{most[1]} or less, or more text"
-        )
-    if least := re.search(r"smaller than required_chars. \d+ vs (\d+)", reason):
-        return message + (
-            f"its characters, 256 bytes, 4 special pieces and config.data.symbols are "
-            f"{int(least[1]):,} already; want --{flag}{least[1]} or more"
-        )
-    if "sentences_.empty()" in reason:
-        return "there is no text to train a tokenizer on: every line is empty"
-    # SentencePiece puts its source line and condition before "] ".
-    return message + f"SentencePiece says {reason.rsplit('] ', 1)[-1].strip()}"
-
-
-def consume(items: list[T]) -> Iterator[T]:
-    """Yields the items of a list in order, and removes each from it: frees memory."""
-    # Reversed once, because `pop` is O(1) only at the end.
-    items.reverse()
-    while items:
-        yield items.pop()
