@@ -32,7 +32,7 @@ from t2t_jax.decoding import scoring
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.decoding.searcher import Request, Searcher
 from t2t_jax.io.errors import UserError
-from t2t_jax.metrics.pairwise import UTILITIES
+from t2t_jax.metrics.text_measures import UTILITIES
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.parallel import processes
 from t2t_jax.search.algorithm import PENALTIES
@@ -217,7 +217,7 @@ class MinimumBayesRiskOptions:
     # Candidates are drawn ("samples"), or are the n-best list of a beam ("beam").
     candidates: str = field("samples", ("samples", "beam"), safe=True)
     # How alike two texts are: an entry of `UTILITIES`.
-    utility: str = field("chrf", table="metrics.pairwise.UTILITIES", safe=True)
+    utility: str = field("chrf", table="metrics.text_measures.UTILITIES", safe=True)
     # Hypotheses that are drawn; one of them alone has nothing to agree with.
     samples: int = field(32, low=2, safe=True)
     # Pieces of a smaller probability are not drawn, but for the most probable one.

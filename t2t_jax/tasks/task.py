@@ -22,8 +22,8 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.search_options import SamplingOptions, option_names
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import measures
+from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.metrics.measures import Measure
-from t2t_jax.metrics.perplexity import perplexity
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.results import Translation

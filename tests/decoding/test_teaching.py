@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.data.cleaning import visible
-from t2t_jax.decoding import alignment, scoring
+from t2t_jax.decoding import alignment
 from t2t_jax.decoding.results import Alignment, Score
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
