@@ -13,7 +13,7 @@ from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.costs import chips, memory_check, step_costs
 from t2t_jax.data import prepare
-from t2t_jax.data.corpus import Corpus, FileCorpus, Pair, open_places
+from t2t_jax.data.corpus import Corpus, Pair, open_places, symbols_of
 from t2t_jax.data.feeding import BatchLookup, feeder_name, typical_plan
 from t2t_jax.data.pairs import Pairs, tokenize_in_memory
 from t2t_jax.data.shapes import Shape
@@ -228,9 +228,8 @@ def _check_symbols(task: Task, training: list[Corpus]) -> None:
     """Refuses pairs made by machine whose tag is not a symbol of the tokenizer."""
     known = parse_symbols(task.data().symbols)
     for corpus in training:
-        if not isinstance(corpus, FileCorpus):
-            continue
-        if lacking := [s for s in corpus.symbols() if s not in known]:
+        symbols = symbols_of(corpus.prefix) if corpus.prefix else ()
+        if lacking := [s for s in symbols if s not in known]:
             wanted = ",".join([*known, *lacking])
             raise UserError(
                 f"{corpus.prefix}.json says that lines have the symbol "

@@ -111,7 +111,7 @@ class Task:
             max_ratio=data.max_ratio if self.drops_uneven else 0.0,
         )
 
-    def open(self, place: str, folder: str = "", weight: float = 1.0) -> Corpus:
+    def open(self, place: str, folder: str = "") -> Corpus:
         """Opens the corpus at a place (see `data/corpus.py`).
 
         Its fingerprint must differ from that of another task's examples of the same
@@ -121,7 +121,7 @@ class Task:
           UserError: it does not exist, or is not what the task needs.
         """
         data = self.config.data
-        return open_corpus(place, data.source, data.target, folder, weight)
+        return open_corpus(place, data.source, data.target, folder)
 
     @property
     def vocab_sizes(self) -> tuple[int, ...]:

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data import cleaning, lines, prepare
-from t2t_jax.data.corpus import open_corpora
+from t2t_jax.data import cleaning, prepare
+from t2t_jax.data.corpus import open_corpora, open_lines
 from t2t_jax.data.filling import ragged
 from t2t_jax.data.pairs import Pairs, cut, encode_pairs, tokenize_in_memory
 from t2t_jax.data.tokenizers import training as tokenizer_training
@@ -540,7 +540,7 @@ def test_blocks_are_the_text_cut_where_they_are_full(texts, block):
 
 def test_cut_text_is_kept_and_found_again(tmp_path):
     (tmp_path / "x.en").write_text("a b c d e f g h i j\n" * 3 + "short\n")
-    training = [lines.open_lines("x.en", "en", "de", str(tmp_path))]
+    training = [open_lines("x.en", "en", "de", str(tmp_path))]
     config = dataclasses.replace(CONFIG, vocab_size=280, max_length=6, max_ratio=0.0)
     vocabulary = make_tokenizer(training, config, (1,))
     pairs = prepare.training_pairs(training, vocabulary, config, None, (1,), cuts=True)
