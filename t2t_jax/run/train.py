@@ -4,7 +4,6 @@ import collections
 import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from ml_collections import ConfigDict
@@ -18,7 +17,6 @@ from t2t_jax.data.feeding import BatchLookup, feeder_name, typical_plan
 from t2t_jax.data.pairs import Pairs, tokenize_in_memory
 from t2t_jax.data.shapes import Shape
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
-from t2t_jax.data.variation import variation_of, varied
 from t2t_jax.decoding.choosing import PLAIN, check_choice
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.evaluation.dev_answers import DevAnswers
@@ -122,13 +120,7 @@ def _train(
     """Prepares the text and trains; skips what an earlier run has already done."""
     with processes.fail_together("preparing the training text", processes.LONG_TIMEOUT):
         vocabulary = _vocabulary(workdir, task, training, config)
-        variation = variation_of(task.data(), training, vocabulary, task.encode)
-        pairs = prepare.training_pairs(
-            training, vocabulary, task.data(), task.encode, task.sides, task.cuts
-        )
-        texts = [*zip(training, pairs.sizes, strict=True)]
-        pairs = replace(pairs, noise=task.noise(vocabulary, texts))
-        pairs = varied(pairs, variation)
+        pairs = prepare.training_pairs(training, vocabulary, task.data(), task)
         dev_lines, dev_pairs = _dev_examples(task, vocabulary, dev, pairs.block)
         model = build(config.model, *vocabulary.sizes)
         plan = typical_plan(pairs, config.data, config.train.seed)
@@ -187,9 +179,9 @@ def _dev_examples(
     lines = [pair for of_set in of_sets for pair in of_set]
     if not lines:
         return lines, None
-    tokenized = tokenize_in_memory(lines, vocabulary, task.encode, block)
     texts = [*zip(dev, map(len, of_sets), strict=True)]
-    return lines, replace(tokenized, noise=task.noise(vocabulary, texts))
+    noise = task.noise(vocabulary, texts)
+    return lines, tokenize_in_memory(lines, vocabulary, task.encode, block, noise)
 
 
 def _peak_flops(config: Config) -> float | None:

@@ -13,7 +13,7 @@ from benchmarks import robustness as benchmark
 from t2t_jax import UserError
 from t2t_jax.commands import evaluate
 from t2t_jax.config import Config
-from t2t_jax.data.corpus import open_corpus, tagged
+from t2t_jax.data.corpus import Corpus, open_corpus, tagged
 from t2t_jax.evaluation import robustness
 from t2t_jax.evaluation.damage import DAMAGES, damaged, damages_named
 from tests.small_run import ROOT, contents
@@ -43,7 +43,8 @@ def changed(tmp_path):
 
 
 def damaged_pairs(name, pairs):
-    return [*damaged(types.SimpleNamespace(pairs=lambda: iter(pairs)), name).pairs()]
+    corpus = Corpus("a set", "set", "en", "de", lambda: iter(pairs), str)
+    return [*damaged(corpus, name).pairs()]
 
 
 @given(pairs=SETS)
