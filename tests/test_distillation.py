@@ -23,7 +23,7 @@ from t2t_jax.data.corpus import file_corpus
 from t2t_jax.data.text_files import encode_line
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.atomic import checked_json, read_checked_json
-from t2t_jax.metrics.pairwise import UTILITIES
+from t2t_jax.metrics.text_measures import UTILITIES
 from t2t_jax.model.model import build
 from t2t_jax.run import distillation
 from t2t_jax.run.distillation import distill, student_config

@@ -23,13 +23,13 @@ from t2t_jax.commands.flags import (
 )
 from t2t_jax.decoding.choosing import parse_choice
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.baselines import read_baselines
 from t2t_jax.evaluation.damage import DAMAGES, EVERY, damaged, damages_named
 from t2t_jax.evaluation.robustness import check_damageable, score_damaged, table
 from t2t_jax.evaluation.scores import (
     comparisons,
     distinct,
     read_answers,
+    read_baselines,
     results_folder,
     score_set,
 )

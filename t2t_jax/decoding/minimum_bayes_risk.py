@@ -13,7 +13,7 @@ import numpy as np
 from t2t_jax.decoding.choice import Choice, beam_candidates, sampled_candidates
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError, did_you_mean
-from t2t_jax.metrics.pairwise import UTILITIES
+from t2t_jax.metrics.text_measures import UTILITIES
 from t2t_jax.sections import field
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from t2t_jax.data.corpus import Corpus
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.published_sets import ScoredText, compare_with
 from t2t_jax.io import ideas
-from t2t_jax.metrics.bootstrap import LONGEST, SAMPLES, SEED
+from t2t_jax.metrics.measures import LONGEST, SAMPLES, SEED
 from t2t_jax.parallel.machine import describe_machine
 from t2t_jax.tasks.task import Task
 

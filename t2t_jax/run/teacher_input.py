@@ -16,7 +16,7 @@ from t2t_jax.data.corpus import Corpus, Pair, open_corpus, open_places
 from t2t_jax.data.text_files import file_hash, find_file, read_lines
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io.errors import UserError, did_you_mean
-from t2t_jax.metrics.pairwise import UTILITIES
+from t2t_jax.metrics.text_measures import UTILITIES
 
 PROBABILITY = "probability"
 CRITERIA = (PROBABILITY, *UTILITIES)

@@ -20,8 +20,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
 from t2t_jax.decoding.choosing import PLAIN, check_choice
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.evaluation.dev_answers import DevAnswers
-from t2t_jax.evaluation.scores import distinct
-from t2t_jax.evaluation.table import score_all
+from t2t_jax.evaluation.scores import distinct, score_all
 from t2t_jax.io import ideas, sealed
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say, silence

@@ -19,8 +19,8 @@ from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import measures
+from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.metrics.measures import Measure
-from t2t_jax.metrics.perplexity import perplexity
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.results import Translation

@@ -12,7 +12,7 @@ from t2t_jax.commands import evaluate
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation import table
+from t2t_jax.evaluation import scores
 from t2t_jax.evaluation.scores import results_folder
 from t2t_jax.io.atomic import read_checked_json
 from t2t_jax.metrics import plain
@@ -126,7 +126,7 @@ def test_a_row_of_the_table_names_every_protocol(text):
     corpus = open_corpus("test", "en", "de", str(text))
     names = ("bleu", "bleu_paper", "bleu_lc_tok", "chrf")
     score = {name: 11.0 * (n + 1) for n, name in enumerate(names)}
-    row = table.table_row(
+    row = scores.table_row(
         Translation(Config()), corpus, score | {"lines": 3_003, "perplexity": 4.2}
     )
     assert row == (
@@ -134,7 +134,7 @@ def test_a_row_of_the_table_names_every_protocol(text):
         "bleu_lc_tok  33.0   chrF  44.0   perplexity 4.200"
     )
     assert len(row) <= 110
-    synthetic = table.table_row(
+    synthetic = scores.table_row(
         Translation(Config()),
         open_corpus("grammar:test", "de", "en"),
         score | {"lines": 500, "perplexity": 2},

@@ -101,7 +101,7 @@ text = Pieces(".", {described})
 encode, decode = text.encode, text.decode
 """
 _OURS = """\
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 
 # Byte-pair codes and Moses; needs t2t_jax.
 target = Vocabulary.load("{of_target}")

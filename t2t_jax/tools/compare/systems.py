@@ -17,7 +17,7 @@ from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.translation import Translation
 from t2t_jax.tools.compare.compare import System
 from t2t_jax.tools.compare.texts import Texts, Training, count_training
-from t2t_jax.training.run_log import short_names
+from t2t_jax.workdir import short_names
 
 
 class Place(NamedTuple):

@@ -13,7 +13,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.scores import read_answers, score_set
 from t2t_jax.io.errors import UserError, did_you_mean
-from t2t_jax.metrics.perplexity import perplexity
+from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.tools.experiment.context import Context
 

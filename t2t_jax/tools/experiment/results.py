@@ -12,6 +12,7 @@ import numpy as np
 
 from t2t_jax.tasks.table import known_measures
 from t2t_jax.tools.experiment.experiment import Row, Run
+from t2t_jax.training.metrics_log import METRICS, read_log
 
 # Files of a run's workdir that the runner adds to those of training.
 TRAINING = "training"  # the step of a failure; or the name of a measure
@@ -57,11 +58,7 @@ class RunResult:
     @functools.cached_property
     def metrics(self) -> list[dict[str, Any]]:
         """The entries of `metrics.jsonl`, in order."""
-        try:
-            lines = (self.path / "metrics.jsonl").read_bytes().splitlines()
-        except FileNotFoundError:
-            return []
-        return [entry for line in lines if (entry := _parsed(line))]
+        return read_log(self.path / METRICS).entries
 
     @property
     def started(self) -> float:
@@ -193,14 +190,6 @@ def read_json(file: Path) -> dict[str, Any]:
         return json.loads(file.read_bytes())
     except FileNotFoundError:
         return {}
-
-
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    try:
-        entry = json.loads(line)
-    except ValueError:  # half a line, of a run that is writing it now or was killed
-        return None
-    return entry if isinstance(entry, dict) and "kind" in entry else None
 
 
 def _is_number(value: Any) -> bool:

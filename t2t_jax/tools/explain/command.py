@@ -25,8 +25,7 @@ from t2t_jax.io.messages import say
 from t2t_jax.tools.explain.continuations import MOST
 from t2t_jax.tools.explain.explain import explain
 from t2t_jax.tools.explain.explanation import Explanation
-from t2t_jax.training.run_log import short_names
-from t2t_jax.workdir import Workdir
+from t2t_jax.workdir import Workdir, short_names
 
 WORD = "SENTENCE"  # the argument that is not a flag
 LARGE = 20e6  # bytes of a page that browsers are slow with

@@ -8,18 +8,18 @@ True for what the run discarded.
 import dataclasses
 import json
 import math
-import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from etils import epath
 
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.locations import is_local, locate
+from t2t_jax.io.locations import locate
 from t2t_jax.io.messages import say
-
-METRICS, STARTS, CONFIG = "metrics.jsonl", "starts.jsonl", "config.json"
+from t2t_jax.training.metrics_log import METRICS, Log, read_log
+from t2t_jax.training.provenance_log import read_starts
+from t2t_jax.workdir import CONFIG, Workdir
 
 
 class NothingLoggedError(UserError):
@@ -97,31 +97,16 @@ def read_run(workdir: epath.PathLike) -> Run:
     log = folder / METRICS
     if not log.is_file():
         raise _without_log(folder)
-    entries = _entries(log)
-    if not any(entry["kind"] in ("train", "dev") for entry in entries):
+    logged = read_log(log)
+    for number in logged.damaged:
+        say(f"warning: {log}, line {number} is damaged; left out")
+    if not any(entry["kind"] in ("train", "dev") for entry in logged.entries):
         raise NothingLoggedError(
             f"{log} holds no metrics yet: a run logs every config.train.log_every "
             "steps; wait for the first"
         )
-    starts = _starts(folder / STARTS)
-    return _run(str(workdir), entries, starts, _log_every(folder / CONFIG))
-
-
-def read_metrics(
-    workdir: epath.PathLike, kind: str
-) -> dict[int, dict[str, float | None]]:
-    """Reads the metrics of a kind, "train" or "dev", by step; changes nothing.
-
-    Leaves out what a rollback discarded. None stands for a value that was not finite.
-    Empty if nothing is logged.
-    """
-    log = locate(workdir) / METRICS
-    entries = _entries(log) if log.is_file() else []
-    return {
-        entry["step"]: {n: v for n, v in entry.items() if n not in ("step", "kind")}
-        for entry, gone in zip(entries, _undone(entries), strict=True)
-        if entry["kind"] == kind and not gone
-    }
+    starts = [start.step for start in read_starts(Workdir(workdir))]
+    return _run(str(workdir), logged, starts, _log_every(folder / CONFIG))
 
 
 def find_runs(pattern: str) -> list[str]:
@@ -139,27 +124,6 @@ def find_runs(pattern: str) -> list[str]:
     if not found:
         raise UserError(f"--workdir={pattern} matches no folder with a {METRICS}")
     return found
-
-
-def short_names(paths: Sequence[str]) -> list[str]:
-    """The shortest ends of paths that tell them apart: a/x, b/x, c/y -> a/x, b/x, y.
-
-    The hash at the end of an experiment's workdirs is left out where it can be.
-    """
-    parts = [
-        (os.path.abspath(path) if is_local(path) else path).rstrip("/").split("/")
-        for path in paths
-    ]
-    names = []
-    for own in parts:
-        count = 1
-        while count < len(own) and any(
-            other != own and other[-count:] == own[-count:] for other in parts
-        ):
-            count += 1
-        names.append("/".join(own[-count:]))
-    bare = [re.sub(r"-[0-9a-f]{12}$", "", name) for name in names]
-    return [b if bare.count(b) == 1 else n for b, n in zip(bare, names, strict=True)]
 
 
 def _without_log(folder: epath.Path) -> UserError:
@@ -186,35 +150,6 @@ def _without_log(folder: epath.Path) -> UserError:
     )
 
 
-def _objects(file: epath.Path) -> tuple[list[dict | None], bool]:
-    """The objects on the lines of a file, None where damaged; is the last complete?"""
-    content = file.read_bytes() if file.is_file() else b""
-    objects = []
-    for line in content.splitlines():
-        try:
-            found = json.loads(line)
-            valid = isinstance(found, dict) and type(found.get("step")) is int
-        except (ValueError, RecursionError):
-            valid = False
-        objects.append(found if valid else None)
-    return objects, content.endswith(b"\n") or not content
-
-
-def _entries(log: epath.Path) -> list[dict]:
-    objects, complete = _objects(log)
-    entries = []
-    for number, found in enumerate(objects, 1):
-        if found and isinstance(found.get("kind"), str):
-            entries.append(found)
-        elif complete or number < len(objects):
-            say(f"warning: {log}, line {number} is damaged; left out")
-    return entries
-
-
-def _starts(file: epath.Path) -> list[int]:
-    return [start["step"] for start in _objects(file)[0] if start]
-
-
 def _log_every(file: epath.Path) -> int:
     """The run's logging interval; 1 if its config cannot be read."""
     try:
@@ -228,8 +163,9 @@ def _number(value) -> float:
     return float(value) if isinstance(value, int | float) else math.nan
 
 
-def _run(path: str, entries: list[dict], starts: list[int], log_every: int) -> Run:
-    lives, undone = _lives(entries), _undone(entries)
+def _run(path: str, log: Log, starts: list[int], log_every: int) -> Run:
+    entries, undone = log.entries, log.undone()
+    lives = _lives(entries)
     places = _places(entries, lives, {step for step in starts if step % log_every})
     stretches = [
         stretch
@@ -262,16 +198,6 @@ def _lives(entries: list[dict]) -> list[list[int]]:
         if entry["kind"] == "rollback":
             lives.append([])
     return lives
-
-
-def _undone(entries: list[dict]) -> list[bool]:
-    """For each entry: did the run later return to a step before it?"""
-    undone, lowest = [], math.inf
-    for entry in reversed(entries):
-        undone.append(entry["step"] > lowest)
-        if entry["kind"] == "rollback":
-            lowest = min(lowest, entry["step"])
-    return undone[::-1]
 
 
 def _stretches(kind, entries, lives, undone, places) -> list[Stretch]:
