@@ -30,8 +30,8 @@ class Recipe:
       nbest: the number of translations that one is chosen of.
       by: `probability`, the teacher's own score; or the metric of sentences by which
         the nearest to the reference is chosen. "" is `chrf` if there are several.
-      search: `beam`, `alpha`, `penalty` and `stop` of `Translator.translate`; None is
-        the teacher's, but a beam of at least `nbest`.
+      search: some of `SearchOptions`; the others are the teacher's, but with a beam of
+        at least `nbest`.
 
     Raises:
       UserError: a choice that does not exist, or that chooses from one.
@@ -58,13 +58,10 @@ class Recipe:
     def options(self, decode: DecodeConfig) -> dict:
         """The options of the search; those of `decode`, the teacher's, if not given."""
         given = {name: x for name, x in self.search.items() if x is not None}
-        beam = given.get("beam", max(decode.beam, self.nbest))
-        names = "alpha", "penalty", "stop"
-        return {
-            "beam": beam,
-            "nbest": self.nbest if self.by != PROBABILITY else 1,
-            **{name: given.get(name, getattr(decode, name)) for name in names},
-        }
+        beam = max(decode.beam, self.nbest)
+        options = decode.override(**{"beam": beam} | given)
+        nbest = self.nbest if self.by != PROBABILITY else 1
+        return {"nbest": nbest, **options.recorded()}
 
     def chooser(self, language: str) -> Callable[[Translation, str], str]:
         """Returns a function (translation, reference) -> the text that is kept.

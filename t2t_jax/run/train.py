@@ -17,7 +17,7 @@ from t2t_jax.data.feeding import BatchLookup, feeder_name, typical_plan
 from t2t_jax.data.pairs import Pairs, tokenize_in_memory
 from t2t_jax.data.shapes import Shape
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
-from t2t_jax.decoding.choosing import PLAIN, check_choice
+from t2t_jax.decoding.choosing import PLAIN
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.evaluation.dev_answers import DevAnswers
 from t2t_jax.evaluation.scores import distinct, score_all
@@ -240,7 +240,7 @@ def _check_model(task: Task, config: Config) -> None:
             f"of a search, and config.task.kind={config.task.kind!r} is answered "
             f"without one; leave it at {PLAIN!r}"
         )
-    check_choice(config)
+    config.decode.variant("choose").check(config)
     # Works on shapes only, and raises the errors that training would raise later.
     state_shardings(model, config, make_mesh(config.mesh))
     longest_source(config, model)

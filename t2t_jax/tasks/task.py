@@ -11,12 +11,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from t2t_jax.config import Config, DataConfig
+from t2t_jax.config import Config, DataConfig, SearchOptions
 from t2t_jax.data.corpus import Corpus, Pair, open_corpus
 from t2t_jax.data.pairs import Examples
 from t2t_jax.data.text_variation import text_variation_of
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding.search_options import SamplingOptions, option_names
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.likelihoods import perplexity
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 
 # Options of `translate` that are about a search or what it finds.
 OF_SEARCH = (
-    *("beam", "groups", "diversity", "alpha", "penalty", "stop"),
+    *option_names(SearchOptions),
     *("prefix", "must", "must_not", "choose", "alignments", "sample"),
-    *("temperature", "top_k", "top_p", "epsilon", "seed"),
+    *option_names(SamplingOptions),
     *("confidence", "min_confidence"),
 )
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from benchmarks import robustness as benchmark
 from t2t_jax import UserError
 from t2t_jax.commands import evaluate
+from t2t_jax.commands.flags import SEARCH
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, open_corpus, tagged
 from t2t_jax.evaluation import robustness
@@ -172,7 +173,7 @@ def test_the_command_scores_copies_and_overwrites_nothing(
     trained, work, text, monkeypatch, capsys
 ):
     before = contents(work)
-    names = ("checkpoint", "baseline", "dtype", "choose", *evaluate.SEARCH)
+    names = ("checkpoint", "baseline", "dtype", "choose", *SEARCH)
     given = dict.fromkeys(names) | {"workdir": str(work), "test": f"{text}/test"}
     given["damage"] = "capitals,no_diacritics"
     monkeypatch.setattr(evaluate.flags, "FLAGS", types.SimpleNamespace(**given))

@@ -140,11 +140,8 @@ def export_search(
 ) -> export.Exported:
     """Exports `search_function` for sources of one width and any number of rows."""
     vocabulary = translator.vocabulary
-    algorithm = beam_search_algorithm(
-        translator.config.decode,
-        vocabulary,
-        **{"beam": beam, "nbest": 1, "stop": None, "alpha": None, "penalty": None},
-    )
+    options = translator.config.decode.override(beam=beam)
+    algorithm = beam_search_algorithm(options, vocabulary)
     # Languages of the target, which every translation begins with.
     prefix = vocabulary.encode([""])[0]
     rules = Phrases(vocabulary).rules([prefix], [()], [()], [""], 1, max_length)
