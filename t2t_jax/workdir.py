@@ -4,7 +4,7 @@ config.json        the experiment as data, with hashes of itself and of the next
 training_text.json hashes of the prepared training text, of the dev text and of models
                    that the loss reads, which must not change during a run; counts of
                    the pairs that cleaning removed
-tokenizer.model    SentencePiece, or another tokenizer (data/tokenizers.py)
+tokenizer.model    SentencePiece, or another tokenizer (data/tokenizers/table.py)
 source_tokenizer.model  that of the source, if the vocabulary is not joint
 checkpoints/       training/checkpoint.py
 starts.jsonl       of each start of the run: the machine, the versions of libraries and
@@ -27,9 +27,10 @@ but for the workdirs whose models re-rank its translations (config.decode.option
 import dataclasses
 import hashlib
 import json
+import os
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Union
 
@@ -37,7 +38,7 @@ from etils import epath
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io import ideas, lock
 from t2t_jax.io.atomic import checked_json, read_checked_json, write_atomically
 from t2t_jax.io.errors import UserError
@@ -310,6 +311,27 @@ class Workdir:
                 "Restore it from a copy"
             )
         return content
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """The shortest ends of paths that tell them apart: a/x, b/x, c/y -> a/x, b/x, y.
+
+    The hash at the end of an experiment's workdirs is left out where it can be.
+    """
+    parts = [
+        (os.path.abspath(path) if is_local(path) else path).rstrip("/").split("/")
+        for path in paths
+    ]
+    names = []
+    for own in parts:
+        count = 1
+        while count < len(own) and any(
+            other != own and other[-count:] == own[-count:] for other in parts
+        ):
+            count += 1
+        names.append("/".join(own[-count:]))
+    bare = [re.sub(r"-[0-9a-f]{12}$", "", name) for name in names]
+    return [b if bare.count(b) == 1 else n for b, n in zip(bare, names, strict=True)]
 
 
 def _reason(config: Config, name: str) -> str:

@@ -223,7 +223,7 @@ PROMISES = [
     ),
     Mutant(
         "decoding_does_not_undo_encoding",
-        "t2t_jax/data/sentencepieces.py",
+        "t2t_jax/data/tokenizers/sentencepieces.py",
         "_ESCAPE * 2: _ESCAPE",
         "_ESCAPE * 2: _ESCAPE * 2",
         "tests/data/test_vocab.py",
@@ -327,7 +327,7 @@ PROMISES = [
     ),
     Mutant(
         "an_output_is_overwritten",
-        "t2t_jax/decoding/output_file.py",
+        "t2t_jax/io/output_files.py",
         "if file.exists():",
         "if False:",
         "tests/decoding/test_jobs.py",
@@ -395,7 +395,7 @@ MENDS = [
     ),
     Mutant(
         "a_removed_partial_output",  # a7a659f
-        "t2t_jax/decoding/output_file.py",
+        "t2t_jax/io/output_files.py",
         "except FileNotFoundError:",
         "except IsADirectoryError:",
         "tests/decoding/test_jobs.py",
@@ -403,7 +403,7 @@ MENDS = [
     ),
     Mutant(
         "an_option_that_only_one_job_has",  # 2c784af
-        "t2t_jax/decoding/output_file.py",
+        "t2t_jax/io/output_files.py",
         "for name in now | then",
         "for name in now",
         "tests/decoding/test_pairs_output.py",
@@ -411,7 +411,7 @@ MENDS = [
     ),
     Mutant(
         "a_carriage_return_of_the_text_is_lost",  # 686043a
-        "t2t_jax/data/corpus.py",
+        "t2t_jax/data/text_files.py",
         'end = "\\r\\n" if',
         'end = "\\n" if',
         "tests/decoding/test_pairs_output.py",
@@ -435,7 +435,7 @@ MENDS = [
     ),
     Mutant(
         "damaged_gzip_is_a_traceback",  # 0b9447a
-        "t2t_jax/data/corpus.py",
+        "t2t_jax/data/text_files.py",
         "(gzip.BadGzipFile, EOFError, zlib.error)",
         "(gzip.BadGzipFile, EOFError)",
         "tests/data/test_corpus.py",
@@ -483,7 +483,7 @@ MENDS = [
     ),
     Mutant(
         "damaged_added_tokens",  # 44d292d
-        "t2t_jax/tools/bridges/huggingface_tokenizers.py",
+        "t2t_jax/tools/bridges/vocabularies/huggingface.py",
         "except (AttributeError, LookupError, TypeError, ValueError):",
         "except ZeroDivisionError:",
         "tests/bridges/test_published_tokenizers.py",
@@ -491,7 +491,7 @@ MENDS = [
     ),
     Mutant(
         "a_silenced_token_hides_differences",  # c28896e
-        "t2t_jax/tools/bridges/agreement.py",
+        "t2t_jax/tools/bridges/checks/agreement.py",
         "~(silent[0] & silent[1])",
         "~(silent[0] | silent[1])",
         "tests/bridges/test_agreement.py",

@@ -7,7 +7,7 @@ import pytest
 from t2t_jax.config import Config, changed, from_config_dict
 from t2t_jax.costs import step_costs
 from t2t_jax.data.shapes import Shape
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.run.frozen_parameters import (

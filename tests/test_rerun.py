@@ -9,7 +9,8 @@ from t2t_jax import UserError, train
 from t2t_jax.commands.whatwas import parse_steps
 from t2t_jax.parallel import machine
 from t2t_jax.run import rerun as reruns
-from t2t_jax.run.rerun import first_difference, plan_stretch, rerun
+from t2t_jax.run.differences import first_difference
+from t2t_jax.run.rerun import plan_stretch, rerun
 from t2t_jax.run.rerun_report import report
 from t2t_jax.training.rollbacks import Rollbacks
 from t2t_jax.workdir import Workdir
@@ -65,7 +66,7 @@ def test_one_bit_and_another_machine_are_named(trained, monkeypatch):
 def _names(workdir):
     """The names of the arrays of its state, in order."""
     from t2t_jax.model.model import build
-    from t2t_jax.training.array_differences import named_arrays
+    from t2t_jax.run.differences import named_arrays
 
     workdir = Workdir(workdir)
     config = workdir.config()

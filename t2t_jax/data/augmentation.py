@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from t2t_jax.data.corpus import Pair
-from t2t_jax.data.counter_random import Stream
+from t2t_jax.text.counter_random import Stream
 
 MOST_NEIGHBOURS = 2  # lines after a line that `Augmentation.change` is given
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from t2t_jax.data.augmentation import AUGMENTATIONS, MOST_NEIGHBOURS
 from t2t_jax.data.corpus import Pair
-from t2t_jax.data.counter_random import Stream, hashed, uniform
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.text.counter_random import Stream, hashed, uniform
 
 DEFAULT_SHARE = 0.1
 # What a line's random numbers are for.

@@ -13,25 +13,71 @@ Suffix: `p` pairs.
 
 import dataclasses
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data.cleaning import blank_matcher
-from t2t_jax.data.corpus import Corpus
-from t2t_jax.data.filling import Ragged
-from t2t_jax.data.kept_text import Part, read_parts
-from t2t_jax.data.noise import take
+from t2t_jax.data.cleaning import blank_matcher, in_order, read_chunks
+from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.filling import Ragged, take
 from t2t_jax.data.pairs import Encode, Pairs, encode_pairs
-from t2t_jax.data.prepare import in_order, prepared_key
 from t2t_jax.data.shapes import Shape
-from t2t_jax.data.subword_sampling import SubwordSampling, sampled_encoder
 from t2t_jax.data.text_variation import TextVariation, text_variation_of
-from t2t_jax.data.tokenizer import Vocabulary, parse_symbols
+from t2t_jax.data.tokenizers.subword_sampling import SubwordSampling, sampled_encoder
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
 from t2t_jax.io.errors import UserError
+
+# The lines of a part. A part is varied as a whole, and a line may be joined with the
+# next ones of its part (variation.py). So another number changes what a run reads.
+LINES = 8_192
+
+# The upper bits of a number are the corpus, the lower ones the line in it. So
+# consecutive numbers are consecutive lines of one corpus.
+LINE_BITS = 40
+
+
+class Part(NamedTuple):
+    """The pairs that cleaning kept of `LINES` consecutive lines of one corpus.
+
+    Attributes:
+      place: The number of the part in its corpus, from 0.
+      first: The index of the first pair in the training text.
+      number_p: The number of each pair's line, int64 [pairs].
+      pairs: Their text.
+    """
+
+    place: int
+    first: int
+    number_p: np.ndarray
+    pairs: list[Pair]
+
+
+def read_parts(pairs: Pairs, corpora: Sequence[Corpus]) -> Iterator[Part]:
+    """Yields the text of all pairs in order, as it was before it was encoded.
+
+    Args:
+      pairs: Prepared pairs; their `line` and `sizes` say what was kept.
+      corpora: The corpora that they were prepared from.
+    """
+    end_c = np.cumsum(pairs.sizes)
+    line_p = np.asarray(pairs.line)
+    for chunk in read_chunks(corpora, LINES):
+        end = int(end_c[chunk.corpus])
+        begin = end - pairs.sizes[chunk.corpus]
+        before, last = int(chunk.lines[0]) - 1, int(chunk.lines[-1])
+        # Lines rise within a corpus.
+        low = begin + int(np.searchsorted(line_p[begin:end], before, "right"))
+        high = begin + int(np.searchsorted(line_p[begin:end], last, "right"))
+        if low == high:
+            continue
+        kept_p = line_p[low:high].astype(np.int64)
+        text = [chunk.pairs[i] for i in (kept_p - before - 1).tolist()]
+        number_p = (np.int64(chunk.corpus) << LINE_BITS) + kept_p
+        yield Part(before // LINES, low, number_p, text)
+
 
 # About so many pairs are varied to learn how long pairs become.
 SAMPLED = 1 << 16
@@ -74,7 +120,7 @@ class Variation:
       subwords: Encodes lines; None encodes them as `encode` does.
       encode: Encodes pairs as they were when they were prepared.
       fingerprints: Those of the corpora.
-      typical: What `varied` measured.
+      typical: What `measure` found.
     """
 
     corpora: tuple[Corpus, ...]
@@ -165,7 +211,7 @@ class Variation:
         """Describes in one line what varies, and what that does to the lengths.
 
         Args:
-          pairs: The pairs that vary: of `varied`.
+          pairs: The pairs that vary.
           within: The largest shape of the batches.
         """
         what = []
@@ -297,23 +343,3 @@ def variation_of(
     return Variation(
         tuple(corpora), vocabulary, config, text, subwords, encode, fingerprints
     )
-
-
-def varied(pairs: Pairs, variation: Variation | None) -> Pairs:
-    """Makes prepared pairs vary from epoch to epoch; measures their lengths.
-
-    Raises:
-      UserError: The text is not what it was when the pairs were prepared.
-    """
-    if variation is None:
-        return pairs
-    prints, vocabulary = variation.fingerprints, variation.vocabulary
-    if pairs.key != prepared_key(prints, vocabulary, variation.config):
-        places = ", ".join(corpus.place for corpus in variation.corpora)
-        raise UserError(
-            f"the text of {places} has changed since it was prepared, and epochs of "
-            "varied text are made from it; put the text back"
-        )
-    typical = variation.measure(pairs)
-    variation = dataclasses.replace(variation, typical=typical)
-    return dataclasses.replace(pairs, variation=variation)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_jax.data.counter_random import uniform
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.text.counter_random import uniform
 
 BLANK = "<blank>"  # stands for a word; one piece if config.data.symbols names it
 

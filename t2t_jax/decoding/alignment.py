@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import programs
 from t2t_jax.decoding.batches import gather_results
 from t2t_jax.decoding.inputs import Member

@@ -24,7 +24,7 @@ import jax
 import numpy as np
 
 from t2t_jax.config import DecodeConfig
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.batches import (
     Group,
     gather_results,

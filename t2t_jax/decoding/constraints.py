@@ -8,7 +8,7 @@ not match in "Hunde". Case matters.
 Rare characters are spelled in bytes, and only the last byte shows if the character is a
 letter. Next to such bytes, a forbidden phrase counts as a match and a required phrase
 does not, so both constraints hold in any case. (U+2581 is matched in the spelling of
-`data/tokenizer.py`, which is the same as that of U+F8FE U+F8FD, of private use.)
+`data/tokenizers/`, which is the same as that of U+F8FE U+F8FD, of private use.)
 
 If detokenization decides the spaces beside punctuation, as with Moses, they do not
 count: "Hund." matches in `Hund` `.`, whose text is "Hund.".
@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.inputs import check_text
 from t2t_jax.io.errors import UserError
 from t2t_jax.search.rules import Rules

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from t2t_jax.config import Config
 from t2t_jax.data.cleaning import visible
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.batches import SHORTEST, longest_output, mesh_of
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from t2t_jax.data.corpus import decode_lines, read_lines
+from t2t_jax.data.text_files import decode_lines, read_lines
 from t2t_jax.decoding.results import Alignment, Translation
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say

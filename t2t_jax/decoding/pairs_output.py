@@ -3,7 +3,7 @@
 A model from German to English makes pairs for one from English to German: `PREFIX.de`
 has the lines of a German text, unchanged, and `PREFIX.en` their translations (Sennrich
 et al. 2016, "Improving Neural Machine Translation Models with Monolingual Data").
-Beside them are `PREFIX.hashes` (`data/pair_hashes.py`) and `PREFIX.json`, which says
+Beside them are `PREFIX.hashes` (`data/text_files.py`) and `PREFIX.json`, which says
 how they were made.
 
 While a job runs there are its translations alone, `PREFIX.en.partial`. The other files
@@ -19,10 +19,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from t2t_jax.data import pair_hashes
 from t2t_jax.data.cleaning import visible
-from t2t_jax.data.corpus import encode_line, read_lines
-from t2t_jax.data.tokenizer import parse_symbols
+from t2t_jax.data.text_files import HASHES_ENDING, encode_line, pair_hasher, read_lines
+from t2t_jax.data.tokenizers.vocabulary import parse_symbols
 from t2t_jax.data.word_noise import BLANK, WordNoise, add_noise
 from t2t_jax.decoding.jobs import InputFile, run_job
 from t2t_jax.decoding.results import Translation
@@ -93,7 +92,7 @@ class PairFiles(NamedTuple):
     @classmethod
     def of(cls, prefix: Path, source: str, target: str) -> "PairFiles":
         """Names the files of a model that translates `source` into `target`."""
-        endings = (target, source, "json", pair_hashes.ENDING)
+        endings = (target, source, "json", HASHES_ENDING)
         return cls(*(prefix.with_name(f"{prefix.name}.{e}") for e in endings))
 
     def existing(self) -> list[Path]:
@@ -204,7 +203,7 @@ class PairsOutput(OutputFile):
 
     def _write_hashes(self, new: PairFiles) -> None:
         """Hashes the pairs as a corpus will read them, and counts the empty ones."""
-        hash_pair = pair_hashes.pair_hasher(*self._languages)
+        hash_pair = pair_hasher(*self._languages)
         pairs = zip(
             read_lines(new.originals), read_lines(new.translations), strict=True
         )
@@ -285,7 +284,7 @@ def write_pairs(
     noise = ",".join(map(str, options.noises))
     pairs = {"noise": noise, "noise_seed": options.noise_seed, "tag": options.tag}
     made_from = made_from | {"pairs": pairs}
-    note = note | {"symbols": options.symbols}  # `FileCorpus.symbols` reads it
+    note = note | {"symbols": options.symbols}  # `corpus.symbols_of` reads it
     files = PairFiles.of(prefix, source, target) if prefix else None
     outputs: list[PairsOutput] = []  # the one that `run_job` opens, in process 0
 

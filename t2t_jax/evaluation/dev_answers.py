@@ -7,7 +7,7 @@ import numpy as np
 from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, Pair
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.choosing import PLAIN
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.messages import say

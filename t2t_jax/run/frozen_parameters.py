@@ -12,18 +12,14 @@ import jax
 import numpy as np
 
 from t2t_jax.config import Config
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model
 from t2t_jax.parallel import processes
 from t2t_jax.training.averaging import average_checkpoints, choose_checkpoints
-from t2t_jax.training.frozen_models import (
-    FrozenModels,
-    build_frozen,
-    frozen_workdirs,
-)
+from t2t_jax.training.frozen_models import FrozenModels, build_frozen, frozen_workdirs
 from t2t_jax.workdir import Workdir
 
 

@@ -6,8 +6,8 @@ import jax
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config, DataConfig
-from t2t_jax.data.text_tokenizer import SEPARATE, existing_tokenizer
-from t2t_jax.data.tokenizer import Vocabulary, parse_symbols
+from t2t_jax.data.tokenizers.training import SEPARATE, existing_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters

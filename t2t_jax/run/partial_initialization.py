@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from t2t_jax.config import Config, ModelConfig
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters

@@ -23,30 +23,26 @@ from t2t_jax.io.messages import say
 from t2t_jax.model.model import Model, build
 from t2t_jax.parallel.machine import describe_machine
 from t2t_jax.run import frozen_parameters, initialization
-from t2t_jax.run.step_lookup import RunText, open_text
-from t2t_jax.training import checkpoint_folders, loop
-from t2t_jax.training.array_differences import (
+from t2t_jax.run.differences import (
+    LoggedDifference,
     TreeComparison,
     compare_trees,
+    first_difference,
     sha256_of,
 )
+from t2t_jax.run.step_lookup import RunText, open_text
+from t2t_jax.training import checkpoint_folders, loop
 from t2t_jax.training.averaging import read_parameters
 from t2t_jax.training.checkpoint import read_state
 from t2t_jax.training.interruption import Interrupted
+from t2t_jax.training.metrics_log import METRICS, read_log
 from t2t_jax.training.provenance_log import Start, read_starts, starts_of_steps
 from t2t_jax.training.retention import KINDS
 from t2t_jax.training.rollbacks import Rollbacks
-from t2t_jax.training.run_log import read_metrics
 from t2t_jax.training.step import TrainState, initial_parameters, initial_state
 from t2t_jax.workdir import STARTS, Workdir
 
 NEVER = 1 << 40  # steps between two checkpoints of the scratch folder
-# Logged values that are not functions of the data and the parameters, or that only a
-# complete run computes.
-TIMINGS = {"seconds", "seconds_per_step", "tokens_per_second", "mfu", "flops"}
-
-
-Metrics = dict[str, float | None]  # None: a value that was not finite
 
 
 class Stretch(NamedTuple):
@@ -72,15 +68,6 @@ class StoredComparison(NamedTuple):
     step: int
     kind: str
     arrays: TreeComparison
-
-
-class LoggedDifference(NamedTuple):
-    """A logged metric, and its value when the steps are executed again."""
-
-    step: int
-    name: str
-    then: float | None
-    now: float | None
 
 
 class Rerun(NamedTuple):
@@ -149,7 +136,11 @@ def rerun(
         except Interrupted as e:
             message = f"stopped; nothing was written into {workdir}"
             raise Interrupted(e.signum, message) from None
-        then, now = (read_metrics(at, "train") for at in (workdir, scratch))
+        then, now = (
+            read_log(at / METRICS).metrics("train") for at in (workdir, scratch)
+        )
+    for metrics in now.values():
+        metrics.pop("flops", None)  # which only a complete run counts
     compared = [step for step in now if stretch.start < step and step in then]
     rolled_back = bool(Rollbacks(workdir).all)
     starts = starts_of_steps(
@@ -184,7 +175,7 @@ def plan_stretch(
         step: tuple(kind for kind in KINDS if step in steps_of[kind])
         for step in sorted({step for steps in steps_of.values() for step in steps})
     }
-    trained = max([*stored, *read_metrics(workdir, "train"), 0])
+    trained = max([*stored, *read_log(workdir / METRICS).metrics("train"), 0])
     asked = f"{first}" if last is None else f"{first}-{last}"
     if not trained:
         raise UserError(f"{workdir} has trained no step yet; train it first")
@@ -339,24 +330,3 @@ def _ends(scratch: Workdir, stretch: Stretch) -> Iterator[int]:
     moved = Rollbacks(scratch).in_effect()
     yield from sorted(step for step in moved if stretch.start < step < stretch.end)
     yield stretch.end
-
-
-def first_difference(
-    then: dict[int, Metrics],
-    now: dict[int, Metrics],
-    steps: list[int],
-) -> LoggedDifference | None:
-    """The first metric that differs, of those that both logs have; times do not count.
-
-    Args:
-      then, now: metric -> value, by step.
-      steps: the steps to compare, ascending.
-    """
-    for step in steps:
-        for name, before in then[step].items():
-            if name in TIMINGS or name not in now[step]:
-                continue
-            after = now[step][name]
-            if before != after:
-                return LoggedDifference(step, name, before, after)
-    return None

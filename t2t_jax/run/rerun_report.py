@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from t2t_jax.parallel.machine import EFFECTS, machine_differences, nondeterminism
+from t2t_jax.run.differences import TreeComparison
 from t2t_jax.run.rerun import Rerun
-from t2t_jax.training.array_differences import TreeComparison
 from t2t_jax.training.provenance_log import Start
 
 # Shown if the bytes differ and nothing recorded of the machine does.

@@ -7,7 +7,7 @@ from t2t_jax.data.batching import Plan
 from t2t_jax.data.feeding import feeder_name
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.prepare import report_lines
-from t2t_jax.data.tokenizer import Vocabulary, show_sizes
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary, show_sizes
 from t2t_jax.io.messages import say
 from t2t_jax.model.model import Model, describe_dtype
 from t2t_jax.parallel.machine import describe_machine, nondeterminism

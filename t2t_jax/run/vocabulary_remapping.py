@@ -11,7 +11,7 @@ from collections.abc import Hashable
 import jax
 import numpy as np
 
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model

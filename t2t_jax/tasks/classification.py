@@ -5,11 +5,11 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from t2t_jax.data import tokenizers
 from t2t_jax.data.corpus import Corpus, Pair, open_places
-from t2t_jax.data.text_tokenizer import make_source_tokenizer
 from t2t_jax.data.text_variation import text_variation_of
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.table import pack
+from t2t_jax.data.tokenizers.training import make_source_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.metrics import classification
@@ -39,10 +39,10 @@ class Classification(Task):
         classification.OF_LABELS | classification.OF_PROBABILITIES
     )
 
-    def open(self, place: str, folder: str = "", weight: float = 1.0) -> Corpus:
+    def open(self, place: str, folder: str = "") -> Corpus:
         """Opens labelled text: PREFIX.tsv, or `grammar:SPLIT`."""
         data = self.config.data
-        return open_labelled(place, data.source, data.target, folder, weight)
+        return open_labelled(place, data.source, data.target, folder)
 
     @property
     def vocab_sizes(self) -> tuple[int, ...]:
@@ -66,7 +66,7 @@ class Classification(Task):
         Raises:
           UserError: labels and text do not match; see `_labels`.
         """
-        labels = tokenizers.pack("labels", labels=self._labels(corpora))
+        labels = pack("labels", labels=self._labels(corpora))
         source = known and known.source
         source = source or make_source_tokenizer(corpora, self.data())
         return Vocabulary(labels, "the labels", source)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from t2t_jax.data.feeding import Position
-from t2t_jax.metrics.perplexity import perplexity
+from t2t_jax.metrics.likelihoods import perplexity
 
 # Metrics of one step, with its `step` and the `epoch` and `batch` of its data.
 Row = dict[str, float]

@@ -1,8 +1,14 @@
-"""`metrics.jsonl`: the metrics of a run, one JSON object per line."""
+"""`metrics.jsonl`: the metrics of a run, one JSON object per line.
+
+A line of it is an object with an integer `step` and a string `kind`, and has its line
+end. Any other line is damaged, except a last one without its end: a run is writing it,
+or was killed.
+"""
 
 import functools
 import json
 import math
+from typing import NamedTuple
 
 from etils import epath
 
@@ -10,6 +16,70 @@ from t2t_jax.io.growing import BucketFile, append
 from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say
 from t2t_jax.parallel import processes
+
+METRICS = "metrics.jsonl"
+
+Metrics = dict[str, float | None]  # None: a value that was not finite
+
+
+class Log(NamedTuple):
+    """What a log holds.
+
+    Attributes:
+      entries: the objects on its lines, in order.
+      damaged: the numbers of the damaged lines, from 1.
+    """
+
+    entries: list[dict]
+    damaged: list[int]
+
+    def undone(self) -> list[bool]:
+        """For each entry: did the run later return to a step before it?"""
+        undone, lowest = [], math.inf
+        for entry in reversed(self.entries):
+            undone.append(entry["step"] > lowest)
+            if entry["kind"] == "rollback":
+                lowest = min(lowest, entry["step"])
+        return undone[::-1]
+
+    def counted(self) -> list[dict]:
+        """The entries that count: not undone, and not of kind `rollback`."""
+        return [
+            entry
+            for entry, undone in zip(self.entries, self.undone(), strict=True)
+            if not undone and entry["kind"] != "rollback"
+        ]
+
+    def metrics(self, kind: str) -> dict[int, Metrics]:
+        """The metrics of a kind, `train` or `dev`, by step; none that was discarded."""
+        return {
+            entry["step"]: {n: v for n, v in entry.items() if n not in ("step", "kind")}
+            for entry in self.counted()
+            if entry["kind"] == kind
+        }
+
+
+def read_log(file: epath.PathLike) -> Log:
+    """Reads a log, also while a run writes it; it is empty if there is no file."""
+    file = epath.Path(file)
+    return parse_log(file.read_bytes() if file.exists() else b"")
+
+
+def parse_log(content: bytes) -> Log:
+    """Reads the complete lines of a log; see the module for what is valid."""
+    entries, damaged = [], []
+    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), 1):
+        try:
+            entry = json.loads(line)
+            valid = type(entry["step"]) is int and isinstance(entry["kind"], str)
+        # RecursionError: JSON that is nested to harm.
+        except (ValueError, LookupError, TypeError, RecursionError):
+            valid = False
+        if valid:
+            entries.append(entry)
+        else:
+            damaged.append(number)
+    return Log(entries, damaged)
 
 
 class MetricsLog:
@@ -47,22 +117,19 @@ class MetricsLog:
             b'{"step": '[: len(content) - len(kept)]
         ):
             kept = content + b"\n"
-        entries = []
-        for number, line in enumerate(kept.splitlines(), 1):
-            if entry := parsed(line):
-                entries.append(entry)
-            else:
-                say(f"warning: {path}, line {number} is damaged; ignored, not removed")
+        log = parse_log(kept)
+        for number in log.damaged:
+            say(f"warning: {path}, line {number} is damaged; ignored, not removed")
         if not is_local(path):
             self._file = BucketFile(path, kept)
-            return entries
+            return log.entries
         # Unbuffered, so that `append` sees a failed write and can undo it.
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115
         if len(kept) > len(content):
             append(self._file, b"\n")
         elif len(kept) < len(content):
             self._file.truncate(len(kept))
-        return entries
+        return log.entries
 
     def write(self, step: int, kind: str, values: dict[str, float]) -> bool:
         """Writes one object; returns False if `has` it already."""
@@ -102,13 +169,3 @@ class MetricsLog:
         """Closes the file."""
         if self._file:
             self._file.close()
-
-
-def parsed(line: bytes) -> dict | None:
-    """The object on a line, or None if the line is not an object of this log."""
-    try:
-        entry = json.loads(line)
-        valid = type(entry["step"]) is int and isinstance(entry["kind"], str)
-    except (ValueError, LookupError, TypeError):
-        return None
-    return entry if valid else None

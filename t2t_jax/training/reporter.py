@@ -9,7 +9,7 @@ import tqdm
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.parallel import processes
-from t2t_jax.training.metrics_log import MetricsLog
+from t2t_jax.training.metrics_log import METRICS, MetricsLog
 from t2t_jax.training.rollbacks import Rollback
 from t2t_jax.training.tensorboard import TensorBoard
 from t2t_jax.workdir import Workdir
@@ -25,7 +25,7 @@ class Reporter:
 
     def __init__(self, workdir: Workdir, first_step: int, steps: int):
         self._workdir = workdir
-        self._lines = MetricsLog(workdir / "metrics.jsonl")
+        self._lines = MetricsLog(workdir / METRICS)
         self._first = first_step
         # TensorBoard, created with the first metric: restarting a finished run, which
         # only scores, adds no file.

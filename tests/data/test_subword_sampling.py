@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.config import Config, DataConfig
-from t2t_jax.data import tokenizer, tokenizers
-from t2t_jax.data.sentencepiece_model import pieces
-from t2t_jax.data.subword_sampling import sampled_encoder
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.sentencepieces import pieces
+from t2t_jax.data.tokenizers.subword_sampling import sampled_encoder
+from t2t_jax.data.tokenizers.table import pack
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from tests.test_nasty_lines import NASTY
 
@@ -40,9 +41,9 @@ def foreign(**options):
 
 
 MODELS = {
-    "ours": lambda: Vocabulary(tokenizer.train(TEXT * 10, 400)),
+    "ours": lambda: Vocabulary(train_tokenizer(TEXT * 10, 400)),
     "ours with symbols": lambda: Vocabulary(
-        tokenizer.train(TEXT * 10, 400, ["<bt>", "<b", "the", "a.b"])
+        train_tokenizer(TEXT * 10, 400, ["<bt>", "<b", "the", "a.b"])
     ),
     "normalizes, joins unknown characters": lambda: foreign(),
     "merges across words": lambda: foreign(
@@ -157,12 +158,12 @@ def test_a_line_is_a_pure_function_of_its_number_epoch_and_side(ours):
 
 def test_more_lines_than_are_encoded_at_a_time(ours, monkeypatch):
     whole = sampled(ours, 0.3, TEXT * 3)
-    monkeypatch.setattr("t2t_jax.data.subword_sampling.LINES", 4)
+    monkeypatch.setattr("t2t_jax.data.tokenizers.subword_sampling.LINES", 4)
     assert sampled(ours, 0.3, TEXT * 3) == whole
 
 
 def test_each_side_has_its_own_merges(ours):
-    source = Vocabulary(tokenizer.train(["the cat sat on the mat"] * 20, 290))
+    source = Vocabulary(train_tokenizer(["the cat sat on the mat"] * 20, 290))
     both = Vocabulary(ours.model, source=source)
     text = ["the cat sees bananas"]
     assert sampled(both, 0.0, text, side=0) == source.encode(text, end=True)
@@ -171,7 +172,7 @@ def test_each_side_has_its_own_merges(ours):
 
 
 def test_a_label_is_one_token_always(ours):
-    labels = Vocabulary(tokenizers.pack("labels", labels=["bad", "good"]), source=ours)
+    labels = Vocabulary(pack("labels", labels=["bad", "good"]), source=ours)
     assert sampled(labels, 0.5, ["good", "bad"], side=1) == [[1], [0]]
     assert ours.decode(sampled(labels, 0.5, TEXT, side=0)) == TEXT
 
@@ -201,7 +202,7 @@ def test_refuses_tokenizers_without_known_merges():
         sampled_encoder(unigram, 0.1)
     model = MODELS["ours"]().model
     mapped = Vocabulary(
-        tokenizers.pack(
+        pack(
             "marian",
             pieces=[p.name for p in pieces(model)],
             special=["</s>", "<unk>", "<pad>"],

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.data.augmentation import AUGMENTATIONS, TOKENS, case, neighbours, typos
-from t2t_jax.data.counter_random import Stream, hashed
 from t2t_jax.data.text_variation import TextVariation, text_variation_of
 from t2t_jax.io.errors import UserError
+from t2t_jax.text.counter_random import Stream, hashed
 
 ALL = ",".join(f"{name}@0.5" for name in AUGMENTATIONS)
 WORDS = ["A", "man's", "“dog”", "barks", "loudly,", "Über", "1,000", "IBM", "{line}"]

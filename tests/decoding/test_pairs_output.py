@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_jax.data.corpus import encode_line, open_corpus, read_lines
+from t2t_jax.data.corpus import open_corpus
+from t2t_jax.data.text_files import encode_line, read_lines
 from t2t_jax.data.word_noise import add_noise, parse_noise
 from t2t_jax.decoding import pairs_output
 from t2t_jax.decoding.jobs import InputFile, shard_of

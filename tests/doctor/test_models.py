@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from t2t_jax.data import tokenizer
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.doctor import model_scores
 from t2t_jax.tools.doctor.examination import Examination, Options
@@ -77,7 +78,7 @@ def test_improbable_pairs_are_accused(models, text):
 
 def test_pieces_are_counted_and_those_of_dev_looked_up(text):
     lines = [side for pair in text[:300] for side in pair]
-    vocabulary = tokenizer.Vocabulary(tokenizer.train(lines, 400))
+    vocabulary = Vocabulary(train_tokenizer(lines, 400))
     pairs = [*text[:100], ("ñandú 鳥鳥鳥鳥", "Vogel")]
     reference = Reference("dev", [("鱼", "Fisch")])
     examination = Examination(

@@ -9,7 +9,7 @@ import pytest
 
 from experiments import back_translation
 from t2t_jax.commands import pairs_flags
-from t2t_jax.data.tokenizer import parse_symbols
+from t2t_jax.data.tokenizers.vocabulary import parse_symbols
 from t2t_jax.data.word_noise import BLANK, parse_noise
 
 

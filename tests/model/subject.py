@@ -13,8 +13,8 @@ import numpy as np
 from flax import nnx
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.data.batching import fill, plan_epoch
-from t2t_jax.data.pairs import ragged
+from t2t_jax.data.batching import plan_epoch
+from t2t_jax.data.filling import fill, ragged
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.attention import LayerTrace
 from t2t_jax.model.model import build

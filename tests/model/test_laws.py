@@ -9,8 +9,8 @@ import pytest
 from flax import nnx
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.data.batching import Ragged, fill, plan_epoch
-from t2t_jax.data.pairs import ragged
+from t2t_jax.data.batching import plan_epoch
+from t2t_jax.data.filling import Ragged, fill, ragged
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.layers import DropoutRng, dropout, random_bits

@@ -9,8 +9,8 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from t2t_jax.config import Config, MeshConfig, ModelConfig, TrainConfig
-from t2t_jax.data.batching import fill, plan_epoch
-from t2t_jax.data.pairs import ragged
+from t2t_jax.data.batching import plan_epoch
+from t2t_jax.data.filling import fill, ragged
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from t2t_jax.training.array_differences import compare_trees, sha256_of
+from t2t_jax.run.differences import compare_trees, sha256_of
 from t2t_jax.training.provenance_log import Start, starts_of_steps
 
 TREE = {"b": {"x": np.arange(6.0).reshape(2, 3)}, "a": np.zeros(4, np.int32)}

@@ -12,8 +12,9 @@ import pytest
 
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.pages import command, run_plots
+from t2t_jax.tools.pages.run_log import find_runs, read_run
 from t2t_jax.training.metrics_log import MetricsLog
-from t2t_jax.training.run_log import find_runs, read_run, short_names
+from t2t_jax.workdir import short_names
 from tests.viewing.logs import dev, eventful_run, train, write_run
 
 

@@ -5,21 +5,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from t2t_jax.data.corpus import (
-    Corpus,
-    open_corpora,
-    open_places,
-    read_lines,
-    split_places,
-)
-from t2t_jax.data.tagging import TaggedCorpus
+from t2t_jax.data.corpus import Corpus, open_corpora, open_places, split_places
+from t2t_jax.data.text_files import read_lines
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.scores import (
-    distinct,
-    read_answers,
-    results_folder,
-    score_set,
-)
+from t2t_jax.evaluation.scores import distinct, read_answers, results_folder, score_set
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say
@@ -28,7 +17,7 @@ from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.translation import Translation
 from t2t_jax.tools.compare.compare import System
 from t2t_jax.tools.compare.texts import Texts, Training, count_training
-from t2t_jax.training.run_log import short_names
+from t2t_jax.workdir import short_names
 
 
 class Place(NamedTuple):
@@ -225,7 +214,7 @@ def _lines(translators: Sequence[Translator], corpus: Corpus) -> list[tuple[str,
     if not translators:
         return list(corpus.pairs())
     pairs = task_of(translators[0].config).of(corpus).examples(corpus)
-    tag = f"{corpus.tag} " if isinstance(corpus, TaggedCorpus) else ""
+    tag = f"{corpus.tag} " if corpus.tag else ""
     return [(source.removeprefix(tag), target) for source, target in pairs]
 
 

@@ -1,7 +1,7 @@
 """Writes the pairs that are kept and, beside them, those that are not and why.
 
     PREFIX.en, PREFIX.de   the kept pairs; the endings are the languages
-    PREFIX.hashes          their hashes (`data/pair_hashes.py`), which training checks
+    PREFIX.hashes          their hashes (`data/text_files.py`), which training checks
     PREFIX.removed.tsv     corpus, line, rules, reasons, source, target of all others
 
 All four appear together when they are complete, and none replaces an earlier file.
@@ -11,9 +11,8 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from t2t_jax.data import pair_hashes
 from t2t_jax.data.cleaning import read_chunks
-from t2t_jax.data.corpus import encode_line, find_file
+from t2t_jax.data.text_files import HASHES_ENDING, encode_line, find_file, pair_hasher
 from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.output_files import check_folder
@@ -33,7 +32,7 @@ def check_prefix(prefix: Path, languages: tuple[str, str]) -> None:
             "two languages"
         )
     check_folder("fix", prefix)
-    endings = *languages, pair_hashes.ENDING
+    endings = *languages, HASHES_ENDING
     existing = find_file(prefix, *endings) or _removed(prefix)
     if existing.exists():
         raise UserError(
@@ -56,7 +55,7 @@ def write_fix(
       UserError: a file exists; or the text has changed since it was examined.
     """
     check_prefix(prefix, languages)
-    endings = *languages, pair_hashes.ENDING
+    endings = *languages, HASHES_ENDING
     files = [*(Path(f"{prefix}.{e}") for e in endings), _removed(prefix)]
     with atomic.together(files) as drafts:
         with contextlib.ExitStack() as stack:
@@ -81,7 +80,7 @@ def _removed(prefix: Path) -> Path:
 def _write(
     examination: Examination, languages, source_file, target_file, hashes_file, removed
 ) -> tuple[int, int]:
-    hash_pair = pair_hashes.pair_hasher(*languages)
+    hash_pair = pair_hasher(*languages)
     counts = [0, 0]
     removed.write("\t".join(HEADER) + "\n")
     for line, corpus, pair, why in _judged(examination):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.text.view import View
 
 

@@ -4,14 +4,18 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from t2t_jax.tasks.table import known_measures
-from t2t_jax.tools.experiment.experiment import Row, Run
+from t2t_jax.config import Config
+from t2t_jax.io.errors import UserError
+from t2t_jax.tasks.table import known_measures, task_of
+from t2t_jax.tasks.translation import Translation
+from t2t_jax.tools.experiment.rows import Row, Run
+from t2t_jax.training.metrics_log import METRICS, read_log
 
 # Files of a run's workdir that the runner adds to those of training.
 TRAINING = "training"  # the step of a failure; or the name of a measure
@@ -57,11 +61,7 @@ class RunResult:
     @functools.cached_property
     def metrics(self) -> list[dict[str, Any]]:
         """The entries of `metrics.jsonl`, in order."""
-        try:
-            lines = (self.path / "metrics.jsonl").read_bytes().splitlines()
-        except FileNotFoundError:
-            return []
-        return [entry for line in lines if (entry := _parsed(line))]
+        return read_log(self.path / METRICS).entries
 
     @property
     def started(self) -> float:
@@ -187,20 +187,38 @@ def workdir_of(run: Run, runs_folder: Path) -> Path:
     return existing[0] if existing else runs_folder / run.folder
 
 
+class Context(NamedTuple):
+    """A row of an experiment, for a function that measures it.
+
+    Attributes:
+      workdir: that of the run; if the row trains nothing, an empty folder.
+      config: what was trained; None if the row trains nothing.
+      needs: the workdirs of the rows that the row needs, by name, one for each seed.
+    """
+
+    workdir: Path
+    config: Config | None
+    needs: Mapping[str, Sequence[Path]]
+
+    def check_translates(self, measure: str) -> None:
+        """Raises UserError if the row's task is not translation.
+
+        Args:
+          measure: the name of a measure of translations.
+        """
+        if self.config and not isinstance(task_of(self.config), Translation):
+            raise UserError(
+                f"{measure} measures translations, and the row trains "
+                f"config.task.kind={self.config.task.kind!r}; leave the measure out"
+            )
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """A JSON object, empty if the file does not exist."""
     try:
         return json.loads(file.read_bytes())
     except FileNotFoundError:
         return {}
-
-
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    try:
-        entry = json.loads(line)
-    except ValueError:  # half a line, of a run that is writing it now or was killed
-        return None
-    return entry if isinstance(entry, dict) and "kind" in entry else None
 
 
 def _is_number(value: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.search.algorithm import Hypotheses, inverse_penalties
 from t2t_jax.search.beam import BeamSearch
 

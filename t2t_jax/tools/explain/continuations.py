@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_jax.config import DecodeConfig
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.batch_decoding import NOTHING, decode_batch
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.constraints import Constraints, Phrases

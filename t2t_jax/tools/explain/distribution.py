@@ -13,7 +13,7 @@ import numpy as np
 from flax import nnx
 from jax import Array
 
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.programs import ensemble_logits, program
 from t2t_jax.decoding.scoring import Pairs, run_batches

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import jax
 
 from t2t_jax import __version__
-from t2t_jax.data.tokenizer import Vocabulary, show_sizes
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary, show_sizes
 from t2t_jax.decoding.inputs import Member
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.search.beam import BeamSearch

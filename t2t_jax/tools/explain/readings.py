@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from t2t_jax.config import DecodeConfig
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import alignment
 from t2t_jax.decoding.alignment import rollout, summarize
 from t2t_jax.decoding.constraints import Constraints, Phrases
@@ -27,12 +27,7 @@ from t2t_jax.tools.explain.attribution import (
 from t2t_jax.tools.explain.continuations import Continuation, continuations
 from t2t_jax.tools.explain.coverage import cover
 from t2t_jax.tools.explain.distribution import Distribution, distributions
-from t2t_jax.tools.explain.explanation import (
-    Contrast,
-    Difference,
-    Missing,
-    Reading,
-)
+from t2t_jax.tools.explain.explanation import Contrast, Difference, Missing, Reading
 from t2t_jax.tools.explain.layers import Lens, lenses, missing_lens
 from t2t_jax.tools.explain.words import Words, words_of
 

@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 
 from t2t_jax.config import DecodeConfig
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.batch_decoding import STRIDE, block_of, room_for
 from t2t_jax.decoding.batches import groups, longest_output, place_blocks
 from t2t_jax.decoding.constraints import Constraints, Phrases

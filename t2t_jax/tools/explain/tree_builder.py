@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.search.algorithm import Hypotheses, inverse_penalties, never_generated
 from t2t_jax.search.beam import BeamSearch
 from t2t_jax.tools.explain.beam_tree import (

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.alignment import spellings, word_texts, words_of_target
 
 # Scripts that put no space between words, as the names of their characters begin.

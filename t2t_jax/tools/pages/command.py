@@ -14,7 +14,7 @@ from absl import flags
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.output_files import check_file, write_file
 from t2t_jax.tools.pages import run_plots
-from t2t_jax.training.run_log import find_runs
+from t2t_jax.tools.pages.run_log import find_runs
 
 PICTURES = (".png", ".svg", ".pdf")
 

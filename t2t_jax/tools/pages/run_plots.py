@@ -17,7 +17,8 @@ from t2t_jax.io.messages import say
 from t2t_jax.tools.pages.page import page as html_page
 from t2t_jax.tools.pages.payload import Payload
 from t2t_jax.tools.pages.picture_style import DARK, LIGHT, light_style
-from t2t_jax.training.run_log import NothingLoggedError, Run, read_run, short_names
+from t2t_jax.tools.pages.run_log import NothingLoggedError, Run, read_run
+from t2t_jax.workdir import short_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,9 +15,8 @@ from ml_collections import ConfigDict
 from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.costs import step_costs
-from t2t_jax.data.packing import STRETCH
-from t2t_jax.data.shapes import ROWS_MULTIPLE, Shape, round_up, rows_within
-from t2t_jax.data.text_tokenizer import SEPARATE, existing_tokenizer
+from t2t_jax.data.shapes import ROWS_MULTIPLE, STRETCH, Shape, round_up, rows_within
+from t2t_jax.data.tokenizers.training import SEPARATE, existing_tokenizer
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.model.layers import compute_dtype

@@ -5,7 +5,6 @@ process at a time can have it: these runs need that this one has not started JAX
 """
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -22,6 +21,9 @@ from t2t_jax.grammar import corpus
 from t2t_jax.parallel.machine import GPU_FLAGS
 from t2t_jax.tools.verify.check import Unavailable
 from t2t_jax.tools.verify.context import Context
+from t2t_jax.training.metrics_log import METRICS, read_log
+from t2t_jax.training.provenance_log import read_starts
+from t2t_jax.workdir import Workdir
 
 STEPS, SAVE_EVERY = 20, 5
 LONG = 600.0  # seconds after which a process is killed that has not ended
@@ -232,15 +234,13 @@ def child_environment(cache: Path | None = None) -> dict[str, str]:
 
 def machine_of(workdir: Path) -> dict:
     """The machine on which a workdir's last start ran, as `describe_machine` says."""
-    lines = (workdir / "starts.jsonl").read_text(encoding="utf-8").splitlines()
-    return json.loads(lines[-1])["machine"]
+    return read_starts(Workdir(workdir))[-1].machine
 
 
 def losses(workdir: Path) -> dict[int, float]:
     """The training losses that a workdir's log has, by step."""
-    lines = (workdir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    entries = map(json.loads, lines)
-    return {e["step"]: e["loss"] for e in entries if e["kind"] == "train"}
+    logged = read_log(workdir / METRICS).metrics("train")
+    return {step: metrics["loss"] for step, metrics in logged.items()}
 
 
 def write_text(folder: Path) -> None:

@@ -13,16 +13,17 @@ import numpy as np
 
 from t2t_jax import config as fields
 from t2t_jax.config import MeshConfig
-from t2t_jax.data import tokenizer
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.grammar import corpus
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.run.differences import COMPARED, workdir_differences
 from t2t_jax.tools.verify import child_runs, numbers
 from t2t_jax.tools.verify.check import Measured, Unavailable, all_equal, at_most, worst
 from t2t_jax.tools.verify.context import Context
 from t2t_jax.tools.verify.small_model import BOS, PAPER, VOCABULARY
-from t2t_jax.tools.verify.workdir_differences import COMPARED, differences
 from t2t_jax.training.step import compile_steps
 
 # Of losses, relative: devices add in another order (docs/scaling.md: 6.5e-7 at most).
@@ -58,7 +59,7 @@ def resume(context: Context) -> Measured:
 
 def same_workdirs(whole: Path, other: Path, *details: str) -> Measured:
     """Compares checkpoints to the last bit, and metrics and files, without times."""
-    found = differences(whole, other)
+    found = workdir_differences(whole, other)
     compared = sum(len(read(whole)) for read in COMPARED.values())
     listed = [f"{thing}: {name}" for thing, names in found.items() for name in names]
     more = [f"and {len(listed) - 5} more"] if len(listed) > 5 else []
@@ -274,7 +275,7 @@ def random_translator() -> Translator:
         }
     )
     text = [line for pair in corpus.pairs("dev")[:200] for line in pair]
-    vocabulary = tokenizer.Vocabulary(tokenizer.train(text, PIECES))
+    vocabulary = Vocabulary(train_tokenizer(text, PIECES))
     model = build(config.model, PIECES)
     # Larger weights: probabilities far from equal, as those of a trained model.
     parameters = jax.tree.map(lambda x: 4 * x, model.init(jax.random.key(1)))

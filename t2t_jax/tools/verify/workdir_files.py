@@ -15,16 +15,15 @@ from etils import epath
 
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, open_places
-from t2t_jax.data.tfds import TfdsCorpus
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.data.wrapped_corpus import WrappedCorpus
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io import sealed
 from t2t_jax.io.errors import UserError
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
 from t2t_jax.tools.verify.check import Measured, Unavailable, all_equal
 from t2t_jax.tools.verify.context import Context
-from t2t_jax.training import checkpoint_folders, metrics_log
+from t2t_jax.training import checkpoint_folders
+from t2t_jax.training.metrics_log import METRICS, read_log
 from t2t_jax.training.retention import KINDS
 from t2t_jax.workdir import IMPORTED, Workdir
 
@@ -77,10 +76,7 @@ def check_here(corpus: Corpus) -> Corpus:
     Raises:
       UserError: its data set is not on this machine.
     """
-    inner = corpus
-    while isinstance(inner, WrappedCorpus):
-        inner = inner.corpus
-    if isinstance(inner, TfdsCorpus) and not inner.is_prepared():
+    if not corpus.is_here():
         raise UserError(f"{corpus.place} is not on this machine, and not downloaded")
     return corpus
 
@@ -192,13 +188,13 @@ def metrics(context: Context) -> Measured:
     workdir = workdir_of(context)
     with judged_by("tokenizer"):
         config = workdir.config()
-    file = workdir / "metrics.jsonl"
+    file = workdir / METRICS
     states = checkpoint_folders.sealed_steps(workdir.checkpoints / "state")
     if not file.exists() and not states:
         raise Unavailable(f"{workdir} holds no training: no state and no log")
-    content = file.read_bytes() if file.exists() else b""
-    entries, damaged = logged(content)
-    faults = [f"line {number} is not an entry" for number in damaged]
+    log = read_log(file)
+    entries = log.counted()
+    faults = [f"line {number} is not an entry" for number in log.damaged]
     expected = 0
     if states:
         every = config.train.log_every
@@ -213,25 +209,6 @@ def metrics(context: Context) -> Measured:
         raise Unavailable(f"{workdir} has not logged its first step yet")
     result = all_equal(len(faults) + len(found), count, "entries and scores")
     return with_details(result, [*faults, *found])
-
-
-def logged(content: bytes) -> tuple[list[dict], list[int]]:
-    """Parses metrics.jsonl; changes nothing.
-
-    Returns:
-      The entries that count, without those that a rollback undid, and the numbers of
-      lines that are damaged. A last line without its end is one that is being written.
-    """
-    entries, damaged = [], []
-    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), 1):
-        entry = metrics_log.parsed(line)
-        if entry is None:
-            damaged.append(number)
-        elif entry["kind"] == "rollback":
-            entries = [e for e in entries if e["step"] <= entry["step"]]
-        else:
-            entries.append(entry)
-    return entries, damaged
 
 
 def _in_order(entries: list[dict], last: int) -> list[str]:

@@ -17,8 +17,9 @@ from t2t_jax.run.frozen_parameters import open_frozen
 from t2t_jax.run.step_lookup import open_text
 from t2t_jax.tools.verify.check import Measured, Unavailable
 from t2t_jax.tools.verify.context import Context
-from t2t_jax.tools.verify.workdir_files import logged, newest_intact, opened
+from t2t_jax.tools.verify.workdir_files import newest_intact, opened
 from t2t_jax.training.checkpoint import read_state
+from t2t_jax.training.metrics_log import METRICS, read_log
 from t2t_jax.training.rollbacks import Rollbacks
 from t2t_jax.training.step import compile_steps
 from t2t_jax.workdir import Workdir
@@ -93,12 +94,10 @@ def _trained(before: Parameters, after: Parameters, moved: bool) -> bool:
 
 def _logged_loss(workdir: Workdir, step: int) -> float:
     """The last training loss that was logged up to a step; nan if there is none."""
-    file = workdir / "metrics.jsonl"
-    entries, _ = logged(file.read_bytes()) if file.exists() else ([], [])
     losses = [
-        entry["loss"]
-        for entry in entries
-        if entry["kind"] == "train" and entry["step"] <= step and entry.get("loss")
+        metrics["loss"]
+        for of_step, metrics in read_log(workdir / METRICS).metrics("train").items()
+        if of_step <= step and metrics.get("loss")
     ]
     return losses[-1] if losses else math.nan
 

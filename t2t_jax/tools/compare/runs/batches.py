@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from t2t_jax.data.batch_lookup import BatchLookup
-from t2t_jax.data.feeding import Epoch, Position, epoch_for
+from t2t_jax.data.feeding import BatchLookup, Epoch, Position, epoch_for
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.progress import Progress

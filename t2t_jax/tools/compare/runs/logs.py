@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from t2t_jax.run.rerun import TIMINGS, Metrics, first_difference
+from t2t_jax.run.differences import CLOCKS, first_difference
 from t2t_jax.tools.compare.runs.opened import OpenedRun, Section
+from t2t_jax.training.metrics_log import Metrics
 
 ROWS = 12  # of a table in the terminal; the JSON has all
 
@@ -57,7 +58,7 @@ def thinned(steps: Sequence[int], rows: int = ROWS) -> list[int]:
 
 def _names(*runs: dict[int, Metrics]) -> list[str]:
     names = {name: None for run in runs for of_step in run.values() for name in of_step}
-    return [name for name in names if name not in TIMINGS]
+    return [name for name in names if name not in CLOCKS]
 
 
 def _value(run: dict[int, Metrics], step: int, name: str) -> float | None:

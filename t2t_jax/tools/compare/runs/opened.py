@@ -4,15 +4,15 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from t2t_jax.config import Config
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.model.model import build
-from t2t_jax.run.rerun import Metrics, state_shapes
+from t2t_jax.run.rerun import state_shapes
 from t2t_jax.run.step_lookup import RunText, open_text
 from t2t_jax.training import checkpoint_folders
+from t2t_jax.training.metrics_log import METRICS, Log, Metrics, read_log
 from t2t_jax.training.provenance_log import Start, read_starts
 from t2t_jax.training.retention import KINDS
 from t2t_jax.training.rollbacks import Rollbacks
-from t2t_jax.training.run_log import read_metrics
 from t2t_jax.training.step import TrainState
 from t2t_jax.workdir import Workdir
 
@@ -67,14 +67,18 @@ class OpenedRun:
         return read_starts(self.workdir)
 
     @cached_property
+    def _log(self) -> Log:
+        return read_log(self.workdir / METRICS)
+
+    @cached_property
     def train(self) -> dict[int, Metrics]:
         """Logged metrics of training by step."""
-        return read_metrics(self.workdir, "train")
+        return self._log.metrics("train")
 
     @cached_property
     def dev(self) -> dict[int, Metrics]:
         """Logged scores of the dev set by step."""
-        return read_metrics(self.workdir, "dev")
+        return self._log.metrics("dev")
 
     @cached_property
     def shapes(self) -> TrainState:

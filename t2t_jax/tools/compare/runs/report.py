@@ -11,8 +11,7 @@ from t2t_jax.tools.compare.runs.logs import log_section, metrics_section
 from t2t_jax.tools.compare.runs.machines import machines_section
 from t2t_jax.tools.compare.runs.opened import OpenedRun, Section
 from t2t_jax.tools.compare.runs.settings import config_section, data_section
-from t2t_jax.training.run_log import short_names
-from t2t_jax.workdir import Workdir
+from t2t_jax.workdir import Workdir, short_names
 
 # Title -> what finds a section's content, in the order in which runs come to differ.
 SECTIONS: dict[str, Callable[[OpenedRun, OpenedRun], Section]] = {
