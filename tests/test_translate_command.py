@@ -20,7 +20,7 @@ LINES = [f"The cat sees {n} dogs." for n in range(40)]
 
 def start(module, *arguments, **options):
     return subprocess.Popen(
-        [sys.executable, "-m", f"t2t_jax.{module}", *map(str, arguments)],
+        [sys.executable, "-m", "t2t_jax", module, *map(str, arguments)],
         cwd=ROOT,
         env=os.environ | {"JAX_PLATFORMS": "cpu"},
         **options,
