@@ -290,14 +290,9 @@ def piece_names(vocabulary: Vocabulary, tokens: dict[str, str]) -> list[str]:
 
 
 def _specs() -> SimpleNamespace:
-    """Imports CTranslate2's specifications, but not PyTorch.
-
-    They import PyTorch if it is installed, for PyTorch's own weights. It may not share
-    a process with TensorFlow, which may be loaded.
-
-    Raises:
-      UserError: CTranslate2 is not installed.
-    """
+    """Imports CTranslate2's specifications, but not PyTorch."""
+    # They import PyTorch if it is installed, for PyTorch's own weights. It may not
+    # share a process with TensorFlow, which may be loaded.
     hidden = "torch" not in sys.modules
     if hidden:
         sys.modules["torch"] = None  # an import of it fails as if it were missing
@@ -412,11 +407,7 @@ def readme(
 
 
 def _tokenizer_code(vocabulary: Vocabulary, described: dict[str, Any] | None) -> str:
-    """Python code that defines `encode(line)` and `decode(pieces)`.
-
-    Args:
-      described: as `sentencepiece_files` describes the vocabulary.
-    """
+    """Python code that defines `encode(line)` and `decode(pieces)`."""
     if described is None:
         of_target, of_source = TOKENIZERS
         source = f'Vocabulary.load("{of_source}")'

@@ -185,7 +185,7 @@ def _names(model: Model, parameters: Parameters) -> str:
 
 
 IMPORT = ImportFormat(
-    *("an export of t2t_jax to safetensors", recognize, read), peer=None, reads=()
+    "an export of t2t_jax to safetensors", recognize, read, peer=None, reads=()
 )
 EXPORT = ExportFormat(
     "safetensors with t2t_jax's names", write, "safetensors", checks=("values",)

@@ -35,17 +35,16 @@ CHECKPOINTS = ("model.pt", "checkpoint_best.pt", "checkpoint_last.pt")
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu"}
 # Options that change what is computed; we have no counterpart of any.
 UNSUPPORTED = (
-    *("adaptive_softmax_cutoff", "adaptive_input", "tie_adaptive_weights"),
-    *("layernorm_embedding", "no_cross_attention", "cross_self_attention"),
-    *("no_token_positional_embeddings", "merge_src_tgt_embed", "char_inputs"),
-    *("encoder_layers_to_keep", "decoder_layers_to_keep", "base_layers"),
-    *("quant_noise_pq", "quant_noise_scalar", "use_factorized_embedding"),
-    *("no_encoder_final_norm", "no_decoder_final_norm", "use_stable_embedding"),
-    *("encoder_add_adapters", "decoder_add_adapters", "moe_freq"),
-    *("scale_fc", "scale_attn", "scale_heads", "scale_resids"),
-    *("encoder_xformers_att_config", "decoder_xformers_att_config"),
-    *("encoder_langtok", "decoder_langtok", "prepend_bos"),
-)
+    "adaptive_softmax_cutoff", "adaptive_input", "tie_adaptive_weights",
+    "layernorm_embedding", "no_cross_attention", "cross_self_attention",
+    "no_token_positional_embeddings", "merge_src_tgt_embed", "char_inputs",
+    "encoder_layers_to_keep", "decoder_layers_to_keep", "base_layers", "quant_noise_pq",
+    "quant_noise_scalar", "use_factorized_embedding", "no_encoder_final_norm",
+    "no_decoder_final_norm", "use_stable_embedding", "encoder_add_adapters",
+    "decoder_add_adapters", "moe_freq", "scale_fc", "scale_attn", "scale_heads",
+    "scale_resids", "encoder_xformers_att_config", "decoder_xformers_att_config",
+    "encoder_langtok", "decoder_langtok", "prepend_bos",
+)  # fmt: skip
 # Architectures whose names begin like those of `transformer`, and tasks that read the
 # same text as `translation`.
 OTHER_MODELS = ("_lm", "_monotonic", "_pointer", "_from_pretrained", "_modular")
@@ -338,10 +337,10 @@ def read_fsmt(request: Request) -> Imported:
     between = languages(request, (langs[0], langs[1]))
     vocabulary, notes = fsmt_vocabulary(request.path, folder.merged())
     return huggingface.finish(
-        *(request, folder, model, vocabulary, between), head=HEAD, more_notes=notes
+        request, folder, model, vocabulary, between, head=HEAD, more_notes=notes
     )
 
 
 FSMT = ImportFormat(
-    *("FSMT of Hugging Face", recognizer("fsmt"), read_fsmt), peer="huggingface"
+    "FSMT of Hugging Face", recognizer("fsmt"), read_fsmt, peer="huggingface"
 )

@@ -134,26 +134,20 @@ def model_fields(config: Fields, *, scaled: bool, **own: Any) -> dict[str, Any]:
 
 
 # Fields that say nothing about translating, repeat another one, or are read with the
-# tokenizer.
+# tokenizer. `forced_eos_token_id` ends an output that reaches its limit; ours is cut.
 _INERT = (
-    *("architectures", "model_type", "transformers_version", "_name_or_path"),
-    *("dtype", "torch_dtype", "init_std", "use_cache", "gradient_checkpointing"),
-    *("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"),
-    *("src_vocab_size", "tgt_vocab_size", "id2label", "label2id", "_num_labels"),
-    *("num_labels", "classif_dropout", "classifier_dropout", "problem_type"),
-    *("task_specific_params", "tokenizer_class", "output_past"),
-    *("use_bfloat16", "return_dict", "torchscript", "chunk_size_feed_forward"),
-    *("attn_implementation", "_attn_implementation", "_from_model_config"),
-    *("pad_token_id", "eos_token_id", "bos_token_id", "decoder_start_token_id"),
-    *("bad_words_ids", "renormalize_logits", "force_bos_token_to_be_generated"),
-    # The end of an output that reaches its limit; ours has none there.
-    "forced_eos_token_id",
-)
-
-
+    "architectures", "model_type", "transformers_version", "_name_or_path", "dtype",
+    "torch_dtype", "init_std", "use_cache", "gradient_checkpointing",
+    "num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size",
+    "src_vocab_size", "tgt_vocab_size", "id2label", "label2id", "_num_labels",
+    "num_labels", "classif_dropout", "classifier_dropout", "problem_type",
+    "task_specific_params", "tokenizer_class", "output_past", "use_bfloat16",
+    "return_dict", "torchscript", "chunk_size_feed_forward", "attn_implementation",
+    "_attn_implementation", "_from_model_config", "pad_token_id", "eos_token_id",
+    "bos_token_id", "decoder_start_token_id", "bad_words_ids", "renormalize_logits",
+    "force_bos_token_to_be_generated", "forced_eos_token_id",
+)  # fmt: skip
 _SEARCH = ("num_beams", "length_penalty", "early_stopping", "max_length")
-
-
 # Options of generation, and the value that stands for none.
 _NEUTRAL = {
     "temperature": 1.0,
@@ -260,7 +254,11 @@ def finish(
         if learned_positions(tensors, usual):
             model = model | {"positions": "learned", "options": {}}
     config = imported_config(
-        *(request, folder.config.name, model, vocabulary, between),
+        request,
+        folder.config.name,
+        model,
+        vocabulary,
+        between,
         search_fields(folder.generation),
     )
     parameters = read_weights(tensors, config.model, vocabulary.sizes, str(path), head)
@@ -358,7 +356,9 @@ def _reader(folder: Folder):
 
 
 M2M100 = ImportFormat(
-    *("M2M100 or NLLB of Hugging Face", recognizer("m2m_100"), read_m2m100),
+    "M2M100 or NLLB of Hugging Face",
+    recognizer("m2m_100"),
+    read_m2m100,
     peer="huggingface",
 )
 
@@ -392,10 +392,12 @@ def read_pegasus(request: Request) -> Imported:
     vocabulary = own_vocabulary(folder) or pegasus_vocabulary(
         request.path, folder.merged()
     )
-    return finish(*(request, folder, model, vocabulary, between), stored_positions=True)
+    return finish(request, folder, model, vocabulary, between, stored_positions=True)
 
 
 PEGASUS = ImportFormat(
-    *("Pegasus of Hugging Face", recognizer("pegasus"), read_pegasus),
+    "Pegasus of Hugging Face",
+    recognizer("pegasus"),
+    read_pegasus,
     peer="huggingface",
 )

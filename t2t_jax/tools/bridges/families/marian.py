@@ -257,7 +257,9 @@ def _norm(theirs: str, suffix: str, ours: str) -> Iterator[Rule]:
 
 
 NPZ = ImportFormat(
-    *("Marian's own .npz", recognize_npz, read_npz),
+    "Marian's own .npz",
+    recognize_npz,
+    read_npz,
     peer=None,
     reads=Request._fields[1:],
 )
@@ -311,7 +313,11 @@ def read_marian_mt(request: Request) -> Imported:
     # get a part of the probability.
     pad = vocabulary.pad
     return huggingface.finish(
-        *(request, folder, model, vocabulary, between),
+        request,
+        folder,
+        model,
+        vocabulary,
+        between,
         stored_positions=True,
         silent=(pad,) if pad == vocabulary.bos else (),
     )
@@ -324,6 +330,8 @@ def _languages_of(name: str) -> tuple[str, str]:
 
 
 MARIAN_MT = ImportFormat(
-    *("MarianMT of Hugging Face", recognizer("marian"), read_marian_mt),
+    "MarianMT of Hugging Face",
+    recognizer("marian"),
+    read_marian_mt,
     peer="huggingface",
 )

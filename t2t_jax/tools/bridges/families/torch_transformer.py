@@ -347,7 +347,9 @@ def known_sinusoids(table: np.ndarray) -> Mapping[str, Any] | None:
 
 
 IMPORT = ImportFormat(
-    *("a torch.nn.Transformer", recognize, read),
+    "a torch.nn.Transformer",
+    recognize,
+    read,
     peer="torch_transformer",
     reads=Request._fields[1:],
 )

@@ -176,7 +176,8 @@ def tokenizer_json(model: bytes, eos: int) -> bytes:
             "type": "TemplateProcessing",
             "single": [_text("A"), {"SpecialToken": {"id": end, "type_id": 0}}],
             "pair": [
-                *(_text("A"), _text("B")),
+                _text("A"),
+                _text("B"),
                 {"SpecialToken": {"id": end, "type_id": 0}},
             ],
             "special_tokens": {end: {"id": end, "ids": [eos], "tokens": [end]}},
