@@ -20,8 +20,8 @@ from t2t_jax.decoding.batches import pad_rows
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.model.architecture import logits as model_logits
 from t2t_jax.model.model import build
-from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges.checks import peer_process
+from t2t_jax.tools.bridges.formats import never_generated
 
 TOLERANCE = 1e-4  # of logits in float32
 TIE = 1e-3  # nats
@@ -203,11 +203,8 @@ def compare_logits(
       theirs: of a peer script: `logits_0`, `logits_1`, ...
     """
     vocabulary = translator.vocabulary
-    never = never_generated(
-        vocabulary.bos, vocabulary.eos, vocabulary.pad, vocabulary.never
-    )
     kept_v = np.ones(len(vocabulary), bool)
-    kept_v[[*never]] = False
+    kept_v[[*never_generated(vocabulary)]] = False
     difference = largest = 0.0
     for row, mine in enumerate(ours):
         mine, other = (

@@ -1,4 +1,7 @@
-"""fairseq's `transformer`: a checkpoint beside its dictionaries and codes."""
+"""fairseq's `transformer`: its checkpoints, and FSMT, Hugging Face's port for WMT19.
+
+A checkpoint comes with dictionaries and codes, which `vocabularies/fairseq.py` reads.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -14,6 +17,7 @@ from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.families import huggingface
 from t2t_jax.tools.bridges.families.huggingface import open_folder, recognizer
 from t2t_jax.tools.bridges.formats import (
+    TENSOR2TENSOR,
     Imported,
     ImportFormat,
     Request,
@@ -96,12 +100,8 @@ def read_fairseq(request: Request) -> Imported:
         model["max_positions"] = shorten_positions(tensors, str(path))
     decode = {"beam": 5, "alpha": 1.0, "penalty": "length", "stop": "first"}
     config = imported_config(request, str(path), model, vocabulary, between, decode)
-    parameters = weights.read(
-        [*weight_rules(config.model)],
-        tensors,
-        build(config.model, *vocabulary.sizes),
-        str(path),
-    )
+    ours = build(config.model, *vocabulary.sizes)
+    parameters = weights.read(weight_rules(config.model), tensors, ours, str(path))
     return Imported(config, vocabulary, parameters, {}, (*notes, *_notes(options)))
 
 
@@ -177,7 +177,6 @@ def model_fields(options: Fields) -> dict[str, Any]:
         tied = "target"
     if options.flag("share_all_embeddings", False):
         tied = "all"
-    sinusoids = {"sinusoid_layout": "half", "sinusoid_spacing": "tensor2tensor"}
     fields = {
         "width": width,
         "feed_forward": ACTIVATIONS[activation],
@@ -193,7 +192,7 @@ def model_fields(options: Fields) -> dict[str, Any]:
         "positions": "learned" if learned else "sinusoid",
         "options": {
             "position_offset": FIRST_POSITION,
-            **({} if learned else sinusoids),
+            **({} if learned else TENSOR2TENSOR),
         },
     }
     for ours, theirs in (
@@ -326,8 +325,7 @@ def read_fsmt(request: Request) -> Imported:
         norm="post",
         tied="none",
         options={
-            "sinusoid_layout": "half",
-            "sinusoid_spacing": "tensor2tensor",
+            **TENSOR2TENSOR,
             "position_offset": config.token("pad_token_id", size, 1) + 1,
         },
     )

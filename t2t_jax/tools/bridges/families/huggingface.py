@@ -1,7 +1,7 @@
-"""Folders of Hugging Face: their configs, weights and search options as ours.
+"""Hugging Face's translation models: what all classes share; M2M100, NLLB and Pegasus.
 
-A format of this family (`marian.py`, `m2m100.py`, `pegasus.py`, `fsmt.py`) says how its
-class computes; what they share is here.
+MarianMT is in `marian.py` and FSMT in `fairseq.py`. A reader of a class says how the
+class computes; configs, search options and weights are read here.
 """
 
 import json
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from t2t_jax.config import from_config_dict
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges.families.huggingface_weights import (
     HEAD,
     learned_positions,
@@ -20,11 +19,13 @@ from t2t_jax.tools.bridges.families.huggingface_weights import (
     silence,
 )
 from t2t_jax.tools.bridges.formats import (
+    TENSOR2TENSOR,
     Imported,
     ImportFormat,
     Request,
     imported_config,
     languages,
+    never_generated,
 )
 from t2t_jax.tools.bridges.model_files import Fields
 from t2t_jax.tools.bridges.tensor_files import read_tensors
@@ -294,16 +295,15 @@ def own_vocabulary(folder: Folder) -> Vocabulary | None:
 
 def peer_arguments(path: Path, vocabulary: Vocabulary) -> dict[str, Any]:
     """The arguments of the peer script `py` for the folder `path`."""
-    bos, eos, pad = vocabulary.bos, vocabulary.eos, vocabulary.pad
     # A target's language token begins every line, so an empty one has nothing else.
     first = vocabulary.encode([""])[0]
     return {
         "model": str(path.absolute()),
-        "start": bos,
-        "eos": eos,
+        "start": vocabulary.bos,
+        "eos": vocabulary.eos,
         "pad": vocabulary.source.pad,
         "forced_bos": first[0] if first else None,
-        "never": never_generated(bos, eos, pad, vocabulary.never),
+        "never": never_generated(vocabulary),
     }
 
 
@@ -330,8 +330,7 @@ def read_m2m100(request: Request) -> Imported:
         norm="pre",
         tied="all" if config.flag("tie_word_embeddings", True) else "none",
         options={
-            "sinusoid_layout": "half",
-            "sinusoid_spacing": "tensor2tensor",
+            **TENSOR2TENSOR,
             "position_offset": config.token("pad_token_id", size, 1) + 1,
         },
     )

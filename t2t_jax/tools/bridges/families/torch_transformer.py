@@ -18,7 +18,6 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
-from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.formats import (
     Imported,
@@ -27,6 +26,7 @@ from t2t_jax.tools.bridges.formats import (
     check_size,
     imported_config,
     languages,
+    never_generated,
 )
 from t2t_jax.tools.bridges.tensor_files import read_tensors
 from t2t_jax.tools.bridges.weights import SAME, LayerNames, Rule, Tensors, listed
@@ -119,7 +119,7 @@ def read(request: Request) -> Imported:
     if config.model.positions != "learned":
         for table in tables.positions.values():
             tensors.pop(table, None)
-    rules = [*weight_rules(config.model, prefix, tables)]
+    rules = weight_rules(config.model, prefix, tables)
     parameters = weights.read(
         rules, tensors, build(config.model, *vocabulary.sizes), name
     )
@@ -240,7 +240,6 @@ def _peer(
     config: ModelConfig, prefix: str, tables: Tables, vocabulary: Vocabulary
 ) -> Mapping[str, Any]:
     """The arguments of the peer script."""
-    bos, eos, pad = vocabulary.bos, vocabulary.eos, vocabulary.pad
     return {
         "prefix": prefix,
         "tables": {**tables._asdict(), "output": tables.output or tables.target},
@@ -254,9 +253,9 @@ def _peer(
         "scale": config.embedding_scale,
         "positions": config.positions,
         "pad": vocabulary.source.pad,
-        "bos": bos,
-        "eos": eos,
-        "never": never_generated(bos, eos, pad, vocabulary.never),
+        "bos": vocabulary.bos,
+        "eos": vocabulary.eos,
+        "never": never_generated(vocabulary),
     }
 
 
