@@ -99,6 +99,12 @@ class ExportFormat(NamedTuple):
         return self.checks == ("values",)
 
 
+def load_vocabulary(file: Path, of_source: Path | None = None) -> Vocabulary:
+    """Loads a tokenizer of ours or of SentencePiece; the source may have its own."""
+    source = Vocabulary.load(of_source) if of_source else None
+    return Vocabulary(Vocabulary.load(file).model, str(file), source)
+
+
 def never_generated(vocabulary: Vocabulary) -> tuple[int, ...]:
     """The tokens that no search with this vocabulary generates."""
     return algorithm.never_generated(

@@ -25,6 +25,7 @@ from t2t_jax.tools.bridges.formats import (
     Request,
     imported_config,
     languages,
+    load_vocabulary,
     never_generated,
 )
 from t2t_jax.tools.bridges.model_files import Fields
@@ -281,8 +282,7 @@ def own_vocabulary(folder: Folder) -> Vocabulary | None:
     )
     if not path.is_file():
         return None
-    source = Vocabulary.load(of_source) if of_source.is_file() else None
-    vocabulary = Vocabulary(path.read_bytes(), str(path), source)
+    vocabulary = load_vocabulary(path, of_source if of_source.is_file() else None)
     for field, token in (
         ("pad_token_id", vocabulary.pad),
         ("eos_token_id", vocabulary.eos),

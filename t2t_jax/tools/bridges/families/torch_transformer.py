@@ -26,6 +26,7 @@ from t2t_jax.tools.bridges.formats import (
     check_size,
     imported_config,
     languages,
+    load_vocabulary,
     never_generated,
 )
 from t2t_jax.tools.bridges.tensor_files import read_tensors
@@ -208,11 +209,7 @@ def _vocabulary(request: Request) -> Vocabulary:
             f"{request.path} has no tokenizer; add --tokenizer=FILE.model, of "
             "SentencePiece (and --source_tokenizer if the source has its own)"
         )
-    if request.source_tokenizer is None:
-        return Vocabulary.load(request.tokenizer)
-    source = Vocabulary.load(request.source_tokenizer)
-    content = Vocabulary.load(request.tokenizer).model
-    return Vocabulary(content, str(request.tokenizer), source)
+    return load_vocabulary(request.tokenizer, request.source_tokenizer)
 
 
 def weight_rules(config: ModelConfig, prefix: str, tables: Tables) -> Iterator[Rule]:
