@@ -632,3 +632,12 @@ def differences(old: Config, new: Config) -> dict[str, tuple[Any, Any, bool]]:
                     safe = own.metadata.get("safe", False)
                     changed[f"{name}.{option}"] = (*pair, safe)
     return changed
+
+
+def unusual(config: Config) -> dict[str, Any]:
+    """The fields that are not at their defaults, the paper's base model, by full names.
+
+    A field that a later version adds leaves the result as it is.
+    """
+    changed = differences(Config(), config)
+    return {name: new for name, (_, new, _) in changed.items()}

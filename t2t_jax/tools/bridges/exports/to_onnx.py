@@ -23,8 +23,9 @@ from t2t_jax.model import kernels
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model
-from t2t_jax.tools.bridges.agreement import float32
-from t2t_jax.tools.bridges.exported_files import (
+from t2t_jax.tools.bridges.checks.agreement import float32
+from t2t_jax.tools.bridges.exports.card import (
+    card,
     direction,
     origin,
     write_json,
@@ -58,7 +59,10 @@ def write(
     _convert(translator, length, folder / GRAPH)
     write_json(folder / ABOUT, _about(translator, length))
     write_tokenizers(translator.vocabulary, folder)
-    (folder / "README.md").write_text(_readme(translator, length), encoding="utf-8")
+    heading = f"{direction(translator)}: logits of t2t_jax in ONNX"
+    use = _use(translator, length)
+    text = card(translator, heading, use, scores=options.get("scores"))
+    (folder / "README.md").write_text(text, encoding="utf-8")
     return {"length": length}
 
 
@@ -143,9 +147,8 @@ def _about(translator: Translator, length: int) -> dict[str, Any]:
     }
 
 
-def _readme(translator: Translator, length: int) -> str:
-    return f"""# {direction(translator)}: logits of t2t_jax in ONNX
-
+def _use(translator: Translator, length: int) -> str:
+    return f"""\
 **Logits only, not a search**: `{GRAPH}` computes the scores of the next token at every
 position of a target that you give (teacher forcing). It does not translate by itself.
 

@@ -6,23 +6,79 @@ class computes; what they share is here.
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from t2t_jax.config import from_config_dict
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.search.algorithm import never_generated
-from t2t_jax.tools.bridges.formats import Imported, Request
-from t2t_jax.tools.bridges.huggingface_files import Fields, Folder
-from t2t_jax.tools.bridges.huggingface_weights import (
+from t2t_jax.tools.bridges.families.huggingface_weights import (
     HEAD,
     learned_positions,
     read_weights,
     silence,
 )
-from t2t_jax.tools.bridges.imported_config import imported_config
-from t2t_jax.tools.bridges.reading import read_tensors
+from t2t_jax.tools.bridges.formats import (
+    Imported,
+    ImportFormat,
+    Request,
+    imported_config,
+    languages,
+)
+from t2t_jax.tools.bridges.model_files import Fields
+from t2t_jax.tools.bridges.tensor_files import read_tensors
+from t2t_jax.tools.bridges.vocabularies.huggingface import (
+    m2m100_vocabulary,
+    nllb_vocabulary,
+    pegasus_vocabulary,
+)
+
+
+class Folder(NamedTuple):
+    """The JSON files of a model; `generation` is part of `config` in older ones."""
+
+    path: Path
+    config: Fields
+    generation: Fields
+    tokenizer: Fields
+
+    def merged(self) -> dict[str, Any]:
+        """The fields of config.json, with those of generation over them."""
+        return {**self.config.values, **self.generation.values}
+
+
+def open_folder(path: Path) -> Folder:
+    """Reads the JSON files of a model's folder.
+
+    Raises:
+      UserError: config.json is missing or damaged, or asks for code of its own.
+    """
+    config = Fields.load(path / "config.json")
+    # These change the model's class or the meaning of its weights.
+    for field in ("auto_map", "quantization_config", "pruned_heads"):
+        if config.get(field):
+            raise config.error(field, "none; such a model cannot be imported")
+    generation = Fields.load(path / "generation_config.json", required=False)
+    if not generation.values:
+        generation = config
+    tokenizer = Fields.load(path / "tokenizer_config.json", required=False)
+    return Folder(path, config, generation, tokenizer)
+
+
+def recognizer(model_type: str) -> Callable[[Path], bool]:
+    """Returns a function that recognizes folders of a `model_type`."""
+
+    def recognize(path: Path) -> bool:
+        try:
+            return json.loads((path / "config.json").read_text())["model_type"] == (
+                model_type
+            )
+        except (OSError, ValueError, LookupError, TypeError):
+            return False
+
+    return recognize
+
 
 # Their names of activations that we have; theirs of `gelu` is exact, as ours is.
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
@@ -94,7 +150,9 @@ _INERT = (
     "forced_eos_token_id",
 )
 
+
 _SEARCH = ("num_beams", "length_penalty", "early_stopping", "max_length")
+
 
 # Options of generation, and the value that stands for none.
 _NEUTRAL = {
@@ -161,7 +219,7 @@ def notes(folder: Folder) -> list[str]:
     return found
 
 
-def languages(folder: Folder) -> tuple[str, str]:
+def stored_languages(folder: Folder) -> tuple[str, str]:
     """Source and target in the tokenizer's settings; empty where they do not say."""
     get = folder.tokenizer.get
     return (
@@ -237,7 +295,7 @@ def own_vocabulary(folder: Folder) -> Vocabulary | None:
 
 
 def peer_arguments(path: Path, vocabulary: Vocabulary) -> dict[str, Any]:
-    """The arguments of the peer script `huggingface.py` for the folder `path`."""
+    """The arguments of the peer script `py` for the folder `path`."""
     bos, eos, pad = vocabulary.bos, vocabulary.eos, vocabulary.pad
     # A target's language token begins every line, so an empty one has nothing else.
     first = vocabulary.encode([""])[0]
@@ -249,3 +307,95 @@ def peer_arguments(path: Path, vocabulary: Vocabulary) -> dict[str, Any]:
         "forced_bos": first[0] if first else None,
         "never": never_generated(bos, eos, pad, vocabulary.never),
     }
+
+
+# -------------------- M2M100 and NLLB, which are one class with two tokenizers
+
+# Their classes of tokenizers; "Fast" ones have the same files.
+_TOKENIZERS = {"M2M100Tokenizer": m2m100_vocabulary, "NllbTokenizer": nllb_vocabulary}
+
+
+def read_m2m100(request: Request) -> Imported:
+    """Reads a folder; raises UserError for all that has no exact counterpart."""
+    folder = open_folder(request.path)
+    config = folder.config
+    config.only(
+        normalize_before=True,
+        normalize_embedding=False,
+        add_final_layer_norm=True,
+        static_position_embeddings=True,
+    )
+    size = config.size("vocab_size")
+    model = model_fields(
+        config,
+        scaled=True,
+        norm="pre",
+        tied="all" if config.flag("tie_word_embeddings", True) else "none",
+        options={
+            "sinusoid_layout": "half",
+            "sinusoid_spacing": "tensor2tensor",
+            "position_offset": config.token("pad_token_id", size, 1) + 1,
+        },
+    )
+    between = languages(request, stored_languages(folder), several=True)
+    vocabulary = _reader(folder)(request.path, folder.merged(), *between)
+    # The language of the target decides, whatever the folder was saved with.
+    folder.generation.get("forced_bos_token_id")
+    return finish(request, folder, model, vocabulary, between)
+
+
+def _reader(folder: Folder):
+    """Returns the function that reads the folder's tokenizer."""
+    settings = folder.tokenizer
+    # NLLB's pieces are in the SentencePiece model alone.
+    joined = (folder.path / "vocab.json").is_file()
+    default = "M2M100Tokenizer" if joined else "NllbTokenizer"
+    kind = settings.get("tokenizer_class", default).removesuffix("Fast")
+    if kind not in _TOKENIZERS:
+        raise settings.error("tokenizer_class", " or ".join(_TOKENIZERS))
+    settings.only(legacy_behaviour=False)  # true puts the language after the end
+    return _TOKENIZERS[kind]
+
+
+M2M100 = ImportFormat(
+    *("M2M100 or NLLB of Hugging Face", recognizer("m2m_100"), read_m2m100),
+    peer="huggingface",
+)
+
+
+# ------------ Pegasus: summaries, and models of ours with normalization first
+
+
+def read_pegasus(request: Request) -> Imported:
+    """Reads a folder; raises UserError for all that has no exact counterpart."""
+    folder = open_folder(request.path)
+    config = folder.config
+    config.only(
+        normalize_before=True,
+        normalize_embedding=False,
+        add_final_layer_norm=True,
+        static_position_embeddings=True,
+    )
+    folder.generation.only(forced_bos_token_id=None)
+    config.size("vocab_size")
+    model = model_fields(
+        config,
+        scaled=False,
+        norm="pre",
+        tied="all" if config.flag("tie_word_embeddings", True) else "none",
+        output_bias=True,
+        options={"sinusoid_layout": "half"},
+    )
+    # A summary has the language of its document.
+    guessed = ("document", "summary")
+    between = languages(request, stored_languages(folder), guessed)
+    vocabulary = own_vocabulary(folder) or pegasus_vocabulary(
+        request.path, folder.merged()
+    )
+    return finish(*(request, folder, model, vocabulary, between), stored_positions=True)
+
+
+PEGASUS = ImportFormat(
+    *("Pegasus of Hugging Face", recognizer("pegasus"), read_pegasus),
+    peer="huggingface",
+)

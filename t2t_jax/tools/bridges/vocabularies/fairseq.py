@@ -1,6 +1,5 @@
 """Reads the dictionaries and byte-pair codes of fairseq and FSMT as a `Vocabulary`."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from t2t_jax.data.tokenizers.bpe import END, INSIDE
 from t2t_jax.data.tokenizers.table import pack
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
+from t2t_jax.tools.bridges.model_files import read_json, read_lines, read_pieces
 
 BOS, PAD, EOS, UNKNOWN = SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 # fairseq's decoder starts with the end of sentence.
@@ -24,7 +24,7 @@ SENTENCEPIECE = ("sentencepiece.bpe.model", "spm.model")
 _KINDS = ("subword_nmt", "fastbpe", "sentencepiece")
 
 
-def read_fairseq(
+def fairseq_vocabulary(
     folder: Path, options: Mapping[str, Any], joint: bool | None = None
 ) -> tuple[Vocabulary, tuple[str, ...]]:
     """Reads the tokenizer of a fairseq model.
@@ -208,7 +208,7 @@ def read_dictionary(path: Path) -> list[str]:
       UserError: missing or damaged, or it has a piece twice.
     """
     numbers = dict.fromkeys(SPECIAL, 0)
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(read_lines(path), 1):
         piece, _, count = line.rstrip().rpartition(" ")
         # fairseq's mark of a piece that takes the place of an earlier one.
         if count == "#fairseq:overwrite":
@@ -236,7 +236,7 @@ def read_codes(path: Path) -> dict[str, Any]:
     Raises:
       UserError: missing or damaged, or of another version.
     """
-    lines = _lines(path)
+    lines = read_lines(path)
     header = lines[0].startswith("#version:")
     version = header and re.fullmatch(r"#version: *0\.([12])(\.0+)*\s*", lines[0])
     if header and not version:
@@ -259,7 +259,7 @@ def read_codes(path: Path) -> dict[str, Any]:
     return {"merges": [*merges], "separate_end": old}
 
 
-def read_fsmt(
+def fsmt_vocabulary(
     folder: Path, config: Mapping[str, Any]
 ) -> tuple[Vocabulary, tuple[str, ...]]:
     """Reads the tokenizer of a FSMT model of Hugging Face.
@@ -276,7 +276,7 @@ def read_fsmt(
       UserError: a file is missing or damaged.
     """
     path = folder / "tokenizer_config.json"
-    options = _read_json(path) if path.is_file() else {}
+    options = read_json(path) if path.is_file() else {}
     languages = options.get("langs") or config.get("langs")
     if not isinstance(languages, list) or len(languages) != 2:
         raise UserError(f"{path} has langs={languages!r}; want two, ['en', 'de']")
@@ -289,7 +289,9 @@ def read_fsmt(
         "special": [*SPECIAL],
         "lowercase": bool(options.get("do_lower_case")),
     }
-    tables = [_table(folder / f"vocab-{side}.json") for side in ("tgt", "src")]
+    tables = [
+        read_pieces(folder / f"vocab-{side}.json", SPECIAL) for side in ("tgt", "src")
+    ]
     moses = [
         {"language": language, "split_dashes": True, "escape": True, "normalize": True}
         for language in reversed(languages)
@@ -302,7 +304,7 @@ def read_fsmt(
 def _fsmt_merges(path: Path) -> list[str]:
     """Reads `merges.txt`: two symbols a line, and whatever follows them."""
     merges: dict[str, None] = {}
-    for number, line in enumerate(_lines(path, ended=True), 1):
+    for number, line in enumerate(read_lines(path, ended=True), 1):
         symbols = line.split()[:2]
         if len(symbols) < 2:
             raise UserError(f"{path}, line {number}: got {line[:80]!r}; want 2 symbols")
@@ -310,52 +312,3 @@ def _fsmt_merges(path: Path) -> list[str]:
         merges.pop(pair, None)  # of duplicates, the last counts
         merges[pair] = None
     return [*merges]
-
-
-def _table(path: Path) -> list[str]:
-    """Reads a JSON object {piece: id} as the list of pieces."""
-    ids = _read_json(path)
-    pieces = {i: piece for piece, i in ids.items()}
-    if sorted(pieces) != [*range(len(ids))] or not all(p in ids for p in SPECIAL):
-        raise UserError(
-            f"{path}: want ids from 0 to {len(ids) - 1}, each once, and the pieces "
-            + " ".join(SPECIAL)
-        )
-    return [pieces[i] for i in range(len(ids))]
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    text = _text(path)
-    try:
-        content = json.loads(text)
-    except ValueError as e:
-        raise UserError(f"{path} is not JSON: {e}") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path} has {type(content).__name__}; want a JSON object")
-    return content
-
-
-def _lines(path: Path, ended: bool = False) -> list[str]:
-    """Reads lines; a line break at the end is not the start of another.
-
-    Args:
-      ended: leaves out a last line without a line break, as FSMT does.
-
-    Raises:
-      UserError: missing, empty or not UTF-8.
-    """
-    text = _text(path)
-    text = text[: text.rfind("\n") + 1] if ended else text
-    lines = text.rstrip("\n").split("\n")
-    if lines == [""]:
-        raise UserError(f"{path} is empty")
-    return lines
-
-
-def _text(path: Path) -> str:
-    if not path.is_file():
-        raise UserError(f"{path} does not exist; it belongs to the model")
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as e:
-        raise UserError(f"{path} is not UTF-8: {e}") from None

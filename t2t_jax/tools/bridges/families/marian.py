@@ -1,5 +1,6 @@
 """Marian's own models: an .npz of parameters and options, beside its vocabularies."""
 
+import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +13,25 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges import weights
-from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request
-from t2t_jax.tools.bridges.huggingface_files import Fields
-from t2t_jax.tools.bridges.huggingface_weights import silence
-from t2t_jax.tools.bridges.imported_config import check_size, imported_config, languages
-from t2t_jax.tools.bridges.marian_vocabularies import read_vocabulary, settings_beside
-from t2t_jax.tools.bridges.reading import read_tensors
+from t2t_jax.tools.bridges.families import huggingface
+from t2t_jax.tools.bridges.families.huggingface import open_folder, recognizer
+from t2t_jax.tools.bridges.families.huggingface_weights import silence
+from t2t_jax.tools.bridges.formats import (
+    Imported,
+    ImportFormat,
+    Request,
+    check_size,
+    imported_config,
+    languages,
+)
+from t2t_jax.tools.bridges.model_files import Fields
+from t2t_jax.tools.bridges.tensor_files import read_tensors
+from t2t_jax.tools.bridges.vocabularies.marian import (
+    marian_vocabulary,
+    npz_vocabulary,
+    settings_beside,
+    tags,
+)
 from t2t_jax.tools.bridges.weights import MATRIX, MATRIX_OUT, ROW, SAME, Rule
 
 OPTIONS = "special:model.yml"
@@ -50,7 +64,7 @@ NEUTRAL = {
 }
 
 
-def recognize(path: Path) -> bool:
+def recognize_npz(path: Path) -> bool:
     """True for an .npz with Marian's options in it, or a folder of one."""
     if path.is_dir():
         return bool(_models(path))
@@ -69,7 +83,7 @@ def _models(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.glob("*.npz")) if _has_options(path)]
 
 
-def read(request: Request) -> Imported:
+def read_npz(request: Request) -> Imported:
     """Reads a model; raises UserError for all that has no exact counterpart."""
     path = request.path
     if path.is_dir():
@@ -82,7 +96,7 @@ def read(request: Request) -> Imported:
     options = read_options(tensors, path)
     model = model_fields(options)
     between = languages(request)
-    vocabulary = read_vocabulary(request, path, joint=model["tied"] == "all")
+    vocabulary = npz_vocabulary(request, path, joint=model["tied"] == "all")
     tensors = {name: _unpadded(x) for name, x in tensors.items() if name != OPTIONS}
     if (untransposed := tensors.pop("decoder_ff_logit_out_W", None)) is not None:
         tensors[OUTPUT] = untransposed.T  # as older versions store it
@@ -242,6 +256,74 @@ def _norm(theirs: str, suffix: str, ours: str) -> Iterator[Rule]:
     yield Rule(f"{theirs}_ln_bias{suffix}", (f"{ours}.bias",), ROW)
 
 
-IMPORT = ImportFormat(
-    *("Marian's own .npz", recognize, read), peer=None, reads=Request._fields[1:]
+NPZ = ImportFormat(
+    *("Marian's own .npz", recognize_npz, read_npz),
+    peer=None,
+    reads=Request._fields[1:],
+)
+
+
+# ----------------------- MarianMT of Hugging Face: OPUS-MT and its tc-big models
+
+
+def read_marian_mt(request: Request) -> Imported:
+    """Reads a folder; raises UserError for all that has no exact counterpart."""
+    folder = open_folder(request.path)
+    config = folder.config
+    # Of versions before 4, in which Marian was a BART with these values.
+    config.only(
+        normalize_before=False,
+        normalize_embedding=False,
+        add_final_layer_norm=False,
+        add_bias_logits=False,
+        static_position_embeddings=True,
+    )
+    folder.generation.only(forced_bos_token_id=None)
+    shared = config.flag("share_encoder_decoder_embeddings", True)
+    size = config.size("vocab_size")
+    target_size = config.get("decoder_vocab_size", size)
+    if shared and target_size != size:
+        raise config.error("decoder_vocab_size", f"vocab_size={size}")
+    if not config.flag("tie_word_embeddings", True):
+        tied = "none"
+    else:
+        tied = "all" if shared else "target"
+    model = huggingface.model_fields(
+        config,
+        scaled=False,
+        norm="post",
+        tied=tied,
+        output_bias=True,
+        options={"sinusoid_layout": "half"},
+    )
+    own = huggingface.own_vocabulary(folder)
+    vocabulary = own or marian_vocabulary(request.path, folder.merged(), request.target)
+    source = vocabulary.source
+    pieces = map(source.piece, range(len(source)))
+    between = languages(
+        request,
+        huggingface.stored_languages(folder),
+        _languages_of(request.path.name),
+        # A tokenizer of ours already begins lines with the tag of its language.
+        several=not own and bool(tags(pieces)),
+    )
+    # Marian itself has no padding token: the port's, which starts the decoder, would
+    # get a part of the probability.
+    pad = vocabulary.pad
+    return huggingface.finish(
+        *(request, folder, model, vocabulary, between),
+        stored_positions=True,
+        silent=(pad,) if pad == vocabulary.bos else (),
+    )
+
+
+def _languages_of(name: str) -> tuple[str, str]:
+    """The languages in the name of a folder, such as `opus-mt-en-de`."""
+    found = re.fullmatch(r"opus-mt-(?:tc-\w+-)?(\w+)-(\w+)", name)
+    return (found[1], found[2]) if found else ("", "")
+
+
+MARIAN_MT = ImportFormat(
+    *("MarianMT of Hugging Face", recognizer("marian"), read_marian_mt),
+    peer="huggingface",
 )

@@ -5,8 +5,9 @@ converters. Its Transformer has all of ours as special cases but a few, which `c
 refuses. `rules` maps the parameters; it needs no CTranslate2.
 """
 
+import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,9 +27,9 @@ from t2t_jax.model.layers import Parameters
 from t2t_jax.model.positions import Learned, Relative, Rotary, Sinusoid, sinusoids
 from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import weights
-from t2t_jax.tools.bridges.ctranslate2_readme import readme
+from t2t_jax.tools.bridges.exports.card import card, direction
 from t2t_jax.tools.bridges.formats import ExportFormat
-from t2t_jax.tools.bridges.tokenizer_files import tokenizer_files
+from t2t_jax.tools.bridges.vocabularies.written import sentencepiece_files
 from t2t_jax.tools.bridges.weights import (
     FLAT,
     LINEAR,
@@ -38,6 +39,7 @@ from t2t_jax.tools.bridges.weights import (
     Rule,
     listed,
 )
+from t2t_jax.workdir import TOKENIZERS
 
 QUANTIZATIONS = ("float32", "int8", "int8_float32", "int16", "float16", "bfloat16")
 
@@ -80,7 +82,7 @@ def write(
     """
     quantization = options.get("quantization") or "float32"
     check(translator, quantization)
-    files, tokenizer = tokenizer_files(translator.vocabulary)
+    files, tokenizer = sentencepiece_files(translator.vocabulary)
     save(translator, folder, quantization)
     for name, content in files.items():
         (folder / name).write_bytes(content)
@@ -92,7 +94,8 @@ def write(
         "quantization": quantization,
         "max_input_length": longest_source(translator.config, translator.model)[0],
     }
-    (folder / "README.md").write_text(readme(translator, peer), encoding="utf-8")
+    text = readme(translator, peer, options.get("scores"))
+    (folder / "README.md").write_text(text, encoding="utf-8")
     return peer
 
 
@@ -365,3 +368,105 @@ def _set_attention(specs: SimpleNamespace, config: ModelConfig, attention) -> No
 EXPORT = ExportFormat(
     "CTranslate2", write, "ctranslate2_peer", options=("quantization",)
 )
+
+
+def readme(
+    translator: Translator,
+    peer: dict[str, Any],
+    scores: Mapping[str, Any] | None = None,
+) -> str:
+    """Returns the text of README.md.
+
+    Args:
+      peer: as `write` returns it.
+      scores: as for `card`.
+    """
+    decode = translator.config.decode
+    arguments = {
+        "beam_size": decode.beam,
+        "length_penalty": 0.0 if decode.penalty == "none" else decode.alpha,
+        # Ours searches on while a better hypothesis is possible; with twice as many
+        # finished ones as usual, hardly any translation differs.
+        "patience": 2 if decode.stop == "best" else 1,
+        "max_input_length": peer["max_input_length"],
+        "max_decoding_length": f"max(map(len, sources)) + {decode.extra_length + 1}",
+        "min_decoding_length": 0,
+    }
+    if peer["target_prefix"]:
+        prefix = json.dumps([peer["target_prefix"]], ensure_ascii=False)
+        arguments["target_prefix"] = f"{prefix} * len(sources)"
+    use = _USE.format(
+        quantization=peer["quantization"],
+        tokenizer=_tokenizer_code(translator.vocabulary, peer["tokenizer"]),
+        arguments="".join(f"    {name}={x},\n" for name, x in arguments.items()),
+        prefix=_PREFIX if peer["target_prefix"] else "",
+    )
+    differences = (
+        "CTranslate2 divides log-probabilities by length^`length_penalty`; the model "
+        f"was searched with the penalty `{decode.penalty}`, so lengths may differ a "
+        "little.",
+        "t2t_jax translates a line without a visible character as an empty line.",
+    )
+    heading = f"{direction(translator)}, for CTranslate2"
+    return card(translator, heading, use, differences, scores)
+
+
+def _tokenizer_code(vocabulary: Vocabulary, described: dict[str, Any] | None) -> str:
+    """Python code that defines `encode(line)` and `decode(pieces)`.
+
+    Args:
+      described: as `sentencepiece_files` describes the vocabulary.
+    """
+    if described is None:
+        of_target, of_source = TOKENIZERS
+        source = f'Vocabulary.load("{of_source}")'
+        if vocabulary.joint:
+            source = "target.source"
+        return _OURS.format(of_target=of_target, source=source)
+    return _PIECES.format(described=json.dumps(described, ensure_ascii=False))
+
+
+_USE = """\
+Weights: {quantization}. Needs `pip install ctranslate2 sentencepiece`. In a script in
+this folder, run there, with `lines` of text:
+
+```python
+{tokenizer}
+import ctranslate2
+
+translator = ctranslate2.Translator(".")
+sources = [encode(line) for line in lines]
+results = translator.translate_batch(
+    sources,
+{arguments})
+print(*(decode(result.hypotheses[0]) for result in results), sep="\\n")
+```
+
+- CTranslate2 adds the end of the source itself (`add_source_eos`).
+{prefix}- Padding, beginning and tokens that the model must not generate have a bias of
+  -60,000, so that no search finds them.
+- `return_attention=True` returns the attention to the source of the layer that aligns
+  words best, averaged over its heads.
+"""
+_PREFIX = """\
+- Every translation begins with the tokens of `target_prefix`, which name the language.
+  `decode` leaves them out.
+"""
+_PIECES = """\
+from pieces import Pieces  # pieces.py is in this folder
+
+text = Pieces(".", {described})
+encode, decode = text.encode, text.decode
+"""
+_OURS = """\
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+
+# Byte-pair codes and Moses; needs t2t_jax.
+target = Vocabulary.load("{of_target}")
+source = {source}
+ids = {{target.piece(i): i for i in range(len(target))}}
+encode = source.pieces
+
+def decode(pieces):
+    return target.decode([[ids[piece] for piece in pieces]])[0]
+"""

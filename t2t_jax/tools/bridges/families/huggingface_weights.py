@@ -13,7 +13,7 @@ from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import Sinusoid, sinusoids
 from t2t_jax.tools.bridges import weights
-from t2t_jax.tools.bridges.weights import FAIRSEQ, ROW, SAME, Rule
+from t2t_jax.tools.bridges.weights import FAIRSEQ_NAMES, ROW, SAME, Rule
 
 SHARED, SOURCE, TARGET, HEAD = (
     "model.shared.weight",
@@ -45,7 +45,7 @@ def weight_rules(config: ModelConfig, head: str = HEAD) -> list[Rule]:
             Rule(name, (f"{side}_positions.0.table",), SAME)
             for side, name in POSITIONS.items()
         ]
-    rules += weights.layer_rules(config, FAIRSEQ, "model.")
+    rules += weights.layer_rules(config, FAIRSEQ_NAMES, "model.")
     if config.norm in ("pre", "post_final"):
         for side in ("encoder", "decoder"):
             rules += weights.norm_rules(f"model.{side}.layer_norm", f"{side}_norm")

@@ -36,8 +36,9 @@ from t2t_jax.model.model import Model
 from t2t_jax.search.beam import BeamSearch
 from t2t_jax.search.rules import Rules
 from t2t_jax.tools.bridges import weights
-from t2t_jax.tools.bridges.agreement import float32
-from t2t_jax.tools.bridges.exported_files import (
+from t2t_jax.tools.bridges.checks.agreement import float32
+from t2t_jax.tools.bridges.exports.card import (
+    card,
     direction,
     origin,
     write_json,
@@ -103,7 +104,9 @@ def write(
     np.savez(folder / PARAMETERS, **{name: np.asarray(x) for name, x in flat.items()})
     write_json(folder / ABOUT, _about(translator, programs))
     write_tokenizers(translator.vocabulary, folder)
-    (folder / "README.md").write_text(_readme(translator), encoding="utf-8")
+    heading = f"{direction(translator)}: a search of t2t_jax as programs of JAX"
+    text = card(translator, heading, _use(translator), scores=options.get("scores"))
+    (folder / "README.md").write_text(text, encoding="utf-8")
     job: dict[str, Any] = {"search": _search_options(decode)}
     if not _has_text(translator.vocabulary):
         job["checks"] = ["greedy"]  # ids alone
@@ -265,9 +268,7 @@ def translate(line):
     return target.decode([i for i in tokens if i not in about["target"]["special"]])
 """
 
-README = """\
-# {direction}: a search of t2t_jax as programs of JAX
-
+FILES = """\
 **Short-lived**: jax.export promises that versions of jax up to {months} months newer
 load these programs. Made with jax {jax} on {today}. After that, export again from the
 workdir, or from an export to safetensors.
@@ -304,12 +305,11 @@ model's tokenizer.
 """
 
 
-def _readme(translator: Translator) -> str:
+def _use(translator: Translator) -> str:
     vocabulary = translator.vocabulary
     options = _search_options(translator.config.decode)
-    text = README + (OF_TEXT if _has_text(vocabulary) else OF_IDS)
+    text = FILES + (OF_TEXT if _has_text(vocabulary) else OF_IDS)
     return text.format(
-        direction=direction(translator),
         months=MONTHS,
         jax=jax.__version__,
         today=datetime.date.today(),

@@ -1,18 +1,100 @@
-"""Vocabularies of Marian's own models: SentencePiece models, or tables in YAML."""
+"""Vocabularies of Marian models: Hugging Face's MarianMT, and Marian's own.
 
-import json
+Both split text with SentencePiece; the ids of the pieces may be in tables of their own.
+"""
+
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from t2t_jax.data.tokenizers.sentencepieces import own_pieces
-from t2t_jax.data.tokenizers.table import pack
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.bridges.formats import Request
+from t2t_jax.tools.bridges.model_files import read_pieces, read_sentencepiece
+from t2t_jax.tools.bridges.vocabularies.huggingface import (
+    filled,
+    language_tokens,
+    never_generated,
+    pack_vocabulary,
+    settings,
+)
 
 EOS, UNKNOWN, PAD = SPECIAL = ("</s>", "<unk>", "<pad>")
+
+
+def marian_vocabulary(
+    folder: Path, config: dict[str, Any], target: str = ""
+) -> Vocabulary:
+    """Reads source.spm, target.spm, vocab.json and target_vocab.json of a MarianMT.
+
+    Args:
+      config: of config.json, with that of generation_config.json over it.
+      target: of a model of several target languages, the language `xx` of the tag
+        `>>xx<<` that every source line begins with; if empty, the lines have tags.
+
+    Raises:
+      UserError: a file is missing or damaged, or the model has no such language.
+    """
+    joint = config.get("share_encoder_decoder_embeddings", True)
+    own_file = settings(folder).get(
+        "separate_vocabs", (folder / "target_vocab.json").is_file()
+    )
+    if own_file and joint:
+        raise UserError(
+            f"{folder} has a vocabulary of the target, target_vocab.json, and its "
+            "config.json says share_encoder_decoder_embeddings=true: a model with one "
+            "table of embeddings has one vocabulary; is a file of another model?"
+        )
+    size = config["vocab_size"]
+    pieces = source_pieces = _table(folder / "vocab.json", size)
+    if own_file:
+        size = config.get("decoder_vocab_size") or size
+        pieces = _table(folder / "target_vocab.json", size)
+    of_target, of_source = folder / "target.spm", folder / "source.spm"
+    models = [read_sentencepiece(of_target), read_sentencepiece(of_source)]
+    tag, never = _tag(source_pieces, target), never_generated(config)
+
+    def packed(file, config, pieces, first, models, never, source=None):
+        return pack_vocabulary(
+            "marian",
+            str(file),
+            config,
+            source,
+            pieces=pieces,
+            bos=PAD,
+            special=[*SPECIAL],
+            first=first,
+            models=models,
+            never=never,
+        )
+
+    if joint:
+        return packed(of_target, config, pieces, [[], tag], models, never)
+    source = packed(of_source, {}, source_pieces, [tag, tag], models[1:], [])
+    return packed(of_target, config, pieces, [[], []], models[:1], never, source)
+
+
+def _table(path: Path, size: int) -> list[str]:
+    return filled(read_pieces(path, SPECIAL), size, path, rounded_to=1)
+
+
+def _tag(pieces: Iterable[str], target: str) -> list[str]:
+    """The token of the target language; none for a model of one language."""
+    found = tags(pieces)
+    if not target or not found:
+        return []
+    return language_tokens(found, ">>{}<<", target, found[0][2:-2])[0]
+
+
+def tags(pieces: Iterable[str]) -> list[str]:
+    """The tags of target languages, `>>xx<<`, among the pieces of a MarianMT."""
+    return [p for p in pieces if p.startswith(">>") and p.endswith("<<")]
+
+
+# --------------------------------------------------------------------- of Marian itself
 
 
 def settings_beside(path: Path) -> dict[str, Any]:
@@ -31,7 +113,7 @@ def settings_beside(path: Path) -> dict[str, Any]:
     return {}
 
 
-def read_vocabulary(request: Request, path: Path, joint: bool) -> Vocabulary:
+def npz_vocabulary(request: Request, path: Path, joint: bool) -> Vocabulary:
     """Reads the vocabularies of a model, with a token of padding added at the end.
 
     Args:
@@ -52,9 +134,9 @@ def read_vocabulary(request: Request, path: Path, joint: bool) -> Vocabulary:
                 f"vocabularies {files['source']} and {files['target']} differ"
             )
         models = [model] if model == source_model else [model, source_model]
-        return _pack(kind, target, models, files["target"])
-    other = _pack(source_kind, source, [source_model], files["source"])
-    return _pack(kind, target, [model], files["target"], other)
+        return _pack(kind, files["target"], target, models)
+    other = _pack(source_kind, files["source"], source, [source_model])
+    return _pack(kind, files["target"], target, [model], other)
 
 
 def _files(request: Request, path: Path) -> dict[str, Path]:
@@ -98,28 +180,8 @@ def _read(file: Path, folder: Path, side: str) -> tuple[str, list[str], bytes]:
             f"{model} does not exist; {file.name} has pieces, and only with "
             "source.spm and target.spm is it known how text is split into them"
         )
-    content = model.read_bytes()
-    own_pieces(content, model)
-    return "marian", _padded(_table(file), file), content
-
-
-def _table(file: Path) -> list[str]:
-    """Reads a file of pieces and their ids; a missing id has an empty piece."""
-    try:
-        text = file.read_text(encoding="utf-8")
-        # All values are text: YAML would read the pieces `no` and `1e3` otherwise.
-        loaded = (
-            json.loads(text)
-            if file.suffix == ".json"
-            else yaml.load(text, getattr(yaml, "CBaseLoader", yaml.BaseLoader))
-        )
-        ids = {str(piece): int(number) for piece, number in loaded.items()}
-    except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as e:
-        raise UserError(f"{file} is not a vocabulary: {e}") from None
-    by_id = {number: piece for piece, number in ids.items()}
-    if not ids or min(by_id) < 0 or max(by_id) > 2 * len(ids) or len(by_id) < len(ids):
-        raise UserError(f"{file} is damaged: ids occur twice or are far apart")
-    return [by_id.get(i, "") for i in range(max(by_id) + 1)]
+    pieces = read_pieces(file, gaps=True)
+    return "marian", _padded(pieces, file), read_sentencepiece(model)
 
 
 def _padded(pieces: list[str], file: Path) -> list[str]:
@@ -131,13 +193,16 @@ def _padded(pieces: list[str], file: Path) -> list[str]:
 
 def _pack(
     kind: str,
+    file: Path,
     pieces: list[str],
     models: list[bytes],
-    file: Path,
     source: Vocabulary | None = None,
 ) -> Vocabulary:
-    content = pack(
+    return pack_vocabulary(
         kind,
+        str(file),
+        {},
+        source,
         pieces=pieces,
         models=models,
         special=[*SPECIAL],
@@ -145,4 +210,3 @@ def _pack(
         bos=PAD,
         never=[],
     )
-    return Vocabulary(content, str(file), source)

@@ -1,32 +1,38 @@
 """fairseq's `transformer`: a checkpoint beside its dictionaries and codes."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from t2t_jax.config import ModelConfig
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges import weights
-from t2t_jax.tools.bridges.bpe_files import read_fairseq
-from t2t_jax.tools.bridges.fairseq_weights import (
-    FIRST_POSITION,
-    SOURCE,
-    TARGET,
-    newest_names,
-    shorten_positions,
-    weight_rules,
+from t2t_jax.tools.bridges.families import huggingface
+from t2t_jax.tools.bridges.families.huggingface import open_folder, recognizer
+from t2t_jax.tools.bridges.formats import (
+    Imported,
+    ImportFormat,
+    Request,
+    check_size,
+    imported_config,
+    languages,
 )
-from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request
-from t2t_jax.tools.bridges.huggingface_files import Fields
-from t2t_jax.tools.bridges.imported_config import check_size, imported_config, languages
-from t2t_jax.tools.bridges.reading import read_checkpoint
+from t2t_jax.tools.bridges.model_files import Fields
+from t2t_jax.tools.bridges.tensor_files import read_checkpoint
+from t2t_jax.tools.bridges.vocabularies.fairseq import (
+    fairseq_vocabulary,
+    fsmt_vocabulary,
+)
+from t2t_jax.tools.bridges.weights import FAIRSEQ_NAMES, SAME, Rule
 
 # File names in a folder, the first that exists counts.
 CHECKPOINTS = ("model.pt", "checkpoint_best.pt", "checkpoint_last.pt")
-
 # Its names of activations that we have; the other forms of GELU approximate it.
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu"}
-
 # Options that change what is computed; we have no counterpart of any.
 UNSUPPORTED = (
     *("adaptive_softmax_cutoff", "adaptive_input", "tie_adaptive_weights"),
@@ -44,6 +50,26 @@ UNSUPPORTED = (
 # same text as `translation`.
 OTHER_MODELS = ("_lm", "_monotonic", "_pointer", "_from_pretrained", "_modular")
 TASKS = ("translation", "translation_with_backtranslation")
+SOURCE, TARGET, OUTPUT = (
+    "encoder.embed_tokens.weight",
+    "decoder.embed_tokens.weight",
+    "decoder.output_projection.weight",
+)
+# Positions are numbered from 2, after padding, which is 1. A learned table has a row
+# for each number.
+FIRST_POSITION = 2
+# Tables that are one, by `config.model.tied`; the first name stays.
+_COPIES = {"all": (SOURCE, TARGET, OUTPUT), "target": (TARGET, OUTPUT), "none": ()}
+# Counters and devices, which are buffers of PyTorch.
+_BUFFERS = r"(en|de)coder\.(version|embed_positions\._float_tensor)"
+# Before version 0.6.1, the norms of a layer had numbers.
+_NUMBERED = {
+    "encoder.0": "self_attn",
+    "encoder.1": "final",
+    "decoder.0": "self_attn",
+    "decoder.1": "encoder_attn",
+    "decoder.2": "final",
+}
 
 
 def recognize(path: Path) -> bool:
@@ -53,7 +79,7 @@ def recognize(path: Path) -> bool:
     return found and any(folder.glob("dict.*.txt"))
 
 
-def read(request: Request) -> Imported:
+def read_fairseq(request: Request) -> Imported:
     """Reads a checkpoint; raises UserError for all that has no exact counterpart."""
     path = find_checkpoint(request.path)
     content = read_checkpoint(path)
@@ -63,7 +89,7 @@ def read(request: Request) -> Imported:
         request, (options.get("source_lang", ""), options.get("target_lang", ""))
     )
     named = dict(zip(("source_lang", "target_lang"), between, strict=True))
-    vocabulary, notes = read_fairseq(path.parent, {**options.values, **named})
+    vocabulary, notes = fairseq_vocabulary(path.parent, {**options.values, **named})
     tensors = newest_names(content["model"], model["tied"], str(path))
     check_size(str(path), tensors, SOURCE, vocabulary.source)
     check_size(str(path), tensors, TARGET, vocabulary)
@@ -202,4 +228,120 @@ def _notes(options: Fields) -> list[str]:
     return found
 
 
-IMPORT = ImportFormat("fairseq's transformer", recognize, read, peer=None)
+def newest_names(stored: Mapping[str, Any], tied: str, name: str) -> dict[str, Any]:
+    """Returns the arrays of a checkpoint under the names of fairseq's newest version.
+
+    Args:
+      tied: as `config.model.tied`; copies of a table are left out.
+      name: the file, for error messages.
+
+    Raises:
+      UserError: copies of a tied table differ, or an entry is not an array.
+    """
+    found: dict[str, Any] = {}
+    for key, array in stored.items():
+        if not isinstance(array, np.ndarray):
+            raise UserError(f"{name} is damaged: model.{key} is not a tensor")
+        if re.fullmatch(_BUFFERS, str(key)):
+            continue
+        if packed := re.fullmatch(r"(.*\.)in_proj_(weight|bias)", key):
+            parts = np.array_split(np.atleast_1d(array), 3)
+            for part, each in zip("qkv", parts, strict=True):
+                found[f"{packed[1]}{part}_proj.{packed[2]}"] = each
+        else:
+            found[_newest_name(key)] = array
+    copies = [copy for copy in _COPIES[tied] if copy in found]
+    for copy in copies[1:]:
+        if not np.array_equal(found[copies[0]], found.pop(copy)):
+            raise UserError(
+                f"{name}: {copies[0]} and {copy} differ, but its options say that they "
+                "are one table; is the file damaged?"
+            )
+    return found
+
+
+def _newest_name(key: str) -> str:
+    if key == "decoder.embed_out":
+        return OUTPUT
+    norm = re.fullmatch(r"((\w+)\.layers\.\d+)\.layer_norms\.(\d)\.(\w+)", key)
+    if norm and (part := _NUMBERED.get(f"{norm[2]}.{norm[3]}")):
+        return f"{norm[1]}.{part}_layer_norm.{norm[4]}"
+    return key
+
+
+def weight_rules(config: ModelConfig) -> Iterator[Rule]:
+    """Yields the rules of a model."""
+    first = SOURCE if config.tied == "all" else TARGET
+    yield Rule(first, ("embedding.tokens",), SAME)
+    if config.tied != "all":
+        yield Rule(SOURCE, ("embedding.source_tokens",), SAME)
+    if config.tied == "none":
+        yield Rule(OUTPUT, ("embedding.output",), SAME)
+    yield from weights.layer_rules(config, FAIRSEQ_NAMES)
+    for side in ("encoder", "decoder"):
+        if config.norm == "pre":
+            yield from weights.norm_rules(f"{side}.layer_norm", f"{side}_norm")
+        if config.positions == "learned":
+            table = f"{side}_positions.0.table"
+            yield Rule(f"{side}.embed_positions.weight", (table,), SAME)
+
+
+def shorten_positions(tensors: dict[str, Any], name: str) -> int:
+    """Cuts the learned tables to the length of the shorter one; returns its positions.
+
+    Ours have as many positions for the source as for the target.
+
+    Raises:
+      UserError: a table is missing.
+    """
+    names = [f"{side}.embed_positions.weight" for side in ("encoder", "decoder")]
+    for table in names:
+        if table not in tensors:
+            raise UserError(f"{name} lacks {table}, its learned positions")
+    rows = min(len(tensors[table]) for table in names)
+    for table in names:
+        tensors[table] = tensors[table][:rows]
+    return rows - FIRST_POSITION
+
+
+FAIRSEQ = ImportFormat("fairseq's transformer", recognize, read_fairseq, peer=None)
+
+
+# ------------------------------- FSMT of Hugging Face: fairseq's models of WMT19
+
+HEAD = "model.decoder.output_projection.weight"
+
+
+def read_fsmt(request: Request) -> Imported:
+    """Reads a folder; raises UserError for all that has no exact counterpart."""
+    folder = open_folder(request.path)
+    config = folder.config
+    folder.generation.only(forced_bos_token_id=None)
+    config.get("decoder")  # the same sizes once more
+    size = config.size("src_vocab_size")
+    # Its two vocabularies have a table each; no published model shares them.
+    config.only(tie_word_embeddings=False)
+    model = huggingface.model_fields(
+        config,
+        scaled=True,
+        norm="post",
+        tied="none",
+        options={
+            "sinusoid_layout": "half",
+            "sinusoid_spacing": "tensor2tensor",
+            "position_offset": config.token("pad_token_id", size, 1) + 1,
+        },
+    )
+    langs = config.get("langs", ["", ""])
+    if not isinstance(langs, list) or len(langs) != 2:
+        raise config.error("langs", "two languages")
+    between = languages(request, (langs[0], langs[1]))
+    vocabulary, notes = fsmt_vocabulary(request.path, folder.merged())
+    return huggingface.finish(
+        *(request, folder, model, vocabulary, between), head=HEAD, more_notes=notes
+    )
+
+
+FSMT = ImportFormat(
+    *("FSMT of Hugging Face", recognizer("fsmt"), read_fsmt), peer="huggingface"
+)

@@ -5,6 +5,8 @@ compute what ours do and take the decoder's first token and the table of positio
 they are given.
 """
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,17 @@ from t2t_jax.model.layers import Parameters
 from t2t_jax.model.positions import sinusoids
 from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import weights
-from t2t_jax.tools.bridges.exported_files import write_json
+from t2t_jax.tools.bridges.exports.card import (
+    card,
+    direction,
+    translates,
+    write_json,
+)
+from t2t_jax.tools.bridges.families.huggingface import ACTIVATIONS
+from t2t_jax.tools.bridges.families.huggingface_weights import POSITIONS, weight_rules
 from t2t_jax.tools.bridges.formats import ExportFormat
-from t2t_jax.tools.bridges.huggingface import ACTIVATIONS
-from t2t_jax.tools.bridges.huggingface_tokenizer_files import tokenizer_files
-from t2t_jax.tools.bridges.huggingface_weights import POSITIONS, weight_rules
-from t2t_jax.tools.bridges.model_card import model_card
-from t2t_jax.tools.bridges.safetensors_file import write_safetensors
+from t2t_jax.tools.bridges.tensor_files import write_safetensors
+from t2t_jax.tools.bridges.vocabularies.written import huggingface_files
 from t2t_jax.tools.bridges.weights import sines_first
 
 # Values of `config.model` that their classes compute; of other fields, any.
@@ -41,6 +47,7 @@ _CLASSES = {
     "post": ("marian", "MarianMTModel"),
     "pre": ("pegasus", "PegasusForConditionalGeneration"),
 }
+EPSILON = 1e-5  # of PyTorch's LayerNorm
 LONGEST = 512  # tokens of a translation, as OPUS-MT has it
 USUAL = 20  # tokens of a usual translation
 _ELSEWHERE = "; --to=ctranslate2 and --to=safetensors hold more kinds of models"
@@ -61,10 +68,10 @@ def write(translator: Translator, folder: Path, options: dict[str, Any]) -> dict
     """
     vocabulary = translator.vocabulary
     check(translator.config.model)
-    files = tokenizer_files(vocabulary, translator.config)
+    files = huggingface_files(vocabulary, translator.config)
     generation = generation_fields(translator)
-    card = model_card(translator, generation, options.get("scores") or {})
-    files["README.md"] = card.encode()
+    text = readme(translator, generation, options.get("scores"))
+    files["README.md"] = text.encode()
     for name, content in files.items():
         (folder / name).write_bytes(content)
     save(translator, folder)
@@ -218,6 +225,93 @@ def _special_tokens(translator: Translator) -> dict[str, Any]:
         # Their default forces an end where ours stops without one.
         "forced_eos_token_id": None,
     }
+
+
+_USE = """\
+```python
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = AutoModelForSeq2SeqLM.from_pretrained("FOLDER")
+inputs = tokenizer(["A line of text."], padding=True, return_tensors="pt")
+outputs = model.generate(**inputs)
+print(tokenizer.batch_decode(outputs, skip_special_tokens=True))
+```
+"""
+
+
+def readme(
+    translator: Translator,
+    generation: Mapping[str, Any],
+    scores: Mapping[str, Any] | None = None,
+) -> str:
+    """Returns the text of README.md.
+
+    Args:
+      generation: the content of generation_config.json.
+      scores: as for `card`.
+    """
+    heading, languages, pipeline = direction(translator), "", "text2text-generation"
+    if translates(translator):
+        heading, pipeline = f"{heading} translation", "translation"
+        data = translator.config.data
+        # JSON strings are YAML strings; without quotes, YAML reads `no` as false.
+        codes = "".join(f"- {json.dumps(s)}\n" for s in (data.source, data.target))
+        languages = f"language:\n{codes}"
+    front_matter = f"""\
+---
+{languages}library_name: transformers
+pipeline_tag: {pipeline}
+tags:
+- {pipeline}
+- t2t_jax
+---
+
+"""
+    return card(
+        translator,
+        heading,
+        _USE,
+        _differences(translator, generation),
+        scores,
+        front_matter,
+    )
+
+
+def _differences(translator: Translator, generation: Mapping[str, Any]) -> list[str]:
+    config = translator.config
+    found = [
+        f"An output has at most {generation['max_length']} tokens (`max_length` in "
+        "generation_config.json). In t2t_jax, the limit is the length of the input "
+        f"plus {config.decode.extra_length}."
+    ]
+    if (epsilon := config.model.norm_epsilon) != EPSILON:
+        found.append(
+            f"LayerNorm adds {EPSILON} to the variance, PyTorch's default, for which "
+            f"config.json has no field; the model was trained with {epsilon}. In the "
+            "models measured, logits of about 15 change by at most 1e-4."
+        )
+    if config.decode.penalty == "gnmt" and config.decode.beam > 1:
+        found.append(
+            "Beam search divides a log-probability by length^"
+            f"{generation['length_penalty']}, which is close to t2t_jax's ((5 + "
+            f"length) / 6)^{config.decode.alpha}, up to a factor. Some outputs differ."
+        )
+    if not translates(translator):
+        found.append(
+            "It writes the target of `config.task` below, with the marks of its source "
+            "and target. t2t_jax adds and removes them, and checks what was written."
+        )
+    vocabulary = translator.vocabulary
+    if first := vocabulary.source.encode([""])[0]:
+        token = vocabulary.source.piece(first[0])
+        found.append(f"Every line has to begin with `{token}`, the target language.")
+    if not vocabulary.joint:
+        found.append(
+            "`MarianTokenizer` takes `>>xx<<` at the start of a line for a language "
+            "token, removes spaces around a translation, and reads U+2581 as a space."
+        )
+    return found
 
 
 EXPORT = ExportFormat("MarianMT or Pegasus of Hugging Face", write, "huggingface")

@@ -22,10 +22,12 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.tables import markdown_table
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build
 from t2t_jax.tools.bridges import weights
-from t2t_jax.tools.bridges.exported_files import (
+from t2t_jax.tools.bridges.exports.card import (
+    card,
     direction,
     origin,
     vocabulary_sha256,
@@ -33,8 +35,7 @@ from t2t_jax.tools.bridges.exported_files import (
     write_tokenizers,
 )
 from t2t_jax.tools.bridges.formats import ExportFormat, Imported, ImportFormat, Request
-from t2t_jax.tools.bridges.reading import read_tensors
-from t2t_jax.tools.bridges.safetensors_file import write_safetensors
+from t2t_jax.tools.bridges.tensor_files import read_tensors, write_safetensors
 from t2t_jax.workdir import TOKENIZERS
 
 FORMAT, VERSION = "t2t_jax-safetensors", 1
@@ -59,7 +60,9 @@ def write(
     write_safetensors(folder / WEIGHTS, tensors, texts)
     write_json(folder / CONFIG, about)
     write_tokenizers(translator.vocabulary, folder)
-    (folder / "README.md").write_text(_readme(translator), encoding="utf-8")
+    heading = f"{direction(translator)}: a model of t2t_jax"
+    text = card(translator, heading, _use(translator), scores=options.get("scores"))
+    (folder / "README.md").write_text(text, encoding="utf-8")
     return {
         "tensors": {
             name: {
@@ -149,9 +152,8 @@ def _check_values(file: Path, about: dict[str, Any], member: Member) -> None:
         )
 
 
-def _readme(translator: Translator) -> str:
-    return f"""# {direction(translator)}: a model of t2t_jax
-
+def _use(translator: Translator) -> str:
+    return f"""\
 - `{WEIGHTS}`: {translator.model.count():,} parameters, float32. Metadata: the content
   of `{CONFIG}`, each entry as text.
 - `{CONFIG}`: the config, and what the parameters were made from.
@@ -165,23 +167,21 @@ Back into t2t_jax: `python -m t2t_jax import --model=FOLDER --workdir=DIR`.
 N is a number from 0, such as that of the layer. Weights are [inputs, outputs]; those of
 attention keep the heads apart.
 
-| name | shape | axes |
-|---|---|---|
 {_names(translator.model, translator.parameters)}
 """
 
 
 def _names(model: Model, parameters: Parameters) -> str:
-    """Rows of a table; parameters that differ only in a layer's number are one row."""
+    """A table; parameters that differ only in a layer's number are one row."""
     axes = jax.tree.map(lambda _, names: ", ".join(names), parameters, model.axes)
     rows = []
     for (name, leaf), named in zip(
         weights.flatten(parameters).items(), weights.flatten(axes).values(), strict=True
     ):
         general = re.sub(r"(?<=\.)\d+(?=\.|$)", "N", name)
-        shape = " x ".join(map(str, leaf.shape))
-        rows.append(f"| `{general}` | {shape} | {named} |")
-    return "\n".join(dict.fromkeys(rows))
+        rows.append((f"`{general}`", " x ".join(map(str, leaf.shape)), named))
+    heads = ("name", "shape", "axes")
+    return "\n".join(markdown_table(heads, dict.fromkeys(rows), left=(0, 1, 2)))
 
 
 IMPORT = ImportFormat(
