@@ -32,25 +32,6 @@ class Text(NamedTuple):
     rng: random.Random
 
 
-class MadeUp(NamedTuple):
-    """Pairs in memory, as a corpus."""
-
-    made: Sequence[Pair]
-    place: str = "damaged"
-    name: str = "damaged"
-    source: str = "en"
-    target: str = "de"
-    weight: float = 1.0
-
-    def pairs(self):
-        """Yields the pairs."""
-        return iter(self.made)
-
-    def fingerprint(self) -> str:
-        """Returns no hash: nothing is cached."""
-        return ""
-
-
 # Made-up sentences: subjects, verbs, objects, places.
 LANGUAGES = {
     "fr": (
@@ -295,7 +276,7 @@ def damage(text: Text, share: float) -> tuple[list[Pair], dict[str, list[int]]]:
 
 def examined(pairs: Sequence[Pair], dev: list[Pair], languages) -> Examination:
     """Examines pairs against one dev set."""
-    corpus: Corpus = MadeUp(pairs, source=languages[0], target=languages[1])
+    corpus = Corpus("damaged", "damaged", *languages, lambda: iter(pairs), str)
     return Examination([corpus], [Reference("dev", dev)] if dev else [])
 
 

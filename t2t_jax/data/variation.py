@@ -20,11 +20,10 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data.cleaning import blank_matcher, read_chunks
+from t2t_jax.data.cleaning import blank_matcher, in_order, read_chunks
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.filling import Ragged, take
 from t2t_jax.data.pairs import Encode, Pairs, encode_pairs
-from t2t_jax.data.prepare import in_order, prepared_key
 from t2t_jax.data.shapes import Shape
 from t2t_jax.data.text_variation import TextVariation, text_variation_of
 from t2t_jax.data.tokenizers.subword_sampling import SubwordSampling, sampled_encoder
@@ -121,7 +120,7 @@ class Variation:
       subwords: Encodes lines; None encodes them as `encode` does.
       encode: Encodes pairs as they were when they were prepared.
       fingerprints: Those of the corpora.
-      typical: What `varied` measured.
+      typical: What `measure` found.
     """
 
     corpora: tuple[Corpus, ...]
@@ -212,7 +211,7 @@ class Variation:
         """Describes in one line what varies, and what that does to the lengths.
 
         Args:
-          pairs: The pairs that vary: of `varied`.
+          pairs: The pairs that vary.
           within: The largest shape of the batches.
         """
         what = []
@@ -344,23 +343,3 @@ def variation_of(
     return Variation(
         tuple(corpora), vocabulary, config, text, subwords, encode, fingerprints
     )
-
-
-def varied(pairs: Pairs, variation: Variation | None) -> Pairs:
-    """Makes prepared pairs vary from epoch to epoch; measures their lengths.
-
-    Raises:
-      UserError: The text is not what it was when the pairs were prepared.
-    """
-    if variation is None:
-        return pairs
-    prints, vocabulary = variation.fingerprints, variation.vocabulary
-    if pairs.key != prepared_key(prints, vocabulary, variation.config):
-        places = ", ".join(corpus.place for corpus in variation.corpora)
-        raise UserError(
-            f"the text of {places} has changed since it was prepared, and epochs of "
-            "varied text are made from it; put the text back"
-        )
-    typical = variation.measure(pairs)
-    variation = dataclasses.replace(variation, typical=typical)
-    return dataclasses.replace(pairs, variation=variation)

@@ -284,7 +284,7 @@ def write_pairs(
     noise = ",".join(map(str, options.noises))
     pairs = {"noise": noise, "noise_seed": options.noise_seed, "tag": options.tag}
     made_from = made_from | {"pairs": pairs}
-    note = note | {"symbols": options.symbols}  # `FileCorpus.symbols` reads it
+    note = note | {"symbols": options.symbols}  # `corpus.symbols_of` reads it
     files = PairFiles.of(prefix, source, target) if prefix else None
     outputs: list[PairsOutput] = []  # the one that `run_job` opens, in process 0
 

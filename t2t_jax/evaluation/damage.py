@@ -6,17 +6,13 @@ has not seen the same ones. Damage is a pure function of the line and its number
 that everybody who damages a set gets the same one.
 """
 
-import dataclasses
-import hashlib
 import html.entities
 import re
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterator
 
-from t2t_jax.data.corpus import Corpus, Pair
-from t2t_jax.data.tagging import TaggedCorpus
-from t2t_jax.data.wrapped_corpus import WrappedCorpus
+from t2t_jax.data.corpus import Corpus, Pair, derived, tagged
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.text.counter_random import Stream, hashed
 
@@ -230,55 +226,38 @@ DAMAGES: dict[str, Damage] = {
 EVERY = "all"
 
 
-@dataclasses.dataclass(frozen=True)
-class DamagedCorpus(WrappedCorpus):
-    """A test set with damaged sources, and references that go with them."""
+def damaged(corpus: Corpus, damage: str) -> Corpus:
+    """Returns a copy of a test set: damaged sources, and references that go with them.
 
-    damage: str  # a name of DAMAGES
+    The tag of a subtask is not damaged, and a pair with a blank side stays as it is.
+    The name is `NAME+DAMAGE`, so that files of scores are not those of the set.
 
-    @property
-    def place(self) -> str:
-        """`PLACE+DAMAGE`."""
-        return f"{self.corpus.place}+{self.damage}"
+    Args:
+      damage: a name of `DAMAGES`.
+    """
+    if corpus.subtask:
+        return tagged(damaged(corpus.made_of, damage), corpus.subtask, corpus.tag)
 
-    @property
-    def name(self) -> str:
-        """`NAME+DAMAGE`, so that files of scores are not those of the set."""
-        return f"{self.corpus.name}+{self.damage}"
-
-    def pairs(self) -> Iterator[Pair]:
-        """Yields the damaged pairs; one with a blank side stays as it is."""
-        pairs = list(self.corpus.pairs())
-        damage, key = DAMAGES[self.damage], zlib.crc32(self.damage.encode())
+    def changed(pairs: Iterator[Pair]) -> Iterator[Pair]:
+        pairs = list(pairs)
+        key = zlib.crc32(damage.encode())
         for number, pair in enumerate(pairs):
             if not all(side.strip() for side in pair):
                 yield pair
                 continue
             following = pairs[number + 1] if number + 1 < len(pairs) else None
-            yield damage(pair, Stream(int(hashed(key, number))), following)
+            yield DAMAGES[damage](pair, Stream(int(hashed(key, number))), following)
 
-    def fingerprint(self) -> str:
-        """A hash of that of the set and the damage."""
-        text = f"{self.damage} {self.corpus.fingerprint()}"
-        return hashlib.sha256(text.encode()).hexdigest()
-
-
-def damaged(corpus: Corpus, damage: str) -> Corpus:
-    """Returns a damaged copy of a set; the tag of a subtask is not damaged."""
-    if isinstance(corpus, TaggedCorpus):
-        return dataclasses.replace(corpus, corpus=damaged(corpus.corpus, damage))
-    return DamagedCorpus(corpus, damage)
-
-
-def compare_with(corpus: Corpus) -> str:
-    """Says in one line what scores of a damaged set compare with; "" of another set."""
-    if isinstance(corpus, TaggedCorpus):
-        return compare_with(corpus.corpus)
-    if not isinstance(corpus, DamagedCorpus):
-        return ""
-    return (
-        "damaged text, without published numbers; compare only with systems scored on "
-        "the same damage of the same lines, same signature"
+    return derived(
+        corpus,
+        damage,
+        changed,
+        place=f"{corpus.place}+{damage}",
+        name=f"{corpus.name}+{damage}",
+        compare_with=(
+            "damaged text, without published numbers; compare only with systems scored "
+            "on the same damage of the same lines, same signature"
+        ),
     )
 
 

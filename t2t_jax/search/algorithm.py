@@ -162,13 +162,18 @@ def gnmt_penalty(length, alpha: float):
     return ((5 + length) / 6) ** alpha
 
 
-# Add a penalty here, and its name to the choices of `decode.penalty` in config.py. It
-# must not fall as length grows: early stopping relies on that.
-PENALTIES = {
-    "gnmt": gnmt_penalty,
-    "length": lambda length, alpha: length**alpha,  # alpha 1: the mean per token
-    "none": lambda length, alpha: length**0,
-}
+def length_penalty(length, alpha: float):
+    """length ** alpha; alpha 1 ranks by the mean log-probability of a token."""
+    return length**alpha
+
+
+def no_penalty(length, alpha: float):
+    """1: ranks by the log-probability itself."""
+    return length**0
+
+
+# Add a penalty here. It must not fall as length grows: early stopping relies on that.
+PENALTIES = {"gnmt": gnmt_penalty, "length": length_penalty, "none": no_penalty}
 
 
 def inverse_penalties(max_length: int, alpha: float, penalty: str) -> Array:

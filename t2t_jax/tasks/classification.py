@@ -39,10 +39,10 @@ class Classification(Task):
         classification.OF_LABELS | classification.OF_PROBABILITIES
     )
 
-    def open(self, place: str, folder: str = "", weight: float = 1.0) -> Corpus:
+    def open(self, place: str, folder: str = "") -> Corpus:
         """Opens labelled text: PREFIX.tsv, or `grammar:SPLIT`."""
         data = self.config.data
-        return open_labelled(place, data.source, data.target, folder, weight)
+        return open_labelled(place, data.source, data.target, folder)
 
     @property
     def vocab_sizes(self) -> tuple[int, ...]:

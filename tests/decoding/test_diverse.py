@@ -249,8 +249,8 @@ def test_constraints_hold_in_every_group(one):
 
 def test_one_group_is_the_plain_algorithm(one):
     def made(**more):
-        given = {"beam": 4, "nbest": 2, "stop": None, "alpha": None, "penalty": None}
-        return beam_search_algorithm(CONFIG.decode, one.vocabulary, **given | more)
+        options = CONFIG.decode.override(beam=4, **more)
+        return beam_search_algorithm(options, one.vocabulary, nbest=2)
 
     assert type(made()) is type(made(groups=1)) is BeamSearch
     assert made() == made(groups=1)  # the same program, then, as before
@@ -264,10 +264,10 @@ def test_one_group_is_the_plain_algorithm(one):
     ("options", "told"),
     [
         ({"groups": 2}, "groups=2 with beam=3; .* set beam=4"),
-        ({"groups": 0}, "groups=0; want at least 1"),
+        ({"groups": 0}, "groups=0 is too small; want at least 1"),
         ({"beam": 4, "groups": 2, "diversity": -1}, "diversity=-1.*at least 0"),
         ({"beam": 4, "groups": 2, "diversity": float("nan")}, "diversity=nan"),
-        ({"diversity": 0.5}, "diversity=0.5 with groups=1"),
+        ({"diversity": 0.5}, "diversity=0.5 acts between groups, .*groups=1"),
         ({"beam": 4, "groups": 2, "nbest": 5}, "nbest=5 with beam=4"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 
 from t2t_jax import UserError
 from t2t_jax.commands import evaluate
+from t2t_jax.commands.flags import SEARCH
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.decoding.translator import Translator
@@ -27,7 +28,7 @@ def run(trained, text, tmp_path, monkeypatch, capsys):
     workdir = shutil.copytree(trained[0], tmp_path / "work")
 
     def run(**flags):
-        names = ("checkpoint", "baseline", "dtype", "damage", *evaluate.SEARCH)
+        names = ("checkpoint", "baseline", "dtype", "damage", *SEARCH)
         given = dict.fromkeys((*names, "choose")) | {"workdir": str(workdir)}
         given |= {"test": f"{text}/test"} | flags
         monkeypatch.setattr(evaluate.flags, "FLAGS", types.SimpleNamespace(**given))
@@ -83,14 +84,13 @@ def test_a_choice_is_part_of_what_scores_depend_on(run, trained, tmp_path):
     """Those of another choice are computed again, and put away under another name."""
     folder = tmp_path / "work"
     asked = []
-    translate = Translator.translate
+    search = Translator.search
 
-    def ask(self, lines, **options):
-        if self.config.decode.choose == "probability":
-            asked.append(options.get("nbest", 1))
-        return translate(self, lines, **options)
+    def ask(self, lines, request):
+        asked.append(request.nbest)
+        return search(self, lines, request)
 
-    with mock.patch.object(Translator, "translate", ask):
+    with mock.patch.object(Translator, "search", ask):
         beam = "mbr:candidates=beam,nbest=1"  # the search of the run
         first, told = run(choose=beam)
         assert asked == [1]

@@ -19,9 +19,7 @@ from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, open_places
 from t2t_jax.data.feeding import Position, feed
 from t2t_jax.data.pairs import Pairs
-from t2t_jax.data.tfds import TfdsCorpus
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.data.wrapped_corpus import WrappedCorpus
 from t2t_jax.io import sealed
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters
@@ -89,10 +87,7 @@ def check_here(corpus: Corpus) -> Corpus:
     Raises:
       UserError: its data set is not on this machine.
     """
-    inner = corpus
-    while isinstance(inner, WrappedCorpus):
-        inner = inner.corpus
-    if isinstance(inner, TfdsCorpus) and not inner.is_prepared():
+    if not corpus.is_here():
         raise UserError(f"{corpus.place} is not on this machine, and not downloaded")
     return corpus
 
