@@ -115,7 +115,7 @@ class ModelConfig(Section):
 
     def reads(self, name: str) -> bool:
         """True if the architecture reads the field `name`."""
-        return name not in getattr(self.variant("kind"), "unused", ())
+        return name not in self.variant("kind").unused
 
     @property
     def width_of_head(self) -> int:
