@@ -1,21 +1,22 @@
 """The interface of a search algorithm, and what all algorithms share.
 
-`Algorithm` is the interface, `Hypotheses` its result, `PENALTIES` the length penalties
+`Algorithm` is the base class, `Hypotheses` its result, `PENALTIES` the length penalties
 that scores have. The algorithms are in `search/beam.py` and `search/sampling.py`.
 
 Shape suffixes: b batch, n beam rows or hypotheses, t target, v vocabulary.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from t2t_jax.search.rules import Rules
+from t2t_jax.search.rules import Rules, allowed
 
 Tree = TypeVar("Tree")
 # (cache, token_bn int32, position int32 scalar) -> (logits_bnv, cache)
@@ -36,18 +37,49 @@ class Hypotheses(NamedTuple):
     length_bn: Array  # int32: in tokens, EOS included
     ended_bn: Array  # bool; False: reached its limit without EOS
 
+    @classmethod
+    def blank(
+        cls, batch: int, n: int, max_length: int, pad: int, log_prob: float
+    ) -> "Hypotheses":
+        """Returns [batch, n] hypotheses without tokens, each with this log_prob."""
+        log_prob_bn = jnp.full((batch, n), log_prob, jnp.float32)
+        return cls(
+            tokens_bnt=jnp.full((batch, n, max_length), pad, jnp.int32),
+            score_bn=log_prob_bn,
+            log_prob_bn=log_prob_bn,
+            length_bn=jnp.zeros((batch, n), jnp.int32),
+            ended_bn=jnp.zeros((batch, n), bool),
+        )
 
-class Algorithm(Protocol):
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Algorithm:
     """A search in three parts, so that it can pause and its rows can be reused.
 
-    Algorithms are hashable, since they are static arguments of compiled programs.
-    States are pytrees whose leaves have leading axis [batch], with the attributes
-    `cache` and `stopped_b`.
+    The base class of all algorithms; types are declared here and not repeated in
+    subclasses. Algorithms are hashable, since they are static arguments of compiled
+    programs. States are pytrees whose leaves have leading axis [batch], with the
+    attributes `cache` and `stopped_b`.
+
+    Attributes:
+      alpha, penalty: exponent of the length penalty, and its name in `PENALTIES`.
+      bos: token id of the first input; never generated.
+      eos: token id that ends a hypothesis.
+      pad: token id that fills the result after the end; never generated.
+      never: other tokens that are never generated.
     """
+
+    alpha: float
+    penalty: str
+    bos: int
+    eos: int
+    pad: int
+    never: tuple[int, ...] = ()
 
     @property
     def rows(self) -> int:
         """The number of hypotheses of each sentence that a step extends."""
+        raise NotImplementedError
 
     def start(
         self,
@@ -67,6 +99,7 @@ class Algorithm(Protocol):
           rng_b: a `jax.random` key for each sentence.
           max_length: the width of the token arrays.
         """
+        raise NotImplementedError
 
     def advance(
         self,
@@ -86,9 +119,35 @@ class Algorithm(Protocol):
           present_b: bool; False for rows without a sentence, which keep no search
             running.
         """
+        raise NotImplementedError
 
     def result(self, state: Any, rules: Rules | None = None) -> Hypotheses:
-        """Returns the hypotheses of sentences that have stopped."""
+        """Returns the hypotheses; undefined for sentences that have not stopped."""
+        raise NotImplementedError
+
+    def next_log_probs(
+        self,
+        logits_bnv: Array,
+        log_prob_bn: Array,
+        state_bnc: Array,
+        position: Array,
+        limit_b: Array,
+        rules: Rules | None,
+    ) -> Array:
+        """Returns the log-probabilities of all extensions, [b, n, v].
+
+        -inf for tokens that are never generated or that the rules refuse, and in rows
+        without a hypothesis.
+
+        Args:
+          log_prob_bn, state_bnc: of the hypotheses before the step.
+        """
+        never = never_generated(self.bos, self.eos, self.pad, self.never)
+        next_bnv = extensions(logits_bnv, log_prob_bn, banned=never)
+        if rules is None:
+            return next_bnv
+        allowed_bnv = allowed(rules, state_bnc, position, limit_b, self.eos)
+        return jnp.where(allowed_bnv, next_bnv, -jnp.inf)
 
 
 # ------------------------------------------------------------------------------ scores

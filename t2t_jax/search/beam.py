@@ -62,20 +62,19 @@ import numpy as np
 from jax import Array
 
 from t2t_jax.search.algorithm import (
+    Algorithm,
     Hypotheses,
     Step,
     check_arguments,
     check_cache,
     check_logits,
-    extensions,
     inverse_penalties,
     moved,
-    never_generated,
     take_rows,
     top_k,
     where_rows,
 )
-from t2t_jax.search.rules import Rules, advance_states, allowed, missing, start_states
+from t2t_jax.search.rules import Rules, advance_states, missing, start_states
 
 STOPS = ("best", "first")
 # Parents (beam rows), tokens and log-probabilities, each [batch, beam].
@@ -121,9 +120,9 @@ class State(NamedTuple):
         return stopped if stopped.ndim == 1 else jnp.all(stopped, axis=1)
 
 
-@dataclasses.dataclass(frozen=True)
-class BeamSearch:
-    """The `Algorithm` of beam search; arguments as for `beam_search`, unchecked.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeamSearch(Algorithm):
+    """Beam search; arguments as for `beam_search`, unchecked.
 
     Inside, each group of a sentence is a row of its own: row b * groups + g. Only the
     cache, which `step` knows, has the shape of the sentences. With one group nothing is
@@ -138,13 +137,7 @@ class BeamSearch:
 
     beam: int
     nbest: int
-    alpha: float
-    penalty: str
     stop: str
-    bos: int
-    eos: int
-    pad: int
-    never: tuple[int, ...] = ()
     groups: int = 1
     diversity: float = 0.0
 
@@ -158,47 +151,26 @@ class BeamSearch:
         """The number of hypotheses of a group."""
         return self.beam // self.groups
 
-    def start(
-        self,
-        cache: Any,
-        limit_b: Array,
-        rules: Rules | None = None,
-        rng_b: Array | None = None,
-        *,
-        max_length: int,
-    ) -> State:
+    def start(self, cache, limit_b, rules=None, rng_b=None, *, max_length) -> State:
         """Returns a state with one empty hypothesis in the first row of every group."""
         batch, width = limit_b.shape[0] * self.groups, self.width
         kept = self.nbest if self.groups == 1 else width  # finished ones, by rule 8
         # Only one row: equal hypotheses would fill the beam with equal extensions.
         log_prob_n = jnp.where(jnp.arange(width) == 0, 0.0, -jnp.inf)
         log_prob_n = log_prob_n.astype(jnp.float32)
-        nothing_bn = jnp.full((batch, kept), -jnp.inf, jnp.float32)
         sentences = Sentences(
             tokens_bnt=jnp.full((batch, width, max_length), self.pad, jnp.int32),
             token_bn=jnp.full((batch, width), self.bos, jnp.int32),
             log_prob_bn=jnp.broadcast_to(log_prob_n, (batch, width)),
             state_bnc=start_states(self._rules_of_groups(rules), batch, width),
-            finished=Hypotheses(
-                tokens_bnt=jnp.full((batch, kept, max_length), self.pad, jnp.int32),
-                score_bn=nothing_bn,
-                log_prob_bn=nothing_bn,
-                length_bn=jnp.zeros((batch, kept), jnp.int32),
-                ended_bn=jnp.zeros((batch, kept), bool),
-            ),
+            finished=Hypotheses.blank(batch, kept, max_length, self.pad, -jnp.inf),
             stopped_b=jnp.zeros(batch, bool),
         )
         limit_b = jnp.clip(limit_b, 1, max_length)
         return State(cache, limit_b, self._by_sentence(sentences))
 
     def advance(
-        self,
-        step: Step,
-        state: State,
-        position: Array | int,
-        until: Array | int,
-        rules: Rules | None = None,
-        present_b: Array | None = None,
+        self, step, state, position, until, rules=None, present_b=None
     ) -> State:
         """Searches from `position` to `until`, or until all sentences have stopped."""
         sentences = self._by_group(state.sentences)
@@ -237,11 +209,9 @@ class BeamSearch:
         logits_bmv, cache = step(cache, token_bm, position)
         check_logits(logits_bmv, token_bm.shape, self.bos, self.eos, self.pad)
         logits_bnv = logits_bmv.reshape(-1, self.width, logits_bmv.shape[2])
-        never = never_generated(self.bos, self.eos, self.pad, self.never)
-        next_bnv = extensions(logits_bnv, before.log_prob_bn, banned=never)
-        if rules is not None:
-            allowed_bnv = allowed(rules, before.state_bnc, position, limit_b, self.eos)
-            next_bnv = jnp.where(allowed_bnv, next_bnv, -jnp.inf)
+        next_bnv = self.next_log_probs(
+            logits_bnv, before.log_prob_bn, before.state_bnc, position, limit_b, rules
+        )
         parent_bn, token_bn, log_prob_bn = self._select(next_bnv, before, rules)
         cache = self._move_cache(cache, parent_bn)
         tokens_bnt = take_rows(before.tokens_bnt, parent_bn)
@@ -311,11 +281,8 @@ class BeamSearch:
             parent_bn = (self._by_sentence(parent_bn) + first_g1).reshape(-1, self.beam)
         return moved(cache, parent_bn)
 
-    def result(self, state: State, rules: Rules | None = None) -> Hypotheses:
-        """Returns the finished hypotheses, and unended ones in the places left.
-
-        Undefined for sentences that have not stopped.
-        """
+    def result(self, state, rules=None) -> Hypotheses:
+        """Returns the finished hypotheses, and unended ones in the places left."""
         of_groups, rank_bn = self._results_of_groups(state, rules)
         if self.groups == 1:
             return of_groups
@@ -461,7 +428,16 @@ def beam_search(
     if stop not in STOPS:
         raise ValueError(f"stop is {stop!r}; it must be one of {', '.join(STOPS)}.")
     rules = jax.tree.map(jnp.asarray, rules)
-    algorithm = BeamSearch(beam, nbest, alpha, penalty, stop, bos, eos, pad)
+    algorithm = BeamSearch(
+        beam=beam,
+        nbest=nbest,
+        alpha=alpha,
+        penalty=penalty,
+        stop=stop,
+        bos=bos,
+        eos=eos,
+        pad=pad,
+    )
     state = algorithm.start(cache, limit_b, rules, max_length=max_length)
     state = algorithm.advance(step, state, 0, max_length, rules)
     return algorithm.result(state, rules)

@@ -182,8 +182,14 @@ def test_rooms():
 
 OPTIONS = Options(6, 4, 2, 0.6)
 ALGORITHM = BeamSearch(
-    *(OPTIONS.beam, OPTIONS.nbest, OPTIONS.alpha, "gnmt", OPTIONS.stop),
-    *(BOS, EOS, PAD),
+    beam=OPTIONS.beam,
+    nbest=OPTIONS.nbest,
+    alpha=OPTIONS.alpha,
+    penalty="gnmt",
+    stop=OPTIONS.stop,
+    bos=BOS,
+    eos=EOS,
+    pad=PAD,
 )
 
 
