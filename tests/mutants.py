@@ -427,7 +427,7 @@ MENDS = [
     ),
     Mutant(
         "half_a_translation_is_learned",  # 98823e2
-        "t2t_jax/run/teacher_text.py",
+        "t2t_jax/run/translated_pairs.py",
         "for h in translation.hypotheses if h.ended",
         "for h in translation.hypotheses",
         "tests/test_distillation.py",

@@ -311,10 +311,10 @@ class Marks:
         options = dataclasses.asdict(self._options)
         found = translator.confidence(pairs, self._measure, warn=False, **options)
         best = 0  # the place of the first hypothesis of a line
-        for translation in translations:
+        for of_line in translations:
             self._lines += 1
             self._low += self._is_low(found[best])
-            best += len(translation.hypotheses)
+            best += len(of_line.hypotheses)
         return iter([self._field(confidence) for confidence in found])
 
     def _is_low(self, confidence: float) -> bool:

@@ -14,12 +14,10 @@ bring them out of step. The first line is the provenance, which resumed and join
 have to share.
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import itertools
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -27,25 +25,29 @@ from pathlib import Path
 
 from t2t_jax import __version__
 from t2t_jax.config import DecodeConfig
-from t2t_jax.data.cleaning import visible
 from t2t_jax.data.corpus import Corpus, FileCorpus, Pair, open_corpus, open_places
 from t2t_jax.data.text_files import (
     HASHES_ENDING,
     encode_line,
     find_file,
-    pair_hasher,
     read_lines,
 )
 from t2t_jax.data.wrapped_corpus import WrappedCorpus
-from t2t_jax.decoding.jobs import run_job, shard_of
+from t2t_jax.decoding.jobs import InputLines, run_job, shard_of
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.io.atomic import checked_json, fsync, read_checked_json, write_atomically
+from t2t_jax.io.atomic import (
+    checked_json,
+    read_checked_json,
+    together,
+    write_atomically,
+)
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.lock import exclusive
 from t2t_jax.io.messages import say
 from t2t_jax.metrics.text_measures import UTILITIES
 from t2t_jax.parallel import processes
+from t2t_jax.run.translated_pairs import complete_texts, write_sides
 
 PROBABILITY = "probability"
 CRITERIA = (PROBABILITY, *UTILITIES)
@@ -95,15 +97,13 @@ class Recipe:
     def chooser(self, language: str) -> Callable[[Translation, str], str]:
         """Returns a function (translation, reference) -> the text that is kept.
 
-        It is empty if the line was cut, or no translation ended within its longest
-        length: half a translation would teach to leave things out. Training drops such
-        pairs.
+        It is empty if no translation is complete. Training drops such pairs.
         """
         nearness = UTILITIES.get(self.by)  # None: by probability
 
         def choose(translation: Translation, reference: str) -> str:
-            texts = [h.text for h in translation.hypotheses if h.ended]
-            if translation.cut or not texts:
+            texts = complete_texts(translation)
+            if not texts:
                 return ""
             if not nearness:
                 return texts[0]
@@ -167,38 +167,24 @@ def open_input(places: str, source: str, target: str, references: bool) -> list[
     return corpora
 
 
-class Lines:
-    """The lines of a text, or of the part of it that one machine of several does.
+class Lines(InputLines):
+    """The pairs of corpora, or of a part of them, as lines of a job.
 
-    A job reads them as `jobs.InputFile`: a line is a source and its reference, with a
-    line feed between them, which no line contains.
-
-    Attributes:
-      first: the number of pairs before the part.
-      count: the number of its pairs.
+    A line is a source and its reference, with a line feed between them, which no line
+    contains.
     """
 
     def __init__(self, corpora: Sequence[Corpus], shard: tuple[int, int] = (1, 1)):
-        self._corpora = corpora
-        # Reading it all once also reports invalid lines before any work is done.
-        self.total = sum(1 for _ in self._pairs())
-        number, count = shard
-        self.first = self.total * (number - 1) // count
-        self.count = self.total * number // count - self.first
+        super().__init__(
+            lambda: (f"{s}\n{r}" for corpus in corpora for s, r in corpus.pairs()),
+            shard,
+        )
         if not self.count:
+            number, count = shard
             raise UserError(
                 f"part {number} of {count} of {self.total:,} pairs is empty; want at "
                 "most as many parts as pairs"
             )
-
-    def _pairs(self) -> Iterator[Pair]:
-        return itertools.chain.from_iterable(c.pairs() for c in self._corpora)
-
-    def lines(self) -> Iterator[str]:
-        """Yields the lines of the part."""
-        part = itertools.islice(self._pairs(), self.first, self.first + self.count)
-        for source, reference in part:
-            yield f"{source}\n{reference}"
 
 
 def provenance(
@@ -346,25 +332,14 @@ class TeacherText:
         Raises:
           UserError: a file is of another text, or not complete.
         """
-        hash_pair = pair_hasher(self.source, self.target)
         endings = self.source, self.target, HASHES_ENDING
-        with exclusive(self.prefix.parent), contextlib.ExitStack() as stack:
+        with exclusive(self.prefix.parent):
             if self._record.exists():  # another process was faster
                 return self.check(made_from)
-            targets = [Path(f"{self.prefix}.{ending}") for ending in endings]
-            drafts = [f.with_name(f".{f.name}.writing") for f in targets]
-            streams = [stack.enter_context(draft.open("wb")) for draft in drafts]
-            count = empty = 0
-            for count, pair in enumerate(self._pairs_of(files, made_from), 1):
-                for stream, line in zip(streams, (*pair, hash_pair(pair)), strict=True):
-                    stream.write(encode_line(line, count))
-                empty += not visible(pair[1])
-            for stream in streams:
-                stream.flush()
-                os.fsync(stream.fileno())
-            for draft, target in zip(drafts, targets, strict=True):
-                draft.replace(target)
-            fsync(self.prefix.parent)
+            sides = [Path(f"{self.prefix}.{ending}") for ending in endings]
+            with together(sides, replace=True) as drafts:
+                pairs = self._pairs_of(files, made_from)
+                count, empty = write_sides(drafts, pairs, (self.source, self.target))
             fingerprint = self.corpus.fingerprint()
             record = {
                 "pairs": count,

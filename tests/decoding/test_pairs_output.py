@@ -202,7 +202,7 @@ def test_a_job_killed_while_its_files_appear_is_ended(tmp_path, monkeypatch, app
     whole = contents(tmp_path)
     for name in NAMES:
         (tmp_path / name).unlink()
-    with killed_after(monkeypatch, translated_pairs, "_appear", appeared):
+    with killed_after(monkeypatch, atomic, "appear", appeared):
         job(tmp_path)
     there = [name for name in NAMES if (tmp_path / name).exists()]
     assert len(there) == appeared
@@ -244,7 +244,7 @@ def test_a_file_that_came_meanwhile_is_kept(tmp_path):
     with pytest.raises(UserError, match="bt.de would be overwritten"):
         job(tmp_path, resume=True)
     (tmp_path / "bt.de").unlink()
-    real = translated_pairs._appear
+    real = atomic.appear
 
     def late(written, file):
         if file.name == "bt.json":
@@ -252,7 +252,7 @@ def test_a_file_that_came_meanwhile_is_kept(tmp_path):
         return real(written, file)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(translated_pairs, "_appear", late)
+        patch.setattr(atomic, "appear", late)
         with pytest.raises(UserError, match=r"bt.json was created .* remove it"):
             job(tmp_path, resume=True)
     assert (tmp_path / "bt.json").read_text() == "mine"
@@ -297,7 +297,7 @@ def test_a_full_disk_leaves_what_can_be_continued(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(translated_pairs.PairsOutput, "_write_hashes", full)
+        patch.setattr(translated_pairs, "write_sides", full)
         with pytest.raises(OSError, match="full"):
             job(tmp_path)
     assert names(tmp_path) == ["bt.en.partial", "bt.en.partial.json"]
