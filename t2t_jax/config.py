@@ -115,7 +115,7 @@ class ModelConfig(Section):
 
     def reads(self, name: str) -> bool:
         """True if the architecture reads the field `name`."""
-        return name not in getattr(self.variant("kind"), "unused", ())
+        return name not in self.variant("kind").unused
 
     @property
     def width_of_head(self) -> int:
@@ -182,7 +182,7 @@ class DataConfig(Section):
     deduplicate: bool = field(True)
     # Changes to training lines that differ in each epoch, separated by commas, each
     # with its share of lines (0.1 if not given), such as "typos,case@0.05". The names
-    # are those of AUGMENTATIONS (`data/augmentation.py`). Empty: none.
+    # are those of AUGMENTATIONS and DAMAGES (`text/damage.py`). Empty: none.
     augment: str = field("")
     # The most tokens of a batch on each side, padding included.
     batch_tokens: int = field(25_000, low=1)
@@ -632,3 +632,12 @@ def differences(old: Config, new: Config) -> dict[str, tuple[Any, Any, bool]]:
                     safe = own.metadata.get("safe", False)
                     changed[f"{name}.{option}"] = (*pair, safe)
     return changed
+
+
+def unusual(config: Config) -> dict[str, Any]:
+    """The fields that are not at their defaults, the paper's base model, by full names.
+
+    A field that a later version adds leaves the result as it is.
+    """
+    changed = differences(Config(), config)
+    return {name: new for name, (_, new, _) in changed.items()}

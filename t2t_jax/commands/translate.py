@@ -33,7 +33,6 @@ from t2t_jax.commands.flags import (
     workdirs_of,
 )
 from t2t_jax.commands.prompt import Prompt
-from t2t_jax.data.word_noise import parse_noise
 from t2t_jax.decoding.choosing import parse_choice
 from t2t_jax.decoding.jobs import InputFile, parse_shard, record, run_job, shard_of
 from t2t_jax.decoding.results import Translation
@@ -52,6 +51,7 @@ from t2t_jax.parallel import processes
 from t2t_jax.run.translated_pairs import PairOptions, write_pairs
 from t2t_jax.tasks import translation
 from t2t_jax.tasks.task import Task
+from t2t_jax.text.word_noise import parse_noise
 
 DISTRIBUTED = True
 PENALTY = "alpha", "penalty"  # of the scores: samples have them, too

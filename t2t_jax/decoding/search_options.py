@@ -14,7 +14,6 @@ from t2t_jax.config import SearchOptions
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.search.beam import BeamSearch
-from t2t_jax.search.diverse import DiverseBeamSearch
 from t2t_jax.search.sampling import Sampling, check_sampling
 from t2t_jax.sections import checked_options, field
 
@@ -90,10 +89,8 @@ def takes(kind: type) -> Callable[[Callable], Callable]:
 
 def beam_search_algorithm(
     options: SearchOptions, vocabulary: Vocabulary, nbest: int = 1
-) -> BeamSearch | DiverseBeamSearch:
+) -> BeamSearch:
     """Returns the beam search of these options, which have been checked.
-
-    It is diverse with more groups than one.
 
     Raises:
       UserError: `nbest` is out of its range.
@@ -103,20 +100,15 @@ def beam_search_algorithm(
             f"nbest={nbest} with beam={options.beam}; want 1 <= nbest <= beam: set "
             f"beam={max(nbest, 1)} or more, or a smaller nbest"
         )
-    plain = BeamSearch(
+    return BeamSearch(
         beam=options.beam,
         nbest=nbest,
         stop=options.stop,
         alpha=options.alpha,
         penalty=options.penalty,
-        **_special_tokens(vocabulary),
-    )
-    if options.groups == 1:
-        return plain
-    return DiverseBeamSearch(
         groups=options.groups,
         diversity=options.diversity,
-        **dataclasses.asdict(plain),
+        **_special_tokens(vocabulary),
     )
 
 

@@ -107,7 +107,7 @@ class Translator(Searcher):
             one about translations that reached their length limit, to `t2t_jax`.
           search: fields of `SearchOptions` (config.py), such as `beam=8` and
             `alpha=1.0`; those of the config by default. With `groups` above 1, a
-            diverse beam search (`search/diverse.py`); its scores are those without the
+            diverse beam search (`search/beam.py`); its scores are those without the
             cost of `diversity`.
 
         Raises:

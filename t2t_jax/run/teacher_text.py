@@ -6,7 +6,7 @@ of its N best, the one nearest to the reference.
 
     PREFIX.pairs.partial         while it is made: pairs, and the record of a job
     PREFIX.pairs.2-of-3          a finished part of several machines
-    PREFIX.en, .de, .hashes      the text, as `FileCorpus` reads and checks it
+    PREFIX.en, .de, .hashes      the text, as `file_corpus` reads and checks it
     PREFIX.json                  its provenance; the text is complete once this is there
 
 In a file of pairs, each source line is followed by its translation, so that nothing can
@@ -15,7 +15,6 @@ have to share.
 """
 
 import dataclasses
-import hashlib
 import itertools
 import json
 import re
@@ -25,14 +24,14 @@ from pathlib import Path
 
 from t2t_jax import __version__
 from t2t_jax.config import DecodeConfig
-from t2t_jax.data.corpus import Corpus, FileCorpus, Pair, open_corpus, open_places
+from t2t_jax.data.corpus import Corpus, Pair, file_corpus, open_corpus, open_places
 from t2t_jax.data.text_files import (
     HASHES_ENDING,
     encode_line,
+    file_hash,
     find_file,
     read_lines,
 )
-from t2t_jax.data.wrapped_corpus import WrappedCorpus
 from t2t_jax.decoding.jobs import InputLines, run_job, shard_of
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
@@ -115,23 +114,13 @@ class Recipe:
         return choose
 
 
-class SourceLines(WrappedCorpus):
+def _source_lines(file: Path, corpus: Corpus) -> Corpus:
     """A corpus of which only the source file exists; its references are empty."""
-
-    corpus: FileCorpus
-
-    def _file(self) -> Path:
-        return find_file(self.corpus.prefix, self.corpus.source)
-
-    def pairs(self) -> Iterator[Pair]:
-        """Yields (source line, "")."""
-        for line in read_lines(self._file()):
-            yield line, ""
-
-    def fingerprint(self) -> str:
-        """A hash of the file as it is stored."""
-        with open(self._file(), "rb") as f:
-            return hashlib.file_digest(f, "sha256").hexdigest()
+    return dataclasses.replace(
+        corpus,
+        pairs=lambda: ((line, "") for line in read_lines(file)),
+        fingerprint=lambda: file_hash(file),
+    )
 
 
 def open_input(places: str, source: str, target: str, references: bool) -> list[Corpus]:
@@ -146,12 +135,11 @@ def open_input(places: str, source: str, target: str, references: bool) -> list[
       UserError: a place cannot be opened, or has no lines of the source.
     """
 
-    def open_one(place: str, folder: str, weight: float) -> Corpus:
-        corpus = open_corpus(place, source, target, folder, weight)
-        if not isinstance(corpus, FileCorpus):
+    def open_one(place: str, folder: str) -> Corpus:
+        corpus = open_corpus(place, source, target, folder)
+        if not (prefix := corpus.prefix):
             return corpus
-        prefix = corpus.prefix
-        if not find_file(prefix, source):
+        if not (file := find_file(prefix, source)):
             there = sorted(f.name for f in prefix.parent.glob(f"{prefix.name}.*"))
             raise UserError(
                 f"--input={place} has no {prefix.name}.{source} (or .gz), and the "
@@ -159,7 +147,7 @@ def open_input(places: str, source: str, target: str, references: bool) -> list[
                 + (f"are {', '.join(there[:6])}" if there else "is no such file")
             )
         alone = not references and not find_file(prefix, target)
-        return SourceLines(corpus) if alone else corpus
+        return _source_lines(file, corpus) if alone else corpus
 
     corpora = open_places(places, open_one)
     if not corpora:
@@ -231,9 +219,9 @@ class TeacherText:
         self._job = Path(f"{prefix}.pairs")
 
     @cached_property
-    def corpus(self) -> FileCorpus:
+    def corpus(self) -> Corpus:
         """The text as a corpus."""
-        return FileCorpus(self.prefix, self.source, self.target)
+        return file_corpus(self.prefix, self.source, self.target)
 
     def record(self) -> dict | None:
         """Returns the record of a complete text; None if there is none.

@@ -12,7 +12,6 @@ from hypothesis import strategies
 from t2t_jax.decoding.search_options import beam_search_algorithm
 from t2t_jax.io.errors import UserError
 from t2t_jax.search.beam import BeamSearch
-from t2t_jax.search.diverse import DiverseBeamSearch
 from t2t_jax.tools.explain.explain import explain
 from t2t_jax.tools.verify.references.search import (
     BOS,
@@ -48,9 +47,17 @@ OPTIONS = [
 
 
 def diverse(options, groups, diversity):
-    return DiverseBeamSearch(
-        *(options.beam, options.nbest, groups, diversity),
-        *(options.alpha, options.penalty, options.stop, BOS, EOS, PAD),
+    return BeamSearch(
+        beam=options.beam,
+        nbest=options.nbest,
+        alpha=options.alpha,
+        penalty=options.penalty,
+        stop=options.stop,
+        bos=BOS,
+        eos=EOS,
+        pad=PAD,
+        groups=groups,
+        diversity=diversity,
     )
 
 
@@ -63,16 +70,14 @@ def diverse_search(table, seed_b, limit_b, diversity, options, groups, strides=1
     for stride in range(strides):
         ends = (stride + np.arange(2)) * MAX_LENGTH // strides
         state = algorithm.advance(step, state, *ends)
-    return algorithm.result(state), algorithm._search.result(
-        algorithm._beam_state(state)
-    )
+    return algorithm.result(state), algorithm._results_of_groups(state, None)[0]
 
 
 # The twin
 
 
 def slow_diverse(log_probs, limit, options, groups, diversity):
-    """One sentence, by the rules at the top of search/diverse.py.
+    """One sentence, by the rules at the top of search/beam.py.
 
     Returns the n-best list, and that of each group: (score, log_prob, tokens, ended).
     """

@@ -8,6 +8,7 @@ from matplotlib import pyplot
 
 from t2t_jax import load_config
 from t2t_jax.commands.config_files import shipped_names
+from t2t_jax.config import unusual
 from t2t_jax.io import ideas
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.experiment import (
@@ -20,7 +21,6 @@ from t2t_jax.tools.experiment import (
 )
 from t2t_jax.tools.experiment.experiment import Request, freeze, with_changes
 from t2t_jax.tools.experiment.results import read_results
-from t2t_jax.tools.experiment.rows import unusual
 
 TINY = load_config("tiny")
 FEWER = {"table2": {"models": "transformer,lstm"}}  # each model takes seconds to match

@@ -1,7 +1,8 @@
-"""Exports a workdir: writes another system's files, and has that system translate.
+"""Exports a run: `python -m t2t_jax export --workdir=DIR --to=FORMAT --output=PATH`.
 
-An export counts only once it agrees with ours: it is written under a temporary name,
-loaded in a process without t2t_jax, compared, and only then renamed.
+The result is written under a temporary name, loaded in a process without t2t_jax, and
+has to translate like ours before it gets the name PATH; agreement.json in it holds the
+figures. If it does not, the files stay in PATH.failed and the exit status is 2.
 """
 
 import dataclasses
@@ -13,25 +14,29 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+from absl import flags
 
 from t2t_jax import __version__
+from t2t_jax.commands.flags import define_workdir_flags
 from t2t_jax.data.cleaning import visible
 from t2t_jax.data.corpus import Corpus, open_places
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.evaluation.scores import stored_scores
 from t2t_jax.io.atomic import first_free
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say
 from t2t_jax.io.progress import waiting
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.text_measures import text_measures
 from t2t_jax.tasks.table import task_of
-from t2t_jax.tools.bridges import agreement, peer_process
-from t2t_jax.tools.bridges.exported_files import translates, write_json
+from t2t_jax.tools.bridges.checks import agreement, peer_process
+from t2t_jax.tools.bridges.exports.card import translates, write_json
 from t2t_jax.tools.bridges.formats import ExportFormat
-from t2t_jax.tools.bridges.importing import random_pairs
 from t2t_jax.tools.bridges.table import EXPORTS
+from t2t_jax.workdir import Workdir
 
 AGREEMENT = "agreement.json"
 LINES = 1_000  # compared
@@ -197,7 +202,7 @@ def check_text(translator: Translator, test: str, references: bool) -> Lines:
             "quantized weights are judged by BLEU, which needs text with translations; "
             f"give --test=PREFIX of two files, .{data.source} and .{data.target}"
         )
-    sources, _ = random_pairs(translator)
+    sources, _ = agreement.random_pairs(translator)
     texts = [" ".join(t.split()) for t in translator.vocabulary.source.decode(sources)]
     return Lines([t for t in texts if compared(t)], None, "lines of random pieces")
 
@@ -240,12 +245,8 @@ def _encoded(translator: Translator, lines: Lines) -> tuple[list, list]:
 def _greedy(translator, form, job, lines, rounded):
     """Greedy translations, token by token."""
     sources, limits = _encoded(translator, lines)
-    theirs = peer_process.run(
-        form.peer, "greedy", sources=sources, limits=limits, lines=lines.sources, **job
-    )
-    ours = [h.tokens for h in translator.translate_ids(sources, beam=1)]
-    compared = agreement.compare_greedy(
-        translator, sources, ours, theirs["tokens"], limits
+    compared = agreement.check_greedy(
+        translator, form.peer, sources, limits, lines=lines.sources, **job
     )
     good = compared.agrees or rounded  # quantized weights are judged by BLEU
     return dataclasses.asdict(compared), str(compared), good
@@ -258,8 +259,11 @@ def _beam(translator, form, job, lines, rounded):
     theirs = peer_process.run(
         form.peer,
         "beam",
-        **{"lines": lines.sources, "sources": sources, "limits": limits},
-        **{"beam": decode.beam, "alpha": decode.alpha},
+        lines=lines.sources,
+        sources=sources,
+        limits=limits,
+        beam=decode.beam,
+        alpha=decode.alpha,
         **job,
     )
     # Some tokenizers are only in t2t_jax.
@@ -293,12 +297,7 @@ def _beam(translator, form, job, lines, rounded):
 
 def _logits(translator, form, job, lines, rounded):
     """Logits of random pairs, for formats without a search."""
-    sources, targets = (pairs[:8] for pairs in random_pairs(translator))
-    theirs = peer_process.run(
-        form.peer, "logits", sources=sources, targets=targets, **job
-    )
-    ours = agreement.logits(translator, sources, targets)
-    compared = agreement.compare_logits(translator, ours, theirs)
+    compared = agreement.check_logits(translator, form.peer, **job)
     return compared._asdict(), str(compared), compared.agrees
 
 
@@ -311,3 +310,42 @@ def _values(translator, form, job, lines, rounded):
 
 # Task of a peer script -> function that compares its answer with ours.
 CHECKS = {"greedy": _greedy, "beam": _beam, "logits": _logits, "values": _values}
+
+
+# ------------------------------------------------------------------------ the command
+
+OPTIONS = ("quantization", "beam", "alpha")
+
+
+def define_flags():
+    define_workdir_flags(dtype=False)
+    string = flags.DEFINE_string
+    formats = "; ".join(f"{name}: {form.name}" for name, form in EXPORTS.items())
+    string("to", None, f"The format. {formats}.", required=True)
+    string("output", None, "The new folder.", required=True)
+    string("quantization", None, "Type of the stored weights, such as int8 or float16.")
+    flags.DEFINE_integer("beam", None, "Beam width, where the search is exported.")
+    flags.DEFINE_float("alpha", None, "Exponent of the length penalty, likewise.")
+    string(
+        "test",
+        "",
+        "Text to compare translations on: PREFIX of two files, as for evaluate; by "
+        "default the dev and test sets of the run.",
+    )
+
+
+def main(_):
+    given = flags.FLAGS
+    if not given.output:
+        raise UserError("--output is empty; name a new folder")
+    if not is_local(given.output):
+        raise UserError(f"--output={given.output}: want a folder of this machine")
+    translator = Translator.load(given.workdir, given.checkpoint)
+    export(
+        translator,
+        given.to,
+        Path(given.output).expanduser(),
+        given.test,
+        stored_scores(Workdir.open(given.workdir)),
+        **{name: given[name].value for name in OPTIONS},
+    )

@@ -1,35 +1,41 @@
-"""Imports a published model: reads it, compares it with the original, stores a workdir.
+"""Imports a published model: `python -m t2t_jax import --model=PATH --workdir=DIR`.
 
-The result is an ordinary workdir with one checkpoint, of step 0, and `imported.json`:
-the files it came from, what was compared with the original, and the notes.
+PATH is a folder as it is published, or a file. The model is read, compared with the
+original and stored as an ordinary workdir: translate, score, evaluate, or start
+training from it with --config=finetune:DIR. It has one checkpoint, of step 0, and
+`imported.json`: the files it came from, what was compared, and the notes.
 """
 
 import dataclasses
 import hashlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import jax
+import ml_collections
 import numpy as np
+from absl import flags
+from ml_collections import config_flags
 
 from t2t_jax import __version__
 from t2t_jax import config as fields
+from t2t_jax.commands.config_files import given_fields
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say
 from t2t_jax.io.progress import waiting
 from t2t_jax.model.model import build
-from t2t_jax.tools.bridges import agreement, peer_process
+from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request
 from t2t_jax.tools.bridges.table import IMPORTS
 from t2t_jax.training.checkpoint import Checkpoints
 from t2t_jax.workdir import IMPORTED, Workdir
 
 STEP = 0  # of the checkpoint: no training has happened here
-COMPARED = 100  # greedy translations
-SHORTEST, LONGEST = 3, 16  # pieces of the random sources that are compared
 
 
 def import_model(request: Request, workdir: Workdir, name: str = "") -> Translator:
@@ -126,28 +132,16 @@ def compare(
             "import again"
         )
     translator = agreement.float32(translator).with_options(
-        extra_length=LONGEST, alpha=0.0
+        extra_length=agreement.LONGEST, alpha=0.0
     )
     job = {"model": str(request.path.absolute()), **imported.peer}
-    sources, targets = random_pairs(translator)
+    sources, _ = agreement.random_pairs(translator)
+    limits = [len(source) + agreement.LONGEST for source in sources]
     # GPUs and TPUs would round the inputs of float32 products.
     exact = jax.default_matmul_precision("highest")
     with exact, waiting(f"comparing with {form.name}"):
-        theirs = peer_process.run(
-            form.peer, "logits", sources=sources[:8], targets=targets[:8], **job
-        )
-        ours = agreement.logits(translator, sources[:8], targets[:8])
-        logits = agreement.compare_logits(translator, ours, theirs)
-        limits = [len(source) + LONGEST for source in sources]
-        greedy = agreement.compare_greedy(
-            translator,
-            sources,
-            [h.tokens for h in translator.translate_ids(sources, beam=1)],
-            peer_process.run(
-                form.peer, "greedy", sources=sources, limits=limits, **job
-            )["tokens"],
-            limits,
-        )
+        logits = agreement.check_logits(translator, form.peer, **job)
+        greedy = agreement.check_greedy(translator, form.peer, sources, limits, **job)
     say(f"{logits}; {greedy}")
     if not (logits.agrees and greedy.agrees):
         raise UserError(
@@ -160,26 +154,6 @@ def compare(
 def _not_compared(why: str) -> dict[str, Any]:
     say(f"warning: nothing was compared with the original: {why}")
     return {"not_compared": why}
-
-
-def random_pairs(translator: Translator) -> tuple[list[list[int]], list[list[int]]]:
-    """Draws `COMPARED` sources with EOS, and inputs of the decoder for them."""
-    rng = np.random.default_rng(0)
-    vocabulary = translator.vocabulary
-
-    def ordinary(side) -> np.ndarray:
-        special = {side.pad, side.bos, side.eos, *side.never}
-        return np.array([i for i in range(len(side)) if i not in special])
-
-    def drawn(side) -> list[int]:
-        length = rng.integers(SHORTEST, LONGEST)
-        return rng.choice(ordinary(side), length).tolist()
-
-    source = vocabulary.source
-    first = source.encode([""])[0]
-    sources = [[*first, *drawn(source), source.eos] for _ in range(COMPARED)]
-    start = [vocabulary.bos, *vocabulary.encode([""])[0]]
-    return sources, [[*start, *drawn(vocabulary)] for _ in range(COMPARED)]
 
 
 def _store(workdir: Workdir, imported: Imported, facts: dict[str, Any]) -> None:
@@ -201,11 +175,9 @@ def _store(workdir: Workdir, imported: Imported, facts: dict[str, Any]) -> None:
 def report(workdir: Workdir, translator: Translator, imported: Imported) -> None:
     """Says what was imported, and which fields differ from the paper's."""
     say(f"imported {translator!r} to {workdir}")
-    paper = fields.Config()
-    changed = fields.differences(paper, imported.config)
     shown = [
-        f"{name}={new!r}"
-        for name, (_, new, _) in changed.items()
+        f"{name}={value!r}"
+        for name, value in fields.unusual(imported.config).items()
         if name.startswith("model.")
     ]
     say(f"differs from the paper's base model: {', '.join(shown) or 'in no field'}")
@@ -226,3 +198,63 @@ def _hashes(request: Request) -> dict[str, str]:
         with file.open("rb") as opened:
             found[name] = hashlib.file_digest(opened, "sha256").hexdigest()
     return found
+
+
+# ------------------------------------------------------------------------ the command
+
+
+def define_flags():
+    string = flags.DEFINE_string
+    string("model", None, "The model: a folder or a file.", required=True)
+    string("workdir", None, "The new workdir.", required=True)
+    string(
+        "format",
+        "",
+        f"The format of the model, if its files do not tell: {', '.join(IMPORTS)}.",
+    )
+    string("source", "", "The language to translate from, as the model names it.")
+    string("target", "", "The language to translate into.")
+    string("tokenizer", None, "SentencePiece model, for a format without a tokenizer.")
+    string("source_tokenizer", None, "The same of the source, if it has its own.")
+    config_flags.DEFINE_config_dict(
+        "config",
+        fields.to_config_dict(fields.Config()),
+        "Fields of the model that its files do not tell, such as "
+        "--config.model.heads=8.",
+    )
+
+
+def main(_):
+    given = flags.FLAGS
+    for name in ("model", "workdir"):
+        if not given[name].value:
+            raise UserError(f"--{name} is empty; name a folder")
+    if not is_local(given.model):
+        raise UserError(
+            f"--model={given.model}: want a folder of this machine; copy it"
+        )
+    request = Request(
+        Path(given.model).expanduser(),
+        given.source,
+        given.target,
+        *(
+            Path(given[name].value).expanduser() if given[name].value else None
+            for name in ("tokenizer", "source_tokenizer")
+        ),
+        _model_fields(given.config),
+    )
+    import_model(request, Workdir(given.workdir), given.format)
+
+
+def _model_fields(config: ml_collections.ConfigDict) -> dict[str, Any]:
+    """The fields of `config.model` on the command line."""
+    given = {}
+    for field in given_fields(sys.argv[1:]):
+        section, _, name = field.partition(".")
+        if section != "model" or "." in name:
+            raise UserError(
+                f"--config.{field} is not read by import; only fields of config.model "
+                "that the model's files do not tell are"
+            )
+        given[name] = config.model[name]
+    return given

@@ -144,7 +144,7 @@ def longest_source_trained(config: Config, vocabulary: Vocabulary) -> int:
     data = config.data
     corpora = open_corpora(data.train, data.source, data.target, data.dir, weights=True)
     # From the cache, unless it was deleted since.
-    pairs = prepare.training_pairs(corpora, vocabulary, data)
+    pairs = prepare.prepared_pairs(corpora, vocabulary, data)
     return int(pairs.source.lengths.max())
 
 

@@ -89,7 +89,8 @@ class Row:
             seed = self.config.train.seed + i
             config = fields.changed(self.config, "train", seed=seed)
             name = f"{self.name}.seed{seed}" if seed else self.name
-            runs.append(Run(self.name, seed, config, _folder(name, unusual(config))))
+            folder = _folder(name, fields.unusual(config))
+            runs.append(Run(self.name, seed, config, folder))
         return tuple(runs)
 
 
@@ -138,16 +139,6 @@ def with_fields(config: Config | ConfigDict, changes: Mapping[str, Any]) -> Conf
             field = "options"
         sections[section][field] = value
     return fields.from_config_dict(sections)
-
-
-def unusual(config: Config) -> dict[str, Any]:
-    """The fields that are not at their defaults, by their full names.
-
-    A field that a later version adds leaves it unchanged, and so does the hash of a
-    run.
-    """
-    changed = fields.differences(Config(), config)
-    return {name: new for name, (_, new, _) in changed.items()}
 
 
 def _folder(name: str, content: Any) -> str:
