@@ -22,7 +22,7 @@ import numpy as np
 from t2t_jax.config import DataConfig
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
-from t2t_jax.io.progress import Progress
+from t2t_jax.io.messages import Progress
 
 FIELDS = {  # from a rule to the field of config.data that controls it
     "empty": "",

@@ -8,7 +8,7 @@ import pytest
 from t2t_jax.config import MeshConfig
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.training import logit_chunks
-from t2t_jax.training.loss import (
+from t2t_jax.training.logit_chunks import (
     cross_entropy,
     cross_entropy_gradient,
     projected,

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import jax
 
 from t2t_jax.config import Config
-from t2t_jax.io.messages import say
-from t2t_jax.io.progress import waiting
+from t2t_jax.io.messages import say, waiting
 from t2t_jax.model.model import build
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tools.experiment.experiment import Row

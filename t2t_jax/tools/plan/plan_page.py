@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from t2t_jax.costs import chips, suggestions
+from t2t_jax.costs import chips, memory_check
 from t2t_jax.data.tokenizers.vocabulary import show_sizes
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.plan.forecast import VOCABULARIES
@@ -209,6 +209,6 @@ def refusal(plan: dict) -> str:
         return text + "; no change that was tried fits: take more or larger chips"
     changed = plan["remedy"]["forecast"]["memory"]
     return (
-        f"{text}. With {suggestions.as_flags(plan['remedy']['change'])} it fits, in "
+        f"{text}. With {memory_check.as_flags(plan['remedy']['change'])} it fits, in "
         f"{_size(changed['needed'])}"
     )

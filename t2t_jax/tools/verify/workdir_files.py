@@ -25,8 +25,8 @@ from t2t_jax.tasks.task import Task
 from t2t_jax.tools.verify.check import Measured, Unavailable, all_equal
 from t2t_jax.tools.verify.context import Context
 from t2t_jax.training import checkpoint_folders
+from t2t_jax.training.checkpoint_folders import KINDS
 from t2t_jax.training.metrics_log import METRICS, read_log
-from t2t_jax.training.retention import KINDS
 from t2t_jax.workdir import IMPORTED, Workdir
 
 T = TypeVar("T")

@@ -13,14 +13,14 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.run.frozen_parameters import open_frozen
 from t2t_jax.run.step_lookup import open_text
 from t2t_jax.tools.verify.check import Measured, Unavailable
 from t2t_jax.tools.verify.context import Context
 from t2t_jax.tools.verify.workdir_files import newest_intact, opened
 from t2t_jax.training.checkpoint import read_state
+from t2t_jax.training.divergence import Rollbacks
+from t2t_jax.training.frozen_models import open_frozen
 from t2t_jax.training.metrics_log import METRICS, read_log
-from t2t_jax.training.rollbacks import Rollbacks
 from t2t_jax.training.step import compile_steps
 from t2t_jax.workdir import Workdir
 
