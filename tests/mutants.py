@@ -327,7 +327,7 @@ PROMISES = [
     ),
     Mutant(
         "an_output_is_overwritten",
-        "t2t_jax/decoding/output_file.py",
+        "t2t_jax/io/output_files.py",
         "if file.exists():",
         "if False:",
         "tests/decoding/test_jobs.py",
@@ -395,7 +395,7 @@ MENDS = [
     ),
     Mutant(
         "a_removed_partial_output",  # a7a659f
-        "t2t_jax/decoding/output_file.py",
+        "t2t_jax/io/output_files.py",
         "except FileNotFoundError:",
         "except IsADirectoryError:",
         "tests/decoding/test_jobs.py",
@@ -403,7 +403,7 @@ MENDS = [
     ),
     Mutant(
         "an_option_that_only_one_job_has",  # 2c784af
-        "t2t_jax/decoding/output_file.py",
+        "t2t_jax/io/output_files.py",
         "for name in now | then",
         "for name in now",
         "tests/decoding/test_pairs_output.py",

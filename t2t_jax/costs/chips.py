@@ -265,6 +265,8 @@ def find_slice(name: str, measured: Chip | None = None) -> Slice:
     )
 
 
+# ------------------------------------------------------------------------- this machine
+
 CPU_SIZE = 1536  # of the square matrices that measure a processor
 
 

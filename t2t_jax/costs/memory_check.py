@@ -1,6 +1,7 @@
-"""Checks before training that the largest batch fits the device memory.
+"""Checks that the largest batch fits the device memory; else suggests changes.
 
-Otherwise a run could fail after an hour, when the first batch of that shape arrives.
+Without the check a run could fail after an hour, when the first batch of that shape
+arrives.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,15 +12,13 @@ import jax
 from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.costs import step_costs
-from t2t_jax.costs.chips import memory_here
+from t2t_jax.costs.chips import GIB, memory_here
 from t2t_jax.costs.step_costs import batch_shapes
 from t2t_jax.data.shapes import Shape
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.training.step import Steps
-
-GIB = 2**30
 
 
 def compile_largest_batch(
@@ -105,6 +104,10 @@ def _advice(config: Config, change: dict | None) -> str:
         return "Use a smaller model or devices with more memory"
     return f"Try {as_flags(change)}; python -m t2t_jax plan forecasts what fits"
 
+
+# -------------------------------------------------------------------------- suggestions
+# Candidates are ordered from mild to severe. Their memory is estimated, and those
+# expected to fit are compiled until one does.
 
 TRIES = 3  # compilations at most, as each takes minutes
 # Rough share of a layer's activations that is kept, by `config.model.remat`.
@@ -215,7 +218,7 @@ def find_suggestion(
         expected = estimate(current, change)
         if expected > margin * current["memory"]["chip"]:
             continue
-        report(f"trying {as_flags(change)}: about {expected / 2**30:.2f} GiB expected")
+        report(f"trying {as_flags(change)}: about {expected / GIB:.2f} GiB expected")
         result = forecast(apply_change(config, change))
         if result["fits"]:
             return change, result

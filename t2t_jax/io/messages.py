@@ -1,4 +1,4 @@
-"""Messages to the user, on standard error."""
+"""Messages to the user and progress of long jobs, on standard error."""
 
 import contextlib
 import sys
@@ -30,6 +30,9 @@ def say(text: str = "") -> None:
     tqdm.tqdm.write(text, file=sys.stderr)
     sys.stderr.flush()
 
+
+# ----------------------------------------------------------------------------- progress
+# A bar in a terminal, occasional lines in a log.
 
 DELAY = 2.0  # seconds: a job that ends sooner shows no bar
 INTERVAL = 10.0  # seconds between two lines where there is no terminal

@@ -1,4 +1,4 @@
-"""Setup of a process before JAX starts: compilation cache, and memory on a CPU."""
+"""Sets a process up before JAX starts: platforms, compiled programs, CPU memory."""
 
 import contextlib
 import ctypes
@@ -39,7 +39,7 @@ def set_up_process() -> None:
     `huge_pages.py`.
     """
     skip_absent_tpu()
-    use()
+    use_compilation_cache()
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     keep_freed_memory()
 
@@ -94,16 +94,18 @@ def _has_tpu() -> bool:
         return True
 
 
-FOLDER = "xla"
-LIMIT = 2**30  # bytes of all entries
+# -------------------------------------------------------------------- compiled programs
+
+CACHE_FOLDER = "xla"
+CACHE_LIMIT = 2**30  # bytes of all entries
 MIN_COMPILE_SECONDS = 0.2  # seconds; programs that compile faster are not kept
 CHECKED = "checked"  # file whose modification time is that of the last check
 
-# The threshold that JAX would use instead of `WORTH`. A user's own setting stays.
-_WORTH = "jax_persistent_cache_min_compile_time_secs"
+# JAX's own threshold, which `MIN_COMPILE_SECONDS` replaces unless the user has set it.
+_THRESHOLD = "jax_persistent_cache_min_compile_time_secs"
 
 
-def use() -> None:
+def use_compilation_cache() -> None:
     """Lets JAX keep compiled programs, unless the user has configured its cache.
 
     Programs are reused only by the same jaxlib on the same kind of processor: XLA
@@ -118,7 +120,7 @@ def use() -> None:
     if not config.jax_enable_compilation_cache:
         return
     try:
-        root = cache_folder() / FOLDER
+        root = cache_folder() / CACHE_FOLDER
         folder = root / _kind_of_machine()
         _claim(folder)
         _tidy(root)
@@ -129,8 +131,8 @@ def use() -> None:
         )
         return
     config.update("jax_compilation_cache_dir", str(folder))
-    if _WORTH.upper() not in os.environ:
-        config.update(_WORTH, MIN_COMPILE_SECONDS)
+    if _THRESHOLD.upper() not in os.environ:
+        config.update(_THRESHOLD, MIN_COMPILE_SECONDS)
 
 
 def _kind_of_machine() -> str:
@@ -160,7 +162,7 @@ def _claim(folder: Path) -> None:
 
 
 def _tidy(root: Path) -> None:
-    """Deletes truncated entries, and the least recently used ones beyond `LIMIT`."""
+    """Deletes truncated entries, and the least recently used beyond `CACHE_LIMIT`."""
     files = {}
     for file in root.rglob("*"):
         with contextlib.suppress(OSError):  # another process may delete it first
@@ -172,7 +174,7 @@ def _tidy(root: Path) -> None:
     # Many file systems are mounted without access times: then the age counts.
     used = {f: max(stat.st_atime, stat.st_mtime) for f, stat in files.items()}
     for file in sorted(used, key=used.get):
-        if size <= LIMIT:
+        if size <= CACHE_LIMIT:
             break
         with contextlib.suppress(OSError):
             file.unlink()

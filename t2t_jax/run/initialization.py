@@ -1,4 +1,8 @@
-"""Starts a run from another workdir's parameters: `config.train.init_from`."""
+"""Starts a run from another workdir's parameters: `config.train.init_from`.
+
+From all of them, from some parts (`config.train.init_parts`), or from those of another
+vocabulary (`config.train.remap_vocabulary`).
+"""
 
 import functools
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -150,6 +154,12 @@ def _check_labels(config: Config, theirs: Vocabulary, ours: Vocabulary) -> None:
         "in the same order, config.task.options.labels"
     )
 
+
+# -------------------------------------------------------------------------------- parts
+# A part is a name among the parameters with what belongs to it: `encoder` is also
+# `encoder_positions` and `encoder_norm`. The models may be of different kinds, such as
+# a translator and a classifier. A decoder with attention to a source and one without
+# have everything else in common.
 
 Path = tuple[Any, ...]  # the keys of a parameter in the nested dict
 
@@ -376,6 +386,11 @@ def completed(taken: Parameters, random: Parameters) -> Parameters:
 
     return jax.tree.map_with_path(choose, random)
 
+
+# ------------------------------------------------------------------- another vocabulary
+# A piece that both vocabularies have keeps its embedding, its row of the output layer
+# and its output bias. Any other starts from the mean of the pieces into which the old
+# vocabulary splits its text. Shape suffixes: v new pieces, o old pieces, d features.
 
 # The parts of a sentence, which have the same meaning whatever their pieces are called.
 _ROLES = ("unknown", "pad", "bos", "eos")

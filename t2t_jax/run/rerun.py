@@ -33,11 +33,10 @@ from t2t_jax.run.differences import (
     TreeComparison,
     compare_trees,
     first_difference,
-    sha256_of,
 )
 from t2t_jax.run.step_lookup import RunText, open_text
 from t2t_jax.training import checkpoint_folders, frozen_models, loop
-from t2t_jax.training.averaging import read_parameters
+from t2t_jax.training.averaging import parameters_sha256, read_parameters
 from t2t_jax.training.checkpoint import read_state
 from t2t_jax.training.checkpoint_folders import KINDS
 from t2t_jax.training.divergence import Rollbacks
@@ -271,7 +270,7 @@ class _Watch:
             return
         state = jax.device_get(state)
         if step == self._stretch.end:
-            self.sha256 = sha256_of(state)
+            self.sha256 = parameters_sha256(state)
         for kind in kinds:
             path = self._workdir.checkpoints / kind / str(step)
             if trouble := checkpoint_folders.damage(path):
@@ -336,6 +335,8 @@ def _ends(scratch: Workdir, stretch: Stretch) -> Iterator[int]:
     yield from sorted(step for step in moved if stretch.start < step < stretch.end)
     yield stretch.end
 
+
+# ------------------------------------------------------------------------------ as text
 
 # Shown if the bytes differ and nothing recorded of the machine does.
 UNRECORDED = (

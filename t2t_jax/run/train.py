@@ -294,6 +294,9 @@ def _vocabulary(
     return task.vocabulary(training)
 
 
+# ---------------------------------------------------------------------- what is printed
+
+
 def report_start(
     config: Config,
     workdir: Workdir,

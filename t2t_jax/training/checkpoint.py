@@ -269,13 +269,11 @@ class Checkpoints:
 
     def warn_if_disk_is_short(self, state: TrainState) -> None:
         """Warns if the checkpoints of this run may not fit on the disk."""
-        sizes = (
+        most = self._retention.most_bytes(
             checkpoint_folders.nbytes(state),
             checkpoint_folders.nbytes(state.best_parameters()),
         )
-        checkpoint_folders.warn_if_short(
-            self._folder, self._retention.most_bytes(*sizes)
-        )
+        checkpoint_folders.warn_if_short(self._folder, most)
 
     def check(self) -> None:
         """Raises the error of the last save, if writing it failed."""

@@ -1,4 +1,7 @@
-"""Folders of checkpoints: which exist, which are complete, which are the best."""
+"""Folders of checkpoints: which exist and are complete, which are kept, and disk space.
+
+The folders of a kind are named by their steps; see `checkpoint.py`.
+"""
 
 import dataclasses
 import errno
@@ -19,6 +22,9 @@ from t2t_jax.io.messages import say
 SINGLE_PROCESS = ocp.options.MultiprocessingOptions(
     primary_host=0, active_processes={0}, barrier_sync_key_prefix="first"
 )
+
+
+KINDS = ("parameters", "state", "best")
 
 
 def steps_in(folder: epath.Path) -> list[int]:
@@ -143,7 +149,7 @@ def set_aside(path: epath.Path, why: str) -> None:
     say(f"warning: {path} {why}; moved to {place}")
 
 
-KINDS = ("parameters", "state", "best")
+# ----------------------------------------------------------------------- which are kept
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,6 +189,9 @@ class Retention:
         alone = self.parameters + 1 + self.best + 1
         return (self.state + 1) * state_bytes + alone * parameters_bytes
 
+
+# --------------------------------------------------------------------------- disk space
+# Buckets are taken to be unlimited.
 
 MARGIN = 1 << 20  # bytes of a checkpoint beside its arrays, such as metadata
 

@@ -1,7 +1,8 @@
-"""Detection of bad numbers: which steps to report, and when a run has diverged.
+"""Bad numbers: which steps to report, when a run has diverged, where it went back.
 
 The update skips gradients that are not finite (`step.py`). This module reports them,
-and decides when the run cannot continue.
+and decides when the run cannot continue. Then the loop returns to an earlier checkpoint
+and skips data, which `rollbacks.json` records.
 """
 
 import math
@@ -119,6 +120,9 @@ def find_divergence(
             f"(config.train.max_rise={train.max_rise:g})",
         )
     return None
+
+
+# ---------------------------------------------------------------------------- rollbacks
 
 
 class Rollback(NamedTuple):

@@ -2,7 +2,8 @@
 
 A loss names their workdirs (`Loss.frozen` in `losses.py`). Their parameters are
 arguments of the jitted step, sharded like those of the model that trains. They are not
-in the TrainState: no gradient, no moments, no checkpoint.
+in the TrainState: no gradient, no moments, no checkpoint. Their SHA-256 is stored with
+the run, which does not continue with others.
 """
 
 import hashlib
@@ -10,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
@@ -22,7 +22,11 @@ from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build, check_batching
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel import processes
-from t2t_jax.training.averaging import average_checkpoints, choose_checkpoints
+from t2t_jax.training.averaging import (
+    average_checkpoints,
+    choose_checkpoints,
+    parameters_sha256,
+)
 from t2t_jax.workdir import Workdir
 
 
@@ -120,6 +124,9 @@ def merged(models: Sequence[Model], parameters: Sequence[Parameters]) -> list[An
     ]
 
 
+# ---------------------------------------------------------------------- opened by a run
+
+
 class OpenedModels(NamedTuple):
     """Frozen models of a run.
 
@@ -205,17 +212,6 @@ def _read(
     listed = ", ".join(f"{step:,}" for step in steps)
     say(f"reading {source} beside training, steps {listed}, SHA-256 {sha256[:12]}")
     return sha256
-
-
-def parameters_sha256(parameters: Parameters) -> str:
-    """SHA-256 of the names, shapes, types and values of parameters, in hex."""
-    digest = hashlib.sha256()
-    for path, array in jax.tree.leaves_with_path(parameters):
-        array = np.ascontiguousarray(array)
-        name = jax.tree_util.keystr(path, simple=True, separator=".")
-        digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
-        digest.update(array.data)
-    return digest.hexdigest()
 
 
 def _check_vocabulary(

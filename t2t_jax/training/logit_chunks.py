@@ -1,8 +1,14 @@
-"""Sums of a function of each token's logits, with gradients, a chunk at a time.
+"""Label-smoothed cross-entropy (section 5.4), and other losses by the logits.
 
-The machinery of `loss.py`. A chunk is some positions of all rows: its logits are
-computed, used for the sums and at once for the gradients of outputs and table, and
-dropped.
+Logits hold one number for every target token and vocabulary entry. Stored in full they
+take most of the memory of training and, computed naively, a third of its time. Here
+they are computed for a chunk of positions at a time, used for the sums and at once for
+the gradients of outputs and table, and dropped:
+
+- `cross_entropy` is the formula alone;
+- `projected` sums it, with a gradient written by hand;
+- `summed` sums any function of each token's logits, with JAX's gradient. The losses of
+  `losses.py` choose between the two.
 
 Shape suffixes: b batch, t target, c positions of a chunk, n those of all passes beside
 each other, v vocabulary, d model width, g devices that share the batch, r tokens on one
@@ -157,6 +163,8 @@ def summed(
     inputs = Inputs(tuple(outputs), table_vd, bias_v, real_bt, others, tuple(frozen))
     return sums(function, sparse, inputs)
 
+
+# -------------------------------------------------------------------- a chunk at a time
 
 # Target tokens per device and chunk; at least twice the model width is used. Chunks
 # of 2 d tokens need no more memory for logits [2 d, v] than two embedding tables

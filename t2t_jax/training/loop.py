@@ -118,7 +118,7 @@ def run(
         raise
     this.close()
     # A barrier: process 0 may still be writing. JAX's own barrier at exit has a shorter
-    # timeout (`rendezvous.END`).
+    # timeout (`rendezvous.EXIT_TIMEOUT`).
     processes.exchange("the end of training", None, processes.LONG_TIMEOUT)
     return Outcome(first, last, why)
 

@@ -1,8 +1,8 @@
-"""`metrics.jsonl`: the metrics of a run, one JSON object per line.
+"""Metrics of a run: aggregated over logging intervals, kept in `metrics.jsonl`.
 
-A line of it is an object with an integer `step` and a string `kind`, and has its line
-end. Any other line is damaged, except a last one without its end: a run is writing it,
-or was killed.
+A line of that file is an object with an integer `step` and a string `kind`, and has its
+line end. Any other line is damaged, except a last one without its end: a run is writing
+it, or was killed.
 """
 
 import functools
@@ -154,6 +154,8 @@ class Meter:
         self._timed = 0
         self._started = time.perf_counter()
 
+
+# ------------------------------------------------------------------------ metrics.jsonl
 
 METRICS = "metrics.jsonl"
 

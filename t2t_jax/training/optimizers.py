@@ -2,7 +2,7 @@
 
 An entry turns gradients into a direction. `optimizer` adds what all of them share: the
 gradients are clipped before, weights decayed and the learning rate applied after. It
-gets the parameters that are trained: see `parameter_groups.split_frozen`.
+gets the parameters that are trained: see `split_frozen`.
 """
 
 import dataclasses
@@ -153,6 +153,12 @@ OPTIMIZERS = {
     "lion": Optimizer(lion, Lion),
     "sgd": Optimizer(sgd, Sgd),
 }
+
+
+# ----------------------------------------------------------------- groups of parameters
+# Parts that are frozen, and layers with lower rates. Both go by the names of the
+# parameters: a model is a dict of parts, such as `embedding` and `encoder`, and a stack
+# of layers is a part whose keys are the layers' numbers.
 
 
 def in_part(key: str, part: str) -> bool:

@@ -126,6 +126,10 @@ class Reporter:
         self._lines.close()
 
 
+# -------------------------------------------------------------------------- TensorBoard
+# Its files, written without TensorFlow.
+
+
 class _Events(BucketFile):
     """A TensorBoard file in a bucket, with the methods that tensorboardX calls."""
 

@@ -1,4 +1,4 @@
-"""Conditions that end training: steps, time, or no further progress."""
+"""Ends of training: all steps, time, no further progress, or a signal."""
 
 import contextlib
 import os
@@ -66,6 +66,9 @@ def reason_to_stop(
         )
     return ""
 
+
+# ------------------------------------------------------------------------------ signals
+# Clean shutdown on Ctrl-C, and on the SIGTERM that precedes a preemption.
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

@@ -73,7 +73,7 @@ def step_cost(config: Config, count: int) -> StepCost:
 def _in_new_process(config: Config, count: int) -> StepCost:
     """`set_up_process`, but memory is kept only after its peak was measured."""
     process_setup.skip_absent_tpu()
-    process_setup.use()
+    process_setup.use_compilation_cache()
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     return _measured(config, count)
 
