@@ -11,7 +11,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.tools.plan import forecast
-from t2t_jax.training import logit_chunks
+from t2t_jax.training import cross_entropy
 from t2t_jax.training.step import compile_steps
 
 pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
@@ -43,7 +43,7 @@ def compiled(config):
 def test_flops_are_those_that_xla_counts(monkeypatch):
     """XLA also counts additions, norms, softmax and Adam: some per cent more."""
     # Of a loop it counts one round.
-    monkeypatch.setattr(logit_chunks, "CHUNK_TOKENS", 10**9)
+    monkeypatch.setattr(cross_entropy, "CHUNK_TOKENS", 10**9)
     config = changed(model={"head_width": 16})  # heads narrower than the width
     step, made, shape = compiled(config)
     counted = step.cost_analysis()["flops"]
