@@ -242,5 +242,5 @@ def parameters_sha256(parameters: Any) -> str:
         array = np.ascontiguousarray(array)
         name = jax.tree_util.keystr(path, simple=True, separator=".")
         digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
-        digest.update(array.data)
+        digest.update(array.tobytes())
     return digest.hexdigest()
