@@ -28,6 +28,7 @@ from t2t_jax.commands.flags import (
     define_search_flags,
     define_test_flag,
     define_workdir_flags,
+    search_flags,
     test_sets,
     workdirs_of,
 )
@@ -64,8 +65,9 @@ def main(_):
     say(repr(translator))
     corpus = test_sets(given, translator.config)[0]
     pairs = list(corpus.pairs())[: given.lines or None]
-    search = {name: given[name].value for name in ("beam", "alpha", "penalty", "stop")}
-    found = translator.translate([s for s, _ in pairs], **search, warn=False)
+    found = translator.translate(
+        [s for s, _ in pairs], **search_flags(given), warn=False
+    )
     chrf_of = sacrebleu_metrics(corpus.target)["chrf"].sentence_score
     chrf = np.array(
         [

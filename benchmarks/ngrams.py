@@ -133,9 +133,7 @@ def training_lines(
     if pieces:
         data = with_changes(config, "data", vocab_size=pieces).data
         vocabulary = make_tokenizer(training, data, task.sides)
-    pairs = prepare.training_pairs(
-        training, vocabulary, task.data(), task.encode, task.sides, task.cuts
-    )
+    pairs = prepare.prepared_pairs(training, vocabulary, task.data(), task)
     ends = np.flatnonzero(pairs.target.tokens == vocabulary.eos)
     # Blocks are joined again: the n-gram models have whole texts.
     texts = np.split(np.asarray(pairs.target.tokens), ends + 1)[:-1]

@@ -28,7 +28,8 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.parallel.machine import core_count, processor_name
-from t2t_jax.tools.bridges import peer_process, to_ctranslate2
+from t2t_jax.tools.bridges.checks import peer_process
+from t2t_jax.tools.bridges.exports import to_ctranslate2
 
 HERE = "t2t_jax"
 PEER = "ctranslate2_peer"

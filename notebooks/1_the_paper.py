@@ -52,7 +52,14 @@ from t2t_jax import config as fields
 from t2t_jax.costs import flops
 from t2t_jax.grammar import corpus
 from t2t_jax.metrics.plain import corpus_scores
-from t2t_jax.model import attention, embedding, feed_forward, layers, positions
+from t2t_jax.model import (
+    attention,
+    embedding,
+    feed_forward,
+    layers,
+    positions,
+    transformer,
+)
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.model import build
@@ -114,7 +121,7 @@ def children(layer):
 
 def label(name, module, causal):
     """A name as in figure 1, and a text with the shapes of the weights."""
-    if isinstance(module, layers.SubLayer):
+    if isinstance(module, transformer.SubLayer):
         return "Add & Norm", "norm", ""
     if isinstance(module, attention.Attention):
         title = "Multi-Head Attention"
@@ -220,11 +227,11 @@ ax.set_axis_off()
 # $x$ before the sub-layer.
 
 # %%
-show(layers.SubLayer.after, layers.LayerNorm.__call__)
+show(transformer.SubLayer.after, layers.LayerNorm.__call__)
 
 # %%
 x, y = rng.normal(size=(2, 1, 7, 512)).astype(np.float32)
-ours = layers.SubLayer(base.model).after(x, y, None)
+ours = transformer.SubLayer(base.model).after(x, y, None)
 
 added = x + y
 mean, variance = added.mean(-1, keepdims=True), added.var(-1, keepdims=True)
@@ -1159,10 +1166,9 @@ for ax, head in zip(axes, two, strict=True):
 #
 # | Paper | Module |
 # |---|---|
-# | 3, figure 1 | `model/transformer.py` |
-# | 3.1, 5.4 residual, LayerNorm, dropout | `model/layers.py` |
-# | 3.2.1, equation 1 | `model/attention.py` |
-# | 3.2.2 | `model/attention.py` |
+# | 3, figure 1; 3.1 stacks, layers, residual | `model/transformer.py` |
+# | LayerNorm; 5.4 dropout | `model/layers.py` |
+# | 3.2.1, equation 1; 3.2.2 | `model/attention.py` |
 # | 3.2.3 | `model/mask.py` |
 # | 3.3, equation 2 | `model/feed_forward.py` |
 # | 3.4 | `model/embedding.py` |

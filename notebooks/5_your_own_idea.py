@@ -335,7 +335,7 @@ for name, values in last.items():
 # %% [markdown]
 # Three short runs of a tiny model show what is certainly worse at the beginning, not
 # what is better in the end. The paper's own variants, each with several seeds, are
-# measured by `python -m t2t_jax tools.experiment` (`docs/experiments.md`).
+# measured by `python -m t2t_jax experiment` (`docs/experiments.md`).
 #
 # ## Looking inside
 #

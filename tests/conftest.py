@@ -18,7 +18,7 @@ import pytest
 from jax._src import cache_key
 from jaxlib.xla_client import make_cpu_client
 
-from tests.compiler import QUICK
+from tests.compiler import quick_options
 
 # No test asserts a time, and none writes into the repository.
 hypothesis.configuration.set_hypothesis_home_dir(
@@ -138,9 +138,11 @@ def quick_compiler():
     about the programs that users have, and is tested with those.
     """
 
+    quick = quick_options()
+
     def quickly(*arguments, **options):
         given = dict(options.pop("env_options_overrides", None) or {})
-        return COMPILED_AS(*arguments, **options, env_options_overrides=QUICK | given)
+        return COMPILED_AS(*arguments, **options, env_options_overrides=quick | given)
 
     with compiled_as(quickly):
         yield

@@ -483,7 +483,7 @@ MENDS = [
     ),
     Mutant(
         "damaged_added_tokens",  # 44d292d
-        "t2t_jax/tools/bridges/huggingface_tokenizers.py",
+        "t2t_jax/tools/bridges/vocabularies/huggingface.py",
         "except (AttributeError, LookupError, TypeError, ValueError):",
         "except ZeroDivisionError:",
         "tests/bridges/test_published_tokenizers.py",
@@ -491,7 +491,7 @@ MENDS = [
     ),
     Mutant(
         "a_silenced_token_hides_differences",  # c28896e
-        "t2t_jax/tools/bridges/agreement.py",
+        "t2t_jax/tools/bridges/checks/agreement.py",
         "~(silent[0] & silent[1])",
         "~(silent[0] | silent[1])",
         "tests/bridges/test_agreement.py",

@@ -26,7 +26,7 @@ from t2t_jax.model.architecture import logits
 from t2t_jax.model.model import build
 from t2t_jax.tools.plan import describe as description
 from t2t_jax.tools.plan.describe import describe, describe_workdir
-from t2t_jax.tools.plan.describe_page import page
+from t2t_jax.tools.plan.describe_command import page
 from t2t_jax.training.step import initial_state
 from t2t_jax.workdir import Workdir
 

@@ -184,7 +184,7 @@ def test_gradients_that_are_never_finite_end_the_run(text, tmp_path, monkeypatch
 def run(module, *arguments, **options):
     """Runs a command as a user does."""
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", f"t2t_jax.{module}", *arguments]
+    command = [sys.executable, "-m", "t2t_jax", module, *arguments]
     return subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, check=False, **options
     )

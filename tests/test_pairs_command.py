@@ -10,10 +10,10 @@ import pytest
 from t2t_jax import __version__
 from t2t_jax.config import Config, changed
 from t2t_jax.data.corpus import open_corpora
-from t2t_jax.data.word_noise import add_noise, parse_noise
 from t2t_jax.io.atomic import read_checked_json
 from t2t_jax.io.errors import UserError
 from t2t_jax.run.train import train
+from t2t_jax.text.word_noise import add_noise, parse_noise
 from tests.small_run import ROOT
 
 LINES = ["The cat sees one dog.", "", "A dog sleeps here.", "One two three four."]

@@ -58,8 +58,11 @@ def config_section(name: str) -> str:
 
 
 def comments(section: type) -> dict[str, str]:
-    """The comment above each field in `config.py`; one above several is of all."""
-    meanings, block, fresh = {}, [], False
+    """The help of each field, or the comment above it; one above several is of all."""
+    meanings = {
+        known.name: known.metadata["help"] for known in dataclasses.fields(section)
+    }
+    block, fresh = [], False
     for line in inspect.getsource(section).splitlines():
         line = line.strip()
         if line.startswith("# "):

@@ -1,5 +1,6 @@
 """The flags of `translate` that say how sure the model is of each line."""
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
@@ -73,7 +74,7 @@ class Marks:
 
     def options(self) -> dict:
         """Returns what the output depends on, for the record of a job."""
-        options = self._options._asdict() if self._measure in DROPPING else {}
+        options = dataclasses.asdict(self._options) if self._measure in DROPPING else {}
         chosen = {"measure": self._measure, **options, "lowest": self._lowest}
         return {"confidence": chosen}
 
@@ -82,7 +83,7 @@ class Marks:
     ) -> Iterator[str]:
         """Returns the fields of all hypotheses of some lines, in order."""
         pairs = [(t.source, h) for t in translations for h in t.hypotheses]
-        options = self._options._asdict()
+        options = dataclasses.asdict(self._options)
         found = translator.confidence(pairs, self._measure, warn=False, **options)
         best = 0  # the place of the first hypothesis of a line
         for translation in translations:

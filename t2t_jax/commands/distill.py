@@ -11,7 +11,11 @@ import sys
 from absl import flags
 
 from t2t_jax.commands.config_files import given_fields
-from t2t_jax.commands.flags import define_config_flag, define_search_flags
+from t2t_jax.commands.flags import (
+    define_config_flag,
+    define_search_flags,
+    search_flags,
+)
 from t2t_jax.config import from_config_dict
 from t2t_jax.decoding.jobs import parse_shard
 from t2t_jax.io.errors import UserError
@@ -108,10 +112,7 @@ def main(_):
         shard = parse_shard(given.shard)
         if given.only == "train":
             raise UserError("--shard makes a part of the text; leave out --only=train")
-    names = "beam", "alpha", "penalty", "stop"
-    recipe = Recipe(
-        given.nbest, given.by or "", {name: given[name].value for name in names}
-    )
+    recipe = Recipe(given.nbest, given.by or "", search_flags(given))
     distill(
         teachers,
         given.input,

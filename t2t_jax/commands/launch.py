@@ -51,11 +51,11 @@ COMMANDS = {
     },
     "exchange": {
         "import": Command(
-            "tools.bridges.import_command",
+            "tools.bridges.importing",
             "read a published model: Hugging Face, fairseq, Marian, PyTorch",
         ),
         "export": Command(
-            "tools.bridges.export_command",
+            "tools.bridges.exporting",
             "write a run for CTranslate2, Hugging Face, ONNX, StableHLO",
         ),
     },

@@ -2,11 +2,11 @@
 
 from absl import flags
 
-from t2t_jax.data.word_noise import parse_noise
 from t2t_jax.decoding.pairs_output import PairOptions
 from t2t_jax.io.errors import UserError
 from t2t_jax.tasks.task import Task
 from t2t_jax.tasks.translation import Translation
+from t2t_jax.text.word_noise import parse_noise
 
 OF_PAIRS = "noise", "noise_seed", "tag"  # they mean something with --pairs only
 # Pairs are two lines of text: nothing else goes into their files.

@@ -18,14 +18,17 @@ from t2t_jax import __version__
 from t2t_jax.commands.confidence_flags import CONFIDENCE, Marks, define_confidence_flags
 from t2t_jax.commands.flags import (
     ENSEMBLE,
+    SAMPLING,
+    SEARCH,
     chosen_task,
     define_choice_flag,
     define_constraint_flags,
-    define_group_flags,
+    define_sampling_flags,
     define_search_flags,
     define_task_flag,
     define_workdir_flags,
     refuse_unused,
+    search_flags,
     workdirs_of,
 )
 from t2t_jax.commands.pairs_flags import (
@@ -47,16 +50,14 @@ from t2t_jax.parallel import processes
 from t2t_jax.tasks.task import Task
 
 DISTRIBUTED = True
+PENALTY = "alpha", "penalty"  # of the scores: samples have them, too
 CHUNK = 4_096  # lines sorted and translated together, if --batch_size is not given
-BEAM = ("beam", "groups", "diversity", "stop")
-SAMPLING = ("temperature", "top_k", "top_p", "epsilon", "seed")
 
 
 def define_flags():
     define_workdir_flags(ENSEMBLE)
     define_task_flag()
     define_search_flags()
-    define_group_flags()
     define_choice_flag()
     define_constraint_flags()
     define_pairs_flags()
@@ -107,19 +108,7 @@ def define_flags():
     )
     define_confidence_flags()
     boolean("sample", False, "Sample --nbest translations instead of searching.")
-    flags.DEFINE_float(
-        "temperature", 1.0, "Sampling: below 1 favours more probable translations."
-    )
-    integer("top_k", 0, "Sampling: only the K most probable pieces; 0 means all.")
-    flags.DEFINE_float(
-        "top_p", 1.0, "Sampling: only the most probable pieces, up to this probability."
-    )
-    flags.DEFINE_float(
-        "epsilon",
-        0.0,
-        "Sampling: no pieces of a smaller probability, but for the most probable one.",
-    )
-    integer("seed", 0, "Sampling: seed of the random numbers.")
+    define_sampling_flags()
 
 
 def main(_):
@@ -150,6 +139,13 @@ def main(_):
         translator = translator.with_choice(given.choose)
     if marks:
         marks.check(translator)
+
+    def translate(lines: list[str], number: int) -> list[Translation]:
+        """Translates lines, the first with this number (from 1)."""
+        return task.respond(translator, lines, search, given.nbest, number)
+
+    translate([], 1)  # checks the options before the input is waited for
+
     languages = languages_of(task) if given.pairs is not None else None
     piped = text or path or processes.distributed()
     typed = not piped and sys.stdin.isatty() and sys.stdout.isatty()
@@ -159,10 +155,6 @@ def main(_):
         say(repr(translator))
         say("Type a line to have it answered; Ctrl-D ends.")
     batch_size = 1 if typed else given.batch_size  # answers each line as it is typed
-
-    def translate(lines: list[str], number: int) -> list[Translation]:
-        """Translates lines, the first with this number (from 1)."""
-        return task.respond(translator, lines, search, given.nbest, number)
 
     def translate_lines(lines: list[str], number: int) -> str:
         """Translates lines to the text of an output."""
@@ -221,10 +213,11 @@ def search_of(given: flags.FlagValues) -> tuple[Callable, dict]:
       UserError: flags of beam search with --sample, or of sampling without it.
     """
     constraints = {"prefix": given.prefix, "must_not": given.must_not or ()}
-    penalties = {"alpha": given.alpha, "penalty": given.penalty}
+    search = search_flags(given)
     if given.sample:
+        beam = [name for name in SEARCH if name not in PENALTY]
         unused = [
-            f"--{name}" for name in (*BEAM, "must", "choose") if given[name].present
+            f"--{name}" for name in (*beam, "must", "choose") if given[name].present
         ]
         if unused:
             raise UserError(
@@ -232,11 +225,12 @@ def search_of(given: flags.FlagValues) -> tuple[Callable, dict]:
                 "replaces; leave out either"
             )
         sampling = {name: given[name].value for name in SAMPLING}
-        options = {"samples": given.nbest, **sampling, **penalties, **constraints}
+        penalty = {name: search.get(name) for name in PENALTY}
+        options = {"samples": given.nbest, **sampling, **penalty, **constraints}
         return lambda t, lines, **more: t.sample(lines, **options, **more), options
     unused = [f"--{name}" for name in SAMPLING if given[name].present]
     if unused:
         raise UserError(f"{', '.join(unused)}: an option of sampling; add --sample")
-    search = {"nbest": given.nbest, **{name: given[name].value for name in BEAM}}
-    options = {**search, "must": given.must or (), **penalties, **constraints}
+    search = {name: search.get(name) for name in SEARCH}
+    options = {"nbest": given.nbest, **search, "must": given.must or (), **constraints}
     return lambda t, lines, **more: t.translate(lines, **options, **more), options

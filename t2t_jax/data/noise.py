@@ -11,8 +11,7 @@ Suffixes: `p` pairs, `u` units, `s` spans of all pairs, `v` vocabulary; others a
 [tokens of the sentences].
 """
 
-import dataclasses
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,9 +20,6 @@ from t2t_jax.data.filling import Ragged, fill_taken, of_sentence, positions, tak
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.counter_random import uniform
-
-if TYPE_CHECKING:
-    from t2t_jax.data.pairs import Pairs
 
 MASK = "<mask>"
 MASKINGS = ("whole_word", "span", "piece")
@@ -41,11 +37,11 @@ class Noise(Protocol):
     their plan follow from them.
     """
 
-    def lengths(self, pairs: "Pairs") -> tuple[np.ndarray, np.ndarray]:
+    def lengths(self, source: Ragged, target: Ragged) -> tuple[np.ndarray, np.ndarray]:
         """Returns the source and target lengths of the examples, int [pairs]."""
 
     def fill(
-        self, layout: Layout, pairs: "Pairs", seed: int, epoch: int
+        self, layout: Layout, source: Ragged, target: Ragged, seed: int, epoch: int
     ) -> dict[str, np.ndarray]:
         """Builds the arrays of one batch, with the names of `filling.fill`."""
 
@@ -90,18 +86,18 @@ class Masking:
         self._table = PieceTable.of(vocabulary)
         self._ordinary = np.flatnonzero(self._table.ordinary_v)
 
-    def lengths(self, pairs: "Pairs") -> tuple[np.ndarray, np.ndarray]:
+    def lengths(self, source: Ragged, target: Ragged) -> tuple[np.ndarray, np.ndarray]:
         """Returns the lengths of the sentences, for both sides."""
-        return pairs.target.lengths, pairs.target.lengths
+        return target.lengths, target.lengths
 
     def fill(
-        self, layout: Layout, pairs: "Pairs", seed: int, epoch: int
+        self, layout: Layout, source: Ragged, target: Ragged, seed: int, epoch: int
     ) -> dict[str, np.ndarray]:
         """Builds the arrays of one batch; `target_segment` is 0 where nothing is asked.
 
         So the loss, which is over real target tokens, is over hidden pieces alone.
         """
-        whole = take(pairs.target, layout.pair_p)
+        whole = take(target, layout.pair_p)
         tokens, hidden = self.masked(whole, layout.pair_p, seed, epoch)
         batch = fill_taken(layout, Ragged(tokens, whole.offsets), whole)
         asked = Ragged(hidden, whole.offsets)
@@ -267,23 +263,23 @@ class SpanCorruption:
         self._applies_p = applies_p
         self._sentinels = np.array([vocabulary.id_of(s) for s in SENTINELS], np.int32)
 
-    def lengths(self, pairs: "Pairs") -> tuple[np.ndarray, np.ndarray]:
+    def lengths(self, source: Ragged, target: Ragged) -> tuple[np.ndarray, np.ndarray]:
         """Returns the source and target lengths of the examples, int [pairs]."""
-        source_p, target_p = pairs.source.lengths, pairs.target.lengths
+        source_p, target_p = source.lengths, target.lengths
         cut_p, spans_p = self._counts(target_p - 1)
         # EOS of a sentence stays on both sides; that of the source before it goes.
         left_p = np.maximum(source_p - 1, 0) + target_p - cut_p + spans_p
-        applies_p = self._applies(np.arange(len(pairs)))
+        applies_p = self._applies(np.arange(len(target)))
         return (
             np.where(applies_p, left_p, source_p),
             np.where(applies_p, cut_p + spans_p + 1, target_p),
         )
 
     def fill(
-        self, layout: Layout, pairs: "Pairs", seed: int, epoch: int
+        self, layout: Layout, source: Ragged, target: Ragged, seed: int, epoch: int
     ) -> dict[str, np.ndarray]:
         """Builds the arrays of one batch, with the names of `filling.fill`."""
-        sides = [take(side, layout.pair_p) for side in (pairs.source, pairs.target)]
+        sides = [take(side, layout.pair_p) for side in (source, target)]
         return fill_taken(layout, *self.corrupted(*sides, layout.pair_p, seed, epoch))
 
     def corrupted(
@@ -429,14 +425,13 @@ class TaggedSpans(SpanCorruption):
         super().__init__(vocabulary, applies_p=applies_p)
         self._kept = len(vocabulary.source.encode([tag])[0])
 
-    def lengths(self, pairs: "Pairs") -> tuple[np.ndarray, np.ndarray]:
+    def lengths(self, source: Ragged, target: Ragged) -> tuple[np.ndarray, np.ndarray]:
         """Returns the source and target lengths of the examples, int [pairs]."""
         of_tag = self._kept + 1  # and EOS
-        lengths_p = pairs.source.lengths
-        lengths_p = np.where(self._applies_p, of_tag, lengths_p)
+        lengths_p = np.where(self._applies_p, of_tag, source.lengths)
         offsets = np.append(0, lengths_p.cumsum())
-        tags = Ragged(pairs.source.tokens, offsets)  # only its lengths are read
-        return super().lengths(dataclasses.replace(pairs, source=tags))
+        # Only the lengths of these are read.
+        return super().lengths(Ragged(source.tokens, offsets), target)
 
     def corrupted(
         self,

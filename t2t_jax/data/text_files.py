@@ -11,6 +11,7 @@ the direction, so one file serves a model and its reverse. Shards are joined lik
 texts, by `cat`.
 """
 
+import glob
 import gzip
 import hashlib
 import itertools
@@ -27,6 +28,22 @@ def find_file(prefix: Path, *endings: str) -> Path | None:
     """The first file PREFIX.ENDING that exists, plain or gzipped; None if none does."""
     files = (Path(f"{prefix}.{e}{gz}") for e in endings for gz in ("", ".gz"))
     return next(filter(Path.is_file, files), None)
+
+
+def similar_files(prefix: Path) -> str:
+    """Says which files begin like one that is missing, for an error message."""
+    if not prefix.parent.is_dir():
+        return f"there is no folder {prefix.parent}"
+    names = sorted(f.name for f in prefix.parent.glob(f"{glob.escape(prefix.name)}*"))
+    if not names:
+        return f"that folder has no file {prefix.name}*"
+    return f"that folder has {', '.join(names[:6])}"
+
+
+def file_hash(file: Path) -> str:
+    """Hashes a file as it is stored, by SHA-256."""
+    with open(file, "rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
 
 
 def read_lines(file: Path) -> Iterator[str]:

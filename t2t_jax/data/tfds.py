@@ -42,13 +42,12 @@ PLACE = re.compile(
 
 
 @dataclasses.dataclass(frozen=True)
-class TfdsCorpus:
+class TfdsSplit:
     """A split of a TFDS data set that has both languages as text features.
 
     Attributes:
       place: `tfds:NAME[/CONFIG][:VERSION]:SPLIT`.
       source, target: The languages, as the data set names its features.
-      weight: How many times an epoch of training reads it.
 
     Raises:
       UserError: An unknown data set, config, version, split or language; an incomplete
@@ -58,7 +57,6 @@ class TfdsCorpus:
     place: str
     source: str
     target: str
-    weight: float = 1.0
 
     def __post_init__(self):
         # Both only check here, so that mistakes show before anything is trained.

@@ -22,13 +22,13 @@ from typing import NamedTuple
 from t2t_jax.data.cleaning import visible
 from t2t_jax.data.text_files import HASHES_ENDING, encode_line, pair_hasher, read_lines
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
-from t2t_jax.data.word_noise import BLANK, WordNoise, add_noise
 from t2t_jax.decoding.jobs import InputFile, run_job
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import OutputFile
+from t2t_jax.text.word_noise import BLANK, WordNoise, add_noise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,7 +284,7 @@ def write_pairs(
     noise = ",".join(map(str, options.noises))
     pairs = {"noise": noise, "noise_seed": options.noise_seed, "tag": options.tag}
     made_from = made_from | {"pairs": pairs}
-    note = note | {"symbols": options.symbols}  # `FileCorpus.symbols` reads it
+    note = note | {"symbols": options.symbols}  # `corpus.symbols_of` reads it
     files = PairFiles.of(prefix, source, target) if prefix else None
     outputs: list[PairsOutput] = []  # the one that `run_job` opens, in process 0
 

@@ -5,7 +5,6 @@ Shape suffixes: b batch rows, t tokens, c choices, v vocabulary.
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -18,11 +17,10 @@ from t2t_jax.data.filling import ragged
 from t2t_jax.data.noise import MASK, Masking, PieceTable
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import programs
-from t2t_jax.decoding.batches import gather_results
 from t2t_jax.decoding.inputs import InputReader, Member, Source
 from t2t_jax.decoding.programs import ensemble_logits, program
 from t2t_jax.decoding.results import Hypothesis, Prediction
-from t2t_jax.decoding.scoring import Pairs, run_batches
+from t2t_jax.decoding.scoring import Pairs, for_each_pair
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.architecture import logits
 
@@ -38,21 +36,18 @@ def classify(
     """
     # Any label serves as the target: the outputs at its place do not depend on it.
     pairs = [(source.ids or [vocabulary.source.eos], [0]) for source in sources]
-    compute = partial(
+    probabilities = for_each_pair(
+        "probabilities",
         programs.label_log_probs,
-        tuple(member.parameters for member in members),
-        definitions=tuple(member.model.definition for member in members),
-        mesh=members[0].mesh,
+        vocabulary,
+        members,
+        pairs,
+        lambda row, log_prob_v: np.exp(log_prob_v.astype(np.float64)).tolist(),
     )
-    found: dict[int, list[float]] = {}
-    for rows, log_probs_bv in run_batches(compute, vocabulary, members, pairs):
-        probabilities_bv = np.exp(log_probs_bv.astype(np.float64))
-        found |= zip(rows, probabilities_bv.tolist(), strict=False)
-    found = gather_results("probabilities", found)
     labels = [vocabulary.piece(token) for token in range(len(vocabulary))]
     return [
         Prediction(labels[int(np.argmax(p))], dict(zip(labels, p, strict=True)))
-        for p in (found[row] for row in range(len(pairs)))
+        for p in probabilities
     ]
 
 
@@ -240,24 +235,19 @@ def _predict(
     choices_cv = np.stack(
         [np.ones_like(ordinary_v), spaced_v & ordinary_v, ~spaced_v & ordinary_v]
     )
-    compute = partial(
+    found = for_each_pair(
+        "predictions",
         _best_pieces,
-        tuple(member.parameters for member in members),
+        vocabulary,
+        members,
+        rows,
+        lambda row, outputs: [array[list(places[row])].tolist() for array in outputs],
         choices_cv,
-        definitions=tuple(member.model.definition for member in members),
-        mesh=members[0].mesh,
     )
-    found: dict[int, list] = {}
-    for numbers, outputs in run_batches(compute, vocabulary, members, rows):
-        for row, *arrays in zip(numbers, *outputs, strict=False):
-            at = list(places[row])
-            found[row] = [array[at].tolist() for array in arrays]
-    found = gather_results("predictions", found)
     return [
-        [AtPlace(tuple(a), tuple(b), c) for a, b, c in zip(*found[row], strict=True)]
-        if row in found
-        else []  # an empty line
-        for row in range(len(rows))
+        # An empty line has no outputs.
+        [AtPlace(tuple(a), tuple(b), c) for a, b, c in zip(*outputs, strict=True)]
+        for outputs in (of_row or () for of_row in found)
     ]
 
 

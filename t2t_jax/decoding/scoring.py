@@ -14,12 +14,13 @@ options alone.
 Shape suffixes: b batch rows, s source, t target.
 """
 
+import dataclasses
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
@@ -27,9 +28,10 @@ from t2t_jax.decoding import programs
 from t2t_jax.decoding.batches import Group, compute_blocks, gather_results, pad_rows
 from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.results import Score
-from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.search.algorithm import PENALTIES
+from t2t_jax.sections import checked_options, field, parse_variant
 
 # (source ids, target ids) of each pair, both with EOS.
 Pairs = Sequence[tuple[list[int], list[int]]]
@@ -48,23 +50,56 @@ def score(
       members: an ensemble predicts with the mean of their probabilities.
       alpha, penalty: of the length penalty in `Score.score`.
     """
-    log_probs: dict[int, list[float]] = {}
-    compute = partial(
+    log_probs = for_each_pair(
+        "log-probabilities",
         programs.target_log_probs,
-        tuple(member.parameters for member in members),
-        definitions=tuple(member.model.definition for member in members),
-        mesh=members[0].mesh,
+        vocabulary,
+        members,
+        pairs,
+        lambda row, log_prob_t: log_prob_t[: len(pairs[row][1])].tolist(),
     )
-    for rows, log_prob_bt in run_batches(compute, vocabulary, members, pairs):
-        for row, log_prob_t in zip(rows, log_prob_bt, strict=False):
-            log_probs[row] = log_prob_t[: len(pairs[row][1])].tolist()
-    log_probs = gather_results("log-probabilities", log_probs)
     scores = []
     for row, (_, ids) in enumerate(pairs):
         of_pieces = tuple(log_probs[row])
         score = sum(of_pieces) / PENALTIES[penalty](len(ids), alpha)
         scores.append(Score(piece_names(vocabulary, ids), of_pieces, score))
     return scores
+
+
+def for_each_pair(
+    what: str,
+    program: Callable,
+    vocabulary: Vocabulary,
+    members: Sequence[Member],
+    pairs: Pairs,
+    read: Callable[[int, Any], Any],
+    *common: Any,
+) -> list:
+    """Runs a program of an ensemble on all pairs; returns the results in order.
+
+    Args:
+      what: names the results, for the exchange between processes.
+      program: of `decoding/programs.py`.
+      read: (number of a pair, its row of the outputs) -> its result, for JSON.
+      common: arguments of the program between the parameters and the batch.
+
+    Returns:
+      The result of each pair; None for a pair without tokens.
+    """
+    compute = partial(
+        program,
+        tuple(member.parameters for member in members),
+        *common,
+        definitions=tuple(member.model.definition for member in members),
+        mesh=members[0].mesh,
+    )
+    found: dict[int, Any] = {}
+    for rows, outputs in run_batches(compute, vocabulary, members, pairs):
+        for place, row in enumerate(rows):
+            of_row = jax.tree.map(lambda leaf: leaf[place], outputs)  # noqa: B023
+            found[row] = read(row, of_row)
+    found = gather_results(what, found)
+    return [found.get(row) for row in range(len(pairs))]
 
 
 def run_batches(
@@ -182,16 +217,18 @@ def log_probs(
 # --------------------------------------------------------------------------- confidence
 
 
-class ConfidenceOptions(NamedTuple):
-    """Options of the measures that drop out.
+@dataclasses.dataclass(frozen=True)
+class ConfidenceOptions:
+    """Options of the measures that drop out."""
 
-    Attributes:
-      passes: with dropout, over which means and variances are taken; at least 2.
-      seed: of dropout.
-    """
+    # Passes with dropout, over which means and variances are taken.
+    passes: int = field(10, low=2)
+    # Seed of dropout.
+    seed: int = field(0, low=0)
 
-    passes: int = 10
-    seed: int = 0
+    def __post_init__(self):
+        if self.seed >= 1 << 32:
+            raise UserError(f"seed={self.seed}; want 0 <= seed < 2^32")
 
 
 class Scorer(NamedTuple):
@@ -230,7 +267,8 @@ CONFIDENCES: dict[str, Callable[[Scorer, Pairs], list[float]]] = {
     "dropout_mean": dropout_mean,
     "dropout_variance": dropout_variance,
 }
-DROPPING = {"dropout_mean", "dropout_variance"}  # those with options
+# Those that drop out, with their options.
+DROPPING = dict.fromkeys(("dropout_mean", "dropout_variance"), ConfidenceOptions)
 
 
 def parse_confidence(text: str) -> tuple[str, ConfidenceOptions]:
@@ -239,39 +277,10 @@ def parse_confidence(text: str) -> tuple[str, ConfidenceOptions]:
     Raises:
       UserError: no such measure or option, or a value out of its range.
     """
-    given = f"--confidence={text!r}"
-    name, _, rest = text.partition(":")
-    if rest and name in {*CONFIDENCES} - DROPPING:
-        raise UserError(f"{given}: {name} has no options; want {name!r}")
-    options = {}
-    for part in filter(None, rest.split(",")):
-        if not (found := re.fullmatch(r"(passes|seed)=(\d+)", part)):
-            raise UserError(
-                f"{given}: {part!r} is not an option; write for example "
-                f"{name}:passes=20,seed=1"
-            )
-        options[found[1]] = int(found[2])
-    options = ConfidenceOptions(**options)
-    check_confidence(name, options, given)
-    return name, options
-
-
-def check_confidence(measure: str, options: ConfidenceOptions, given: str) -> None:
-    """Checks a measure and its options.
-
-    Args:
-      given: what they were written as, for messages.
-
-    Raises:
-      UserError: no such measure, or a value out of its range.
-    """
-    if measure not in CONFIDENCES:
-        raise UserError(f"{given}{did_you_mean(measure, CONFIDENCES)}")
-    if options.passes < 2 or not 0 <= options.seed < 1 << 32:
-        raise UserError(
-            f"{given}: got {options.passes} passes and seed {options.seed}; want at "
-            "least 2 passes, for a variance, and a seed from 0 to 2^32 - 1"
-        )
+    kinds = {name: DROPPING.get(name) for name in CONFIDENCES}
+    name, options = parse_variant("--confidence", text, kinds)
+    options = checked_options(ConfidenceOptions, options, f"--confidence={name}:")
+    return name, ConfidenceOptions(**options)
 
 
 def check_dropout(measure: str, members: Sequence[Member]) -> None:
@@ -282,28 +291,20 @@ def check_dropout(measure: str, members: Sequence[Member]) -> None:
             raise UserError(
                 f"--confidence={measure}: the model was trained with "
                 "config.model.dropout=0.0, so dropout changes nothing in it; choose "
-                f"one of {', '.join(sorted({*CONFIDENCES} - DROPPING))}"
+                f"one of {', '.join(sorted({*CONFIDENCES} - {*DROPPING}))}"
             )
 
 
 def _means(scorer: Scorer, pairs: Pairs, program: Callable, *common) -> list[float]:
-    """Means over the pieces of each target of what a program returns, [b, t]."""
-    parameters = tuple(member.parameters for member in scorer.members)
-    compute = partial(
-        program,
-        parameters,
-        *common,
-        definitions=tuple(member.model.definition for member in scorer.members),
-        mesh=scorer.members[0].mesh,
+    """Means over the tokens of each target of what a program returns, [b, t]."""
+
+    def mean(row: int, value_t: np.ndarray) -> float:
+        count = len(pairs[row][1])
+        return math.fsum(value_t[:count].tolist()) / count
+
+    return for_each_pair(
+        "confidences", program, scorer.vocabulary, scorer.members, pairs, mean, *common
     )
-    found: dict[int, float] = {}
-    batches = run_batches(compute, scorer.vocabulary, scorer.members, pairs)
-    for rows, value_bt in batches:
-        for row, value_t in zip(rows, value_bt, strict=False):
-            count = len(pairs[row][1])
-            found[row] = math.fsum(value_t[:count].tolist()) / count
-    found = gather_results("confidences", found)
-    return [found[row] for row in range(len(pairs))]
 
 
 def _dropout_passes(scorer: Scorer, pairs: Pairs) -> np.ndarray:

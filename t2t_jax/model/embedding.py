@@ -91,33 +91,3 @@ class Embedding(nnx.Module):
         matrix = self.output if hasattr(self, "output") else self.tokens
         bias = self.output_bias[...] if hasattr(self, "output_bias") else None
         return matrix[...], bias
-
-
-class OneSidedEmbedding(Embedding):
-    """The matrices of a model with one side; `tokens` embeds what it reads.
-
-    The output layer has the same matrix, or with `config.tied="none"` its own.
-    """
-
-    def __init__(
-        self, config: ModelConfig, inputs: int, outputs: int | None, rng: Array
-    ):
-        """Creates the matrices.
-
-        Args:
-          inputs, outputs: the sizes of the vocabularies; without `outputs`, there is
-            no output layer.
-        """
-        if outputs not in (None, inputs) and config.tied != "none":
-            raise UserError(
-                f"the vocabularies have {inputs} pieces to read and {outputs} to "
-                "predict, which cannot share one matrix; choose "
-                "config.model.tied='none', or config.data.joint_vocabulary=True"
-            )
-        self.config = config
-        token_rng, _ = jax.random.split(rng)  # the same draw as in `Embedding`
-        self.tokens = self._matrix(inputs, token_rng)
-        if outputs is not None and config.tied == "none":
-            self.output = self._matrix(outputs, jax.random.fold_in(rng, 2))
-        if outputs is not None and config.output_bias:
-            self.output_bias = constant(0.0, {"vocab": outputs})

@@ -1,4 +1,4 @@
-"""Parts of every layer: weights with named axes, dropout, normalization, residuals.
+"""Parts of every layer: weights with named axes, dropout, normalization, dtype.
 
 Shape suffixes: b batch, t length, d model width, v vocabulary.
 """
@@ -152,29 +152,6 @@ class NoNorm(nnx.Module):
 
 # A normalization is a module made from the config, and a line here.
 NORMS = {"layer": LayerNorm, "rms": RMSNorm, "none": NoNorm}
-
-
-class SubLayer(nnx.Module):
-    """The residual connection around attention or feed-forward (sections 3.1, 5.4).
-
-    The paper's `post`: LayerNorm(x + Dropout(Sublayer(x))). Pre-norm:
-    x + Dropout(Sublayer(LayerNorm(x))). A layer calls `before` for the input of the
-    sub-layer and `after` with its output. Without `config.residual`, x is not added.
-    """
-
-    def __init__(self, config: ModelConfig):
-        self.norm = config.variant("norm_kind")(config)
-        self.pre_norm = config.norm == "pre"
-        self.residual = config.residual
-        self.rate = config.dropout
-
-    def before(self, x_btd: Array) -> Array:
-        return self.norm(x_btd) if self.pre_norm else x_btd
-
-    def after(self, x_btd: Array, y_btd: Array, rng: DropoutRng | None) -> Array:
-        y_btd = dropout(y_btd, self.rate, rng)
-        x_btd = x_btd + y_btd if self.residual else y_btd
-        return x_btd if self.pre_norm else self.norm(x_btd)
 
 
 # config.model.remat: the activations of a layer that are stored for the gradient; the

@@ -37,7 +37,8 @@ def initialize(
       process: the index of this process, from 0.
 
     Raises:
-      UserError: the arguments contradict each other, or the processes cannot connect.
+      UserError: the arguments contradict each other, the processes cannot connect, or
+        JAX lacks an argument that is needed.
     """
     given = {
         "--coordinator_address": coordinator,
@@ -79,6 +80,11 @@ def initialize(
                 # last checkpoint. When this time is over, JAX kills both.
                 shutdown_timeout_seconds=EXIT_TIMEOUT,
             )
+    except TypeError as e:  # an argument that JAX does not have
+        raise UserError(
+            f"JAX {jax.__version__} does not work with t2t_jax ({e}); install the "
+            "newest one: pip install --upgrade jax"
+        ) from None
     except Exception as e:
         if missing and "coordinator_address should be defined" in str(e):
             return  # not on a cluster that JAX knows: a single process

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config, TaskConfig
-from t2t_jax.data.corpus import Corpus, FileCorpus, open_places, split_places
+from t2t_jax.data.corpus import Corpus, open_places, split_places
 from t2t_jax.data.tokenizers.training import existing_tokenizer
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
@@ -252,8 +252,7 @@ def _mixed(mix: str, corpora: Sequence[Corpus]) -> list[str]:
             continue
         for corpus in corpora:
             # A relative place of a config would start at `config.data.dir`.
-            is_file = isinstance(corpus, FileCorpus)
-            whole = corpus.prefix.absolute() if is_file else corpus.place
+            whole = corpus.prefix.absolute() if corpus.prefix else corpus.place
             places.append(f"{whole}{at}{weight}")
     return places
 

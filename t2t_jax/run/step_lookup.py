@@ -1,6 +1,5 @@
 """Lookup of the sentences that a run trained on in a given step."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from etils import epath
@@ -9,9 +8,8 @@ from t2t_jax.config import Config
 from t2t_jax.data.corpus import open_places
 from t2t_jax.data.feeding import BatchLookup, Position
 from t2t_jax.data.pairs import Pairs
-from t2t_jax.data.prepare import find_prepared
+from t2t_jax.data.prepare import find_prepared, training_pairs
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.data.variation import variation_of, varied
 from t2t_jax.io.errors import UserError
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
@@ -70,10 +68,8 @@ def open_text(workdir: Workdir) -> RunText:
       UserError: not a workdir, or its prepared text is not on this machine.
     """
     config, vocabulary = workdir.config(), workdir.vocabulary()
-    pairs = find_prepared(workdir.text())
+    arrays = find_prepared(workdir.text())
     task, data = task_of(config), config.data
     corpora = open_places(data.train, task.open, data.dir, weights=True)
-    texts = [*zip(corpora, pairs.sizes, strict=True)]
-    pairs = replace(pairs, noise=task.noise(vocabulary, texts))
-    variation = variation_of(task.data(), corpora, vocabulary, task.encode)
-    return RunText(workdir, config, vocabulary, task, varied(pairs, variation))
+    pairs = training_pairs(corpora, vocabulary, task.data(), task, arrays)
+    return RunText(workdir, config, vocabulary, task, pairs)

@@ -6,19 +6,17 @@ of its N best, the one nearest to the reference.
 """
 
 import dataclasses
-import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from t2t_jax import __version__
 from t2t_jax.config import DecodeConfig
-from t2t_jax.data.corpus import Corpus, FileCorpus, Pair, open_corpus, open_places
-from t2t_jax.data.text_files import find_file, read_lines
-from t2t_jax.data.wrapped_corpus import WrappedCorpus
+from t2t_jax.data.corpus import Corpus, Pair, open_corpus, open_places
+from t2t_jax.data.text_files import file_hash, find_file, read_lines
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io.errors import UserError, did_you_mean
-from t2t_jax.metrics.pairwise import UTILITIES
+from t2t_jax.metrics.text_measures import UTILITIES
 
 PROBABILITY = "probability"
 CRITERIA = (PROBABILITY, *UTILITIES)
@@ -32,8 +30,8 @@ class Recipe:
       nbest: the number of translations that one is chosen of.
       by: `probability`, the teacher's own score; or the metric of sentences by which
         the nearest to the reference is chosen. "" is `chrf` if there are several.
-      search: `beam`, `alpha`, `penalty` and `stop` of `Translator.translate`; None is
-        the teacher's, but a beam of at least `nbest`.
+      search: some of `SearchOptions`; the others are the teacher's, but with a beam of
+        at least `nbest`.
 
     Raises:
       UserError: a choice that does not exist, or that chooses from one.
@@ -60,13 +58,10 @@ class Recipe:
     def options(self, decode: DecodeConfig) -> dict:
         """The options of the search; those of `decode`, the teacher's, if not given."""
         given = {name: x for name, x in self.search.items() if x is not None}
-        beam = given.get("beam", max(decode.beam, self.nbest))
-        names = "alpha", "penalty", "stop"
-        return {
-            "beam": beam,
-            "nbest": self.nbest if self.by != PROBABILITY else 1,
-            **{name: given.get(name, getattr(decode, name)) for name in names},
-        }
+        beam = max(decode.beam, self.nbest)
+        options = decode.override(**{"beam": beam} | given)
+        nbest = self.nbest if self.by != PROBABILITY else 1
+        return {"nbest": nbest, **options.recorded()}
 
     def chooser(self, language: str) -> Callable[[Translation, str], str]:
         """Returns a function (translation, reference) -> the text that is kept.
@@ -91,23 +86,13 @@ class Recipe:
         return choose
 
 
-class SourceLines(WrappedCorpus):
+def _source_lines(file: Path, corpus: Corpus) -> Corpus:
     """A corpus of which only the source file exists; its references are empty."""
-
-    corpus: FileCorpus
-
-    def _file(self) -> Path:
-        return find_file(self.corpus.prefix, self.corpus.source)
-
-    def pairs(self) -> Iterator[Pair]:
-        """Yields (source line, "")."""
-        for line in read_lines(self._file()):
-            yield line, ""
-
-    def fingerprint(self) -> str:
-        """A hash of the file as it is stored."""
-        with open(self._file(), "rb") as f:
-            return hashlib.file_digest(f, "sha256").hexdigest()
+    return dataclasses.replace(
+        corpus,
+        pairs=lambda: ((line, "") for line in read_lines(file)),
+        fingerprint=lambda: file_hash(file),
+    )
 
 
 def open_input(places: str, source: str, target: str, references: bool) -> list[Corpus]:
@@ -122,12 +107,11 @@ def open_input(places: str, source: str, target: str, references: bool) -> list[
       UserError: a place cannot be opened, or has no lines of the source.
     """
 
-    def open_one(place: str, folder: str, weight: float) -> Corpus:
-        corpus = open_corpus(place, source, target, folder, weight)
-        if not isinstance(corpus, FileCorpus):
+    def open_one(place: str, folder: str) -> Corpus:
+        corpus = open_corpus(place, source, target, folder)
+        if not (prefix := corpus.prefix):
             return corpus
-        prefix = corpus.prefix
-        if not find_file(prefix, source):
+        if not (file := find_file(prefix, source)):
             there = sorted(f.name for f in prefix.parent.glob(f"{prefix.name}.*"))
             raise UserError(
                 f"--input={place} has no {prefix.name}.{source} (or .gz), and the "
@@ -135,7 +119,7 @@ def open_input(places: str, source: str, target: str, references: bool) -> list[
                 + (f"are {', '.join(there[:6])}" if there else "is no such file")
             )
         alone = not references and not find_file(prefix, target)
-        return SourceLines(corpus) if alone else corpus
+        return _source_lines(file, corpus) if alone else corpus
 
     corpora = open_places(places, open_one)
     if not corpora:

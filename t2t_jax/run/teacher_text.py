@@ -2,7 +2,7 @@
 
     PREFIX.pairs.partial         while it is made: pairs, and the record of a job
     PREFIX.pairs.2-of-3          a finished part of several machines
-    PREFIX.en, .de, .hashes      the text, as `FileCorpus` reads and checks it
+    PREFIX.en, .de, .hashes      the text, as `file_corpus` reads and checks it
     PREFIX.json                  its provenance; the text is complete once this is there
 
 In a file of pairs, each source line is followed by its translation, so that nothing can
@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 
 from t2t_jax.data.cleaning import visible
-from t2t_jax.data.corpus import FileCorpus, Pair
+from t2t_jax.data.corpus import Corpus, Pair, file_corpus
 from t2t_jax.data.text_files import HASHES_ENDING, encode_line, pair_hasher, read_lines
 from t2t_jax.decoding.jobs import run_job, shard_of
 from t2t_jax.decoding.translator import Translator
@@ -48,9 +48,9 @@ class TeacherText:
         self._job = Path(f"{prefix}.pairs")
 
     @cached_property
-    def corpus(self) -> FileCorpus:
+    def corpus(self) -> Corpus:
         """The text as a corpus."""
-        return FileCorpus(self.prefix, self.source, self.target)
+        return file_corpus(self.prefix, self.source, self.target)
 
     def record(self) -> dict | None:
         """Returns the record of a complete text; None if there is none.

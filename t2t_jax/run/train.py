@@ -4,7 +4,6 @@ import collections
 import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -15,18 +14,16 @@ from t2t_jax.config import Config
 from t2t_jax.costs import chips, memory_check, step_costs
 from t2t_jax.data import prepare
 from t2t_jax.data.batching import Plan
-from t2t_jax.data.corpus import Corpus, FileCorpus, Pair, open_places
+from t2t_jax.data.corpus import Corpus, Pair, open_places, symbols_of
 from t2t_jax.data.feeding import BatchLookup, feeder_name, typical_plan
 from t2t_jax.data.pairs import Pairs, tokenize_in_memory
 from t2t_jax.data.prepare import report_lines
 from t2t_jax.data.shapes import Shape
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols, show_sizes
-from t2t_jax.data.variation import variation_of, varied
-from t2t_jax.decoding.choosing import PLAIN, check_choice
+from t2t_jax.decoding.choosing import PLAIN
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.evaluation.dev_answers import DevAnswers
-from t2t_jax.evaluation.scores import distinct
-from t2t_jax.evaluation.table import score_all
+from t2t_jax.evaluation.scores import distinct, score_all
 from t2t_jax.io import ideas, sealed
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say, silence
@@ -126,13 +123,7 @@ def _train(
     """Prepares the text and trains; skips what an earlier run has already done."""
     with processes.fail_together("preparing the training text", processes.LONG_TIMEOUT):
         vocabulary = _vocabulary(workdir, task, training, config)
-        variation = variation_of(task.data(), training, vocabulary, task.encode)
-        pairs = prepare.training_pairs(
-            training, vocabulary, task.data(), task.encode, task.sides, task.cuts
-        )
-        texts = [*zip(training, pairs.sizes, strict=True)]
-        pairs = replace(pairs, noise=task.noise(vocabulary, texts))
-        pairs = varied(pairs, variation)
+        pairs = prepare.training_pairs(training, vocabulary, task.data(), task)
         dev_lines, dev_pairs = _dev_examples(task, vocabulary, dev, pairs.block)
         model = build(config.model, *vocabulary.sizes)
         plan = typical_plan(pairs, config.data, config.train.seed)
@@ -191,9 +182,9 @@ def _dev_examples(
     lines = [pair for of_set in of_sets for pair in of_set]
     if not lines:
         return lines, None
-    tokenized = tokenize_in_memory(lines, vocabulary, task.encode, block)
     texts = [*zip(dev, map(len, of_sets), strict=True)]
-    return lines, replace(tokenized, noise=task.noise(vocabulary, texts))
+    noise = task.noise(vocabulary, texts)
+    return lines, tokenize_in_memory(lines, vocabulary, task.encode, block, noise)
 
 
 def _peak_flops(config: Config) -> float | None:
@@ -232,9 +223,8 @@ def _check_symbols(task: Task, training: list[Corpus]) -> None:
     """Refuses pairs made by machine whose tag is not a symbol of the tokenizer."""
     known = parse_symbols(task.data().symbols)
     for corpus in training:
-        if not isinstance(corpus, FileCorpus):
-            continue
-        if lacking := [s for s in corpus.symbols() if s not in known]:
+        symbols = symbols_of(corpus.prefix) if corpus.prefix else ()
+        if lacking := [s for s in symbols if s not in known]:
             wanted = ",".join([*known, *lacking])
             raise UserError(
                 f"{corpus.prefix}.json says that lines have the symbol "
@@ -254,7 +244,7 @@ def _check_model(task: Task, config: Config) -> None:
             f"of a search, and config.task.kind={config.task.kind!r} is answered "
             f"without one; leave it at {PLAIN!r}"
         )
-    check_choice(config)
+    config.decode.variant("choose").check(config)
     # Works on shapes only, and raises the errors that training would raise later.
     state_shardings(model, config, make_mesh(config.mesh))
     longest_source(config, model)

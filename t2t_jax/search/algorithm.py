@@ -1,4 +1,10 @@
-"""The interface of a search algorithm: `BeamSearch` and `Sampling`."""
+"""The interface of a search algorithm, and what all algorithms share.
+
+`Algorithm` is the interface, `Hypotheses` its result, `PENALTIES` the length penalties
+that scores have. The algorithms are in `search/beam.py` and `search/sampling.py`.
+
+Shape suffixes: b batch, n beam rows or hypotheses, t target, v vocabulary.
+"""
 
 import math
 from collections.abc import Callable
@@ -28,6 +34,108 @@ class Hypotheses(NamedTuple):
     log_prob_bn: Array  # float32: sum over the hypothesis's tokens, EOS included
     length_bn: Array  # int32: in tokens, EOS included
     ended_bn: Array  # bool; False: reached its limit without EOS
+
+
+class Algorithm(Protocol):
+    """A search in three parts, so that it can pause and its rows can be reused.
+
+    Algorithms are hashable, since they are static arguments of compiled programs.
+    States are pytrees whose leaves have leading axis [batch], with the attributes
+    `cache` and `stopped_b`.
+    """
+
+    @property
+    def rows(self) -> int:
+        """The number of hypotheses of each sentence that a step extends."""
+
+    def start(
+        self,
+        cache: Any,
+        limit_b: Array,
+        rules: Rules | None = None,
+        rng_b: Array | None = None,
+        *,
+        max_length: int,
+    ) -> Any:
+        """Returns the state before the first token.
+
+        Args:
+          cache: as for `beam_search`, with `rows` in place of the beam.
+          limit_b: int32, the longest output of each sentence in tokens, EOS included.
+          rules: constraints on the outputs, or None.
+          rng_b: a `jax.random` key for each sentence.
+          max_length: the width of the token arrays.
+        """
+
+    def advance(
+        self,
+        step: Step,
+        state: Any,
+        position: Array | int,
+        until: Array | int,
+        rules: Rules | None = None,
+        present_b: Array | None = None,
+    ) -> Any:
+        """Advances from `position` to `until`, or until all sentences have stopped.
+
+        Args:
+          step: as for `beam_search`.
+          state: its cache has room for `until` positions.
+          position, until: int32, the same for all sentences.
+          present_b: bool; False for rows without a sentence, which keep no search
+            running.
+        """
+
+    def result(self, state: Any, rules: Rules | None = None) -> Hypotheses:
+        """Returns the hypotheses of sentences that have stopped."""
+
+
+# ------------------------------------------------------------------------------ scores
+
+
+def gnmt_penalty(length, alpha: float):
+    """((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14; section 6.1).
+
+    `length` is a number or an array (NumPy or JAX), in tokens, EOS included. Alpha 0 is
+    no penalty.
+    """
+    return ((5 + length) / 6) ** alpha
+
+
+def length_penalty(length, alpha: float):
+    """length ** alpha; alpha 1 ranks by the mean log-probability of a token."""
+    return length**alpha
+
+
+def no_penalty(length, alpha: float):
+    """1: ranks by the log-probability itself."""
+    return length**0
+
+
+# Add a penalty here. It must not fall as length grows: early stopping relies on that.
+PENALTIES = {"gnmt": gnmt_penalty, "length": length_penalty, "none": no_penalty}
+
+
+def inverse_penalties(max_length: int, alpha: float, penalty: str) -> Array:
+    """float32 [max_length + 1]: the factor from log-probability to score, by length.
+
+    The table is computed in float64, once. On the device a power or a division may
+    round differently from place to place (XLA turns some divisions into products), and
+    early stopping is only sound if no score can exceed its bound.
+    """
+    length_t = np.arange(max_length + 1, dtype=np.float64)
+    length_t[0] = 1  # no hypothesis has length 0
+    return jnp.asarray(1 / PENALTIES[penalty](length_t, alpha), jnp.float32)
+
+
+# ---------------------------------------------------------------------------- one step
+
+
+def never_generated(
+    bos: int, eos: int, pad: int, never: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Returns the tokens that are never generated; `eos` may also start the decoder."""
+    return tuple(sorted({bos, pad, *never} - {eos}))
 
 
 def extensions(logits_bnv: Array, log_prob_bn: Array, banned: tuple[int, ...]):
@@ -93,6 +201,9 @@ def _moves_itself(part: Any) -> bool:
     return hasattr(part, "moved")
 
 
+# ------------------------------------------------------------------------------ checks
+
+
 def check_arguments(limit_b, max_length, beam, alpha, penalty, bos, eos, pad):
     """Raises ValueError for arguments that are invalid in every search."""
     if max_length < 1:
@@ -132,13 +243,6 @@ def check_cache(cache, batch: int, beam: int):
             )
 
 
-def never_generated(
-    bos: int, eos: int, pad: int, never: tuple[int, ...]
-) -> tuple[int, ...]:
-    """Returns the tokens that are never generated; `eos` may also start the decoder."""
-    return tuple(sorted({bos, pad, *never} - {eos}))
-
-
 def check_logits(logits_bnv, rows, bos, eos, pad):
     """Raises ValueError for logits that do not fit the search."""
     if logits_bnv.ndim != 3 or logits_bnv.shape[:2] != rows:
@@ -151,87 +255,3 @@ def check_logits(logits_bnv, rows, bos, eos, pad):
             f"bos is {bos}, eos {eos} and pad {pad}, but step gave logits for a "
             f"vocabulary of {logits_bnv.shape[2]}: token ids must be within it."
         )
-
-
-def gnmt_penalty(length, alpha: float):
-    """((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14; section 6.1).
-
-    `length` is a number or an array (NumPy or JAX), in tokens, EOS included. Alpha 0 is
-    no penalty.
-    """
-    return ((5 + length) / 6) ** alpha
-
-
-# Add a penalty here, and its name to the choices of `decode.penalty` in config.py. It
-# must not fall as length grows: early stopping relies on that.
-PENALTIES = {
-    "gnmt": gnmt_penalty,
-    "length": lambda length, alpha: length**alpha,  # alpha 1: the mean per token
-    "none": lambda length, alpha: length**0,
-}
-
-
-def inverse_penalties(max_length: int, alpha: float, penalty: str) -> Array:
-    """float32 [max_length + 1]: the factor from log-probability to score, by length.
-
-    The table is computed in float64, once. On the device a power or a division may
-    round differently from place to place (XLA turns some divisions into products), and
-    early stopping is only sound if no score can exceed its bound.
-    """
-    length_t = np.arange(max_length + 1, dtype=np.float64)
-    length_t[0] = 1  # no hypothesis has length 0
-    return jnp.asarray(1 / PENALTIES[penalty](length_t, alpha), jnp.float32)
-
-
-class Algorithm(Protocol):
-    """A search in three parts, so that it can pause and its rows can be reused.
-
-    Algorithms are hashable, since they are static arguments of compiled programs.
-    States are pytrees whose leaves have leading axis [batch], with the attributes
-    `cache` and `stopped_b`.
-    """
-
-    @property
-    def rows(self) -> int:
-        """The number of hypotheses of each sentence that a step extends."""
-
-    def start(
-        self,
-        cache: Any,
-        limit_b: Array,
-        rules: Rules | None = None,
-        rng_b: Array | None = None,
-        *,
-        max_length: int,
-    ) -> Any:
-        """Returns the state before the first token.
-
-        Args:
-          cache: as for `beam_search`, with `rows` in place of the beam.
-          limit_b: int32, the longest output of each sentence in tokens, EOS included.
-          rules: constraints on the outputs, or None.
-          rng_b: a `jax.random` key for each sentence.
-          max_length: the width of the token arrays.
-        """
-
-    def advance(
-        self,
-        step: Step,
-        state: Any,
-        position: Array | int,
-        until: Array | int,
-        rules: Rules | None = None,
-        present_b: Array | None = None,
-    ) -> Any:
-        """Advances from `position` to `until`, or until all sentences have stopped.
-
-        Args:
-          step: as for `beam_search`.
-          state: its cache has room for `until` positions.
-          position, until: int32, the same for all sentences.
-          present_b: bool; False for rows without a sentence, which keep no search
-            running.
-        """
-
-    def result(self, state: Any, rules: Rules | None = None) -> Hypotheses:
-        """Returns the hypotheses of sentences that have stopped."""

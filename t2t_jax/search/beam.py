@@ -1,8 +1,9 @@
-"""Beam search; greedy search is a beam of 1.
+"""Beam search, plain and diverse; greedy search is a beam of 1.
 
 Section 6.1 of "Attention Is All You Need" decodes with beam 4 and length penalty alpha
 0.6, the penalty of Wu et al. 2016 (GNMT), equation 14. Shape suffixes: b batch, n beam
-rows or hypotheses, c phrases, t target, v vocabulary.
+rows or hypotheses, c phrases, t target, v vocabulary; g groups, m all hypotheses of a
+sentence.
 
 The algorithm, which a slow reference in the tests follows line by line:
 
@@ -29,6 +30,27 @@ The algorithm, which a slow reference in the tests follows line by line:
 
 Which hypotheses are alive does not depend on `nbest` (only how long the search runs
 does), so with `stop="best"` the best of `nbest` = 4 is the result of `nbest` = 1.
+
+Diverse beam search (Vijayakumar et al. 2018, algorithm 1, with Hamming diversity)
+divides the `beam` into `groups` of equal width that avoid each other's tokens. Each
+group is a beam search of its own by the rules above, but for one thing:
+
+6. The groups advance in turn within a step. Group g selects its extensions by
+   log-probability minus `diversity` times the number of hypotheses that the groups
+   before it have extended by the same token at this step, for the same sentence.
+7. The penalty counts for this selection alone, as in the paper's equation of a group's
+   choice. Log-probabilities of hypotheses stay those of the model, so scores compare
+   between groups, and with those of a plain beam. (fairseq and Hugging Face keep the
+   penalties of all steps in the sum that ranks hypotheses later.)
+8. Each group keeps as many finished hypotheses as it is wide, and stops by the rules of
+   a plain beam that returns so many. A group that has stopped selects nothing, so it
+   penalises later groups no more.
+9. The result is the best `nbest` of all groups, by score without penalty; of equal ones
+   that of the earlier group is first. A hypothesis that several groups contain takes
+   one place; its copies fill places only if there are too few different ones.
+
+So the first group is the plain beam search of its width, and one group is plain beam
+search. With a diversity of 0 all groups are equal.
 """
 
 import dataclasses
@@ -54,44 +76,424 @@ from t2t_jax.search.algorithm import (
 )
 from t2t_jax.search.rules import Rules, advance_states, allowed, missing, start_states
 
-Tree = TypeVar("Tree")
-# Parents (beam rows), tokens and scores, each [batch, beam].
+STOPS = ("best", "first")
+# Parents (beam rows), tokens and log-probabilities, each [batch, beam].
 Selected = tuple[Array, Array, Array]
+Tree = TypeVar("Tree")
+
+
+class Sentences(NamedTuple):
+    """The search's knowledge of each sentence; frozen once the sentence has stopped.
+
+    Of a diverse search: of each group of a sentence. A beam row whose log_prob is -inf
+    holds no hypothesis; its tokens are meaningless.
+    """
+
+    tokens_bnt: Array  # the alive hypotheses; PAD where nothing is written yet
+    token_bn: Array  # their last tokens: the next step's input
+    log_prob_bn: Array
+    state_bnc: Array  # progress of each phrase of the rules; no column without rules
+    finished: Hypotheses
+    stopped_b: Array
+
+
+class State(NamedTuple):
+    """A search in progress.
+
+    All leaves have leading axis [batch]; rows may be mixed with those of another state
+    at the same position.
+
+    Attributes:
+      cache: leaves [batch, beam, ...], group by group.
+      limit_b: int32, the longest output of each sentence.
+      sentences: leaves [batch, ...]; with several groups [batch, groups, ...].
+    """
+
+    cache: Any
+    limit_b: Array
+    sentences: Sentences
+
+    @property
+    def stopped_b(self) -> Array:
+        """Sentences whose result is final: all groups have stopped."""
+        stopped = self.sentences.stopped_b
+        return stopped if stopped.ndim == 1 else jnp.all(stopped, axis=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class BeamSearch:
+    """The `Algorithm` of beam search; arguments as for `beam_search`, unchecked.
+
+    Inside, each group of a sentence is a row of its own: row b * groups + g. Only the
+    cache, which `step` knows, has the shape of the sentences. With one group nothing is
+    reshaped.
+
+    Attributes:
+      beam: hypotheses of all groups together, divisible by `groups`.
+      groups: 1 is the plain beam.
+      diversity: strength of the penalty, lambda in the paper of diverse beam search; at
+        least 0.
+    """
+
+    beam: int
+    nbest: int
+    alpha: float
+    penalty: str
+    stop: str
+    bos: int
+    eos: int
+    pad: int
+    never: tuple[int, ...] = ()
+    groups: int = 1
+    diversity: float = 0.0
+
+    @property
+    def rows(self) -> int:
+        """The number of hypotheses of each sentence that a step extends."""
+        return self.beam
+
+    @property
+    def width(self) -> int:
+        """The number of hypotheses of a group."""
+        return self.beam // self.groups
+
+    def start(
+        self,
+        cache: Any,
+        limit_b: Array,
+        rules: Rules | None = None,
+        rng_b: Array | None = None,
+        *,
+        max_length: int,
+    ) -> State:
+        """Returns a state with one empty hypothesis in the first row of every group."""
+        batch, width = limit_b.shape[0] * self.groups, self.width
+        kept = self.nbest if self.groups == 1 else width  # finished ones, by rule 8
+        # Only one row: equal hypotheses would fill the beam with equal extensions.
+        log_prob_n = jnp.where(jnp.arange(width) == 0, 0.0, -jnp.inf)
+        log_prob_n = log_prob_n.astype(jnp.float32)
+        nothing_bn = jnp.full((batch, kept), -jnp.inf, jnp.float32)
+        sentences = Sentences(
+            tokens_bnt=jnp.full((batch, width, max_length), self.pad, jnp.int32),
+            token_bn=jnp.full((batch, width), self.bos, jnp.int32),
+            log_prob_bn=jnp.broadcast_to(log_prob_n, (batch, width)),
+            state_bnc=start_states(self._rules_of_groups(rules), batch, width),
+            finished=Hypotheses(
+                tokens_bnt=jnp.full((batch, kept, max_length), self.pad, jnp.int32),
+                score_bn=nothing_bn,
+                log_prob_bn=nothing_bn,
+                length_bn=jnp.zeros((batch, kept), jnp.int32),
+                ended_bn=jnp.zeros((batch, kept), bool),
+            ),
+            stopped_b=jnp.zeros(batch, bool),
+        )
+        limit_b = jnp.clip(limit_b, 1, max_length)
+        return State(cache, limit_b, self._by_sentence(sentences))
+
+    def advance(
+        self,
+        step: Step,
+        state: State,
+        position: Array | int,
+        until: Array | int,
+        rules: Rules | None = None,
+        present_b: Array | None = None,
+    ) -> State:
+        """Searches from `position` to `until`, or until all sentences have stopped."""
+        sentences = self._by_group(state.sentences)
+        limit_b, rules = self._repeat(state.limit_b), self._rules_of_groups(rules)
+        if present_b is not None:
+            stopped_b = sentences.stopped_b | ~self._repeat(present_b)
+            sentences = sentences._replace(stopped_b=stopped_b)
+
+        def running(loop):
+            position, _, sentences = loop
+            return (position < until) & ~jnp.all(sentences.stopped_b)
+
+        def one_step(loop):
+            position, cache, before = loop
+            # The caches of stopped sentences change too, but nothing reads them again.
+            cache, after = self._step(step, cache, before, position, limit_b, rules)
+            return position + 1, cache, where_rows(before.stopped_b, before, after)
+
+        loop = (jnp.int32(position), state.cache, sentences)
+        _, cache, sentences = jax.lax.while_loop(running, one_step, loop)
+        return State(cache, state.limit_b, self._by_sentence(sentences))
+
+    def _step(
+        self,
+        step: Step,
+        cache: Any,
+        before: Sentences,
+        position: Array,
+        limit_b: Array,
+        rules: Rules | None,
+    ) -> tuple[Any, Sentences]:
+        """Extends every alive hypothesis by one token."""
+        max_length = before.tokens_bnt.shape[2]
+        inverse_t = inverse_penalties(max_length, self.alpha, self.penalty)
+        token_bm = before.token_bn.reshape(-1, self.beam)
+        logits_bmv, cache = step(cache, token_bm, position)
+        check_logits(logits_bmv, token_bm.shape, self.bos, self.eos, self.pad)
+        logits_bnv = logits_bmv.reshape(-1, self.width, logits_bmv.shape[2])
+        never = never_generated(self.bos, self.eos, self.pad, self.never)
+        next_bnv = extensions(logits_bnv, before.log_prob_bn, banned=never)
+        if rules is not None:
+            allowed_bnv = allowed(rules, before.state_bnc, position, limit_b, self.eos)
+            next_bnv = jnp.where(allowed_bnv, next_bnv, -jnp.inf)
+        parent_bn, token_bn, log_prob_bn = self._select(next_bnv, before, rules)
+        cache = self._move_cache(cache, parent_bn)
+        tokens_bnt = take_rows(before.tokens_bnt, parent_bn)
+        tokens_bnt = tokens_bnt.at[:, :, position].set(token_bn)
+        state_bnc = take_rows(before.state_bnc, parent_bn)
+        if rules is not None:
+            state_bnc = advance_states(rules, state_bnc, token_bn)
+        length = position + 1
+
+        ended_bn = (token_bn == self.eos) & (log_prob_bn != -jnp.inf)
+        ended = Hypotheses(
+            tokens_bnt=tokens_bnt,
+            score_bn=jnp.where(ended_bn, log_prob_bn * inverse_t[length], -jnp.inf),
+            log_prob_bn=log_prob_bn,
+            length_bn=jnp.full_like(token_bn, length),
+            ended_bn=ended_bn,
+        )
+        finished = best_finished(before.finished, ended)
+        log_prob_bn = jnp.where(ended_bn, -jnp.inf, log_prob_bn)
+        # The best score that alive hypotheses can still reach: log-probabilities only
+        # fall, and the penalty that divides them is largest at the limit. The bound is
+        # -inf if none is alive; the score compared is -inf if fewer than nbest have
+        # finished.
+        bound_b = jnp.max(log_prob_bn, axis=1) * inverse_t[limit_b]
+        stopped_b = (bound_b <= finished.score_bn[:, -1]) | (length >= limit_b)
+        if self.stop == "first":
+            stopped_b |= finished.ended_bn[:, -1]
+        return cache, Sentences(
+            tokens_bnt, token_bn, log_prob_bn, state_bnc, finished, stopped_b
+        )
+
+    def _select(
+        self, next_bnv: Array, before: Sentences, rules: Rules | None
+    ) -> Selected:
+        """Selects the extensions that survive, group after group (rule 6)."""
+        if self.groups == 1:
+            return select(next_bnv, rules, before.state_bnc)
+        vocabulary = next_bnv.shape[2]
+        next_bgnv, state_bgnc, running_bg = self._by_sentence(
+            (next_bnv, before.state_bnc, ~before.stopped_b)
+        )
+        used_bv = jnp.zeros((len(next_bgnv), vocabulary), jnp.float32)
+        selected = []
+        for group in range(self.groups):
+            next_bnv = next_bgnv[:, group]
+            scores_bnv = next_bnv - self.diversity * used_bv[:, None]
+            parent_bn, token_bn, score_bn = select(
+                scores_bnv, rules, state_bgnc[:, group]
+            )
+            place_bn = parent_bn * vocabulary + token_bn
+            log_prob_bn = take_rows(next_bnv.reshape(len(next_bnv), -1), place_bn)
+            selected.append((parent_bn, token_bn, log_prob_bn))
+            extended_bn = running_bg[:, group, None] & (score_bn != -jnp.inf)
+            rows_b1 = jnp.arange(len(token_bn))[:, None]
+            used_bv = used_bv.at[rows_b1, token_bn].add(extended_bn)
+        return tuple(
+            jnp.stack(of_groups, axis=1).reshape(-1, self.width)
+            for of_groups in zip(*selected, strict=True)
+        )
+
+    def _move_cache(self, cache: Any, parent_bn: Array) -> Any:
+        """Moves the rows of the cache with their hypotheses, within their groups."""
+        if self.width == 1:
+            return cache  # the only row of a group is its own parent
+        if self.groups > 1:
+            first_g1 = np.arange(self.groups)[:, None] * self.width
+            parent_bn = (self._by_sentence(parent_bn) + first_g1).reshape(-1, self.beam)
+        return moved(cache, parent_bn)
+
+    def result(self, state: State, rules: Rules | None = None) -> Hypotheses:
+        """Returns the finished hypotheses, and unended ones in the places left.
+
+        Undefined for sentences that have not stopped.
+        """
+        of_groups, rank_bn = self._results_of_groups(state, rules)
+        if self.groups == 1:
+            return of_groups
+        # The best hypotheses of all groups (rule 9).
+        batch = state.limit_b.shape[0]
+        every, rank_bm = jax.tree.map(
+            lambda leaf: leaf.reshape(batch, self.beam, *leaf.shape[2:]),
+            (of_groups, rank_bn),
+        )
+        # `lexsort` sorts by its last key first, and is stable.
+        order_bm = jnp.lexsort((-every.score_bn, rank_bm), axis=1)
+        every, rank_bm = jax.tree.map(
+            lambda leaf: take_rows(leaf, order_bm), (every, rank_bm)
+        )
+        tokens_bmt = every.tokens_bnt
+        equal_bmm = jnp.all(tokens_bmt[:, :, None] == tokens_bmt[:, None], axis=3)
+        earlier_mm = np.tri(self.beam, k=-1, dtype=bool)  # [m, those before m]
+        copy_bm = jnp.any(equal_bmm & earlier_mm, axis=2)
+        # 0: the first of its kind; 1: a copy; 2: no hypothesis.
+        class_bm = jnp.where(rank_bm == 3, 2, copy_bm.astype(jnp.int32))
+        best_bn = jnp.argsort(class_bm, axis=1, stable=True)[:, : self.nbest]
+        # A copy comes right after its twin, so that scores stay in order.
+        best_bn = jnp.sort(best_bn, axis=1)
+        return jax.tree.map(lambda leaf: take_rows(leaf, best_bn), every)
+
+    def _results_of_groups(
+        self, state: State, rules: Rules | None
+    ) -> tuple[Hypotheses, Array]:
+        """The hypotheses of each group, a row each, and the ranks of `fill_places`."""
+        sentences = self._by_group(state.sentences)
+        limit_b, rules = self._repeat(state.limit_b), self._rules_of_groups(rules)
+        finished, log_prob_bn = sentences.finished, sentences.log_prob_bn
+        max_length = sentences.tokens_bnt.shape[2]
+        inverse_t = inverse_penalties(max_length, self.alpha, self.penalty)
+        lacks_bn = jnp.zeros(log_prob_bn.shape, bool)
+        # A state that refuses EOS lacks a required phrase. (`allowed` keeps hypotheses
+        # from reaching the limit in a state in which EOS completes a forbidden one.)
+        if rules is not None:
+            lacks_bn = jnp.any(rules.refused_sv[sentences.state_bnc, self.eos], axis=2)
+        unended = Hypotheses(
+            tokens_bnt=sentences.tokens_bnt,
+            score_bn=log_prob_bn * inverse_t[limit_b][:, None],
+            log_prob_bn=log_prob_bn,
+            length_bn=jnp.broadcast_to(limit_b[:, None], log_prob_bn.shape),
+            ended_bn=jnp.zeros(log_prob_bn.shape, bool),
+        )
+        # A sentence that stopped before its limit may have alive hypotheses too, but
+        # then ended ones take all its places.
+        return fill_places(finished, unended, lacks_bn)
+
+    # ---------------------------------------------------------------- rows of groups
+
+    def _by_sentence(self, tree: Tree) -> Tree:
+        """Reshapes leaves [batch groups, ...] to [batch, groups, ...]."""
+        if self.groups == 1:
+            return tree
+
+        def split(leaf):
+            # Not -1, undefined for arrays without elements (states of no phrase).
+            return leaf.reshape(len(leaf) // self.groups, self.groups, *leaf.shape[1:])
+
+        return jax.tree.map(split, tree)
+
+    def _by_group(self, tree: Tree) -> Tree:
+        """Reshapes leaves [batch, groups, ...] to [batch groups, ...]."""
+        if self.groups == 1:
+            return tree
+
+        def merge(leaf):
+            return leaf.reshape(len(leaf) * self.groups, *leaf.shape[2:])
+
+        return jax.tree.map(merge, tree)
+
+    def _repeat(self, x_b: Array) -> Array:
+        """Repeats each sentence's row for its groups."""
+        return x_b if self.groups == 1 else jnp.repeat(x_b, self.groups, axis=0)
+
+    def _rules_of_groups(self, rules: Rules | None) -> Rules | None:
+        """The rules of all groups; their tables of states are shared."""
+        return rules and rules._replace(
+            prefix_bt=self._repeat(rules.prefix_bt),
+            start_bc=self._repeat(rules.start_bc),
+        )
+
+
+def beam_search(
+    step: Step,
+    cache: Any,
+    limit_b: Array,
+    *,
+    max_length: int,
+    beam: int = 4,
+    nbest: int = 1,
+    alpha: float = 0.6,
+    penalty: str = "gnmt",
+    stop: str = "best",
+    rules: Rules | None = None,
+    bos: int,
+    eos: int,
+    pad: int,
+) -> Hypotheses:
+    """Finds the `nbest` best outputs of every sentence (section 6.1).
+
+    Args:
+      step: `step(cache, token_bn, position) -> (logits_bnv, cache)`, one decoder step
+        for every alive hypothesis. `position` is a scalar int32; at 0 the input is BOS.
+        Logits may be of any float type; their log-softmax is taken in float32.
+      cache: a pytree whose leaves all have leading axes [batch, beam]; rows of axis 1
+        move with their hypotheses. Parts with a method `moved(parent_bn)` move
+        themselves. Whatever all hypotheses of a sentence share (the encoder's output)
+        belongs in `step`'s closure, not here. Rows without a hypothesis, and sentences
+        that have stopped, still pass through `step`; the outcome is ignored.
+      limit_b: int32 [batch], the longest output of each sentence in tokens, EOS
+        included. Values outside 1..max_length are clipped to it.
+      max_length: the width of the token arrays, static.
+      beam: hypotheses to keep at each step, static; may exceed the vocabulary.
+      nbest: hypotheses to return, static, at most `beam`.
+      alpha: exponent of the length penalty, static, at least 0.
+      penalty: a name in `PENALTIES`, static.
+      stop: static; `best` searches while a better hypothesis is possible, `first` ends
+        with the first `nbest` ended ones.
+      rules: constraints on the outputs; None for none.
+      bos: token id of the first input; never generated.
+      eos: token id that ends a hypothesis.
+      pad: token id that fills the result after the end; never generated.
+
+    Returns:
+      Hypotheses of [batch, nbest]. The probability of BOS and PAD is not redistributed
+      to the other tokens, so log_prob equals the score of forcing the same output.
+
+    Raises:
+      ValueError: an argument is out of its range, or the shapes of `cache`, `limit_b`
+        or the logits do not fit.
+    """
+    limit_b = jnp.asarray(limit_b, jnp.int32)
+    check_arguments(limit_b, max_length, beam, alpha, penalty, bos, eos, pad)
+    check_cache(cache, len(limit_b), beam)
+    if not 1 <= nbest <= beam:
+        raise ValueError(
+            f"nbest is {nbest} and beam is {beam}; nbest must be between 1 and beam: "
+            "widen the beam, or ask for fewer hypotheses."
+        )
+    if stop not in STOPS:
+        raise ValueError(f"stop is {stop!r}; it must be one of {', '.join(STOPS)}.")
+    rules = jax.tree.map(jnp.asarray, rules)
+    algorithm = BeamSearch(beam, nbest, alpha, penalty, stop, bos, eos, pad)
+    state = algorithm.start(cache, limit_b, rules, max_length=max_length)
+    state = algorithm.advance(step, state, 0, max_length, rules)
+    return algorithm.result(state, rules)
 
 
 def select(next_bnv: Array, rules: Rules | None, state_bnc: Array) -> Selected:
     """Selects the extensions that survive a step, best first.
+
+    If fewer than `beam` extensions exist, the log_prob of the others is -inf.
 
     Args:
       next_bnv: float32, the score of each extension; -inf for what must not come.
       rules: constraints on the outputs, or None.
       state_bnc: the progress of each phrase of the rules.
     """
-    if rules is None:
-        return _best(next_bnv)
-    return _spread(next_bnv, rules, state_bnc)
-
-
-def _best(next_bnv: Array) -> Selected:
-    """Returns the best extensions, best first: parents, tokens and log-probabilities.
-
-    If fewer than `beam` extensions exist, the log_prob of the others is -inf.
-    """
     batch, beam, vocabulary = next_bnv.shape
     # Flat places rank rows before tokens, so `top_k` breaks ties by row, then by token.
     log_prob_bn, place_bn = top_k(next_bnv.reshape(batch, -1), beam)
-    return place_bn // vocabulary, place_bn % vocabulary, log_prob_bn
+    best = place_bn // vocabulary, place_bn % vocabulary, log_prob_bn
+    if rules is None or not rules.closer_sv.shape[0]:  # no phrase is required
+        return best
+    return select_by_missing(next_bnv, best, rules, state_bnc)
 
 
-def _spread(next_bnv: Array, rules: Rules, state_bnc: Array) -> Selected:
-    """Returns the best extensions by missing phrases (item 5 of `search/beam.py`).
+def select_by_missing(
+    next_bnv: Array, best: Selected, rules: Rules, state_bnc: Array
+) -> Selected:
+    """Returns the extensions that survive where phrases are required (rule 5).
 
-    Equals `_best` for sentences without required phrases. Suffix m: candidates.
+    Equals `best` for sentences without required phrases. Suffix m: candidates.
     """
     batch, beam, vocabulary = next_bnv.shape
-    parent_bn, token_bn, log_prob_bn = _best(next_bnv)
-    if not rules.closer_sv.shape[0]:  # no sentence has a required phrase
-        return parent_bn, token_bn, log_prob_bn
+    parent_bn, token_bn, log_prob_bn = best
     # Candidates besides the best: for each row, its best extension, and the best of
     # those that come closer to each phrase.
     closer_bncv = rules.closer_sv[state_bnc]
@@ -174,275 +576,3 @@ def where_rows(condition_b: Array, yes: Tree, no: Tree) -> Tree:
         )
 
     return jax.tree.map(select, yes, no)
-
-
-STOPS = ("best", "first")
-
-
-class Sentences(NamedTuple):
-    """The search's knowledge of each sentence; frozen once the sentence has stopped.
-
-    A beam row whose log_prob is -inf holds no hypothesis; its tokens are meaningless.
-    """
-
-    tokens_bnt: Array  # the alive hypotheses; PAD where nothing is written yet
-    token_bn: Array  # their last tokens: the next step's input
-    log_prob_bn: Array
-    state_bnc: Array  # progress of each phrase of the rules; no column without rules
-    finished: Hypotheses
-    stopped_b: Array
-
-
-class State(NamedTuple):
-    """A search in progress.
-
-    All leaves have leading axis [batch]; rows may be mixed with those of another state
-    at the same position.
-    """
-
-    cache: Any
-    limit_b: Array
-    sentences: Sentences
-
-    @property
-    def stopped_b(self) -> Array:
-        """Sentences whose result is final."""
-        return self.sentences.stopped_b
-
-
-@dataclasses.dataclass(frozen=True)
-class BeamSearch:
-    """The `Algorithm` of beam search; arguments as for `beam_search`, unchecked."""
-
-    beam: int
-    nbest: int
-    alpha: float
-    penalty: str
-    stop: str
-    bos: int
-    eos: int
-    pad: int
-    never: tuple[int, ...] = ()
-
-    @property
-    def rows(self) -> int:
-        """The number of hypotheses of each sentence that a step extends."""
-        return self.beam
-
-    def start(
-        self,
-        cache: Any,
-        limit_b: Array,
-        rules: Rules | None = None,
-        rng_b: Array | None = None,
-        *,
-        max_length: int,
-    ) -> State:
-        """Returns a state with one empty hypothesis in the first row of every beam."""
-        batch, beam, nbest = limit_b.shape[0], self.beam, self.nbest
-        # Only one row: equal hypotheses would fill the beam with equal extensions.
-        log_prob_n = jnp.where(jnp.arange(beam) == 0, 0.0, -jnp.inf)
-        log_prob_n = log_prob_n.astype(jnp.float32)
-        nothing_bn = jnp.full((batch, nbest), -jnp.inf, jnp.float32)
-        sentences = Sentences(
-            tokens_bnt=jnp.full((batch, beam, max_length), self.pad, jnp.int32),
-            token_bn=jnp.full((batch, beam), self.bos, jnp.int32),
-            log_prob_bn=jnp.broadcast_to(log_prob_n, (batch, beam)),
-            state_bnc=start_states(rules, batch, beam),
-            finished=Hypotheses(
-                tokens_bnt=jnp.full((batch, nbest, max_length), self.pad, jnp.int32),
-                score_bn=nothing_bn,
-                log_prob_bn=nothing_bn,
-                length_bn=jnp.zeros((batch, nbest), jnp.int32),
-                ended_bn=jnp.zeros((batch, nbest), bool),
-            ),
-            stopped_b=jnp.zeros(batch, bool),
-        )
-        return State(cache, jnp.clip(limit_b, 1, max_length), sentences)
-
-    def advance(
-        self,
-        step: Step,
-        state: State,
-        position: Array | int,
-        until: Array | int,
-        rules: Rules | None = None,
-        present_b: Array | None = None,
-    ) -> State:
-        """Searches from `position` to `until`, or until all sentences have stopped."""
-        limit_b, sentences = state.limit_b, state.sentences
-        if present_b is not None:
-            stopped_b = sentences.stopped_b | ~present_b
-            sentences = sentences._replace(stopped_b=stopped_b)
-
-        def running(loop):
-            position, _, sentences = loop
-            return (position < until) & ~jnp.all(sentences.stopped_b)
-
-        def one_step(loop):
-            position, cache, before = loop
-            # The caches of stopped sentences change too, but nothing reads them again.
-            cache, after = self._step(step, cache, before, position, limit_b, rules)
-            return position + 1, cache, where_rows(before.stopped_b, before, after)
-
-        loop = (jnp.int32(position), state.cache, sentences)
-        _, cache, sentences = jax.lax.while_loop(running, one_step, loop)
-        return State(cache, limit_b, sentences)
-
-    def _step(
-        self,
-        step: Step,
-        cache: Any,
-        before: Sentences,
-        position: Array,
-        limit_b: Array,
-        rules: Rules | None,
-    ) -> tuple[Any, Sentences]:
-        """Extends every alive hypothesis by one token."""
-        max_length = before.tokens_bnt.shape[2]
-        inverse_t = inverse_penalties(max_length, self.alpha, self.penalty)
-        logits_bnv, cache = step(cache, before.token_bn, position)
-        check_logits(logits_bnv, before.token_bn.shape, self.bos, self.eos, self.pad)
-        never = never_generated(self.bos, self.eos, self.pad, self.never)
-        next_bnv = extensions(logits_bnv, before.log_prob_bn, banned=never)
-        if rules is not None:
-            allowed_bnv = allowed(rules, before.state_bnc, position, limit_b, self.eos)
-            next_bnv = jnp.where(allowed_bnv, next_bnv, -jnp.inf)
-        parent_bn, token_bn, log_prob_bn = self._select(next_bnv, before, rules)
-        cache = self._moved(cache, parent_bn)
-        tokens_bnt = take_rows(before.tokens_bnt, parent_bn)
-        tokens_bnt = tokens_bnt.at[:, :, position].set(token_bn)
-        state_bnc = take_rows(before.state_bnc, parent_bn)
-        if rules is not None:
-            state_bnc = advance_states(rules, state_bnc, token_bn)
-        length = position + 1
-
-        ended_bn = (token_bn == self.eos) & (log_prob_bn != -jnp.inf)
-        ended = Hypotheses(
-            tokens_bnt=tokens_bnt,
-            score_bn=jnp.where(ended_bn, log_prob_bn * inverse_t[length], -jnp.inf),
-            log_prob_bn=log_prob_bn,
-            length_bn=jnp.full_like(token_bn, length),
-            ended_bn=ended_bn,
-        )
-        finished = best_finished(before.finished, ended)
-        log_prob_bn = jnp.where(ended_bn, -jnp.inf, log_prob_bn)
-        # The best score that alive hypotheses can still reach: log-probabilities only
-        # fall, and the penalty that divides them is largest at the limit. The bound is
-        # -inf if none is alive; the score compared is -inf if fewer than nbest have
-        # finished.
-        bound_b = jnp.max(log_prob_bn, axis=1) * inverse_t[limit_b]
-        stopped_b = (bound_b <= finished.score_bn[:, -1]) | (length >= limit_b)
-        if self.stop == "first":
-            stopped_b |= finished.ended_bn[:, -1]
-        return cache, Sentences(
-            tokens_bnt, token_bn, log_prob_bn, state_bnc, finished, stopped_b
-        )
-
-    def _select(
-        self, next_bnv: Array, before: Sentences, rules: Rules | None
-    ) -> Selected:
-        """Selects the extensions that survive; the third array is their log_prob."""
-        return select(next_bnv, rules, before.state_bnc)
-
-    def _moved(self, cache: Any, parent_bn: Array) -> Any:
-        """Moves the rows of the cache with their hypotheses."""
-        # The only row of a beam of 1 is its own parent.
-        return moved(cache, parent_bn) if self.beam > 1 else cache
-
-    def result(self, state: State, rules: Rules | None = None) -> Hypotheses:
-        """Returns the finished hypotheses, and unended ones in the places left.
-
-        Undefined for sentences that have not stopped.
-        """
-        return self.ranked_result(state, rules)[0]
-
-    def ranked_result(
-        self, state: State, rules: Rules | None = None
-    ) -> tuple[Hypotheses, Array]:
-        """Returns `result`, and the ranks of `fill_places`."""
-        _, limit_b, sentences = state
-        finished, log_prob_bn = sentences.finished, sentences.log_prob_bn
-        max_length = sentences.tokens_bnt.shape[2]
-        inverse_t = inverse_penalties(max_length, self.alpha, self.penalty)
-        lacks_bn = jnp.zeros(log_prob_bn.shape, bool)
-        # A state that refuses EOS lacks a required phrase. (`allowed` keeps hypotheses
-        # from reaching the limit in a state in which EOS completes a forbidden one.)
-        if rules is not None:
-            lacks_bn = jnp.any(rules.refused_sv[sentences.state_bnc, self.eos], axis=2)
-        unended = Hypotheses(
-            tokens_bnt=sentences.tokens_bnt,
-            score_bn=log_prob_bn * inverse_t[limit_b][:, None],
-            log_prob_bn=log_prob_bn,
-            length_bn=jnp.broadcast_to(limit_b[:, None], log_prob_bn.shape),
-            ended_bn=jnp.zeros(log_prob_bn.shape, bool),
-        )
-        # A sentence that stopped before its limit may have alive hypotheses too, but
-        # then ended ones take all its places.
-        return fill_places(finished, unended, lacks_bn)
-
-
-def beam_search(
-    step: Step,
-    cache: Any,
-    limit_b: Array,
-    *,
-    max_length: int,
-    beam: int = 4,
-    nbest: int = 1,
-    alpha: float = 0.6,
-    penalty: str = "gnmt",
-    stop: str = "best",
-    rules: Rules | None = None,
-    bos: int,
-    eos: int,
-    pad: int,
-) -> Hypotheses:
-    """Finds the `nbest` best outputs of every sentence (section 6.1).
-
-    Args:
-      step: `step(cache, token_bn, position) -> (logits_bnv, cache)`, one decoder step
-        for every alive hypothesis. `position` is a scalar int32; at 0 the input is BOS.
-        Logits may be of any float type; their log-softmax is taken in float32.
-      cache: a pytree whose leaves all have leading axes [batch, beam]; rows of axis 1
-        move with their hypotheses. Parts with a method `moved(parent_bn)` move
-        themselves. Whatever all hypotheses of a sentence share (the encoder's output)
-        belongs in `step`'s closure, not here. Rows without a hypothesis, and sentences
-        that have stopped, still pass through `step`; the outcome is ignored.
-      limit_b: int32 [batch], the longest output of each sentence in tokens, EOS
-        included. Values outside 1..max_length are clipped to it.
-      max_length: the width of the token arrays, static.
-      beam: hypotheses to keep at each step, static; may exceed the vocabulary.
-      nbest: hypotheses to return, static, at most `beam`.
-      alpha: exponent of the length penalty, static, at least 0.
-      penalty: a name in `PENALTIES`, static.
-      stop: static; `best` searches while a better hypothesis is possible, `first` ends
-        with the first `nbest` ended ones.
-      rules: constraints on the outputs; None for none.
-      bos: token id of the first input; never generated.
-      eos: token id that ends a hypothesis.
-      pad: token id that fills the result after the end; never generated.
-
-    Returns:
-      Hypotheses of [batch, nbest]. The probability of BOS and PAD is not redistributed
-      to the other tokens, so log_prob equals the score of forcing the same output.
-
-    Raises:
-      ValueError: an argument is out of its range, or the shapes of `cache`, `limit_b`
-        or the logits do not fit.
-    """
-    limit_b = jnp.asarray(limit_b, jnp.int32)
-    check_arguments(limit_b, max_length, beam, alpha, penalty, bos, eos, pad)
-    check_cache(cache, len(limit_b), beam)
-    if not 1 <= nbest <= beam:
-        raise ValueError(
-            f"nbest is {nbest} and beam is {beam}; nbest must be between 1 and beam: "
-            "widen the beam, or ask for fewer hypotheses."
-        )
-    if stop not in STOPS:
-        raise ValueError(f"stop is {stop!r}; it must be one of {', '.join(STOPS)}.")
-    rules = jax.tree.map(jnp.asarray, rules)
-    algorithm = BeamSearch(beam, nbest, alpha, penalty, stop, bos, eos, pad)
-    state = algorithm.start(cache, limit_b, rules, max_length=max_length)
-    state = algorithm.advance(step, state, 0, max_length, rules)
-    return algorithm.result(state, rules)

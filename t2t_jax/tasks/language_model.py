@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from t2t_jax.config import Config
-from t2t_jax.data.corpus import Corpus, Pair
-from t2t_jax.data.documents import Documents
-from t2t_jax.data.lines import open_lines
+from t2t_jax.data.corpus import Corpus, Pair, documents, open_lines
 from t2t_jax.decoding import scoring
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import likelihoods
@@ -59,11 +57,11 @@ class LanguageModel(Task):
                 "(config.task.options.window, or config.data.max_length)"
             )
 
-    def open(self, place: str, folder: str = "", weight: float = 1.0) -> Corpus:
+    def open(self, place: str, folder: str = "") -> Corpus:
         """Opens a text: its lines, or with `unit="document"` its documents."""
         data = self.config.data
-        lines = open_lines(place, data.source, data.target, folder, weight)
-        return lines if self.options.unit == "line" else Documents(lines)
+        lines = open_lines(place, data.source, data.target, folder)
+        return lines if self.options.unit == "line" else documents(lines)
 
     def answer_options(self) -> dict:
         """Returns the window and its stride."""

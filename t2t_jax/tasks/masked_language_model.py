@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from t2t_jax.config import Config
-from t2t_jax.data.corpus import Corpus, Pair
-from t2t_jax.data.lines import open_lines
+from t2t_jax.data.corpus import Corpus, Pair, open_lines
 from t2t_jax.data.noise import MASK, MASKINGS, Masking, Noise, check_rates
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.predictions import restore
@@ -86,10 +85,10 @@ class MaskedLanguageModel(Task):
         super().__init__(config)
         check_rates(**dataclasses.asdict(self.options))  # before text is prepared
 
-    def open(self, place: str, folder: str = "", weight: float = 1.0) -> Corpus:
-        """Opens one-sided text (see `data/lines.py`)."""
+    def open(self, place: str, folder: str = "") -> Corpus:
+        """Opens one-sided text (see `open_lines`)."""
         data = self.config.data
-        return open_lines(place, data.source, data.target, folder, weight)
+        return open_lines(place, data.source, data.target, folder)
 
     @property
     def vocab_sizes(self) -> tuple[int, ...]:

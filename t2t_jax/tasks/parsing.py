@@ -29,7 +29,7 @@ from t2t_jax.tasks import linearised
 from t2t_jax.tasks.linearised import linearise, repair, without_tags
 from t2t_jax.tasks.penn_format import cleaned, split_words
 from t2t_jax.tasks.task import Task
-from t2t_jax.tasks.treebank import GrammarTrees, TreeCorpus, open_treebank
+from t2t_jax.tasks.treebank import open_treebank
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator
@@ -144,10 +144,10 @@ class Parsing(Task):
         """Writes a tree of the treebank as the target of an example."""
         return linearise(tree if self.options.tags else without_tags(tree))
 
-    def open(self, place: str, folder: str = "", weight: float = 1.0) -> TreeCorpus:
+    def open(self, place: str, folder: str = "") -> Corpus:
         """Opens a treebank; see `treebank.py`."""
         language = self.config.data.target
-        return open_treebank(place, language, self.linearise, folder, weight)
+        return open_treebank(place, language, self.linearise, folder)
 
     def vocabulary(
         self, corpora: Sequence[Corpus], known: Vocabulary | None = None
@@ -208,7 +208,7 @@ class Parsing(Task):
 
     def compare_with(self, corpus: Corpus) -> str:
         """Says with which published results scores compare."""
-        if isinstance(corpus, GrammarTrees):
+        if corpus.place.startswith("grammar:"):
             return (
                 "synthetic trees of the built-in grammar, without published numbers; "
                 "compare only with runs on the same split and version"

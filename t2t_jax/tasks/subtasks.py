@@ -5,10 +5,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from t2t_jax.data.corpus import Corpus, Pair
-from t2t_jax.data.lines import open_lines
+from t2t_jax.data.corpus import Corpus, Pair, copied, open_lines
 from t2t_jax.data.noise import SENTINELS
-from t2t_jax.data.tagging import CopiedLines, TaggedCorpus
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import classification
 from t2t_jax.metrics.measures import Measure
@@ -39,11 +37,10 @@ class Copy(Task):
         )
     }
 
-    def open(self, place: str, folder: str = "", weight: float = 1.0) -> Corpus:
+    def open(self, place: str, folder: str = "") -> Corpus:
         """Opens one-sided text; `grammar:` and `tfds:` have their target side."""
         data = self.config.data
-        lines = open_lines(place, data.source, data.target, folder, weight)
-        return CopiedLines(lines)
+        return copied(open_lines(place, data.source, data.target, folder))
 
 
 class Spans(Copy):
@@ -75,15 +72,15 @@ class Tagged:
     Examples are scored without their tag, which the translator puts back.
     """
 
-    def __init__(self, subtask: Task, corpus: TaggedCorpus, zero_shot: bool):
+    def __init__(self, subtask: Task, corpus: Corpus, zero_shot: bool):
         self._subtask, self._corpus, self._zero_shot = subtask, corpus, zero_shot
 
     def __getattr__(self, name: str):
         return getattr(self._subtask, name)
 
-    def examples(self, corpus: TaggedCorpus) -> list[Pair]:
+    def examples(self, corpus: Corpus) -> list[Pair]:
         """Returns the examples without their tag."""
-        return self._subtask.examples(corpus.corpus)
+        return self._subtask.examples(corpus.made_of)
 
     def answers(
         self, translator: "Translator", pairs: Sequence[Pair], warn: bool = True
@@ -96,25 +93,25 @@ class Tagged:
         return self._subtask.extra_scores(translator.tagged(self._corpus.tag), pairs)
 
     def scores(
-        self, answers: Sequence[str], pairs: Sequence[Pair], corpus: TaggedCorpus
+        self, answers: Sequence[str], pairs: Sequence[Pair], corpus: Corpus
     ) -> dict:
         """Computes the scores of the subtask, and whether training lacked it."""
-        scores = self._subtask.scores(answers, pairs, corpus.corpus)
+        scores = self._subtask.scores(answers, pairs, corpus.made_of)
         return scores | {"subtask": corpus.subtask, "zero_shot": self._zero_shot}
 
-    def compare(self, answers, baseline, pairs, corpus: TaggedCorpus) -> dict:
+    def compare(self, answers, baseline, pairs, corpus: Corpus) -> dict:
         """Compares with another system's answers to the same examples."""
-        return self._subtask.compare(answers, baseline, pairs, corpus.corpus)
+        return self._subtask.compare(answers, baseline, pairs, corpus.made_of)
 
-    def row(self, scores: dict, corpus: TaggedCorpus) -> str:
+    def row(self, scores: dict, corpus: Corpus) -> str:
         """Formats the scores as the subtask does."""
-        return self._subtask.row(scores, corpus.corpus) + (
+        return self._subtask.row(scores, corpus.made_of) + (
             "   zero-shot" if self._zero_shot else ""
         )
 
-    def compare_with(self, corpus: TaggedCorpus) -> str:
+    def compare_with(self, corpus: Corpus) -> str:
         """Says with which published results scores compare; "" if none is known."""
-        return self._subtask.compare_with(corpus.corpus)
+        return self._subtask.compare_with(corpus.made_of)
 
 
 OWN = {"copy": Copy, SPANS: Spans}  # subtasks that are not in TASKS

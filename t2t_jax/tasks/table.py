@@ -41,9 +41,7 @@ def check_model(task: Task, model: Model) -> None:
     """
 
     def fits(kind) -> bool:
-        if kind.has_source != task.has_source:
-            return False
-        if getattr(kind, "predicts", "target") != task.predicts:
+        if kind.has_source != task.has_source or kind.predicts != task.predicts:
             return False
         return kind.generates or task.predicts != "target"
 

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from t2t_jax.config import Config, TaskConfig
-from t2t_jax.data.corpus import Corpus, Pair, split_places
+from t2t_jax.data.corpus import Corpus, Pair, split_places, tagged
 from t2t_jax.data.noise import Noise, TaggedSpans
-from t2t_jax.data.tagging import TaggedCorpus
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.tasks.subtasks import OWN, SPANS, Label, Tagged
@@ -113,7 +112,7 @@ class TextToText(Task):
 
     # ------------------------------------------------------ text becomes examples
 
-    def open(self, place: str, folder: str = "", weight: float = 1.0) -> Corpus:
+    def open(self, place: str, folder: str = "") -> Corpus:
         """Opens the corpus at `SUBTASK:PLACE`.
 
         Raises:
@@ -121,7 +120,7 @@ class TextToText(Task):
         """
         name, rest = _split(place)
         tag = self.tag(name)
-        return TaggedCorpus(self.subtask(name).open(rest, folder, weight), name, tag)
+        return tagged(self.subtask(name).open(rest, folder), name, tag)
 
     def check_sources(self, lines: Sequence[str], first_line: int = 1) -> None:
         """Checks that lines begin with a tag, except blank ones.
@@ -148,7 +147,7 @@ class TextToText(Task):
             )
 
     def noise(
-        self, vocabulary: Vocabulary, texts: Sequence[tuple[TaggedCorpus, int]]
+        self, vocabulary: Vocabulary, texts: Sequence[tuple[Corpus, int]]
     ) -> Noise | None:
         """Cuts spans out of the examples of the subtask "spans"."""
         corrupted = [np.full(size, corpus.subtask == SPANS) for corpus, size in texts]
@@ -159,14 +158,14 @@ class TextToText(Task):
 
     # --------------------------------------------------------- answers are scored
 
-    def of(self, corpus: TaggedCorpus) -> Tagged:
+    def of(self, corpus: Corpus) -> Tagged:
         """Returns the subtask of a corpus."""
         # Another run's parameters may have learned more than this run's text shows.
         known = corpus.subtask in self.trained or self.config.train.init_from
         return Tagged(self.subtask(corpus.subtask), corpus, zero_shot=not known)
 
     def dev_sets(
-        self, corpora: Sequence[TaggedCorpus], most: int
+        self, corpora: Sequence[Corpus], most: int
     ) -> dict[str, tuple[Task, list[Pair]]]:
         """Returns the first examples of each dev set, with the subtask, by its name."""
         sets = {}

@@ -86,7 +86,7 @@ def _predicted(module, outputs: Sequence[Array], batch: Batch):
       real ones are the first of each row.
     """
     target_bt, real_bt = batch["target"], batch["target_segment"] > 0
-    if getattr(module, "predicts", "target") != "source":
+    if module.predicts != "source":
         return outputs, target_bt, real_bt, False
     # Real tokens keep their order, so the order is the same for all outputs.
     moved = [real_first(x_btd, target_bt, real_bt) for x_btd in outputs]

@@ -20,7 +20,7 @@ from t2t_jax.data.feeding import Position
 from t2t_jax.io.growing import BucketFile, append
 from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say
-from t2t_jax.metrics.perplexity import perplexity
+from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.parallel import processes
 
 # Metrics of one step, with its `step` and the `epoch` and `batch` of its data.

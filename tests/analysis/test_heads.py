@@ -17,9 +17,10 @@ from t2t_jax.tools.experiment.heads import (
     Head,
     Lines,
     heads_of,
+    plot,
+    report,
     without_heads,
 )
-from t2t_jax.tools.experiment.heads_report import plot, report
 from t2t_jax.tools.experiment.results import read_results
 from tests.decoding.small_translator import CONFIG, translator
 

@@ -12,9 +12,10 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import processes
 from t2t_jax.run import initialization
-from t2t_jax.tools.bridges import exporting, importing, peer_process
+from t2t_jax.tools.bridges import exporting, importing
+from t2t_jax.tools.bridges.checks import peer_process
+from t2t_jax.tools.bridges.exports.to_ctranslate2 import QUANTIZATIONS
 from t2t_jax.tools.bridges.formats import ExportFormat, Imported, ImportFormat, Request
-from t2t_jax.tools.bridges.to_ctranslate2 import QUANTIZATIONS
 from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import translator
 
@@ -29,7 +30,7 @@ class Original:
         self.wrong_ids: list[int] = []  # lines that its tokenizer splits otherwise
 
     def run(self, script, task, *, sources, targets=None, **job):
-        from t2t_jax.tools.bridges import agreement
+        from t2t_jax.tools.bridges.checks import agreement
 
         if task == "logits":
             found = agreement.logits(self.ours, sources, targets)

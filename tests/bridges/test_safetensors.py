@@ -13,10 +13,10 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
-from t2t_jax.tools.bridges import to_safetensors
+from t2t_jax.tools.bridges.exports import to_safetensors
 from t2t_jax.tools.bridges.formats import Request
 from t2t_jax.tools.bridges.importing import chosen_format
-from t2t_jax.tools.bridges.safetensors_file import write_safetensors
+from t2t_jax.tools.bridges.tensor_files import write_safetensors
 from tests.bridges.exported import run_peer, translator
 from tests.decoding.small_translator import CONFIG, vocabulary
 

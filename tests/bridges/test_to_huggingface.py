@@ -16,13 +16,15 @@ from t2t_jax.evaluation.scores import stored_scores
 from t2t_jax.io.atomic import checked_json
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
-from t2t_jax.tools.bridges import agreement, peer_process, tokenizer_json, weights
+from t2t_jax.tools.bridges import weights
+from t2t_jax.tools.bridges.checks import agreement, peer_process
+from t2t_jax.tools.bridges.exports.to_huggingface import readme
 from t2t_jax.tools.bridges.formats import Request
-from t2t_jax.tools.bridges.huggingface_tokenizer_files import tokenizer_files
-from t2t_jax.tools.bridges.huggingface_tokenizers import marian_vocabulary
-from t2t_jax.tools.bridges.model_card import model_card
-from t2t_jax.tools.bridges.reading import read_tensors
 from t2t_jax.tools.bridges.table import EXPORTS, IMPORTS
+from t2t_jax.tools.bridges.tensor_files import read_tensors
+from t2t_jax.tools.bridges.vocabularies import written
+from t2t_jax.tools.bridges.vocabularies.marian import marian_vocabulary
+from t2t_jax.tools.bridges.vocabularies.written import huggingface_files
 from t2t_jax.workdir import Workdir
 from tests.bridges import published_tokenizers
 from tests.bridges.exported import run_peer, translator
@@ -149,7 +151,7 @@ def test_the_card_has_a_valid_header_and_the_scores_of_these_parameters(tmp_path
     config = changed(ours.config, "data", target="no")
     ours = Translator(config, ours.vocabulary, ours.model, ours.parameters, [7])
     generation = {"max_length": 99, "length_penalty": 0.48}
-    card = model_card(ours, generation, stored_scores(Workdir(tmp_path)))
+    card = readme(ours, generation, stored_scores(Workdir(tmp_path)))
     _, header, text = card.split("---\n", 2)
     assert yaml.safe_load(header)["language"] == ["en", "no"]
     for beam in (1, 5):
@@ -169,7 +171,7 @@ def test_the_card_of_a_parser_does_not_say_translation(tmp_path):
     scores = {"parameters_sha256": provenance["parameters_sha256"][0], "f1": 91.234}
     scores["decode"] = ours.decode_options()
     generation = {"max_length": 99, "length_penalty": 0.48}
-    card = model_card(ours, generation, {"wsj": scores})
+    card = readme(ours, generation, {"wsj": scores})
     _, header, text = card.split("---\n", 2)
     assert yaml.safe_load(header)["pipeline_tag"] == "text2text-generation"
     assert "language" not in yaml.safe_load(header)
@@ -181,7 +183,7 @@ def test_the_card_of_a_parser_does_not_say_translation(tmp_path):
 @pytest.mark.parametrize("separate", [False, True])
 def test_an_imported_marian_gets_its_tokenizer_back(separate, tmp_path):
     config = published_tokenizers.marian(tmp_path, separate=separate)
-    files = tokenizer_files(marian_vocabulary(tmp_path, config), Config())
+    files = huggingface_files(marian_vocabulary(tmp_path, config), Config())
     names = ["source.spm", "target.spm", "vocab.json"]
     for name in names + ["target_vocab.json"] * separate:
         content = (tmp_path / name).read_bytes()
@@ -196,7 +198,7 @@ def test_an_imported_marian_gets_its_tokenizer_back(separate, tmp_path):
 def test_tokenizer_json_has_the_ids_and_all_merges():
     model = train_tokenizer(["aaaa bcbc <2de> <2"] * 20, 275, ("<2", "<2de>"))
     assert lossless(model)
-    found = json.loads(tokenizer_json.tokenizer_json(model, 2))
+    found = json.loads(written.tokenizer_json(model, 2))
     vocabulary = Vocabulary(model)
     names = [vocabulary.piece(i) for i in range(len(vocabulary))]
     assert found["model"]["vocab"] == {name: i for i, name in enumerate(names)}

@@ -504,7 +504,7 @@ def test_histograms_hold_each_line_once():
 
 
 def test_statistics_by_counters_are_those_of_all_pairs(example):
-    from t2t_jax.metrics.pairwise import ngram_matches
+    from t2t_jax.metrics.text_measures import ngram_matches
 
     texts, systems = example
     rows = chrf_statistics(systems[1].lines, texts.pairs)

@@ -9,6 +9,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from t2t_jax.commands.flags import SEARCH
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import measures
@@ -30,7 +31,7 @@ def run(text, monkeypatch, capsys):
     """Runs the command, but for its flags."""
 
     def run(*systems, **flags):
-        names = ("train", "direction", "comet", "html", "checkpoint", *command.SEARCH)
+        names = ("train", "direction", "comet", "html", "checkpoint", *SEARCH)
         given = dict.fromkeys(names) | {"json": False, "runs": False}
         given |= {"test": f"{text}/test"} | flags
         monkeypatch.setattr(command.flags, "FLAGS", types.SimpleNamespace(**given))

@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data import cleaning, lines, prepare
-from t2t_jax.data.corpus import open_corpora
+from t2t_jax.data import cleaning, prepare
+from t2t_jax.data.corpus import open_corpora, open_lines
 from t2t_jax.data.filling import ragged
-from t2t_jax.data.pairs import Pairs, cut, encode_pairs, tokenize_in_memory
+from t2t_jax.data.pairs import Examples, Pairs, cut, encode_pairs, tokenize_in_memory
 from t2t_jax.data.tokenizers import training as tokenizer_training
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
@@ -276,7 +276,7 @@ def test_a_crash_leaves_nothing_that_would_be_reused(tmp_path, monkeypatch):
         return encode_pairs(*arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(prepare, "encode_pairs", broken)
+        patch.setattr("t2t_jax.data.pairs.encode_pairs", broken)
         with pytest.raises(KeyboardInterrupt):
             prepare.training_pairs(training, vocabulary, CONFIG)
     assert not any("pairs" in name for name in everything(tmp_path / "cache" / "pairs"))
@@ -326,7 +326,7 @@ def test_threads_keep_the_order_and_are_not_far_ahead(monkeypatch):
         time.sleep(0.01 if i % 5 == 0 else 0)
         return i * i, threading.current_thread()
 
-    stream, threads = prepare.in_order(slowly, items()), set()
+    stream, threads = cleaning.in_order(slowly, items()), set()
     for i in range(40):
         square, thread = next(stream)
         threads.add(thread)
@@ -347,7 +347,7 @@ def test_large_vocabularies_do_not_wrap(tmp_path, monkeypatch):
     training = corpora(tmp_path, [("a", "b")])
     monkeypatch.setattr(type(vocabulary), "__len__", lambda _: 70_000)
     high = [ragged([row]) for row in ([69_999, 2], [65_536, 2])]
-    monkeypatch.setattr(prepare, "encode_pairs", lambda *_, **__: high)
+    monkeypatch.setattr("t2t_jax.data.pairs.encode_pairs", lambda *_, **__: high)
     pairs = prepare.training_pairs(training, vocabulary, CONFIG)
     assert pairs.source[0].tolist() == [69_999, 2]
     assert pairs.target[0].tolist() == [65_536, 2]
@@ -538,18 +538,23 @@ def test_blocks_are_the_text_cut_where_they_are_full(texts, block):
         assert size == sum(map(len, parts_of[begin : begin + len(corpus)]))
 
 
+class Blocks(Examples):
+    sides = (1,)
+    cuts = True
+
+
 def test_cut_text_is_kept_and_found_again(tmp_path):
     (tmp_path / "x.en").write_text("a b c d e f g h i j\n" * 3 + "short\n")
-    training = [lines.open_lines("x.en", "en", "de", str(tmp_path))]
+    training = [open_lines("x.en", "en", "de", str(tmp_path))]
     config = dataclasses.replace(CONFIG, vocab_size=280, max_length=6, max_ratio=0.0)
     vocabulary = make_tokenizer(training, config, (1,))
-    pairs = prepare.training_pairs(training, vocabulary, config, None, (1,), cuts=True)
+    pairs = prepare.training_pairs(training, vocabulary, config, Blocks())
     assert pairs.target.lengths.max() == 6
     assert set(pairs.line.tolist()) == {1, 4}  # the others are duplicates
     text = prepare.text_summary(pairs, [])
     again = prepare.find_prepared(text)
     np.testing.assert_array_equal(again.target.offsets, pairs.target.offsets)
     other = dataclasses.replace(config, max_length=7)
-    longer = prepare.training_pairs(training, vocabulary, other, None, (1,), cuts=True)
+    longer = prepare.training_pairs(training, vocabulary, other, Blocks())
     assert longer.key == pairs.key  # the same arrays, cut elsewhere
     assert prepare.text_summary(longer, [])["prepared"] != text["prepared"]

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.data.text_files import encode_line, read_lines
-from t2t_jax.data.word_noise import add_noise, parse_noise
 from t2t_jax.decoding import pairs_output
 from t2t_jax.decoding.jobs import InputFile, shard_of
 from t2t_jax.decoding.pairs_output import PairOptions, write_pairs
@@ -19,6 +18,7 @@ from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.output_files import OutputFile
+from t2t_jax.text.word_noise import add_noise, parse_noise
 
 LINES = ["ein Hund", "", "zu lang", "drei ü \u2028", "nie fertig", "\ufeffsechs", "7"]
 NAMES = ["bt.de", "bt.en", "bt.hashes", "bt.json"]

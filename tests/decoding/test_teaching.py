@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.data.cleaning import visible
-from t2t_jax.decoding import alignment, scoring
+from t2t_jax.decoding import alignment
 from t2t_jax.decoding.results import Alignment, Score
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
@@ -180,7 +180,7 @@ def looking(monkeypatch, weights):
             weights_ts = np.array(weights(len(target), len(source)), np.float32)
             yield row, LayerTrace(None, None, np.stack([[weights_ts]] * 2))
 
-    monkeypatch.setattr(scoring, "traces", seen)
+    monkeypatch.setattr(alignment, "traces", seen)
 
 
 def test_alignments_of_words_in_pieces(one, monkeypatch):

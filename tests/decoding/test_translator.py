@@ -137,7 +137,7 @@ def test_an_end_that_never_comes_is_told_and_whole(translator, caplog, monkeypat
 def test_misuse_is_told(translator):
     with pytest.raises(UserError, match="takes a list of lines"):
         translator.translate("the cat")
-    with pytest.raises(UserError, match="beam=0; want at least 1"):
+    with pytest.raises(UserError, match="beam=0 is too small"):
         translator.translate(["a"], beam=0)
     with pytest.raises(UserError, match="nbest=4 with beam=3"):
         translator.translate(["a"], nbest=4)

@@ -10,7 +10,7 @@ import pytest
 from experiments import back_translation
 from t2t_jax.commands import pairs_flags
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
-from t2t_jax.data.word_noise import BLANK, parse_noise
+from t2t_jax.text.word_noise import BLANK, parse_noise
 
 
 def test_rows_differ_in_their_text_alone():

@@ -10,7 +10,7 @@ import pytest
 
 from t2t_jax import load_config
 from t2t_jax.tools.experiment import Measure, Row, estimates
-from tests.compiler import QUICK_PROCESS
+from tests.compiler import quick_environment
 from tests.small_run import FIELDS, ROOT
 
 FILE = '''"""Does the seed matter?"""
@@ -67,7 +67,7 @@ def test_rows_are_trained_shown_and_not_trained_again(experiment, tmp_path):
         [sys.executable, "-m", "t2t_jax", "experiment", "--workdir"]  # in two words
         + [tmp_path / "work", tmp_path / "mine.py", "--broken"],
         cwd=ROOT,
-        env=os.environ | {"JAX_PLATFORMS": "cpu"} | QUICK_PROCESS,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"} | quick_environment(),
         capture_output=True,
         text=True,
         timeout=500,

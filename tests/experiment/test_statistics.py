@@ -14,8 +14,7 @@ from t2t_jax.metrics.measures import TESTS, Measure
 from t2t_jax.tasks.table import TASKS
 from t2t_jax.tasks.task import Task
 from t2t_jax.tasks.translation import Translation
-from t2t_jax.tools.experiment import line_tests
-from t2t_jax.tools.experiment.numbers import mean_text
+from t2t_jax.tools.experiment import statistics
 from t2t_jax.tools.experiment.results import better, read_results
 from t2t_jax.tools.experiment.statistics import (
     BETTER,
@@ -29,6 +28,7 @@ from t2t_jax.tools.experiment.statistics import (
     t_test,
     welch_test,
 )
+from t2t_jax.tools.experiment.tables import mean_text
 from tests.experiment.made_up import row, with_mistakes, write_rows, write_run
 
 PERPLEXITY, BLEU = "test.perplexity", "test.bleu"
@@ -167,7 +167,7 @@ def test_a_claim_about_translations_needs_both_tests(tmp_path, monkeypatch):
     assert found["luck"].p_adjusted == max(found["luck"].p_lines.values()) > LEVEL
     assert set(found["good"].p_lines) == set(TESTS)
     # Both seeds have the same translations, so each row was tested once; now no more.
-    cache = json.loads((tmp_path / line_tests.CACHE).read_text())
+    cache = json.loads((tmp_path / statistics.CACHE).read_text())
     assert len(cache) == 2
     monkeypatch.setattr(Translation, "significance", None)
     rows = [row(name) for name in SCORES]

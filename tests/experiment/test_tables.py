@@ -10,8 +10,8 @@ import pytest
 from matplotlib import pyplot
 
 from t2t_jax.tools.experiment import Experiment, Measure, Row, plots, tables
-from t2t_jax.tools.experiment.numbers import mean_text, number_text
 from t2t_jax.tools.experiment.results import read_results
+from t2t_jax.tools.experiment.tables import mean_text, number_text
 from t2t_jax.tools.pages.picture_style import DARK, LIGHT
 from tests.experiment.made_up import row, write_rows
 

@@ -22,7 +22,7 @@ LONG = 180  # seconds after which a process that does not end is killed
 # Runs the command as `-m` does, once something of the product is another.
 PATCHED = """
 import runpy, sys, time
-from t2t_jax.files import sealed
+from t2t_jax.io import sealed
 from t2t_jax.io.messages import say
 {patch}
 runpy.run_module("t2t_jax.{module}", run_name="__main__", alter_sys=True)

@@ -29,8 +29,7 @@ from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
 from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.search.beam import beam_search
-from t2t_jax.tools.verify.references import twin
-from t2t_jax.tools.verify.small_model import (
+from t2t_jax.tools.verify.random_models import (
     BOS,
     EOS,
     PAD,
@@ -41,6 +40,7 @@ from t2t_jax.tools.verify.small_model import (
     packed,
     random_parameters,
 )
+from t2t_jax.tools.verify.references import twin
 from t2t_jax.training.step import initial_state, loss_sums, train_step
 
 GREEDY = functools.partial(beam_search, beam=1)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("quick_compiler")
 
 @pytest.mark.parametrize("rows", [1, 2, 4])
 def test_a_product_column_kernel_is_the_convolution(rows):
-    """Also in a row of a longer array, bit for bit."""
+    """Also in a row of a longer array."""
     x_bcrd, kernel = (
         jax.random.normal(jax.random.key(i), shape)
         for i, shape in enumerate([(2, 5, rows, 3), (3, 3, 3, 4)])
@@ -33,7 +33,8 @@ def test_a_product_column_kernel_is_the_convolution(rows):
     np.testing.assert_allclose(got_bcre, want_brce.swapaxes(1, 2), atol=1e-5)
     longer_bcrd = jnp.pad(x_bcrd, ((0, 0), (0, 4), (0, 0), (0, 0)))
     longer_bcre = convolved(longer_bcrd, column_kernel(kernel, rows))
-    np.testing.assert_array_equal(longer_bcre[:, :5], got_bcre)
+    # Another shape is another program: XLA may sum its products in another order.
+    np.testing.assert_allclose(longer_bcre[:, :5], got_bcre, atol=1e-5)
 
 
 def test_a_translation_longer_than_its_source_gets_columns():

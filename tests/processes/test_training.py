@@ -19,7 +19,7 @@ from t2t_jax.training.checkpoint import Checkpoints
 from t2t_jax.training.checkpoint_folders import sealed_steps
 from t2t_jax.training.step import compile_steps
 from t2t_jax.workdir import Workdir
-from tests.compiler import QUICK_PROCESS
+from tests.compiler import quick_environment
 from tests.faults.processes import flags, outcome
 from tests.processes.group import PLAIN, SLOWLY, Group, ours
 from tests.small_run import config_for, final_parameters
@@ -50,7 +50,7 @@ def alone(text, processes_cache, tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone")
     one = Group(processes_cache, folder / "logs")
     command = flags(text, folder / "work", **PLAIN)
-    one.start(*command, devices=1, **QUICK_PROCESS)
+    one.start(*command, devices=1, **quick_environment())
     try:
         assert one.end() == [0], one.said()
     finally:
@@ -67,7 +67,7 @@ def together(text, processes_cache, tmp_path_factory):
     places = folder / "work", folder / "file" / "elsewhere"
     two = Group(processes_cache, folder / "logs")
     for place, they in zip(places, ours(2), strict=True):
-        two.start(*they, *flags(text, place, **PLAIN), **QUICK_PROCESS)
+        two.start(*they, *flags(text, place, **PLAIN), **quick_environment())
     try:
         assert two.end() == [0, 0], two.said()
     finally:

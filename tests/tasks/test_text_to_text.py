@@ -15,7 +15,7 @@ from t2t_jax.data.corpus import open_places
 from t2t_jax.data.pairs import tokenize_in_memory
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.decoding import scoring
+from t2t_jax.decoding import alignment
 from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.results import Alignment
 from t2t_jax.decoding.translator import Translator
@@ -357,7 +357,7 @@ def test_a_tagged_translator_reads_the_tag_before_each_line(translator):
 
 def test_the_tag_is_not_a_word_of_an_alignment(translator, monkeypatch):
     whole = Alignment(((0, 0), (2, 1), (1, 2)))
-    monkeypatch.setattr(scoring, "align", lambda *_: [whole])
+    monkeypatch.setattr(alignment, "align", lambda *_: [whole])
     pairs = [("the cat", "die Katze da")]
     assert translator.align(pairs) == [whole]
     assert translator.tagged("<2de>").align(pairs) == [Alignment(((1, 1), (0, 2)))]

@@ -9,7 +9,7 @@ from t2t_jax.grammar.trees import bracketed
 from t2t_jax.io.errors import UserError
 from t2t_jax.tasks.parsing import Parsing
 from t2t_jax.tasks.penn_format import cleaned, read_trees
-from t2t_jax.tasks.treebank import TreeFile, open_treebank
+from t2t_jax.tasks.treebank import open_treebank, tree_file
 
 PENN = """
 ( (S
@@ -128,5 +128,5 @@ def test_gzip_and_fingerprints(tmp_path):
         f.write(PENN)
     a, b = opened(tmp_path, "a"), opened(tmp_path, "b")
     assert list(a.pairs()) == list(b.pairs())
-    without_tags = TreeFile(tmp_path / "a", Parsing(Config()).linearise)
+    without_tags = tree_file(tmp_path / "a", Parsing(Config()).linearise)
     assert len({c.fingerprint() for c in (a, b, without_tags)}) == 3

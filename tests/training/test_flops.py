@@ -21,7 +21,7 @@ from t2t_jax.model.model import build, from_constructor
 from t2t_jax.model.transformer import Transformer
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.tools.plan.describe import describe
-from t2t_jax.tools.plan.describe_page import page
+from t2t_jax.tools.plan.describe_command import page
 
 VOCAB, WIDTH = 40, 16
 CONFIG = Config(

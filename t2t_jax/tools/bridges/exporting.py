@@ -1,7 +1,8 @@
-"""Exports a workdir: writes another system's files, and has that system translate.
+"""Exports a run: `python -m t2t_jax export --workdir=DIR --to=FORMAT --output=PATH`.
 
-An export counts only once it agrees with ours: it is written under a temporary name,
-loaded in a process without t2t_jax, compared, and only then renamed.
+The result is written under a temporary name, loaded in a process without t2t_jax, and
+has to translate like ours before it gets the name PATH; agreement.json in it holds the
+figures. If it does not, the files stay in PATH.failed and the exit status is 2.
 """
 
 import dataclasses
@@ -13,24 +14,29 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+from absl import flags
 
 from t2t_jax import __version__
+from t2t_jax.commands.flags import define_workdir_flags
 from t2t_jax.data.cleaning import visible
 from t2t_jax.data.corpus import Corpus, open_places
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.evaluation.scores import stored_scores
 from t2t_jax.io.atomic import first_free
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.text_measures import text_measures
 from t2t_jax.tasks.table import task_of
-from t2t_jax.tools.bridges import agreement, peer_process
-from t2t_jax.tools.bridges.exported_files import translates, write_json
+from t2t_jax.tools.bridges.checks import agreement, peer_process
+from t2t_jax.tools.bridges.exports.card import translates, write_json
 from t2t_jax.tools.bridges.formats import ExportFormat
 from t2t_jax.tools.bridges.importing import random_pairs
 from t2t_jax.tools.bridges.table import EXPORTS
+from t2t_jax.workdir import Workdir
 
 AGREEMENT = "agreement.json"
 LINES = 1_000  # compared
@@ -310,3 +316,42 @@ def _values(translator, form, job, lines, rounded):
 
 # Task of a peer script -> function that compares its answer with ours.
 CHECKS = {"greedy": _greedy, "beam": _beam, "logits": _logits, "values": _values}
+
+
+# ------------------------------------------------------------------------ the command
+
+OPTIONS = ("quantization", "beam", "alpha")
+
+
+def define_flags():
+    define_workdir_flags(dtype=False)
+    string = flags.DEFINE_string
+    formats = "; ".join(f"{name}: {form.name}" for name, form in EXPORTS.items())
+    string("to", None, f"The format. {formats}.", required=True)
+    string("output", None, "The new folder.", required=True)
+    string("quantization", None, "Type of the stored weights, such as int8 or float16.")
+    flags.DEFINE_integer("beam", None, "Beam width, where the search is exported.")
+    flags.DEFINE_float("alpha", None, "Exponent of the length penalty, likewise.")
+    string(
+        "test",
+        "",
+        "Text to compare translations on: PREFIX of two files, as for evaluate; by "
+        "default the dev and test sets of the run.",
+    )
+
+
+def main(_):
+    given = flags.FLAGS
+    if not given.output:
+        raise UserError("--output is empty; name a new folder")
+    if not is_local(given.output):
+        raise UserError(f"--output={given.output}: want a folder of this machine")
+    translator = Translator.load(given.workdir, given.checkpoint)
+    export(
+        translator,
+        given.to,
+        Path(given.output).expanduser(),
+        given.test,
+        stored_scores(Workdir.open(given.workdir)),
+        **{name: given[name].value for name in OPTIONS},
+    )

@@ -1,26 +1,34 @@
-"""Imports a published model: reads it, compares it with the original, stores a workdir.
+"""Imports a published model: `python -m t2t_jax import --model=PATH --workdir=DIR`.
 
-The result is an ordinary workdir with one checkpoint, of step 0, and `imported.json`:
-the files it came from, what was compared with the original, and the notes.
+PATH is a folder as it is published, or a file. The model is read, compared with the
+original and stored as an ordinary workdir: translate, score, evaluate, or start
+training from it with --config=finetune:DIR. It has one checkpoint, of step 0, and
+`imported.json`: the files it came from, what was compared, and the notes.
 """
 
 import dataclasses
 import hashlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import jax
+import ml_collections
 import numpy as np
+from absl import flags
+from ml_collections import config_flags
 
 from t2t_jax import __version__
 from t2t_jax import config as fields
+from t2t_jax.commands.config_files import given_fields
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.model.model import build
-from t2t_jax.tools.bridges import agreement, peer_process
+from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request
 from t2t_jax.tools.bridges.table import IMPORTS
 from t2t_jax.training.checkpoint import Checkpoints
@@ -200,11 +208,9 @@ def _store(workdir: Workdir, imported: Imported, facts: dict[str, Any]) -> None:
 def report(workdir: Workdir, translator: Translator, imported: Imported) -> None:
     """Says what was imported, and which fields differ from the paper's."""
     say(f"imported {translator!r} to {workdir}")
-    paper = fields.Config()
-    changed = fields.differences(paper, imported.config)
     shown = [
-        f"{name}={new!r}"
-        for name, (_, new, _) in changed.items()
+        f"{name}={value!r}"
+        for name, value in fields.unusual(imported.config).items()
         if name.startswith("model.")
     ]
     say(f"differs from the paper's base model: {', '.join(shown) or 'in no field'}")
@@ -225,3 +231,63 @@ def _hashes(request: Request) -> dict[str, str]:
         with file.open("rb") as opened:
             found[name] = hashlib.file_digest(opened, "sha256").hexdigest()
     return found
+
+
+# ------------------------------------------------------------------------ the command
+
+
+def define_flags():
+    string = flags.DEFINE_string
+    string("model", None, "The model: a folder or a file.", required=True)
+    string("workdir", None, "The new workdir.", required=True)
+    string(
+        "format",
+        "",
+        f"The format of the model, if its files do not tell: {', '.join(IMPORTS)}.",
+    )
+    string("source", "", "The language to translate from, as the model names it.")
+    string("target", "", "The language to translate into.")
+    string("tokenizer", None, "SentencePiece model, for a format without a tokenizer.")
+    string("source_tokenizer", None, "The same of the source, if it has its own.")
+    config_flags.DEFINE_config_dict(
+        "config",
+        fields.to_config_dict(fields.Config()),
+        "Fields of the model that its files do not tell, such as "
+        "--config.model.heads=8.",
+    )
+
+
+def main(_):
+    given = flags.FLAGS
+    for name in ("model", "workdir"):
+        if not given[name].value:
+            raise UserError(f"--{name} is empty; name a folder")
+    if not is_local(given.model):
+        raise UserError(
+            f"--model={given.model}: want a folder of this machine; copy it"
+        )
+    request = Request(
+        Path(given.model).expanduser(),
+        given.source,
+        given.target,
+        *(
+            Path(given[name].value).expanduser() if given[name].value else None
+            for name in ("tokenizer", "source_tokenizer")
+        ),
+        _model_fields(given.config),
+    )
+    import_model(request, Workdir(given.workdir), given.format)
+
+
+def _model_fields(config: ml_collections.ConfigDict) -> dict[str, Any]:
+    """The fields of `config.model` on the command line."""
+    given = {}
+    for field in given_fields(sys.argv[1:]):
+        section, _, name = field.partition(".")
+        if section != "model" or "." in name:
+            raise UserError(
+                f"--config.{field} is not read by import; only fields of config.model "
+                "that the model's files do not tell are"
+            )
+        given[name] = config.model[name]
+    return given

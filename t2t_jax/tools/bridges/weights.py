@@ -187,7 +187,7 @@ class LayerNames(NamedTuple):
 
 
 # fairseq's names, which Hugging Face's ports of its models keep.
-FAIRSEQ = LayerNames(
+FAIRSEQ_NAMES = LayerNames(
     attention={"attention": "self_attn", "cross": "encoder_attn"},
     norms={
         "attention": "self_attn_layer_norm",

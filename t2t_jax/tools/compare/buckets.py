@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from t2t_jax.metrics.measures import sampled_sums
+from t2t_jax.metrics.measures import bounds, sampled_sums
 from t2t_jax.metrics.text_measures import bleu_of, chrf_of
 from t2t_jax.tools.compare.aspects import Aspect, LineBuckets, WordBuckets
 from t2t_jax.tools.compare.texts import Texts, Words
@@ -121,7 +121,7 @@ def _row(of_score: dict, b: int, systems: int) -> dict:
 def _difference(exact: list, sampled: list, s: int, b: int) -> dict:
     differences_m = sampled[s][:, b] - sampled[0][:, b]
     finite_m = differences_m[np.isfinite(differences_m)]
-    low, high = np.quantile(finite_m, (0.025, 0.975)) if len(finite_m) else [np.nan] * 2
+    low, high = bounds(finite_m) if len(finite_m) else [np.nan] * 2
     found = exact[s][b] - exact[0][b]
     return {"difference": _plain(found), "low": _plain(low), "high": _plain(high)}
 

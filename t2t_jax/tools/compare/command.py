@@ -19,6 +19,7 @@ from t2t_jax.commands.flags import (
     define_checkpoint_flag,
     define_search_flags,
     define_test_flag,
+    search_flags,
 )
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import waiting
@@ -29,7 +30,6 @@ from t2t_jax.tools.compare.summary import summary
 from t2t_jax.tools.compare.systems import parse_systems, read_systems
 
 WORDS = "SYSTEM"  # the arguments that are not flags
-SEARCH = "beam", "alpha", "penalty", "stop"
 
 
 def define_flags():
@@ -84,9 +84,7 @@ def main(argv):
         from t2t_jax.tools.compare.comet import Comet
 
         comet = Comet(given.comet)  # mistakes are reported before translating
-    search = {
-        name: value for name in SEARCH if (value := getattr(given, name)) is not None
-    }
+    search = search_flags(given)
     compared = []
     options = given.direction, given.train, given.checkpoint, search
     for texts, systems in read_systems(places, given.test, *options):

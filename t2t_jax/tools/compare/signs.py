@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_jax.metrics.measures import sampled_sums
+from t2t_jax.metrics.measures import bounds, sampled_sums
 from t2t_jax.tools.compare.texts import NotAvailableError, Texts, Words, is_word
 
 SHORT, LONG = 0.5, 2.0  # words of a translation by those of the reference
@@ -230,6 +230,6 @@ def _sampled_shares(counts_n2: np.ndarray) -> np.ndarray:
 
 
 def _difference(row: dict, baseline: dict, differences_m: np.ndarray) -> dict:
-    low, high = np.quantile(differences_m, (0.025, 0.975))
+    low, high = bounds(differences_m)
     found = (row["share"] or 0.0) - (baseline["share"] or 0.0)
     return {"difference": found, "low": float(low), "high": float(high)}

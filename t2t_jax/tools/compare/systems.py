@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from t2t_jax.data.corpus import Corpus, open_corpora, open_places, split_places
-from t2t_jax.data.tagging import TaggedCorpus
 from t2t_jax.data.text_files import read_lines
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.scores import distinct, read_answers, results_folder, score_set
@@ -214,7 +213,7 @@ def _lines(translators: Sequence[Translator], corpus: Corpus) -> list[tuple[str,
     if not translators:
         return list(corpus.pairs())
     pairs = task_of(translators[0].config).of(corpus).examples(corpus)
-    tag = f"{corpus.tag} " if isinstance(corpus, TaggedCorpus) else ""
+    tag = f"{corpus.tag} " if corpus.tag else ""
     return [(source.removeprefix(tag), target) for source, target in pairs]
 
 

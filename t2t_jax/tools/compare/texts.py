@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from t2t_jax.data.corpus import Corpus
-from t2t_jax.metrics.pairwise import tokenizer
+from t2t_jax.metrics.text_measures import tokenizer
 from t2t_jax.text.word_alignment import Lexicon
 
 Words = list[str]

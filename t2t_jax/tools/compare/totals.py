@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from t2t_jax.metrics import measures
-from t2t_jax.metrics.bootstrap import scored
 from t2t_jax.metrics.measures import Measure
-from t2t_jax.metrics.plain import sacrebleu_metrics
+from t2t_jax.metrics.plain import sacrebleu_metrics, scored
 from t2t_jax.metrics.text_measures import text_measures
 from t2t_jax.tools.compare.texts import Texts
 

@@ -6,25 +6,37 @@ the plots, which are made again after each run. Stop it and start it again as yo
 also several times at once on machines that share DIR: each takes the next row.
 """
 
+import ast
+import importlib.util
+import inspect
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from absl import flags
 from ml_collections import config_flags
 
 from t2t_jax import config as fields
-from t2t_jax.commands.config_files import given_fields, shipped_names
+from t2t_jax.commands.config_files import (
+    find_shipped,
+    given_fields,
+    make_importable,
+    missing,
+    shipped_folder,
+    shipped_names,
+)
 from t2t_jax.io import ideas
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.lock import exclusive
 from t2t_jax.io.messages import say
-from t2t_jax.tools.experiment import Experiment, estimates, experiment_files, tables
-from t2t_jax.tools.experiment.plan import Request, freeze, with_changes
-from t2t_jax.tools.experiment.queue import LEASES, RUNS, Queue, select
+from t2t_jax.tools.experiment import Experiment, estimates, tables
+from t2t_jax.tools.experiment.estimates import failures, status
+from t2t_jax.tools.experiment.experiment import Request, freeze, with_changes
 from t2t_jax.tools.experiment.results import read_results
-from t2t_jax.tools.experiment.status import failures, status
+from t2t_jax.tools.experiment.running import LEASES, RUNS, Queue, select
 
 WORD = "NAME"  # the argument that is not a flag
 
@@ -57,25 +69,25 @@ def define_flags():
         "config", fields.defaults(), "Fields to change in all rows."
     )
     if name := _given_name():
-        module = experiment_files.load(name)
-        meanings = experiment_files.meanings(module)
-        for parameter, default in experiment_files.parameters(module).items():
+        module = load(name)
+        explained = meanings(module)
+        for parameter, default in parameters(module).items():
             if parameter in flags.FLAGS:
                 raise UserError(
                     f"{module.__file__}: get_experiment has a parameter {parameter!r}, "
                     f"and --{parameter} is another flag; rename the parameter"
                 )
-            _define(parameter, default, meanings.get(parameter, ""))
+            _define_parameter(parameter, default, explained.get(parameter, ""))
 
 
 def introduction() -> str:
     """The first part of --help: an experiment's docstring, or all experiments."""
     if name := _given_name():
-        return experiment_files.load(name).__doc__ or name
-    return f"{__doc__.strip()}\n\nExperiments:\n{experiment_files.overview()}"
+        return load(name).__doc__ or name
+    return f"{__doc__.strip()}\n\nExperiments:\n{overview()}"
 
 
-def _define(parameter: str, default, meaning: str) -> None:
+def _define_parameter(parameter: str, default, meaning: str) -> None:
     """Defines the flag of an experiment's parameter, typed as its default."""
     kinds = {
         bool: flags.DEFINE_boolean,
@@ -104,14 +116,14 @@ def main(argv):
     if len(argv) < 2:
         raise UserError(
             "name an experiment "
-            f"({', '.join(shipped_names(experiment_files.FOLDER))}) or a file: "
+            f"({', '.join(shipped_names(FOLDER))}) or a file: "
             "python -m t2t_jax experiment table3 --workdir=DIR"
         )
-    module = experiment_files.load(argv[1])
-    request = _request(argv[1], experiment_files.parameters(module))
+    module = load(argv[1])
+    request = _request(argv[1], parameters(module))
 
     def define(request: Request) -> Experiment:
-        experiment = experiment_files.define(module, request.parameters)
+        experiment = define_experiment(module, request.parameters)
         return with_changes(experiment, request.changes)
 
     if given.dry_run:
@@ -198,3 +210,97 @@ def _request(name: str, defaults: Mapping[str, Any]) -> Request:
     return Request(
         name, {p: given[p].value for p in defaults}, changes, dict(ideas.imported)
     )
+
+
+FOLDER = "experiments"
+
+
+def load(given: str) -> ModuleType:
+    """Imports an experiment's file.
+
+    Args:
+      given: a name (`table3`) or a path (`experiments/mine.py`).
+
+    Raises:
+      UserError: no such file, or one without `get_experiment`.
+    """
+    file = find_shipped(given, FOLDER)
+    if not file.is_file():
+        raise UserError(f"{given}: {missing(given, FOLDER, 'experiment')}")
+    make_importable(file, FOLDER)
+    name = f"{FOLDER}.{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not callable(getattr(module, "get_experiment", None)):
+        raise UserError(
+            f"{file} is not an experiment: it has no function get_experiment, which "
+            "returns a t2t_jax.tools.experiment.Experiment"
+        )
+    return module
+
+
+def overview() -> str:
+    """Lists the shipped experiments with the first lines of their docstrings."""
+    names = shipped_names(FOLDER)
+    width = max(map(len, names))
+    lines = []
+    for name in names:
+        source = (shipped_folder(FOLDER) / f"{name}.py").read_text(encoding="utf-8")
+        first, _, _ = (ast.get_docstring(ast.parse(source)) or "").partition("\n")
+        lines.append(f"  {name:{width}}  {first}")
+    return "\n".join(lines)
+
+
+def parameters(module: ModuleType) -> dict[str, Any]:
+    """The parameters of an experiment, which the command takes as flags.
+
+    Returns:
+      Defaults by name.
+
+    Raises:
+      UserError: a parameter without a default, or of a type that no flag has.
+    """
+    defaults = {}
+    for name, known in inspect.signature(module.get_experiment).parameters.items():
+        if not isinstance(known.default, bool | int | float | str):
+            raise UserError(
+                f"{module.__file__}: the parameter {name!r} of get_experiment needs a "
+                "default that is a number, a text or True or False, as it becomes the "
+                f"flag --{name}"
+            )
+        defaults[name] = known.default
+    return defaults
+
+
+def meanings(module: ModuleType) -> dict[str, str]:
+    """Reads the meaning of parameters in the docstring of `get_experiment`."""
+    text = inspect.getdoc(module.get_experiment) or ""
+    _, _, arguments = text.partition("\nArgs:\n")
+    arguments, _, _ = arguments.partition("\n\n")
+    # A parameter is indented by two or four columns, and its further lines by more.
+    found = re.findall(r"^( +)(\w+): ((?:.|\n\1 )+)", arguments, re.M)
+    return {name: " ".join(meaning.split()) for _, name, meaning in found}
+
+
+def define_experiment(module: ModuleType, arguments: Mapping[str, Any]) -> Experiment:
+    """Calls the experiment's `get_experiment`.
+
+    Args:
+      arguments: by name; those that it does not have (any more) are left out.
+
+    Raises:
+      UserError: it refuses a value by a ValueError, or returns something else.
+    """
+    known = parameters(module)
+    given = {name: value for name, value in arguments.items() if name in known}
+    try:
+        experiment = module.get_experiment(**given)
+    except ValueError as e:
+        raise UserError(f"{Path(module.__file__).stem}: {e}") from e
+    if not isinstance(experiment, Experiment):
+        raise UserError(
+            f"get_experiment of {module.__file__} returns {experiment!r}; want an "
+            "Experiment"
+        )
+    return experiment

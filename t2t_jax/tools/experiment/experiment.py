@@ -1,124 +1,32 @@
-"""The classes that an experiment is written with: rows, measures, columns."""
+"""An experiment: its rows and how they are shown, its file, and its frozen plan."""
 
 import collections
 import dataclasses
-import functools
-import hashlib
 import json
-import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ml_collections import ConfigDict
-
+from t2t_jax import __version__
 from t2t_jax import config as fields
 from t2t_jax.config import Config
-from t2t_jax.io import ideas
+from t2t_jax.io.atomic import (
+    checked_json,
+    keep_earlier,
+    read_checked_json,
+    write_atomically,
+)
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.lock import exclusive
+from t2t_jax.io.messages import say
+from t2t_jax.tools.experiment.rows import Measure, Row, with_fields
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from t2t_jax.tools.experiment.results import Results
-
-
-@dataclasses.dataclass(frozen=True)
-class Measure:
-    """A measurement after training: a function of the table `measures.MEASURES`.
-
-    Attributes:
-      function: its key in `MEASURES`.
-      arguments: its keyword arguments, as JSON can hold them.
-      name: of the result, `measures/NAME.json`; by default that of the function.
-    """
-
-    function: str
-    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
-    name: str = ""
-
-    def __post_init__(self):
-        object.__setattr__(self, "name", self.name or self.function)
-        object.__setattr__(self, "arguments", dict(self.arguments))
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A row of an experiment's table: what to train and what to measure of it.
-
-    Attributes:
-      name: unique in the experiment; part of the name of its workdir.
-      config: what to train; None trains nothing.
-      seeds: repetitions, with the seeds `config.train.seed`, and those after it.
-      measures: what to measure, after training.
-      needs: names of rows that come first; measures may read their results.
-      values: what the row has and others have not, such as `{"layers": 4}`: columns of
-        the table, and axes of plots.
-      paper: the paper's figures, by column.
-      group: the part of the table; rows of one group stand together.
-    """
-
-    name: str
-    config: Config | ConfigDict | None = None
-    seeds: int = 1
-    measures: Sequence[Measure] = ()
-    needs: Sequence[str] = ()
-    values: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
-    paper: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
-    group: str = ""
-
-    def __post_init__(self):
-        if isinstance(self.config, ConfigDict):
-            config = fields.from_config_dict(self.config)
-            object.__setattr__(self, "config", config)
-        if self.config is None and not self.measures:
-            raise UserError(
-                f"row {self.name!r} has neither a config nor measures; give it one"
-            )
-        if self.config is None and self.seeds != 1:
-            raise UserError(
-                f"row {self.name!r} has seeds={self.seeds}, but no config: only "
-                "training is repeated with other seeds"
-            )
-        if self.seeds < 1:
-            raise UserError(f"row {self.name!r} has seeds={self.seeds}; want 1 or more")
-        for name in ("measures", "needs"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-
-    @functools.cached_property
-    def runs(self) -> tuple["Run", ...]:
-        """The row's runs: one for each seed."""
-        if self.config is None:
-            measures = [dataclasses.asdict(measure) for measure in self.measures]
-            return (Run(self.name, 0, None, _folder(self.name, measures)),)
-        runs = []
-        for i in range(self.seeds):
-            seed = self.config.train.seed + i
-            config = fields.changed(self.config, "train", seed=seed)
-            name = f"{self.name}.seed{seed}" if seed else self.name
-            runs.append(Run(self.name, seed, config, _folder(name, unusual(config))))
-        return tuple(runs)
-
-
-class Run(NamedTuple):
-    """One repetition of a row.
-
-    Attributes:
-      row: the row's name.
-      seed: of training.
-      config: what it trains; None if it only measures.
-      folder: the name of its workdir: the row's and a hash of the fields. Runs of the
-        same hash are one, whatever their rows are called.
-    """
-
-    row: str
-    seed: int
-    config: Config | None
-    folder: str
-
-    @property
-    def hash(self) -> str:
-        """The part of `folder` that identifies what is run."""
-        return self.folder.rpartition("-")[2]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,47 +104,178 @@ def _one_measure_of_a_name(rows: Sequence[Row]) -> None:
                     )
 
 
-def with_fields(config: Config | ConfigDict, changes: Mapping[str, Any]) -> Config:
-    """Returns the config with some fields changed, by their full names.
+PLAN = "plan.json"
 
-    For example `with_fields(base, {"model.heads": 1, "model.head_width": 512})`; an
-    option of a variant is `model.options.NAME`.
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """An experiment as the command line asks for it.
+
+    Attributes:
+      experiment: the name, or the path of the file.
+      parameters: arguments of its `get_experiment`, by name.
+      changes: of `--config.SECTION.FIELD=VALUE`, by the field's full name.
+      ideas: SHA-256 of the modules of `--ideas`, by their names.
+    """
+
+    experiment: str
+    parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    ideas: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def freeze(
+    folder: Path,
+    given: Request,
+    named: Collection[str],
+    define: Callable[[Request], Experiment],
+    replan: bool = False,
+) -> Experiment:
+    """Writes the plan of an experiment, or reads the one that is there.
+
+    Args:
+      folder: of the experiment.
+      given: what the command line asks for. If there is a plan, what it leaves out is
+        as it was when the plan was made.
+      named: the parameters that the command line names; the others have defaults.
+      define: defines the experiment as its file does now.
+      replan: makes a new plan; the old one is kept as `plan.1.json`, and so on. Runs
+        that are the same in both are not repeated.
+
+    Returns:
+      The experiment of the file with the rows of the plan.
 
     Raises:
-      UserError: no such field, or a value that it does not take.
+      UserError: the plan is damaged, or was made for another request.
     """
-    if isinstance(config, ConfigDict):
-        config = fields.from_config_dict(config)
-    sections = dataclasses.asdict(config)
-    names = fields.field_names()
-    for name, value in changes.items():
-        if name not in names:
-            raise UserError(f"config.{name}: no such field{did_you_mean(name, names)}")
-        section, _, field = name.partition(".")
-        if field.startswith("options."):
-            options = sections[section]["options"]
-            value = {**options, field.removeprefix("options."): value}
-            field = "options"
-        sections[section][field] = value
-    return fields.from_config_dict(sections)
+    file = folder / PLAN
+    with exclusive(folder):
+        if file.exists() and not replan:
+            plan = _read(file)
+            _check_request(file, plan, given, named)
+            names = [field.name for field in dataclasses.fields(Request)]
+            experiment = define(Request(**{name: plan[name] for name in names}))
+            _report_edits(file, plan["rows"], [_encoded(r) for r in experiment.rows])
+            rows = [_decoded(row) for row in plan["rows"]]
+            return dataclasses.replace(experiment, rows=rows)
+        experiment = define(given)
+        if file.exists():
+            keep_earlier(file)
+        content = dataclasses.asdict(given) | {
+            "t2t_jax": __version__,
+            "time": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+            "rows": [_encoded(row) for row in experiment.rows],
+        }
+        write_atomically(file, checked_json(content))
+    return experiment
 
 
-def unusual(config: Config) -> dict[str, Any]:
-    """The fields that are not at their defaults, by their full names.
+def with_changes(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
+    """Changes fields of all rows that train.
 
-    A field that a later version adds leaves it unchanged, and so does the hash of a
-    run.
+    Raises:
+      UserError: the rows differ in one of the fields, or were computed from it.
     """
-    changed = fields.differences(Config(), config)
-    return {name: new for name, (_, new, _) in changed.items()}
+    rows = experiment.rows
+    trained = [row.config for row in rows if row.config is not None]
+    for name in changes:
+        if any(fnmatchcase(name, pattern) for pattern in experiment.fixed):
+            raise UserError(
+                f"--config.{name}: the rows of this experiment were computed from that "
+                "field; change a copy of its file instead"
+            )
+        values = {_value(config, name) for config in trained}
+        if len(values) > 1:
+            listed = ", ".join(map(repr, sorted(values, key=str)))
+            raise UserError(
+                f"--config.{name}: the rows of this experiment differ in that field "
+                f"({listed}); change a copy of its file instead"
+            )
+    changed = [
+        row
+        if row.config is None
+        else dataclasses.replace(row, config=with_fields(row.config, changes))
+        for row in rows
+    ]
+    return dataclasses.replace(experiment, rows=changed)
 
 
-def _folder(name: str, content: Any) -> str:
-    """The name of a run's workdir."""
-    # What an entry of --ideas does is in its code; without any, as in most runs,
-    # nothing is added.
-    code = sorted(ideas.imported.values())
-    text = json.dumps([content, code] if code else content, sort_keys=True)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    readable = re.sub(r"[^\w.=+]+", "-", name).strip("-")
-    return f"{readable}-{digest}"
+def _value(config: Config, name: str) -> Any:
+    """The value of a field or an option, by its full name."""
+    section, _, field = name.partition(".")
+    values = getattr(config, section)
+    if field.startswith("options."):
+        # An option is stored only if it differs from its default.
+        option = field.removeprefix("options.")
+        return values.options.get(option, fields.default_of(name))
+    return getattr(values, field)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return read_checked_json(file)
+    except ValueError as e:
+        raise UserError(
+            f"{file} is damaged: {e}. Restore it from a copy, or make a new plan with "
+            "--replan: runs that it shares with the old one are not repeated"
+        ) from None
+
+
+def _check_request(
+    file: Path, plan: Mapping[str, Any], request: Request, named: Collection[str]
+) -> None:
+    """Refuses flags that are given now and were given otherwise for the plan."""
+    parameters = {name: request.parameters[name] for name in named}
+    for flag, then, now in (
+        ("--", plan["parameters"], parameters),
+        ("--config.", plan["changes"], request.changes),
+    ):
+        for key, value in now.items():
+            if then.get(key) != value:
+                was = f"{flag}{key}={then[key]}" if key in then else f"no {flag}{key}"
+                raise UserError(
+                    f"{file} was made with {was}, and now {flag}{key}={value} is "
+                    "given; leave it out to continue that plan, give --replan to make "
+                    "a new one in its place, or --name=NAME to keep both"
+                )
+    for name, sha256 in plan["ideas"].items():
+        if request.ideas.get(name) != sha256:
+            what = "has changed since" if name in request.ideas else "is not given now"
+            raise UserError(
+                f"{file} was made with --ideas={name}, which {what}; give the same, or "
+                "--replan"
+            )
+
+
+def _report_edits(file: Path, frozen: list[dict], current: list[dict]) -> None:
+    """Says which rows the experiment's file defines otherwise by now."""
+    then, now = ({row["name"]: row for row in rows} for rows in (frozen, current))
+    names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    if names:
+        listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        say(
+            f"the experiment has changed since {file} was made ({listed}); continuing "
+            "with the plan. --replan makes a new one"
+        )
+
+
+def _encoded(row: Row) -> dict[str, Any]:
+    """A row as JSON has it."""
+    content = {
+        field.name: getattr(row, field.name) for field in dataclasses.fields(Row)
+    }
+    content["config"] = row.config and dataclasses.asdict(row.config)
+    content["measures"] = [dataclasses.asdict(measure) for measure in row.measures]
+    content["values"], content["paper"] = dict(row.values), dict(row.paper)
+    return json.loads(json.dumps(content))  # tuples become lists, as in the file
+
+
+def _decoded(content: Mapping[str, Any]) -> Row:
+    """The row of `_encoded`.
+
+    Raises:
+      UserError: its config does not fit this version.
+    """
+    config = content["config"] and fields.from_config_dict(content["config"])
+    measures = [Measure(**measure) for measure in content["measures"]]
+    return Row(**{**content, "config": config, "measures": measures})

@@ -29,8 +29,8 @@ from t2t_jax.model.conv import Convolution
 from t2t_jax.model.layers import Dropout, Parameters
 from t2t_jax.model.lstm import LSTMLayer
 from t2t_jax.model.mask import Mask, Tokens
-from t2t_jax.tools.experiment.context import Context
 from t2t_jax.tools.experiment.fits import power_laws
+from t2t_jax.tools.experiment.results import Context
 
 HEAD_WIDTH = 64  # of the paper's base and big models
 

@@ -4,14 +4,17 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from t2t_jax.tasks.table import known_measures
-from t2t_jax.tools.experiment.experiment import Row, Run
+from t2t_jax.config import Config
+from t2t_jax.io.errors import UserError
+from t2t_jax.tasks.table import known_measures, task_of
+from t2t_jax.tasks.translation import Translation
+from t2t_jax.tools.experiment.rows import Row, Run
 from t2t_jax.training.metrics_log import METRICS, read_log
 
 # Files of a run's workdir that the runner adds to those of training.
@@ -182,6 +185,32 @@ def workdir_of(run: Run, runs_folder: Path) -> Path:
     # Another experiment, or an earlier plan, may call the row by another name.
     existing = sorted(runs_folder.glob(f"*-{run.hash}"))
     return existing[0] if existing else runs_folder / run.folder
+
+
+class Context(NamedTuple):
+    """A row of an experiment, for a function that measures it.
+
+    Attributes:
+      workdir: that of the run; if the row trains nothing, an empty folder.
+      config: what was trained; None if the row trains nothing.
+      needs: the workdirs of the rows that the row needs, by name, one for each seed.
+    """
+
+    workdir: Path
+    config: Config | None
+    needs: Mapping[str, Sequence[Path]]
+
+    def check_translates(self, measure: str) -> None:
+        """Raises UserError if the row's task is not translation.
+
+        Args:
+          measure: the name of a measure of translations.
+        """
+        if self.config and not isinstance(task_of(self.config), Translation):
+            raise UserError(
+                f"{measure} measures translations, and the row trains "
+                f"config.task.kind={self.config.task.kind!r}; leave the measure out"
+            )
 
 
 def read_json(file: Path) -> dict[str, Any]:

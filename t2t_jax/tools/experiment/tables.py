@@ -1,20 +1,29 @@
 """Writes the table of an experiment, whatever part of it is finished."""
 
+import csv
+import io
 import math
 import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from t2t_jax.evaluation.scores import comparisons
 from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.messages import say
-from t2t_jax.tools.experiment import csv_tables, plots
+from t2t_jax.metrics.measures import TESTS
+from t2t_jax.tasks.table import known_measures
+from t2t_jax.tools.experiment import plots
 from t2t_jax.tools.experiment.experiment import Experiment
-from t2t_jax.tools.experiment.line_tests import has_lines
-from t2t_jax.tools.experiment.numbers import header, mean_text, number_text
 from t2t_jax.tools.experiment.results import Results, RowResult, RunResult, better
-from t2t_jax.tools.experiment.statistics import BETTER, LEVEL, Comparison, compare
+from t2t_jax.tools.experiment.statistics import (
+    BETTER,
+    LEVEL,
+    Comparison,
+    compare,
+    has_lines,
+)
 
 FINISHED, LEFT = "done", "left"
 
@@ -59,8 +68,8 @@ def write_report(
         _places(results, folder),
     ]
     markdown = "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
-    table = csv_tables.table_csv(experiment, results, found, row_states, folder)
-    runs = csv_tables.runs_csv(experiment, results, run_states, folder)
+    table = table_csv(experiment, results, found, row_states, folder)
+    runs = runs_csv(experiment, results, run_states, folder)
     for name, text in (
         ("table.md", markdown),
         ("table.csv", table),
@@ -136,7 +145,7 @@ def _table(
     """The rows by group, in Markdown."""
     grouped = any(row.row.group for row in results)
     unfinished = any(state != FINISHED for state in row_states.values())
-    columns = csv_tables.with_paper(experiment, results)
+    columns = with_paper(experiment, results)
     compared = compared_column(experiment)
     head = ["group"] * grouped + ["row"]
     head += [f"paper: {c}" if paper else header(c) for c, paper in columns]
@@ -249,7 +258,7 @@ def _places(results: Results, folder: Path) -> str:
     """The workdirs of every row, relative to the experiment's folder."""
     lines = [
         f"- {_escaped(row.row.name)}: "
-        + ", ".join(f"[{p}]({p})" for p in csv_tables.workdirs(row, folder))
+        + ", ".join(f"[{p}]({p})" for p in workdirs(row, folder))
         for row in results
     ]
     return "\n".join(["Workdirs of the rows:", "", *lines])
@@ -257,3 +266,176 @@ def _places(results: Results, folder: Path) -> str:
 
 def _hash(folder_name: str) -> str:
     return os.path.basename(folder_name).rpartition("-")[2]
+
+
+def with_paper(experiment: Experiment, results: Results) -> list[tuple[str, bool]]:
+    """The columns, each followed by that of the paper's figures if there are any.
+
+    Returns:
+      Pairs of a column and whether it is the paper's.
+    """
+    paper = dict.fromkeys(name for row in results for name in row.row.paper)
+    columns = []
+    for column in experiment.columns:
+        columns.append((column, False))
+        if column in paper:
+            columns.append((column, True))
+    only_paper = [name for name in paper if name not in experiment.columns]
+    return columns + [(name, True) for name in only_paper]
+
+
+def workdirs(row: RowResult, folder: Path) -> list[str]:
+    """The row's workdirs, relative to the experiment's folder."""
+    return [os.path.relpath(run.path, folder) for run in row.runs]
+
+
+def table_csv(
+    experiment: Experiment,
+    results: Results,
+    found: Mapping[str, Comparison],
+    states: Mapping[str, str],
+    folder: Path,
+) -> str:
+    """A line for each row: of each column mean, std and n, and what was tested."""
+    return _csv(
+        {"row": row.row.name, "group": row.row.group, "state": states[row.row.name]}
+        | dict(_figures(experiment, results, row))
+        | _tested(found.get(row.row.name))
+        | {"workdirs": " ".join(workdirs(row, folder))}
+        for row in results
+    )
+
+
+def _figures(experiment: Experiment, results: Results, row: RowResult):
+    for column, paper in with_paper(experiment, results):
+        if paper:
+            yield f"{column} paper", row.row.paper.get(column)
+        elif any(column in other.row.values for other in results):
+            yield column, row.row.values.get(column)
+        else:
+            yield f"{column} mean", row.mean(column)
+            yield f"{column} std", row.deviation(column)
+            yield f"{column} n", len(row.values(column))
+
+
+def _tested(one: Comparison | None) -> dict[str, Any]:
+    names = ("verdict", "reason", "difference", "p_seeds", "p_adjusted")
+    lines = one.p_lines if one else {}
+    return {name: getattr(one, name, None) for name in names} | {
+        f"p_{test}": lines.get(test) for test in TESTS
+    }
+
+
+def runs_csv(
+    experiment: Experiment,
+    results: Results,
+    states: Mapping[tuple[str, int], str],
+    folder: Path,
+) -> str:
+    """A line for each run, with all columns.
+
+    Args:
+      states: by row and seed.
+    """
+    return _csv(
+        {
+            "row": row.row.name,
+            "seed": run.run.seed,
+            "workdir": os.path.relpath(run.path, folder),
+            "state": states[row.row.name, run.run.seed],
+        }
+        | {
+            column: row.row.values.get(column, run.value(column))
+            for column in experiment.columns
+        }
+        | {"machine": _machine(run)}
+        for row in results
+        for run in row.runs
+    )
+
+
+def _machine(run: RunResult) -> str:
+    """Names the machine of a finished run: minutes differ between machines."""
+    machine = run.outcome.get("machine", {})
+    devices = f"{machine.get('devices')} {machine.get('device')}"
+    cores = f"{machine.get('processor')}, {machine.get('cores')} cores"
+    return f"{devices} ({cores})" if machine else ""
+
+
+def _csv(rows) -> str:
+    """Encodes rows of the same keys; what is unknown stays empty."""
+    rows = list(rows)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: "" if _unknown(v) else v for key, v in row.items()})
+    return text.getvalue()
+
+
+def _unknown(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+# Columns in millions, by the last part of their names.
+MILLIONS = {"parameters": 3, "tokens": 2}
+# Digits after the point; those of `Task.measures` are known besides.
+DIGITS = {
+    **dict.fromkeys(("bleu", "bleu_lc", "bleu_paper", "chrf", "ter", "minutes"), 1),
+    **dict.fromkeys(("loss", "perplexity"), 3),
+    "steps": 0,
+}
+# Digits after the point of which papers drop none.
+_PRINTED = {"bleu": 1, "bleu_paper": 1, "perplexity": 2}
+
+
+def header(column: str) -> str:
+    """The column's name and its unit."""
+    return f"{column} (M)" if _key(column) in MILLIONS else column
+
+
+def number_text(column: str, value: float) -> str:
+    """A single number, such as the paper's."""
+    if _key(column) in MILLIONS:
+        # The paper gives millions: 65 is 65 million parameters.
+        return f"{value / 1e6 if value >= 1e4 else value:,.6g}"
+    if _key(column) == "flops":
+        return f"{value:.2e}".replace("e+", "e")
+    if isinstance(value, int):
+        return f"{value:,}"
+    # With the digits that were given, and those that JSON drops: 5.00 is stored as 5.0.
+    given = len(f"{value:.6g}".partition(".")[2])
+    return f"{value:.{max(given, _PRINTED.get(_key(column), 0))}f}"
+
+
+def mean_text(column: str, mean: float, deviation: float) -> str:
+    """A mean, with its standard deviation unless that is 0 or unknown."""
+    if _key(column) == "flops":
+        return number_text(column, mean)
+    digits = _digits(column, mean)
+    scale = 1e6 if _key(column) in MILLIONS else 1
+    text = f"{mean / scale:,.{digits}f}"
+    # Seeds hardly change how many tokens are trained on: ± 0.00 says nothing.
+    least = 0.5 * 10**-digits if scale > 1 else 0
+    spread = deviation / scale
+    return f"{text} ± {spread:,.{digits}f}" if spread > least else text
+
+
+def _digits(column: str, mean: float) -> int:
+    key = _key(column)
+    if key in MILLIONS:
+        return MILLIONS[key]
+    if key in DIGITS:
+        return DIGITS[key] - (key == "perplexity" and abs(mean) >= 10)
+    if measure := known_measures().get(key):
+        return measure.digits
+    if not mean or not math.isfinite(mean):
+        return 0
+    if mean == int(mean) and abs(mean) >= 1e3:
+        return 0
+    # Four significant digits.
+    return min(max(0, 3 - math.floor(math.log10(abs(mean)))), 6)
+
+
+def _key(column: str) -> str:
+    return column.rpartition(".")[2]

@@ -15,6 +15,7 @@ from t2t_jax.commands.flags import (
     define_search_flags,
     define_task_flag,
     define_workdir_flags,
+    search_flags,
     workdirs_of,
 )
 from t2t_jax.decoding.translator import Translator
@@ -34,7 +35,7 @@ LARGE = 20e6  # bytes of a page that browsers are slow with
 def define_flags():
     define_workdir_flags("Two, separated by a comma, are shown side by side.")
     define_task_flag()
-    define_search_flags()
+    define_search_flags(leave_out=("groups", "diversity"))  # the tree is of one beam
     define_constraint_flags()
     string = flags.DEFINE_string
     string(
@@ -150,13 +151,13 @@ def _explain(
         translator,
         lines,
         targets,
-        **{name: given[name].value for name in ("beam", "nbest", "alpha", "penalty")},
-        stop=given.stop,
+        nbest=given.nbest,
         prefix=given.prefix,
         must=given.must or (),
         must_not=given.must_not or (),
         alternatives=given.alternatives,
         name=name,
+        **search_flags(given),
     )
     return explanation.with_passport((*_scores(place), ("code", _code())))
 

@@ -1,12 +1,16 @@
 """Explains translations: the search traced, and each target read piece by piece."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from t2t_jax.decoding.batch_decoding import check_room, to_text
+from t2t_jax.config import SearchOptions
+from t2t_jax.decoding.batch_decoding import to_text
 from t2t_jax.decoding.batches import longest_output
-from t2t_jax.decoding.constraints import Constraints, constraints_for
+from t2t_jax.decoding.constraints import Constraints
 from t2t_jax.decoding.inputs import InputReader, Source, check_lines
 from t2t_jax.decoding.results import Hypothesis
+from t2t_jax.decoding.search_options import takes
+from t2t_jax.decoding.searcher import Request
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import Progress
@@ -26,22 +30,20 @@ from t2t_jax.tools.explain.tree_builder import build_tree
 from t2t_jax.tools.explain.words import words_of
 
 
+@takes(SearchOptions)
 def explain(
     translator: Translator,
     lines: str | Sequence[str],
     target: str | Sequence[str | None] | None = None,
     *,
-    beam: int | None = None,
     nbest: int = 1,
-    alpha: float | None = None,
-    penalty: str | None = None,
-    stop: str | None = None,
     prefix: str | Sequence[str | None] | None = None,
     must: str | Sequence = (),
     must_not: str | Sequence = (),
     alternatives: int = MOST,
     name: str = "model",
     warn: bool = True,
+    **search: Any,
 ) -> Explanation:
     """Explains the translation of each line; a notebook shows it as a page.
 
@@ -57,27 +59,50 @@ def explain(
       alternatives: the most pieces of a translation after which the page shows what the
         search would have said instead.
       name: of the model on the page.
-      others: as for `Translator.translate`.
+      others: as for `Translator.translate`; the beam has one group.
 
     Raises:
       UserError: an option is out of its range, a line has no visible character, or the
         config's beam has several groups.
     """
     lines, targets = _lines_and_targets(lines, target)
-    if (groups := translator.config.decode.groups) > 1:
+    options = translator.config.decode.override(**search)
+    if options.groups > 1:
         raise UserError(
-            f"config.decode.groups={groups}, but an explanation shows the tree of one "
-            "plain beam; explain translator.with_options(groups=1)"
+            f"config.decode.groups={options.groups}, but an explanation shows the tree "
+            "of one plain beam; explain translator.with_options(groups=1)"
         )
-    search = translator.beam_search(beam, nbest, stop, alpha, penalty)
-    wanted = (prefix, must, must_not)
-    if not translator.model.has_source:
-        wanted = translator.begun_by(lines, *wanted)
-    vocabulary, phrases = translator.vocabulary, translator.phrases
-    constraints = constraints_for(len(lines), vocabulary, phrases, *wanted)
-    model = Explained(name, translator.members, vocabulary, phrases, search)
+    beam_search = translator.beam_search(nbest, **search)
+    request = Request(prefix=prefix, must=must, must_not=must_not, warn=warn)
+    sources, constraints = translator.encode(lines, request)
+    _check(sources, alternatives)
     reader = translator.reader(1, warn)
-    return _explain_lines(model, lines, targets, constraints, reader, alternatives)
+    references = _encoded(targets, reader)
+    model = Explained(
+        name,
+        translator.members,
+        translator.vocabulary,
+        translator.phrases,
+        beam_search,
+    )
+    sentences = []
+    with Progress("explaining", "sentences", total=len(lines)) as progress:
+        for number, of_line in enumerate(
+            zip(lines, sources, constraints, references, targets, strict=True), 1
+        ):
+            sentences.append(_sentence(model, number, *of_line, alternatives))
+            if number < len(lines):  # nothing is told of what is done
+                progress.add(1)
+    data, vocabulary = translator.config.data, translator.vocabulary
+    explained = ExplainedModel(
+        name=name,
+        kind=translator.config.model.kind,
+        direction=(data.source, data.target),
+        passport=passport(model.members, vocabulary, beam_search.algorithm),
+        piece_of=tuple(map(vocabulary.piece, range(len(vocabulary)))),
+        sentences=tuple(sentences),
+    )
+    return Explanation((explained,))
 
 
 def _lines_and_targets(
@@ -106,49 +131,6 @@ def _as_list(value: str | Sequence[str], name: str) -> list:
     if not isinstance(value, Iterable):
         raise UserError(f"{name}={value!r}; want a sentence, or a list of them")
     return [*value]
-
-
-def _explain_lines(
-    model: Explained,
-    lines: Sequence[str],
-    targets: Sequence[str | None],
-    constraints: Sequence[Constraints],
-    reader: InputReader,
-    alternatives: int,
-) -> Explanation:
-    """Explains the translation of each line.
-
-    Args:
-      targets: a translation to compare with, for each line, or None.
-      alternatives: of a target, the most whose continuation is searched for.
-
-    Raises:
-      UserError: a line has nothing to translate, or no translation.
-    """
-    has_source = model.members[0].model.has_source
-    sources = (reader.sources if has_source else reader.prompts)(lines)
-    _check(sources, alternatives)
-    for number, pair in enumerate(zip(sources, constraints, strict=True), 1):
-        check_room(*pair, number, model.decode)
-    references = _encoded(targets, reader)
-    sentences = []
-    with Progress("explaining", "sentences", total=len(lines)) as progress:
-        for number, of_line in enumerate(
-            zip(lines, sources, constraints, references, targets, strict=True), 1
-        ):
-            sentences.append(_sentence(model, number, *of_line, alternatives))
-            if number < len(lines):  # nothing is told of what is done
-                progress.add(1)
-    data, vocabulary = model.members[0].config.data, model.vocabulary
-    explained = ExplainedModel(
-        name=model.name,
-        kind=model.members[0].config.model.kind,
-        direction=(data.source, data.target),
-        passport=passport(model.members, vocabulary, model.search.algorithm),
-        piece_of=tuple(map(vocabulary.piece, range(len(vocabulary)))),
-        sentences=tuple(sentences),
-    )
-    return Explanation((explained,))
 
 
 def _sentence(

@@ -20,7 +20,7 @@ from t2t_jax.data.tokenizers.training import SEPARATE, existing_tokenizer
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.model.layers import compute_dtype
-from t2t_jax.model.model import Model, build, check_batching, unused_fields
+from t2t_jax.model.model import Model, build, check_batching
 from t2t_jax.tasks.table import task_of
 from t2t_jax.training.optimizers import optimizer, split_frozen
 from t2t_jax.training.schedules import formula, schedule
@@ -216,7 +216,7 @@ def beside_paper(config: Config) -> dict[str, dict]:
 
 def _unused(config: Config) -> list[str]:
     """The fields that the model does not read."""
-    return sorted(f"model.{name}" for name in unused_fields(config.model))
+    return sorted(f"model.{name}" for name in config.model.variant("kind").unused)
 
 
 def _parameters(model: Model) -> dict:

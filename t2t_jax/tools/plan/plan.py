@@ -4,15 +4,19 @@ The training step is compiled for the chips without having them. `docs/planning.
 which parts of the answer are measured and which are assumed.
 """
 
+import importlib.util
+import os
+
+import jax
 from ml_collections import ConfigDict
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.costs import chips, memory_check
+from t2t_jax.costs.chips import Slice
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.tools.plan import forecast as forecasts
-from t2t_jax.tools.plan import virtual_devices
 
 
 def plan(
@@ -42,11 +46,11 @@ def plan(
         # starts JAX.
         if chips.find_slice(slice, chips.CHIPS["h100"]).count > 1:
             raise UserError(f"--slice={slice}: want cpu:1; this machine is one chip")
-        virtual_devices.use_cpu(1)
+        use_cpu(1)
         rented = chips.find_slice(slice, chips.measured_cpu())
     else:
         rented = chips.find_slice(slice)
-    devices = virtual_devices.make_devices(rented)
+    devices = make_devices(rented)
 
     def compile_and_forecast(config: Config) -> dict:
         with waiting(f"compiling for {rented.topology}"):
@@ -64,3 +68,80 @@ def plan(
         config = fields.changed(config, "model", dtype="float32")
         result["measured_step"] = forecasts.measure_step(config, devices[:1])
     return result
+
+
+def make_devices(rented: Slice) -> list:
+    """Creates a device to compile for, for each chip of a slice.
+
+    Call it before JAX starts. A TPU slice gets the devices of the TPU compiler, which
+    the package `libtpu` contains and which needs no TPU. Other slices get virtual CPU
+    devices: XLA partitions a program among them in the same way.
+
+    Raises:
+      UserError: `libtpu` is not installed or refuses the topology; JAX has already
+        started with fewer devices.
+    """
+    use_cpu(1 if rented.chip.kind == "tpu" else rented.count)
+    if rented.chip.kind == "tpu":
+        return _tpus(rented)
+    devices = jax.devices("cpu")
+    if len(devices) < rented.count:
+        raise UserError(
+            f"{rented.topology} needs {rented.count} virtual devices, but JAX has "
+            f"started with {len(devices)}; plan in a new process, or first call "
+            f"jax.config.update('jax_num_cpu_devices', {rented.count})"
+        )
+    return devices[: rented.count]
+
+
+def use_cpu(count: int) -> None:
+    """Makes JAX use the CPU, unless it has started; leaves accelerators to others."""
+    try:
+        if count > 1:
+            jax.config.update("jax_num_cpu_devices", count)
+        jax.config.update("jax_platforms", "cpu")
+    except RuntimeError:  # JAX has started: use the devices that it has
+        pass
+
+
+def has_tpu_compiler() -> bool:
+    """True if `libtpu` is installed."""
+    return importlib.util.find_spec("libtpu") is not None
+
+
+def _tpus(rented: Slice) -> list:
+    """The TPU compiler's devices for a slice."""
+    if not has_tpu_compiler():
+        raise UserError(
+            f"--slice={rented.topology}: the TPU compiler is not installed; install it "
+            "with: pip install -e '.[plan]' (needs Linux, but no TPU)"
+        )
+    # Otherwise libtpu asks Google's metadata server which TPU this is, and locks out
+    # other programs that use it.
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+    os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
+    os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
+    from jax.experimental import topologies
+
+    options = {}
+    if rented.chip.kind == "tpu" and rented.name == "v4":
+        options["chip_config_name"] = "megacore"  # a chip's two cores as one device
+    if rented.shape == (1, 1):
+        options["chips_per_host_bounds"] = (1, 1, 1)
+    try:
+        devices = topologies.get_topology_desc(
+            platform="tpu", topology_name=rented.topology, **options
+        ).devices
+    except jax.errors.JaxRuntimeError as e:
+        reason = str(e).splitlines()[0]
+        raise UserError(
+            f"--slice={rented.topology}: the TPU compiler refuses it: {reason}"
+        ) from None
+    if len(devices) != rented.count:
+        raise UserError(
+            f"--slice={rented.topology}: the TPU compiler has {len(devices)} devices "
+            f"for {rented.count} chips; use another slice"
+        )
+    return devices

@@ -17,11 +17,17 @@ from t2t_jax.model.attention import KV, NO_POSITION, dense
 from t2t_jax.model.layers import Dropout
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.search.beam import beam_search
-from t2t_jax.tools.verify.check import Measured, Unavailable, all_equal, at_most, worst
-from t2t_jax.tools.verify.context import Context
+from t2t_jax.tools.verify.check import (
+    Context,
+    Measured,
+    Unavailable,
+    all_equal,
+    at_most,
+    worst,
+)
 from t2t_jax.tools.verify.numbers import ROUNDING, exact, models
+from t2t_jax.tools.verify.random_models import BOS, PAPER, ROWS, SmallModel, packed
 from t2t_jax.tools.verify.references import search
-from t2t_jax.tools.verify.small_model import BOS, PAPER, ROWS, SmallModel, packed
 
 # Of a fused kernel in bfloat16, relative to dense attention in float32: it rounds
 # queries, keys, values, weights and results to 8 bits each.

@@ -19,8 +19,7 @@ import jax
 import t2t_jax
 from t2t_jax.grammar import corpus
 from t2t_jax.parallel.machine import GPU_FLAGS
-from t2t_jax.tools.verify.check import Unavailable
-from t2t_jax.tools.verify.context import Context
+from t2t_jax.tools.verify.check import Context, Unavailable
 from t2t_jax.training.metrics_log import METRICS, read_log
 from t2t_jax.training.provenance_log import read_starts
 from t2t_jax.workdir import Workdir

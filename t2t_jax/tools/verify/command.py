@@ -10,6 +10,7 @@ import json
 import shlex
 import sys
 import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from absl import flags
@@ -18,9 +19,15 @@ from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.parallel.machine import describe_machine
-from t2t_jax.tools.verify import report
-from t2t_jax.tools.verify.context import Context
-from t2t_jax.tools.verify.running import all_held, chosen, left_out, run_checks
+from t2t_jax.tools.verify.check import (
+    Check,
+    Context,
+    Result,
+    all_held,
+    chosen,
+    left_out,
+    run_checks,
+)
 from t2t_jax.tools.verify.table import CHECKS
 
 NOT_HELD = 1  # exit status; 2 is that of a mistake on the command line
@@ -45,7 +52,7 @@ def define_flags():
 def main(_):
     given = flags.FLAGS
     if given.list:
-        print("\n".join(report.listing(CHECKS)))
+        print("\n".join(listing(CHECKS)))
         return
     if given.quick and given.full:
         raise UserError("--quick and --full exclude each other; leave one out")
@@ -64,11 +71,11 @@ def main(_):
     if not given.only:
         results += left_out(CHECKS, names)
     if given.json:
-        print(json.dumps(report.as_json(results, machine), indent=1))
+        print(json.dumps(as_json(results, machine), indent=1))
     else:
-        print("\n".join(["", *report.table(results)]), flush=True)
+        print("\n".join(["", *table(results)]), flush=True)
     if output:
-        text = report.page(results, machine, _command(), datetime.date.today())
+        text = page(results, machine, _command(), datetime.date.today())
         write_atomically(output, text.encode())
         say(f"wrote {output}")
     if not all_held(results):
@@ -80,7 +87,7 @@ def _say_result(result) -> None:
     if result.measured is None:
         say(f"{result.name}: not checked: {result.unchecked}")
         return
-    held = report.HELD[result.held]
+    held = HELD[result.held]
     say(f"{result.name}: {held}: {result.measured.figure} ({result.seconds:.1f} s)")
 
 
@@ -104,3 +111,165 @@ def _output_file(name: str | None) -> Path | None:
 def _command() -> str:
     """What was typed, for the page."""
     return shlex.join(["python", "-m", "t2t_jax", "verify", *sys.argv[1:]])
+
+
+HELD = {True: "held", False: "NOT HELD", None: "reported"}
+HEADINGS = "", "check", "promise", "figure", "bound", "s"
+
+
+def table(results: Sequence[Result]) -> list[str]:
+    """The lines of the terminal's table, by group, and what was not checked."""
+    checked = [result for result in results if result.measured]
+    rows = [_cells(result) for result in checked]
+    widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
+    lines = [_line(HEADINGS, widths)] if rows else []
+    group = None
+    for result, cells in zip(checked, rows, strict=True):
+        if result.check.group != group:
+            group = result.check.group
+            lines += ["", f"{group}"]
+        lines.append(_line(cells, widths))
+        lines += [f"    {detail}" for detail in result.measured.details]
+        lines += [f"    {line}" for line in result.error.splitlines()]
+    return [*lines, *_unchecked(results), "", summary(results)]
+
+
+def _cells(result: Result) -> tuple[str, ...]:
+    """What stands in the columns of `HEADINGS`."""
+    measured = result.measured
+    return (
+        HELD[measured.held],
+        result.name,
+        result.check.promise,
+        measured.figure,
+        measured.bound,
+        f"{result.seconds:.1f}",
+    )
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    *texts, seconds = (
+        cell.ljust(width) for cell, width in zip(cells, widths, strict=True)
+    )
+    return "  ".join([*texts, seconds.strip().rjust(widths[-1])]).rstrip()
+
+
+def _unchecked(results: Iterable[Result]) -> list[str]:
+    missing = [result for result in results if not result.measured]
+    if not missing:
+        return []
+    width = max(len(result.name) for result in missing)
+    return [
+        "",
+        "not checked",
+        *(f"  {result.name:{width}}  {result.unchecked}" for result in missing),
+    ]
+
+
+def summary(results: Sequence[Result]) -> str:
+    """One line: how many held, which did not."""
+    failed = [result.name for result in results if result.held is False]
+    counts = {
+        "held": sum(result.held is True for result in results),
+        "not held": len(failed),
+        "reported": sum(
+            result.measured is not None and result.held is None for result in results
+        ),
+        "not checked": sum(result.measured is None for result in results),
+    }
+    text = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    seconds = sum(result.seconds for result in results)
+    ending = f"; not held: {', '.join(failed)}" if failed else ""
+    return f"{text}, in {seconds:.0f} s{ending}"
+
+
+def as_json(results: Sequence[Result], machine: Mapping[str, object]) -> dict:
+    """An object for programs: the machine, and each check under its name."""
+    return {
+        "held": all_held(results),
+        "machine": dict(machine),
+        "checks": {result.name: _json_of(result) for result in results},
+    }
+
+
+def _json_of(result: Result) -> dict:
+    common = {"group": result.check.group, "promise": result.check.promise}
+    if result.measured is None:
+        return {**common, "checked": False, "reason": result.unchecked}
+    measured = result.measured
+    return {
+        **common,
+        "checked": True,
+        "held": measured.held,
+        "figure": measured.figure,
+        "bound": measured.bound,
+        "numbers": measured.numbers,
+        "details": [*measured.details],
+        "error": result.error,
+        "seconds": round(result.seconds, 2),
+    }
+
+
+def page(
+    results: Sequence[Result],
+    machine: Mapping[str, object],
+    command: str,
+    when: datetime.date,
+) -> str:
+    """A section of Markdown to paste into docs/performance.md.
+
+    Args:
+      machine: as `describe_machine` returns it.
+      command: what was typed.
+      when: the day of the measurement.
+    """
+    lines = [
+        f"## Verified on {machine['devices']} x {machine['device']}, {when}",
+        "",
+        f"`{command}`: {summary(results)}.",
+        "",
+        "| machine | |",
+        "|---|---|",
+        *(f"| {_cell(name)} | {_cell(value)} |" for name, value in machine.items()),
+    ]
+    checked = [result for result in results if result.measured]
+    for group in dict.fromkeys(result.check.group for result in checked):
+        lines += [
+            "",
+            f"### {group.capitalize()}",
+            "",
+            "| check | promise | figure | bound | | s |",
+            "|---|---|---|---|---|---:|",
+        ]
+        details = []
+        for result in checked:
+            if result.check.group != group:
+                continue
+            held, *others, seconds = _cells(result)
+            cells = [*others, held, seconds]
+            lines.append(f"| {' | '.join(map(_cell, cells))} |")
+            details += [f"- {result.name}: {d}" for d in result.measured.details]
+        lines += ["", *details] if details else []
+    missing = [result for result in results if not result.measured]
+    if missing:
+        lines += ["", "### Not checked", ""]
+        lines += [f"- {result.name}: {result.unchecked}" for result in missing]
+    return "\n".join([*lines, ""])
+
+
+def _cell(value: object) -> str:
+    """A value as the cell of a table: a vertical bar would end it."""
+    return " ".join(str(value).replace("|", "\\|").split())
+
+
+def listing(checks: Mapping[str, Check]) -> list[str]:
+    """The lines of --list."""
+    width = max(map(len, checks))
+    lines, group = [], None
+    for name, check in checks.items():
+        if check.group != group:
+            group = check.group
+            lines += ["", group] if lines else [group]
+        when = "" if check.quick else " (--full)"
+        lines.append(f"  {name:{width}}  {check.promise}{when}")
+    return lines

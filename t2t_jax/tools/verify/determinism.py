@@ -21,9 +21,15 @@ from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.run.differences import COMPARED, workdir_differences
 from t2t_jax.tools.verify import child_runs, numbers
-from t2t_jax.tools.verify.check import Measured, Unavailable, all_equal, at_most, worst
-from t2t_jax.tools.verify.context import Context
-from t2t_jax.tools.verify.small_model import BOS, PAPER, VOCABULARY
+from t2t_jax.tools.verify.check import (
+    Context,
+    Measured,
+    Unavailable,
+    all_equal,
+    at_most,
+    worst,
+)
+from t2t_jax.tools.verify.random_models import BOS, PAPER, VOCABULARY
 from t2t_jax.training.step import compile_steps
 
 # Of losses, relative: devices add in another order (docs/scaling.md: 6.5e-7 at most).

@@ -18,10 +18,9 @@ from flax import nnx
 from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.tools.verify.check import Measured, Unavailable, at_most, worst
-from t2t_jax.tools.verify.context import Context
+from t2t_jax.tools.verify.check import Context, Measured, Unavailable, at_most, worst
+from t2t_jax.tools.verify.random_models import BOS, PAPER, SmallModel, small_models
 from t2t_jax.tools.verify.references import adam, differentiable, twin
-from t2t_jax.tools.verify.small_model import BOS, PAPER, SmallModel, small_models
 from t2t_jax.training.losses import loss_sums
 from t2t_jax.training.step import compile_steps
 

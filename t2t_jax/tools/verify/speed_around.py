@@ -1,72 +1,38 @@
-"""Checks of the speed of what surrounds a training step: input and disk."""
+"""Checks of the speed of what surrounds a training step: input, disk, beam search."""
 
+import dataclasses
 import hashlib
 import itertools
 import os
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from t2t_jax.config import Config, changed
+from t2t_jax.config import Config, ModelConfig, changed
 from t2t_jax.data.feeding import AHEAD, feed, plan_for
 from t2t_jax.data.filling import Ragged
 from t2t_jax.data.pairs import Pairs
+from t2t_jax.decoding.batches import block_rows, bucket_for
 from t2t_jax.io import sealed
 from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.tools.verify import speed
-from t2t_jax.tools.verify.check import Measured
-from t2t_jax.tools.verify.context import Context
+from t2t_jax.tools.verify.check import Context, Measured, Unavailable
 from t2t_jax.tools.verify.random_models import (
     BOS,
     SPECIAL,
+    random_lines,
+    random_translator,
 )
-from t2t_jax.tools.verify.speed import PIECES, cost_of, in_time, with_rows
+from t2t_jax.tools.verify.speed import PIECES, cost_of, in_time, sizes, with_rows
 from t2t_jax.training.checkpoint import Checkpoints, RunProgress
 from t2t_jax.training.step import TrainState, compile_steps
 from t2t_jax.workdir import Workdir
 
-
-class Sizes(NamedTuple):
-    """How much is measured on a kind of device.
-
-    Attributes:
-      pairs: of the feeder's text.
-      batches: that it fills while the clock runs.
-      state: changes to base for the state that is saved.
-      state_pieces: of its vocabulary.
-    """
-
-    pairs: int
-    batches: int
-    state: dict
-    state_pieces: int
-
-
-ACCELERATOR = Sizes(
-    pairs=500_000,
-    batches=200,
-    state={},
-    state_pieces=PIECES,
-)
-# Platform -> sizes; `ACCELERATOR` for all others.
-SIZES = {
-    "cpu": Sizes(
-        pairs=100_000,
-        batches=200,
-        state={"layers": 1},
-        state_pieces=8_000,
-    )
-}
-
-
-def sizes() -> Sizes:
-    """The sizes for this machine's devices."""
-    return SIZES.get(jax.default_backend(), ACCELERATOR)
+BEAM = 4
 
 
 @in_time
@@ -208,3 +174,76 @@ def _saved_and_restored(folder: Path, state: TrainState, shapes) -> dict[str, fl
         "restored": restored - complete,
         "on_disk": sealed.size(place),
     }
+
+
+@in_time
+def decode(context: Context) -> Measured:
+    """Translates with a random base model, to a fixed length."""
+    count, source, target = sizes().decoded
+    rate, _ = _decoded("decode", sizes().decoded, batch_tokens=0)
+    return Measured(
+        f"{rate:,.1f} sentences/s, {rate * target:,.0f} tokens/s",
+        "",
+        None,
+        {"sentences_per_second": rate, "tokens_per_second": rate * target},
+        (
+            f"{_model('decode')}, beam {BEAM}, {PIECES:,} pieces; {count} lines of "
+            f"{source} tokens to exactly {target}",
+        ),
+    )
+
+
+@in_time
+def decode_batch(context: Context) -> Measured:
+    """Compares how many lines are searched together: `config.decode.batch_tokens`."""
+    count, source, target = sizes().compared
+    rates, rows = {}, []
+    for batch_tokens in sizes().batch_tokens:
+        rate, in_block = _decoded("decode_batch", sizes().compared, batch_tokens)
+        rates[batch_tokens] = rate
+        rows.append(f"{batch_tokens:,} ({in_block} lines): {rate:,.1f} sentences/s")
+    best = max(rates, key=rates.get)
+    default = 512 if jax.default_backend() == "cpu" else 16_384
+    return Measured(
+        f"best {best:,}; the default, {default:,}, reaches "
+        f"{rates[default] / rates[best]:.0%} of it",
+        "",
+        None,
+        {str(tokens): rate for tokens, rate in rates.items()},
+        (
+            f"{_model('decode_batch')}, beam {BEAM}; {count:,} lines of {source} "
+            f"tokens to exactly {target}",
+            *rows,
+        ),
+    )
+
+
+def _model(check: str) -> str:
+    changes = ", ".join(f"{k}={v}" for k, v in sizes().decoders[check].items())
+    shrunk = f" shrunk to {changes}" if changes else ""
+    return f"one device, random base model{shrunk}"
+
+
+def _decoded(
+    check: str, lengths: tuple[int, int, int], batch_tokens: int
+) -> tuple[float, int]:
+    """Sentences/s of the second of two calls, and the lines in a block.
+
+    Raises:
+      Unavailable: an output has another length, so a rate would mean nothing.
+    """
+    count, source, target = lengths
+    model = dataclasses.replace(ModelConfig(), **sizes().decoders[check])
+    one = jax.devices()[:1]
+    translator = random_translator(model, PIECES, 1, source, target, batch_tokens, one)
+    lines = random_lines(count, source, PIECES)
+    spent = []
+    for _ in range(2):  # the first one compiles
+        began = time.perf_counter()
+        found = translator.translate(lines, beam=BEAM, warn=False)
+        spent.append(time.perf_counter() - began)
+    lengths = {len(each.best.tokens) for each in found}
+    if lengths != {target}:
+        raise Unavailable(f"outputs have {sorted(lengths)} tokens, not {target}")
+    decode = translator.config.decode
+    return count / spent[-1], block_rows(bucket_for(source), decode)

@@ -6,11 +6,8 @@ from t2t_jax.tools.verify import (
     numbers,
     speed,
     speed_around,
-    speed_compared,
-    speed_decoding,
     workdir_files,
     workdir_results,
-    workdir_training,
 )
 from t2t_jax.tools.verify.check import Check
 
@@ -55,22 +52,18 @@ CHECKS = {
     "big_memory": Check(
         "speed", "big takes no more than plan says", speed.big_memory, False
     ),
-    "attention": Check(
-        "speed", "fused attention beside dense", speed_compared.attention, False
-    ),
-    "decode": Check("speed", "beam search with base", speed_decoding.decode, False),
+    "attention": Check("speed", "fused attention beside dense", speed.attention, False),
+    "decode": Check("speed", "beam search with base", speed_around.decode, False),
     "feeder": Check(
         "speed", "batches are filled before a step ends", speed_around.feeder, False
     ),
     "saving": Check(
         "speed", "a checkpoint beside a plain file", speed_around.saving, False
     ),
-    "dtypes": Check(
-        "speed", "a step in bfloat16 and float32", speed_compared.dtypes, False
-    ),
-    "scaling": Check("speed", "all devices beside one", speed_compared.scaling, False),
+    "dtypes": Check("speed", "a step in bfloat16 and float32", speed.dtypes, False),
+    "scaling": Check("speed", "all devices beside one", speed.scaling, False),
     "decode_batch": Check(
-        "speed", "lines searched together", speed_decoding.decode_batch, False
+        "speed", "lines searched together", speed_around.decode_batch, False
     ),
     # With --workdir.
     "checkpoints": Check(
@@ -86,5 +79,5 @@ CHECKS = {
     "translations": Check(
         "workdir", "translations follow from parameters", workdir_results.translations
     ),
-    "trains": Check("workdir", "the config trains", workdir_training.trains),
+    "trains": Check("workdir", "the config trains", workdir_files.trains),
 }

@@ -21,7 +21,7 @@ def traced(model, line=LINE, beam=4, nbest=2, stop=None, must=(), must_not=()):
     vocabulary, decode = model.vocabulary, model.config.decode
     options = {"beam": beam, "nbest": nbest, "stop": stop}
     algorithm = beam_search_algorithm(
-        decode, vocabulary, **options, alpha=None, penalty=None
+        decode.override(beam=beam, stop=stop), vocabulary, nbest
     )
     (constraints,) = constraints_for(1, vocabulary, model.phrases, None, must, must_not)
     source = model.reader(1, False).sources([line])[0].ids

@@ -59,10 +59,7 @@ def test_the_search_goes_on_from_an_alternative():
     assert limit == len(source) + 5
     probabilities = [{}] * at + [{best.tokens[at]: 0.6, eos: 0.4}] + [{}] * limit
     probabilities[limit - 1] = {77: 0.3, eos: 0.2}
-    algorithm = beam_search_algorithm(
-        *(one.config.decode, ours),
-        **{"beam": None, "nbest": 1, "stop": None, "alpha": None, "penalty": None},
-    )
+    algorithm = beam_search_algorithm(one.config.decode, ours)
 
     def found(constraints, ids=other.tokens, probabilities=probabilities[:limit]):
         return continuations(
