@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_jax.data.corpus import Corpus, Pair, open_corpus
+from t2t_jax.text.damage import HOMOGLYPHS
 from t2t_jax.tools.doctor.examination import Examination
 from t2t_jax.tools.doctor.overlap import Reference
 from t2t_jax.tools.doctor.rules import BIT, RULES
@@ -177,7 +178,7 @@ def odd_character(pair: Pair, text: Text) -> Pair:
 
 def look_alikes(pair: Pair, text: Text) -> Pair | None:
     """Some letters are Cyrillic ones that look the same."""
-    table = str.maketrans("aeopc", "аеорс")
+    table = str.maketrans({letter: HOMOGLYPHS[letter] for letter in "aeopc"})
     words = pair[0].split()
     long = [i for i, w in enumerate(words) if len(w) > 3 and w.translate(table) != w]
     long = [i for i in long if not all(c in "aeopc" for c in words[i])]

@@ -419,7 +419,7 @@ MENDS = [
     ),
     Mutant(
         "a_mark_of_byte_order_is_lost",  # c71794c
-        "t2t_jax/decoding/pairs_output.py",
+        "t2t_jax/run/translated_pairs.py",
         "n - before)",
         "n)",
         "tests/decoding/test_pairs_output.py",
@@ -427,7 +427,7 @@ MENDS = [
     ),
     Mutant(
         "half_a_translation_is_learned",  # 98823e2
-        "t2t_jax/run/teacher_input.py",
+        "t2t_jax/run/translated_pairs.py",
         "for h in translation.hypotheses if h.ended",
         "for h in translation.hypotheses",
         "tests/test_distillation.py",

@@ -23,8 +23,14 @@ from t2t_jax.commands.flags import (
 )
 from t2t_jax.decoding.choosing import parse_choice
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.damage import DAMAGES, EVERY, damaged, damages_named
-from t2t_jax.evaluation.robustness import check_damageable, score_damaged, table
+from t2t_jax.evaluation.robustness import (
+    EVERY,
+    check_damageable,
+    damaged,
+    damages_named,
+    score_damaged,
+    table,
+)
 from t2t_jax.evaluation.scores import (
     comparisons,
     distinct,
@@ -39,6 +45,7 @@ from t2t_jax.io.progress import waiting
 from t2t_jax.parallel import processes
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
+from t2t_jax.text.damage import DAMAGES
 
 DISTRIBUTED = True
 

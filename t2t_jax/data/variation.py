@@ -1,6 +1,6 @@
 """Training text that differs from epoch to epoch: other words, other subwords.
 
-    config.data.augment            changes the text of a pair
+    config.data.augment            changes the text of a pair (`text/damage.py`)
     config.data.subword_dropout    splits its words into other pieces
 
 The tokens of an epoch are a pure function of (seed, epoch, line): a resumed run reads
@@ -12,7 +12,9 @@ Suffix: `p` pairs.
 """
 
 import dataclasses
+import re
 import weakref
+import zlib
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -25,10 +27,12 @@ from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.filling import Ragged, take
 from t2t_jax.data.pairs import Encode, Pairs, encode_pairs
 from t2t_jax.data.shapes import Shape
-from t2t_jax.data.text_variation import TextVariation, text_variation_of
 from t2t_jax.data.tokenizers.subword_sampling import SubwordSampling, sampled_encoder
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
 from t2t_jax.io.errors import UserError
+from t2t_jax.text.counter_random import Stream, hashed, uniform
+from t2t_jax.text.damage import MOST_NEIGHBOURS, TRAINABLE
+from t2t_jax.text.word_noise import named_amounts
 
 # The lines of a part. A part is varied as a whole, and a line may be joined with the
 # next ones of its part (variation.py). So another number changes what a run reads.
@@ -79,8 +83,138 @@ def read_parts(pairs: Pairs, corpora: Sequence[Corpus]) -> Iterator[Part]:
         yield Part(before // LINES, low, number_p, text)
 
 
+DEFAULT_SHARE = 0.1  # of lines that `config.data.augment` changes
+# What a line's random numbers are for.
+_CHOICE, _CHANGE = range(2)
 # About so many pairs are varied to learn how long pairs become.
 SAMPLED = 1 << 16
+
+
+@dataclasses.dataclass(frozen=True)
+class TextVariation:
+    """Changes a share of the lines in each epoch.
+
+    Attributes:
+      shares: The share of lines, above 0 and at most 1, by the name in `TRAINABLE`, in
+        the order of the table.
+      symbols: Strings that are one piece, such as tags. Those that begin a line stay
+        there unchanged; a line with another one further on is not changed.
+    """
+
+    shares: dict[str, float]
+    symbols: tuple[str, ...] = ()
+
+    @property
+    def changing_target(self) -> list[str]:
+        """The names of the augmentations that may change targets."""
+        return [name for name in self.shares if TRAINABLE[name].changes_target]
+
+    def __call__(
+        self, pairs: Sequence[Pair], numbers: np.ndarray, seed: int, epoch: int
+    ) -> list[Pair]:
+        """Returns the pairs as an epoch has them.
+
+        A line depends on its number alone, not on the others of the chunk, with one
+        exception: `neighbours` joins lines of the same chunk only. So chunks must begin
+        at the same lines in every run.
+
+        Args:
+          pairs: A chunk of one corpus, in order.
+          numbers: The number of each pair in the training text, int64 [pairs]; numbers
+            that follow one another are lines that do.
+          seed, epoch: What the choice depends on.
+
+        Returns:
+          As many pairs; those that nothing changes are the given objects.
+        """
+        varied = list(pairs)
+        for name, share in self.shares.items():
+            # A hash of the name, so that no augmentation depends on the others given.
+            keys = seed, epoch, zlib.crc32(name.encode()), numbers
+            chosen = np.flatnonzero(uniform(*keys, _CHOICE) < share)
+            starts = hashed(*keys, _CHANGE)[chosen].tolist()
+            change = TRAINABLE[name].change
+            for i, start in zip(chosen.tolist(), starts, strict=True):
+                following = self._following(pairs, numbers, i)
+                varied[i] = self._changed(change, varied[i], Stream(start), following)
+        return varied
+
+    def _following(self, pairs, numbers: np.ndarray, i: int) -> list[Pair]:
+        """The next lines of the chunk as far as none was left out between them."""
+        following = []
+        for n in range(i + 1, min(i + 1 + MOST_NEIGHBOURS, len(pairs))):
+            if numbers[n] != numbers[i] + n - i:
+                break
+            following.append(pairs[n])
+        return following
+
+    def _changed(self, change, pair: Pair, draws: Stream, following) -> Pair:
+        """Changes a pair, but not the symbols that its lines begin with."""
+        tags, text = self._split(pair)
+        if not all(side.strip() for side in text):
+            return pair  # one-sided text, or nothing to change
+        if any(symbol in side for symbol in self.symbols for side in text):
+            return pair
+        alike = []
+        for other in following:
+            other_tags, other_text = self._split(other)
+            # Lines of different tags do not form one text.
+            if other_tags != tags or any(
+                s in t for s in self.symbols for t in other_text
+            ):
+                break
+            alike.append(other_text)
+        changed = change(text, draws, alike)
+        if changed is text:
+            return pair
+        return tags[0] + changed[0], tags[1] + changed[1]
+
+    def _split(self, pair: Pair) -> tuple[Pair, Pair]:
+        """Splits both sides into the symbols they begin with, and text."""
+        if not self.symbols:
+            return ("", ""), pair
+        tags = "|".join(map(re.escape, self.symbols))
+        found = [re.match(rf"(?:(?:{tags})\s*)*", side).end() for side in pair]
+        return (
+            (pair[0][: found[0]], pair[1][: found[1]]),
+            (pair[0][found[0] :], pair[1][found[1] :]),
+        )
+
+
+def text_variation_of(
+    augment: str, symbols: Sequence[str] = ()
+) -> TextVariation | None:
+    """Reads `config.data.augment`.
+
+    Args:
+      augment: Names of `TRAINABLE`, separated by commas, each perhaps with its
+        share of lines: "typos,case@0.05".
+      symbols: As of `TextVariation`.
+
+    Returns:
+      The variation; None if `augment` is empty.
+
+    Raises:
+      UserError: An unknown name, one given twice, or a share that is not above 0 and at
+        most 1.
+    """
+    field = f"config.data.augment={augment!r}"
+    parts = filter(None, map(str.strip, augment.split(",")))
+    amounts = named_amounts(parts, TRAINABLE, field, "augmentation")
+    shares = {}
+    for name in (name for name in TRAINABLE if name in amounts):
+        try:
+            given = amounts[name]
+            shares[name] = DEFAULT_SHARE if given is None else float(given)
+        except ValueError:
+            shares[name] = np.nan
+        if not 0 < shares[name] <= 1:
+            raise UserError(
+                f"{field}: {name}@{given} has no valid share; want {name}@SHARE with "
+                "the share of lines that it changes in an epoch, above 0 and at most "
+                f"1, such as {name}@{DEFAULT_SHARE}"
+            )
+    return TextVariation(shares, tuple(symbols)) if shares else None
 
 
 class Varied(NamedTuple):

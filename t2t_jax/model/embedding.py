@@ -16,7 +16,11 @@ from t2t_jax.parallel.mesh import constrain
 
 
 class Embedding(nnx.Module):
-    """One to three matrices, as `config.tied` says; the paper has one."""
+    """The matrices of both sides and of the output layer (section 3.4).
+
+    One in the paper: source and target share a vocabulary, and the vector of a token
+    is also that of its logit. `config.tied` makes them two or three.
+    """
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class Embedding(nnx.Module):
 
     def _matrix(self, vocab_size: int, rng: Array) -> nnx.Param:
         width = self.config.width
+        # Vectors of length 1, so that logits begin with variance 1; inputs are scaled.
         table_vd = width**-0.5 * jax.random.normal(rng, (vocab_size, width))
         return nnx.Param(table_vd, axes=("vocab", "width"))
 
@@ -81,7 +86,8 @@ class Embedding(nnx.Module):
         table_vd = constrain(matrix[...], "vocab", "features")
         x_btd = table_vd[tokens_bt]
         if config.embedding_scale:
-            x_btd *= config.width**0.5  # section 3.4
+            # Section 3.4: as large as the sinusoids that are added.
+            x_btd *= config.width**0.5
         x_btd = position.embed(x_btd, at, limit)
         x_btd = constrain(x_btd, "batch", "length", "features")
         return dropout(x_btd.astype(compute_dtype(config)), config.dropout, rng)

@@ -8,7 +8,7 @@ Shape suffixes: b batch, n beam rows or hypotheses, t target, v vocabulary.
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from jax import Array
 
 from t2t_jax.search.rules import Rules
 
+Tree = TypeVar("Tree")
 # (cache, token_bn int32, position int32 scalar) -> (logits_bnv, cache)
 Step = Callable[[Any, Array, Array], tuple[Array, Any]]
 
@@ -180,6 +181,20 @@ def take_rows(leaf: Array, index_bn: Array) -> Array:
     index = index_bn.reshape(index_bn.shape + (1,) * (leaf.ndim - 2))
     # All indices come from a search, so a check of their bounds is not needed.
     return jnp.take_along_axis(leaf, index, axis=1, mode="promise_in_bounds")
+
+
+def where_rows(condition: Array, yes: Tree, no: Tree) -> Tree:
+    """Selects rows of two trees: `jnp.where` on every leaf, by its first axes.
+
+    Args:
+      condition: bool, [batch] for sentences or [batch, n] for hypotheses.
+    """
+
+    def select(yes, no):
+        more_axes = (1,) * (yes.ndim - condition.ndim)
+        return jnp.where(condition.reshape(condition.shape + more_axes), yes, no)
+
+    return jax.tree.map(select, yes, no)
 
 
 def moved(cache: Any, parent_bn: Array) -> Any:

@@ -73,6 +73,7 @@ from t2t_jax.search.algorithm import (
     never_generated,
     take_rows,
     top_k,
+    where_rows,
 )
 from t2t_jax.search.rules import Rules, advance_states, allowed, missing, start_states
 
@@ -565,14 +566,3 @@ def fill_places(
     order_bn = jnp.argsort(rank_bn, axis=1, stable=True)
     best_bn = order_bn[:, : finished.score_bn.shape[1]]
     return jax.tree.map(lambda leaf: take_rows(leaf, best_bn), (candidates, rank_bn))
-
-
-def where_rows(condition_b: Array, yes: Tree, no: Tree) -> Tree:
-    """Chooses rows of two trees: `jnp.where` on every leaf, by the first axis."""
-
-    def select(yes, no):
-        return jnp.where(
-            condition_b.reshape(condition_b.shape + (1,) * (yes.ndim - 1)), yes, no
-        )
-
-    return jax.tree.map(select, yes, no)

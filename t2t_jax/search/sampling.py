@@ -22,6 +22,7 @@ from t2t_jax.search.algorithm import (
     extensions,
     inverse_penalties,
     never_generated,
+    where_rows,
 )
 from t2t_jax.search.rules import Rules, advance_states, allowed, start_states
 
@@ -119,15 +120,7 @@ class Sampling:
             # Their old values are restored after it.
             complete_bn = _complete(state.drawn, limit_b) | state.stopped_b[:, None]
             cache, token_bn, state_bnc, drawn = self._step(step, state, position, rules)
-            drawn = jax.tree.map(
-                lambda old, new: jnp.where(
-                    complete_bn.reshape(complete_bn.shape + (1,) * (old.ndim - 2)),
-                    old,
-                    new,
-                ),
-                state.drawn,
-                drawn,
-            )
+            drawn = where_rows(complete_bn, state.drawn, drawn)
             stopped_b = state.stopped_b | jnp.all(_complete(drawn, limit_b), axis=1)
             after = State(
                 cache, limit_b, state.rng_bn, token_bn, state_bnc, drawn, stopped_b

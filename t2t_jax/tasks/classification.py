@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from t2t_jax.data.corpus import Corpus, Pair, open_places
-from t2t_jax.data.text_variation import text_variation_of
 from t2t_jax.data.tokenizers.table import pack
 from t2t_jax.data.tokenizers.training import make_source_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.data.variation import text_variation_of
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.metrics import classification

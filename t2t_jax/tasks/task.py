@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, ClassVar
 from t2t_jax.config import Config, DataConfig, SearchOptions
 from t2t_jax.data.corpus import Corpus, Pair, open_corpus
 from t2t_jax.data.pairs import Examples
-from t2t_jax.data.text_variation import text_variation_of
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.data.variation import text_variation_of
 from t2t_jax.decoding.search_options import SamplingOptions, option_names
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import measures

@@ -13,7 +13,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import processes
 from t2t_jax.run import initialization
 from t2t_jax.tools.bridges import exporting, importing
-from t2t_jax.tools.bridges.checks import peer_process
+from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.exports.to_ctranslate2 import QUANTIZATIONS
 from t2t_jax.tools.bridges.formats import ExportFormat, Imported, ImportFormat, Request
 from t2t_jax.workdir import Workdir
@@ -57,8 +57,8 @@ def original(monkeypatch):
     found = Original(ours)
     monkeypatch.setattr(peer_process, "run", found.run)
     monkeypatch.setattr(peer_process, "missing_packages", lambda script: [])
-    monkeypatch.setattr(importing, "COMPARED", 8)
-    monkeypatch.setattr(importing, "LONGEST", 5)
+    monkeypatch.setattr(agreement, "RANDOM", 8)
+    monkeypatch.setattr(agreement, "LONGEST", 5)
 
     def read(request):
         return Imported(ours.config, ours.vocabulary, ours.parameters, {}, ("a note",))

@@ -16,7 +16,8 @@ from t2t_jax.commands.flags import SEARCH
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, open_corpus, tagged
 from t2t_jax.evaluation import robustness
-from t2t_jax.evaluation.damage import DAMAGES, damaged, damages_named
+from t2t_jax.evaluation.robustness import damaged, damages_named
+from t2t_jax.text.damage import DAMAGES
 from tests.small_run import ROOT, contents
 
 OF_BOTH = {"capitals", "codes", "joined"}

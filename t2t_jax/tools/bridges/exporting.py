@@ -35,7 +35,6 @@ from t2t_jax.tasks.table import task_of
 from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.exports.card import translates, write_json
 from t2t_jax.tools.bridges.formats import ExportFormat
-from t2t_jax.tools.bridges.importing import random_pairs
 from t2t_jax.tools.bridges.table import EXPORTS
 from t2t_jax.workdir import Workdir
 
@@ -203,7 +202,7 @@ def check_text(translator: Translator, test: str, references: bool) -> Lines:
             "quantized weights are judged by BLEU, which needs text with translations; "
             f"give --test=PREFIX of two files, .{data.source} and .{data.target}"
         )
-    sources, _ = random_pairs(translator)
+    sources, _ = agreement.random_pairs(translator)
     texts = [" ".join(t.split()) for t in translator.vocabulary.source.decode(sources)]
     return Lines([t for t in texts if compared(t)], None, "lines of random pieces")
 
@@ -246,12 +245,8 @@ def _encoded(translator: Translator, lines: Lines) -> tuple[list, list]:
 def _greedy(translator, form, job, lines, rounded):
     """Greedy translations, token by token."""
     sources, limits = _encoded(translator, lines)
-    theirs = peer_process.run(
-        form.peer, "greedy", sources=sources, limits=limits, lines=lines.sources, **job
-    )
-    ours = [h.tokens for h in translator.translate_ids(sources, beam=1)]
-    compared = agreement.compare_greedy(
-        translator, sources, ours, theirs["tokens"], limits
+    compared = agreement.check_greedy(
+        translator, form.peer, sources, limits, lines=lines.sources, **job
     )
     good = compared.agrees or rounded  # quantized weights are judged by BLEU
     return dataclasses.asdict(compared), str(compared), good
@@ -264,8 +259,11 @@ def _beam(translator, form, job, lines, rounded):
     theirs = peer_process.run(
         form.peer,
         "beam",
-        **{"lines": lines.sources, "sources": sources, "limits": limits},
-        **{"beam": decode.beam, "alpha": decode.alpha},
+        lines=lines.sources,
+        sources=sources,
+        limits=limits,
+        beam=decode.beam,
+        alpha=decode.alpha,
         **job,
     )
     # Some tokenizers are only in t2t_jax.
@@ -299,12 +297,7 @@ def _beam(translator, form, job, lines, rounded):
 
 def _logits(translator, form, job, lines, rounded):
     """Logits of random pairs, for formats without a search."""
-    sources, targets = (pairs[:8] for pairs in random_pairs(translator))
-    theirs = peer_process.run(
-        form.peer, "logits", sources=sources, targets=targets, **job
-    )
-    ours = agreement.logits(translator, sources, targets)
-    compared = agreement.compare_logits(translator, ours, theirs)
+    compared = agreement.check_logits(translator, form.peer, **job)
     return compared._asdict(), str(compared), compared.agrees
 
 

@@ -14,6 +14,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters
+from t2t_jax.search import algorithm
 from t2t_jax.tools.bridges.weights import Tensors
 
 
@@ -98,7 +99,24 @@ class ExportFormat(NamedTuple):
         return self.checks == ("values",)
 
 
+def load_vocabulary(file: Path, of_source: Path | None = None) -> Vocabulary:
+    """Loads a tokenizer of ours or of SentencePiece; the source may have its own."""
+    source = Vocabulary.load(of_source) if of_source else None
+    return Vocabulary(Vocabulary.load(file).model, str(file), source)
+
+
+def never_generated(vocabulary: Vocabulary) -> tuple[int, ...]:
+    """The tokens that no search with this vocabulary generates."""
+    return algorithm.never_generated(
+        vocabulary.bos, vocabulary.eos, vocabulary.pad, vocabulary.never
+    )
+
+
 # ------------------------------------------------------ the config of an imported model
+
+# Options of sinusoids as Tensor2Tensor computes them, and others after it: all sines
+# before all cosines, and frequencies whose last is 1/10000 exactly.
+TENSOR2TENSOR = {"sinusoid_layout": "half", "sinusoid_spacing": "tensor2tensor"}
 
 
 def languages(

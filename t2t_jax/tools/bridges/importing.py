@@ -36,8 +36,6 @@ from t2t_jax.training.checkpoint import Checkpoints
 from t2t_jax.workdir import IMPORTED, Workdir
 
 STEP = 0  # of the checkpoint: no training has happened here
-COMPARED = 100  # greedy translations
-SHORTEST, LONGEST = 3, 16  # pieces of the random sources that are compared
 
 
 def import_model(request: Request, workdir: Workdir, name: str = "") -> Translator:
@@ -134,28 +132,16 @@ def compare(
             "import again"
         )
     translator = agreement.float32(translator).with_options(
-        extra_length=LONGEST, alpha=0.0
+        extra_length=agreement.LONGEST, alpha=0.0
     )
     job = {"model": str(request.path.absolute()), **imported.peer}
-    sources, targets = random_pairs(translator)
+    sources, _ = agreement.random_pairs(translator)
+    limits = [len(source) + agreement.LONGEST for source in sources]
     # GPUs and TPUs would round the inputs of float32 products.
     exact = jax.default_matmul_precision("highest")
     with exact, waiting(f"comparing with {form.name}"):
-        theirs = peer_process.run(
-            form.peer, "logits", sources=sources[:8], targets=targets[:8], **job
-        )
-        ours = agreement.logits(translator, sources[:8], targets[:8])
-        logits = agreement.compare_logits(translator, ours, theirs)
-        limits = [len(source) + LONGEST for source in sources]
-        greedy = agreement.compare_greedy(
-            translator,
-            sources,
-            [h.tokens for h in translator.translate_ids(sources, beam=1)],
-            peer_process.run(
-                form.peer, "greedy", sources=sources, limits=limits, **job
-            )["tokens"],
-            limits,
-        )
+        logits = agreement.check_logits(translator, form.peer, **job)
+        greedy = agreement.check_greedy(translator, form.peer, sources, limits, **job)
     say(f"{logits}; {greedy}")
     if not (logits.agrees and greedy.agrees):
         raise UserError(
@@ -168,26 +154,6 @@ def compare(
 def _not_compared(why: str) -> dict[str, Any]:
     say(f"warning: nothing was compared with the original: {why}")
     return {"not_compared": why}
-
-
-def random_pairs(translator: Translator) -> tuple[list[list[int]], list[list[int]]]:
-    """Draws `COMPARED` sources with EOS, and inputs of the decoder for them."""
-    rng = np.random.default_rng(0)
-    vocabulary = translator.vocabulary
-
-    def ordinary(side) -> np.ndarray:
-        special = {side.pad, side.bos, side.eos, *side.never}
-        return np.array([i for i in range(len(side)) if i not in special])
-
-    def drawn(side) -> list[int]:
-        length = rng.integers(SHORTEST, LONGEST)
-        return rng.choice(ordinary(side), length).tolist()
-
-    source = vocabulary.source
-    first = source.encode([""])[0]
-    sources = [[*first, *drawn(source), source.eos] for _ in range(COMPARED)]
-    start = [vocabulary.bos, *vocabulary.encode([""])[0]]
-    return sources, [[*start, *drawn(vocabulary)] for _ in range(COMPARED)]
 
 
 def _store(workdir: Workdir, imported: Imported, facts: dict[str, Any]) -> None:

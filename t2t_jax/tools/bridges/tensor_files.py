@@ -217,9 +217,16 @@ _STORAGES = {
 # Names that a pickle may hold as values.
 _NAMES = {
     *_STORAGES,
-    *(f"torch.float{bits}" for bits in (16, 32, 64)),
-    *(f"torch.int{bits}" for bits in (8, 16, 32, 64)),
-    *("torch.bfloat16", "torch.bool", "torch.uint8"),
+    "torch.float16",
+    "torch.float32",
+    "torch.float64",
+    "torch.bfloat16",
+    "torch.int8",
+    "torch.int16",
+    "torch.int32",
+    "torch.int64",
+    "torch.uint8",
+    "torch.bool",
 }
 # The two numbers that the older format begins with.
 _MAGIC = 0x1950A86A20F9469CFC6C, 1001
@@ -361,8 +368,7 @@ def _big_endian(path: Path) -> UserError:
 def _unpickle(stream: Any, path: Path, storage: Callable[..., Any]) -> Any:
     """Reads a pickle of tensors.
 
-    Args:
-      storage: returns the array of (dtype, key, elements, view or nothing), or None.
+    `storage` returns the array of (dtype, key, elements, view or nothing), or None.
     """
 
     def persistent(found: tuple) -> Any:

@@ -6,7 +6,7 @@ the other reads back.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -121,7 +121,7 @@ def write(rules: Sequence[Rule], parameters: Parameters) -> dict[str, np.ndarray
 
 
 def read(
-    rules: Sequence[Rule], tensors: Tensors, model: Model, name: str
+    rules: Iterable[Rule], tensors: Tensors, model: Model, name: str
 ) -> Parameters:
     """Reads parameters as another system stored them, float32.
 
@@ -134,6 +134,7 @@ def read(
       UserError: an array is missing, has another shape or values that are not finite,
         or no rule is for it.
     """
+    rules = list(rules)
     shapes = {ours: leaf.shape for ours, leaf in flatten(model.shapes).items()}
     names = [rule.theirs for rule in rules]
     if missing := [theirs for theirs in names if theirs not in tensors]:

@@ -7,7 +7,7 @@ at most `TIE`.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +20,13 @@ from t2t_jax.decoding.batches import pad_rows
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.model.architecture import logits as model_logits
 from t2t_jax.model.model import build
-from t2t_jax.search.algorithm import never_generated
+from t2t_jax.tools.bridges.checks import peer_process
+from t2t_jax.tools.bridges.formats import never_generated
 
 TOLERANCE = 1e-4  # of logits in float32
 TIE = 1e-3  # nats
+RANDOM = 100  # pairs of random tokens that are compared
+SHORTEST, LONGEST = 3, 16  # tokens of the random sources
 SILENT = 50.0  # nats below the best logit of a position: a probability of 0
 
 Tokens = Sequence[Sequence[int]]
@@ -112,6 +115,54 @@ def float32(translator: Translator) -> Translator:
     )
 
 
+def random_pairs(translator: Translator) -> tuple[list[list[int]], list[list[int]]]:
+    """Draws `RANDOM` sources with EOS, and inputs of the decoder for them."""
+    rng = np.random.default_rng(0)
+    vocabulary = translator.vocabulary
+
+    def ordinary(side) -> np.ndarray:
+        special = {side.pad, side.bos, side.eos, *side.never}
+        return np.array([i for i in range(len(side)) if i not in special])
+
+    def drawn(side) -> list[int]:
+        length = rng.integers(SHORTEST, LONGEST)
+        return rng.choice(ordinary(side), length).tolist()
+
+    source = vocabulary.source
+    first = source.encode([""])[0]
+    sources = [[*first, *drawn(source), source.eos] for _ in range(RANDOM)]
+    start = [vocabulary.bos, *vocabulary.encode([""])[0]]
+    return sources, [[*start, *drawn(vocabulary)] for _ in range(RANDOM)]
+
+
+def check_logits(translator: Translator, script: str, **job: Any) -> Logits:
+    """Compares our logits of random pairs with those of another system.
+
+    Args:
+      script: of the other system, in `peers/`.
+      job: its arguments besides the pairs.
+    """
+    sources, targets = (tokens[:8] for tokens in random_pairs(translator))
+    theirs = peer_process.run(script, "logits", sources=sources, targets=targets, **job)
+    return compare_logits(translator, logits(translator, sources, targets), theirs)
+
+
+def check_greedy(
+    translator: Translator, script: str, sources: Tokens, limits: list[int], **job: Any
+) -> Greedy:
+    """Compares our greedy translations with those of another system.
+
+    Args:
+      script: of the other system, in `peers/`.
+      sources: ids with EOS.
+      limits: the most tokens of each translation.
+      job: its other arguments.
+    """
+    theirs = peer_process.run(script, "greedy", sources=sources, limits=limits, **job)
+    ours = [h.tokens for h in translator.translate_ids(sources, beam=1)]
+    return compare_greedy(translator, sources, ours, theirs["tokens"], limits)
+
+
 def logits(translator: Translator, sources: Tokens, targets: Tokens) -> list:
     """Computes our logits of each pair, float32 [target, vocabulary].
 
@@ -152,11 +203,8 @@ def compare_logits(
       theirs: of a peer script: `logits_0`, `logits_1`, ...
     """
     vocabulary = translator.vocabulary
-    never = never_generated(
-        vocabulary.bos, vocabulary.eos, vocabulary.pad, vocabulary.never
-    )
     kept_v = np.ones(len(vocabulary), bool)
-    kept_v[[*never]] = False
+    kept_v[[*never_generated(vocabulary)]] = False
     difference = largest = 0.0
     for row, mine in enumerate(ours):
         mine, other = (

@@ -12,7 +12,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary, show_sizes
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.tables import markdown_cell, markdown_table
 from t2t_jax.tasks.table import known_measures
-from t2t_jax.workdir import TOKENIZERS
+from t2t_jax.tools.bridges.vocabularies.written import own_files
 
 # Scores of `scores/SET.json` that the card shows: their names, and the keys of their
 # signatures.
@@ -162,9 +162,9 @@ def _search(decode: Mapping[str, Any]) -> str:
 
 
 def write_tokenizers(vocabulary: Vocabulary, folder: Path) -> None:
-    """Copies `tokenizer.model` and, if there is one, `source_tokenizer.model`."""
-    for name, side in zip(TOKENIZERS, vocabulary.sides, strict=False):
-        (folder / name).write_bytes(side.model)
+    """Writes our own files of a vocabulary."""
+    for name, content in own_files(vocabulary).items():
+        (folder / name).write_bytes(content)
 
 
 def write_json(file: Path, content: dict[str, Any]) -> None:

@@ -25,10 +25,9 @@ from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.feed_forward import GatedFeedForward
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.positions import Learned, Relative, Rotary, Sinusoid, sinusoids
-from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.exports.card import card, direction
-from t2t_jax.tools.bridges.formats import ExportFormat
+from t2t_jax.tools.bridges.formats import ExportFormat, never_generated
 from t2t_jax.tools.bridges.vocabularies.written import sentencepiece_files
 from t2t_jax.tools.bridges.weights import (
     FLAT,
@@ -132,11 +131,9 @@ def save(translator: Translator, folder: Path, quantization: str = "float32") ->
     """Writes CTranslate2's own files: model.bin, config.json and the vocabularies."""
     check(translator, quantization)
     config, vocabulary = translator.config.model, translator.vocabulary
-    ends = vocabulary.bos, vocabulary.eos, vocabulary.pad
-    banned = never_generated(*ends, vocabulary.never)
     longest = longest_source(translator.config, translator.model)[0]
     rows = longest_output(longest, translator.config.decode)
-    arrays = variables(config, translator.parameters, rows, banned)
+    arrays = variables(config, translator.parameters, rows, never_generated(vocabulary))
     unknown = vocabulary.bos if vocabulary.unknown < 0 else vocabulary.unknown
     tokens = {
         "unk_token": vocabulary.piece(unknown),
@@ -290,14 +287,9 @@ def piece_names(vocabulary: Vocabulary, tokens: dict[str, str]) -> list[str]:
 
 
 def _specs() -> SimpleNamespace:
-    """Imports CTranslate2's specifications, but not PyTorch.
-
-    They import PyTorch if it is installed, for PyTorch's own weights. It may not share
-    a process with TensorFlow, which may be loaded.
-
-    Raises:
-      UserError: CTranslate2 is not installed.
-    """
+    """Imports CTranslate2's specifications, but not PyTorch."""
+    # They import PyTorch if it is installed, for PyTorch's own weights. It may not
+    # share a process with TensorFlow, which may be loaded.
     hidden = "torch" not in sys.modules
     if hidden:
         sys.modules["torch"] = None  # an import of it fails as if it were missing
@@ -412,11 +404,7 @@ def readme(
 
 
 def _tokenizer_code(vocabulary: Vocabulary, described: dict[str, Any] | None) -> str:
-    """Python code that defines `encode(line)` and `decode(pieces)`.
-
-    Args:
-      described: as `sentencepiece_files` describes the vocabulary.
-    """
+    """Python code that defines `encode(line)` and `decode(pieces)`."""
     if described is None:
         of_target, of_source = TOKENIZERS
         source = f'Vocabulary.load("{of_source}")'

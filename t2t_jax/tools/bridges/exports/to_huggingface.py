@@ -18,7 +18,6 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.positions import sinusoids
-from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.exports.card import (
     card,
@@ -28,7 +27,7 @@ from t2t_jax.tools.bridges.exports.card import (
 )
 from t2t_jax.tools.bridges.families.huggingface import ACTIVATIONS
 from t2t_jax.tools.bridges.families.huggingface_weights import POSITIONS, weight_rules
-from t2t_jax.tools.bridges.formats import ExportFormat
+from t2t_jax.tools.bridges.formats import ExportFormat, never_generated
 from t2t_jax.tools.bridges.tensor_files import write_safetensors
 from t2t_jax.tools.bridges.vocabularies.written import huggingface_files
 from t2t_jax.tools.bridges.weights import sines_first
@@ -182,9 +181,7 @@ def config_fields(translator: Translator) -> dict[str, Any]:
 def generation_fields(translator: Translator) -> dict[str, Any]:
     """The content of generation_config.json: our search, as far as theirs has it."""
     decode, vocabulary = translator.config.decode, translator.vocabulary
-    never = never_generated(
-        vocabulary.bos, vocabulary.eos, vocabulary.pad, vocabulary.never
-    )
+    never = never_generated(vocabulary)
     fields = {
         **_special_tokens(translator),
         "bad_words_ids": [[token] for token in never] or None,

@@ -34,7 +34,13 @@ from t2t_jax.tools.bridges.exports.card import (
     write_json,
     write_tokenizers,
 )
-from t2t_jax.tools.bridges.formats import ExportFormat, Imported, ImportFormat, Request
+from t2t_jax.tools.bridges.formats import (
+    ExportFormat,
+    Imported,
+    ImportFormat,
+    Request,
+    load_vocabulary,
+)
 from t2t_jax.tools.bridges.tensor_files import read_tensors, write_safetensors
 from t2t_jax.workdir import TOKENIZERS
 
@@ -138,9 +144,7 @@ def _config(folder: Path, about: dict[str, Any]) -> Config:
 
 def _vocabulary(folder: Path, config: Config) -> Vocabulary:
     name, of_source = (folder / name for name in TOKENIZERS)
-    separate = not config.data.joint_vocabulary
-    source = Vocabulary.load(of_source) if separate else None
-    return Vocabulary(Vocabulary.load(name).model, str(name), source)
+    return load_vocabulary(name, None if config.data.joint_vocabulary else of_source)
 
 
 def _check_values(file: Path, about: dict[str, Any], member: Member) -> None:
@@ -185,7 +189,7 @@ def _names(model: Model, parameters: Parameters) -> str:
 
 
 IMPORT = ImportFormat(
-    *("an export of t2t_jax to safetensors", recognize, read), peer=None, reads=()
+    "an export of t2t_jax to safetensors", recognize, read, peer=None, reads=()
 )
 EXPORT = ExportFormat(
     "safetensors with t2t_jax's names", write, "safetensors", checks=("values",)

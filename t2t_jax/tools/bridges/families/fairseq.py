@@ -1,4 +1,7 @@
-"""fairseq's `transformer`: a checkpoint beside its dictionaries and codes."""
+"""fairseq's `transformer`: its checkpoints, and FSMT, Hugging Face's port for WMT19.
+
+A checkpoint comes with dictionaries and codes, which `vocabularies/fairseq.py` reads.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -14,6 +17,7 @@ from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.families import huggingface
 from t2t_jax.tools.bridges.families.huggingface import open_folder, recognizer
 from t2t_jax.tools.bridges.formats import (
+    TENSOR2TENSOR,
     Imported,
     ImportFormat,
     Request,
@@ -35,17 +39,16 @@ CHECKPOINTS = ("model.pt", "checkpoint_best.pt", "checkpoint_last.pt")
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu"}
 # Options that change what is computed; we have no counterpart of any.
 UNSUPPORTED = (
-    *("adaptive_softmax_cutoff", "adaptive_input", "tie_adaptive_weights"),
-    *("layernorm_embedding", "no_cross_attention", "cross_self_attention"),
-    *("no_token_positional_embeddings", "merge_src_tgt_embed", "char_inputs"),
-    *("encoder_layers_to_keep", "decoder_layers_to_keep", "base_layers"),
-    *("quant_noise_pq", "quant_noise_scalar", "use_factorized_embedding"),
-    *("no_encoder_final_norm", "no_decoder_final_norm", "use_stable_embedding"),
-    *("encoder_add_adapters", "decoder_add_adapters", "moe_freq"),
-    *("scale_fc", "scale_attn", "scale_heads", "scale_resids"),
-    *("encoder_xformers_att_config", "decoder_xformers_att_config"),
-    *("encoder_langtok", "decoder_langtok", "prepend_bos"),
-)
+    "adaptive_softmax_cutoff", "adaptive_input", "tie_adaptive_weights",
+    "layernorm_embedding", "no_cross_attention", "cross_self_attention",
+    "no_token_positional_embeddings", "merge_src_tgt_embed", "char_inputs",
+    "encoder_layers_to_keep", "decoder_layers_to_keep", "base_layers", "quant_noise_pq",
+    "quant_noise_scalar", "use_factorized_embedding", "no_encoder_final_norm",
+    "no_decoder_final_norm", "use_stable_embedding", "encoder_add_adapters",
+    "decoder_add_adapters", "moe_freq", "scale_fc", "scale_attn", "scale_heads",
+    "scale_resids", "encoder_xformers_att_config", "decoder_xformers_att_config",
+    "encoder_langtok", "decoder_langtok", "prepend_bos",
+)  # fmt: skip
 # Architectures whose names begin like those of `transformer`, and tasks that read the
 # same text as `translation`.
 OTHER_MODELS = ("_lm", "_monotonic", "_pointer", "_from_pretrained", "_modular")
@@ -97,12 +100,8 @@ def read_fairseq(request: Request) -> Imported:
         model["max_positions"] = shorten_positions(tensors, str(path))
     decode = {"beam": 5, "alpha": 1.0, "penalty": "length", "stop": "first"}
     config = imported_config(request, str(path), model, vocabulary, between, decode)
-    parameters = weights.read(
-        [*weight_rules(config.model)],
-        tensors,
-        build(config.model, *vocabulary.sizes),
-        str(path),
-    )
+    ours = build(config.model, *vocabulary.sizes)
+    parameters = weights.read(weight_rules(config.model), tensors, ours, str(path))
     return Imported(config, vocabulary, parameters, {}, (*notes, *_notes(options)))
 
 
@@ -178,7 +177,6 @@ def model_fields(options: Fields) -> dict[str, Any]:
         tied = "target"
     if options.flag("share_all_embeddings", False):
         tied = "all"
-    sinusoids = {"sinusoid_layout": "half", "sinusoid_spacing": "tensor2tensor"}
     fields = {
         "width": width,
         "feed_forward": ACTIVATIONS[activation],
@@ -194,7 +192,7 @@ def model_fields(options: Fields) -> dict[str, Any]:
         "positions": "learned" if learned else "sinusoid",
         "options": {
             "position_offset": FIRST_POSITION,
-            **({} if learned else sinusoids),
+            **({} if learned else TENSOR2TENSOR),
         },
     }
     for ours, theirs in (
@@ -327,8 +325,7 @@ def read_fsmt(request: Request) -> Imported:
         norm="post",
         tied="none",
         options={
-            "sinusoid_layout": "half",
-            "sinusoid_spacing": "tensor2tensor",
+            **TENSOR2TENSOR,
             "position_offset": config.token("pad_token_id", size, 1) + 1,
         },
     )
@@ -338,10 +335,10 @@ def read_fsmt(request: Request) -> Imported:
     between = languages(request, (langs[0], langs[1]))
     vocabulary, notes = fsmt_vocabulary(request.path, folder.merged())
     return huggingface.finish(
-        *(request, folder, model, vocabulary, between), head=HEAD, more_notes=notes
+        request, folder, model, vocabulary, between, head=HEAD, more_notes=notes
     )
 
 
 FSMT = ImportFormat(
-    *("FSMT of Hugging Face", recognizer("fsmt"), read_fsmt), peer="huggingface"
+    "FSMT of Hugging Face", recognizer("fsmt"), read_fsmt, peer="huggingface"
 )

@@ -1,7 +1,7 @@
-"""Folders of Hugging Face: their configs, weights and search options as ours.
+"""Hugging Face's translation models: what all classes share; M2M100, NLLB and Pegasus.
 
-A format of this family (`marian.py`, `m2m100.py`, `pegasus.py`, `fsmt.py`) says how its
-class computes; what they share is here.
+MarianMT is in `marian.py` and FSMT in `fairseq.py`. A reader of a class says how the
+class computes; configs, search options and weights are read here.
 """
 
 import json
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from t2t_jax.config import from_config_dict
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges.families.huggingface_weights import (
     HEAD,
     learned_positions,
@@ -20,11 +19,14 @@ from t2t_jax.tools.bridges.families.huggingface_weights import (
     silence,
 )
 from t2t_jax.tools.bridges.formats import (
+    TENSOR2TENSOR,
     Imported,
     ImportFormat,
     Request,
     imported_config,
     languages,
+    load_vocabulary,
+    never_generated,
 )
 from t2t_jax.tools.bridges.model_files import Fields
 from t2t_jax.tools.bridges.tensor_files import read_tensors
@@ -134,26 +136,20 @@ def model_fields(config: Fields, *, scaled: bool, **own: Any) -> dict[str, Any]:
 
 
 # Fields that say nothing about translating, repeat another one, or are read with the
-# tokenizer.
+# tokenizer. `forced_eos_token_id` ends an output that reaches its limit; ours is cut.
 _INERT = (
-    *("architectures", "model_type", "transformers_version", "_name_or_path"),
-    *("dtype", "torch_dtype", "init_std", "use_cache", "gradient_checkpointing"),
-    *("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"),
-    *("src_vocab_size", "tgt_vocab_size", "id2label", "label2id", "_num_labels"),
-    *("num_labels", "classif_dropout", "classifier_dropout", "problem_type"),
-    *("task_specific_params", "tokenizer_class", "output_past"),
-    *("use_bfloat16", "return_dict", "torchscript", "chunk_size_feed_forward"),
-    *("attn_implementation", "_attn_implementation", "_from_model_config"),
-    *("pad_token_id", "eos_token_id", "bos_token_id", "decoder_start_token_id"),
-    *("bad_words_ids", "renormalize_logits", "force_bos_token_to_be_generated"),
-    # The end of an output that reaches its limit; ours has none there.
-    "forced_eos_token_id",
-)
-
-
+    "architectures", "model_type", "transformers_version", "_name_or_path", "dtype",
+    "torch_dtype", "init_std", "use_cache", "gradient_checkpointing",
+    "num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size",
+    "src_vocab_size", "tgt_vocab_size", "id2label", "label2id", "_num_labels",
+    "num_labels", "classif_dropout", "classifier_dropout", "problem_type",
+    "task_specific_params", "tokenizer_class", "output_past", "use_bfloat16",
+    "return_dict", "torchscript", "chunk_size_feed_forward", "attn_implementation",
+    "_attn_implementation", "_from_model_config", "pad_token_id", "eos_token_id",
+    "bos_token_id", "decoder_start_token_id", "bad_words_ids", "renormalize_logits",
+    "force_bos_token_to_be_generated", "forced_eos_token_id",
+)  # fmt: skip
 _SEARCH = ("num_beams", "length_penalty", "early_stopping", "max_length")
-
-
 # Options of generation, and the value that stands for none.
 _NEUTRAL = {
     "temperature": 1.0,
@@ -260,7 +256,11 @@ def finish(
         if learned_positions(tensors, usual):
             model = model | {"positions": "learned", "options": {}}
     config = imported_config(
-        *(request, folder.config.name, model, vocabulary, between),
+        request,
+        folder.config.name,
+        model,
+        vocabulary,
+        between,
         search_fields(folder.generation),
     )
     parameters = read_weights(tensors, config.model, vocabulary.sizes, str(path), head)
@@ -282,8 +282,7 @@ def own_vocabulary(folder: Folder) -> Vocabulary | None:
     )
     if not path.is_file():
         return None
-    source = Vocabulary.load(of_source) if of_source.is_file() else None
-    vocabulary = Vocabulary(path.read_bytes(), str(path), source)
+    vocabulary = load_vocabulary(path, of_source if of_source.is_file() else None)
     for field, token in (
         ("pad_token_id", vocabulary.pad),
         ("eos_token_id", vocabulary.eos),
@@ -296,16 +295,15 @@ def own_vocabulary(folder: Folder) -> Vocabulary | None:
 
 def peer_arguments(path: Path, vocabulary: Vocabulary) -> dict[str, Any]:
     """The arguments of the peer script `py` for the folder `path`."""
-    bos, eos, pad = vocabulary.bos, vocabulary.eos, vocabulary.pad
     # A target's language token begins every line, so an empty one has nothing else.
     first = vocabulary.encode([""])[0]
     return {
         "model": str(path.absolute()),
-        "start": bos,
-        "eos": eos,
+        "start": vocabulary.bos,
+        "eos": vocabulary.eos,
         "pad": vocabulary.source.pad,
         "forced_bos": first[0] if first else None,
-        "never": never_generated(bos, eos, pad, vocabulary.never),
+        "never": never_generated(vocabulary),
     }
 
 
@@ -332,8 +330,7 @@ def read_m2m100(request: Request) -> Imported:
         norm="pre",
         tied="all" if config.flag("tie_word_embeddings", True) else "none",
         options={
-            "sinusoid_layout": "half",
-            "sinusoid_spacing": "tensor2tensor",
+            **TENSOR2TENSOR,
             "position_offset": config.token("pad_token_id", size, 1) + 1,
         },
     )
@@ -358,7 +355,9 @@ def _reader(folder: Folder):
 
 
 M2M100 = ImportFormat(
-    *("M2M100 or NLLB of Hugging Face", recognizer("m2m_100"), read_m2m100),
+    "M2M100 or NLLB of Hugging Face",
+    recognizer("m2m_100"),
+    read_m2m100,
     peer="huggingface",
 )
 
@@ -392,10 +391,12 @@ def read_pegasus(request: Request) -> Imported:
     vocabulary = own_vocabulary(folder) or pegasus_vocabulary(
         request.path, folder.merged()
     )
-    return finish(*(request, folder, model, vocabulary, between), stored_positions=True)
+    return finish(request, folder, model, vocabulary, between, stored_positions=True)
 
 
 PEGASUS = ImportFormat(
-    *("Pegasus of Hugging Face", recognizer("pegasus"), read_pegasus),
+    "Pegasus of Hugging Face",
+    recognizer("pegasus"),
+    read_pegasus,
     peer="huggingface",
 )

@@ -1,4 +1,7 @@
-"""Marian's own models: an .npz of parameters and options, beside its vocabularies."""
+"""Marian models: Marian's own .npz, its options inside, and Hugging Face's MarianMT.
+
+OPUS-MT is published in both forms.
+"""
 
 import re
 import zipfile
@@ -17,6 +20,7 @@ from t2t_jax.tools.bridges.families import huggingface
 from t2t_jax.tools.bridges.families.huggingface import open_folder, recognizer
 from t2t_jax.tools.bridges.families.huggingface_weights import silence
 from t2t_jax.tools.bridges.formats import (
+    TENSOR2TENSOR,
     Imported,
     ImportFormat,
     Request,
@@ -111,12 +115,8 @@ def read_npz(request: Request) -> Imported:
         "penalty": "length",
     }
     config = imported_config(request, str(path), model, vocabulary, between, decode)
-    parameters = weights.read(
-        [*weight_rules(config.model)],
-        tensors,
-        build(config.model, *vocabulary.sizes),
-        str(path),
-    )
+    ours = build(config.model, *vocabulary.sizes)
+    parameters = weights.read(weight_rules(config.model), tensors, ours, str(path))
     parameters = silence(parameters, (vocabulary.pad,))
     return Imported(config, vocabulary, parameters, {}, _notes(options))
 
@@ -194,7 +194,7 @@ def model_fields(options: Fields) -> dict[str, Any]:
         "output_bias": True,
         "tied": _tied(options),
         "positions": "sinusoid",
-        "options": {"sinusoid_layout": "half", "sinusoid_spacing": "tensor2tensor"},
+        "options": {**TENSOR2TENSOR},
     }
 
 
@@ -257,7 +257,9 @@ def _norm(theirs: str, suffix: str, ours: str) -> Iterator[Rule]:
 
 
 NPZ = ImportFormat(
-    *("Marian's own .npz", recognize_npz, read_npz),
+    "Marian's own .npz",
+    recognize_npz,
+    read_npz,
     peer=None,
     reads=Request._fields[1:],
 )
@@ -311,7 +313,11 @@ def read_marian_mt(request: Request) -> Imported:
     # get a part of the probability.
     pad = vocabulary.pad
     return huggingface.finish(
-        *(request, folder, model, vocabulary, between),
+        request,
+        folder,
+        model,
+        vocabulary,
+        between,
         stored_positions=True,
         silent=(pad,) if pad == vocabulary.bos else (),
     )
@@ -324,6 +330,8 @@ def _languages_of(name: str) -> tuple[str, str]:
 
 
 MARIAN_MT = ImportFormat(
-    *("MarianMT of Hugging Face", recognizer("marian"), read_marian_mt),
+    "MarianMT of Hugging Face",
+    recognizer("marian"),
+    read_marian_mt,
     peer="huggingface",
 )

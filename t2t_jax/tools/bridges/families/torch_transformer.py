@@ -18,7 +18,6 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
-from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.formats import (
     Imported,
@@ -27,6 +26,8 @@ from t2t_jax.tools.bridges.formats import (
     check_size,
     imported_config,
     languages,
+    load_vocabulary,
+    never_generated,
 )
 from t2t_jax.tools.bridges.tensor_files import read_tensors
 from t2t_jax.tools.bridges.weights import SAME, LayerNames, Rule, Tensors, listed
@@ -119,7 +120,7 @@ def read(request: Request) -> Imported:
     if config.model.positions != "learned":
         for table in tables.positions.values():
             tensors.pop(table, None)
-    rules = [*weight_rules(config.model, prefix, tables)]
+    rules = weight_rules(config.model, prefix, tables)
     parameters = weights.read(
         rules, tensors, build(config.model, *vocabulary.sizes), name
     )
@@ -208,11 +209,7 @@ def _vocabulary(request: Request) -> Vocabulary:
             f"{request.path} has no tokenizer; add --tokenizer=FILE.model, of "
             "SentencePiece (and --source_tokenizer if the source has its own)"
         )
-    if request.source_tokenizer is None:
-        return Vocabulary.load(request.tokenizer)
-    source = Vocabulary.load(request.source_tokenizer)
-    content = Vocabulary.load(request.tokenizer).model
-    return Vocabulary(content, str(request.tokenizer), source)
+    return load_vocabulary(request.tokenizer, request.source_tokenizer)
 
 
 def weight_rules(config: ModelConfig, prefix: str, tables: Tables) -> Iterator[Rule]:
@@ -240,7 +237,6 @@ def _peer(
     config: ModelConfig, prefix: str, tables: Tables, vocabulary: Vocabulary
 ) -> Mapping[str, Any]:
     """The arguments of the peer script."""
-    bos, eos, pad = vocabulary.bos, vocabulary.eos, vocabulary.pad
     return {
         "prefix": prefix,
         "tables": {**tables._asdict(), "output": tables.output or tables.target},
@@ -254,9 +250,9 @@ def _peer(
         "scale": config.embedding_scale,
         "positions": config.positions,
         "pad": vocabulary.source.pad,
-        "bos": bos,
-        "eos": eos,
-        "never": never_generated(bos, eos, pad, vocabulary.never),
+        "bos": vocabulary.bos,
+        "eos": vocabulary.eos,
+        "never": never_generated(vocabulary),
     }
 
 
@@ -347,7 +343,9 @@ def known_sinusoids(table: np.ndarray) -> Mapping[str, Any] | None:
 
 
 IMPORT = ImportFormat(
-    *("a torch.nn.Transformer", recognize, read),
+    "a torch.nn.Transformer",
+    recognize,
+    read,
     peer="torch_transformer",
     reads=Request._fields[1:],
 )

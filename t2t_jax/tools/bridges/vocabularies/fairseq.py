@@ -70,7 +70,10 @@ def fairseq_vocabulary(
             )
         fields = {
             "models": [model.read_bytes()],
-            **{"special": [BOS], "first": [[], []], "bos": EOS, "never": []},
+            "special": [BOS],
+            "first": [[], []],
+            "bos": EOS,
+            "never": [],
         }
         made = _vocabulary("fairseq", [fields, fields], tables, joint, folder)
         return made, tuple(notes)
@@ -101,11 +104,7 @@ def _option(options: Mapping[str, Any], name: str) -> str:
 
 
 def _bpe_kind(folder: Path, options: Mapping[str, Any]) -> str:
-    """Returns the way of splitting words that the model names; empty if none.
-
-    Raises:
-      UserError: this is not one that can be read.
-    """
+    """The way of splitting words that the model names; empty if none."""
     kind = _option(options, "bpe")
     if kind and kind not in _KINDS:
         raise UserError(
@@ -122,11 +121,7 @@ def _bpe_kind(folder: Path, options: Mapping[str, Any]) -> str:
 def _find(
     folder: Path, options: Mapping[str, Any], option: str, names: tuple[str, ...], kind
 ) -> Path | None:
-    """Returns the file that splits words; None if there is none.
-
-    Raises:
-      UserError: there is none, but the model says that it has one.
-    """
+    """The file that splits words; None if there is none, and the model names none."""
     # A path in the arguments is one of the machine that trained the model.
     own = (Path(_option(options, option)).name,) if options.get(option) else ()
     for name in (*own, *names):

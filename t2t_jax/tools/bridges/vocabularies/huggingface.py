@@ -47,7 +47,7 @@ def m2m100_vocabulary(
         special=["<s>", "</s>", "<pad>", "<unk>", *tokens],
         bos="</s>",
         first=language_tokens(tokens, "__{}__", target, source),
-        never=never_generated(config),
+        never=forbidden(config),
     )
 
 
@@ -74,7 +74,7 @@ def nllb_vocabulary(
         special=special + tokens,
         bos="</s>",
         first=language_tokens(languages, "{}", target, source),
-        never=never_generated(config),
+        never=forbidden(config),
     )
 
 
@@ -95,7 +95,7 @@ def pegasus_vocabulary(folder: Path, config: dict[str, Any]) -> Vocabulary:
         special=[*special, "<unk>"],
         bos="<pad>",
         first=[[], []],
-        never=never_generated(config),
+        never=forbidden(config),
     )
 
 
@@ -151,7 +151,7 @@ def filled(
     return pieces + [""] * (size - len(pieces))
 
 
-def never_generated(config: dict[str, Any]) -> list[int]:
+def forbidden(config: dict[str, Any]) -> list[int]:
     """The tokens that the search is not to generate."""
     banned = config.get("bad_words_ids") or []
     if not isinstance(banned, list) or not all(

@@ -16,8 +16,8 @@ from t2t_jax.tools.bridges.formats import Request
 from t2t_jax.tools.bridges.model_files import read_pieces, read_sentencepiece
 from t2t_jax.tools.bridges.vocabularies.huggingface import (
     filled,
+    forbidden,
     language_tokens,
-    never_generated,
     pack_vocabulary,
     settings,
 )
@@ -55,7 +55,7 @@ def marian_vocabulary(
         pieces = _table(folder / "target_vocab.json", size)
     of_target, of_source = folder / "target.spm", folder / "source.spm"
     models = [read_sentencepiece(of_target), read_sentencepiece(of_source)]
-    tag, never = _tag(source_pieces, target), never_generated(config)
+    tag, never = _tag(source_pieces, target), forbidden(config)
 
     def packed(file, config, pieces, first, models, never, source=None):
         return pack_vocabulary(

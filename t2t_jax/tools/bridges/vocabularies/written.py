@@ -41,8 +41,14 @@ from t2t_jax.tools.bridges.checks.peer_process import SCRIPTS
 from t2t_jax.workdir import TOKENIZERS
 
 
+def own_files(vocabulary: Vocabulary) -> dict[str, bytes]:
+    """Our own files of a vocabulary, by name."""
+    models = (side.model for side in vocabulary.sides)
+    return dict(zip(TOKENIZERS, models, strict=False))
+
+
 def huggingface_files(vocabulary: Vocabulary, config: Config) -> dict[str, bytes]:
-    """Returns the files' contents by name.
+    """The files of Hugging Face's tokenizers, by name.
 
     Raises:
       UserError: their tokenizers cannot read such a vocabulary.
@@ -69,7 +75,7 @@ def huggingface_files(vocabulary: Vocabulary, config: Config) -> dict[str, bytes
         "pad_token": vocabulary.piece(vocabulary.pad),
         "bos_token": vocabulary.piece(vocabulary.bos),
     }
-    own = dict(zip(TOKENIZERS, (s.model for s in vocabulary.sides), strict=False))
+    own = own_files(vocabulary)
     if vocabulary.joint and lossless(vocabulary.model):
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
         return own | {
@@ -176,7 +182,8 @@ def tokenizer_json(model: bytes, eos: int) -> bytes:
             "type": "TemplateProcessing",
             "single": [_text("A"), {"SpecialToken": {"id": end, "type_id": 0}}],
             "pair": [
-                *(_text("A"), _text("B")),
+                _text("A"),
+                _text("B"),
                 {"SpecialToken": {"id": end, "type_id": 0}},
             ],
             "special_tokens": {end: {"id": end, "ids": [eos], "tokens": [end]}},
@@ -259,7 +266,7 @@ def _replace(old: str, new: str) -> dict[str, Any]:
 def sentencepiece_files(
     vocabulary: Vocabulary,
 ) -> tuple[dict[str, bytes], dict[str, Any] | None]:
-    """Returns the files of a vocabulary by name, and their description.
+    """The files of a vocabulary for SentencePiece, by name, and their description.
 
     The description of a tokenizer that is not SentencePiece is None, and its files are
     those of a workdir: of byte-pair codes and Moses, no other program does both.
@@ -271,8 +278,7 @@ def sentencepiece_files(
         stored = [json.loads(side.model) for side in (source, target)]
         kind = stored[1]["tokenizer"]
         if not issubclass(CLASSES[kind], MappedSentencePieces):
-            models = (side.model for side in vocabulary.sides)
-            return dict(zip(TOKENIZERS, models, strict=False)), None
+            return own_files(vocabulary), None
         first = source.encode([""])[0]
         described = {
             "kind": kind,

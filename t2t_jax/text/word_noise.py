@@ -9,7 +9,7 @@ function of (seed, number of the line), whatever the lines beside it.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -64,22 +64,22 @@ class Kind(NamedTuple):
     Attributes:
       apply: (words, amount, numbers) -> words.
       amounts: a regular expression of the amounts that it takes.
-      wanted: the same for people.
+      expected: the same for people.
       stream: tells its random numbers from those of other kinds; never changes.
     """
 
     apply: Callable[[Sequence[str], float, np.ndarray], list[str]]
     amounts: str
-    wanted: str
+    expected: str
     stream: int
 
 
 _SHARE = r"0?\.0*[1-9]\d*"
-_WANTED_SHARE = "the share of words, above 0 and below 1"
+_SHARE_EXPECTED = "the share of words, above 0 and below 1"
 # A kind of noise is a function and a line here.
 NOISES = {
-    "drop": Kind(drop, _SHARE, _WANTED_SHARE, 1),
-    "blank": Kind(blank, _SHARE, _WANTED_SHARE, 2),
+    "drop": Kind(drop, _SHARE, _SHARE_EXPECTED, 1),
+    "blank": Kind(blank, _SHARE, _SHARE_EXPECTED, 2),
     "swap": Kind(swap, r"[1-9]\d{0,8}", "a number of places, at least 1", 3),
 }
 
@@ -95,28 +95,47 @@ class WordNoise(NamedTuple):
         return f"{self.name}@{int(self.amount) if whole else self.amount!r}"
 
 
+def named_amounts(
+    parts: Iterable[str], names: Collection[str], where: str, kind: str
+) -> dict[str, str | None]:
+    """Splits parts such as `drop@0.1` into names and amounts.
+
+    Args:
+      parts: Names, each perhaps with an @ and its amount.
+      names: Those that there are.
+      where: What error messages begin with.
+      kind: What a name is of, for error messages.
+
+    Returns:
+      The amounts by name, in the order of the parts; None without an @.
+
+    Raises:
+      UserError: An unknown name, or one that is given twice.
+    """
+    amounts: dict[str, str | None] = {}
+    for part in parts:
+        name, at, amount = part.partition("@")
+        if name not in names:
+            raise UserError(f"{where}: no {kind} {name!r}" + did_you_mean(name, names))
+        if name in amounts:
+            raise UserError(f"{where} names {name} twice; want it once")
+        amounts[name] = amount if at else None
+    return amounts
+
+
 def parse_noise(written: str) -> tuple[WordNoise, ...]:
     """Parses `drop@0.1,swap@3`; "" is none.
 
     Raises:
       UserError: an unknown kind, one that is given twice, or an amount out of range.
     """
-    noises: dict[str, WordNoise] = {}
-    for part in map(str.strip, written.split(",")) if written else ():
-        name, at, amount = part.partition("@")
-        if name not in NOISES:
-            raise UserError(
-                f"noise {written!r}: {name!r} is not a kind of noise; want "
-                f"{', '.join(NOISES)}, such as drop@0.1,blank@0.1,swap@3"
-                + did_you_mean(name, NOISES)
-            )
+    parts = [*map(str.strip, written.split(","))] if written else []
+    amounts = named_amounts(parts, NOISES, f"noise {written!r}", "noise")
+    for part, (name, amount) in zip(parts, amounts.items(), strict=True):
         kind = NOISES[name]
-        if not at or not re.fullmatch(kind.amounts, amount, re.A):
-            raise UserError(f"noise {part!r}: want {name}@AMOUNT, {kind.wanted}")
-        if name in noises:
-            raise UserError(f"noise {written!r} has {name} twice; want it once")
-        noises[name] = WordNoise(name, float(amount))
-    return tuple(noises.values())
+        if not amount or not re.fullmatch(kind.amounts, amount, re.A):
+            raise UserError(f"noise {part!r}: want {name}@AMOUNT, {kind.expected}")
+    return tuple(WordNoise(name, float(amount)) for name, amount in amounts.items())
 
 
 def add_noise(line: str, noises: Sequence[WordNoise], seed: int, number: int) -> str:
