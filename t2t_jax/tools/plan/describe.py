@@ -184,12 +184,11 @@ def beside_paper(config: Config) -> dict[str, dict]:
     kind = config.task.kind
     pair = frozenset({config.data.source, config.data.target})
     of_task = PARSING if kind == "parsing" else LANGUAGES.get(pair, {})
-    unusual = {}
-    for name, section in USUAL.items():
-        part, field = name.split(".")
-        default = fields.default_of(name)
-        if getattr(getattr(config, part), field) != default:
-            unusual[name] = (section, default, default)
+    unusual = {
+        name: (section, fields.default_of(name), fields.default_of(name))
+        for name, section in USUAL.items()
+        if name in fields.unusual(config)
+    }
     compared = {}
     given = PAPER | unusual | of_task
     if kind == "parsing":  # with what else the base model has
