@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.tables import markdown_table
 from t2t_jax.tools.experiment.fits import power_law
 from t2t_jax.tools.experiment.plots import lines
 from t2t_jax.tools.experiment.results import Context, Results, RunResult
@@ -348,7 +349,7 @@ def report(results: Results) -> str:
     of_size, of_data = (
         Interval(**predicted["frontier"][name]) for name in ("parameters", "tokens")
     )
-    constants = [f"| {name} | {Interval(**law[name])} |" for name in law]
+    constants = [(name, str(Interval(**law[name]))) for name in law]
     return "\n".join(
         [
             "### Fitted law",
@@ -359,9 +360,7 @@ def report(results: Results) -> str:
             "so it takes part in the matrix products of every target token. D counts "
             "source and target tokens trained on, also repeated ones.",
             "",
-            "| constant | value |",
-            "| --- | --- |",
-            *constants,
+            *markdown_table(("constant", "value"), constants, left=(0, 1)),
             "",
             *_simple_laws(_grid(results)),
             "",

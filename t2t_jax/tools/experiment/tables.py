@@ -12,6 +12,7 @@ from typing import Any
 from t2t_jax.evaluation.scores import comparisons
 from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.messages import say
+from t2t_jax.io.tables import markdown_cell, markdown_table
 from t2t_jax.metrics.measures import TESTS
 from t2t_jax.tasks.table import known_measures
 from t2t_jax.tools.experiment import plots
@@ -175,8 +176,8 @@ def _table(
             lines.append(cells)
     # Names stand to the left, and numbers to the right.
     texts = ("group", "row", "state", f"{compared} vs {experiment.baseline}")
-    rule = ["---" if name in texts else "---:" for name in head]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *lines])
+    left = [number for number, name in enumerate(head) if name in texts]
+    return "\n".join(markdown_table(head, lines, left))
 
 
 def _seeds(row: RowResult) -> int:
@@ -197,7 +198,7 @@ def _cell(row: RowResult, column: str, seeds: int) -> str:
 
 
 def _escaped(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").replace("*", "\\*").split())
+    return markdown_cell(text.replace("*", r"\*"))
 
 
 def _verdict(one: Comparison | None) -> str:
