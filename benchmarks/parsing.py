@@ -18,9 +18,8 @@ from benchmarks.chart import Chart
 from t2t_jax.config import Config, DataConfig, TaskConfig
 from t2t_jax.data.corpus import Pair, open_places
 from t2t_jax.grammar.trees import Tree, bracketed
-from t2t_jax.tasks.linearised import repair, tokens
-from t2t_jax.tasks.parsing import Parsing
-from t2t_jax.tasks.penn_format import split_words
+from t2t_jax.tasks.parsing import Parsing, repair, tokens
+from t2t_jax.tasks.treebank import split_words
 
 Parser = Callable[[Sequence[str]], Tree]
 
