@@ -279,7 +279,7 @@ PROMISES = [
     ),
     Mutant(
         "padding_counts_in_the_loss",
-        "t2t_jax/training/logit_chunks.py",
+        "t2t_jax/training/cross_entropy.py",
         "jnp.sum(x_bt, where=real_bt)",
         "jnp.sum(x_bt)",
         "tests/training/test_loss.py",
@@ -287,7 +287,7 @@ PROMISES = [
     ),
     Mutant(
         "label_smoothing_is_another",
-        "t2t_jax/training/loss.py",
+        "t2t_jax/training/cross_entropy.py",
         "normalizer_bt - logits_btv.mean(-1)",
         "normalizer_bt - logits_btv.max(-1)",
         "tests/training/test_loss.py",
@@ -507,7 +507,7 @@ MENDS = [
     ),
     Mutant(
         "an_absent_tpu_is_started",  # 237206b
-        "t2t_jax/parallel/platforms.py",
+        "t2t_jax/parallel/process_setup.py",
         'importlib.util.find_spec("libtpu") is None or _has_tpu()',
         "True",
         "tests/parallel/test_platforms.py",

@@ -10,9 +10,8 @@ from t2t_jax.commands.whatwas import parse_steps
 from t2t_jax.parallel import machine
 from t2t_jax.run import rerun as reruns
 from t2t_jax.run.differences import first_difference
-from t2t_jax.run.rerun import plan_stretch, rerun
-from t2t_jax.run.rerun_report import report
-from t2t_jax.training.rollbacks import Rollbacks
+from t2t_jax.run.rerun import plan_stretch, report, rerun
+from t2t_jax.training.divergence import Rollbacks
 from t2t_jax.workdir import Workdir
 from tests.faults.test_numbers import poisoned  # noqa: F401  (a fixture)
 from tests.small_run import config_for, files

@@ -1,7 +1,6 @@
 """Are two runs equal? Compares their arrays, metrics and workdirs, byte by byte."""
 
 import contextlib
-import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -88,15 +87,6 @@ def compare_trees(a: Any, b: Any) -> TreeComparison:
         tuple(filter(None, differing)),
         tuple(name for name in (*a, *b) if (name in a) != (name in b)),
     )
-
-
-def sha256_of(tree: Any) -> str:
-    """A digest of the names, types, shapes and bytes of a tree's arrays."""
-    digest = hashlib.sha256()
-    for name, array in named_arrays(tree).items():
-        digest.update(f"{name} {array.dtype} {array.shape} ".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
 
 
 def _difference(name: str, a: np.ndarray, b: np.ndarray) -> ArrayDifference | None:

@@ -1,7 +1,8 @@
-"""Parameters from a workdir: choosing checkpoints, reading and averaging them."""
+"""Parameters of a workdir: chooses checkpoints, reads, averages and hashes them."""
 
+import hashlib
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -232,3 +233,14 @@ def read_parameters(folder: epath.Path, shapes: Parameters) -> Parameters:
                 f"the workdir's config wants {wanted.shape}"
             )
     return tree
+
+
+def parameters_sha256(parameters: Any) -> str:
+    """SHA-256 of the names, types, shapes and bytes of a tree of arrays, in hex."""
+    digest = hashlib.sha256()
+    for path, array in jax.tree.leaves_with_path(parameters):
+        array = np.ascontiguousarray(array)
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()

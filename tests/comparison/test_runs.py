@@ -16,7 +16,7 @@ from t2t_jax.tools.compare.runs import arrays, batches
 from t2t_jax.tools.compare.runs.logs import thinned
 from t2t_jax.tools.compare.runs.opened import OpenedRun
 from t2t_jax.tools.compare.runs.report import SECTIONS, compare_runs, main_report
-from t2t_jax.training.rollbacks import Rollback, Rollbacks
+from t2t_jax.training.divergence import Rollback, Rollbacks
 from t2t_jax.workdir import Workdir
 
 

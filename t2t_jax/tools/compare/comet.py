@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.progress import waiting
+from t2t_jax.io.messages import waiting
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.tools.compare.texts import Texts
 

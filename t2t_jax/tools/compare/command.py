@@ -22,8 +22,8 @@ from t2t_jax.commands.flags import (
     search_flags,
 )
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import waiting
 from t2t_jax.io.output_files import check_page, write_file
-from t2t_jax.io.progress import waiting
 from t2t_jax.tools.compare.compare import compare
 from t2t_jax.tools.compare.comparison_page import page
 from t2t_jax.tools.compare.summary import summary

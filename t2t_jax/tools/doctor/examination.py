@@ -18,7 +18,7 @@ import numpy as np
 from t2t_jax.data.cleaning import CHUNK, read_chunks
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.io.progress import Progress
+from t2t_jax.io.messages import Progress
 from t2t_jax.text.view import View
 from t2t_jax.tools.doctor.histograms import Histograms
 from t2t_jax.tools.doctor.knowledge import SAMPLE, Knowledge, Spread, sample_blocks

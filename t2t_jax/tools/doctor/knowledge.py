@@ -14,7 +14,7 @@ from t2t_jax.data.cleaning import HashSet
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.tokenizers.training import sample
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.io.progress import Progress
+from t2t_jax.io.messages import Progress
 from t2t_jax.text.languages import Languages
 from t2t_jax.text.view import View
 from t2t_jax.tools.doctor.lexicon import Lexicon

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 import jax
 
 from t2t_jax.config import Config
-from t2t_jax.io.messages import say
-from t2t_jax.io.progress import waiting
+from t2t_jax.io.messages import say, waiting
 from t2t_jax.io.tables import text_table
 from t2t_jax.model.model import build
 from t2t_jax.tasks.table import task_of

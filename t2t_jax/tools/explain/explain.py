@@ -13,7 +13,7 @@ from t2t_jax.decoding.search_options import takes
 from t2t_jax.decoding.searcher import Request
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.progress import Progress
+from t2t_jax.io.messages import Progress
 from t2t_jax.parallel import processes
 from t2t_jax.search.algorithm import Hypotheses
 from t2t_jax.tools.explain.beam_tree import BeamTree, judge_reference

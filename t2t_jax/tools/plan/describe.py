@@ -22,8 +22,7 @@ from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import Model, build, check_batching
 from t2t_jax.tasks.table import task_of
-from t2t_jax.training.optimizers import optimizer
-from t2t_jax.training.parameter_groups import split_frozen
+from t2t_jax.training.optimizers import optimizer, split_frozen
 from t2t_jax.training.schedules import formula, schedule
 from t2t_jax.workdir import Workdir
 

@@ -12,11 +12,10 @@ from ml_collections import ConfigDict
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
-from t2t_jax.costs import chips, suggestions, this_machine
+from t2t_jax.costs import chips, memory_check
 from t2t_jax.costs.chips import Slice
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.messages import say
-from t2t_jax.io.progress import waiting
+from t2t_jax.io.messages import say, waiting
 from t2t_jax.tools.plan import forecast as forecasts
 
 
@@ -48,7 +47,7 @@ def plan(
         if chips.find_slice(slice, chips.CHIPS["h100"]).count > 1:
             raise UserError(f"--slice={slice}: want cpu:1; this machine is one chip")
         _use_cpu(1)
-        rented = chips.find_slice(slice, this_machine.measured_cpu())
+        rented = chips.find_slice(slice, chips.measured_cpu())
     else:
         rented = chips.find_slice(slice)
     devices = make_devices(rented)
@@ -60,7 +59,7 @@ def plan(
     result = compile_and_forecast(config)
     result["remedy"] = None
     if not result["fits"] and remedy:
-        suggestion = suggestions.find_suggestion(
+        suggestion = memory_check.find_suggestion(
             config, result, compile_and_forecast, say
         )
         if suggestion:

@@ -18,8 +18,7 @@ from absl import flags
 
 from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.messages import say
-from t2t_jax.io.progress import waiting
+from t2t_jax.io.messages import say, waiting
 from t2t_jax.io.tables import markdown_cell, markdown_table, text_table
 from t2t_jax.parallel.machine import describe_machine
 from t2t_jax.tools.verify.check import (

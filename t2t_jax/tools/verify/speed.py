@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from t2t_jax.config import Config, ModelConfig, changed
-from t2t_jax.costs import chips, this_machine
+from t2t_jax.costs import chips
 from t2t_jax.data.shapes import Shape
 from t2t_jax.model.attention import ATTENTION, KV
 from t2t_jax.model.kernels import kernel_for
@@ -157,7 +157,7 @@ def _matrix_peaks(context: Context) -> dict[str, float]:
     return context.shared(
         "matrix peaks",
         lambda: {
-            dtype: this_machine.matrix_rate(dtype, *of_dtype)
+            dtype: chips.matrix_rate(dtype, *of_dtype)
             for dtype, of_dtype in sizes().matrix.items()
         },
     )
@@ -166,7 +166,7 @@ def _matrix_peaks(context: Context) -> dict[str, float]:
 def matrix(context: Context) -> Measured:
     """Measures matrix products and the memory's rate; compares with the data sheet."""
     peaks = _matrix_peaks(context)
-    traffic = this_machine.memory_rate(sizes().traffic)
+    traffic = chips.memory_rate(sizes().traffic)
     listed = ", ".join(f"{dtype} {flops(peak)}" for dtype, peak in peaks.items())
     squares = ", ".join(f"{d} {n} x {n}" for d, (n, _) in sizes().matrix.items())
     details = [f"square matrices ({squares}); memory: an addition, read and write"]
@@ -229,7 +229,7 @@ def _step(context: Context, name: str) -> Measured:
     before = _matrix_peaks(context)
     cost = cost_of(context, name)
     # Other programs may have slowed the products down: measured once more.
-    after = this_machine.matrix_rate(cost.dtype, *sizes().matrix[cost.dtype])
+    after = chips.matrix_rate(cost.dtype, *sizes().matrix[cost.dtype])
     peak = max(before[cost.dtype], after)
     mfu = cost.flops / cost.seconds / peak
     details = [

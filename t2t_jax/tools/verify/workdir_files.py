@@ -25,16 +25,16 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.run.frozen_parameters import open_frozen
 from t2t_jax.run.step_lookup import open_text
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
 from t2t_jax.tools.verify.check import Context, Measured, Unavailable, all_equal
 from t2t_jax.training import checkpoint_folders
 from t2t_jax.training.checkpoint import read_state
+from t2t_jax.training.checkpoint_folders import KINDS
+from t2t_jax.training.divergence import Rollbacks
+from t2t_jax.training.frozen_models import open_frozen
 from t2t_jax.training.metrics_log import METRICS, read_log
-from t2t_jax.training.retention import KINDS
-from t2t_jax.training.rollbacks import Rollbacks
 from t2t_jax.training.step import compile_steps
 from t2t_jax.workdir import IMPORTED, Workdir
 

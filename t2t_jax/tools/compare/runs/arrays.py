@@ -3,12 +3,12 @@
 from typing import Any
 
 from t2t_jax.run.differences import compare_trees
-from t2t_jax.run.rerun_report import describe_arrays
+from t2t_jax.run.rerun import describe_arrays
 from t2t_jax.tools.compare.runs.opened import OpenedRun, Section
 from t2t_jax.training import checkpoint_folders
 from t2t_jax.training.averaging import read_parameters
 from t2t_jax.training.checkpoint import read_state
-from t2t_jax.training.retention import KINDS
+from t2t_jax.training.checkpoint_folders import KINDS
 
 
 def arrays_section(a: OpenedRun, b: OpenedRun) -> Section:

@@ -8,7 +8,7 @@ import numpy as np
 from t2t_jax.data.feeding import BatchLookup, Epoch, Position, epoch_for
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.progress import Progress
+from t2t_jax.io.messages import Progress
 from t2t_jax.run.step_lookup import position_of_step
 from t2t_jax.tools.compare.runs.opened import OpenedRun, Section
 

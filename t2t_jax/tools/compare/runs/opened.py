@@ -9,10 +9,10 @@ from t2t_jax.model.model import build
 from t2t_jax.run.rerun import state_shapes
 from t2t_jax.run.step_lookup import RunText, open_text
 from t2t_jax.training import checkpoint_folders
+from t2t_jax.training.checkpoint_folders import KINDS
+from t2t_jax.training.divergence import Rollbacks
 from t2t_jax.training.metrics_log import METRICS, Log, Metrics, read_log
 from t2t_jax.training.provenance_log import Start, read_starts
-from t2t_jax.training.retention import KINDS
-from t2t_jax.training.rollbacks import Rollbacks
 from t2t_jax.training.step import TrainState
 from t2t_jax.workdir import Workdir
 
