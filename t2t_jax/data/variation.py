@@ -27,7 +27,7 @@ from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.filling import Ragged, take
 from t2t_jax.data.pairs import Encode, Pairs, encode_pairs
 from t2t_jax.data.shapes import Shape
-from t2t_jax.data.tokenizers.subword_sampling import SubwordSampling, sampled_encoder
+from t2t_jax.data.tokenizers.subword_sampling import SubwordSampling
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.counter_random import Stream, hashed, uniform
@@ -470,7 +470,7 @@ def variation_of(
     text = text_variation_of(config.augment, parse_symbols(config.symbols))
     subwords = None
     if config.subword_dropout:
-        subwords = sampled_encoder(vocabulary, config.subword_dropout)
+        subwords = SubwordSampling(vocabulary, config.subword_dropout)
     if text is None and subwords is None:
         return None
     fingerprints = tuple(corpus.fingerprint() for corpus in corpora)

@@ -111,11 +111,6 @@ class SubwordSampling:
         return _concatenated(parts)
 
 
-def sampled_encoder(vocabulary: Vocabulary, dropout: float) -> SubwordSampling:
-    """Returns the encoder of `config.data.subword_dropout`; see `SubwordSampling`."""
-    return SubwordSampling(vocabulary, dropout)
-
-
 def _successes(uniform_w: np.ndarray, dropout: float) -> np.ndarray:
     """Turns uniform numbers into how often a merge is done before one is left out.
 
