@@ -167,7 +167,7 @@ def _compare_row(
     if p_seeds > LEVEL or not (has_lines(row, column) and has_lines(theirs, column)):
         return one
     try:
-        return one._replace(p_lines=line_p_values(row, theirs, column, folder))
+        return one._replace(p_lines=_line_p_values(row, theirs, column, folder))
     except (ValueError, KeyError, OSError) as e:  # UserError is a ValueError
         return one._replace(reason=f"lines not tested: {e}")
 
@@ -210,24 +210,13 @@ def has_lines(row: RowResult, column: str) -> bool:
     return known and any(name in run.scores(test_set) for run in row.runs)
 
 
-def line_p_values(
+def _line_p_values(
     ours: RowResult, theirs: RowResult, column: str, folder: Path
 ) -> dict[str, float]:
-    """Compares two rows' answers, line by line, by each test of `TESTS`.
+    """By test of `TESTS`, the largest p of all pairs of runs of the same seed.
 
-    The runs are compared in pairs: the first seed of one row with the first seed of
-    the other, and so on.
-
-    Args:
-      column: `SET.METRIC`, for which `has_lines` is true of both.
-      folder: keeps the p-values of earlier calls in `CACHE`.
-
-    Returns:
-      By test, the largest p of all pairs. A pair whose difference has the opposite
-      sign of the difference between the means has p = 1.
-
-    Raises:
-      UserError: answers or references are missing or have changed.
+    A pair whose difference has the opposite sign of the difference between the means
+    has p = 1.
     """
     difference = ours.mean(column) - theirs.mean(column)
     # Not strict: a row may have fewer seeds.

@@ -46,7 +46,7 @@ def plan(
         # starts JAX.
         if chips.find_slice(slice, chips.CHIPS["h100"]).count > 1:
             raise UserError(f"--slice={slice}: want cpu:1; this machine is one chip")
-        use_cpu(1)
+        _use_cpu(1)
         rented = chips.find_slice(slice, chips.measured_cpu())
     else:
         rented = chips.find_slice(slice)
@@ -81,7 +81,7 @@ def make_devices(rented: Slice) -> list:
       UserError: `libtpu` is not installed or refuses the topology; JAX has already
         started with fewer devices.
     """
-    use_cpu(1 if rented.chip.kind == "tpu" else rented.count)
+    _use_cpu(1 if rented.chip.kind == "tpu" else rented.count)
     if rented.chip.kind == "tpu":
         return _tpus(rented)
     devices = jax.devices("cpu")
@@ -94,7 +94,7 @@ def make_devices(rented: Slice) -> list:
     return devices[: rented.count]
 
 
-def use_cpu(count: int) -> None:
+def _use_cpu(count: int) -> None:
     """Makes JAX use the CPU, unless it has started; leaves accelerators to others."""
     try:
         if count > 1:

@@ -54,7 +54,7 @@ def define_flags():
 def main(_):
     given = flags.FLAGS
     if given.list:
-        print("\n".join(listing(CHECKS)))
+        print("\n".join(_listing(CHECKS)))
         return
     if given.quick and given.full:
         raise UserError("--quick and --full exclude each other; leave one out")
@@ -133,7 +133,7 @@ def table(results: Sequence[Result]) -> list[str]:
         *text_table(rows, left=range(5)),
         *(["", "not checked", *text_table(missing, left=(0, 1))] if missing else []),
         "",
-        summary(results),
+        _summary(results),
     ]
 
 
@@ -150,7 +150,7 @@ def _cells(result: Result) -> tuple[str, ...]:
     )
 
 
-def summary(results: Sequence[Result]) -> str:
+def _summary(results: Sequence[Result]) -> str:
     """One line: how many held, which did not."""
     failed = [result.name for result in results if result.held is False]
     counts = {
@@ -210,7 +210,7 @@ def page(
     lines = [
         f"## Verified on {machine['devices']} x {machine['device']}, {when}",
         "",
-        f"`{command}`: {summary(results)}.",
+        f"`{command}`: {_summary(results)}.",
         "",
         *_markdown(("machine", ""), machine.items(), left=(0, 1)),
     ]
@@ -238,7 +238,7 @@ def _markdown(heads: Sequence[str], rows: Iterable, left: Sequence[int]) -> list
     return markdown_table(heads, texts, left)
 
 
-def listing(checks: Mapping[str, Check]) -> list[str]:
+def _listing(checks: Mapping[str, Check]) -> list[str]:
     """The lines of --list."""
     width = max(map(len, checks))
     lines, group = [], None

@@ -50,13 +50,8 @@ HARD_LINES = (
 )
 
 
-def workdir_of(context: Context) -> Workdir:
-    """Returns the workdir of --workdir.
-
-    Raises:
-      Unavailable: there is none.
-      UserError: the folder is not a workdir.
-    """
+def _workdir_of(context: Context) -> Workdir:
+    """Returns the workdir of --workdir; unavailable if there is none."""
     if not context.workdir:
         raise Unavailable("no --workdir is given")
     workdir = Workdir(context.workdir)
@@ -76,7 +71,7 @@ def judged_by(check: str) -> Iterator[None]:
 
 def opened(context: Context) -> tuple[Workdir, Config, Vocabulary]:
     """Opens the workdir, for checks that do not judge its config and tokenizer."""
-    workdir = workdir_of(context)
+    workdir = _workdir_of(context)
     with judged_by("tokenizer"):
         return workdir, workdir.config(), workdir.vocabulary()
 
@@ -106,7 +101,7 @@ def checkpoints(context: Context) -> Measured:
     The newest checkpoint of a kind may lack its manifest: a run that was killed while
     it saved leaves one such, and does not use it. Any other without one is a fault.
     """
-    workdir = workdir_of(context)
+    workdir = _workdir_of(context)
     folders = [workdir.checkpoints / kind for kind in KINDS]
     folders = [folder for folder in folders if folder.exists()]
     if not any(map(checkpoint_folders.sealed_steps, folders)):
@@ -134,7 +129,7 @@ def tokenizer(context: Context) -> Measured:
     ones. A tokenizer that was trained elsewhere may lose something: then lines that
     change are reported only.
     """
-    workdir = workdir_of(context)
+    workdir = _workdir_of(context)
     try:  # these read and compare the hashes
         config, vocabulary = workdir.config(), workdir.vocabulary()
         workdir.text()
@@ -196,7 +191,7 @@ def metrics(context: Context) -> Measured:
     Up to the newest state each logging interval must be there, in order. The best
     checkpoints must have the scores that were logged at their steps.
     """
-    workdir = workdir_of(context)
+    workdir = _workdir_of(context)
     with judged_by("tokenizer"):
         config = workdir.config()
     file = workdir / METRICS
@@ -253,12 +248,10 @@ def _best_scores(
     return faults, len(best)
 
 
-def newest_intact(folder: epath.Path, read: Callable[[epath.Path], T]) -> tuple[int, T]:
-    """Reads the newest intact checkpoint of a folder.
-
-    Raises:
-      Unavailable: there is none.
-    """
+def _newest_intact(
+    folder: epath.Path, read: Callable[[epath.Path], T]
+) -> tuple[int, T]:
+    """The step of the newest intact checkpoint of a folder, and what `read` returns."""
     for step in reversed(checkpoint_folders.sealed_steps(folder)):
         if not checkpoint_folders.damage(folder / str(step)):
             return step, read(folder / str(step))
@@ -286,7 +279,7 @@ def trains(context: Context) -> Measured:
         raise Unavailable(str(e)) from None
     mesh = meshes.make_mesh(devices=jax.devices()[:1])
     steps = compile_steps(model, config, mesh, vocabulary.bos, frozen.models)
-    number, (state, progress) = newest_intact(
+    number, (state, progress) = _newest_intact(
         folder, lambda path: read_state(path, steps.shapes)
     )
     position = Rollbacks(workdir).position(number, progress.position)
