@@ -539,8 +539,8 @@ MENDS = [
     ),
     Mutant(
         "half_a_line_stays_in_the_log",  # e308fd6
-        "t2t_jax/training/metrics_log.py",
-        "self._file.truncate(len(kept))",
+        "t2t_jax/io/growing.py",
+        "self._file.truncate(len(content))",
         "pass",
         "tests/training/test_metrics.py",
         "test_half_a_line_left_by_a_crash_is_cut_off",

@@ -8,6 +8,7 @@ import pytest
 from t2t_jax import UserError, train
 from t2t_jax.commands.whatwas import parse_steps
 from t2t_jax.parallel import machine
+from t2t_jax.run import differences
 from t2t_jax.run import rerun as reruns
 from t2t_jax.run.differences import first_difference
 from t2t_jax.run.rerun import plan_stretch, report, rerun
@@ -43,9 +44,9 @@ def test_a_stretch_from_the_initial_parameters_ends_where_it_was_asked_to(traine
 
 
 def test_one_bit_and_another_machine_are_named(trained, monkeypatch):
-    read_state = reruns.read_state
+    read_state = differences.read_state
     names = [*_names(trained[0])]
-    monkeypatch.setattr(reruns, "read_state", lambda *a: _flipped(read_state(*a)))
+    monkeypatch.setattr(differences, "read_state", lambda *a: _flipped(read_state(*a)))
     monkeypatch.setattr(
         reruns, "describe_machine", lambda: machine.describe_machine() | {"cores": 99}
     )

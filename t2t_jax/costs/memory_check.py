@@ -15,7 +15,7 @@ from t2t_jax.costs import step_costs
 from t2t_jax.costs.chips import GIB, memory_here
 from t2t_jax.costs.step_costs import batch_shapes
 from t2t_jax.data.shapes import Shape
-from t2t_jax.io.errors import UserError
+from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.io.messages import say
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.training.step import Steps
@@ -75,8 +75,7 @@ def explain_out_of_memory(error: BaseException, config: Config) -> UserError | N
     out_of_memory = "RESOURCE_EXHAUSTED" in str(error)
     if not (out_of_memory and isinstance(error, jax.errors.JaxRuntimeError)):
         return None
-    first_line = str(error).splitlines()[0]
-    return UserError(f"out of memory: {first_line}. {_advice(config, None)}")
+    return UserError(f"out of memory: {first_line(error)}. {_advice(config, None)}")
 
 
 def _change(steps, config, batch, temporary: float, limit: float) -> dict | None:

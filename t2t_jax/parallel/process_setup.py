@@ -149,11 +149,7 @@ def _kind_of_machine() -> str:
 
 
 def _claim(folder: Path) -> None:
-    """Creates a private folder: its content is executed, so no one else may write it.
-
-    Raises:
-      OSError: the folder cannot be written, or belongs to another user.
-    """
+    """Creates a private folder: its content is executed, so only we may write it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if hasattr(os, "geteuid") and folder.stat().st_uid != os.geteuid():
         raise PermissionError(f"{folder} belongs to another user")

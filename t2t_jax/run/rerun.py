@@ -33,11 +33,11 @@ from t2t_jax.run.differences import (
     TreeComparison,
     compare_trees,
     first_difference,
+    stored_arrays,
 )
 from t2t_jax.run.step_lookup import RunText, open_text
 from t2t_jax.training import checkpoint_folders, frozen_models, loop
-from t2t_jax.training.averaging import parameters_sha256, read_parameters
-from t2t_jax.training.checkpoint import read_state
+from t2t_jax.training.averaging import parameters_sha256
 from t2t_jax.training.checkpoint_folders import KINDS
 from t2t_jax.training.divergence import Rollbacks
 from t2t_jax.training.metrics_log import METRICS, read_log
@@ -276,13 +276,11 @@ class _Watch:
             if trouble := checkpoint_folders.damage(path):
                 say(f"warning: {path} is damaged ({trouble}); not compared")
                 continue
-            if kind == "state":
-                stored, own = read_state(path, self._shapes)[0], state
-            else:
-                # Under the same names as in the state, whichever of its parts it is.
+            own = state
+            if kind != "state":  # the average, if there is one, by the same name
                 own = {"parameters": state.best_parameters()}
-                stored = {"parameters": read_parameters(path, self._shapes.parameters)}
-            self.found.append(StoredComparison(step, kind, compare_trees(stored, own)))
+            arrays = compare_trees(stored_arrays(path, self._shapes), own)
+            self.found.append(StoredComparison(step, kind, arrays))
 
 
 def state_shapes(model: Model, config: Config) -> TrainState:

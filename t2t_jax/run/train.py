@@ -198,12 +198,7 @@ def _peak_flops(config: Config) -> float | None:
 def _open_text(
     task: Task, config: Config
 ) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
-    """Opens the training, dev and test sets.
-
-    Raises:
-      UserError: no training text is named, a set cannot be opened, two test sets have
-        the same name, or the tokenizer would split the tag of pairs made by machine.
-    """
+    """Opens the training, dev and test sets."""
     data = config.data
     if not data.train:
         raise UserError(

@@ -128,11 +128,7 @@ def _folders(workdir: Workdir, kind: str, steps: Sequence[int]) -> list[epath.Pa
 def _choose_by_step(
     workdir: Workdir, requested: list[int], steps: dict[str, Collection[int]]
 ) -> CheckpointChoice:
-    """The checkpoints of given steps.
-
-    Args:
-      steps: kind -> the steps that exist.
-    """
+    """Chooses the checkpoints of requested steps; `steps` are those that exist."""
     kept = sorted({step for kind in steps for step in steps[kind]})
     for step in requested:
         if step not in kept:

@@ -22,7 +22,7 @@ from etils import epath
 
 from t2t_jax.data.feeding import Position
 from t2t_jax.io import sealed
-from t2t_jax.io.errors import UserError
+from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
 from t2t_jax.training import checkpoint_folders
@@ -345,7 +345,7 @@ class Checkpoints:
                 safe = f"Earlier checkpoints are intact, the last of step {saved[-1]:,}"
             raise UserError(
                 f"the checkpoint of step {step:,} could not be written to "
-                f"{self._folder}: {_shortened(e)}\n"
+                f"{self._folder}: {first_line(e)}\n"
                 f"{safe}. Fix the cause, and run the same command again to continue"
             ) from e
 
@@ -357,9 +357,3 @@ class Checkpoints:
         for kind in KINDS:
             with contextlib.suppress(OSError):
                 checkpoint_folders.clear_away(self._folder / kind)
-
-
-def _shortened(error: Exception) -> str:
-    """The first line of an error, shortened: TensorStore's fill many lines."""
-    text = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
-    return text if len(text) <= 300 else f"{text[:200]} ... {text[-97:]}"

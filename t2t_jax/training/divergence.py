@@ -21,9 +21,7 @@ from t2t_jax.workdir import Workdir
 
 USUAL_INTERVALS = 20  # logging intervals, the median of their maxima is the usual norm
 MIN_INTERVALS = 5  # intervals; with fewer no norm counts as unusual
-MAX_ALARM_FILES = (
-    100  # alarms of a run for which the sentences of the batch are written out
-)
+MAX_ALARM_FILES = 100  # alarms of a run whose batches are written out as sentences
 
 # position -> one line for each pair of that batch, without a line end
 Describe = Callable[[Position], Sequence[str]]

@@ -376,12 +376,7 @@ class TrainingRun:
         )
 
     def _roll_back(self, diverged: Divergence) -> None:
-        """Restores a state from before the divergence, and skips the data since then.
-
-        Raises:
-          DivergedError: the config allows no further rollback, or there is no
-            checkpoint from before the divergence.
-        """
+        """Returns to a state from before the divergence, and skips the data since."""
         what = f"at step {self.step:,}, {diverged.why}"
         allowed = self.config.train.rollbacks
         if len(self.rollbacks.all) >= allowed:

@@ -17,8 +17,7 @@ import numpy as np
 from etils import epath
 
 from t2t_jax.data.feeding import Position
-from t2t_jax.io.growing import BucketFile, append
-from t2t_jax.io.locations import is_local
+from t2t_jax.io.growing import open_growing
 from t2t_jax.io.messages import say
 from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.parallel import processes
@@ -260,15 +259,7 @@ class MetricsLog:
         log = parse_log(kept)
         for number in log.damaged:
             say(f"warning: {path}, line {number} is damaged; ignored, not removed")
-        if not is_local(path):
-            self._file = BucketFile(path, kept)
-            return log.entries
-        # Unbuffered, so that `append` sees a failed write and can undo it.
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115
-        if len(kept) > len(content):
-            append(self._file, b"\n")
-        elif len(kept) < len(content):
-            self._file.truncate(len(kept))
+        self._file = open_growing(path, kept)
         return log.entries
 
     def write(self, step: int, kind: str, values: dict[str, float]) -> bool:
@@ -281,12 +272,9 @@ class MetricsLog:
             for n, v in values.items()
         }
         entry = {"step": step, "kind": kind, **finite}
-        line = json.dumps(entry).encode() + b"\n"
-        if isinstance(self._file, BucketFile):
-            self._file.write(line)
+        if self._file:
+            self._file.write(json.dumps(entry).encode() + b"\n")
             self._file.flush()
-        elif self._file:
-            append(self._file, line)
         self._remember(entry)
         return True
 

@@ -14,7 +14,7 @@ from tensorboardX.record_writer import directory_check, register_writer_factory
 from tensorboardX.summary import scalar
 
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.growing import BucketFile, append
+from t2t_jax.io.growing import open_growing
 from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say
 from t2t_jax.parallel import processes
@@ -130,57 +130,42 @@ class Reporter:
 # Its files, written without TensorFlow.
 
 
-class _Events(BucketFile):
-    """A TensorBoard file in a bucket, with the methods that tensorboardX calls."""
+class _Events:
+    """A TensorBoard file, with the methods that tensorboardX calls.
 
-    @classmethod
-    def open(cls, path: str) -> "_Events":
-        """Creates the writer; tensorboardX calls this for every file."""
-        return cls(epath.Path(path))
-
-    @staticmethod
-    def directory_check(path: str) -> None:
-        """Does nothing: a bucket has no folders to create."""
-
-
-class _EventsOnDisk:
-    """A TensorBoard file on disk that keeps what it cannot write and tries again.
-
-    A full disk then ends neither TensorBoard's file nor the run. Its path begins with
-    `disk:`, by which tensorboardX picks this class.
+    It keeps what it cannot write and tries again: a full disk ends neither the file nor
+    the run. On disk its path begins with `disk:`.
     """
 
     def __init__(self, path: str):
-        self._path, self._pending = path.removeprefix("disk:"), b""
+        self._file = open_growing(epath.Path(path.removeprefix("disk:")))
 
     @classmethod
-    def open(cls, path: str) -> "_EventsOnDisk":
+    def open(cls, path: str) -> "_Events":
         """Creates the writer; tensorboardX calls this for every file."""
         return cls(path)
 
     @staticmethod
     def directory_check(path: str) -> None:
-        """Creates the folder."""
-        os.makedirs(path.removeprefix("disk:"), exist_ok=True)
+        """Creates the folder; a bucket has none to create."""
+        if path.startswith("disk:"):
+            os.makedirs(path.removeprefix("disk:"), exist_ok=True)
 
     def write(self, more: bytes) -> None:
         """Appends in memory, until the next `flush`."""
-        self._pending += more
+        self._file.write(more)
 
     def flush(self) -> None:
         """Appends to the file; warns if that fails, and keeps the content."""
-        if not self._pending:
-            return
         try:
-            with open(self._path, "ab", buffering=0) as file:
-                append(file, self._pending)
-            self._pending = b""
+            self._file.flush()
         except OSError as e:  # the next flush tries again
-            say(f"warning: cannot write the TensorBoard file {self._path}: {e}")
+            say(f"warning: cannot write the TensorBoard file {e.filename}: {e}")
 
     def close(self) -> None:
-        """Flushes; the file is open only while it is written."""
+        """Flushes, and closes the file."""
         self.flush()
+        self._file.close()
 
 
 class TensorBoard:
@@ -199,7 +184,7 @@ class TensorBoard:
     def __init__(self, workdir: Workdir, first_step: int):
         # tensorboardX picks the class of a file by what its path has before a colon.
         register_writer_factory("gs", _Events)
-        register_writer_factory("disk", _EventsOnDisk)
+        register_writer_factory("disk", _Events)
         folder = str(workdir / "tensorboard")
         if is_local(folder):
             folder = f"disk:{folder}"

@@ -18,12 +18,15 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import Progress
 from t2t_jax.model.model import build
 from t2t_jax.parallel.machine import EFFECTS
-from t2t_jax.run.differences import CLOCKS, compare_trees, first_difference
+from t2t_jax.run.differences import (
+    CLOCKS,
+    compare_trees,
+    first_difference,
+    stored_arrays,
+)
 from t2t_jax.run.rerun import describe_arrays, state_shapes
 from t2t_jax.run.step_lookup import RunText, open_text, position_of_step
 from t2t_jax.training import checkpoint_folders
-from t2t_jax.training.averaging import read_parameters
-from t2t_jax.training.checkpoint import read_state
 from t2t_jax.training.checkpoint_folders import KINDS
 from t2t_jax.training.divergence import Rollbacks
 from t2t_jax.training.metrics_log import METRICS, Log, Metrics, read_log
@@ -449,7 +452,11 @@ def arrays_section(a: OpenedRun, b: OpenedRun) -> Section:
         if damaged := [f"{path} is damaged ({why})" for path, why in troubles if why]:
             lines.append(f"step {step:,}, {kind}: not compared: {'; '.join(damaged)}")
             continue
-        found = compare_trees(*(_read(run, kind, step) for run in (a, b)))
+        trees = [
+            stored_arrays(path, run.shapes)
+            for run, path in zip((a, b), paths, strict=True)
+        ]
+        found = compare_trees(*trees)
         facts["compared"].append({"step": step, "kind": kind, "same": found.same})
         if not found.same:
             first = found.differing[0] if found.differing else None
@@ -468,14 +475,6 @@ def arrays_section(a: OpenedRun, b: OpenedRun) -> Section:
     if same:
         lines.insert(0, f"the same bytes in {same} of {len(common)} common checkpoints")
     return Section(facts["first"] is not None, facts, lines)
-
-
-def _read(run: OpenedRun, kind: str, step: int) -> Any:
-    path = run.workdir.checkpoints / kind / str(step)
-    if kind == "state":
-        return read_state(path, run.shapes)[0]
-    # Under the names that they have in a state.
-    return {"parameters": read_parameters(path, run.shapes.parameters)}
 
 
 # ----------------------------------------------------------------------------- report

@@ -14,7 +14,7 @@ from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.costs import chips, memory_check
 from t2t_jax.costs.chips import Slice
-from t2t_jax.io.errors import UserError
+from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.tools.plan import forecast as forecasts
 
@@ -135,7 +135,7 @@ def _tpus(rented: Slice) -> list:
             platform="tpu", topology_name=rented.topology, **options
         ).devices
     except jax.errors.JaxRuntimeError as e:
-        reason = str(e).splitlines()[0]
+        reason = first_line(e)
         raise UserError(
             f"--slice={rented.topology}: the TPU compiler refuses it: {reason}"
         ) from None

@@ -21,7 +21,7 @@ from t2t_jax.data.feeding import Position, feed
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io import sealed
-from t2t_jax.io.errors import UserError
+from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
@@ -66,7 +66,7 @@ def judged_by(check: str) -> Iterator[None]:
     try:
         yield
     except UserError as e:
-        raise Unavailable(f"{_first_line(e)} (see the check {check})") from None
+        raise Unavailable(f"{first_line(e)} (see the check {check})") from None
 
 
 def opened(context: Context) -> tuple[Workdir, Config, Vocabulary]:
@@ -134,7 +134,7 @@ def tokenizer(context: Context) -> Measured:
         config, vocabulary = workdir.config(), workdir.vocabulary()
         workdir.text()
     except UserError as e:
-        return Measured(_first_line(e), "as recorded", False)
+        return Measured(first_line(e), "as recorded", False)
     sides = {
         side: of_side
         for side, of_side in {"source": vocabulary.source, "target": vocabulary}.items()
@@ -180,7 +180,7 @@ def _dev_lines(
             lines = check_here(corpus).pairs()
             pairs += itertools.islice(lines, MOST_LINES - len(pairs))
     except (UserError, OSError) as e:
-        pairs, note = [], f"the dev set cannot be read here: {_first_line(e)}"
+        pairs, note = [], f"the dev set cannot be read here: {first_line(e)}"
     lines = {"source": [s for s, _ in pairs], "target": [t for _, t in pairs]}
     return {side: lines[side] for side in sides}, note
 
@@ -256,10 +256,6 @@ def _newest_intact(
         if not checkpoint_folders.damage(folder / str(step)):
             return step, read(folder / str(step))
     raise Unavailable(f"{folder} has no intact checkpoint (see the check checkpoints)")
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 NEAR = 0.25  # a step's loss may be so far, relatively, from the last one logged
