@@ -49,6 +49,7 @@ setup(
         "orbax-checkpoint>=0.11.25",
         "sacrebleu>=2.5",
         "sacremoses>=0.1.1",
+        "scipy>=1.14.1",
         "safetensors>=0.5",
         "PyYAML>=6.0.2",
         "sentencepiece>=0.2.1",

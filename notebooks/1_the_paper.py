@@ -69,7 +69,7 @@ from t2t_jax.search.beam import beam_search
 from t2t_jax.tools.experiment import attention_patterns, layer_cost
 from t2t_jax.tools.plan import describe
 from t2t_jax.training.averaging import parameter_steps
-from t2t_jax.training.loss import cross_entropy, cross_entropy_gradient
+from t2t_jax.training.cross_entropy import cross_entropy, cross_entropy_gradient
 from t2t_jax.training.optimizers import optimizer
 from t2t_jax.training.schedules import schedule
 
@@ -1176,7 +1176,7 @@ for ax, head in zip(axes, two, strict=True):
 # | 4, table 1 | `tools/experiment/layer_cost.py`, `costs/flops.py` |
 # | 5.1 | `data/` |
 # | 5.3, equation 3 | `training/optimizers.py`, `training/schedules.py` |
-# | 5.4 label smoothing | `training/loss.py` |
+# | 5.4 label smoothing | `training/cross_entropy.py` |
 # | 6.1 | `training/averaging.py`, `search/beam.py`, `search/algorithm.py` |
 # | BLEU | `metrics/` |
 # | Table 3 | `configs/`, `experiments/` |

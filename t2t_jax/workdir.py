@@ -32,7 +32,7 @@ import re
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Union
+from typing import NamedTuple, Union
 
 from etils import epath
 
@@ -50,6 +50,31 @@ TOKENIZERS = "tokenizer.model", "source_tokenizer.model"
 STARTS = "starts.jsonl"
 IMPORTED = "imported.json"
 CHECK = "check"  # key of config.json: the SHA-256 of itself, TEXT and the tokenizers
+
+
+class Start(NamedTuple):
+    """A start of a run: a line of starts.jsonl.
+
+    Attributes:
+      step: the step that it continued after; 0 for the first.
+      machine: as `describe_machine` returned it.
+      ideas: the SHA-256 of each module of --ideas.
+    """
+
+    step: int
+    machine: dict[str, str | int]
+    ideas: dict[str, str]
+
+    @classmethod
+    def parsed(cls, line: bytes) -> "Start | None":
+        """Reads a line; None if it is damaged."""
+        try:
+            start = json.loads(line)
+            ideas = {str(k): str(v) for k, v in start.get("ideas", {}).items()}
+            return cls(int(start["step"]), dict(start["machine"]), ideas)
+        # RecursionError: JSON that is nested to harm.
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return None
 
 
 class Workdir:
@@ -276,25 +301,22 @@ class Workdir:
                 f"{file} does not fit this version of t2t_jax: {e}"
             ) from None
 
-    def last_start(self) -> dict | None:
-        """The last line of starts.jsonl; None if it is missing or unreadable.
-
-        Its `machine` and `ideas` are dicts.
-        """
+    def starts(self) -> list["Start | None"]:
+        """The starts of the run, oldest first; None for each that is damaged."""
         file = self / STARTS
-        try:
-            start = json.loads(file.read_bytes().splitlines()[-1])
-            modules = {str(k): str(v) for k, v in start.get("ideas", {}).items()}
-            return start | {"machine": dict(start["machine"]), "ideas": modules}
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            return None
+        lines = file.read_bytes().splitlines() if file.exists() else []
+        return [Start.parsed(line) for line in lines]
+
+    def last_start(self) -> "Start | None":
+        """The last start of the run; None if there is none, or it is damaged."""
+        return (self.starts() or [None])[-1]
 
     def _missing_ideas(self) -> str:
         """The modules that the last start had and this program lacks, as flags."""
-        start = self.last_start() or {"ideas": {}}
+        last = self.last_start()
         return " ".join(
             f"--ideas={name}"
-            for name, sha256 in start["ideas"].items()
+            for name, sha256 in (last.ideas if last else {}).items()
             if name not in ideas.imported and sha256 not in ideas.imported.values()
         )
 

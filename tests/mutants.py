@@ -279,7 +279,7 @@ PROMISES = [
     ),
     Mutant(
         "padding_counts_in_the_loss",
-        "t2t_jax/training/logit_chunks.py",
+        "t2t_jax/training/cross_entropy.py",
         "jnp.sum(x_bt, where=real_bt)",
         "jnp.sum(x_bt)",
         "tests/training/test_loss.py",
@@ -287,7 +287,7 @@ PROMISES = [
     ),
     Mutant(
         "label_smoothing_is_another",
-        "t2t_jax/training/loss.py",
+        "t2t_jax/training/cross_entropy.py",
         "normalizer_bt - logits_btv.mean(-1)",
         "normalizer_bt - logits_btv.max(-1)",
         "tests/training/test_loss.py",
@@ -419,7 +419,7 @@ MENDS = [
     ),
     Mutant(
         "a_mark_of_byte_order_is_lost",  # c71794c
-        "t2t_jax/decoding/pairs_output.py",
+        "t2t_jax/run/translated_pairs.py",
         "n - before)",
         "n)",
         "tests/decoding/test_pairs_output.py",
@@ -427,7 +427,7 @@ MENDS = [
     ),
     Mutant(
         "half_a_translation_is_learned",  # 98823e2
-        "t2t_jax/run/teacher_input.py",
+        "t2t_jax/run/translated_pairs.py",
         "for h in translation.hypotheses if h.ended",
         "for h in translation.hypotheses",
         "tests/test_distillation.py",
@@ -507,7 +507,7 @@ MENDS = [
     ),
     Mutant(
         "an_absent_tpu_is_started",  # 237206b
-        "t2t_jax/parallel/platforms.py",
+        "t2t_jax/parallel/process_setup.py",
         'importlib.util.find_spec("libtpu") is None or _has_tpu()',
         "True",
         "tests/parallel/test_platforms.py",
@@ -539,8 +539,8 @@ MENDS = [
     ),
     Mutant(
         "half_a_line_stays_in_the_log",  # e308fd6
-        "t2t_jax/training/metrics_log.py",
-        "self._file.truncate(len(kept))",
+        "t2t_jax/io/growing.py",
+        "self._file.truncate(len(content))",
         "pass",
         "tests/training/test_metrics.py",
         "test_half_a_line_left_by_a_crash_is_cut_off",

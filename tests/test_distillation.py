@@ -27,7 +27,7 @@ from t2t_jax.metrics.text_measures import UTILITIES
 from t2t_jax.model.model import build
 from t2t_jax.run import distillation
 from t2t_jax.run.distillation import distill, student_config
-from t2t_jax.run.teacher_input import Recipe
+from t2t_jax.run.teacher_text import Recipe
 from t2t_jax.training import losses
 from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import vocabulary

@@ -64,7 +64,8 @@ def test_the_command_makes_pairs_and_says_how(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     asked = done.stdout.splitlines()
-    assert [line[:4] for line in asked] == ["1 3 ", "4 1 "]
+    # Without a line, the options are checked before the input is read.
+    assert [line[:4] for line in asked] == ["1 0 ", "1 3 ", "4 1 "]
     assert all("'top_k': 10," in line and "'seed': 5," in line for line in asked)
     swap = parse_noise("swap@1")
     wanted = [

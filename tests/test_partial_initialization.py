@@ -12,14 +12,14 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import Model, build
 from t2t_jax.run import initialization
-from t2t_jax.run.partial_initialization import (
+from t2t_jax.run.initialization import (
     check_parts,
     completed,
     flat,
+    remap,
     taken_over,
     text_vocabulary,
 )
-from t2t_jax.run.vocabulary_remapping import remap
 from t2t_jax.training.checkpoint import Checkpoints
 from t2t_jax.training.step import initial_parameters
 from t2t_jax.workdir import Workdir

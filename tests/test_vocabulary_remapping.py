@@ -10,7 +10,7 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.model.model import build
-from t2t_jax.run.vocabulary_remapping import remap
+from t2t_jax.run.initialization import remap
 from tests.decoding.small_translator import CONFIG, TEXT, renumbered, vocabulary
 
 

@@ -20,8 +20,7 @@ from t2t_jax.config import from_config_dict
 from t2t_jax.decoding.jobs import parse_shard
 from t2t_jax.io.errors import UserError
 from t2t_jax.run.distillation import STAGES, distill
-from t2t_jax.run.teacher_input import CRITERIA, Recipe
-from t2t_jax.run.teacher_text import CHUNK
+from t2t_jax.run.teacher_text import CHUNK, CRITERIA, Recipe
 
 DISTRIBUTED = True
 

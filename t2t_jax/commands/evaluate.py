@@ -40,8 +40,7 @@ from t2t_jax.evaluation.scores import (
     score_set,
 )
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.messages import say
-from t2t_jax.io.progress import waiting
+from t2t_jax.io.messages import say, waiting
 from t2t_jax.parallel import processes
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task

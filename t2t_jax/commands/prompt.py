@@ -3,9 +3,12 @@
 import contextlib
 import time
 
+from t2t_jax.config import SearchOptions
 from t2t_jax.decoding.results import Translation
+from t2t_jax.decoding.search_options import option_names
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.tasks.task import Task
 
 HELP = """\
 Type a sentence to translate it. About the last sentence:
@@ -38,15 +41,10 @@ class Prompt:
 
     Args:
       options: for `translator.translate`.
-      task: the `Task` that answers lines; None for the translator alone.
+      task: answers the lines; None for the translator alone.
     """
 
-    def __init__(
-        self,
-        translator: Translator,
-        options: dict,
-        task=None,  # a `Task`: tasks come after decoding
-    ):
+    def __init__(self, translator: Translator, options: dict, task: Task | None = None):
         self._translator, self._task = translator, task
         self._options = options
         self._last: Translation | None = None
@@ -124,8 +122,8 @@ class Prompt:
     def _nbest(self, rest: str) -> str:
         nbest = _parse_count(rest, 4)
         # `nbest` must not exceed the beam, and groups divide it.
-        groups = self._groups()
-        width = -(-max(nbest, self._width()) // groups) * groups
+        search = self._search()
+        width = -(-max(nbest, search.beam) // search.groups) * search.groups
         options = {**self._options, "nbest": nbest, "beam": width}
         return self._again("translate", options)
 
@@ -165,11 +163,8 @@ class Prompt:
 
     def _beam(self, rest: str) -> str:
         if rest:
-            beam, groups = _parse_count(rest, 0), self._groups()
-            if beam % groups:
-                raise UserError(f"{beam} is not a multiple of {groups}, the groups")
-            self._options["beam"] = beam
-        return f"Beam {self._width()}."
+            self._options["beam"] = self._search(beam=_parse_count(rest, 0)).beam
+        return f"Beam {self._search().beam}."
 
     def _answer(self, line: str, method: str, options: dict) -> Translation:
         """Answers a line by a method of the translator, as the task says."""
@@ -188,11 +183,10 @@ class Prompt:
     def _given(self, *names: str) -> dict:
         return {name: self._options[name] for name in names if name in self._options}
 
-    def _width(self) -> int:
-        return self._options.get("beam") or self._translator.config.decode.beam
-
-    def _groups(self) -> int:
-        return self._options.get("groups") or self._translator.config.decode.groups
+    def _search(self, **changes: int) -> SearchOptions:
+        """The options of the search, some changed; raises UserError as `override`."""
+        options = self._given(*option_names(SearchOptions)) | changes
+        return self._translator.config.decode.override(**options)
 
 
 def _reraise_signals(error: KeyboardInterrupt) -> None:

@@ -21,8 +21,7 @@ from t2t_jax.commands.flags import (
 from t2t_jax.decoding.jobs import chunks
 from t2t_jax.decoding.results import Score
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.io.messages import say
-from t2t_jax.io.progress import Progress
+from t2t_jax.io.messages import Progress, say
 from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.parallel import processes
 

@@ -25,7 +25,7 @@ import numpy as np
 from t2t_jax.config import DataConfig
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
-from t2t_jax.io.progress import Progress
+from t2t_jax.io.messages import Progress
 
 T, Made = TypeVar("T"), TypeVar("Made")
 

@@ -57,6 +57,16 @@ def take(sentences: Ragged, pair_p: np.ndarray) -> Ragged:
     return Ragged(sentences.tokens[place].astype(np.int32), offsets)
 
 
+def concatenated(parts: Sequence[Ragged]) -> Ragged:
+    """Concatenates sentences."""
+    lengths = [part.lengths for part in parts]
+    tokens = [part.tokens for part in parts]
+    return Ragged(
+        np.concatenate([np.zeros(0, np.int32), *tokens]),
+        np.append(0, np.cumsum(np.concatenate([np.zeros(0, np.int64), *lengths]))),
+    )
+
+
 def of_sentence(sentences: Ragged, value_p: np.ndarray) -> np.ndarray:
     """Repeats a value of each sentence for each of its tokens."""
     return np.repeat(value_p, sentences.lengths)

@@ -24,10 +24,10 @@ import numpy as np
 from t2t_jax.config import DataConfig
 from t2t_jax.data.cleaning import blank_matcher, in_order, read_chunks
 from t2t_jax.data.corpus import Corpus, Pair
-from t2t_jax.data.filling import Ragged, take
+from t2t_jax.data.filling import Ragged, concatenated, take
 from t2t_jax.data.pairs import Encode, Pairs, encode_pairs
 from t2t_jax.data.shapes import Shape
-from t2t_jax.data.tokenizers.subword_sampling import SubwordSampling, sampled_encoder
+from t2t_jax.data.tokenizers.subword_sampling import SubwordSampling
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.counter_random import Stream, hashed, uniform
@@ -35,12 +35,16 @@ from t2t_jax.text.damage import MOST_NEIGHBOURS, TRAINABLE
 from t2t_jax.text.word_noise import named_amounts
 
 # The lines of a part. A part is varied as a whole, and a line may be joined with the
-# next ones of its part (variation.py). So another number changes what a run reads.
+# next ones of its part. So another number changes what a run reads.
 LINES = 8_192
-
 # The upper bits of a number are the corpus, the lower ones the line in it. So
 # consecutive numbers are consecutive lines of one corpus.
 LINE_BITS = 40
+DEFAULT_SHARE = 0.1  # of lines that `config.data.augment` changes
+# About so many pairs are varied to learn how long pairs become.
+SAMPLED = 1 << 16
+# What a line's random numbers are for.
+_CHOICE, _CHANGE = range(2)
 
 
 class Part(NamedTuple):
@@ -83,13 +87,6 @@ def read_parts(pairs: Pairs, corpora: Sequence[Corpus]) -> Iterator[Part]:
         yield Part(before // LINES, low, number_p, text)
 
 
-DEFAULT_SHARE = 0.1  # of lines that `config.data.augment` changes
-# What a line's random numbers are for.
-_CHOICE, _CHANGE = range(2)
-# About so many pairs are varied to learn how long pairs become.
-SAMPLED = 1 << 16
-
-
 @dataclasses.dataclass(frozen=True)
 class TextVariation:
     """Changes a share of the lines in each epoch.
@@ -115,7 +112,7 @@ class TextVariation:
         """Returns the pairs as an epoch has them.
 
         A line depends on its number alone, not on the others of the chunk, with one
-        exception: `neighbours` joins lines of the same chunk only. So chunks must begin
+        exception: `neighbours` and `joined` join lines of a chunk. So chunks must begin
         at the same lines in every run.
 
         Args:
@@ -433,14 +430,9 @@ def kept_within(
       new: The index in `stored` of each of `encoded`.
       fits: A mask of `encoded`: False keeps the stored sentence.
     """
-    both = Ragged(
-        np.concatenate([encoded.tokens, stored.tokens]),
-        np.append(encoded.offsets, stored.offsets + len(encoded.tokens)),
-    )
-    # In `both`, an empty sentence stands between those encoded and those stored.
-    index_p = len(encoded) + 1 + np.arange(len(stored))
+    index_p = len(encoded) + np.arange(len(stored))
     index_p[new[fits]] = np.flatnonzero(fits)
-    return take(both, index_p)
+    return take(concatenated([encoded, stored]), index_p)
 
 
 def _slice(sentences: Ragged, first: int, count: int) -> Ragged:
@@ -470,7 +462,7 @@ def variation_of(
     text = text_variation_of(config.augment, parse_symbols(config.symbols))
     subwords = None
     if config.subword_dropout:
-        subwords = sampled_encoder(vocabulary, config.subword_dropout)
+        subwords = SubwordSampling(vocabulary, config.subword_dropout)
     if text is None and subwords is None:
         return None
     fingerprints = tuple(corpus.fingerprint() for corpus in corpora)

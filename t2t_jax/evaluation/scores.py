@@ -21,8 +21,7 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.provenance import score_provenance, text_bytes
 from t2t_jax.io import atomic, lock
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.messages import say
-from t2t_jax.io.progress import waiting
+from t2t_jax.io.messages import say, waiting
 from t2t_jax.metrics.measures import LONGEST
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.parallel import processes

@@ -1,1 +1,1 @@
-"""The terminal and the disk: messages, errors, progress, files that are complete."""
+"""The terminal and the disk: messages, errors, locks, files that are complete."""

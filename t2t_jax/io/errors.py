@@ -12,6 +12,17 @@ class UserError(ValueError):
     """
 
 
+def first_line(error: BaseException, most: int = 300) -> str:
+    """Returns the first line of an error's message, shortened to `most` characters.
+
+    Without a message, the name of its class. Libraries add pages: TensorStore's errors
+    fill many lines, and end with their cause.
+    """
+    text = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+    end = most // 3
+    return text if len(text) <= most else f"{text[: most - end - 5]} ... {text[-end:]}"
+
+
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Returns a hint such as `; did you mean 'layers'?`, or all names if none is close.
 

@@ -49,9 +49,6 @@ def _reach(bucket: str) -> None:
     """Checks once that a bucket is usable, and fails quickly if it is not.
 
     Without the check each library would retry for a minute.
-
-    Raises:
-      UserError: the bucket does not exist, cannot be reached, or gcsfs is missing.
     """
     try:
         import fsspec

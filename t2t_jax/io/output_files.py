@@ -137,11 +137,7 @@ class OutputFile:
         check_output(self._file)
 
     def _read_record(self) -> dict | None:
-        """Returns the record of an earlier job; truncates the output to it.
-
-        Raises:
-          UserError: the record or the output is damaged, or the provenance differs.
-        """
+        """Returns the record of an earlier job; truncates the output to it."""
         if not self._record.exists():  # the job stopped before its first record
             self._stream.truncate(0)
             return None
@@ -237,11 +233,7 @@ class OutputFile:
             self._stream.close()
 
     def _publish(self) -> None:
-        """Gives the complete output its name.
-
-        Raises:
-          UserError: another process has created or removed a file meanwhile.
-        """
+        """Gives the complete output its name."""
         try:
             atomic.appear(self._partial, self._file)
         except FileExistsError:

@@ -8,7 +8,8 @@
 The boxes have files of their own: attention (section 3.2) `model/attention.py`,
 feed-forward (3.3) `model/feed_forward.py`, embeddings and the output layer (3.4)
 `model/embedding.py`, positions (3.5) `model/positions.py`. The softmax of the output
-probabilities belongs to the loss (`training/loss.py`) and the search (`search/`).
+probabilities belongs to the loss (`training/cross_entropy.py`) and the search
+(`search/`).
 
 By default everything is as in the paper. All dropout is that of section 5.4.
 

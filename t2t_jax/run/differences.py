@@ -1,7 +1,6 @@
 """Are two runs equal? Compares their arrays, metrics and workdirs, byte by byte."""
 
 import contextlib
-import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
+from t2t_jax.training.averaging import read_parameters
+from t2t_jax.training.checkpoint import read_state
 from t2t_jax.training.metrics_log import METRICS, Metrics, read_log
+from t2t_jax.training.step import TrainState
 
 # Logged values that a clock decides: no two runs have them in common.
 CLOCKS = {"seconds", "seconds_per_step", "tokens_per_second", "mfu"}
@@ -90,15 +92,6 @@ def compare_trees(a: Any, b: Any) -> TreeComparison:
     )
 
 
-def sha256_of(tree: Any) -> str:
-    """A digest of the names, types, shapes and bytes of a tree's arrays."""
-    digest = hashlib.sha256()
-    for name, array in named_arrays(tree).items():
-        digest.update(f"{name} {array.dtype} {array.shape} ".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
-
-
 def _difference(name: str, a: np.ndarray, b: np.ndarray) -> ArrayDifference | None:
     if same_bytes(a, b):
         return None
@@ -113,6 +106,13 @@ def _difference(name: str, a: np.ndarray, b: np.ndarray) -> ArrayDifference | No
     return ArrayDifference(
         name, a.shape, count, float(distance), float(np.abs(a.astype(np.float64)).max())
     )
+
+
+def stored_arrays(path: epath.Path, shapes: TrainState) -> Any:
+    """Reads a stored checkpoint, of any kind, under the names of a state."""
+    if path.parent.name == "state":
+        return read_state(path, shapes)[0]
+    return {"parameters": read_parameters(path, shapes.parameters)}
 
 
 def same_bytes(a: Any, b: Any) -> bool:

@@ -17,8 +17,15 @@ from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say
 from t2t_jax.model.model import build
 from t2t_jax.parallel import processes
-from t2t_jax.run.teacher_input import PROBABILITY, Lines, Recipe, open_input, provenance
-from t2t_jax.run.teacher_text import CHUNK, TeacherText
+from t2t_jax.run.teacher_text import (
+    CHUNK,
+    PROBABILITY,
+    Lines,
+    Recipe,
+    TeacherText,
+    open_input,
+    provenance,
+)
 from t2t_jax.run.train import train
 from t2t_jax.tasks.table import task_of
 from t2t_jax.workdir import TOKENIZERS, Workdir

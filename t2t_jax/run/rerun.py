@@ -7,7 +7,7 @@ of a stored state. The workdir of the run is only read.
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -21,25 +21,29 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say
 from t2t_jax.model.model import Model, build
-from t2t_jax.parallel.machine import describe_machine
-from t2t_jax.run import frozen_parameters, initialization
+from t2t_jax.parallel.machine import (
+    EFFECTS,
+    describe_machine,
+    machine_differences,
+    nondeterminism,
+)
+from t2t_jax.run import initialization
 from t2t_jax.run.differences import (
     LoggedDifference,
     TreeComparison,
     compare_trees,
     first_difference,
-    sha256_of,
+    stored_arrays,
 )
 from t2t_jax.run.step_lookup import RunText, open_text
-from t2t_jax.training import checkpoint_folders, loop
-from t2t_jax.training.averaging import read_parameters
-from t2t_jax.training.checkpoint import read_state
-from t2t_jax.training.interruption import Interrupted
+from t2t_jax.training import checkpoint_folders, frozen_models, loop
+from t2t_jax.training.averaging import parameters_sha256
+from t2t_jax.training.checkpoint_folders import KINDS
+from t2t_jax.training.divergence import Rollbacks
 from t2t_jax.training.metrics_log import METRICS, read_log
 from t2t_jax.training.provenance_log import Start, read_starts, starts_of_steps
-from t2t_jax.training.retention import KINDS
-from t2t_jax.training.rollbacks import Rollbacks
 from t2t_jax.training.step import TrainState, initial_parameters, initial_state
+from t2t_jax.training.stopping import Interrupted
 from t2t_jax.workdir import STARTS, Workdir
 
 NEVER = 1 << 40  # steps between two checkpoints of the scratch folder
@@ -266,19 +270,17 @@ class _Watch:
             return
         state = jax.device_get(state)
         if step == self._stretch.end:
-            self.sha256 = sha256_of(state)
+            self.sha256 = parameters_sha256(state)
         for kind in kinds:
             path = self._workdir.checkpoints / kind / str(step)
             if trouble := checkpoint_folders.damage(path):
                 say(f"warning: {path} is damaged ({trouble}); not compared")
                 continue
-            if kind == "state":
-                stored, own = read_state(path, self._shapes)[0], state
-            else:
-                # Under the same names as in the state, whichever of its parts it is.
+            own = state
+            if kind != "state":  # the average, if there is one, by the same name
                 own = {"parameters": state.best_parameters()}
-                stored = {"parameters": read_parameters(path, self._shapes.parameters)}
-            self.found.append(StoredComparison(step, kind, compare_trees(stored, own)))
+            arrays = compare_trees(stored_arrays(path, self._shapes), own)
+            self.found.append(StoredComparison(step, kind, arrays))
 
 
 def state_shapes(model: Model, config: Config) -> TrainState:
@@ -299,7 +301,7 @@ def _execute(
         **{"minutes": 0.0, "patience": 0, "save_every": NEVER},
         **{"alarm_norm": 0.0, "max_rise": 0.0, "max_skipped": NEVER},
     )
-    opened = frozen_parameters.open_frozen(text.config, model, text.vocabulary)
+    opened = frozen_models.open_frozen(text.config, model, text.vocabulary)
     if (then := text.workdir.text().get("frozen", [])) != [*opened.sha256]:
         raise UserError(
             f"the parameters of the models that the loss of {text.workdir} reads are "
@@ -317,7 +319,7 @@ def _execute(
         bos = text.vocabulary.bos
         loop.run(config, scratch, model, bos, text.pairs, None, hooks)
         if frozen.models and last != stretch.end:  # its arrays were handed over
-            frozen = frozen_parameters.open_frozen(
+            frozen = frozen_models.open_frozen(
                 text.config, model, text.vocabulary
             ).frozen
 
@@ -330,3 +332,86 @@ def _ends(scratch: Workdir, stretch: Stretch) -> Iterator[int]:
     moved = Rollbacks(scratch).in_effect()
     yield from sorted(step for step in moved if stretch.start < step < stretch.end)
     yield stretch.end
+
+
+# ------------------------------------------------------------------------------ as text
+
+# Shown if the bytes differ and nothing recorded of the machine does.
+UNRECORDED = (
+    "the machine is the one that starts.jsonl records, so the cause is something it "
+    "does not: config.mesh or config.train.accumulate changed during the run, a "
+    "library of the system, or a fault of the hardware. Execute the same stretch "
+    "twice here: if the two SHA-256 differ, this machine is not deterministic"
+)
+
+
+def report(result: Rerun) -> Iterator[str]:
+    """Yields the lines of a report on a rerun."""
+    stretch = result.stretch
+    for step, kind, arrays in result.stored:
+        yield f"step {step:,}  checkpoints/{kind}: {describe_arrays(arrays)}"
+    if result.logged:
+        steps = "step" if len(result.logged) == 1 else "steps"
+        shown = f"{len(result.logged)} logged {steps}: the same numbers"
+        if different := result.first_logged:
+            step, name, then, now = different
+            shown = f"{name} of step {step:,} differs first: {then!r} then, {now!r} now"
+        yield f"metrics.jsonl: {shown}"
+    yield f"SHA-256 of the state after step {stretch.end:,}: {result.sha256}"
+    steps = f"steps {stretch.start + 1:,} to {stretch.end:,}"
+    if not (result.stored or result.logged):
+        yield (
+            f"{steps} were executed, and nothing on disk is from one of them: nothing "
+            "was compared. Go on to the next logged step or checkpoint, or compare the "
+            "SHA-256 with that of another machine"
+        )
+    elif result.same:
+        exactly = "the same bytes" if result.stored else "the same logged numbers"
+        yield f"{steps} come to {exactly} as in the run"
+    else:
+        yield f"{steps} do not come to the same bytes as in the run"
+    yield from _machines(result)
+
+
+def describe_arrays(arrays: TreeComparison) -> str:
+    """Describes the comparison of two trees: their number, the first that differs."""
+    if arrays.same:
+        return f"{arrays.arrays} arrays: the same bytes"
+    if arrays.unmatched:
+        names = ", ".join(arrays.unmatched[:3])
+        return f"arrays of other names: {len(arrays.unmatched)}, such as {names}"
+    return (
+        f"{len(arrays.differing)} of {arrays.arrays} arrays differ; the first of them, "
+        f"parameters before the optimizer, by name: {arrays.differing[0]}"
+    )
+
+
+def describe_starts(starts: Sequence[Start]) -> str:
+    """Names starts by the steps that they continued after."""
+    steps = ", ".join(f"{start.step:,}" for start in starts)
+    return f"the start after step {steps}" if len(starts) == 1 else f"starts {steps}"
+
+
+def _machines(result: Rerun) -> Iterator[str]:
+    """Yields what of the machine and of the code of --ideas differs."""
+    if not result.starts:
+        yield "starts.jsonl is missing or damaged: the machine of the run is not known"
+        return
+    if len(result.starts) > 1:
+        yield f"the run executed these steps by {describe_starts(result.starts)}"
+    known = {}  # each difference once, whichever of the starts it is of
+    for start in result.starts:
+        known |= machine_differences(start.machine, result.machine)
+        if {*start.ideas.values()} != {*result.ideas.values()}:
+            known["ideas"] = "the modules", "others"
+    for name, (then, now) in known.items():
+        yield f"the machine differs: {name} {then} then, {now} now"
+        if not result.same and name in EFFECTS:
+            yield f"  {EFFECTS[name]}"
+    if known:
+        if not result.same:
+            yield "repeat it on a machine like that of the run to have its bytes again"
+    elif result.same:
+        yield "the machine and the libraries are those of the run"
+    else:
+        yield nondeterminism() or UNRECORDED

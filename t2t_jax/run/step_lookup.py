@@ -13,7 +13,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
-from t2t_jax.training.rollbacks import Rollbacks
+from t2t_jax.training.divergence import Rollbacks
 from t2t_jax.workdir import Workdir
 
 

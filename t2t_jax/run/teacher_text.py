@@ -1,4 +1,8 @@
-"""Files of the text that a teacher translates for a student: complete or resumable.
+"""The text that a teacher translates for a student: its lines, and its files.
+
+Kim and Rush 2016, section 3.2: the source lines of a parallel text with the teacher's
+best translations, found by beam search. Section 3.3, "sequence-level interpolation":
+of its N best, the one nearest to the reference.
 
     PREFIX.pairs.partial         while it is made: pairs, and the record of a job
     PREFIX.pairs.2-of-3          a finished part of several machines
@@ -10,26 +14,193 @@ bring them out of step. The first line is the provenance, which resumed and join
 have to share.
 """
 
-import contextlib
+import dataclasses
 import itertools
 import json
-import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from t2t_jax.data.cleaning import visible
-from t2t_jax.data.corpus import Corpus, Pair, file_corpus
-from t2t_jax.data.text_files import HASHES_ENDING, encode_line, pair_hasher, read_lines
-from t2t_jax.decoding.jobs import run_job, shard_of
+from t2t_jax import __version__
+from t2t_jax.config import DecodeConfig
+from t2t_jax.data.corpus import Corpus, Pair, file_corpus, open_corpus, open_places
+from t2t_jax.data.text_files import (
+    HASHES_ENDING,
+    encode_line,
+    file_hash,
+    find_file,
+    read_lines,
+)
+from t2t_jax.decoding.jobs import InputLines, run_job, shard_of
+from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.io.atomic import checked_json, fsync, read_checked_json, write_atomically
-from t2t_jax.io.errors import UserError
+from t2t_jax.io.atomic import (
+    checked_json,
+    read_checked_json,
+    together,
+    write_atomically,
+)
+from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.lock import exclusive
 from t2t_jax.io.messages import say
+from t2t_jax.metrics.text_measures import UTILITIES
 from t2t_jax.parallel import processes
-from t2t_jax.run.teacher_input import Lines, Recipe
+from t2t_jax.run.translated_pairs import complete_texts, write_sides
+
+PROBABILITY = "probability"
+CRITERIA = (PROBABILITY, *UTILITIES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """Options of a teacher's text: everything but the teacher and the lines.
+
+    Attributes:
+      nbest: the number of translations that one is chosen of.
+      by: `probability`, the teacher's own score; or the metric of sentences by which
+        the nearest to the reference is chosen. "" is `chrf` if there are several.
+      search: some of `SearchOptions`; the others are the teacher's, but with a beam of
+        at least `nbest`.
+
+    Raises:
+      UserError: a choice that does not exist, or that chooses from one.
+    """
+
+    nbest: int = 1
+    by: str = ""
+    search: Mapping = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        if self.nbest < 1:
+            raise UserError(f"--nbest={self.nbest}; want at least 1")
+        if not self.by:
+            by = PROBABILITY if self.nbest == 1 else "chrf"
+            object.__setattr__(self, "by", by)
+        if self.by not in CRITERIA:
+            raise UserError(f"--by={self.by!r}{did_you_mean(self.by, CRITERIA)}")
+        if self.by != PROBABILITY and self.nbest == 1:
+            raise UserError(
+                f"--by={self.by} chooses among several translations; add --nbest=8 or "
+                "so, or leave --by out"
+            )
+
+    def options(self, decode: DecodeConfig) -> dict:
+        """The options of the search; those of `decode`, the teacher's, if not given."""
+        given = {name: x for name, x in self.search.items() if x is not None}
+        beam = max(decode.beam, self.nbest)
+        options = decode.override(**{"beam": beam} | given)
+        nbest = self.nbest if self.by != PROBABILITY else 1
+        return {"nbest": nbest, **options.recorded()}
+
+    def chooser(self, language: str) -> Callable[[Translation, str], str]:
+        """Returns a function (translation, reference) -> the text that is kept.
+
+        It is empty if no translation is complete. Training drops such pairs.
+        """
+        nearness = UTILITIES.get(self.by)  # None: by probability
+
+        def choose(translation: Translation, reference: str) -> str:
+            texts = complete_texts(translation)
+            if not texts:
+                return ""
+            if not nearness:
+                return texts[0]
+            # Of equally near ones `argmax` takes the first, which is the most probable;
+            # the last decimals are rounding, which must not decide.
+            near_h1 = nearness(texts, [reference], language).round(9)
+            return texts[near_h1.argmax()]
+
+        return choose
+
+
+def _source_lines(file: Path, corpus: Corpus) -> Corpus:
+    """A corpus of which only the source file exists; its references are empty."""
+    return dataclasses.replace(
+        corpus,
+        pairs=lambda: ((line, "") for line in read_lines(file)),
+        fingerprint=lambda: file_hash(file),
+    )
+
+
+def open_input(places: str, source: str, target: str, references: bool) -> list[Corpus]:
+    """Opens the text whose source lines a teacher translates.
+
+    Args:
+      places: as `config.data.train` without weights, relative to the current folder.
+      source, target: the languages of the teacher.
+      references: True if both sides are needed; else the source file is enough.
+
+    Raises:
+      UserError: a place cannot be opened, or has no lines of the source.
+    """
+
+    def open_one(place: str, folder: str) -> Corpus:
+        corpus = open_corpus(place, source, target, folder)
+        if not (prefix := corpus.prefix):
+            return corpus
+        if not (file := find_file(prefix, source)):
+            there = sorted(f.name for f in prefix.parent.glob(f"{prefix.name}.*"))
+            raise UserError(
+                f"--input={place} has no {prefix.name}.{source} (or .gz), and the "
+                f"teacher translates {source} -> {target}; there "
+                + (f"are {', '.join(there[:6])}" if there else "is no such file")
+            )
+        alone = not references and not find_file(prefix, target)
+        return _source_lines(file, corpus) if alone else corpus
+
+    corpora = open_places(places, open_one)
+    if not corpora:
+        raise UserError(f"--input={places!r} names no text; want a PREFIX")
+    return corpora
+
+
+class Lines(InputLines):
+    """The pairs of corpora, or of a part of them, as lines of a job.
+
+    A line is a source and its reference, with a line feed between them, which no line
+    contains.
+    """
+
+    def __init__(self, corpora: Sequence[Corpus], shard: tuple[int, int] = (1, 1)):
+        super().__init__(
+            lambda: (f"{s}\n{r}" for corpus in corpora for s, r in corpus.pairs()),
+            shard,
+        )
+        if not self.count:
+            number, count = shard
+            raise UserError(
+                f"part {number} of {count} of {self.total:,} pairs is empty; want at "
+                "most as many parts as pairs"
+            )
+
+
+def provenance(
+    teacher: Mapping,
+    decode: DecodeConfig,
+    recipe: Recipe,
+    corpora: Sequence[Corpus],
+    pairs: int,
+) -> dict:
+    """Returns everything that a teacher's text depends on.
+
+    Args:
+      teacher: `Translator.provenance()`.
+      decode: the teacher's.
+      pairs: the number of pairs of all corpora.
+    """
+    return {
+        "teacher": dict(teacher),
+        "search": recipe.options(decode),
+        "by": recipe.by,
+        "input": [corpus.fingerprint() for corpus in corpora],
+        "pairs": pairs,
+        "t2t_jax": __version__,
+    }
+
+
+# -------------------------------------------------------------------------------- files
+
 
 CHUNK = 4_096  # pairs sorted and translated together
 
@@ -149,25 +320,14 @@ class TeacherText:
         Raises:
           UserError: a file is of another text, or not complete.
         """
-        hash_pair = pair_hasher(self.source, self.target)
         endings = self.source, self.target, HASHES_ENDING
-        with exclusive(self.prefix.parent), contextlib.ExitStack() as stack:
+        with exclusive(self.prefix.parent):
             if self._record.exists():  # another process was faster
                 return self.check(made_from)
-            targets = [Path(f"{self.prefix}.{ending}") for ending in endings]
-            drafts = [f.with_name(f".{f.name}.writing") for f in targets]
-            streams = [stack.enter_context(draft.open("wb")) for draft in drafts]
-            count = empty = 0
-            for count, pair in enumerate(self._pairs_of(files, made_from), 1):
-                for stream, line in zip(streams, (*pair, hash_pair(pair)), strict=True):
-                    stream.write(encode_line(line, count))
-                empty += not visible(pair[1])
-            for stream in streams:
-                stream.flush()
-                os.fsync(stream.fileno())
-            for draft, target in zip(drafts, targets, strict=True):
-                draft.replace(target)
-            fsync(self.prefix.parent)
+            sides = [Path(f"{self.prefix}.{ending}") for ending in endings]
+            with together(sides, replace=True) as drafts:
+                pairs = self._pairs_of(files, made_from)
+                count, empty = write_sides(drafts, pairs, (self.source, self.target))
             fingerprint = self.corpus.fingerprint()
             record = {
                 "pairs": count,

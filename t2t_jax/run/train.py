@@ -6,17 +6,20 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import jax
 from ml_collections import ConfigDict
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.costs import chips, memory_check, step_costs
 from t2t_jax.data import prepare
+from t2t_jax.data.batching import Plan
 from t2t_jax.data.corpus import Corpus, Pair, open_places, symbols_of
 from t2t_jax.data.feeding import BatchLookup, feeder_name, typical_plan
 from t2t_jax.data.pairs import Pairs, tokenize_in_memory
+from t2t_jax.data.prepare import report_lines
 from t2t_jax.data.shapes import Shape
-from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols, show_sizes
 from t2t_jax.decoding.choosing import PLAIN
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.evaluation.dev_answers import DevAnswers
@@ -25,16 +28,17 @@ from t2t_jax.io import ideas, sealed
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say, silence
 from t2t_jax.model.layers import compute_dtype
-from t2t_jax.model.model import Model, build, check_batching
+from t2t_jax.model.model import Model, build, check_batching, describe_dtype
 from t2t_jax.parallel import processes
-from t2t_jax.parallel.mesh import make_mesh
+from t2t_jax.parallel.machine import describe_machine, nondeterminism
+from t2t_jax.parallel.mesh import make_mesh, padded_rows
 from t2t_jax.parallel.process_setup import set_up_process
-from t2t_jax.run import frozen_parameters, initialization
-from t2t_jax.run.partial_initialization import takes_embedding
-from t2t_jax.run.startup_report import report_start
+from t2t_jax.run import initialization
+from t2t_jax.run.initialization import takes_embedding
 from t2t_jax.tasks.table import check_model, task_of
 from t2t_jax.tasks.task import Task
-from t2t_jax.training import loop
+from t2t_jax.training import frozen_models, loop
+from t2t_jax.training.schedules import schedule
 from t2t_jax.training.step import state_shardings
 from t2t_jax.training.validation import dev_plan
 from t2t_jax.workdir import Workdir
@@ -127,9 +131,9 @@ def _train(
         if dev_pairs:
             dev_shapes = dev_plan(dev_pairs, config).shapes
             _check_lengths(model, dev_shapes, "rows of the dev set")
-        opened = frozen_parameters.open_frozen(config, model, vocabulary)
+        opened = frozen_models.open_frozen(config, model, vocabulary)
         longest = max(max(shape.source, shape.target) for shape in plan.shapes)
-        frozen_parameters.check_positions(config, opened, longest)
+        frozen_models.check_positions(config, opened, longest)
         text = prepare.text_summary(pairs, dev_lines)
         if opened.sha256:
             text["frozen"] = opened.sha256
@@ -194,12 +198,7 @@ def _peak_flops(config: Config) -> float | None:
 def _open_text(
     task: Task, config: Config
 ) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
-    """Opens the training, dev and test sets.
-
-    Raises:
-      UserError: no training text is named, a set cannot be opened, two test sets have
-        the same name, or the tokenizer would split the tag of pairs made by machine.
-    """
+    """Opens the training, dev and test sets."""
     data = config.data
     if not data.train:
         raise UserError(
@@ -253,7 +252,7 @@ def _check_start(workdir: Workdir, config: Config) -> None:
         say(f"changed since this workdir was made: {name} {old!r} -> {new!r}")
     if config.train.init_from and not workdir.has_run():
         initialization.check_source(config)
-    frozen_parameters.check_frozen(config)
+    frozen_models.check_frozen(config)
 
 
 def _check_lengths(model: Model, shapes: Sequence[Shape], what: str) -> None:
@@ -278,3 +277,68 @@ def _vocabulary(
         return task.vocabulary(training, initialization.vocabulary(config))
     say("training the tokenizer")
     return task.vocabulary(training)
+
+
+# ---------------------------------------------------------------------- what is printed
+
+
+def report_start(
+    config: Config,
+    workdir: Workdir,
+    model: Model,
+    vocabulary: Vocabulary,
+    pairs: Pairs,
+    plan: Plan,
+    dev_pairs: int,
+) -> None:
+    """Prints the model, machine, data, batches and schedule of a run."""
+    devices = jax.devices()
+    machine = describe_machine()
+    say(f"workdir     {workdir}")
+    say(
+        f"model       {model.count():,} parameters, vocabulary "
+        f"{show_sizes(vocabulary.sizes)}, "
+        f"{describe_dtype(config.model)} on {len(devices)} {devices[0].device_kind}"
+    )
+    say(
+        f"machine     {machine['processor']}, {machine['cores']} cores, jax "
+        f"{machine['jax']}, jaxlib {machine['jaxlib']}"
+    )
+    if len(devices) > 1:
+        say(f"mesh        {_mesh(config, plan)}")
+    if nondeterminism():
+        say(f"            {nondeterminism()}")
+    text, *more = report_lines(pairs)
+    feeder = feeder_name(config.data)
+    say(f"data        {text}, {dev_pairs:,} dev pairs, fed by {feeder}")
+    for line in more:
+        say(f"            {line}")
+    if pairs.variation is not None:
+        say(f"            {pairs.variation.describe(pairs, plan.shapes[-1])}")
+    shapes = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in plan.shapes)
+    about = "about " if pairs.variation is not None else ""
+    say(
+        f"batches     {about}{len(plan):,} an epoch, {plan.efficiency:.1%} real "
+        f"tokens, {shapes}"
+    )
+    peak_step = min(config.train.steps, config.train.warmup)
+    peak = float(schedule(config)(peak_step - 1))
+    say(
+        f"training    {config.train.steps:,} steps, "
+        f"{config.train.steps / len(plan):.1f} epochs, peak learning rate {peak:.2e} "
+        f"at step {peak_step:,}"
+    )
+
+
+def _mesh(config: Config, plan: Plan) -> str:
+    """The mesh's axes, and the share of padding rows that make batches divisible."""
+    mesh = make_mesh(config.mesh)
+    axes = " x ".join(f"{name} {size}" for name, size in mesh.shape.items())
+    rows = sum(s.rows for s in plan.shapes)
+    padded = sum(
+        padded_rows(mesh, s.rows, config.train.accumulate) for s in plan.shapes
+    )
+    added = 1 - rows / padded
+    return axes + (
+        f"; {added:.0%} of the rows are padding, to divide into them" if added else ""
+    )

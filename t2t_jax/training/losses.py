@@ -15,7 +15,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import dropout_rngs
 from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.sections import field
-from t2t_jax.training.loss import cross_entropy, projected, real_first, summed
+from t2t_jax.training.cross_entropy import cross_entropy, projected, real_first, summed
 
 Batch = dict[str, Array]
 Sums = tuple[Array, dict[str, tuple[Array, Array]]]

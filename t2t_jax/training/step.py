@@ -22,8 +22,7 @@ from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.training.frozen_models import frozen_shapes, merged
 from t2t_jax.training.losses import Batch, Loss, loss_sums, real_tokens
-from t2t_jax.training.optimizers import optimizer
-from t2t_jax.training.parameter_groups import split_frozen
+from t2t_jax.training.optimizers import optimizer, split_frozen
 from t2t_jax.training.schedules import schedule
 
 

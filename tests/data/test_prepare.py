@@ -25,7 +25,7 @@ from t2t_jax.data.pairs import Examples, Pairs, cut, encode_pairs, tokenize_in_m
 from t2t_jax.data.tokenizers import training as tokenizer_training
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.io import progress
+from t2t_jax.io import messages
 from t2t_jax.io.errors import UserError
 
 CONFIG = DataConfig(vocab_size=320, max_length=30)
@@ -471,7 +471,7 @@ def test_quick_jobs_show_no_progress(tmp_path, monkeypatch, capsys):
 def test_where_there_is_no_terminal_lines_tell_of_long_jobs(
     tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(progress, "INTERVAL", 0)
+    monkeypatch.setattr(messages, "INTERVAL", 0)
     monkeypatch.setattr(cleaning, "CHUNK", 20)
     prepare_anew(tmp_path, "a")
     told = capsys.readouterr().err
@@ -481,7 +481,7 @@ def test_where_there_is_no_terminal_lines_tell_of_long_jobs(
 
 
 def test_in_a_terminal_a_bar_comes_and_goes(tmp_path, monkeypatch):
-    monkeypatch.setattr(progress, "DELAY", 0)
+    monkeypatch.setattr(messages, "DELAY", 0)
     monkeypatch.setattr(sys, "stderr", Terminal())
     prepare_anew(tmp_path, "a")
     told = sys.stderr.getvalue()
@@ -494,9 +494,9 @@ def test_in_a_terminal_a_bar_comes_and_goes(tmp_path, monkeypatch):
 
 
 def test_a_call_that_says_nothing_is_seen_to_go_on(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "INTERVAL", 0.1)
+    monkeypatch.setattr(messages, "INTERVAL", 0.1)
     before = threading.active_count()
-    with progress.waiting("thinking"):
+    with messages.waiting("thinking"):
         time.sleep(0.7)
     assert re.findall("^thinking: 00:00 so far$", capsys.readouterr().err, re.M)
     assert threading.active_count() == before

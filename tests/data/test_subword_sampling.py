@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from t2t_jax.config import Config, DataConfig
 from t2t_jax.data.tokenizers.sentencepieces import pieces
-from t2t_jax.data.tokenizers.subword_sampling import sampled_encoder
+from t2t_jax.data.tokenizers.subword_sampling import SubwordSampling
 from t2t_jax.data.tokenizers.table import pack
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
@@ -70,7 +70,7 @@ def ours():
 
 def sampled(vocabulary, dropout, lines, numbers=None, epoch=1, side=1):
     numbers = np.arange(len(lines)) if numbers is None else numbers
-    ragged = sampled_encoder(vocabulary, dropout).encode(lines, numbers, 7, epoch, side)
+    ragged = SubwordSampling(vocabulary, dropout).encode(lines, numbers, 7, epoch, side)
     assert ragged.tokens.dtype == np.int32
     return [ragged[i].tolist() for i in range(len(lines))]
 
@@ -187,7 +187,7 @@ def test_user_defined_symbols_are_never_split():
 @pytest.mark.parametrize("dropout", [-0.1, 1.0, float("nan")])
 def test_refuses_other_probabilities(ours, dropout):
     with pytest.raises(UserError, match=r"subword_dropout=.*at least 0 and less than"):
-        sampled_encoder(ours, dropout)
+        SubwordSampling(ours, dropout)
 
 
 def test_the_config_refuses_a_dropout_of_one():
@@ -199,7 +199,7 @@ def test_the_config_refuses_a_dropout_of_one():
 def test_refuses_tokenizers_without_known_merges():
     unigram = foreign(model_type="unigram", vocab_size=60)
     with pytest.raises(UserError, match="foreign.model .* not a byte-pair encoding"):
-        sampled_encoder(unigram, 0.1)
+        SubwordSampling(unigram, 0.1)
     model = MODELS["ours"]().model
     mapped = Vocabulary(
         pack(
@@ -213,4 +213,4 @@ def test_refuses_tokenizers_without_known_merges():
         )
     )
     with pytest.raises(UserError, match="kind Marian; .* a tokenizer of its own"):
-        sampled_encoder(mapped, 0.1)
+        SubwordSampling(mapped, 0.1)

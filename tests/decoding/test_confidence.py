@@ -10,7 +10,7 @@ import pytest
 from flax import nnx
 
 from t2t_jax import Translator, UserError
-from t2t_jax.commands.confidence_flags import Marks
+from t2t_jax.commands.translate import Marks
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.batch_decoding import EMPTY, NOTHING
 from t2t_jax.decoding.jobs import record

@@ -6,7 +6,7 @@ import pytest
 from t2t_jax.commands.prompt import Prompt
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.explain.explain import explain
-from t2t_jax.tools.explain.to_payload import to_payload
+from t2t_jax.tools.explain.explanation import to_payload
 from tests.decoding.small_translator import translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

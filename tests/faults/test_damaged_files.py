@@ -12,8 +12,8 @@ from t2t_jax import Translator, UserError
 from t2t_jax.data.feeding import Position
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.training.divergence import Rollback, Rollbacks
 from t2t_jax.training.metrics_log import MetricsLog
-from t2t_jax.training.rollbacks import Rollback, Rollbacks
 from t2t_jax.workdir import CHECK, Workdir
 from tests.faults.damage import (
     EVERY,

@@ -11,8 +11,7 @@ from t2t_jax.run import step_lookup
 from t2t_jax.run import train as pipeline
 from t2t_jax.training import loop, losses
 from t2t_jax.training.averaging import parameter_steps
-from t2t_jax.training.divergence import DivergedError
-from t2t_jax.training.rollbacks import Rollbacks
+from t2t_jax.training.divergence import DivergedError, Rollbacks
 from t2t_jax.workdir import Workdir
 from tests.small_run import assert_same, config_for, final_parameters
 

@@ -20,8 +20,7 @@ from t2t_jax.metrics.classification import answer_line, probabilities_of
 from t2t_jax.metrics.measures import interval, measured
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.model import build
-from t2t_jax.tasks.classification import Classification
-from t2t_jax.tasks.labelled import open_labelled
+from t2t_jax.tasks.classification import Classification, open_labelled
 from tests.decoding import small_translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

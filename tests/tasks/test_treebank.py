@@ -8,8 +8,7 @@ from t2t_jax.config import Config
 from t2t_jax.grammar.trees import bracketed
 from t2t_jax.io.errors import UserError
 from t2t_jax.tasks.parsing import Parsing
-from t2t_jax.tasks.penn_format import cleaned, read_trees
-from t2t_jax.tasks.treebank import open_treebank, tree_file
+from t2t_jax.tasks.treebank import cleaned, open_treebank, read_trees, tree_file
 
 PENN = """
 ( (S

@@ -7,8 +7,7 @@ import pytest
 from t2t_jax import UserError
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data.feeding import Position
-from t2t_jax.training.divergence import alarms, find_divergence
-from t2t_jax.training.rollbacks import Rollback, Rollbacks
+from t2t_jax.training.divergence import Rollback, Rollbacks, alarms, find_divergence
 from t2t_jax.workdir import Workdir
 
 

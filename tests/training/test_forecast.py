@@ -6,12 +6,12 @@ import jax
 import pytest
 
 from t2t_jax.config import Config, DataConfig, MeshConfig, ModelConfig, TrainConfig
-from t2t_jax.costs import chips, step_costs, suggestions
+from t2t_jax.costs import chips, memory_check, step_costs
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.tools.plan import forecast
-from t2t_jax.training import logit_chunks
+from t2t_jax.training import cross_entropy
 from t2t_jax.training.step import compile_steps
 
 pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
@@ -43,7 +43,7 @@ def compiled(config):
 def test_flops_are_those_that_xla_counts(monkeypatch):
     """XLA also counts additions, norms, softmax and Adam: some per cent more."""
     # Of a loop it counts one round.
-    monkeypatch.setattr(logit_chunks, "CHUNK_TOKENS", 10**9)
+    monkeypatch.setattr(cross_entropy, "CHUNK_TOKENS", 10**9)
     config = changed(model={"head_width": 16})  # heads narrower than the width
     step, made, shape = compiled(config)
     counted = step.cost_analysis()["flops"]
@@ -117,12 +117,12 @@ def test_a_forecast_adds_up(told):
 
 
 def test_remedies_are_mild_first_and_all_are_configs():
-    found = list(suggestions.changes(changed(data={"batch_tokens": 25_000}), 8))
+    found = list(memory_check.changes(changed(data={"batch_tokens": 25_000}), 8))
     assert found[:3] == [{"train.accumulate": k} for k in (2, 4, 8)]
     assert found[3:5] == [{"model.remat": how} for how in ("dots", "full")]
     assert found[-1] == {"data.batch_tokens": 3125}
     for change in found:
-        config = suggestions.apply_change(
+        config = memory_check.apply_change(
             changed(data={"batch_tokens": 25_000}), change
         )
         assert config != CONFIG
@@ -141,15 +141,15 @@ def test_what_fits_by_the_estimate_is_compiled_and_told(told):
         return {"fits": len(compiled) == 2, "memory": {"needed": 0.9 * needed}}
 
     config = changed(data={"batch_tokens": 8192})
-    change, found = suggestions.find_suggestion(config, short, one)
+    change, found = memory_check.find_suggestion(config, short, one)
     assert found["fits"]
     assert len(compiled) == 2
-    assert suggestions.apply_change(config, change) == compiled[-1]
+    assert memory_check.apply_change(config, change) == compiled[-1]
     nothing = told | {"memory": told["memory"] | {"chip": small.memory}}
-    assert suggestions.find_suggestion(config, nothing, one) is None
+    assert memory_check.find_suggestion(config, nothing, one) is None
     assert len(compiled) == 2  # nothing that cannot fit is compiled
     assert (
-        suggestions.as_flags({"train.accumulate": 2}) == "--config.train.accumulate=2"
+        memory_check.as_flags({"train.accumulate": 2}) == "--config.train.accumulate=2"
     )
 
 

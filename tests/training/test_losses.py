@@ -9,7 +9,7 @@ from flax import nnx
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import DropoutRng
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.training import logit_chunks as chunks
+from t2t_jax.training import cross_entropy as chunks
 from t2t_jax.training.frozen_models import frozen_workdirs, merged
 from t2t_jax.training.losses import LOSSES, Loss
 from tests.training.small_model import (

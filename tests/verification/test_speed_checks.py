@@ -9,7 +9,7 @@ import pytest
 
 from t2t_jax import load_config
 from t2t_jax.config import from_config_dict
-from t2t_jax.costs import this_machine
+from t2t_jax.costs import chips
 from t2t_jax.tools.verify import speed, speed_around, step_cost
 from t2t_jax.tools.verify.check import Context, Unavailable, run_checks
 from t2t_jax.tools.verify.step_cost import PeakMemory, StepCost, in_own_process
@@ -36,7 +36,7 @@ COST = StepCost(
 @pytest.fixture
 def context(tmp_path, monkeypatch):
     """A context in which the matrix products and both steps were measured."""
-    monkeypatch.setattr(this_machine, "matrix_rate", lambda *_: 2e9)
+    monkeypatch.setattr(chips, "matrix_rate", lambda *_: 2e9)
     context = Context(tmp_path, full=True)
     context.shared("matrix peaks", lambda: {"float32": 4e9, "bfloat16": 8e9})
     for name in ("base", "big"):
@@ -88,9 +88,9 @@ def test_an_accelerator_measures_the_presets(name, monkeypatch):
 
 
 def test_a_rate_is_flops_over_the_fastest_product(monkeypatch):
-    monkeypatch.setattr(this_machine, "_fastest", lambda *_: 0.5)
-    assert this_machine.matrix_rate("float32", 10, 1) == 4_000
-    assert this_machine.memory_rate(400) == 1_600
+    monkeypatch.setattr(chips, "_fastest", lambda *_: 0.5)
+    assert chips.matrix_rate("float32", 10, 1) == 4_000
+    assert chips.memory_rate(400) == 1_600
 
 
 def test_mfu_is_of_the_fastest_product_measured_here(context, monkeypatch):
@@ -101,7 +101,7 @@ def test_mfu_is_of_the_fastest_product_measured_here(context, monkeypatch):
     assert "measured / forecast 2.00" in result.details[-1]
     result = speed.base_step(with_cost(context, dtype="bfloat16"))
     assert result.numbers["mfu"] == 0.25
-    monkeypatch.setattr(this_machine, "matrix_rate", lambda *_: 8e9)
+    monkeypatch.setattr(chips, "matrix_rate", lambda *_: 8e9)
     assert speed.base_step(with_cost(context)).numbers["mfu"] == 0.25
 
 

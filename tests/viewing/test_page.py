@@ -13,8 +13,7 @@ import pytest
 
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.pages import page as pages
-from t2t_jax.tools.pages.page import bundle, in_order, page, read
-from t2t_jax.tools.pages.payload import Payload
+from t2t_jax.tools.pages.page import Payload, bundle, in_order, page, read
 from tests.viewing.made_up import made_up_payload
 
 FOLDER = pages.resources.files("t2t_jax.tools.pages") / "page"

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import sentencepiece
 
-from t2t_jax.data.filling import Ragged, ragged, take
+from t2t_jax.data.filling import Ragged, concatenated, ragged, take
 from t2t_jax.data.tokenizers.sentencepieces import (
     BYTE,
     ORDINARY,
@@ -108,12 +108,7 @@ class SubwordSampling:
             self._sides[side](lines[at : at + LINES], numbers[at : at + LINES], kept)
             for at in range(0, len(lines), LINES)
         ]
-        return _concatenated(parts)
-
-
-def sampled_encoder(vocabulary: Vocabulary, dropout: float) -> SubwordSampling:
-    """Returns the encoder of `config.data.subword_dropout`; see `SubwordSampling`."""
-    return SubwordSampling(vocabulary, dropout)
+        return concatenated(parts)
 
 
 def _successes(uniform_w: np.ndarray, dropout: float) -> np.ndarray:
@@ -205,7 +200,7 @@ class _Words:
             lambda w, draw: kept(number[w], word[w], draw),
         )
         type_w[some] = len(pieces_t) + np.arange(len(some))
-        pieces_w = take(_concatenated([pieces_t, sampled]), type_w)
+        pieces_w = take(concatenated([pieces_t, sampled]), type_w)
         offsets = pieces_w.offsets[np.append(0, end_l)]
         return self._spelled(Ragged(pieces_w.tokens, offsets))
 
@@ -249,16 +244,6 @@ class _Words:
             spelled = np.where(unknown_s, self._unknown, tokens)[counts > 0]
         ends = np.append(0, np.cumsum(counts))
         return Ragged(spelled.astype(np.int32), ends[lines.offsets])
-
-
-def _concatenated(parts: Sequence[Ragged]) -> Ragged:
-    """Concatenates sentences."""
-    lengths = [part.lengths for part in parts]
-    tokens = [part.tokens for part in parts]
-    return Ragged(
-        np.concatenate([np.zeros(0, np.int32), *tokens]),
-        np.append(0, np.cumsum(np.concatenate([np.zeros(0, np.int64), *lengths]))),
-    )
 
 
 class Merges:

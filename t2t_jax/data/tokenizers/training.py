@@ -27,8 +27,7 @@ from t2t_jax.io.cache import (
     remember_size,
 )
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.messages import say
-from t2t_jax.io.progress import waiting
+from t2t_jax.io.messages import say, waiting
 
 T = TypeVar("T")
 

@@ -27,8 +27,7 @@ from t2t_jax.evaluation.scores import stored_scores
 from t2t_jax.io.atomic import first_free
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.locations import is_local
-from t2t_jax.io.messages import say
-from t2t_jax.io.progress import waiting
+from t2t_jax.io.messages import say, waiting
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.text_measures import text_measures
 from t2t_jax.tasks.table import task_of

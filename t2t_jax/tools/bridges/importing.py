@@ -26,8 +26,7 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.locations import is_local
-from t2t_jax.io.messages import say
-from t2t_jax.io.progress import waiting
+from t2t_jax.io.messages import say, waiting
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request

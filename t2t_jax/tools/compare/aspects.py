@@ -7,11 +7,14 @@ function of `Texts`, and a line in `ASPECTS`.
 
 import bisect
 import unicodedata
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from t2t_jax.metrics.measures import bounds, sampled_sums
+from t2t_jax.metrics.text_measures import bleu_of, chrf_of
 from t2t_jax.tools.compare.texts import Texts, Words, is_word
 
 LENGTHS = (5, 10, 15, 20, 30, 40, 60)  # words, the upper edges of the buckets
@@ -155,3 +158,166 @@ ASPECTS = {
         copied,
     ),
 }
+
+
+# ---------------------------------------------------------------------------- buckets
+# Scores of the buckets of an aspect, and their differences between systems.
+
+REFERENCE, GOT, OUTPUT, RIGHT = range(4)  # the counts of words in a bucket
+CHRF = slice(None, 18)  # the statistics of a line: those of chrF, then those of BLEU
+BLEU = slice(18, None)
+
+
+def _ratio(found: np.ndarray, of: np.ndarray) -> np.ndarray:
+    return np.where(of > 0, 100 * found / np.maximum(of, 1), np.nan)
+
+
+def recall(sums: np.ndarray) -> np.ndarray:
+    """The share of the references' words that a system gets, from sums [..., 4]."""
+    return _ratio(sums[..., GOT], sums[..., REFERENCE])
+
+
+def precision(sums: np.ndarray) -> np.ndarray:
+    """The share of a system's words that the reference has, from sums [..., 4]."""
+    return _ratio(sums[..., RIGHT], sums[..., OUTPUT])
+
+
+def f1(sums: np.ndarray) -> np.ndarray:
+    """The harmonic mean of recall and precision; NaN only without any word."""
+    r, p = (np.nan_to_num(score(sums)) for score in (recall, precision))
+    mean = 2 * r * p / np.where(r + p > 0, r + p, 1)
+    none = (sums[..., REFERENCE] == 0) & (sums[..., OUTPUT] == 0)
+    return np.where(none, np.nan, mean)
+
+
+# The first score of each is the one that is drawn. All are from 0 to 100.
+LINE_SCORES: dict[str, Callable] = {
+    "chrf": lambda sums: chrf_of(sums[..., CHRF]),
+    "bleu": lambda sums: bleu_of(sums[..., BLEU]),
+}
+WORD_SCORES: dict[str, Callable] = {"f1": f1, "recall": recall, "precision": precision}
+
+
+def compare_buckets(
+    aspect: Aspect,
+    texts: Texts,
+    outputs: Sequence[Sequence[Words]],
+    line_statistics: Sequence[np.ndarray],
+) -> dict:
+    """Scores each bucket of an aspect for each system.
+
+    Args:
+      outputs: for each system the words of each line; the first is the baseline.
+      line_statistics: for each system the counts of chrF and of BLEU, [n, 28].
+
+    Returns:
+      `title`, `about`, `unit` ("lines" or "words"), `scores` (their names), and
+      `buckets`: those that hold anything, each with `name`, `count` (lines, or words of
+      the references), `systems`: a dict of scores for each, and `differences`: for each
+      but the first its `difference` to the baseline with its 95% interval `low`,
+      `high`, by score. A score without any word is None.
+
+    Raises:
+      NotAvailableError: the aspect lacks something.
+    """
+    division = aspect.divide(texts)
+    by_line = isinstance(division, LineBuckets)
+    if by_line:
+        scores, counts_b = LINE_SCORES, _lines_in(division)
+        systems = [_spread(division, counts_nk) for counts_nk in line_statistics]
+    else:
+        scores = WORD_SCORES
+        systems = [count_words(division, texts, words) for words in outputs]
+        counts_b = systems[0].sum(0)[:, REFERENCE]
+    sums = [statistics_nbk.sum(0) for statistics_nbk in systems]
+    sampled = [_sampled(statistics_nbk) for statistics_nbk in systems]
+    of_score = {
+        name: (
+            [score(sums_bk) for sums_bk in sums],
+            [score(sums_mbk) for sums_mbk in sampled],
+        )
+        for name, score in scores.items()
+    }
+    held_b = np.any([sums_bk.sum(-1) > 0 for sums_bk in sums], axis=0)
+    return {
+        "title": aspect.title,
+        "about": aspect.about,
+        "unit": "lines" if by_line else "words",
+        "scores": [*scores],
+        "buckets": [
+            {
+                "name": division.names[b],
+                "count": int(counts_b[b]),
+                **_row(of_score, b, len(systems)),
+            }
+            for b in np.flatnonzero(held_b)
+        ],
+    }
+
+
+def _row(of_score: dict, b: int, systems: int) -> dict:
+    return {
+        "systems": [
+            {name: _plain(exact[s][b]) for name, (exact, _) in of_score.items()}
+            for s in range(systems)
+        ],
+        "differences": [
+            {
+                name: _difference(exact, sampled, s, b)
+                for name, (exact, sampled) in of_score.items()
+            }
+            for s in range(1, systems)
+        ],
+    }
+
+
+def _difference(exact: list, sampled: list, s: int, b: int) -> dict:
+    differences_m = sampled[s][:, b] - sampled[0][:, b]
+    finite_m = differences_m[np.isfinite(differences_m)]
+    low, high = bounds(finite_m) if len(finite_m) else [np.nan] * 2
+    found = exact[s][b] - exact[0][b]
+    return {"difference": _plain(found), "low": _plain(low), "high": _plain(high)}
+
+
+def _plain(number: float) -> float | None:
+    return float(number) if np.isfinite(number) else None
+
+
+def _lines_in(division: LineBuckets) -> np.ndarray:
+    return np.bincount(division.bucket_n, minlength=len(division.names))
+
+
+def _spread(division: LineBuckets, counts_nk: np.ndarray) -> np.ndarray:
+    """Puts the counts of each line into its bucket, [n, b, k]."""
+    n, k = counts_nk.shape
+    spread_nbk = np.zeros((n, len(division.names), k))
+    spread_nbk[np.arange(n), division.bucket_n] = counts_nk
+    return spread_nbk
+
+
+def _sampled(statistics_nbk: np.ndarray) -> np.ndarray:
+    n, *rest = statistics_nbk.shape
+    return sampled_sums(statistics_nbk.reshape(n, -1)).reshape(-1, *rest)
+
+
+def count_words(
+    division: WordBuckets, texts: Texts, outputs: Sequence[Words]
+) -> np.ndarray:
+    """Counts the words of references and translations in each bucket, [n, b, 4].
+
+    A word is right as often as both sides have it, as in BLEU: the reference's words in
+    the bucket that are anywhere in the translation, and the other way round.
+    """
+    counts_nbk = np.zeros((len(outputs), len(division.names), 4))
+    for line, sides in enumerate(zip(texts.reference_words, outputs, strict=True)):
+        whole = [Counter(words) for words in sides]
+        for side, words in enumerate(sides):
+            labels = division.label(words, line)
+            for b in {*labels} - {-1}:
+                held = Counter(
+                    w for w, label in zip(words, labels, strict=True) if label == b
+                )
+                total, right = (REFERENCE, GOT) if side == 0 else (OUTPUT, RIGHT)
+                counts_nbk[line, b, total] = held.total()
+                counts_nbk[line, b, right] = (held & whole[1 - side]).total()
+    return counts_nbk

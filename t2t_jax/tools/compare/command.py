@@ -22,11 +22,10 @@ from t2t_jax.commands.flags import (
     search_flags,
 )
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import waiting
 from t2t_jax.io.output_files import check_page, write_file
-from t2t_jax.io.progress import waiting
 from t2t_jax.tools.compare.compare import compare
-from t2t_jax.tools.compare.comparison_page import page
-from t2t_jax.tools.compare.summary import summary
+from t2t_jax.tools.compare.summary import page, summary
 from t2t_jax.tools.compare.systems import parse_systems, read_systems
 
 WORDS = "SYSTEM"  # the arguments that are not flags
@@ -69,7 +68,7 @@ def main(argv):
     given = flags.FLAGS
     if given.runs:
         # Imported here: this command also works where no run is read.
-        from t2t_jax.tools.compare.runs.report import main_report
+        from t2t_jax.tools.compare.runs import main_report
 
         main_report(argv[1:], given)
         return
@@ -81,7 +80,7 @@ def main(argv):
     places = parse_systems(argv[1:])
     comet = None
     if given.comet is not None:
-        from t2t_jax.tools.compare.comet import Comet
+        from t2t_jax.tools.compare.scores import Comet
 
         comet = Comet(given.comet)  # mistakes are reported before translating
     search = search_flags(given)

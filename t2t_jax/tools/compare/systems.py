@@ -11,8 +11,7 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.scores import distinct, read_answers, results_folder, score_set
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import is_local
-from t2t_jax.io.messages import say
-from t2t_jax.io.progress import waiting
+from t2t_jax.io.messages import say, waiting
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.translation import Translation
 from t2t_jax.tools.compare.compare import System

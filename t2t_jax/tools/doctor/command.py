@@ -21,9 +21,9 @@ from t2t_jax.tasks.table import task_of
 from t2t_jax.tools.doctor import findings as found
 from t2t_jax.tools.doctor import rules
 from t2t_jax.tools.doctor.examination import Examination, Options
+from t2t_jax.tools.doctor.findings import EXAMPLES, page, report
 from t2t_jax.tools.doctor.fixing import check_prefix, write_fix
 from t2t_jax.tools.doctor.overlap import Reference
-from t2t_jax.tools.doctor.report import EXAMPLES, report
 
 
 def default_config() -> str:
@@ -113,8 +113,6 @@ def run(given) -> None:
     else:
         print("\n".join(report(content, given.examples)))
     if given.html:
-        from t2t_jax.tools.doctor.page import page
-
         write_file(Path(given.html).expanduser(), page(content).encode())
     if given.fix:
         _fix(examination, Path(given.fix).expanduser(), languages)

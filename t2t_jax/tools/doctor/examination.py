@@ -10,7 +10,7 @@ import heapq
 import itertools
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, NamedTuple
 
 import numpy as np
@@ -18,18 +18,12 @@ import numpy as np
 from t2t_jax.data.cleaning import CHUNK, read_chunks
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.io.progress import Progress
+from t2t_jax.io.messages import Progress
 from t2t_jax.text.view import View
-from t2t_jax.tools.doctor.histograms import Histograms
 from t2t_jax.tools.doctor.knowledge import SAMPLE, Knowledge, Spread, sample_blocks
 from t2t_jax.tools.doctor.overlap import Reference
+from t2t_jax.tools.doctor.relatedness import LIMIT
 from t2t_jax.tools.doctor.rules import BIT, RULES, dropping, with_limits
-from t2t_jax.tools.doctor.stretches import (
-    Stretch,
-    find_stretches,
-    wanted_lines,
-    with_offset,
-)
 
 EXAMPLES = 10  # of each rule, the worst
 
@@ -226,3 +220,176 @@ class Examination:
         merged = heapq.merge(rows, sorted(self._late), key=lambda row: row[0])
         for place, group in itertools.groupby(merged, key=lambda row: row[0]):
             yield place, [(name, note) for _, name, note in group]
+
+
+# -------------------------------------------------------------------------- stretches
+# Lines whose two sides do not belong together, and by how much they slip. A line that
+# is lost in one file shifts all lines behind it, up to another slip. A single pair is
+# weak evidence, but the log-odds of a stretch add up: its ends are found by cumulative
+# sums (CUSUM, Page 1954).
+
+EVIDENCE = 12.0  # nats that a stretch must collect
+MARGIN = 0.5  # nats that a line must be below even odds to count
+LEAST = 4  # lines
+REACH = 20  # offsets that are tried, in both directions
+LOOKED_AT = 60  # lines of a stretch on which offsets are tried
+MOST = 500  # stretches, those with most evidence
+
+LogOdds = Callable[[list[Pair]], np.ndarray]
+
+
+class Stretch(NamedTuple):
+    """Consecutive pairs, of one corpus.
+
+    Attributes:
+      begin, end: their places in the whole text, from 0; `end` is behind the last.
+      evidence: nats against their belonging together.
+      offset: the target of a source is so many lines further down; 0 if no offset is
+        better than none.
+      here, there: mean log-odds of their lines as they stand, and at the offset.
+    """
+
+    begin: int
+    end: int
+    evidence: float
+    offset: int = 0
+    here: float = 0.0
+    there: float = 0.0
+
+
+def find_stretches(log_odds_p: np.ndarray, sizes: Sequence[int]) -> list[Stretch]:
+    """Finds stretches of low log-odds, in the order of the text.
+
+    Args:
+      log_odds_p: of each pair of all corpora.
+      sizes: the pairs of each corpus; no stretch crosses into the next.
+    """
+    found, first = [], 0
+    for size in sizes:
+        found += _in_corpus(log_odds_p[first : first + size], first)
+        first += size
+    strongest = sorted(found, key=lambda s: (-s.evidence, s.begin))[:MOST]
+    return sorted(strongest)
+
+
+def _in_corpus(log_odds_p: np.ndarray, first: int) -> list[Stretch]:
+    found = []
+    total = best = 0.0
+    begin = end = 0
+    # Behind the last line, evidence that closes an open stretch.
+    costs = (-log_odds_p.astype(np.float64) - MARGIN).tolist()
+    for place, cost in enumerate([*costs, -np.inf]):
+        if not total:
+            begin = place
+        total = max(0.0, total + cost)
+        if total > best:
+            best, end = total, place + 1
+        if (best and total < best - EVIDENCE) or not total:
+            if best >= EVIDENCE and end - begin >= LEAST:
+                found.append(Stretch(first + begin, first + end, best))
+            total = best = 0.0
+    return found
+
+
+def wanted_lines(stretches: Sequence[Stretch]) -> set[int]:
+    """The places of the lines that `with_offset` reads."""
+    places: set[int] = set()
+    for stretch in stretches:
+        end = min(stretch.end, stretch.begin + LOOKED_AT)
+        places.update(range(max(0, stretch.begin - REACH), end + REACH))
+    return places
+
+
+def with_offset(
+    stretch: Stretch,
+    pairs: dict[int, Pair],
+    bounds: tuple[int, int],
+    log_odds: LogOdds,
+) -> Stretch:
+    """Finds the offset at which a stretch's sides belong together.
+
+    Args:
+      stretch: as `find_stretches` returns it.
+      pairs: by place, at least those of `wanted_lines`.
+      bounds: the places of the first pair of the stretch's corpus, and behind its last.
+      log_odds: pairs -> their log-odds.
+    """
+    places = range(stretch.begin, min(stretch.end, stretch.begin + LOOKED_AT))
+    means = {}
+    for offset in range(-REACH, REACH + 1):
+        crossed = [
+            (pairs[p][0], pairs[p + offset][1])
+            for p in places
+            if bounds[0] <= p + offset < bounds[1] and p + offset in pairs
+        ]
+        if 2 * len(crossed) >= len(places):
+            means[offset] = float(np.mean(log_odds(crossed)))
+    best = max(means, key=lambda offset: (means[offset], -abs(offset)))
+    better = means[best] > 0 and means[best] > means[0] + 1.0
+    offset = best if better else 0
+    return stretch._replace(offset=offset, here=means[0], there=means[offset])
+
+
+# ------------------------------------------------------------------------- histograms
+# Histograms of a text, filled chunk by chunk.
+
+# Edges of bins. Lengths and ratios are on a logarithmic scale.
+LENGTHS = np.unique(np.round(np.geomspace(1, 2_000, 41)))
+RATIOS = np.exp(np.linspace(-np.log(8), np.log(8), 49))
+ODDS = np.linspace(-LIMIT, LIMIT, 33)
+
+
+class Histograms:
+    """Counts of pairs by length, by ratio of lengths, by evidence, and by score.
+
+    Values beyond the edges count in the outermost bins.
+    """
+
+    def __init__(self):
+        self.counts = {
+            "source": _Counts("Characters of a source line", LENGTHS, True),
+            "target": _Counts("Characters of a target line", LENGTHS, True),
+            "ratio": _Counts(
+                "Characters of the target for one of the source", RATIOS, True
+            ),
+            "odds": _Counts("Log-odds that the sides belong together", ODDS, False),
+        }
+
+    def add(self, view: View) -> None:
+        """Counts the pairs of a chunk."""
+        s, t = (side.lengths_p for side in view.sides)
+        self.counts["source"].add(s)
+        self.counts["target"].add(t)
+        both = (s > 0) & (t > 0)
+        self.counts["ratio"].add(t[both] / s[both])
+        self.counts["odds"].add(view.log_odds_p)
+
+    def add_scores(self, name: str, score_p: np.ndarray) -> None:
+        """Counts the scores of all pairs by a model, in a histogram of their own."""
+        low, high = np.quantile(score_p, (0.001, 0.999))
+        edges = np.linspace(low, max(high, low + 1e-3), 41)
+        self.counts[name] = _Counts(f"{name}, nats a piece", edges, False)
+        self.counts[name].add(score_p)
+
+    def to_json(self) -> list[dict]:
+        """Returns the histograms as JSON can hold them."""
+        return [{"name": name} | of.to_json() for name, of in self.counts.items()]
+
+
+class _Counts:
+    def __init__(self, title: str, edges: np.ndarray, log: bool):
+        self._title, self._edges, self._log = title, edges, log
+        self._counts = np.zeros(len(edges) - 1, np.int64)
+
+    def add(self, values: np.ndarray) -> None:
+        bins = np.searchsorted(self._edges, values, side="right") - 1
+        bins = np.clip(bins, 0, len(self._counts) - 1)
+        self._counts += np.bincount(bins, minlength=len(self._counts))
+
+    def to_json(self) -> dict:
+        return {
+            "title": self._title,
+            "log": self._log,
+            "edges": self._edges.tolist(),
+            "counts": self._counts.tolist(),
+        }

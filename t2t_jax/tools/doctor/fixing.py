@@ -15,8 +15,8 @@ from t2t_jax.data.cleaning import read_chunks
 from t2t_jax.data.text_files import HASHES_ENDING, encode_line, find_file, pair_hasher
 from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import Progress
 from t2t_jax.io.output_files import check_folder
-from t2t_jax.io.progress import Progress
 from t2t_jax.tools.doctor.examination import Examination
 
 HEADER = "corpus", "line", "rules", "reasons", "source", "target"

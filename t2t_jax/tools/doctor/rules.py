@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from t2t_jax.io.errors import UserError, did_you_mean
-from t2t_jax.tools.doctor import line_checks, pair_checks
+from t2t_jax.tools.doctor import checks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Rule:
       group: the heading under which it is reported.
       description: what is wrong with a pair that breaks it, after "pairs ...".
       drops: True if --fix removes such pairs by default.
-      check: as described in `line_checks.py`; None if it needs the whole text: then
+      check: as described in `checks.py`; None if it needs the whole text: then
         `Examination` applies it when all pairs were read.
       limits: its thresholds, by name.
     """
@@ -28,49 +28,47 @@ class Rule:
 
 
 RULES = {
-    "empty": Rule(
-        "sides", "with nothing on a side", True, line_checks.empty, {"words": 4}
-    ),
+    "empty": Rule("sides", "with nothing on a side", True, checks.empty, {"words": 4}),
     "copied": Rule(
         "sides",
         "whose sides are the same",
         True,
-        pair_checks.copied,
+        checks.copied,
         {"words": 3, "many": 6, "share": 0.8, "markers": 1},
     ),
     "swapped": Rule(
         "sides",
         "whose sides are swapped",
         True,
-        pair_checks.swapped,
+        checks.swapped,
         {"trigrams": 10, "margin": 0.3},
     ),
     "wrong_side": Rule(
         "sides",
         "of one language",
         True,
-        pair_checks.wrong_side,
+        checks.wrong_side,
         {"trigrams": 15, "margin": 0.2, "markers": 2},
     ),
     "foreign_script": Rule(
         "language",
         "in a script that is rare on their side",
         True,
-        line_checks.foreign_script,
+        checks.foreign_script,
         {"share": 0.3},
     ),
     "third_language": Rule(
         "language",
         "with function words of a third language",
         True,
-        line_checks.third_language,
+        checks.third_language,
         {"words": 3, "share": 0.2, "z": 3.0},
     ),
     "unlike_side": Rule(
         "language",
         "with letters that are improbable on their side",
         False,
-        line_checks.unlike_side,
+        checks.unlike_side,
         {"z": 7.0, "letters": 20},
     ),
     "misaligned": Rule(
@@ -89,106 +87,106 @@ RULES = {
         "alignment",
         "whose sides share nothing that translations share",
         False,
-        pair_checks.unrelated,
+        checks.unrelated,
         {"nats": 4.5, "words": 4},
     ),
     "truncated": Rule(
         "alignment",
         "of which a side stops early",
         True,
-        pair_checks.truncated,
+        checks.truncated,
         {"z": 2.0, "z_alone": 5.0, "words": 2},
     ),
     "ratio": Rule(
         "alignment",
         "of unusual length ratio",
         True,
-        pair_checks.ratio,
+        checks.ratio,
         {"z": 6.0, "factor": 2.0},
     ),
     "length": Rule(
         "alignment",
         "with an unusually long side",
         False,
-        pair_checks.length,
+        checks.length,
         {"z": 4.0},
     ),
     "numbers": Rule(
         "content",
         "with different numbers",
         False,
-        pair_checks.numbers,
+        checks.numbers,
         {"small": 12},
     ),
     "markup": Rule(
         "content",
         "with different placeholders, tags or addresses",
         False,
-        pair_checks.markup,
+        checks.markup,
     ),
     "punctuation": Rule(
         "content",
         "with different final signs or brackets",
         False,
-        pair_checks.punctuation,
+        checks.punctuation,
         {"words": 3},
     ),
     "repetition": Rule(
         "content",
         "with a phrase that follows itself",
         True,
-        line_checks.repetition,
+        checks.repetition,
         {"words": 4},
     ),
     "mojibake": Rule(
-        "encoding", "of UTF-8 read in another encoding", True, line_checks.mojibake
+        "encoding", "of UTF-8 read in another encoding", True, checks.mojibake
     ),
     "lost_letters": Rule(
-        "encoding", "with letters lost in a conversion", True, line_checks.lost_letters
+        "encoding", "with letters lost in a conversion", True, checks.lost_letters
     ),
     "double_escapes": Rule(
-        "encoding", "with entities escaped twice", True, line_checks.double_escapes
+        "encoding", "with entities escaped twice", True, checks.double_escapes
     ),
-    "entities": Rule("encoding", "with HTML entities", False, line_checks.entities),
+    "entities": Rule("encoding", "with HTML entities", False, checks.entities),
     "odd_characters": Rule(
         "encoding",
         "with control, private or zero-width characters",
         True,
-        line_checks.odd_characters,
+        checks.odd_characters,
     ),
     "mixed_scripts": Rule(
-        "encoding", "with words of two scripts", True, line_checks.mixed_scripts
+        "encoding", "with words of two scripts", True, checks.mixed_scripts
     ),
     "many_pieces": Rule(
         "encoding",
         "of very many or unknown pieces",
         False,
-        line_checks.many_pieces,
+        checks.many_pieces,
         {"z": 8.0, "words": 4, "odd": 0.2},
     ),
-    "duplicate": Rule("repeated", "that came before", True, pair_checks.duplicate),
+    "duplicate": Rule("repeated", "that came before", True, checks.duplicate),
     "near_duplicate": Rule(
-        "repeated", "of words that came before", False, pair_checks.near_duplicate
+        "repeated", "of words that came before", False, checks.near_duplicate
     ),
     "other_target": Rule(
         "repeated",
         "whose source came before with another target",
         False,
-        pair_checks.other_target,
+        checks.other_target,
         {"words": 3},
     ),
     "overlap": Rule(
         "dev and test",
         "with a line of a dev or test set",
         True,
-        pair_checks.overlap,
+        checks.overlap,
         {"words": 5},
     ),
     "near_overlap": Rule(
         "dev and test",
         "nearly equal to a dev or test pair",
         True,
-        pair_checks.near_overlap,
+        checks.near_overlap,
         {"jaccard": 0.7},
     ),
     # Of the models of --workdir, --reverse and --contrast; limits in robust deviations.

@@ -137,11 +137,7 @@ def main(argv):
 
 
 def _run(experiment: Experiment, folder: Path) -> None:
-    """Runs the rows of --rows, and makes the tables after each.
-
-    Raises:
-      UserError: some of them failed.
-    """
+    """Runs the rows of --rows, and makes the tables after each."""
     given = flags.FLAGS
     queue = Queue(folder.parent, experiment.rows)
     rows = select(experiment.rows, given.rows)
@@ -176,11 +172,7 @@ def _run(experiment: Experiment, folder: Path) -> None:
 
 
 def _folder(name: str) -> Path:
-    """The folder of the plan and its tables, in --workdir.
-
-    Raises:
-      UserError: --workdir or --name cannot be used.
-    """
+    """The folder of the plan and its tables, in --workdir."""
     given = flags.FLAGS
     if not given.workdir:
         raise UserError("--workdir is missing; name a folder for the runs and tables")

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 import jax
 
 from t2t_jax.config import Config
-from t2t_jax.io.messages import say
-from t2t_jax.io.progress import waiting
+from t2t_jax.io.messages import say, waiting
+from t2t_jax.io.tables import text_table
 from t2t_jax.model.model import build
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tools.experiment.results import FAILURE, RunResult, read_json
@@ -40,12 +40,13 @@ def dry_run(rows: Sequence[Row], slice: str = "") -> str:
     """
     header = ["row", "runs", "parameters", "steps", "ms/step", "hours here"]
     lines = [header + ([f"hours on {slice}"] if slice else [])]
+    width = max(len(row.name) for row in rows)
     sums = [0.0, 0.0]
     known = set()  # runs that rows share count once
     for row in rows:
         if row.config is None:
             functions = ", ".join(measure.function for measure in row.measures)
-            lines.append([row.name, "1", f"measures {functions}"])
+            lines.append([f"{row.name:{width}}  1  measures {functions}"])
             continue
         config = row.config
         model = build(config.model, *task_of(config).vocab_sizes)
@@ -58,11 +59,11 @@ def dry_run(rows: Sequence[Row], slice: str = "") -> str:
         known |= new
         hours = [len(new) * _hours(config, step) for step in (seconds, *rented)]
         sums = [total + more for total, more in zip(sums, [*hours, 0.0], strict=False)]
-        cells = [row.name, row.seeds, f"{model.count():,}", f"{steps:,}"]
+        cells = [row.name, str(row.seeds), f"{model.count():,}", f"{steps:,}"]
         lines.append([*cells, f"{1e3 * seconds:,.1f}", *map("{:,.3g}".format, hours)])
     totals = [f"{total:,.3g}" for total in sums[: 1 + bool(slice)]]
     lines.append(["all rows", "", "", "", "", *totals])
-    return _aligned(lines)
+    return "\n".join(text_table(lines))
 
 
 def _hours(config: Config, step: float) -> float:
@@ -91,23 +92,6 @@ def _forecast(config: Config, slice: str) -> list[float]:
     if not result["fits"]:
         say(f"does not fit on {slice}: {config.model}")
     return [result["time"]["step"]]
-
-
-def _aligned(lines: list[list]) -> str:
-    """Formats a table of texts and numbers, with its first column to the left."""
-    texts = [[str(cell) for cell in line] for line in lines]
-    columns = max(map(len, texts))
-    widths = [
-        max(len(line[i]) for line in texts if len(line) > i and len(line) == columns)
-        for i in range(columns)
-    ]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if i == 0 or len(line) < columns else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=False))
-        ).rstrip()
-        for line in texts
-    )
 
 
 STATES = ("done", "running", "failed", "left")

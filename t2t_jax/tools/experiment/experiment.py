@@ -271,11 +271,7 @@ def _encoded(row: Row) -> dict[str, Any]:
 
 
 def _decoded(content: Mapping[str, Any]) -> Row:
-    """The row of `_encoded`.
-
-    Raises:
-      UserError: its config does not fit this version.
-    """
+    """The row of `_encoded`."""
     config = content["config"] and fields.from_config_dict(content["config"])
     measures = [Measure(**measure) for measure in content["measures"]]
     return Row(**{**content, "config": config, "measures": measures})

@@ -45,7 +45,7 @@ def power_laws(
       ValueError: too few points, a value that is not positive, or factors whose
         exponents the points do not determine.
     """
-    from scipy.special import stdtrit
+    from scipy import stats  # slow to import
 
     values = {**factors, "y": y}
     for name, column in values.items():
@@ -70,7 +70,7 @@ def power_laws(
     variance = np.sum(np.square(target - design @ solution)) / freedom
     # The covariance of the solution is variance * inverse @ inverse.T.
     errors = np.sqrt(variance * np.sum(np.square(inverse), axis=1))
-    reach = stdtrit(freedom, (1 + LEVEL) / 2) * errors
+    reach = stats.t.ppf((1 + LEVEL) / 2, freedom) * errors
     coefficient = float(np.exp(solution[0]))
     return {
         name: PowerLaw(

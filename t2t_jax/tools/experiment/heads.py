@@ -14,6 +14,7 @@ from t2t_jax.decoding import alignment
 from t2t_jax.decoding.inputs import InputReader
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.tables import markdown_table
 from t2t_jax.metrics.measures import compared
 from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.metrics.text_measures import text_measures
@@ -508,8 +509,8 @@ def _conclusion(run: RunResult) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+    texts = [[str(cell) for cell in row] for row in rows]
+    return "\n".join(markdown_table(columns, texts, left=range(len(columns))))
 
 
 def _signed(value: float, digits: int) -> str:

@@ -78,7 +78,7 @@ def by_length(
     context.check_translates("by_length")
     corpora, language = _test_sets(config, sets), config.data.target
     translator = Translator.load(context.workdir)
-    longest = longest or longest_source_trained(config, translator.vocabulary)
+    longest = longest or _longest_source_trained(config, translator.vocabulary)
     lines = [
         line
         for corpus in corpora
@@ -139,7 +139,7 @@ def scores_of(lines: Sequence[Line], language: str) -> dict[str, float]:
     }
 
 
-def longest_source_trained(config: Config, vocabulary: Vocabulary) -> int:
+def _longest_source_trained(config: Config, vocabulary: Vocabulary) -> int:
     """The pieces of the longest source that training has seen, EOS included."""
     data = config.data
     corpora = open_corpora(data.train, data.source, data.target, data.dir, weights=True)

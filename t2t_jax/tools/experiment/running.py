@@ -123,7 +123,7 @@ class Queue:
     def _recorded(self, task: Task) -> str:
         """The state by the files of a run's workdir, whoever runs it."""
         workdir = self.workdir(task)
-        if is_done(task.row, workdir, self._needs(task)):
+        if _is_done(task.row, workdir, self._needs(task)):
             return "done"
         return "failed" if RunResult(task.run, workdir).failed(task.row) else "left"
 
@@ -237,7 +237,7 @@ def run(
             _write(workdir / OUTCOME, totals(workdir) | {"seconds": seconds})
         for measure in row.measures:
             step = measure.name
-            if not is_measured(measure, workdir, needs):
+            if not _is_measured(measure, workdir, needs):
                 say(f"measuring {measure.name}")
                 content = _measured(measure, Context(workdir, run.config, needs))
                 check_owner()
@@ -255,15 +255,15 @@ def run(
         gc.collect()
 
 
-def is_done(row: Row, workdir: Path, needs: Mapping[str, Sequence[Path]]) -> bool:
+def _is_done(row: Row, workdir: Path, needs: Mapping[str, Sequence[Path]]) -> bool:
     """True once the row is trained and measured in a workdir; arguments as of `run`."""
     trained = row.config is None or (workdir / OUTCOME).exists()
     return trained and all(
-        is_measured(measure, workdir, needs) for measure in row.measures
+        _is_measured(measure, workdir, needs) for measure in row.measures
     )
 
 
-def is_measured(
+def _is_measured(
     measure: Measure, workdir: Path, needs: Mapping[str, Sequence[Path]]
 ) -> bool:
     """True if a workdir has the result of a measure, of the same arguments and runs."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.tables import markdown_table
 from t2t_jax.tools.experiment.fits import power_law
 from t2t_jax.tools.experiment.plots import lines
 from t2t_jax.tools.experiment.results import Context, Results, RunResult
@@ -296,7 +297,7 @@ def predict_loss(context: Context, parameters: int, steps: int) -> dict[str, Any
     """
     folders = [folder for row in context.needs.values() for folder in row]
     results = [RunResult(Run("", 0, None, path.name), path) for path in folders]
-    runs = read_runs(results)
+    runs = _read_runs(results)
     tokens_a_step = np.mean([r.outcome["tokens"] / r.outcome["steps"] for r in results])
     tokens = float(tokens_a_step * steps)
     fitted = fit(runs)
@@ -319,15 +320,9 @@ def predict_loss(context: Context, parameters: int, steps: int) -> dict[str, Any
     }
 
 
-def read_runs(results: Iterable[RunResult]) -> Runs:
-    """Reads parameters, tokens, dev loss and FLOPs of finished runs.
-
-    The dev loss is the cross-entropy of the targets, without label smoothing.
-
-    Raises:
-      UserError: a run has not all of them.
-    """
-    columns = []
+def _read_runs(results: Iterable[RunResult]) -> Runs:
+    """Reads parameters, tokens, dev loss and FLOPs of finished runs."""
+    columns = []  # the dev loss is without label smoothing
     for result in results:
         found = [result.value(column) for column in COLUMNS]
         if missing := [c for c, v in zip(COLUMNS, found, strict=True) if v is None]:
@@ -348,7 +343,7 @@ def report(results: Results) -> str:
     of_size, of_data = (
         Interval(**predicted["frontier"][name]) for name in ("parameters", "tokens")
     )
-    constants = [f"| {name} | {Interval(**law[name])} |" for name in law]
+    constants = [(name, str(Interval(**law[name]))) for name in law]
     return "\n".join(
         [
             "### Fitted law",
@@ -359,9 +354,7 @@ def report(results: Results) -> str:
             "so it takes part in the matrix products of every target token. D counts "
             "source and target tokens trained on, also repeated ones.",
             "",
-            "| constant | value |",
-            "| --- | --- |",
-            *constants,
+            *markdown_table(("constant", "value"), constants, left=(0, 1)),
             "",
             *_simple_laws(_grid(results)),
             "",
@@ -427,7 +420,7 @@ def _grid(results: Results) -> Runs:
     """The finished runs of the grid."""
     rows = results.groups().get("grid", [])
     finished = [r for row in rows for r in row.runs if r.outcome]
-    return read_runs(finished)
+    return _read_runs(finished)
 
 
 def _simple_laws(runs: Runs) -> list[str]:

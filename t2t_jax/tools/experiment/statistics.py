@@ -79,11 +79,11 @@ def t_test(
       deviation, freedom: from `pooled_deviation`; one of the samples, or both, may then
         be a single value.
     """
-    from scipy.special import stdtr  # slow to import
+    from scipy import stats  # slow to import
 
     error = deviation * math.sqrt(1 / len(ours) + 1 / len(theirs))
     statistic = (np.mean(ours) - np.mean(theirs)) / error
-    return float(2 * stdtr(freedom, -abs(statistic)))
+    return float(2 * stats.t.sf(abs(statistic), freedom))
 
 
 def welch_test(ours: Sequence[float], theirs: Sequence[float]) -> float:
@@ -91,32 +91,14 @@ def welch_test(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
     Welch 1947. Of samples of two or more values, which are not all equal.
     """
-    from scipy.special import stdtr
+    from scipy import stats
 
-    shares = [np.var(sample, ddof=1) / len(sample) for sample in (ours, theirs)]
-    variance = sum(shares)
-    counts = (len(ours), len(theirs))
-    freedom = variance**2 / sum(
-        share**2 / (count - 1) for share, count in zip(shares, counts, strict=True)
+    # Not `ttest_ind`, which warns of samples whose values are nearly equal.
+    first, second = (
+        (np.mean(sample), np.std(sample, ddof=1), len(sample))
+        for sample in (ours, theirs)
     )
-    statistic = (np.mean(ours) - np.mean(theirs)) / math.sqrt(variance)
-    return float(2 * stdtr(freedom, -abs(statistic)))
-
-
-def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
-    """Adjusts p-values for their number (Benjamini & Hochberg 1995).
-
-    Of the comparisons whose adjusted p is at most 5%, at most 5% are expected to be
-    false. This holds for independent tests and for those of positive dependence
-    (Benjamini & Yekutieli 2001), which is what a common baseline causes: one that is
-    low by chance makes all rows look better.
-    """
-    count = len(p_values)
-    order = np.argsort(p_values)[::-1]  # the largest first
-    scaled = np.asarray(p_values)[order] * count / np.arange(count, 0, -1)
-    adjusted = np.empty(count)
-    adjusted[order] = np.minimum.accumulate(np.minimum(scaled, 1))
-    return adjusted.tolist()
+    return float(stats.ttest_ind_from_stats(*first, *second, equal_var=False).pvalue)
 
 
 def compare(
@@ -131,6 +113,8 @@ def compare(
     Returns:
       By row; empty while the baseline has no value.
     """
+    from scipy import stats
+
     rows = [row for row in results if row.values(column)]
     if baseline not in [row.row.name for row in rows]:
         return {}
@@ -145,8 +129,12 @@ def compare(
         if row is not theirs
     }
     tested = [name for name, one in found.items() if not math.isnan(one.p_seeds)]
-    adjusted = benjamini_hochberg([_largest_p(found[name]) for name in tested])
-    for name, p in zip(tested, adjusted, strict=True):
+    # Benjamini & Hochberg 1995: of the rows whose adjusted p is at most 5%, at most 5%
+    # are expected to be false. This holds for tests of positive dependence, too
+    # (Benjamini & Yekutieli 2001), which is what a common baseline causes: one that is
+    # low by chance makes all rows look better.
+    adjusted = stats.false_discovery_control([_largest_p(found[n]) for n in tested])
+    for name, p in zip(tested, adjusted.tolist(), strict=True):
         found[name] = _judge(found[name]._replace(p_adjusted=p), better(column))
     return found
 
@@ -179,7 +167,7 @@ def _compare_row(
     if p_seeds > LEVEL or not (has_lines(row, column) and has_lines(theirs, column)):
         return one
     try:
-        return one._replace(p_lines=line_p_values(row, theirs, column, folder))
+        return one._replace(p_lines=_line_p_values(row, theirs, column, folder))
     except (ValueError, KeyError, OSError) as e:  # UserError is a ValueError
         return one._replace(reason=f"lines not tested: {e}")
 
@@ -222,24 +210,13 @@ def has_lines(row: RowResult, column: str) -> bool:
     return known and any(name in run.scores(test_set) for run in row.runs)
 
 
-def line_p_values(
+def _line_p_values(
     ours: RowResult, theirs: RowResult, column: str, folder: Path
 ) -> dict[str, float]:
-    """Compares two rows' answers, line by line, by each test of `TESTS`.
+    """By test of `TESTS`, the largest p of all pairs of runs of the same seed.
 
-    The runs are compared in pairs: the first seed of one row with the first seed of
-    the other, and so on.
-
-    Args:
-      column: `SET.METRIC`, for which `has_lines` is true of both.
-      folder: keeps the p-values of earlier calls in `CACHE`.
-
-    Returns:
-      By test, the largest p of all pairs. A pair whose difference has the opposite
-      sign of the difference between the means has p = 1.
-
-    Raises:
-      UserError: answers or references are missing or have changed.
+    A pair whose difference has the opposite sign of the difference between the means
+    has p = 1.
     """
     difference = ours.mean(column) - theirs.mean(column)
     # Not strict: a row may have fewer seeds.

@@ -12,6 +12,7 @@ from typing import Any
 from t2t_jax.evaluation.scores import comparisons
 from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.messages import say
+from t2t_jax.io.tables import markdown_cell, markdown_table
 from t2t_jax.metrics.measures import TESTS
 from t2t_jax.tasks.table import known_measures
 from t2t_jax.tools.experiment import plots
@@ -51,15 +52,15 @@ def write_report(
         for run in row.runs
     }
     row_states = {row.row.name: _row_state(row, run_states) for row in results}
-    column = compared_column(experiment)
-    found = {}
+    column = _compared_column(experiment)
+    verdicts = {}
     if experiment.baseline and better(column):
-        found = compare(results, column, experiment.baseline, folder)
+        verdicts = compare(results, column, experiment.baseline, folder)
     parts = [
         f"# {folder.name}",
         _picture(experiment, results, folder),
-        _table(experiment, results, found, row_states),
-        _explanation(experiment, results, found),
+        _table(experiment, results, verdicts, row_states),
+        _explanation(experiment, results, verdicts),
         experiment.note,
         "\n\n".join(_comparable(results)),
         _attempt("report", lambda: experiment.report(results) or "")
@@ -68,8 +69,8 @@ def write_report(
         _places(results, folder),
     ]
     markdown = "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
-    table = table_csv(experiment, results, found, row_states, folder)
-    runs = runs_csv(experiment, results, run_states, folder)
+    table = _table_csv(experiment, results, verdicts, row_states, folder)
+    runs = _runs_csv(experiment, results, run_states, folder)
     for name, text in (
         ("table.md", markdown),
         ("table.csv", table),
@@ -79,7 +80,7 @@ def write_report(
     return markdown
 
 
-def compared_column(experiment: Experiment) -> str:
+def _compared_column(experiment: Experiment) -> str:
     """The column that decides which rows differ from the baseline; may be empty."""
     known = (column for column in experiment.columns if better(column))
     return experiment.compared or next(known, "")
@@ -139,24 +140,24 @@ def _picture(experiment: Experiment, results: Results, folder: Path) -> str:
 def _table(
     experiment: Experiment,
     results: Results,
-    found: Mapping[str, Comparison],
+    verdicts: Mapping[str, Comparison],
     row_states: Mapping[str, str],
 ) -> str:
     """The rows by group, in Markdown."""
     grouped = any(row.row.group for row in results)
     unfinished = any(state != FINISHED for state in row_states.values())
-    columns = with_paper(experiment, results)
-    compared = compared_column(experiment)
+    columns = _with_paper(experiment, results)
+    compared = _compared_column(experiment)
     head = ["group"] * grouped + ["row"]
     head += [f"paper: {c}" if paper else header(c) for c, paper in columns]
     head += ["seeds"]
-    head += [f"{compared} vs {experiment.baseline}"] * bool(found)
+    head += [f"{compared} vs {experiment.baseline}"] * bool(verdicts)
     head += ["state"] * unfinished
     lines = []
     for group, rows in results.groups().items():
         for row in rows:
             name, seeds = row.row.name, _seeds(row)
-            one = found.get(name)
+            one = verdicts.get(name)
             bold = "**" if one and one.verdict == BETTER else ""
             cells = [group if row is rows[0] else ""] * grouped
             cells += [f"{bold}{_escaped(name)}{bold}"]
@@ -169,14 +170,14 @@ def _table(
                 marked = bold and column == compared
                 cells += [f"**{text}**" if marked else text]
             cells += [str(seeds)]
-            cells += [_verdict(one)] * bool(found)
+            cells += [_verdict(one)] * bool(verdicts)
             state = row_states[name]
             cells += ["" if state == FINISHED else _escaped(state)] * unfinished
             lines.append(cells)
     # Names stand to the left, and numbers to the right.
     texts = ("group", "row", "state", f"{compared} vs {experiment.baseline}")
-    rule = ["---" if name in texts else "---:" for name in head]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *lines])
+    left = [number for number, name in enumerate(head) if name in texts]
+    return "\n".join(markdown_table(head, lines, left))
 
 
 def _seeds(row: RowResult) -> int:
@@ -197,7 +198,7 @@ def _cell(row: RowResult, column: str, seeds: int) -> str:
 
 
 def _escaped(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").replace("*", "\\*").split())
+    return markdown_cell(text.replace("*", r"\*"))
 
 
 def _verdict(one: Comparison | None) -> str:
@@ -210,19 +211,19 @@ def _verdict(one: Comparison | None) -> str:
 
 
 def _explanation(
-    experiment: Experiment, results: Results, found: Mapping[str, Comparison]
+    experiment: Experiment, results: Results, verdicts: Mapping[str, Comparison]
 ) -> str:
     """Explains the numbers and the verdicts."""
-    column = compared_column(experiment)
+    column = _compared_column(experiment)
     text = (
         "Means over seeds ± the sample standard deviation. `seeds` counts the finished "
         "runs; a number in brackets is that of the seeds of one figure, if another."
     )
     if experiment.baseline and not better(column):
         return f"{text} No rows are compared: no column says which value is better."
-    if not found:
+    if not verdicts:
         return text
-    count = sum(not math.isnan(one.p_adjusted) for one in found.values())
+    count = sum(not math.isnan(one.p_adjusted) for one in verdicts.values())
     tests = (
         "a two-sided t-test over seeds (Welch's; for a row of one seed, with the "
         "standard deviation pooled over all rows that have more)"
@@ -258,7 +259,7 @@ def _places(results: Results, folder: Path) -> str:
     """The workdirs of every row, relative to the experiment's folder."""
     lines = [
         f"- {_escaped(row.row.name)}: "
-        + ", ".join(f"[{p}]({p})" for p in workdirs(row, folder))
+        + ", ".join(f"[{p}]({p})" for p in _workdirs(row, folder))
         for row in results
     ]
     return "\n".join(["Workdirs of the rows:", "", *lines])
@@ -268,12 +269,8 @@ def _hash(folder_name: str) -> str:
     return os.path.basename(folder_name).rpartition("-")[2]
 
 
-def with_paper(experiment: Experiment, results: Results) -> list[tuple[str, bool]]:
-    """The columns, each followed by that of the paper's figures if there are any.
-
-    Returns:
-      Pairs of a column and whether it is the paper's.
-    """
+def _with_paper(experiment: Experiment, results: Results) -> list[tuple[str, bool]]:
+    """The columns, each followed by the paper's: (name, is the paper's)."""
     paper = dict.fromkeys(name for row in results for name in row.row.paper)
     columns = []
     for column in experiment.columns:
@@ -284,15 +281,15 @@ def with_paper(experiment: Experiment, results: Results) -> list[tuple[str, bool
     return columns + [(name, True) for name in only_paper]
 
 
-def workdirs(row: RowResult, folder: Path) -> list[str]:
+def _workdirs(row: RowResult, folder: Path) -> list[str]:
     """The row's workdirs, relative to the experiment's folder."""
     return [os.path.relpath(run.path, folder) for run in row.runs]
 
 
-def table_csv(
+def _table_csv(
     experiment: Experiment,
     results: Results,
-    found: Mapping[str, Comparison],
+    verdicts: Mapping[str, Comparison],
     states: Mapping[str, str],
     folder: Path,
 ) -> str:
@@ -300,14 +297,14 @@ def table_csv(
     return _csv(
         {"row": row.row.name, "group": row.row.group, "state": states[row.row.name]}
         | dict(_figures(experiment, results, row))
-        | _tested(found.get(row.row.name))
-        | {"workdirs": " ".join(workdirs(row, folder))}
+        | _tested(verdicts.get(row.row.name))
+        | {"workdirs": " ".join(_workdirs(row, folder))}
         for row in results
     )
 
 
 def _figures(experiment: Experiment, results: Results, row: RowResult):
-    for column, paper in with_paper(experiment, results):
+    for column, paper in _with_paper(experiment, results):
         if paper:
             yield f"{column} paper", row.row.paper.get(column)
         elif any(column in other.row.values for other in results):
@@ -326,17 +323,13 @@ def _tested(one: Comparison | None) -> dict[str, Any]:
     }
 
 
-def runs_csv(
+def _runs_csv(
     experiment: Experiment,
     results: Results,
     states: Mapping[tuple[str, int], str],
     folder: Path,
 ) -> str:
-    """A line for each run, with all columns.
-
-    Args:
-      states: by row and seed.
-    """
+    """A line for each run, with all columns; `states` is by row and seed."""
     return _csv(
         {
             "row": row.row.name,

@@ -18,6 +18,8 @@ from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.programs import ensemble_logits, program
 from t2t_jax.decoding.scoring import Pairs, run_batches
 from t2t_jax.model.architecture import logits
+from t2t_jax.model.attention import LayerTrace
+from t2t_jax.model.layers import project
 
 TOP = 10  # tokens listed for each position
 
@@ -89,3 +91,95 @@ def describe_logits(logits_btv: Array, token_bt: Array, top: int) -> Distributio
         top_ids,
         top_log_probs,
     )
+
+
+# ----------------------------------------------------------------------------- layers
+# The logit lens: what each decoder layer would predict if it were the last one.
+#
+# The output layer reads every layer's output, normalized as the last one's is
+# (nostalgebraist 2020, "interpreting GPT: the logit lens").
+#
+# Shape suffixes: b batch rows, t target, d model width, l decoder layers.
+
+LAYER_TOP = 5  # tokens listed for each layer and position
+
+
+class Lens(NamedTuple):
+    """The predictions of each layer at each position of one target, first layer first.
+
+    Attributes:
+      top_ids: the most probable tokens, best first, int32 [l, t, LAYER_TOP].
+      top_probs: their probabilities, float32 [l, t, LAYER_TOP].
+      probs: probabilities of the given tokens, float32 [l, t].
+      rank: one more than the number of tokens more probable than the given, [l, t].
+    """
+
+    top_ids: np.ndarray
+    top_probs: np.ndarray
+    probs: np.ndarray
+    rank: np.ndarray
+
+
+def lenses(vocabulary: Vocabulary, member: Member, pairs: Pairs) -> list[Lens] | None:
+    """Reads every decoder layer through the output layer, for each pair.
+
+    Returns:
+      None for a model without layers that the output layer can read.
+    """
+    found: list[Lens | None] = [None] * len(pairs)
+    compute = partial(
+        layer_distributions,
+        member.parameters,
+        definition=member.model.definition,
+        mesh=member.mesh,
+    )
+    # As for attention weights, each process computes all pairs.
+    for rows, of_rows in run_batches(
+        compute, vocabulary, [member], pairs, divided=False
+    ):
+        if not of_rows.rank.shape[1]:
+            return None
+        for place, row in enumerate(rows):
+            of_row = [x[place, :, : len(pairs[row][1])] for x in of_rows]
+            layers = Distribution(*of_row)
+            found[row] = Lens(
+                layers.top_ids,
+                np.exp(layers.top_log_probs),
+                np.exp(layers.log_probs),
+                layers.rank,
+            )
+    return found
+
+
+def missing_lens(member: Member) -> str:
+    """The reason why `lenses` returns None."""
+    return (
+        f"config.model.kind={member.config.model.kind!r} has no decoder layers whose "
+        "outputs its output layer can read"
+    )
+
+
+@program("definition")
+def layer_distributions(
+    parameters, batch: dict[str, Array], *, definition
+) -> Distribution:
+    """Returns the distributions of each decoder layer, [b, l, t, ...].
+
+    A model without such layers has 0 of them.
+    """
+    model = nnx.merge(definition, parameters)
+    trace = LayerTrace([], [], [], [])
+    # XLA removes what is not returned: the attention weights of the trace.
+    last_btd = model.outputs(batch, trace=trace)
+    token_bt = batch["target"]
+
+    def describe(x_btd: Array) -> Distribution:
+        logits_btv = project(x_btd, *model.output_layer())
+        return describe_logits(logits_btv, token_bt, LAYER_TOP)
+
+    if not trace.outputs:
+        shapes = jax.eval_shape(describe, last_btd)
+        return jax.tree.map(lambda x: jnp.zeros((x.shape[0], 0, *x.shape[1:])), shapes)
+    # One layer after another: logits of all layers may exceed the memory.
+    found = jax.lax.map(describe, jnp.stack(trace.outputs))
+    return jax.tree.map(lambda x: x.swapaxes(0, 1), found)

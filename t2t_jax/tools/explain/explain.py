@@ -3,30 +3,34 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import jax
+
+from t2t_jax import __version__
 from t2t_jax.config import SearchOptions
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary, show_sizes
 from t2t_jax.decoding.batch_decoding import to_text
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.constraints import Constraints
-from t2t_jax.decoding.inputs import InputReader, Source, check_lines
+from t2t_jax.decoding.inputs import InputReader, Member, Source, check_lines
 from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.decoding.search_options import takes
 from t2t_jax.decoding.searcher import Request
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.progress import Progress
+from t2t_jax.io.messages import Progress
+from t2t_jax.model.layers import compute_dtype
 from t2t_jax.parallel import processes
 from t2t_jax.search.algorithm import Hypotheses
-from t2t_jax.tools.explain.beam_tree import BeamTree, judge_reference
+from t2t_jax.search.beam import BeamSearch
+from t2t_jax.tools.explain.beam_tree import BeamTree, build_tree, judge_reference
 from t2t_jax.tools.explain.continuations import MOST
 from t2t_jax.tools.explain.explanation import (
     ExplainedModel,
     ExplainedSentence,
     Explanation,
 )
-from t2t_jax.tools.explain.passport import passport
 from t2t_jax.tools.explain.readings import Explained, Ids, Target, read_of, read_targets
 from t2t_jax.tools.explain.trace import trace_search
-from t2t_jax.tools.explain.tree_builder import build_tree
 from t2t_jax.tools.explain.words import words_of
 
 
@@ -224,3 +228,48 @@ def _target(model: Explained, ids: Ids, text: str) -> Target:
     ended = ids[-1] == model.vocabulary.eos
     nan = float("nan")
     return Target("target", Hypothesis(text, nan, nan, ended, tuple(ids)))
+
+
+# --------------------------------------------------------------------------- passport
+# The passport of a model: everything that its explanations depend on, as rows.
+
+Rows = tuple[tuple[str, str], ...]
+
+
+def passport(
+    members: Sequence[Member], vocabulary: Vocabulary, algorithm: BeamSearch
+) -> Rows:
+    """Returns (name, value) rows: of each member, of the search, of the program."""
+    rows = []
+    for number, member in enumerate(members, 1):
+        prefix = f"model {number}: " if len(members) > 1 else ""
+        rows += [(prefix + name, value) for name, value in _member(member)]
+    rows += [
+        ("vocabulary", f"{show_sizes(vocabulary.sizes)} pieces"),
+        (
+            "search",
+            f"beam {algorithm.beam}, {algorithm.nbest} best, "
+            f"alpha {algorithm.alpha:g}, penalty {algorithm.penalty}, "
+            f"stop {algorithm.stop}",
+        ),
+        ("computed by", f"t2t_jax {__version__}, jax {jax.__version__} on {_device()}"),
+    ]
+    return tuple(rows)
+
+
+def _member(member: Member) -> list[tuple[str, str]]:
+    model, data = member.config.model, member.config.data
+    steps = ", ".join(f"{step:,}" for step in member.steps) or "none"
+    average = "average of steps " if len(member.steps) > 1 else "step "
+    return [
+        ("model", f"{model.kind}, {member.model.count():,} parameters"),
+        ("direction", f"{data.source} to {data.target}"),
+        ("trained on", str(data.train)),
+        ("checkpoint", average + steps),
+        ("SHA-256 of the parameters", member.parameters_sha256()),
+        ("type of activations", compute_dtype(model).name),
+    ]
+
+
+def _device() -> str:
+    return jax.devices()[0].device_kind

@@ -25,11 +25,15 @@ from t2t_jax.tools.explain.attribution import (
     strongest_rivals,
 )
 from t2t_jax.tools.explain.continuations import Continuation, continuations
-from t2t_jax.tools.explain.coverage import cover
-from t2t_jax.tools.explain.distribution import Distribution, distributions
+from t2t_jax.tools.explain.distribution import (
+    Distribution,
+    Lens,
+    distributions,
+    lenses,
+    missing_lens,
+)
 from t2t_jax.tools.explain.explanation import Contrast, Difference, Missing, Reading
-from t2t_jax.tools.explain.layers import Lens, lenses, missing_lens
-from t2t_jax.tools.explain.words import Words, words_of
+from t2t_jax.tools.explain.words import Words, cover, words_of
 
 Ids = Sequence[int]
 # An attribution reads a pair once more for each piece. Of a long pair, only the least

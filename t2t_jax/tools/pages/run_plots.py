@@ -14,8 +14,8 @@ import numpy as np
 
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
+from t2t_jax.tools.pages.page import Payload
 from t2t_jax.tools.pages.page import page as html_page
-from t2t_jax.tools.pages.payload import Payload
 from t2t_jax.tools.pages.picture_style import DARK, LIGHT, light_style
 from t2t_jax.tools.pages.run_log import NothingLoggedError, Run, read_run
 from t2t_jax.workdir import short_names

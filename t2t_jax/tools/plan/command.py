@@ -10,7 +10,7 @@ from absl import flags
 
 from t2t_jax import config as fields
 from t2t_jax.commands.flags import define_config_flag
-from t2t_jax.costs import chips, suggestions
+from t2t_jax.costs import chips, memory_check
 from t2t_jax.costs.chips import CHIPS
 from t2t_jax.data.tokenizers.vocabulary import show_sizes
 from t2t_jax.io.errors import UserError, did_you_mean
@@ -277,6 +277,6 @@ def refusal(plan: dict) -> str:
         return text + "; no change that was tried fits: take more or larger chips"
     changed = plan["remedy"]["forecast"]["memory"]
     return (
-        f"{text}. With {suggestions.as_flags(plan['remedy']['change'])} it fits, in "
+        f"{text}. With {memory_check.as_flags(plan['remedy']['change'])} it fits, in "
         f"{_size(changed['needed'])}"
     )

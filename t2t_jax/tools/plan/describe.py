@@ -22,8 +22,7 @@ from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import Model, build, check_batching
 from t2t_jax.tasks.table import task_of
-from t2t_jax.training.optimizers import optimizer
-from t2t_jax.training.parameter_groups import split_frozen
+from t2t_jax.training.optimizers import optimizer, split_frozen
 from t2t_jax.training.schedules import formula, schedule
 from t2t_jax.workdir import Workdir
 
@@ -185,12 +184,11 @@ def beside_paper(config: Config) -> dict[str, dict]:
     kind = config.task.kind
     pair = frozenset({config.data.source, config.data.target})
     of_task = PARSING if kind == "parsing" else LANGUAGES.get(pair, {})
-    unusual = {}
-    for name, section in USUAL.items():
-        part, field = name.split(".")
-        default = fields.default_of(name)
-        if getattr(getattr(config, part), field) != default:
-            unusual[name] = (section, default, default)
+    unusual = {
+        name: (section, fields.default_of(name), fields.default_of(name))
+        for name, section in USUAL.items()
+        if name in fields.unusual(config)
+    }
     compared = {}
     given = PAPER | unusual | of_task
     if kind == "parsing":  # with what else the base model has

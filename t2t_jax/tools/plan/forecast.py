@@ -66,15 +66,8 @@ def for_chip(config: Config, chip: Chip) -> Config:
     return fields.changed(config, "model", dtype=dtype)
 
 
-def compile_step(steps: Steps, batch: dict, chip: Chip, length: int) -> Compiled:
-    """Compiles the jitted train step for the mesh's devices, which need not be here.
-
-    Args:
-      steps: of `training.step.compile_steps`.
-      batch: of `step_costs.batch_shapes`.
-      chip: the kind of the devices.
-      length: tokens in a row of the target.
-    """
+def _compile_step(steps: Steps, batch: dict, chip: Chip, length: int) -> Compiled:
+    """Compiles the train step for the mesh's devices, which need not be here."""
     started = time.monotonic()
     lowered = steps.train.lower(steps.shapes, batch, *steps.frozen)
     try:
@@ -149,7 +142,7 @@ def forecast(config: Config, chips: Slice, devices: list) -> dict:
     )
     shape, assumed = step_costs.assumed_shape(config, mesh)
     batch = step_costs.batch_shapes(shape, mesh)
-    compiled = compile_step(steps, batch, chips.chip, shape.target)
+    compiled = _compile_step(steps, batch, chips.chip, shape.target)
     flops = step_costs.step_flops(model, config, shape)
     result = {
         "slice": chips.topology,

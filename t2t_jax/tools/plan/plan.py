@@ -12,11 +12,10 @@ from ml_collections import ConfigDict
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
-from t2t_jax.costs import chips, suggestions, this_machine
+from t2t_jax.costs import chips, memory_check
 from t2t_jax.costs.chips import Slice
-from t2t_jax.io.errors import UserError
-from t2t_jax.io.messages import say
-from t2t_jax.io.progress import waiting
+from t2t_jax.io.errors import UserError, first_line
+from t2t_jax.io.messages import say, waiting
 from t2t_jax.tools.plan import forecast as forecasts
 
 
@@ -47,8 +46,8 @@ def plan(
         # starts JAX.
         if chips.find_slice(slice, chips.CHIPS["h100"]).count > 1:
             raise UserError(f"--slice={slice}: want cpu:1; this machine is one chip")
-        use_cpu(1)
-        rented = chips.find_slice(slice, this_machine.measured_cpu())
+        _use_cpu(1)
+        rented = chips.find_slice(slice, chips.measured_cpu())
     else:
         rented = chips.find_slice(slice)
     devices = make_devices(rented)
@@ -60,7 +59,7 @@ def plan(
     result = compile_and_forecast(config)
     result["remedy"] = None
     if not result["fits"] and remedy:
-        suggestion = suggestions.find_suggestion(
+        suggestion = memory_check.find_suggestion(
             config, result, compile_and_forecast, say
         )
         if suggestion:
@@ -82,7 +81,7 @@ def make_devices(rented: Slice) -> list:
       UserError: `libtpu` is not installed or refuses the topology; JAX has already
         started with fewer devices.
     """
-    use_cpu(1 if rented.chip.kind == "tpu" else rented.count)
+    _use_cpu(1 if rented.chip.kind == "tpu" else rented.count)
     if rented.chip.kind == "tpu":
         return _tpus(rented)
     devices = jax.devices("cpu")
@@ -95,7 +94,7 @@ def make_devices(rented: Slice) -> list:
     return devices[: rented.count]
 
 
-def use_cpu(count: int) -> None:
+def _use_cpu(count: int) -> None:
     """Makes JAX use the CPU, unless it has started; leaves accelerators to others."""
     try:
         if count > 1:
@@ -136,7 +135,7 @@ def _tpus(rented: Slice) -> list:
             platform="tpu", topology_name=rented.topology, **options
         ).devices
     except jax.errors.JaxRuntimeError as e:
-        reason = str(e).splitlines()[0]
+        reason = first_line(e)
         raise UserError(
             f"--slice={rented.topology}: the TPU compiler refuses it: {reason}"
         ) from None

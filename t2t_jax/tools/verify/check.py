@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError, did_you_mean, first_line
 
 T = TypeVar("T")
 
@@ -218,17 +218,12 @@ def _run(check: Check, context: Context) -> dict:
     # SystemExit: of a command that a check runs in this process.
     except (Exception, SystemExit) as e:
         measured = Measured(
-            f"{type(e).__name__}: {_first_line(e)}",
+            f"{type(e).__name__}: {first_line(e, most=60)}",
             "no error",
             False,
             {"error": f"{type(e).__name__}: {e}"},
         )
         return {"measured": measured, "error": traceback.format_exc()}
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).splitlines() or [""]
-    return lines[0] if len(lines[0]) <= 60 else f"{lines[0][:57]}..."
 
 
 def left_out(checks: Mapping[str, Check], names: Iterable[str]) -> list[Result]:

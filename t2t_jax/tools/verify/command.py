@@ -6,6 +6,7 @@ checked is held. docs/verify.md explains the checks.
 """
 
 import datetime
+import itertools
 import json
 import shlex
 import sys
@@ -17,8 +18,8 @@ from absl import flags
 
 from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.messages import say
-from t2t_jax.io.progress import waiting
+from t2t_jax.io.messages import say, waiting
+from t2t_jax.io.tables import markdown_cell, markdown_table, text_table
 from t2t_jax.parallel.machine import describe_machine
 from t2t_jax.tools.verify.check import (
     Check,
@@ -53,7 +54,7 @@ def define_flags():
 def main(_):
     given = flags.FLAGS
     if given.list:
-        print("\n".join(listing(CHECKS)))
+        print("\n".join(_listing(CHECKS)))
         return
     if given.quick and given.full:
         raise UserError("--quick and --full exclude each other; leave one out")
@@ -121,22 +122,23 @@ HEADINGS = "", "check", "promise", "figure", "bound", "s"
 def table(results: Sequence[Result]) -> list[str]:
     """The lines of the terminal's table, by group, and what was not checked."""
     checked = [result for result in results if result.measured]
-    rows = [_cells(result) for result in checked]
-    widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
-    lines = [_line(HEADINGS, widths)] if rows else []
-    group = None
-    for result, cells in zip(checked, rows, strict=True):
-        if result.check.group != group:
-            group = result.check.group
-            lines += ["", f"{group}"]
-        lines.append(_line(cells, widths))
-        lines += [f"    {detail}" for detail in result.measured.details]
-        lines += [f"    {line}" for line in result.error.splitlines()]
-    return [*lines, *_unchecked(results), "", summary(results)]
+    rows = [HEADINGS] if checked else []
+    for group, of_group in itertools.groupby(checked, lambda one: one.check.group):
+        rows += [("",), (group,)]
+        for result in of_group:
+            details = [*result.measured.details, *result.error.splitlines()]
+            rows += [_cells(result), *((f"    {detail}",) for detail in details)]
+    missing = [(f"  {one.name}", one.unchecked) for one in results if not one.measured]
+    return [
+        *text_table(rows, left=range(5)),
+        *(["", "not checked", *text_table(missing, left=(0, 1))] if missing else []),
+        "",
+        _summary(results),
+    ]
 
 
 def _cells(result: Result) -> tuple[str, ...]:
-    """What stands in the columns of `HEADINGS`."""
+    """The cells below `HEADINGS`."""
     measured = result.measured
     return (
         HELD[measured.held],
@@ -148,26 +150,7 @@ def _cells(result: Result) -> tuple[str, ...]:
     )
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    *texts, seconds = (
-        cell.ljust(width) for cell, width in zip(cells, widths, strict=True)
-    )
-    return "  ".join([*texts, seconds.strip().rjust(widths[-1])]).rstrip()
-
-
-def _unchecked(results: Iterable[Result]) -> list[str]:
-    missing = [result for result in results if not result.measured]
-    if not missing:
-        return []
-    width = max(len(result.name) for result in missing)
-    return [
-        "",
-        "not checked",
-        *(f"  {result.name:{width}}  {result.unchecked}" for result in missing),
-    ]
-
-
-def summary(results: Sequence[Result]) -> str:
+def _summary(results: Sequence[Result]) -> str:
     """One line: how many held, which did not."""
     failed = [result.name for result in results if result.held is False]
     counts = {
@@ -227,29 +210,20 @@ def page(
     lines = [
         f"## Verified on {machine['devices']} x {machine['device']}, {when}",
         "",
-        f"`{command}`: {summary(results)}.",
+        f"`{command}`: {_summary(results)}.",
         "",
-        "| machine | |",
-        "|---|---|",
-        *(f"| {_cell(name)} | {_cell(value)} |" for name, value in machine.items()),
+        *_markdown(("machine", ""), machine.items(), left=(0, 1)),
     ]
     checked = [result for result in results if result.measured]
-    for group in dict.fromkeys(result.check.group for result in checked):
-        lines += [
-            "",
-            f"### {group.capitalize()}",
-            "",
-            "| check | promise | figure | bound | | s |",
-            "|---|---|---|---|---|---:|",
-        ]
-        details = []
-        for result in checked:
-            if result.check.group != group:
-                continue
+    heads = ("check", "promise", "figure", "bound", "", "s")
+    for group, of_group in itertools.groupby(checked, lambda one: one.check.group):
+        lines += ["", f"### {group.capitalize()}", ""]
+        rows, details = [], []
+        for result in of_group:
             held, *others, seconds = _cells(result)
-            cells = [*others, held, seconds]
-            lines.append(f"| {' | '.join(map(_cell, cells))} |")
+            rows.append([*others, held, seconds])
             details += [f"- {result.name}: {d}" for d in result.measured.details]
+        lines += _markdown(heads, rows, left=range(5))
         lines += ["", *details] if details else []
     missing = [result for result in results if not result.measured]
     if missing:
@@ -258,12 +232,13 @@ def page(
     return "\n".join([*lines, ""])
 
 
-def _cell(value: object) -> str:
-    """A value as the cell of a table: a vertical bar would end it."""
-    return " ".join(str(value).replace("|", "\\|").split())
+def _markdown(heads: Sequence[str], rows: Iterable, left: Sequence[int]) -> list[str]:
+    """A Markdown table of values."""
+    texts = [[markdown_cell(str(value)) for value in row] for row in rows]
+    return markdown_table(heads, texts, left)
 
 
-def listing(checks: Mapping[str, Check]) -> list[str]:
+def _listing(checks: Mapping[str, Check]) -> list[str]:
     """The lines of --list."""
     width = max(map(len, checks))
     lines, group = [], None

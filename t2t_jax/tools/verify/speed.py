@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from t2t_jax.config import Config, ModelConfig, changed
-from t2t_jax.costs import chips, this_machine
+from t2t_jax.costs import chips
 from t2t_jax.data.shapes import Shape
 from t2t_jax.model.attention import ATTENTION, KV
 from t2t_jax.model.kernels import kernel_for
@@ -152,12 +152,12 @@ def sizes() -> Sizes:
     return SIZES.get(jax.default_backend(), ACCELERATOR)
 
 
-def matrix_peaks(context: Context) -> dict[str, float]:
+def _matrix_peaks(context: Context) -> dict[str, float]:
     """FLOP/s of large square matrix products by dtype, measured once."""
     return context.shared(
         "matrix peaks",
         lambda: {
-            dtype: this_machine.matrix_rate(dtype, *of_dtype)
+            dtype: chips.matrix_rate(dtype, *of_dtype)
             for dtype, of_dtype in sizes().matrix.items()
         },
     )
@@ -165,8 +165,8 @@ def matrix_peaks(context: Context) -> dict[str, float]:
 
 def matrix(context: Context) -> Measured:
     """Measures matrix products and the memory's rate; compares with the data sheet."""
-    peaks = matrix_peaks(context)
-    traffic = this_machine.memory_rate(sizes().traffic)
+    peaks = _matrix_peaks(context)
+    traffic = chips.memory_rate(sizes().traffic)
     listed = ", ".join(f"{dtype} {flops(peak)}" for dtype, peak in peaks.items())
     squares = ", ".join(f"{d} {n} x {n}" for d, (n, _) in sizes().matrix.items())
     details = [f"square matrices ({squares}); memory: an addition, read and write"]
@@ -226,10 +226,10 @@ def big_step(context: Context) -> Measured:
 
 
 def _step(context: Context, name: str) -> Measured:
-    before = matrix_peaks(context)
+    before = _matrix_peaks(context)
     cost = cost_of(context, name)
     # Other programs may have slowed the products down: measured once more.
-    after = this_machine.matrix_rate(cost.dtype, *sizes().matrix[cost.dtype])
+    after = chips.matrix_rate(cost.dtype, *sizes().matrix[cost.dtype])
     peak = max(before[cost.dtype], after)
     mfu = cost.flops / cost.seconds / peak
     details = [
@@ -301,7 +301,7 @@ def _memory(context: Context, name: str) -> Measured:
     )
 
 
-def small_config() -> Config:
+def _small_config() -> Config:
     """A config for checks that compare two steps; base where there is the time."""
     return with_rows(changed(Config(), "model", **sizes().small), sizes().small_rows)
 
@@ -311,7 +311,7 @@ def dtypes(context: Context) -> Measured:
     """Compares a step in bfloat16 with one in float32."""
     seconds = {}
     for dtype in ("float32", "bfloat16"):
-        config = changed(small_config(), "model", dtype=dtype)
+        config = changed(_small_config(), "model", dtype=dtype)
         seconds[dtype] = _step_seconds(config, jax.devices()[:1])
     faster = seconds["float32"] / seconds["bfloat16"]
     both = ", ".join(f"{dtype} {s * 1e3:,.1f} ms" for dtype, s in seconds.items())
@@ -415,7 +415,7 @@ def scaling(context: Context) -> Measured:
             "there is one device; to rehearse on a CPU set "
             "XLA_FLAGS=--xla_force_host_platform_device_count=4"
         )
-    config = small_config()
+    config = _small_config()
     length, _ = sizes().small_rows
     one, every = (
         2 * _rows() * length * len(on) / _step_seconds(config, on)

@@ -15,10 +15,10 @@ from typing import TypeVar
 import jax
 
 from t2t_jax.config import Config
-from t2t_jax.costs import step_costs, this_machine
+from t2t_jax.costs import chips, step_costs
 from t2t_jax.costs.chips import Slice
 from t2t_jax.model.model import build
-from t2t_jax.parallel import compilation_cache, platforms
+from t2t_jax.parallel import process_setup
 from t2t_jax.parallel.mesh import make_mesh, place_batch
 from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.tasks.table import task_of
@@ -78,15 +78,15 @@ def step_cost(config: Config, count: int) -> StepCost:
 
 def _in_new_process(config: Config, count: int) -> StepCost:
     """`set_up_process`, but memory is kept only after its peak was measured."""
-    platforms.skip_absent_tpu()
-    compilation_cache.use()
+    process_setup.skip_absent_tpu()
+    process_setup.use_compilation_cache()
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     return _measured(config, count)
 
 
 def _measured(config: Config, count: int) -> StepCost:
     device = jax.devices()[0]
-    name, chip = this_machine.chip_here(device)
+    name, chip = chips.chip_here(device)
     config = forecast.for_chip(config, chip)
     plan = _planned(config, Slice(name, chip, (1,)), device)
     model = build(config.model, *task_of(config).vocab_sizes)

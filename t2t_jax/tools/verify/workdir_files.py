@@ -21,20 +21,20 @@ from t2t_jax.data.feeding import Position, feed
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io import sealed
-from t2t_jax.io.errors import UserError
+from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.run.frozen_parameters import open_frozen
 from t2t_jax.run.step_lookup import open_text
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
 from t2t_jax.tools.verify.check import Context, Measured, Unavailable, all_equal
 from t2t_jax.training import checkpoint_folders
 from t2t_jax.training.checkpoint import read_state
+from t2t_jax.training.checkpoint_folders import KINDS
+from t2t_jax.training.divergence import Rollbacks
+from t2t_jax.training.frozen_models import open_frozen
 from t2t_jax.training.metrics_log import METRICS, read_log
-from t2t_jax.training.retention import KINDS
-from t2t_jax.training.rollbacks import Rollbacks
 from t2t_jax.training.step import compile_steps
 from t2t_jax.workdir import IMPORTED, Workdir
 
@@ -50,13 +50,8 @@ HARD_LINES = (
 )
 
 
-def workdir_of(context: Context) -> Workdir:
-    """Returns the workdir of --workdir.
-
-    Raises:
-      Unavailable: there is none.
-      UserError: the folder is not a workdir.
-    """
+def _workdir_of(context: Context) -> Workdir:
+    """Returns the workdir of --workdir; unavailable if there is none."""
     if not context.workdir:
         raise Unavailable("no --workdir is given")
     workdir = Workdir(context.workdir)
@@ -71,12 +66,12 @@ def judged_by(check: str) -> Iterator[None]:
     try:
         yield
     except UserError as e:
-        raise Unavailable(f"{_first_line(e)} (see the check {check})") from None
+        raise Unavailable(f"{first_line(e)} (see the check {check})") from None
 
 
 def opened(context: Context) -> tuple[Workdir, Config, Vocabulary]:
     """Opens the workdir, for checks that do not judge its config and tokenizer."""
-    workdir = workdir_of(context)
+    workdir = _workdir_of(context)
     with judged_by("tokenizer"):
         return workdir, workdir.config(), workdir.vocabulary()
 
@@ -106,7 +101,7 @@ def checkpoints(context: Context) -> Measured:
     The newest checkpoint of a kind may lack its manifest: a run that was killed while
     it saved leaves one such, and does not use it. Any other without one is a fault.
     """
-    workdir = workdir_of(context)
+    workdir = _workdir_of(context)
     folders = [workdir.checkpoints / kind for kind in KINDS]
     folders = [folder for folder in folders if folder.exists()]
     if not any(map(checkpoint_folders.sealed_steps, folders)):
@@ -134,12 +129,12 @@ def tokenizer(context: Context) -> Measured:
     ones. A tokenizer that was trained elsewhere may lose something: then lines that
     change are reported only.
     """
-    workdir = workdir_of(context)
+    workdir = _workdir_of(context)
     try:  # these read and compare the hashes
         config, vocabulary = workdir.config(), workdir.vocabulary()
         workdir.text()
     except UserError as e:
-        return Measured(_first_line(e), "as recorded", False)
+        return Measured(first_line(e), "as recorded", False)
     sides = {
         side: of_side
         for side, of_side in {"source": vocabulary.source, "target": vocabulary}.items()
@@ -185,7 +180,7 @@ def _dev_lines(
             lines = check_here(corpus).pairs()
             pairs += itertools.islice(lines, MOST_LINES - len(pairs))
     except (UserError, OSError) as e:
-        pairs, note = [], f"the dev set cannot be read here: {_first_line(e)}"
+        pairs, note = [], f"the dev set cannot be read here: {first_line(e)}"
     lines = {"source": [s for s, _ in pairs], "target": [t for _, t in pairs]}
     return {side: lines[side] for side in sides}, note
 
@@ -196,7 +191,7 @@ def metrics(context: Context) -> Measured:
     Up to the newest state each logging interval must be there, in order. The best
     checkpoints must have the scores that were logged at their steps.
     """
-    workdir = workdir_of(context)
+    workdir = _workdir_of(context)
     with judged_by("tokenizer"):
         config = workdir.config()
     file = workdir / METRICS
@@ -253,20 +248,14 @@ def _best_scores(
     return faults, len(best)
 
 
-def newest_intact(folder: epath.Path, read: Callable[[epath.Path], T]) -> tuple[int, T]:
-    """Reads the newest intact checkpoint of a folder.
-
-    Raises:
-      Unavailable: there is none.
-    """
+def _newest_intact(
+    folder: epath.Path, read: Callable[[epath.Path], T]
+) -> tuple[int, T]:
+    """The step of the newest intact checkpoint of a folder, and what `read` returns."""
     for step in reversed(checkpoint_folders.sealed_steps(folder)):
         if not checkpoint_folders.damage(folder / str(step)):
             return step, read(folder / str(step))
     raise Unavailable(f"{folder} has no intact checkpoint (see the check checkpoints)")
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 NEAR = 0.25  # a step's loss may be so far, relatively, from the last one logged
@@ -290,7 +279,7 @@ def trains(context: Context) -> Measured:
         raise Unavailable(str(e)) from None
     mesh = meshes.make_mesh(devices=jax.devices()[:1])
     steps = compile_steps(model, config, mesh, vocabulary.bos, frozen.models)
-    number, (state, progress) = newest_intact(
+    number, (state, progress) = _newest_intact(
         folder, lambda path: read_state(path, steps.shapes)
     )
     position = Rollbacks(workdir).position(number, progress.position)

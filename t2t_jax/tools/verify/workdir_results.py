@@ -97,11 +97,7 @@ def _names(workdir: Workdir) -> list[str]:
 
 
 def _read(workdir: Workdir, task: Task, name: str) -> Scored:
-    """Reads what is stored of a set.
-
-    Raises:
-      ValueError: scores or translations were changed, or one is missing.
-    """
+    """Reads what is stored of a set."""
     try:
         stored = read_checked_json(workdir / SCORES / f"{name}.json")
     except (OSError, ValueError) as e:
@@ -210,11 +206,7 @@ def _readable(workdir: Workdir, task: Task, name: str) -> Scored:
 
 
 def _recorded(workdir: Workdir, stored: dict) -> Translator | None:
-    """The translator that answered a set; None if its parameters are others now.
-
-    Raises:
-      Unavailable: its checkpoints are damaged or gone, or its search is unknown.
-    """
+    """The translator that answered a set; None if its parameters are others now."""
     steps = ",".join(map(str, stored["checkpoints"]))
     with judged_by("checkpoints"):
         translator = Translator.load(workdir, steps, stored["dtype"])

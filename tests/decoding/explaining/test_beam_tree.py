@@ -9,9 +9,8 @@ import pytest
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.constraints import constraints_for
 from t2t_jax.decoding.search_options import beam_search_algorithm
-from t2t_jax.tools.explain.beam_tree import judge_reference
+from t2t_jax.tools.explain.beam_tree import build_tree, judge_reference
 from t2t_jax.tools.explain.trace import trace_search
-from t2t_jax.tools.explain.tree_builder import build_tree
 from tests.decoding.small_translator import translator
 
 LINE = "the cat sees the dog"

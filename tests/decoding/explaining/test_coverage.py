@@ -5,8 +5,7 @@ import pytest
 
 from t2t_jax.decoding import alignment
 from t2t_jax.decoding.results import AttentionMaps
-from t2t_jax.tools.explain.coverage import cover
-from t2t_jax.tools.explain.words import words_of
+from t2t_jax.tools.explain.words import cover, words_of
 from tests.decoding.small_translator import vocabulary
 
 

@@ -14,8 +14,7 @@ from t2t_jax import UserError
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.tools.explain import explain as explaining
 from t2t_jax.tools.explain.explain import explain
-from t2t_jax.tools.explain.explanation import Missing
-from t2t_jax.tools.explain.to_payload import to_payload
+from t2t_jax.tools.explain.explanation import Missing, to_payload
 from tests.decoding.small_translator import translator
 
 LINE, TARGET = "a dog </script><b>", "ein Hund"

@@ -10,9 +10,8 @@ import pytest
 
 from t2t_jax.search.algorithm import extensions
 from t2t_jax.search.beam import BeamSearch
-from t2t_jax.tools.explain.beam_tree import judge_reference
+from t2t_jax.tools.explain.beam_tree import build_tree, judge_reference
 from t2t_jax.tools.explain.trace import Beam, TracedStep
-from t2t_jax.tools.explain.tree_builder import build_tree
 
 PAD, START, EOS = 0, 1, 2
 PIECES = SimpleNamespace(piece="_^$abc".__getitem__)

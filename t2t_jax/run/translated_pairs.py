@@ -10,19 +10,18 @@ While a job runs there are its translations alone, `PREFIX.en.partial`. The othe
 follow from these and from the input, so they are written when all lines are done.
 """
 
+import contextlib
 import dataclasses
-import filecmp
 import hashlib
-import os
-import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from t2t_jax.data.cleaning import visible
+from t2t_jax.data.corpus import Pair
 from t2t_jax.data.text_files import HASHES_ENDING, encode_line, pair_hasher, read_lines
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
-from t2t_jax.decoding.jobs import InputFile, run_job
+from t2t_jax.decoding.jobs import InputLines, run_job
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError
@@ -68,17 +67,46 @@ class PairOptions:
     def line_of(self, translation: Translation, number: int) -> str:
         """Returns the line to write for the translation of a line of the input.
 
-        It is empty if not all of the line was translated: it was cut as too long, or
-        its translation reached the length limit. Cleaning drops such pairs.
+        It is empty if not all of the line was translated. Cleaning drops such pairs.
 
         Args:
           number: of the line in the input, from 1.
         """
-        whole = translation.ended and not translation.cut
-        if not (whole and visible(translation.text)):
+        text = next(iter(complete_texts(translation)), "")
+        if not visible(text):
             return ""
-        noised = add_noise(translation.text, self.noises, self.noise_seed, number)
+        noised = add_noise(text, self.noises, self.noise_seed, number)
         return f"{self.tag} {noised}" if self.tag else noised
+
+
+def complete_texts(translation: Translation) -> list[str]:
+    """Returns the texts that translate a whole line, best first.
+
+    There are none if the line was cut as too long, and a hypothesis that reached its
+    length limit is not one: half a translation would teach to leave things out.
+    """
+    if translation.cut:
+        return []
+    return [h.text for h in translation.hypotheses if h.ended]
+
+
+def write_sides(
+    files: Sequence[Path], pairs: Iterable[Pair], languages: tuple[str, str]
+) -> tuple[int, int]:
+    """Writes pairs to the files of the sources, of the targets and of their hashes.
+
+    Returns:
+      The number of pairs, and how many of them have an empty target.
+    """
+    hash_pair = pair_hasher(*languages)
+    count = empty = 0
+    with contextlib.ExitStack() as stack:
+        streams = [stack.enter_context(file.open("wb")) for file in files]
+        for count, pair in enumerate(pairs, 1):
+            for stream, line in zip(streams, (*pair, hash_pair(pair)), strict=True):
+                stream.write(encode_line(line, count))
+            empty += not visible(pair[1])
+    return count, empty
 
 
 class PairFiles(NamedTuple):
@@ -119,7 +147,7 @@ class PairsOutput(OutputFile):
         self,
         files: PairFiles,
         languages: tuple[str, str],
-        text: InputFile,
+        text: InputLines,
         note: dict,
         made_from: dict,
         resume: bool,
@@ -146,54 +174,45 @@ class PairsOutput(OutputFile):
         )
 
     def _publish(self) -> None:
-        """Writes the other files, then gives all of them their names, hashes last.
+        """Writes the files, and gives all of them their names, hashes last.
 
         Raises:
           UserError: the input has changed meanwhile, or a file was created.
         """
-        new = PairFiles(*map(_temporary, self._files))
-        try:
-            self._link_or_copy(self._partial, new.translations)
-            self._copy_input(new.originals)
-            self._write_hashes(new)
-            content = self._note | {
-                "source": self._languages[0],
-                "target": self._languages[1],
-                "lines": self.lines,
-                "empty": self.empty,
-                "input_sha256": self._input_hash.hexdigest(),
-                "translations_sha256": self._output_hash.hexdigest(),
-                "made_from": self._made_from,
-            }
-            new.record.write_bytes(atomic.checked_json(content))
-            for written in new:
-                atomic.fsync(written)
-            for written, file in zip(new, self._files, strict=True):
-                _appear(written, file)
-            atomic.fsync(self._files.hashes.parent)
-        finally:
-            for written in new:
-                written.unlink(missing_ok=True)
-
-    def _link_or_copy(self, file: Path, copy: Path) -> None:
-        copy.unlink(missing_ok=True)  # of a job that was killed here
-        try:
-            os.link(file, copy)
-        except FileNotFoundError:
+        if not self._partial.exists():
             raise UserError(
-                f"{file} was removed while it was being written; run the command again"
+                f"{self._partial} was removed while it was being written; run the "
+                "command again"
+            )
+        try:
+            with atomic.together(self._files) as drafts:
+                new = PairFiles(*drafts)
+                sides = new.originals, new.translations, new.hashes
+                _, self.empty = write_sides(sides, self._pairs(), self._languages)
+                content = self._note | {
+                    "source": self._languages[0],
+                    "target": self._languages[1],
+                    "lines": self.lines,
+                    "empty": self.empty,
+                    "input_sha256": self._input_hash.hexdigest(),
+                    "translations_sha256": self._output_hash.hexdigest(),
+                    "made_from": self._made_from,
+                }
+                new.record.write_bytes(atomic.checked_json(content))
+        except FileExistsError as e:
+            raise UserError(
+                f"{e.filename} was created by another process meanwhile; remove it, "
+                "and the same command with --resume ends the job"
             ) from None
-        except OSError:  # the file system has no hard links
-            shutil.copyfile(file, copy)
 
-    def _copy_input(self, file: Path) -> None:
-        """Writes the lines of the input; checks that they are those translated."""
+    def _pairs(self) -> Iterator[Pair]:
+        """Yields the lines of the input, checked, with their translations."""
         digest, count = hashlib.sha256(), 0
-        with file.open("wb") as f:
-            for number, line in enumerate(self._text.lines(), 1):
-                digest.update(line.encode() + b"\n")
-                f.write(encode_line(line, number))
-                count += 1
+        translations = read_lines(self._partial)
+        for pair in zip(self._text.lines(), translations, strict=False):
+            digest.update(pair[0].encode() + b"\n")
+            count += 1
+            yield pair
         if (count, digest.digest()) != (self.lines, self._input_hash.digest()):
             raise UserError(
                 f"the input has changed while it was being translated; {self._partial} "
@@ -201,48 +220,10 @@ class PairsOutput(OutputFile):
                 "command with --resume ends the job"
             )
 
-    def _write_hashes(self, new: PairFiles) -> None:
-        """Hashes the pairs as a corpus will read them, and counts the empty ones."""
-        hash_pair = pair_hasher(*self._languages)
-        pairs = zip(
-            read_lines(new.originals), read_lines(new.translations), strict=True
-        )
-        self.empty = 0
-        with new.hashes.open("w") as f:
-            for pair in pairs:
-                self.empty += not all(map(visible, pair))
-                f.write(hash_pair(pair) + "\n")
-
-
-def _temporary(file: Path) -> Path:
-    return file.with_name(f".{file.name}.writing")
-
-
-def _appear(written: Path, file: Path) -> None:
-    """Gives a complete file its name, unless it is there already, with this content.
-
-    Raises:
-      UserError: another file has this name.
-    """
-    try:
-        os.link(written, file)  # and not a rename, which would overwrite a file
-        return
-    except FileExistsError:
-        pass
-    except OSError:  # the file system has no hard links
-        if not file.exists():
-            os.rename(written, file)
-            return
-    if not filecmp.cmp(written, file, shallow=False):
-        raise UserError(
-            f"{file} was created by another process meanwhile; remove it, and the same "
-            "command with --resume ends the job"
-        )
-
 
 def write_pairs(
     translate: Callable[[list[str], int], Iterable[Translation]],
-    text: InputFile | None,
+    text: InputLines | None,
     prefix: Path | None,
     languages: tuple[str, str],
     options: PairOptions,

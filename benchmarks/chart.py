@@ -1,5 +1,9 @@
 """A chart parser whose context-free grammar is read off a treebank.
 
+Over the rules of the training trees of the built-in corpus, with the features of their
+labels, it judges whether a line could be a sentence of it: agreement, word order and
+what verbs take are checked, meaning is not.
+
 Its rules are those of the trees, each with its relative frequency; it is exact (CKY),
 without pruning. It finds the most probable tree of a sentence, or that there is none.
 
@@ -8,10 +12,13 @@ their work: an *item* is a node of the trie with the words that it covers.
 """
 
 import collections
+import functools
 import itertools
 import math
+import re
 from collections.abc import Iterable, Sequence
 
+from t2t_jax.grammar import corpus
 from t2t_jax.grammar.trees import Tree
 
 # What a constituent or an item is made of: its log probability, and how to rebuild it.
@@ -190,3 +197,29 @@ def _with_words(tree: Tree, words) -> Tree:
     if not tree.children:
         return Tree(tree.label, (next(words),))
     return Tree(tree.label, tuple(_with_words(x, words) for x in tree.children))
+
+
+def tokenize(line: str) -> list[str]:
+    """The words of a line as trees have them: sleeps . , Anna 's , can not."""
+    return re.findall(r"'s|\w+|[^\w\s]", line.replace("cannot", "can not"))
+
+
+@functools.cache
+def chart(language: str) -> Chart:
+    """The chart parser of the training trees in "en" or "de"."""
+    trees = corpus.trees("train", language, features=True)
+    return Chart(without_end(tree) for tree in trees)
+
+
+def without_end(tree: Tree) -> Tree:
+    """The tree with its end, "." or "?", above its first label instead of below.
+
+    So clauses that are joined to a sentence have the rules of those that are one.
+    """
+    label, (*children, end) = tree
+    return Tree("TOP", (Tree(label, tuple(children)), end))
+
+
+def grammatical(line: str, language: str) -> bool:
+    """True if the chart parser has a tree for the line."""
+    return chart(language).recognizes(tokenize(line))
