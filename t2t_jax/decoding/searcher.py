@@ -197,7 +197,8 @@ class Searcher:
             + ", ".join(f"{step:,}" for step in member.steps)
             for member in self.members
         )
-        return f"Translator({self.what}, {self.vocabulary!r}, {members})"
+        name = type(self).__name__
+        return f"{name}({self.what}, {self.vocabulary!r}, {members})"
 
     @property
     def what(self) -> str:
