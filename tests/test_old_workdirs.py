@@ -89,7 +89,7 @@ def test_it_goes_on_as_it_did(run):
 
 
 def test_scores_that_were_stored_are_there(run):
-    """`lstm` has a test set; no new checkpoint counts, so its scores stay as they are."""
+    """`lstm` has a test set; the same checkpoints count, so its scores stay."""
     files = [path.name for path in run.continued.glob("scores/*")]
     assert files == (["test.json"] if run.name == "lstm" else [])
     for name in files:
