@@ -1,6 +1,7 @@
 """The shape of the project: imports point to earlier folders, TensorFlow stays out."""
 
 import ast
+import graphlib
 import subprocess
 import sys
 from pathlib import Path
@@ -85,6 +86,19 @@ def test_every_folder_is_listed():
     assert folders == {*CORE, "tools"} - {"workdir"}
     tools = {path.parent.name for path in PACKAGE.glob("tools/*/__init__.py")}
     assert tools == {*TOOLS}
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    modules = {
+        ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path
+        for path in PACKAGE.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    graph = {name: set() for name in modules}
+    for name, path in modules.items():
+        for used in imports_of(path):  # a module, or a name of one
+            graph[name] |= {used, used.rpartition(".")[0]} & modules.keys()
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names it
 
 
 def test_the_config_imports_only_errors():
