@@ -38,17 +38,15 @@ class Hypotheses(NamedTuple):
     ended_bn: Array  # bool; False: reached its limit without EOS
 
     @classmethod
-    def blank(
-        cls, batch: int, n: int, max_length: int, pad: int, log_prob: float
-    ) -> "Hypotheses":
-        """Returns [batch, n] hypotheses without tokens, each with this log_prob."""
-        log_prob_bn = jnp.full((batch, n), log_prob, jnp.float32)
+    def blank(cls, log_prob_bn: Array, max_length: int, pad: int) -> "Hypotheses":
+        """Returns hypotheses without tokens, whose score is their log_prob."""
+        shape = log_prob_bn.shape
         return cls(
-            tokens_bnt=jnp.full((batch, n, max_length), pad, jnp.int32),
+            tokens_bnt=jnp.full((*shape, max_length), pad, jnp.int32),
             score_bn=log_prob_bn,
             log_prob_bn=log_prob_bn,
-            length_bn=jnp.zeros((batch, n), jnp.int32),
-            ended_bn=jnp.zeros((batch, n), bool),
+            length_bn=jnp.zeros(shape, jnp.int32),
+            ended_bn=jnp.zeros(shape, bool),
         )
 
 

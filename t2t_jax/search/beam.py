@@ -158,12 +158,13 @@ class BeamSearch(Algorithm):
         # Only one row: equal hypotheses would fill the beam with equal extensions.
         log_prob_n = jnp.where(jnp.arange(width) == 0, 0.0, -jnp.inf)
         log_prob_n = log_prob_n.astype(jnp.float32)
+        nothing_bn = jnp.full((batch, kept), -jnp.inf, jnp.float32)
         sentences = Sentences(
             tokens_bnt=jnp.full((batch, width, max_length), self.pad, jnp.int32),
             token_bn=jnp.full((batch, width), self.bos, jnp.int32),
             log_prob_bn=jnp.broadcast_to(log_prob_n, (batch, width)),
             state_bnc=start_states(self._rules_of_groups(rules), batch, width),
-            finished=Hypotheses.blank(batch, kept, max_length, self.pad, -jnp.inf),
+            finished=Hypotheses.blank(nothing_bn, max_length, self.pad),
             stopped_b=jnp.zeros(batch, bool),
         )
         limit_b = jnp.clip(limit_b, 1, max_length)

@@ -63,14 +63,14 @@ class Sampling(Algorithm):
 
     def _start(self, cache, limit_b, rules, rng_bn, max_length: int) -> State:
         batch, rows = rng_bn.shape
+        zeros_bn = jnp.zeros((batch, rows), jnp.float32)  # the probability is 1
         return State(
             cache=cache,
             limit_b=jnp.clip(limit_b, 1, max_length),
             rng_bn=rng_bn,
             token_bn=jnp.full((batch, rows), self.bos, jnp.int32),
             state_bnc=start_states(rules, batch, rows),
-            # The empty output has probability 1.
-            drawn=Hypotheses.blank(batch, rows, max_length, self.pad, log_prob=0.0),
+            drawn=Hypotheses.blank(zeros_bn, max_length, self.pad),
             stopped_b=jnp.zeros(batch, bool),
         )
 
