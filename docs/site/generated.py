@@ -79,6 +79,8 @@ def _values(known: dataclasses.Field) -> str:
     notes = {"choices": (), "low": None, "table": ""} | dict(known.metadata)
     if notes["table"]:
         name = notes["table"].rpartition(".")[2]
+        if notes["table"] not in _listed_tables():
+            return f"an entry of `{name}`"
         return f"[`{name}`](tables.md#{name.lower()})"
     if notes["choices"]:
         return ", ".join(map(_value, notes["choices"]))
@@ -103,6 +105,14 @@ def tables() -> str:
                 _table(("entry", "what it is", "options"), _entries(known)),
             ]
     return "\n\n".join(parts)
+
+
+def _listed_tables() -> set[str]:
+    return {
+        known.metadata["table"]
+        for values in fields.SECTIONS.values()
+        for known in values.choosers()
+    }
 
 
 def _entries(known: dataclasses.Field) -> Iterable[tuple[str, ...]]:

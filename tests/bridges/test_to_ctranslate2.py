@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from t2t_jax import config as fields
-from t2t_jax.data.tokenizers import vocabulary
+from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import alignment
 from t2t_jax.decoding.translator import Translator
@@ -94,7 +94,7 @@ VARIANTS = {
 def vocabularies():
     """A joint one, and one with a vocabulary of the source."""
     source, target = (
-        Vocabulary(vocabulary.train(TEXT * 10, size)) for size in (300, 290)
+        Vocabulary(train_tokenizer(TEXT * 10, size)) for size in (300, 290)
     )
     return target, Vocabulary(target.model, source=source)
 
