@@ -10,12 +10,12 @@ from t2t_jax.data.shapes import Shape
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
+from t2t_jax.training.averaging import parameters_sha256
 from t2t_jax.training.checkpoint import Checkpoints
 from t2t_jax.training.frozen_models import (
     check_frozen,
     check_positions,
     open_frozen,
-    parameters_sha256,
 )
 from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import renumbered, vocabulary

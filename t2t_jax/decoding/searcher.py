@@ -36,7 +36,6 @@ from t2t_jax.model.model import Model, build
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.search.algorithm import Algorithm
-from t2t_jax.training.averaging import average_checkpoints, choose_checkpoints
 from t2t_jax.workdir import Workdir
 
 
@@ -114,6 +113,10 @@ class Searcher:
           UserError: not a workdir; no such checkpoint; too few intact ones; or members
             whose vocabularies differ.
         """
+        from t2t_jax.training import (
+            averaging,  # loads Orbax, which `describe` does without
+        )
+
         set_up_process()
         if isinstance(workdir, list | tuple):
             if not workdir:
@@ -127,8 +130,8 @@ class Searcher:
         # Only process 0 reads the checkpoints; the others receive its parameters.
         steps, parameters = processes.arrays_from_first(
             "the parameters",
-            lambda: average_checkpoints(
-                choose_checkpoints(workdir, config, checkpoint), model.shapes
+            lambda: averaging.average_checkpoints(
+                averaging.choose_checkpoints(workdir, config, checkpoint), model.shapes
             ),
             model.shapes,
         )

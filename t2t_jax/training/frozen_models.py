@@ -22,11 +22,6 @@ from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build, check_batching
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel import processes
-from t2t_jax.training.averaging import (
-    average_checkpoints,
-    choose_checkpoints,
-    parameters_sha256,
-)
 from t2t_jax.workdir import Workdir
 
 
@@ -145,6 +140,8 @@ def check_frozen(config: Config) -> None:
     Raises:
       UserError: none is named, or a workdir has no model.
     """
+    from t2t_jax.training.averaging import choose_checkpoints  # loads Orbax
+
     for name in frozen_workdirs(config):
         source = Workdir(name)
         choose_checkpoints(source, source.config())
@@ -205,10 +202,12 @@ def _read(
     source: Workdir, theirs: Config, model: Model, parameters: list[Parameters]
 ) -> str:
     """Appends the parameters that translate to a list; returns their SHA-256."""
-    choice = choose_checkpoints(source, theirs)
-    steps, read = average_checkpoints(choice, model.shapes)
+    from t2t_jax.training import averaging  # loads Orbax, which `describe` does without
+
+    choice = averaging.choose_checkpoints(source, theirs)
+    steps, read = averaging.average_checkpoints(choice, model.shapes)
     parameters.append(read)
-    sha256 = parameters_sha256(read)
+    sha256 = averaging.parameters_sha256(read)
     listed = ", ".join(f"{step:,}" for step in steps)
     say(f"reading {source} beside training, steps {listed}, SHA-256 {sha256[:12]}")
     return sha256
