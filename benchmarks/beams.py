@@ -16,7 +16,6 @@ from absl import flags
 from benchmarks import run
 from t2t_jax.commands.flags import (
     ENSEMBLE,
-    define_group_flags,
     define_search_flags,
     define_test_flag,
     define_workdir_flags,
@@ -25,15 +24,14 @@ from t2t_jax.commands.flags import (
 )
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 from t2t_jax.metrics.plain import corpus_scores
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
 
 
 def define_flags():
     define_workdir_flags(ENSEMBLE)
     define_search_flags()
-    define_group_flags()
     define_test_flag()
     flags.DEFINE_list("beams", ["1", "4", "10"], "Beam widths, ascending.")
     flags.DEFINE_integer("lines", 0, "Use only the first N lines; 0 means all.")

@@ -25,12 +25,12 @@ from etils import epath
 
 from t2t_jax import config as fields
 from t2t_jax.commands.config_files import load_config
-from t2t_jax.files import sealed
+from t2t_jax.io import sealed
 from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.training.checkpoint import Checkpoints, RunProgress
 from t2t_jax.training.step import compile_steps
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 
 class Timer:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from absl import flags
+from scipy import stats
 
 from benchmarks import run
 from t2t_jax.commands.flags import (
@@ -28,15 +29,17 @@ from t2t_jax.commands.flags import (
     define_search_flags,
     define_test_flag,
     define_workdir_flags,
+    search_flags,
     test_sets,
     workdirs_of,
 )
-from t2t_jax.decoding.confidence import CONFIDENCES, parse_confidence
 from t2t_jax.decoding.results import Translation
+from t2t_jax.decoding.scoring import CONFIDENCES, parse_confidence
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
+from t2t_jax.io.tables import markdown_table
 from t2t_jax.metrics.plain import sacrebleu_metrics
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
 
 SAMPLES, SEED = 1_000, 12345  # of the bootstrap
 HEADS = (
@@ -64,8 +67,9 @@ def main(_):
     say(repr(translator))
     corpus = test_sets(given, translator.config)[0]
     pairs = list(corpus.pairs())[: given.lines or None]
-    search = {name: given[name].value for name in ("beam", "alpha", "penalty", "stop")}
-    found = translator.translate([s for s, _ in pairs], **search, warn=False)
+    found = translator.translate(
+        [s for s, _ in pairs], **search_flags(given), warn=False
+    )
     chrf_of = sacrebleu_metrics(corpus.target)["chrf"].sentence_score
     chrf = np.array(
         [
@@ -74,9 +78,11 @@ def main(_):
         ]
     )
     print(f"{len(pairs):,} lines of {corpus.place}, mean chrF {chrf.mean():.2f}\n")
-    print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}")
-    for name, values in confidences(translator, found, measures):
-        print(f"| {' | '.join([f'`{name}`', *row(values, chrf, given.worst)])} |")
+    rows = [
+        [f"`{name}`", *row(values, chrf, given.worst)]
+        for name, values in confidences(translator, found, measures)
+    ]
+    print("\n".join(markdown_table(HEADS, rows)))
 
 
 def split_measures(text: str) -> list[str]:
@@ -130,31 +136,23 @@ def worst_lines(chrf: np.ndarray, share: float) -> np.ndarray:
 
 def spearman(x: np.ndarray, y: np.ndarray) -> float:
     """Spearman's rank correlation; equal values have the mean of their ranks."""
-    return pearson(_ranks(x), _ranks(y))
+    return pearson(stats.rankdata(x), stats.rankdata(y))
 
 
 def pearson(x: np.ndarray, y: np.ndarray) -> float:
     """Pearson's correlation; nan if one side is constant."""
-    x, y = x - x.mean(), y - y.mean()
-    spread = np.sqrt((x @ x) * (y @ y))
-    return float(x @ y / spread) if spread else np.nan
+    if not (np.ptp(x) and np.ptp(y)):
+        return np.nan  # and no warning: a bootstrap sample may be constant
+    return float(stats.pearsonr(x, y).statistic)
 
 
 def auroc(values: np.ndarray, bad: np.ndarray) -> float:
     """The probability that a bad line has a lower value; ties count a half."""
-    count, others = int(bad.sum()), int((~bad).sum())
-    if not (count and others):
+    others, worst = values[~bad], values[bad]
+    if not (len(others) and len(worst)):
         return np.nan
-    # The Mann-Whitney statistic of the lines that are not bad.
-    above = _ranks(values)[~bad].sum() - others * (others + 1) / 2
-    return float(above / (count * others))
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from 1; equal values have the mean of theirs."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[inverse]
+    above = stats.mannwhitneyu(others, worst, method="asymptotic").statistic
+    return float(above / (len(others) * len(worst)))
 
 
 def _cell(statistic: Callable, x: np.ndarray, y: np.ndarray) -> str:

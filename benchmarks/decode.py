@@ -30,9 +30,9 @@ from benchmarks.exported import CTranslate2, HuggingFace, Search, Tokens, until_
 from t2t_jax.commands.flags import define_config_flag, test_sets
 from t2t_jax.config import ModelConfig, from_config_dict
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import compute_dtype
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.verification.random_models import random_lines, random_translator
+from t2t_jax.tools.verify.random_models import random_lines, random_translator
 
 PEERS = {
     "ctranslate2": lambda *given: CTranslate2(*given, weights="float32"),

@@ -36,9 +36,9 @@ from t2t_jax.commands.flags import (
     workdirs_of,
 )
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 from t2t_jax.metrics.plain import corpus_scores, sacrebleu_metrics
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
 
 PLAIN = (1, None)
 HEADS = (

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_jax.doctor.examination import Examination
-from t2t_jax.doctor.findings import findings
-from t2t_jax.doctor.fixing import write_fix
-from t2t_jax.doctor.overlap import Reference
+from t2t_jax.tools.doctor.examination import Examination
+from t2t_jax.tools.doctor.findings import findings
+from t2t_jax.tools.doctor.fixing import write_fix
+from t2t_jax.tools.doctor.overlap import Reference
 
 WORDS = 200_000  # of each language
 PART = 1_000  # pairs made at a time

@@ -17,9 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_jax.data.corpus import Corpus, Pair, open_corpus
-from t2t_jax.doctor.examination import Examination
-from t2t_jax.doctor.overlap import Reference
-from t2t_jax.doctor.rules import BIT, RULES
+from t2t_jax.text.damage import HOMOGLYPHS
+from t2t_jax.tools.doctor.examination import Examination
+from t2t_jax.tools.doctor.overlap import Reference
+from t2t_jax.tools.doctor.rules import BIT, RULES
 
 STRETCH = 12  # lines
 
@@ -30,25 +31,6 @@ class Text(NamedTuple):
     pairs: list[Pair]
     dev: list[Pair]
     rng: random.Random
-
-
-class MadeUp(NamedTuple):
-    """Pairs in memory, as a corpus."""
-
-    made: Sequence[Pair]
-    place: str = "damaged"
-    name: str = "damaged"
-    source: str = "en"
-    target: str = "de"
-    weight: float = 1.0
-
-    def pairs(self):
-        """Yields the pairs."""
-        return iter(self.made)
-
-    def fingerprint(self) -> str:
-        """Returns no hash: nothing is cached."""
-        return ""
 
 
 # Made-up sentences: subjects, verbs, objects, places.
@@ -196,7 +178,7 @@ def odd_character(pair: Pair, text: Text) -> Pair:
 
 def look_alikes(pair: Pair, text: Text) -> Pair | None:
     """Some letters are Cyrillic ones that look the same."""
-    table = str.maketrans("aeopc", "аеорс")
+    table = str.maketrans({letter: HOMOGLYPHS[letter] for letter in "aeopc"})
     words = pair[0].split()
     long = [i for i, w in enumerate(words) if len(w) > 3 and w.translate(table) != w]
     long = [i for i in long if not all(c in "aeopc" for c in words[i])]
@@ -295,7 +277,7 @@ def damage(text: Text, share: float) -> tuple[list[Pair], dict[str, list[int]]]:
 
 def examined(pairs: Sequence[Pair], dev: list[Pair], languages) -> Examination:
     """Examines pairs against one dev set."""
-    corpus: Corpus = MadeUp(pairs, source=languages[0], target=languages[1])
+    corpus = Corpus("damaged", "damaged", *languages, lambda: iter(pairs), str)
     return Examination([corpus], [Reference("dev", dev)] if dev else [])
 
 

@@ -25,17 +25,17 @@ from benchmarks.train_step import Ours
 from t2t_jax.commands import config_files
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import Config, from_config_dict
+from t2t_jax.costs.step_costs import model_flops, row_flops
 from t2t_jax.data import prepare
-from t2t_jax.data.batching import fill
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.feeding import feed, plan_for
+from t2t_jax.data.filling import fill
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.shapes import Shape
-from t2t_jax.data.text_tokenizer import make_tokenizer
+from t2t_jax.data.tokenizers.training import make_tokenizer
+from t2t_jax.io.messages import say
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import build
-from t2t_jax.planning.costs import model_flops, row_flops
-from t2t_jax.terminal.messages import say
 
 SIDES = ("source", "target")
 

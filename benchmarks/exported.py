@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from benchmarks import measuring
 from benchmarks.peers import device, need
-from t2t_jax.bridges import to_ctranslate2, to_huggingface
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.tools.bridges.exports import to_ctranslate2, to_huggingface
 
 Tokens = list[list[int]]
 

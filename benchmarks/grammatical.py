@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import ngrams
+from benchmarks.chart import grammatical
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.grammar import corpus
-from t2t_jax.grammar.grammaticality import grammatical
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 
 def shares(lines: Sequence[str], known: set[str], language: str) -> dict[str, float]:

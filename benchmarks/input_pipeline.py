@@ -32,11 +32,11 @@ from ml_collections import config_flags
 from benchmarks import run, wmt
 from t2t_jax.config import Config, DataConfig, from_config_dict
 from t2t_jax.data import feeding, prepare
-from t2t_jax.data.batching import Ragged
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.feeding import HostBatch, feed, plan_for
+from t2t_jax.data.filling import Ragged
 from t2t_jax.data.pairs import Pairs
-from t2t_jax.data.text_tokenizer import make_tokenizer
+from t2t_jax.data.tokenizers.training import make_tokenizer
 
 PEER = "length buckets, padded (NumPy)"
 BUCKETS = 10

@@ -21,8 +21,9 @@ import jax
 import jax.numpy as jnp
 from absl import flags
 
-from t2t_jax.files import atomic
-from t2t_jax.terminal.errors import UserError, did_you_mean
+from t2t_jax.io import atomic
+from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.tables import text_table
 
 log = logging.getLogger("t2t_jax")
 
@@ -220,14 +221,8 @@ def table(rows: Iterable[Row]) -> str:
         for row in rows
     ]
     shown = [i for i in range(len(heads)) if any(line[i] for line in lines[1:])]
-    widths = [max(len(line[i]) for line in lines) for i in shown]
-    return "\n".join(
-        "  ".join(
-            line[i].ljust(width) if i in (0, 1, 3) else line[i].rjust(width)
-            for i, width in zip(shown, widths, strict=True)
-        ).rstrip()
-        for line in lines
-    )
+    left = [at for at, i in enumerate(shown) if i in (0, 1, 3)]
+    return "\n".join(text_table([[line[i] for i in shown] for line in lines], left))
 
 
 def _number(value: float | None) -> str:

@@ -14,10 +14,11 @@ import sys
 import jax
 
 from t2t_jax.config import Config, MeshConfig, ModelConfig, TrainConfig
-from t2t_jax.data.batching import fill
 from t2t_jax.data.feeding import plan_for
+from t2t_jax.data.filling import fill
 from t2t_jax.data.pairs import tokenize_in_memory
-from t2t_jax.data.tokenizer import Vocabulary, train
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.grammar import corpus
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
@@ -48,7 +49,7 @@ def losses(devices: int, mesh: dict, accumulate: int = 1, remat: str = "none"):
     )
     lines = corpus.pairs("train")[:6000]
     text = (line for pair in lines for line in pair)
-    vocabulary = Vocabulary(train(text, 1000), "benchmark")
+    vocabulary = Vocabulary(train_tokenizer(text, 1000), "benchmark")
     pairs = tokenize_in_memory(lines, vocabulary)
     data = Config().data.__class__(batch_tokens=2048, row_length=64)
     plan = plan_for(pairs, data, seed=0, epoch=0)

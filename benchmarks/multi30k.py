@@ -13,7 +13,7 @@ from pathlib import Path
 
 import sacrebleu
 
-from t2t_jax.data.corpus import read_lines
+from t2t_jax.data.text_files import read_lines
 from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.metrics.tokenized import lower_tokenized, tokenized_scores
 

@@ -18,17 +18,17 @@ from pathlib import Path
 
 import numpy as np
 
-from t2t_jax.bridges.model_card import stored_scores
 from t2t_jax.config import Config
 from t2t_jax.config import changed as with_changes
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_places
-from t2t_jax.data.text_tokenizer import make_tokenizer
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.training import make_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.evaluation.scores import stored_scores
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import likelihoods
 from t2t_jax.tasks.table import task_of
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 
@@ -133,9 +133,7 @@ def training_lines(
     if pieces:
         data = with_changes(config, "data", vocab_size=pieces).data
         vocabulary = make_tokenizer(training, data, task.sides)
-    pairs = prepare.training_pairs(
-        training, vocabulary, task.data(), task.encode, task.sides, task.cuts
-    )
+    pairs = prepare.prepared_pairs(training, vocabulary, task.data(), task)
     ends = np.flatnonzero(pairs.target.tokens == vocabulary.eos)
     # Blocks are joined again: the n-gram models have whole texts.
     texts = np.split(np.asarray(pairs.target.tokens), ends + 1)[:-1]

@@ -39,12 +39,12 @@ from benchmarks import measuring, run
 from t2t_jax.commands.config_files import load_config
 from t2t_jax.commands.flags import test_sets
 from t2t_jax.config import from_config_dict
-from t2t_jax.decoding.explaining import explain, readings
-from t2t_jax.decoding.explaining.explanation import Explanation
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
-from t2t_jax.verification.random_models import random_tokens, random_translator
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
+from t2t_jax.tools.explain import explain, readings
+from t2t_jax.tools.explain.explanation import Explanation
+from t2t_jax.tools.verify.random_models import random_tokens, random_translator
 
 # Where each part of an explanation is called from.
 PARTS = {
@@ -151,7 +151,7 @@ def explained(translator: Translator, line: str, rounds: int):
     for _ in range(1 + rounds):
         began = time.perf_counter()
         with timed_parts() as seconds:
-            explanation = translator.explain(line)
+            explanation = explain.explain(translator, line)
             page = explanation.html()
         runs.append({**seconds, "explain, in all": time.perf_counter() - began})
     first, *others = runs

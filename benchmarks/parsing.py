@@ -3,7 +3,7 @@
 Prints the scores of three parsers for each test set. "majority": the most frequent tree
 of the training sentences with as many words. "right": each word and all after it are a
 constituent, with the most frequent label. "pcfg": the most probable tree by the rules
-of the training trees (`grammar/chart.py`); if there is none, a flat one. The first two
+of the training trees (`chart.py`); if there is none, a flat one. The first two
 ignore the words. `evaluate --baseline` compares a model with the files of --out.
 """
 
@@ -14,13 +14,12 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks import run
+from benchmarks.chart import Chart
 from t2t_jax.config import Config, DataConfig, TaskConfig
 from t2t_jax.data.corpus import Pair, open_places
-from t2t_jax.grammar.chart import Chart
 from t2t_jax.grammar.trees import Tree, bracketed
-from t2t_jax.tasks.linearised import repair, tokens
-from t2t_jax.tasks.parsing import Parsing
-from t2t_jax.tasks.penn_format import split_words
+from t2t_jax.tasks.parsing import Parsing, repair, tokens
+from t2t_jax.tasks.treebank import split_words
 
 Parser = Callable[[Sequence[str]], Tree]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks import measuring
 from t2t_jax.config import Config, ModelConfig
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 TRAINING = ("marian",)
 PAD, BOS, EOS = 0, 1, 2

@@ -13,9 +13,9 @@ from absl import flags
 
 from benchmarks import run
 from benchmarks.measuring import Row
-from t2t_jax.files import atomic
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
+from t2t_jax.io import atomic
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 
 OURS, THEIRS, FLOOR = "#1f5a99", "#b8bec6", "#c0392b"
 

@@ -28,10 +28,10 @@ from absl import flags
 
 from benchmarks import wmt
 from t2t_jax.config import DataConfig
-from t2t_jax.data import prepare, tokenizer
+from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_corpora
-from t2t_jax.data.text_tokenizer import make_tokenizer
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.training import make_tokenizer, train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 
 FLOOR_LINES = 400_000  # enough to measure how fast SentencePiece encodes
 
@@ -65,7 +65,7 @@ def ours_tokenizer(data: DataConfig, model: Path) -> Clock:
 def floor_tokenizer(data: DataConfig, model: Path) -> Clock:
     lines = list(itertools.islice(_lines(data), data.tokenizer_lines))
     clock = Clock(len(lines))
-    tokenizer.train(lines, data.vocab_size)
+    train_tokenizer(lines, data.vocab_size)
     return clock.stop()
 
 

@@ -15,8 +15,8 @@ from absl import flags
 from flax import nnx
 
 from benchmarks import measuring, peers, run
-from t2t_jax.model.recurrence import LSTMLayer
-from t2t_jax.planning.flops import count
+from t2t_jax.costs.flops import count
+from t2t_jax.model.lstm import LSTMLayer
 
 
 def ours(b: int, t: int, d: int):

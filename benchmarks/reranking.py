@@ -26,19 +26,19 @@ from absl import flags
 from benchmarks import run
 from t2t_jax.commands.flags import define_workdir_flags
 from t2t_jax.data.corpus import open_places
+from t2t_jax.decoding.searcher import Request
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.text_measures import bleu_of, bleu_statistics, text_measures
 from t2t_jax.tasks.table import task_of
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
 
 REVERSE = 0.0, 0.1, 0.2, 0.5, 1.0, 2.0
 LM = 0.0, 0.05, 0.1, 0.2, 0.5, 1.0
 LENGTH = -0.2, 0.0, 0.2, 0.5, 1.0
 # The arguments of `Translator.translate`, at their defaults.
-SEARCH = dict.fromkeys(("beam", "stop", "alpha", "penalty", "prefix", "batch_size"))
-SEARCH |= {"must": (), "must_not": (), "first_line": 1, "warn": False}
+SEARCH = Request(warn=False)
 WARM = 64  # lines that compile before time is taken
 
 
@@ -83,10 +83,9 @@ def tuned(translator: Translator, pairs, given) -> list[System]:
     models = [f"{n}={p}" for n in ("reverse", "lm") if (p := getattr(given, n))]
     options = [f"nbest={given.nbest}", *models, "length=1"]
     chooser = translator.with_choice("rerank:" + ",".join(options)).choice
-    plain = translator.with_choice("probability")
     sources = [source for source, _ in pairs]
-    found = chooser.candidates(plain, sources, SEARCH)
-    terms = chooser.terms(plain, found, SEARCH)
+    found = chooser.candidates(translator, sources, SEARCH)
+    terms = chooser.terms(translator, found, SEARCH)
     language = translator.config.data.target
     sums = [
         bleu_statistics(

@@ -23,18 +23,18 @@ from ml_collections import ConfigDict
 from benchmarks import run
 from t2t_jax import load_config, train
 from t2t_jax.commands.flags import define_test_flag, define_workdir_flags, test_sets
-from t2t_jax.data.text_variation import text_variation_of
+from t2t_jax.data.variation import text_variation_of
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.damage import damages_named
 from t2t_jax.evaluation.robustness import (
     UNDAMAGED,
     Row,
     check_damageable,
+    damages_named,
     score_damaged,
 )
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
+from t2t_jax.workdir import Workdir
 
 
 def define_flags():

@@ -22,7 +22,7 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks import measuring, run
-from benchmarks.prepare import write_text
+from benchmarks.wmt import write_text
 from t2t_jax.commands import config_files
 from t2t_jax.commands.flags import define_config_flag
 
@@ -53,12 +53,12 @@ def helped(name: str) -> float:
     began = time.perf_counter()
     # No `check=True`: absl exits with status 1 after printing help.
     done = subprocess.run(
-        [sys.executable, "-m", f"t2t_jax.{name}", "--help"],
+        [sys.executable, "-m", "t2t_jax", name, "--help"],
         capture_output=True,
         text=True,
     )
     if "--" not in done.stdout:
-        raise RuntimeError(f"t2t_jax.{name} --help: {done.stderr[-2000:]}")
+        raise RuntimeError(f"{name} --help: {done.stderr[-2000:]}")
     return time.perf_counter() - began
 
 

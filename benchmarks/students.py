@@ -21,14 +21,15 @@ from typing import NamedTuple
 from absl import flags
 
 from benchmarks import run
-from t2t_jax.bridges import peer_process, to_ctranslate2
 from t2t_jax.commands.flags import define_test_flag, test_sets
-from t2t_jax.decoding.shapes import longest_output
+from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.parallel.machine import core_count, processor_name
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
+from t2t_jax.tools.bridges.checks import peer_process
+from t2t_jax.tools.bridges.exports import to_ctranslate2
 
 HERE = "t2t_jax"
 PEER = "ctranslate2_peer"

@@ -25,15 +25,15 @@ from benchmarks import measuring, peers, run
 from t2t_jax.commands import config_files
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import Config, changed, from_config_dict
+from t2t_jax.costs import step_costs
 from t2t_jax.data.shapes import Shape
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh, place_batch
 from t2t_jax.parallel.process_setup import set_up_process
-from t2t_jax.planning import costs
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tools.verify.random_models import random_batch
 from t2t_jax.training.step import compile_steps
-from t2t_jax.verification.random_models import random_batch
 
 
 class Work(NamedTuple):
@@ -47,7 +47,7 @@ class Work(NamedTuple):
     def flops(self) -> float:
         """FLOPs of the matrix products of a step."""
         model = build(self.config.model, self.vocab_size)
-        return costs.model_flops(model, self.config, self.shape)
+        return step_costs.model_flops(model, self.config, self.shape)
 
     def batch(self) -> dict[str, np.ndarray]:
         """A batch of random tokens without padding, with the arrays of training."""
@@ -177,7 +177,8 @@ def works(given, argv: list[str]) -> list[Work]:
     for name in measuring.chosen(names, [*WORKS, "config"], "work"):
         if name == "config":
             config = from_config_dict(given.config)
-            shape = costs.assumed_shape(config, make_mesh(devices=jax.devices()[:1]))[0]
+            mesh = make_mesh(devices=jax.devices()[:1])
+            shape = step_costs.assumed_shape(config, mesh)[0]
             name = config_files.config_name(given["config"].config_filename)
             work = Work(name, config, config.data.vocab_size, shape)
         else:

@@ -29,7 +29,7 @@ from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.feeding import feed
 from t2t_jax.data.pairs import tokenize_in_memory
-from t2t_jax.data.text_tokenizer import make_tokenizer
+from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh, place_batch
 from t2t_jax.sections import table_of

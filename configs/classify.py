@@ -12,8 +12,7 @@ of a translator from the language of the sentences, or of a masked language mode
 
 from configs import small
 from t2t_jax import config as fields
-from t2t_jax.model.model import unused_fields
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 
 def get_config(start=""):
@@ -33,9 +32,10 @@ def get_config(start=""):
     )
     if start:
         theirs = fields.to_config_dict(Workdir(start).config())
-        unread = unused_fields(fields.from_config_dict(config).model)
-        for name in {*theirs.model} - unread - {"kind", "options"}:
-            config.model[name] = theirs.model[name]
+        model = fields.from_config_dict(config).model
+        for name in theirs.model:
+            if name not in ("kind", "options") and model.reads(name):
+                config.model[name] = theirs.model[name]
         config.train.update(init_from=start, init_parts="embedding,encoder")
     config.model.dropout = 0.3
     config.decode.average = 1  # the rate ends at 0, which averages by itself

@@ -10,7 +10,7 @@ small model. Set `train.steps` to passes over your text.
 """
 
 from t2t_jax import config as fields
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 
 def get_config(start=""):

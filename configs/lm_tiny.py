@@ -1,7 +1,7 @@
 """A tiny language model that learns the built-in grammar in minutes on a CPU.
 
     python -m t2t_jax.main --config=configs/lm_tiny.py --workdir=DIR
-    yes '' | head -20 | python -m t2t_jax.translate --workdir=DIR --sample
+    yes '' | head -20 | python -m t2t_jax translate --workdir=DIR --sample
 
 It needs no download. It learns the English side, or the German one with
 --config.data.source=en --config.data.target=de.

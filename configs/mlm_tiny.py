@@ -1,7 +1,7 @@
 """A tiny masked language model of the built-in German sentences, in minutes on a CPU.
 
     python -m t2t_jax.main --config=configs/mlm_tiny.py --workdir=DIR
-    echo "Der <mask> schläft." | python -m t2t_jax.translate --workdir=DIR
+    echo "Der <mask> schläft." | python -m t2t_jax translate --workdir=DIR
 
 It needs no download. English: --config.data.source=de --config.data.target=en.
 """

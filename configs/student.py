@@ -20,10 +20,10 @@ import dataclasses
 import re
 
 from t2t_jax import config as fields
-from t2t_jax.files.locations import is_local
+from t2t_jax.io.locations import is_local
 from t2t_jax.sections import Section
 from t2t_jax.training.losses import LOSSES
-from t2t_jax.workdir.workdir import TOKENIZERS, Workdir
+from t2t_jax.workdir import TOKENIZERS, Workdir
 
 LAYERS = re.compile(r"([1-9]\d*)\+([1-9]\d*)", re.ASCII)
 

@@ -53,7 +53,10 @@ napoleon_use_ivar = True
 # parts that only the package itself makes.
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!t2t_jax\b).*"),
-    (r"py:class", r"t2t_jax\.(data|model|search|workdir)\..*"),
+    (
+        r"py:class",
+        r"t2t_jax\.(data|decoding|model|search|tools\.pages|workdir)\..*",
+    ),
 ]
 # Attributes of one name in two classes: Sphinx looks for a link where none is meant.
 suppress_warnings = ["ref.python"]

@@ -17,8 +17,8 @@ perplexity by its definition (section 5.4), so judge that row by BLEU.
 import math
 
 from t2t_jax import load_config
-from t2t_jax.experiment import Experiment, Row, with_fields
-from t2t_jax.experiment.plots import bars
+from t2t_jax.tools.experiment import Experiment, Row, with_fields
+from t2t_jax.tools.experiment.plots import bars
 
 # The part, and what takes it away.
 PARTS = {

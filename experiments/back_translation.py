@@ -35,8 +35,8 @@ tag gains what noise gains, without losing words (Caswell et al. 2019).
 """
 
 from t2t_jax import load_config
-from t2t_jax.experiment import Experiment, Row, with_fields
-from t2t_jax.experiment.plots import bars
+from t2t_jax.tools.experiment import Experiment, Row, with_fields
+from t2t_jax.tools.experiment.plots import bars
 
 # Names of pairs in FOLDER -> the names of rows.
 PAIRS = {

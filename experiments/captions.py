@@ -13,7 +13,7 @@ The scores are of all of `val`, so that nothing is chosen on a test set.
 """
 
 from t2t_jax import load_config
-from t2t_jax.experiment import Experiment, Row, with_fields
+from t2t_jax.tools.experiment import Experiment, Row, with_fields
 
 DEV = "val"
 # By row: the fields that differ from those of the base.

@@ -12,7 +12,7 @@ one of these is not run again.
 import dataclasses
 
 from experiments import ablate, positions, table2
-from t2t_jax.experiment import Experiment, Measure, Row, with_fields
+from t2t_jax.tools.experiment import Experiment, Measure, Row, with_fields
 
 BLEU, LONG, LOSS = "test.bleu", "long.bleu", "test.perplexity"
 NOTE = (
@@ -69,7 +69,7 @@ def plot(results):
     """Draws BLEU on sentences like those of training, and on longer ones."""
     from matplotlib.figure import Figure
 
-    from t2t_jax.experiment.plots import bars
+    from t2t_jax.tools.experiment.plots import bars
 
     figure = Figure(figsize=(11, 5))
     for axes, column, title in zip(

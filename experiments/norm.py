@@ -14,7 +14,7 @@ post-norm needs the warm-up: its gradients are large near the output at the star
 import numpy as np
 
 from t2t_jax import load_config
-from t2t_jax.experiment import Experiment, Row, with_fields
+from t2t_jax.tools.experiment import Experiment, Row, with_fields
 
 NORMS = ("post", "pre", "post_final")
 
@@ -90,7 +90,7 @@ def plot(results):
     """Draws the training loss against steps, one panel for each depth."""
     from matplotlib.figure import Figure
 
-    from t2t_jax.experiment import plots
+    from t2t_jax.tools.experiment import plots
 
     groups = results.groups()
     figure = Figure(figsize=(3 + 3.6 * len(groups), 4.2))

@@ -27,9 +27,9 @@ What to know when reading the results:
 import math
 
 from t2t_jax import load_config
-from t2t_jax.experiment import Experiment, Measure, Row, with_fields
-from t2t_jax.experiment.plots import lines
 from t2t_jax.model.positions import POSITIONS
+from t2t_jax.tools.experiment import Experiment, Measure, Row, with_fields
+from t2t_jax.tools.experiment.plots import lines
 
 ALL_LENGTHS = "sinusoid, all lengths"
 SETS = {"tiny": ("test", "long")}  # the other sets of tiny ask other questions

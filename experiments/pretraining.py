@@ -20,7 +20,7 @@ pieces is seen apart from that of the weights. Each of the 3 seeds of a row take
 """
 
 from t2t_jax import load_config
-from t2t_jax.experiment import Experiment, Row, with_fields
+from t2t_jax.tools.experiment import Experiment, Row, with_fields
 
 # In the order of what is taken over.
 PARTS = {

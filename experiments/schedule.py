@@ -9,7 +9,7 @@ own figures for smoothing and dropout are in `table3.py`.
 
 from t2t_jax import load_config
 from t2t_jax.config import from_config_dict
-from t2t_jax.experiment import Experiment, Row, with_fields
+from t2t_jax.tools.experiment import Experiment, Row, with_fields
 from t2t_jax.training.schedules import peak
 
 COLUMN = "test.bleu"
@@ -64,7 +64,7 @@ def plot(results):
     """Draws BLEU against each factor, base included."""
     from matplotlib.figure import Figure
 
-    from t2t_jax.experiment import plots
+    from t2t_jax.tools.experiment import plots
 
     base = results["base"]
     factors = base.row.values

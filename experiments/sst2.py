@@ -19,7 +19,7 @@ in 50.9%; scikit-learn's logistic regression over tf-idf in 79.1% (words) and 79
 """
 
 from t2t_jax import load_config
-from t2t_jax.experiment import Experiment, Row, with_fields
+from t2t_jax.tools.experiment import Experiment, Row, with_fields
 
 FROZEN = {"train.freeze": "embedding,encoder", "train.peak_learning_rate": 0.005}
 

@@ -11,9 +11,9 @@ for an accelerator.
 
 import math
 
-from t2t_jax.analysis.fits import crossing
-from t2t_jax.analysis.layer_cost import larger_half
-from t2t_jax.experiment import Experiment, Measure, Row
+from t2t_jax.tools.experiment import Experiment, Measure, Row
+from t2t_jax.tools.experiment.fits import crossing
+from t2t_jax.tools.experiment.layer_cost import larger_half
 
 RESTRICTED = {"neighbourhood": 64}  # r
 CONVOLUTION = {"conv_kernel": 3}  # k
@@ -109,7 +109,7 @@ def plot(results):
     """Time against n and d, and memory against n, of all layers."""
     from matplotlib.figure import Figure
 
-    from t2t_jax.experiment.plots import lines
+    from t2t_jax.tools.experiment.plots import lines
 
     costs = measured(results)
     if not costs:

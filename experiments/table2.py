@@ -15,10 +15,10 @@ import math
 
 from experiments import _texts
 from t2t_jax.config import from_config_dict
+from t2t_jax.costs import step_costs
 from t2t_jax.data.shapes import Shape
-from t2t_jax.experiment import Experiment, Measure, Row, with_fields
 from t2t_jax.model.model import build
-from t2t_jax.planning import costs
+from t2t_jax.tools.experiment import Experiment, Measure, Row, with_fields
 from t2t_jax.training.schedules import peak
 
 # BLEU on newstest2014 English-German, and training FLOPs; ByteNet's are not given.
@@ -133,7 +133,7 @@ def step_flops(config):
     data = config.data
     length = data.row_length if data.batching == "packed" else BUCKETED_LENGTH
     shape = Shape(data.batch_tokens // length, length, length)
-    flops = costs.model_flops(model_of(config), config, shape)
+    flops = step_costs.model_flops(model_of(config), config, shape)
     if not math.isfinite(flops):
         raise ValueError(
             f"the FLOPs of a step of {config.model.kind!r} depend on values, so they "
@@ -176,6 +176,6 @@ def on_grid(steps, save_every):
 
 def plot(results, bleu, first):
     """Draws BLEU of the models, in both groups."""
-    from t2t_jax.experiment import plots
+    from t2t_jax.tools.experiment import plots
 
     return plots.bars(results, bleu, title="BLEU at equal parameters", baseline=first)

@@ -18,7 +18,7 @@ import math
 from experiments import _texts
 from t2t_jax import load_config
 from t2t_jax.config import ModelConfig, from_config_dict
-from t2t_jax.experiment import Experiment, Row, with_fields
+from t2t_jax.tools.experiment import Experiment, Row, with_fields
 
 PERPLEXITY = "dev.perplexity"
 BLEU_2013 = "wmt14_translate-de-en-validation.bleu_paper"  # newstest2013

@@ -22,7 +22,7 @@ USAGE = """\
 usage: bash launch/local.sh N [--module=MODULE] [--wait=60] [--dry_run] ARGUMENTS
 
 N            number of processes of `python -m t2t_jax.main ARGUMENTS` to start
---module     run another command, such as t2t_jax.translate (also: MODULE=...)
+--module     run another command, such as 't2t_jax translate' (also: MODULE=...)
 --wait       seconds that the other processes have to end after one has failed
 --dry_run    print the N commands and start nothing"""
 STOPPED = 128 + signal.SIGTERM  # exit status of a command that has saved and stopped
@@ -134,7 +134,8 @@ def visible_gpus() -> list[str]:
 def commands(options: Options) -> list[list[str]]:
     """The command line of each process."""
     address = f"127.0.0.1:{free_port()}"
-    common = [sys.executable, "-m", options.module, f"--coordinator_address={address}"]
+    module = [sys.executable, "-m", *options.module.split()]
+    common = [*module, f"--coordinator_address={address}"]
     return [
         [*common, f"--num_processes={options.n}", f"--process_id={i}"]
         + options.arguments

@@ -49,19 +49,27 @@ from matplotlib.patches import FancyBboxPatch
 import t2t_jax
 from t2t_jax import Translator, load_config, train
 from t2t_jax import config as fields
-from t2t_jax.analysis import attention_patterns, layer_cost
+from t2t_jax.costs import flops
 from t2t_jax.grammar import corpus
 from t2t_jax.metrics.plain import corpus_scores
-from t2t_jax.model import attention, dense, embedding, feed_forward, layers, positions
+from t2t_jax.model import (
+    attention,
+    embedding,
+    feed_forward,
+    layers,
+    positions,
+    transformer,
+)
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.model import build
 from t2t_jax.model.transformer import Transformer
-from t2t_jax.planning import describe, flops
+from t2t_jax.search.algorithm import gnmt_penalty
 from t2t_jax.search.beam import beam_search
-from t2t_jax.search.length_penalty import gnmt_penalty
+from t2t_jax.tools.experiment import attention_patterns, layer_cost
+from t2t_jax.tools.plan import describe
 from t2t_jax.training.averaging import parameter_steps
-from t2t_jax.training.loss import cross_entropy, cross_entropy_gradient
+from t2t_jax.training.cross_entropy import cross_entropy, cross_entropy_gradient
 from t2t_jax.training.optimizers import optimizer
 from t2t_jax.training.schedules import schedule
 
@@ -113,7 +121,7 @@ def children(layer):
 
 def label(name, module, causal):
     """A name as in figure 1, and a text with the shapes of the weights."""
-    if isinstance(module, layers.SubLayer):
+    if isinstance(module, transformer.SubLayer):
         return "Add & Norm", "norm", ""
     if isinstance(module, attention.Attention):
         title = "Multi-Head Attention"
@@ -219,11 +227,11 @@ ax.set_axis_off()
 # $x$ before the sub-layer.
 
 # %%
-show(layers.SubLayer.after, layers.LayerNorm.__call__)
+show(transformer.SubLayer.after, layers.LayerNorm.__call__)
 
 # %%
 x, y = rng.normal(size=(2, 1, 7, 512)).astype(np.float32)
-ours = layers.SubLayer(base.model).after(x, y, None)
+ours = transformer.SubLayer(base.model).after(x, y, None)
 
 added = x + y
 mean, variance = added.mean(-1, keepdims=True), added.var(-1, keepdims=True)
@@ -245,7 +253,12 @@ print(f"each vector: mean {ours[0, 0].mean():.4f}, variance {ours[0, 0].var():.4
 # scores or to the values.
 
 # %%
-show(dense.scaled, dense.scores, dense.attention_weights, dense.weighted_values)
+show(
+    attention.scaled,
+    attention.scores,
+    attention.attention_weights,
+    attention.weighted_values,
+)
 
 
 # %%
@@ -260,10 +273,10 @@ def attend(q, k, v, causal=False):
     q_bthk, k_bshk, v_bshk = with_axes
     at = one_sentence(len(q))
     mask = Mask(at, at, causal=causal)
-    kv = dense.KV(k_bshk, v_bshk)
-    weights = dense.attention_weights(q_bthk, kv, mask, attention.NO_POSITION)[0, 0]
+    kv = attention.KV(k_bshk, v_bshk)
+    weights = attention.attention_weights(q_bthk, kv, mask, attention.NO_POSITION)[0, 0]
     no_dropout = layers.Dropout(0.0, None)
-    outputs = dense.dense(q_bthk, kv, mask, attention.NO_POSITION, no_dropout)
+    outputs = attention.dense(q_bthk, kv, mask, attention.NO_POSITION, no_dropout)
     return np.asarray(outputs[0, :, 0]), np.asarray(weights)
 
 
@@ -314,7 +327,7 @@ print("on later keys:", weights[np.triu_indices(6, k=1)].sum())
 print(f"{'d_k':>5} {'var(q·k)':>10} {'var(scaled(q)·k)':>18}")
 for d_k in (4, 16, 64, 256):
     q, k = rng.normal(size=(2, 20_000, d_k))
-    products, scaled_products = (q * k).sum(-1), (dense.scaled(q) * k).sum(-1)
+    products, scaled_products = (q * k).sum(-1), (attention.scaled(q) * k).sum(-1)
     print(f"{d_k:5} {products.var():10.2f} {scaled_products.var():18.3f}")
 
 # %% [markdown]
@@ -341,7 +354,7 @@ for d_k in sizes:
     mask = Mask(one_sentence(queries), one_sentence(keys))
     for name, points in measured.items():
         function = attention.ATTENTION[name].weights
-        kv = dense.KV(k_bshk, k_bshk)
+        kv = attention.KV(k_bshk, k_bshk)
         points.append(
             largest_and_gradient(function(q_bthk, kv, mask, attention.NO_POSITION))
         )
@@ -1153,19 +1166,18 @@ for ax, head in zip(axes, two, strict=True):
 #
 # | Paper | Module |
 # |---|---|
-# | 3, figure 1 | `model/transformer.py` |
-# | 3.1, 5.4 residual, LayerNorm, dropout | `model/layers.py` |
-# | 3.2.1, equation 1 | `model/dense.py` |
-# | 3.2.2 | `model/attention.py` |
+# | 3, figure 1; 3.1 stacks, layers, residual | `model/transformer.py` |
+# | LayerNorm; 5.4 dropout | `model/layers.py` |
+# | 3.2.1, equation 1; 3.2.2 | `model/attention.py` |
 # | 3.2.3 | `model/mask.py` |
 # | 3.3, equation 2 | `model/feed_forward.py` |
 # | 3.4 | `model/embedding.py` |
 # | 3.5 | `model/positions.py` |
-# | 4, table 1 | `analysis/layer_cost.py`, `planning/flops.py` |
+# | 4, table 1 | `tools/experiment/layer_cost.py`, `costs/flops.py` |
 # | 5.1 | `data/` |
 # | 5.3, equation 3 | `training/optimizers.py`, `training/schedules.py` |
-# | 5.4 label smoothing | `training/loss.py` |
-# | 6.1 | `training/averaging.py`, `search/beam.py`, `search/length_penalty.py` |
+# | 5.4 label smoothing | `training/cross_entropy.py` |
+# | 6.1 | `training/averaging.py`, `search/beam.py`, `search/algorithm.py` |
 # | BLEU | `metrics/` |
 # | Table 3 | `configs/`, `experiments/` |
 #

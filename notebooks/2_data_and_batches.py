@@ -47,16 +47,16 @@ from matplotlib.colors import ListedColormap
 
 from t2t_jax import UserError, load_config
 from t2t_jax import config as fields
-from t2t_jax.data import cleaning, prepare, tokenizer
-from t2t_jax.data.batch_lookup import BatchLookup
-from t2t_jax.data.batching import fill, static_shapes
+from t2t_jax.data import cleaning, prepare
 from t2t_jax.data.corpus import open_corpora
-from t2t_jax.data.feeding import Position, feed, plan_for
+from t2t_jax.data.feeding import BatchLookup, Position, feed, plan_for
+from t2t_jax.data.filling import fill
 from t2t_jax.data.pairs import encode_pairs
-from t2t_jax.data.text_tokenizer import make_tokenizer
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.shapes import static_shapes
+from t2t_jax.data.tokenizers.training import make_tokenizer, train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.model.mask import Mask, Tokens
-from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.model.transformer import teacher_forcing
 
 # The environment variable is for tests, which take less text.
 CONFIG = os.environ.get("T2T_JAX_NOTEBOOK_CONFIG", "tiny")
@@ -215,7 +215,7 @@ text = [line for pair in sample for line in pair]
 sizes, lengths = [], []
 for size in (350, 500, 700, 1_000, 1_500, 2_000):
     try:
-        trained = Vocabulary(tokenizer.train(text, size))
+        trained = Vocabulary(train_tokenizer(text, size))
     except UserError as error:  # this text has no more different pieces
         print(error)
         break
@@ -286,7 +286,7 @@ print(
 
 # %% [markdown]
 # So any batch of any run can be **listed again**, although training records nothing.
-# `python -m t2t_jax.whatwas --workdir=DIR --step=N` does this for a step of a run, to
+# `python -m t2t_jax whatwas --workdir=DIR --step=N` does this for a step of a run, to
 # find the sentences behind a jump of the loss.
 
 # %%
@@ -486,7 +486,7 @@ temporary.cleanup()
 #         --config.data.dir=FOLDER --config.data.train=own \
 #         --config.data.dev=own_dev --config.data.test=own_test
 #
-# Translations are one sentence a line, too: `python -m t2t_jax.translate
+# Translations are one sentence a line, too: `python -m t2t_jax translate
 # --workdir=runs/own --input=FILE --output=FILE` writes exactly one line for each line
 # that it reads, in the same order, whatever the lines contain.
 #

@@ -51,10 +51,10 @@ import t2t_jax
 from t2t_jax import Translator, UserError, load_config, train
 from t2t_jax import config as fields
 from t2t_jax.grammar import corpus
-from t2t_jax.planning.describe import describe
+from t2t_jax.tools.pages.run_plots import figure
+from t2t_jax.tools.plan.describe import describe
 from t2t_jax.training.averaging import parameter_steps
 from t2t_jax.training.schedules import schedule
-from t2t_jax.viewing.run_plots import figure
 
 ROOT = Path(t2t_jax.__file__).parents[1]  # the checkout
 # The environment variables are for tests, which train for fewer steps.

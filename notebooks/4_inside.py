@@ -42,9 +42,10 @@ from IPython.display import display
 
 import t2t_jax
 from t2t_jax import Translator, load_config, train
-from t2t_jax.analysis.attention_patterns import kind_of, patterns, sentences_of
-from t2t_jax.analysis.heads import heads_of, without_heads
 from t2t_jax.grammar import corpus
+from t2t_jax.tools.experiment.attention_patterns import kind_of, patterns, sentences_of
+from t2t_jax.tools.experiment.heads import heads_of, without_heads
+from t2t_jax.tools.explain.explain import explain
 
 ROOT = Path(t2t_jax.__file__).parents[1]  # the checkout
 WORKDIR = Path(os.environ.get("T2T_JAX_NOTEBOOK_WORKDIR", ROOT / "runs/tiny"))
@@ -87,7 +88,7 @@ DEM = "Der Mann, dem der Lehrer hilft, kauft das Buch."
 DEN = DEM.replace("dem", "den")
 translation = str(translator.translate([source])[0])
 other = DEM if translation == DEN else DEN
-explanation = translator.explain(source, target=other, name=WORKDIR.name)
+explanation = explain(translator, source, target=other, name=WORKDIR.name)
 display(explanation)
 
 # %% [markdown]

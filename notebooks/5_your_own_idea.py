@@ -44,16 +44,21 @@ from flax import nnx
 
 import t2t_jax
 from t2t_jax import Translator, load_config, train
-from t2t_jax.analysis.attention_patterns import patterns, sentences_of
-from t2t_jax.experiment.statistics import welch_test
 from t2t_jax.grammar import corpus
-from t2t_jax.model.attention import ATTENTION, AttentionFunction
-from t2t_jax.model.dense import dense, scores, weighted_values
+from t2t_jax.model.attention import (
+    ATTENTION,
+    AttentionFunction,
+    dense,
+    scores,
+    weighted_values,
+)
 from t2t_jax.model.feed_forward import FEED_FORWARD
 from t2t_jax.model.layers import NORMS
 from t2t_jax.model.mask import Tokens
 from t2t_jax.model.model import MODELS
 from t2t_jax.model.positions import POSITIONS, Position
+from t2t_jax.tools.experiment.attention_patterns import patterns, sentences_of
+from t2t_jax.tools.experiment.statistics import welch_test
 from t2t_jax.training.losses import LOSSES
 from t2t_jax.training.optimizers import OPTIMIZERS
 from t2t_jax.training.schedules import SCHEDULES
@@ -330,7 +335,7 @@ for name, values in last.items():
 # %% [markdown]
 # Three short runs of a tiny model show what is certainly worse at the beginning, not
 # what is better in the end. The paper's own variants, each with several seeds, are
-# measured by `python -m t2t_jax.experiment` (`docs/experiments.md`).
+# measured by `python -m t2t_jax experiment` (`docs/experiments.md`).
 #
 # ## Looking inside
 #

@@ -40,16 +40,16 @@ from IPython.display import display
 import t2t_jax
 from t2t_jax import Translator, UserError, load_config, train
 from t2t_jax import config as fields
-from t2t_jax.bridges.exporting import export
-from t2t_jax.bridges.formats import Request
-from t2t_jax.bridges.importing import import_model
-from t2t_jax.bridges.table import EXPORTS, IMPORTS
 from t2t_jax.grammar import corpus
 from t2t_jax.metrics.measures import compared
 from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.metrics.text_measures import text_measures
-from t2t_jax.viewing.run_plots import figure
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.tools.bridges.exporting import export
+from t2t_jax.tools.bridges.formats import Request
+from t2t_jax.tools.bridges.importing import import_model
+from t2t_jax.tools.bridges.table import EXPORTS, IMPORTS
+from t2t_jax.tools.pages.run_plots import figure
+from t2t_jax.workdir import Workdir
 
 ROOT = Path(t2t_jax.__file__).parents[1]  # the checkout
 WORKDIR = Path(os.environ.get("T2T_JAX_NOTEBOOK_WORKDIR", ROOT / "runs/tiny"))

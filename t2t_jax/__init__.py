@@ -18,16 +18,16 @@ __all__ = ["Translator", "UserError", "load_config", "train"]
 # Public name -> the module that defines it.
 _MODULES = {
     "Translator": "t2t_jax.decoding.translator",
-    "UserError": "t2t_jax.terminal.errors",
+    "UserError": "t2t_jax.io.errors",
     "load_config": "t2t_jax.commands.config_files",
-    "train": "t2t_jax.pipeline.train",
+    "train": "t2t_jax.run.train",
 }
 
 if TYPE_CHECKING:  # for editors and type checkers, which do not run __getattr__
     from t2t_jax.commands.config_files import load_config
     from t2t_jax.decoding.translator import Translator
-    from t2t_jax.pipeline.train import train
-    from t2t_jax.terminal.errors import UserError
+    from t2t_jax.io.errors import UserError
+    from t2t_jax.run.train import train
 
 
 def __getattr__(name: str):

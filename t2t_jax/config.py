@@ -16,15 +16,16 @@ from typing import Any
 
 import ml_collections
 
+from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.sections import (
     NO_OPTIONS,
     Options,
     Section,
+    checked_options,
     checked_section,
     field,
     known_options,
 )
-from t2t_jax.terminal.errors import UserError, did_you_mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +115,7 @@ class ModelConfig(Section):
 
     def reads(self, name: str) -> bool:
         """True if the architecture reads the field `name`."""
-        return name not in getattr(self.variant("kind"), "unused", ())
+        return name not in self.variant("kind").unused
 
     @property
     def width_of_head(self) -> int:
@@ -181,7 +182,7 @@ class DataConfig(Section):
     deduplicate: bool = field(True)
     # Changes to training lines that differ in each epoch, separated by commas, each
     # with its share of lines (0.1 if not given), such as "typos,case@0.05". The names
-    # are those of AUGMENTATIONS (`data/augmentation.py`). Empty: none.
+    # are those of AUGMENTATIONS and DAMAGES (`text/damage.py`). Empty: none.
     augment: str = field("")
     # The most tokens of a batch on each side, padding included.
     batch_tokens: int = field(25_000, low=1)
@@ -302,25 +303,108 @@ class MeshConfig(Section):
 
 
 @dataclasses.dataclass(frozen=True)
-class DecodeConfig(Section):
+class SearchOptions(Section):
+    """Options of beam search (section 6.1), each declared here, once.
+
+    A field is a field of `config.decode`, a flag of the commands that search, and a
+    keyword argument of `Translator.translate`. Its bounds, its help and the record of
+    what a score depends on follow from it.
+    """
+
+    beam: int = field(4, low=1, safe=True, help="Beam width; 1 is greedy search.")
+    groups: int = field(
+        1,
+        low=1,
+        safe=True,
+        help="Diverse beam search: the number of groups of the beam, which avoid each "
+        "other's words. It divides the beam; 1 is the plain beam.",
+    )
+    diversity: float = field(
+        0.5,
+        low=0,
+        safe=True,
+        help="With several groups: the log-probability that a token loses for each "
+        "hypothesis of earlier groups that has chosen it at the same step.",
+    )
+    alpha: float = field(
+        0.6,
+        low=0,
+        safe=True,
+        help="Exponent of the length penalty; higher values favour long translations.",
+    )
+    penalty: str = field(
+        "gnmt",
+        table="search.algorithm.PENALTIES",
+        safe=True,
+        help="What a log-probability is divided by: gnmt, ((5 + length) / 6)^alpha; "
+        "length, length^alpha; none, 1.",
+    )
+    stop: str = field(
+        "best",
+        ("best", "first"),
+        safe=True,
+        help="When the search of a sentence ends. best: when no better hypothesis is "
+        "possible; first: as soon as enough hypotheses are complete.",
+    )
+
+    def override(self, label: str = "", **given: Any) -> "SearchOptions":
+        """Returns these options with some values replaced; None keeps a value.
+
+        Args:
+          label: stands before the names in messages, such as "--" for flags.
+          given: new values by name.
+
+        Raises:
+          UserError: no such option, a value of the wrong type or out of its range, or
+            values that contradict each other.
+        """
+        given = checked_options(SearchOptions, given, label)
+        options = dataclasses.replace(self, **given)
+        options.check(label)
+        if "diversity" in given and options.groups == 1:
+            raise UserError(
+                f"{label}diversity={given['diversity']} acts between groups, and the "
+                f"beam has only one ({label}groups=1); set {label}groups to 2 or more, "
+                f"or leave {label}diversity out"
+            )
+        return options
+
+    def check(self, label: str = "") -> None:
+        """Raises UserError if values contradict each other."""
+        if self.beam % self.groups:
+            wider = -(-self.beam // self.groups) * self.groups
+            raise UserError(
+                f"{label}groups={self.groups} with beam={self.beam}; the groups of a "
+                f"beam are equally wide: set beam={wider}, or other groups"
+            )
+
+    def recorded(self) -> dict[str, Any]:
+        """Returns what results depend on, for the record of where a score comes from.
+
+        Options without an effect are left out, and at its default each that came after
+        the first ones: so scores that were stored before an option existed are still
+        those of the same search.
+        """
+        recorded = {}
+        for known in dataclasses.fields(SearchOptions):
+            value = getattr(self, known.name)
+            if known.name in ("groups", "diversity"):
+                has_effect = self.groups > 1
+            else:
+                has_effect = known.name in _FIRST_OPTIONS or value != known.default
+            if has_effect:
+                recorded[known.name] = value
+        return recorded
+
+
+# Options that every stored score records.
+_FIRST_OPTIONS = ("beam", "alpha", "penalty", "stop")
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodeConfig(SearchOptions):
     """Checkpoints and beam search for translation (section 6.1)."""
 
-    # Hypotheses of the beam; 1 is greedy search.
-    beam: int = field(4, low=1, safe=True)
-    # Groups that the beam is divided into, which avoid each other's words (diverse beam
-    # search); 1 is the plain beam.
-    groups: int = field(1, low=1, safe=True)
-    # With several groups: the log-probability that a token loses for each hypothesis of
-    # earlier groups that has chosen it at the same step.
-    diversity: float = field(0.5, low=0, safe=True)
-    # The exponent of the length penalty; higher values prefer longer translations.
-    alpha: float = field(0.6, low=0, safe=True)
-    # What a log-probability is divided by: "gnmt" ((5 + length) / 6)^alpha, "length"
-    # length^alpha, "none" 1.
-    penalty: str = field("gnmt", ("gnmt", "length", "none"), safe=True)
-    # End the search of a sentence when no better result is possible ("best"), or as
-    # soon as enough hypotheses have ended ("first").
-    stop: str = field("best", ("best", "first"), safe=True)
     # The longest translation in pieces is the length of the input plus this.
     extra_length: int = field(50, low=1, safe=True)
     # The longest input in pieces, EOS included; longer lines are truncated.
@@ -378,13 +462,7 @@ class Config:
                 f"config.mesh has {axes}; want numbers of devices >= 1, and at most "
                 "one -1 for all remaining devices"
             )
-        beam, groups = self.decode.beam, self.decode.groups
-        if beam % groups:
-            raise UserError(
-                f"config.decode.groups={groups} with beam={beam}; the groups of a beam "
-                f"are equally wide: want a beam of {groups}, {2 * groups}, "
-                f"{3 * groups}, ..., or other groups"
-            )
+        self.decode.check("config.decode.")
         if 0 < self.data.max_ratio < 1:
             raise UserError(
                 f"config.data.max_ratio={self.data.max_ratio}; want at least 1 (longer "
@@ -554,3 +632,12 @@ def differences(old: Config, new: Config) -> dict[str, tuple[Any, Any, bool]]:
                     safe = own.metadata.get("safe", False)
                     changed[f"{name}.{option}"] = (*pair, safe)
     return changed
+
+
+def unusual(config: Config) -> dict[str, Any]:
+    """The fields that are not at their defaults, the paper's base model, by full names.
+
+    A field that a later version adds leaves the result as it is.
+    """
+    changed = differences(Config(), config)
+    return {name: new for name, (_, new, _) in changed.items()}

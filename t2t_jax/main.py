@@ -1,4 +1,7 @@
-"""Runs the command `python -m t2t_jax.main`, see `commands/main.py`."""
+"""Runs the main job: `python -m t2t_jax.main --config=configs/big.py`.
+
+Another name of `python -m t2t_jax train`.
+"""
 
 from t2t_jax.commands.launch import launch
 

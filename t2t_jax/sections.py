@@ -12,7 +12,7 @@ from typing import Any
 
 import ml_collections
 
-from t2t_jax.terminal.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError, did_you_mean
 
 
 def field(
@@ -21,6 +21,7 @@ def field(
     low: float | None = None,
     safe: bool = False,
     table: str = "",
+    help: str = "",
 ):
     """A dataclass field with its constraints.
 
@@ -32,8 +33,16 @@ def field(
       table: The address of a dict whose keys are the values allowed, as
         `MODULE.NAME` below `t2t_jax`. It is read when a value is checked, so that
         entries may be added, and so that this module imports none of the tables.
+      help: The text for --help of a field that is a flag, too. Other fields have a
+        comment above them.
     """
-    notes = {"choices": choices, "low": low, "safe": safe, "table": table}
+    notes = {
+        "choices": choices,
+        "low": low,
+        "safe": safe,
+        "table": table,
+        "help": help,
+    }
     return dataclasses.field(default=default, metadata=notes)
 
 
@@ -148,28 +157,107 @@ def known_options(section: Section) -> dict[str, tuple[dataclasses.Field, list[s
 
 
 def checked(name: str, known: dataclasses.Field, value: Any) -> Any:
-    """Returns `value` if its field allows it; raises UserError with its name if not."""
+    """Returns `value` if its field allows it.
+
+    Args:
+      name: What the user calls it, such as `config.decode.beam` or `--beam`.
+
+    Raises:
+      UserError: a value of the wrong type or out of range.
+    """
     wanted = type(known.default)
     if wanted is float and type(value) is int:
         value = float(value)
     # Not isinstance: a bool is an int, too.
     if type(value) is not wanted:
         raise UserError(
-            f"config.{name}={value!r} is of type {type(value).__name__}; "
+            f"{name}={value!r} is of type {type(value).__name__}; "
             f"want {wanted.__name__}, such as {known.default!r}"
         )
     # The fields of an entry's `Options` may be plain ones, without constraints.
     notes = {"choices": (), "low": None, "table": ""} | dict(known.metadata)
     choices, low = notes["choices"], notes["low"]
     if choices and value not in choices:
-        raise UserError(f"config.{name}={value!r}{did_you_mean(value, choices)}")
+        raise UserError(f"{name}={value!r}{did_you_mean(value, choices)}")
     if notes["table"] and value not in table_of(known):
-        raise UserError(f"config.{name}={value!r}{_no_entry(known, value)}")
+        raise UserError(f"{name}={value!r}{_no_entry(known, value)}")
     if wanted is float and not math.isfinite(value):
-        raise UserError(f"config.{name}={value!r}; want a finite number")
+        raise UserError(f"{name}={value!r}; want a finite number")
     if low is not None and value < low:
-        raise UserError(f"config.{name}={value!r} is too small; want at least {low}")
+        raise UserError(f"{name}={value!r} is too small; want at least {low}")
     return value
+
+
+def checked_options(
+    kind: type, given: Mapping[str, Any], label: str = ""
+) -> dict[str, Any]:
+    """Returns the values of some fields of a dataclass, without those that are None.
+
+    Args:
+      label: Stands before the names in messages, such as "--".
+
+    Raises:
+      UserError: no such field, or a value of the wrong type or out of range.
+    """
+    known = {f.name: f for f in dataclasses.fields(kind)}
+    values = {}
+    for name, value in given.items():
+        if name not in known:
+            raise UserError(f"{label}{name}: no such option{did_you_mean(name, known)}")
+        if value is not None:
+            # NumPy's scalars count as Python's.
+            value = value.item() if hasattr(value, "item") else value
+            values[name] = checked(f"{label}{name}", known[name], value)
+    return values
+
+
+def parse_variant(
+    label: str, written: str, kinds: Mapping[str, type | None]
+) -> tuple[str, dict[str, Any]]:
+    """Parses `mbr:samples=32,utility=bleu`: an entry of a table, with options.
+
+    Args:
+      label: What it is the value of, for messages, such as "--choose".
+      kinds: Each entry's `Options`, a dataclass; None for an entry without.
+
+    Returns:
+      The name of the entry, and the values written, of the types of the defaults.
+
+    Raises:
+      UserError: no such entry or option, an option given twice, or a value of another
+        type.
+    """
+    given = f"{label}={written!r}"
+    name, _, rest = written.partition(":")
+    if name not in kinds:
+        raise UserError(f"{given}{did_you_mean(name, kinds)}")
+    known = {f.name: f for f in dataclasses.fields(kinds[name] or Section)}
+    values: dict[str, Any] = {}
+    for part in filter(None, rest.split(",")):
+        option, equals, value = part.partition("=")
+        if not known:
+            raise UserError(f"{given}: {name} has no options; want {name!r}")
+        if not equals:
+            example = ",".join(f"{f.name}={f.default}" for f in [*known.values()][:2])
+            raise UserError(
+                f"{given}: {part!r} is not OPTION=VALUE; write for example "
+                f"{name}:{example} (a comma separates options, so no value has one)"
+            )
+        if option not in known:
+            raise UserError(
+                f"{given}: no option {option!r}{did_you_mean(option, known)}"
+            )
+        if option in values:
+            raise UserError(f"{given}: {option} is given twice; want it once")
+        wanted = type(known[option].default)
+        try:
+            values[option] = wanted(value)
+        except ValueError:
+            raise UserError(
+                f"{given}: {option}={value!r}; want {wanted.__name__}, such as "
+                f"{known[option].default!r}"
+            ) from None
+    return name, values
 
 
 def checked_section(name: str, default: Section, values: Mapping) -> Section:
@@ -188,7 +276,7 @@ def checked_section(name: str, default: Section, values: Mapping) -> Section:
     section = dataclasses.replace(
         default,
         **{
-            field_name: checked(f"{name}.{field_name}", known[field_name], value)
+            field_name: checked(f"config.{name}.{field_name}", known[field_name], value)
             for field_name, value in values.items()
         },
     )
@@ -220,7 +308,7 @@ def _checked_options(name: str, section: Section, values: Any) -> Options:
                 "options of an idea of your own need --ideas=MODULE"
             )
         option, owners = known[option_name]
-        value = checked(full, option, value)
+        value = checked(f"config.{full}", option, value)
         if value == option.default:
             continue
         if choices.isdisjoint(owners):

@@ -15,14 +15,14 @@ from tests.small_run import ROOT
 
 FORKING = """
 import json, os, runpy, sys, tempfile
-import t2t_jax.main, t2t_jax.translate, t2t_jax.evaluate, t2t_jax.describe
-import t2t_jax.plan, t2t_jax.whatwas, t2t_jax.score, t2t_jax.experiment
-import t2t_jax.explain, t2t_jax.verify
-from t2t_jax.commands import describe, evaluate, experiment, explain, main, plan
-from t2t_jax.commands import runner, score, translate, verify, whatwas
+import t2t_jax.__main__
+from t2t_jax.commands import launch, runner
+
+for name in launch.commands():
+    launch.module_of(name)
 
 for line in sys.stdin:
-    module, arguments, source = json.loads(line)
+    name, arguments, source = json.loads(line)
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as printed, \\
             tempfile.TemporaryFile() as told:
         given.write(bytes.fromhex(source))
@@ -32,12 +32,11 @@ for line in sys.stdin:
             for number, file in enumerate((given, printed, told)):
                 os.dup2(file.fileno(), number)
             sys.stdin = open(0)
-            del sys.modules[f"t2t_jax.{module}"]
-            sys.argv = [module, *arguments]
+            del sys.modules["t2t_jax.__main__"]
+            sys.argv = ["t2t_jax", name, *arguments]
             status = 0
             try:
-                name = f"t2t_jax.{module}"
-                runpy.run_module(name, run_name="__main__", alter_sys=True)
+                runpy.run_module("t2t_jax", run_name="__main__", alter_sys=True)
             except SystemExit as end:
                 status = end.code or 0
             sys.stdout.flush()

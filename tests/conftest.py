@@ -62,7 +62,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    from t2t_jax.terminal import errors, ideas
+    from t2t_jax.io import errors, ideas
 
     for module in config.getoption("--ideas"):
         try:

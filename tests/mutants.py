@@ -75,7 +75,7 @@ LAWS = [
     ),
     Mutant(
         "both_directions_are_seen",
-        "t2t_jax/model/stacks.py",
+        "t2t_jax/model/transformer.py",
         "Mask(at, at, aligned=True)",
         "Mask(at, at, causal=True, aligned=True)",
         "tests/model/test_laws_of_variants.py",
@@ -155,7 +155,7 @@ LAWS = [
     ),
     Mutant(
         "model_is_its_twin",
-        "t2t_jax/model/dense.py",
+        "t2t_jax/model/attention.py",
         "q_bthk.shape[-1] ** -0.5",
         "q_bthk.shape[2] ** -0.5",
         "tests/model/test_laws_of_variants.py",
@@ -163,7 +163,7 @@ LAWS = [
     ),
     Mutant(
         "weights_add_up",
-        "t2t_jax/model/dense.py",
+        "t2t_jax/model/attention.py",
         "jax.nn.softmax(scores(q_bthk, kv, mask, position))",
         "jax.nn.softmax(scores(q_bthk, kv, mask, position), axis=1)",
         "tests/model/test_laws_of_variants.py",
@@ -171,7 +171,7 @@ LAWS = [
     ),
     Mutant(
         "weights_are_of_attention",
-        "t2t_jax/model/restricted.py",
+        "t2t_jax/model/attention.py",
         "within=options.neighbourhood // 2)",
         "within=options.neighbourhood)",
         "tests/model/test_laws_of_variants.py",
@@ -223,7 +223,7 @@ PROMISES = [
     ),
     Mutant(
         "decoding_does_not_undo_encoding",
-        "t2t_jax/data/sentencepieces.py",
+        "t2t_jax/data/tokenizers/sentencepieces.py",
         "_ESCAPE * 2: _ESCAPE",
         "_ESCAPE * 2: _ESCAPE * 2",
         "tests/data/test_vocab.py",
@@ -255,7 +255,7 @@ PROMISES = [
     ),
     Mutant(
         "a_damaged_checkpoint_passes",
-        "t2t_jax/files/sealed.py",
+        "t2t_jax/io/sealed.py",
         'actual["sha256"] != sha256',
         "False",
         "tests/test_files.py",
@@ -279,7 +279,7 @@ PROMISES = [
     ),
     Mutant(
         "padding_counts_in_the_loss",
-        "t2t_jax/training/logit_chunks.py",
+        "t2t_jax/training/cross_entropy.py",
         "jnp.sum(x_bt, where=real_bt)",
         "jnp.sum(x_bt)",
         "tests/training/test_loss.py",
@@ -287,7 +287,7 @@ PROMISES = [
     ),
     Mutant(
         "label_smoothing_is_another",
-        "t2t_jax/training/loss.py",
+        "t2t_jax/training/cross_entropy.py",
         "normalizer_bt - logits_btv.mean(-1)",
         "normalizer_bt - logits_btv.max(-1)",
         "tests/training/test_loss.py",
@@ -319,7 +319,7 @@ PROMISES = [
     ),
     Mutant(
         "half_a_file_is_left",
-        "t2t_jax/files/atomic.py",
+        "t2t_jax/io/atomic.py",
         'file.with_name(f".{file.name}.writing")',
         "file",
         "tests/test_files.py",
@@ -327,7 +327,7 @@ PROMISES = [
     ),
     Mutant(
         "an_output_is_overwritten",
-        "t2t_jax/decoding/output_file.py",
+        "t2t_jax/io/output_files.py",
         "if file.exists():",
         "if False:",
         "tests/decoding/test_jobs.py",
@@ -363,7 +363,7 @@ MENDS = [
     ),
     Mutant(
         "set_aside_in_a_bucket_without_manifest",  # 083c74b
-        "t2t_jax/files/sealed.py",
+        "t2t_jax/io/sealed.py",
         "[*_below(folder), *manifest]",
         "[*_below(folder)]",
         "tests/test_files.py",
@@ -379,7 +379,7 @@ MENDS = [
     ),
     Mutant(
         "json_is_not_checked",  # eaa9fd6
-        "t2t_jax/files/atomic.py",
+        "t2t_jax/io/atomic.py",
         "if wanted != _sha256_of(content):",
         "if False:",
         "tests/test_files.py",
@@ -395,7 +395,7 @@ MENDS = [
     ),
     Mutant(
         "a_removed_partial_output",  # a7a659f
-        "t2t_jax/decoding/output_file.py",
+        "t2t_jax/io/output_files.py",
         "except FileNotFoundError:",
         "except IsADirectoryError:",
         "tests/decoding/test_jobs.py",
@@ -403,7 +403,7 @@ MENDS = [
     ),
     Mutant(
         "an_option_that_only_one_job_has",  # 2c784af
-        "t2t_jax/decoding/output_file.py",
+        "t2t_jax/io/output_files.py",
         "for name in now | then",
         "for name in now",
         "tests/decoding/test_pairs_output.py",
@@ -411,7 +411,7 @@ MENDS = [
     ),
     Mutant(
         "a_carriage_return_of_the_text_is_lost",  # 686043a
-        "t2t_jax/data/corpus.py",
+        "t2t_jax/data/text_files.py",
         'end = "\\r\\n" if',
         'end = "\\n" if',
         "tests/decoding/test_pairs_output.py",
@@ -419,7 +419,7 @@ MENDS = [
     ),
     Mutant(
         "a_mark_of_byte_order_is_lost",  # c71794c
-        "t2t_jax/decoding/pairs_output.py",
+        "t2t_jax/run/translated_pairs.py",
         "n - before)",
         "n)",
         "tests/decoding/test_pairs_output.py",
@@ -427,7 +427,7 @@ MENDS = [
     ),
     Mutant(
         "half_a_translation_is_learned",  # 98823e2
-        "t2t_jax/pipeline/teacher_input.py",
+        "t2t_jax/run/translated_pairs.py",
         "for h in translation.hypotheses if h.ended",
         "for h in translation.hypotheses",
         "tests/test_distillation.py",
@@ -435,7 +435,7 @@ MENDS = [
     ),
     Mutant(
         "damaged_gzip_is_a_traceback",  # 0b9447a
-        "t2t_jax/data/corpus.py",
+        "t2t_jax/data/text_files.py",
         "(gzip.BadGzipFile, EOFError, zlib.error)",
         "(gzip.BadGzipFile, EOFError)",
         "tests/data/test_corpus.py",
@@ -467,7 +467,7 @@ MENDS = [
     ),
     Mutant(
         "ties_of_the_second_stage",  # a2788fc
-        "t2t_jax/search/hypotheses.py",
+        "t2t_jax/search/algorithm.py",
         "best_bk = jnp.sort(best_bk, axis=1)",
         "pass",
         "tests/decoding/test_search.py",
@@ -483,7 +483,7 @@ MENDS = [
     ),
     Mutant(
         "damaged_added_tokens",  # 44d292d
-        "t2t_jax/bridges/huggingface_tokenizers.py",
+        "t2t_jax/tools/bridges/vocabularies/huggingface.py",
         "except (AttributeError, LookupError, TypeError, ValueError):",
         "except ZeroDivisionError:",
         "tests/bridges/test_published_tokenizers.py",
@@ -491,7 +491,7 @@ MENDS = [
     ),
     Mutant(
         "a_silenced_token_hides_differences",  # c28896e
-        "t2t_jax/bridges/agreement.py",
+        "t2t_jax/tools/bridges/checks/agreement.py",
         "~(silent[0] & silent[1])",
         "~(silent[0] | silent[1])",
         "tests/bridges/test_agreement.py",
@@ -499,7 +499,7 @@ MENDS = [
     ),
     Mutant(
         "an_error_that_is_nan_is_held",  # 4db2b35
-        "t2t_jax/verification/check.py",
+        "t2t_jax/tools/verify/check.py",
         "float(np.max([*errors], initial=0.0))",
         "float(max([0.0, *errors]))",
         "tests/verification/test_framework.py",
@@ -507,7 +507,7 @@ MENDS = [
     ),
     Mutant(
         "an_absent_tpu_is_started",  # 237206b
-        "t2t_jax/parallel/platforms.py",
+        "t2t_jax/parallel/process_setup.py",
         'importlib.util.find_spec("libtpu") is None or _has_tpu()',
         "True",
         "tests/parallel/test_platforms.py",
@@ -515,7 +515,7 @@ MENDS = [
     ),
     Mutant(
         "wild_seeds_hide_other_rows",  # a11739f
-        "t2t_jax/experiment/statistics.py",
+        "t2t_jax/tools/experiment/statistics.py",
         "p_seeds = welch_test(ours, others)",
         "p_seeds = t_test(ours, others, *pooled)",
         "tests/experiment/test_statistics.py",
@@ -539,8 +539,8 @@ MENDS = [
     ),
     Mutant(
         "half_a_line_stays_in_the_log",  # e308fd6
-        "t2t_jax/training/metrics_log.py",
-        "self._file.truncate(len(kept))",
+        "t2t_jax/io/growing.py",
+        "self._file.truncate(len(content))",
         "pass",
         "tests/training/test_metrics.py",
         "test_half_a_line_left_by_a_crash_is_cut_off",

@@ -13,7 +13,7 @@ import jax
 
 from benchmarks import exported
 from t2t_jax.config import ModelConfig
-from t2t_jax.verification.random_models import (
+from t2t_jax.tools.verify.random_models import (
     Numbers,
     random_tokens,
     random_translator,

@@ -9,11 +9,11 @@ import numpy as np
 
 from t2t_jax import load_config
 from t2t_jax.config import from_config_dict
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.files.atomic import checked_json, read_checked_json
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io.atomic import checked_json, read_checked_json
 from t2t_jax.model.model import build
 from t2t_jax.training.averaging import parameter_steps, read_parameters
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 ROOT = Path(__file__).parent.parent
 FIELDS = {

@@ -18,8 +18,8 @@ from benchmarks.measuring import Row
 from benchmarks.train_step import WORKS, parsed_batch
 from t2t_jax.config import ModelConfig
 from t2t_jax.data.shapes import Shape
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.verification.random_models import (
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.verify.random_models import (
     Numbers,
     random_tokens,
     random_translator,

@@ -17,9 +17,9 @@ from t2t_jax.config import (
     TrainConfig,
     from_config_dict,
 )
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.sections import known_options
-from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.schedules import schedule
 
 PRESETS = ["tiny", "small", "low_resource", "multi30k", "base", "big"]

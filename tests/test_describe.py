@@ -17,17 +17,18 @@ from flax import nnx
 
 from t2t_jax import load_config
 from t2t_jax.config import Config, from_config_dict
-from t2t_jax.data import tokenizer
-from t2t_jax.data.batching import static_shapes
+from t2t_jax.data.shapes import static_shapes
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.grammar import corpus
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.model import build
-from t2t_jax.planning import describe as description
-from t2t_jax.planning.describe import describe, describe_workdir
-from t2t_jax.planning.describe_page import page
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tools.plan import describe as description
+from t2t_jax.tools.plan.describe import describe, describe_workdir
+from t2t_jax.tools.plan.describe_command import page
 from t2t_jax.training.step import initial_state
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 ROOT = Path(__file__).parent.parent
 SMALL = {"layers": 2, "width": 16, "heads": 2, "head_width": 4, "hidden": 24}
@@ -44,7 +45,7 @@ def workdir(tmp_path_factory):
     """A workdir as it is before its first step."""
     folder = tmp_path_factory.mktemp("run") / "work"
     lines = [line for pair in corpus.pairs("dev")[:200] for line in pair]
-    vocabulary = tokenizer.Vocabulary(tokenizer.train(lines, 400))
+    vocabulary = Vocabulary(train_tokenizer(lines, 400))
     train = {"steps": 12, "eval_every": 5, "save_every": 4}
     config = small(train=train, decode={"average": 2})
     Workdir(folder).store(config, vocabulary, {})
@@ -311,7 +312,7 @@ def test_mistakes_are_told_without_a_traceback(commands, arguments, told):
 def test_describe_loads_no_tensorflow_and_no_orbax():
     code = (
         "import sys; from t2t_jax import load_config; from "
-        "t2t_jax.planning.describe import "
+        "t2t_jax.tools.plan.describe import "
         "describe; describe(load_config('configs/base.py')); "
         "print({'tensorflow', 'orbax', 'tensorflow_datasets'} & set(sys.modules))"
     )

@@ -19,16 +19,17 @@ from t2t_jax import Translator, UserError, load_config
 from t2t_jax import config as fields
 from t2t_jax.commands import distill as command
 from t2t_jax.config import from_config_dict
-from t2t_jax.data.corpus import FileCorpus, encode_line
+from t2t_jax.data.corpus import file_corpus
+from t2t_jax.data.text_files import encode_line
 from t2t_jax.decoding.results import Hypothesis, Translation
-from t2t_jax.files.atomic import checked_json, read_checked_json
-from t2t_jax.metrics.pairwise import UTILITIES
+from t2t_jax.io.atomic import checked_json, read_checked_json
+from t2t_jax.metrics.text_measures import UTILITIES
 from t2t_jax.model.model import build
-from t2t_jax.pipeline import distillation
-from t2t_jax.pipeline.distillation import distill, student_config
-from t2t_jax.pipeline.teacher_input import Recipe
+from t2t_jax.run import distillation
+from t2t_jax.run.distillation import distill, student_config
+from t2t_jax.run.teacher_text import Recipe
 from t2t_jax.training import losses
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import vocabulary
 from tests.small_run import ROOT, config_for, contents
 
@@ -107,8 +108,8 @@ def test_the_student_reads_what_the_teacher_writes(
     config = from_config_dict(config_for(text))
     arguments = [str(trained[0])], str(text / "test"), config, workdir
     distill(*arguments)
-    corpus = FileCorpus(workdir / "distilled", "en", "de")
-    sources = [source for source, _ in FileCorpus(text / "test", "en", "de").pairs()]
+    corpus = file_corpus(workdir / "distilled", "en", "de")
+    sources = [source for source, _ in file_corpus(text / "test", "en", "de").pairs()]
     found = Translator.load(trained[0]).translate(sources)
     assert [*corpus.pairs()] == [(t.source, t.text) for t in found]
     assert any(t.text for t in found)
@@ -151,7 +152,7 @@ def test_parts_are_the_whole(place, count):
 
 def test_lines_stay_in_step_whatever_they_are(place):
     place.made()
-    pairs = [*FileCorpus(place.folder / "student/distilled", "en", "de").pairs()]
+    pairs = [*file_corpus(place.folder / "student/distilled", "en", "de").pairs()]
     assert len(pairs) == len(LINES)
     for line, (source, target) in zip(LINES, pairs, strict=True):
         assert source == line
@@ -163,7 +164,7 @@ def test_lines_stay_in_step_whatever_they_are(place):
 def test_the_nearest_to_the_reference_is_kept(place, by):
     place.made(recipe=Recipe(4, by))
     metric = {"chrf": sacrebleu.CHRF(), "bleu": sacrebleu.BLEU(effective_order=True)}
-    pairs = [*FileCorpus(place.folder / "student/distilled", "en", "de").pairs()]
+    pairs = [*file_corpus(place.folder / "student/distilled", "en", "de").pairs()]
     for source, target in pairs[len(ODD) :]:
         texts = [hypothesis.text for hypothesis in answers(source)]
         scores = [

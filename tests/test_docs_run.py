@@ -18,9 +18,9 @@ from unittest import mock
 import pytest
 
 import t2t_jax
-from t2t_jax.experiment import Experiment
+from t2t_jax.io import ideas
 from t2t_jax.model.positions import POSITIONS
-from t2t_jax.terminal import ideas
+from t2t_jax.tools.experiment import Experiment
 from tests.documents import PYTHON, TO_RUN, Block
 from tests.small_run import FIELDS, ROOT, config_for
 

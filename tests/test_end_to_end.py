@@ -14,8 +14,8 @@ import pytest
 from t2t_jax import Translator, UserError, train
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.evaluation.scores import score_set
-from t2t_jax.files.atomic import read_checked_json
-from t2t_jax.pipeline import step_lookup
+from t2t_jax.io.atomic import read_checked_json
+from t2t_jax.run import step_lookup
 from t2t_jax.training import loop, losses
 from t2t_jax.training.averaging import parameter_steps
 from tests.small_run import ROOT, assert_same, config_for, files, final_parameters
@@ -184,7 +184,7 @@ def test_gradients_that_are_never_finite_end_the_run(text, tmp_path, monkeypatch
 def run(module, *arguments, **options):
     """Runs a command as a user does."""
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", f"t2t_jax.{module}", *arguments]
+    command = [sys.executable, "-m", "t2t_jax", module, *arguments]
     return subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, check=False, **options
     )

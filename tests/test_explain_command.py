@@ -1,4 +1,4 @@
-"""`t2t_jax.explain` as a user runs it, and as one mistypes it."""
+"""`t2t_jax explain` as a user runs it, and as one mistypes it."""
 
 import base64
 import gzip

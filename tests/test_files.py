@@ -13,7 +13,7 @@ from etils import epath
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_jax.files import atomic, sealed
+from t2t_jax.io import atomic, sealed
 from tests.faults.damage import contents
 
 NAMES = st.text("abc.", min_size=1, max_size=3).filter(lambda n: n.strip("."))

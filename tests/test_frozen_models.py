@@ -5,19 +5,19 @@ import numpy as np
 import pytest
 
 from t2t_jax.config import Config, changed, from_config_dict
+from t2t_jax.costs import step_costs
 from t2t_jax.data.shapes import Shape
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
-from t2t_jax.pipeline.frozen_parameters import (
+from t2t_jax.training.averaging import parameters_sha256
+from t2t_jax.training.checkpoint import Checkpoints
+from t2t_jax.training.frozen_models import (
     check_frozen,
     check_positions,
     open_frozen,
-    parameters_sha256,
 )
-from t2t_jax.planning import costs
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.training.checkpoint import Checkpoints
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import renumbered, vocabulary
 
 MODEL = {"layers": 1, "width": 8, "heads": 2, "hidden": 8}
@@ -120,8 +120,8 @@ def test_a_run_does_not_continue_with_another_teacher(tmp_path):
 def test_a_forecast_counts_the_teacher(teacher):
     """Its forward pass, a third of what training it takes; in bytes, its parameters."""
     config, shape = config_of(teacher), Shape(2, 16, 16)
-    sizes = costs.task_of(config).vocab_sizes
+    sizes = step_costs.task_of(config).vocab_sizes
     models = [build(c.model, *sizes) for c in (config, Workdir(teacher).config())]
     plain = config_of()
-    alone, of_teacher = (costs.model_flops(m, plain, shape) for m in models)
-    assert costs.model_flops(models[0], config, shape) == alone + of_teacher / 3
+    alone, of_teacher = (step_costs.model_flops(m, plain, shape) for m in models)
+    assert step_costs.model_flops(models[0], config, shape) == alone + of_teacher / 3

@@ -11,7 +11,7 @@ import pytest
 
 from t2t_jax import load_config
 from t2t_jax.commands.config_files import config_name, preset_names
-from t2t_jax.planning.describe import describe
+from t2t_jax.tools.plan.describe import describe
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "tests" / "golden"

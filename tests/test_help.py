@@ -18,8 +18,8 @@ def test_without_a_command_they_are_listed_by_group():
     assert listed == overview() + "\n"
     for group, commands in COMMANDS.items():
         assert f"\n{group}\n" in listed
-        for name, does in commands.items():
-            assert f"  {name:10} {does}" in listed
+        for name, command in commands.items():
+            assert f"  {name:10} {command.does}" in listed
 
 
 def test_a_mistyped_command_is_answered_with_the_nearest():
@@ -29,7 +29,9 @@ def test_a_mistyped_command_is_answered_with_the_nearest():
 
 
 def test_help_lists_the_config_and_its_sections():
-    text = run("t2t_jax", "main", "--help").stdout
-    assert text == run("t2t_jax.main", "--help").stdout
+    text = run("t2t_jax", "train", "--help").stdout
+    for other in (["t2t_jax", "main"], ["t2t_jax.main"]):
+        alias = run(*other, "--help").stdout
+        assert text == alias.replace("Flags of main", "Flags of train")
     for part in ("--config", "--config.model.FIELD=VALUE", "width=512", "--workdir"):
         assert part in text

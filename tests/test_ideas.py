@@ -7,14 +7,15 @@ import sys
 import pytest
 
 from t2t_jax.config import from_config_dict
-from t2t_jax.data import tokenizer
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.grammar import corpus
+from t2t_jax.io import ideas
+from t2t_jax.io.errors import UserError
 from t2t_jax.model import attention
-from t2t_jax.planning.describe import describe_workdir
-from t2t_jax.terminal import ideas
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tools.plan.describe import describe_workdir
 from t2t_jax.training.provenance_log import record_start
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 MINE = """
 import dataclasses
@@ -49,7 +50,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def vocabulary():
     lines = [line for pair in corpus.pairs("dev")[:200] for line in pair]
-    return tokenizer.Vocabulary(tokenizer.train(lines, 400))
+    return Vocabulary(train_tokenizer(lines, 400))
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The shape of the project: imports point to earlier folders, TensorFlow stays out."""
 
 import ast
-import keyword
+import graphlib
 import subprocess
 import sys
 from pathlib import Path
@@ -10,18 +10,41 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "t2t_jax"
-# The way the data goes; a module imports from its own folder and those before it.
-FOLDERS = [
-    *("terminal", "files", "viewing", "grammar", "data", "parallel", "workdir"),
-    *("model", "metrics", "search", "training", "decoding", "tasks", "evaluation"),
-    *("bridges", "planning", "analysis", "pipeline", "verification", "doctor"),
-    *("comparison", "experiment", "commands"),
+# The core, in the order of the data: a module imports its own folder and earlier ones.
+CORE = [
+    "io",
+    "text",
+    "grammar",
+    "data",
+    "parallel",
+    "workdir",
+    "model",
+    "metrics",
+    "search",
+    "training",
+    "decoding",
+    "tasks",
+    "evaluation",
+    "costs",
+    "run",
+    "commands",
 ]
 ANYWHERE = {"config", "sections", "__version__"}
+# The tools, and which others each may import beside the core. Pages are for all.
+TOOLS = {
+    "pages": set(),
+    "plan": {"pages"},
+    "bridges": {"pages"},
+    "doctor": {"pages"},
+    "compare": {"pages"},
+    "explain": {"pages"},
+    "experiment": {"pages", "plan"},
+    "verify": {"pages", "plan"},
+}
 
 
 def imports_of(path):
-    """The (package, module below it) pairs of t2t_jax that a file imports."""
+    """The names below t2t_jax that a file imports, such as `data.corpus`."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
@@ -30,34 +53,65 @@ def imports_of(path):
         else:
             continue
         for name in names:
-            parts = name.split(".")
-            if parts[0] == "t2t_jax" and len(parts) > 1:
-                yield parts[1]
+            first, _, rest = name.partition(".")
+            if first == "t2t_jax" and rest:
+                yield rest
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_imports_point_to_earlier_folders(folder):
-    allowed = {*FOLDERS[: FOLDERS.index(folder) + 1], *ANYWHERE}
-    files = sorted((PACKAGE / folder).rglob("*.py"))
-    assert len(files) > 1
-    for path in files:
-        if path.name == "__main__.py":  # starts the command of the folder's name
-            continue
-        assert set(imports_of(path)) <= allowed, path
+def files_of(folder):
+    """The modules of a folder; a room of one module is a file of that name."""
+    path = PACKAGE / folder
+    return sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+
+
+@pytest.mark.parametrize("folder", CORE)
+def test_the_core_imports_earlier_folders_and_no_tool(folder):
+    allowed = {*CORE[: CORE.index(folder) + 1], *ANYWHERE}
+    for path in files_of(folder):
+        assert {name.split(".")[0] for name in imports_of(path)} <= allowed, path
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_tool_imports_the_core_and_no_other_tool(tool):
+    allowed = {tool, *TOOLS[tool]}
+    for path in files_of(f"tools/{tool}"):
+        used = {
+            name.split(".")[1] for name in imports_of(path) if name.startswith("tools.")
+        }
+        assert used <= allowed, path
+
+
+def test_every_folder_is_listed():
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert folders == {*CORE, "tools"} - {"workdir"}
+    tools = {path.parent.name for path in PACKAGE.glob("tools/*/__init__.py")}
+    assert tools == {*TOOLS}
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    modules = {
+        ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path
+        for path in PACKAGE.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    graph = {name: set() for name in modules}
+    for name, path in modules.items():
+        for used in imports_of(path):  # a module, or a name of one
+            graph[name] |= {used, used.rpartition(".")[0]} & modules.keys()
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names it
 
 
 def test_the_config_imports_only_errors():
-    assert {*imports_of(PACKAGE / "config.py")} == {"terminal", "sections"}
-    assert {*imports_of(PACKAGE / "sections.py")} == {"terminal"}
+    for file, allowed in {"config": {"io", "sections"}, "sections": {"io"}}.items():
+        names = imports_of(PACKAGE / f"{file}.py")
+        assert {name.split(".")[0] for name in names} == allowed
 
 
 def test_every_listed_command_has_its_module():
-    from t2t_jax.commands.launch import COMMANDS
+    from t2t_jax.commands.launch import commands
 
-    names = {name for group in COMMANDS.values() for name in group}
-    for name in names:
-        module = f"{name}_" if keyword.iskeyword(name) else name
-        assert (PACKAGE / "commands" / f"{module}.py").exists()
+    for command in commands().values():
+        assert (PACKAGE / f"{command.module.replace('.', '/')}.py").exists()
 
 
 def run_python(code):
@@ -81,7 +135,9 @@ def test_all_public_names_are_there():
 
 
 def test_training_and_decoding_import_no_tensorflow():
-    modules = sorted((PACKAGE / "commands").glob("[!_]*.py"))
-    names = ", ".join(f"t2t_jax.commands.{path.stem}" for path in modules)
-    code = f"import sys, {names}; print('tensorflow' in sys.modules)"
+    code = (
+        "import sys; from t2t_jax.commands import launch; "
+        "[launch.module_of(name) for name in launch.commands()]; "
+        "print('tensorflow' in sys.modules)"
+    )
     assert run_python(code).strip() == "False"

@@ -46,7 +46,7 @@ def translator(workdir):
 def test_the_command_gives_a_line_for_a_line(workdir, translator):
     lines = [line for nasty in NASTY.values() for line in (nasty, "The cat sleeps.")]
     done = subprocess.run(
-        [sys.executable, "-m", "t2t_jax.translate", f"--workdir={workdir}"],
+        [sys.executable, "-m", "t2t_jax", "translate", f"--workdir={workdir}"],
         input="".join(f"{line}\n" for line in lines).encode(),
         cwd=ROOT,
         env=os.environ | {"JAX_PLATFORMS": "cpu"},

@@ -10,10 +10,10 @@ import pytest
 from t2t_jax import __version__
 from t2t_jax.config import Config, changed
 from t2t_jax.data.corpus import open_corpora
-from t2t_jax.data.word_noise import add_noise, parse_noise
-from t2t_jax.files.atomic import read_checked_json
-from t2t_jax.pipeline.train import train
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.atomic import read_checked_json
+from t2t_jax.io.errors import UserError
+from t2t_jax.run.train import train
+from t2t_jax.text.word_noise import add_noise, parse_noise
 from tests.small_run import ROOT
 
 LINES = ["The cat sees one dog.", "", "A dog sleeps here.", "One two three four."]
@@ -64,7 +64,8 @@ def test_the_command_makes_pairs_and_says_how(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     asked = done.stdout.splitlines()
-    assert [line[:4] for line in asked] == ["1 3 ", "4 1 "]
+    # Without a line, the options are checked before the input is read.
+    assert [line[:4] for line in asked] == ["1 0 ", "1 3 ", "4 1 "]
     assert all("'top_k': 10," in line and "'seed': 5," in line for line in asked)
     swap = parse_noise("swap@1")
     wanted = [

@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 
 from t2t_jax.config import Config, from_config_dict
-from t2t_jax.data import tokenizers
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.table import pack
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import Model, build
-from t2t_jax.pipeline import initialization
-from t2t_jax.pipeline.partial_initialization import (
+from t2t_jax.run import initialization
+from t2t_jax.run.initialization import (
     check_parts,
     completed,
     flat,
+    remap,
     taken_over,
     text_vocabulary,
 )
-from t2t_jax.pipeline.vocabulary_remapping import remap
-from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.checkpoint import Checkpoints
 from t2t_jax.training.step import initial_parameters
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import renumbered, vocabulary
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
@@ -215,7 +215,7 @@ def test_a_run_starts_from_parts_of_a_workdir(tmp_path, capsys):
 @pytest.mark.parametrize("remap_vocabulary", [False, True])
 def test_a_head_is_taken_over_for_the_same_labels(tmp_path, parts, remap_vocabulary):
     def labelled(*labels):
-        return Vocabulary(tokenizers.pack("labels", labels=labels), "", vocabulary())
+        return Vocabulary(pack("labels", labels=labels), "", vocabulary())
 
     of_two = {"joint_vocabulary": False}
     theirs, old = config_of("classifier", data=of_two), labelled("bad", "good")

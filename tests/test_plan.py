@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from t2t_jax import load_config
-from t2t_jax.commands import plan
-from t2t_jax.planning import plan as plans
-from t2t_jax.planning import plan_page
-from t2t_jax.planning.virtual_devices import has_tpu_compiler
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.plan import command
+from t2t_jax.tools.plan import plan as plans
+from t2t_jax.tools.plan.command import parse_mesh
+from t2t_jax.tools.plan.plan import has_tpu_compiler
 
 pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
 
@@ -25,9 +25,9 @@ def small(**sections):
     return load_config(ROOT / "configs/tiny.py", **sections)
 
 
-def command(*flags):
+def run_plan(*flags):
     return subprocess.run(
-        [sys.executable, "-m", "t2t_jax.plan", *flags],
+        [sys.executable, "-m", "t2t_jax", "plan", *flags],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -40,23 +40,23 @@ def told():
 
 
 def test_a_page_has_the_memory_the_collectives_and_the_time(told):
-    page = plan_page.page(told)
+    page = command.page(told)
     assert page.endswith("It fits.")
     for word in ("P ", "O ", "T ", "all-gather over fsdp", "all-reduce", "tokens/s"):
         assert word in page
     assert json.loads(json.dumps(told)) == told
     assert "3,000 pieces" in page
-    separate = plan_page.page(told | {"source_vocabulary": 500})
+    separate = command.page(told | {"source_vocabulary": 500})
     assert "3,000 target and 500 source pieces" in separate
     assert told["dtype"] == "bfloat16"
 
 
 def test_the_bar_is_as_long_as_the_memory(told):
-    (bar,) = (line for line in plan_page.memory_lines(told) if "[" in line)
+    (bar,) = (line for line in command.memory_lines(told) if "[" in line)
     assert len(bar.split("[")[1].split("]")[0]) == 64
     needed = told["memory"]["needed"]
     half = told | {"memory": told["memory"] | {"chip": needed / 2}}
-    (bar,) = (line for line in plan_page.memory_lines(half) if "[" in line)
+    (bar,) = (line for line in command.memory_lines(half) if "[" in line)
     inside, behind = bar.split("[")[1].split("]")[0].split("|")
     assert len(inside) == len(behind)
     assert "." not in bar.split("[")[1]
@@ -67,14 +67,14 @@ def test_a_refusal_has_the_numbers_and_the_flags(told):
     change = {"train.accumulate": 4, "model.remat": "full"}
     short = told | {"memory": memory, "fits": False}
     proposed = short | {"remedy": {"change": change, "forecast": told}}
-    text = plan_page.refusal(proposed)
+    text = command.refusal(proposed)
     assert "--config.train.accumulate=4 --config.model.remat=full" in text
-    assert "take more or larger chips" in plan_page.refusal(short)
+    assert "take more or larger chips" in command.refusal(short)
 
 
 def test_a_picture_is_written(told, tmp_path):
     pytest.importorskip("matplotlib")
-    plan_page.picture(told, tmp_path / "memory.png")
+    command.picture(told, tmp_path / "memory.png")
     assert (tmp_path / "memory.png").read_bytes()[:4] == b"\x89PNG"
 
 
@@ -83,12 +83,12 @@ def test_a_picture_is_written(told, tmp_path):
 )
 def test_meshes_that_are_none_are_told(text, told):
     with pytest.raises(UserError, match=told):
-        plan.parse_mesh(text)
+        parse_mesh(text)
 
 
 def test_meshes_are_read():
-    assert plan.parse_mesh("data:2,fsdp:4") == {"data": 2, "fsdp": 4, "tensor": 1}
-    assert plan.parse_mesh("fsdp:4")["data"] == -1
+    assert parse_mesh("data:2,fsdp:4") == {"data": 2, "fsdp": 4, "tensor": 1}
+    assert parse_mesh("fsdp:4")["data"] == -1
 
 
 def test_what_is_no_slice_is_told_with_status_2(commands):
@@ -109,7 +109,7 @@ def test_without_the_tpu_compiler_it_is_told_how_to_install_it():
 def test_a_tpus_compiler_divides_the_step(tmp_path):
     """In a process of its own: libtpu is loaded once."""
     flags = [f"--config.model.{name}={value}" for name, value in SMALL.items()]
-    done = command("--slice=v5e:2x2", "--mesh=data:2,fsdp:2", "--json", *flags)
+    done = run_plan("--slice=v5e:2x2", "--mesh=data:2,fsdp:2", "--json", *flags)
     assert done.returncode == 0, done.stderr[-2000:]
     told = json.loads(done.stdout)
     assert told["dtype"] == "bfloat16"

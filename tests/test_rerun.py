@@ -8,11 +8,12 @@ import pytest
 from t2t_jax import UserError, train
 from t2t_jax.commands.whatwas import parse_steps
 from t2t_jax.parallel import machine
-from t2t_jax.pipeline import rerun as reruns
-from t2t_jax.pipeline.rerun import first_difference, plan_stretch, rerun
-from t2t_jax.pipeline.rerun_report import report
-from t2t_jax.training.rollbacks import Rollbacks
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.run import differences
+from t2t_jax.run import rerun as reruns
+from t2t_jax.run.differences import first_difference
+from t2t_jax.run.rerun import plan_stretch, report, rerun
+from t2t_jax.training.divergence import Rollbacks
+from t2t_jax.workdir import Workdir
 from tests.faults.test_numbers import poisoned  # noqa: F401  (a fixture)
 from tests.small_run import config_for, files
 
@@ -43,9 +44,9 @@ def test_a_stretch_from_the_initial_parameters_ends_where_it_was_asked_to(traine
 
 
 def test_one_bit_and_another_machine_are_named(trained, monkeypatch):
-    read_state = reruns.read_state
+    read_state = differences.read_state
     names = [*_names(trained[0])]
-    monkeypatch.setattr(reruns, "read_state", lambda *a: _flipped(read_state(*a)))
+    monkeypatch.setattr(differences, "read_state", lambda *a: _flipped(read_state(*a)))
     monkeypatch.setattr(
         reruns, "describe_machine", lambda: machine.describe_machine() | {"cores": 99}
     )
@@ -65,7 +66,7 @@ def test_one_bit_and_another_machine_are_named(trained, monkeypatch):
 def _names(workdir):
     """The names of the arrays of its state, in order."""
     from t2t_jax.model.model import build
-    from t2t_jax.training.array_differences import named_arrays
+    from t2t_jax.run.differences import named_arrays
 
     workdir = Workdir(workdir)
     config = workdir.config()

@@ -6,10 +6,10 @@ import pytest
 
 from t2t_jax import Translator, UserError, train
 from t2t_jax.config import from_config_dict
-from t2t_jax.data import tokenizer
-from t2t_jax.pipeline import initialization
-from t2t_jax.pipeline.step_lookup import batch_of_step
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.run import initialization
+from t2t_jax.run.step_lookup import batch_of_step
+from t2t_jax.workdir import Workdir
 from tests.small_run import config_for
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "quick_compiler")
@@ -77,7 +77,7 @@ def test_a_run_starts_from_one_with_the_same_vocabularies(workdir, text, tmp_pat
         initialization.check_source(config({}))
     lines = (text / "train.en").read_text(encoding="utf-8").splitlines()
     other = tmp_path / "other.model"
-    other.write_bytes(tokenizer.train(lines, 350))
+    other.write_bytes(train_tokenizer(lines, 350))
     data = DATA | {"source_vocab_size": 0, "source_tokenizer": str(other)}
     with pytest.raises(UserError, match="data.source_tokenizer=.*other.model differs"):
         initialization.vocabulary(config(data))

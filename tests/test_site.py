@@ -61,8 +61,7 @@ def test_a_notebook_becomes_a_page(site):
 
 
 def test_the_explorer_is_stored_and_made_again(site, tmp_path, monkeypatch):
-    from t2t_jax.viewing.page import page
-    from t2t_jax.viewing.payload import Payload
+    from t2t_jax.tools.pages.page import Payload, page
 
     payload = Payload({"version": 1, "title": "Ein <Titel> 🦊", "x": [0.5]})
     payload.content["map"] = payload.add([[0.0, 0.25], [1.0, 0.5]], scale=1 / 255)

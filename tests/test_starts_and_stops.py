@@ -9,18 +9,14 @@ import pytest
 
 from t2t_jax import Translator, UserError, train
 from t2t_jax.config import from_config_dict
-from t2t_jax.data import tokenizer
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.evaluation import dev_answers
 from t2t_jax.model.model import build
-from t2t_jax.pipeline import initialization
+from t2t_jax.run import initialization
 from t2t_jax.training import checkpoint_folders, reporter, stopping
 from t2t_jax.training.averaging import parameter_steps
-from tests.small_run import (
-    assert_same,
-    config_for,
-    final_parameters,
-    parameters_of,
-)
+from tests.small_run import assert_same, config_for, final_parameters, parameters_of
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -153,13 +149,13 @@ def test_a_run_starts_from_another(trained, text, tmp_path, capsys):
 def test_a_run_may_start_from_one_of_another_vocabulary(trained, text, tmp_path):
     lines = (text / "dev.en").read_text(encoding="utf-8").splitlines()
     other = tmp_path / "other.model"
-    other.write_bytes(tokenizer.train(lines, 330))
+    other.write_bytes(train_tokenizer(lines, 330))
     start = {"init_from": str(trained[0]), "remap_vocabulary": True}
     config = from_config_dict(
         config_for(text, data={"tokenizer": str(other)}, train=start)
     )
     initialization.check_source(config)
-    new = tokenizer.Vocabulary.load(other)
+    new = Vocabulary.load(other)
     model = build(config.model, len(new))
     found = initialization.hook(config, model, new)()
     theirs = jax.device_get(Translator.load(trained[0]).parameters)
@@ -194,7 +190,7 @@ def test_a_run_that_started_from_another_needs_it_no_more(trained, text, tmp_pat
 def test_what_cannot_be_started_from_is_told(trained, text, tmp_path, sections, told):
     if "data" in sections:
         lines = (text / "dev.en").read_text(encoding="utf-8").splitlines()
-        (tmp_path / "other.model").write_bytes(tokenizer.train(lines, 330))
+        (tmp_path / "other.model").write_bytes(train_tokenizer(lines, 330))
         sections = {"data": {"tokenizer": str(tmp_path / "other.model")}}
     sections = {"train": {}} | sections
     sections["train"] = {"init_from": str(trained[0])} | sections["train"]

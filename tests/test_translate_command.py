@@ -1,4 +1,4 @@
-"""`t2t_jax.translate` and `t2t_jax.score` as a hostile user runs them."""
+"""`t2t_jax translate` and `t2t_jax score` as a hostile user runs them."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from t2t_jax import Translator, UserError
-from t2t_jax.files import atomic
+from t2t_jax.io import atomic
 from tests.small_run import ROOT, assert_same, copy_with
 
 LINES = [f"The cat sees {n} dogs." for n in range(40)]
@@ -20,7 +20,7 @@ LINES = [f"The cat sees {n} dogs." for n in range(40)]
 
 def start(module, *arguments, **options):
     return subprocess.Popen(
-        [sys.executable, "-m", f"t2t_jax.{module}", *map(str, arguments)],
+        [sys.executable, "-m", "t2t_jax", module, *map(str, arguments)],
         cwd=ROOT,
         env=os.environ | {"JAX_PLATFORMS": "cpu"},
         **options,
@@ -140,6 +140,14 @@ WRONG = {
     "--workdir=/nowhere": "/nowhere is not a workdir",
     "--checkpoint=3,12": "has no checkpoint of step 3; it has steps [6, 8, 12]",
     "--checkpoint=8,x": "checkpoint='8,x'; want 'average'",
+    # Before the input is read, which here has no line.
+    "--beam=0": "--beam=0 is too small; want at least 1",
+    "--alpha=nan": "--alpha=nan; want a finite number",
+    "--diversity=0.5": "diversity=0.5 acts between groups",
+    "--nbest=5": "nbest=5 with beam=2; want 1 <= nbest <= beam",
+    "--must=": "must has ''; want phrases",
+    "--sample --temperature=nan": "temperature=nan; want a finite number",
+    "--sample --nbest=0": "samples=0; want at least 1",
     "--nbest=5 --input=README.md": "nbest=5 with beam=2; want 1 <= nbest <= beam",
     "--must= --input=README.md": "must has ''; want phrases",
     "--input=README.md --output=README.md": "README.md already exists",

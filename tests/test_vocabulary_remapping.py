@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.data import tokenizer
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.model.model import build
-from t2t_jax.pipeline.vocabulary_remapping import remap
+from t2t_jax.run.initialization import remap
 from tests.decoding.small_translator import CONFIG, TEXT, renumbered, vocabulary
 
 
@@ -56,7 +56,7 @@ def test_shared_pieces_keep_their_rows(tied, capsys):
 
 def test_other_pieces_start_from_the_mean_of_their_text(capsys):
     old = vocabulary(279)  # hardly more than letters
-    new = Vocabulary(tokenizer.train([*TEXT * 20, "q"], 300))
+    new = Vocabulary(train_tokenizer([*TEXT * 20, "q"], 300))
     before, after = remapped(old, new)
     theirs = {old.piece(i) for i in range(len(old))}
     others = [i for i in range(len(new)) if new.piece(i) not in theirs]

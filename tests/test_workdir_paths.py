@@ -22,7 +22,7 @@ from orbax.checkpoint._src.path import gcs_utils
 from t2t_jax import Translator, UserError, train
 from t2t_jax.config import Config, ModelConfig
 from t2t_jax.evaluation.scores import score_set
-from t2t_jax.files import atomic, locations
+from t2t_jax.io import atomic, locations
 from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.training.averaging import parameter_steps
@@ -30,7 +30,7 @@ from t2t_jax.training.checkpoint import Checkpoints, RunProgress
 from t2t_jax.training.metrics_log import MetricsLog
 from t2t_jax.training.reporter import Reporter
 from t2t_jax.training.step import compile_steps
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 from tests.small_run import assert_same, config_for, parameters_of
 
 pytestmark = pytest.mark.usefixtures("compiled_once")

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
 from jax import Array
 
+from t2t_jax.model.architecture import Architecture
 from t2t_jax.model.attention import NO_POSITION
 from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import dropout, dropout_rngs, weight
@@ -46,13 +46,10 @@ def mean(x_bsd, mask):
     return jnp.einsum("bts,bsd->btd", weights_bts, x_bsd.astype(jnp.float32))
 
 
-class BagOfWords(nnx.Module):
+class BagOfWords(Architecture):
     """Predicts a token from the last one and the means of source and target so far."""
 
     packs = True  # `mean` does not cross segments
-    generates = has_source = True
-    longest = None
-    cross_layers = 0
 
     def __init__(self, config, vocab_size, rng, source_vocab_size=None):
         embedding_rng, inner_rng, outer_rng = jax.random.split(rng, 3)
@@ -86,9 +83,6 @@ class BagOfWords(nnx.Module):
         target_btd = mean(x_btd, Mask(at, at, causal=True, aligned=True))
         source_btd = mean(source.x_bsd, Mask(at, source_at))
         return self.predict(x_btd, target_btd, source_btd, hidden_rng)
-
-    def output_layer(self):
-        return self.embedding.output_layer()
 
     def initial_cache(self, memory, beams, room):
         batch, _, width = memory.x_bsd.shape

@@ -8,9 +8,9 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.sections import field
-from t2t_jax.training.loss import cross_entropy, summed
+from t2t_jax.training.cross_entropy import cross_entropy, summed
 from t2t_jax.training.losses import LOSSES, Loss, real_tokens
 
 

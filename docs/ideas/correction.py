@@ -5,15 +5,13 @@ errors are made, as a function of the sentence: one word in four loses an "s" at
 or gets one, or is left out if it is an article.
 """
 
-import dataclasses
 import difflib
-import hashlib
 from collections import Counter
 from typing import ClassVar
 
 import numpy as np
 
-from t2t_jax.data.corpus import Corpus, open_corpus
+from t2t_jax.data.corpus import derived, open_corpus
 from t2t_jax.grammar.dice import Dice
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.tasks.table import TASKS
@@ -33,21 +31,9 @@ def with_errors(line):
     return " ".join(words) or line
 
 
-@dataclasses.dataclass(frozen=True)
-class Corrections:
+def corrections(pairs):
     """The target side of a corpus, with errors as the source."""
-
-    corpus: Corpus
-
-    def __getattr__(self, name):
-        return getattr(self.corpus, name)  # place, name, weight, source, target
-
-    def pairs(self):
-        return ((with_errors(line), line) for _, line in self.corpus.pairs())
-
-    def fingerprint(self):
-        of_text = self.corpus.fingerprint()
-        return hashlib.sha256(f"correction 1 {of_text}".encode()).hexdigest()
+    return ((with_errors(line), line) for _, line in pairs)
 
 
 def edits(source, target):
@@ -80,9 +66,10 @@ def f_half(sums):
 class Correction(Task):
     measures: ClassVar = {"f_half": Measure("F0.5 of edits", counts, f_half)}
 
-    def open(self, place, folder="", weight=1.0):
+    def open(self, place, folder=""):
         data = self.config.data
-        return Corrections(open_corpus(place, data.source, data.target, folder, weight))
+        text = open_corpus(place, data.source, data.target, folder)
+        return derived(text, "correction 1", corrections)
 
 
 TASKS["correction"] = Correction

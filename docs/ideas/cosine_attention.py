@@ -8,8 +8,12 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from t2t_jax.model.attention import ATTENTION, AttentionFunction, fused
-from t2t_jax.model.dense import attention_weights
+from t2t_jax.model.attention import (
+    ATTENTION,
+    AttentionFunction,
+    attention_weights,
+    fused,
+)
 from t2t_jax.sections import field
 
 

@@ -4,9 +4,7 @@ A page holds `<!-- generated: NAME ARGUMENT -->`, which `fill` replaces.
 """
 
 import dataclasses
-import importlib
 import inspect
-import keyword
 import re
 import sys
 from collections.abc import Iterable
@@ -18,7 +16,7 @@ from absl import flags
 
 from t2t_jax import config as fields
 from t2t_jax.commands.flags import define_ideas_flag, define_process_flags
-from t2t_jax.commands.launch import COMMANDS
+from t2t_jax.commands.launch import COMMANDS, module_of
 from t2t_jax.sections import table_of
 
 MARK = re.compile(r"^<!-- generated: (\w+)(?: (\w+))? -->$", re.MULTILINE)
@@ -60,8 +58,11 @@ def config_section(name: str) -> str:
 
 
 def comments(section: type) -> dict[str, str]:
-    """The comment above each field in `config.py`; one above several is of all."""
-    meanings, block, fresh = {}, [], False
+    """The help of each field, or the comment above it; one above several is of all."""
+    meanings = {
+        known.name: known.metadata["help"] for known in dataclasses.fields(section)
+    }
+    block, fresh = [], False
     for line in inspect.getsource(section).splitlines():
         line = line.strip()
         if line.startswith("# "):
@@ -78,6 +79,8 @@ def _values(known: dataclasses.Field) -> str:
     notes = {"choices": (), "low": None, "table": ""} | dict(known.metadata)
     if notes["table"]:
         name = notes["table"].rpartition(".")[2]
+        if notes["table"] not in _listed_tables():
+            return f"an entry of `{name}`"
         return f"[`{name}`](tables.md#{name.lower()})"
     if notes["choices"]:
         return ", ".join(map(_value, notes["choices"]))
@@ -104,6 +107,14 @@ def tables() -> str:
     return "\n\n".join(parts)
 
 
+def _listed_tables() -> set[str]:
+    return {
+        known.metadata["table"]
+        for values in fields.SECTIONS.values()
+        for known in values.choosers()
+    }
+
+
 def _entries(known: dataclasses.Field) -> Iterable[tuple[str, ...]]:
     for name, entry in table_of(known).items():
         kind = getattr(entry, "Options", None)
@@ -125,7 +136,7 @@ def _meaning(entry) -> str:
 
 
 def names() -> list[str]:
-    """The names of all commands."""
+    """The names of all commands, without aliases."""
     return [name for group in COMMANDS.values() for name in group]
 
 
@@ -134,9 +145,9 @@ def command_list() -> str:
     return _table(
         ("", "command", ""),
         [
-            (group, f"[`{name}`](#{name})", does)
+            (group, f"[`{name}`](#{name})", command.does)
             for group, listed in COMMANDS.items()
-            for name, does in listed.items()
+            for name, command in listed.items()
         ],
     )
 
@@ -147,12 +158,6 @@ def commands() -> str:
         f"## {name}\n\n{_text(module_of(name))}\n\n{_flag_table(name)}"
         for name in names()
     )
-
-
-def module_of(name: str):
-    """The module of a command."""
-    name = f"{name}_" if keyword.iskeyword(name) else name
-    return importlib.import_module(f"t2t_jax.commands.{name}")
 
 
 def flags_of(name: str, *arguments: str) -> dict[str, flags.Flag]:

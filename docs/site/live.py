@@ -35,8 +35,7 @@ def write(outdir: Path) -> None:
     """Writes explorer.html beside the front page."""
     if not STORED.exists():
         return
-    from t2t_jax.viewing.page import page
-    from t2t_jax.viewing.payload import Payload
+    from t2t_jax.tools.pages.page import Payload, page
 
     packed = json.loads(STORED.read_text())
     content, *blobs = (gzip.decompress(base64.b64decode(part)) for part in packed)

@@ -12,7 +12,7 @@ from ml_collections import config_flags
 
 import t2t_jax
 from t2t_jax import config as fields
-from t2t_jax.terminal.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError, did_you_mean
 
 
 def load_config(path: str | Path, **sections: dict) -> ml_collections.ConfigDict:

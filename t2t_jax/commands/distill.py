@@ -1,4 +1,4 @@
-"""Teaches a smaller model: `python -m t2t_jax.distill --teacher=DIR --input=PREFIX`.
+"""Teaches a smaller model: `python -m t2t_jax distill --teacher=DIR --input=PREFIX`.
 
 The teacher translates the source lines of a parallel text, and a student is trained on
 its translations (Kim and Rush 2016), which are easier to learn than people's: they are
@@ -11,13 +11,16 @@ import sys
 from absl import flags
 
 from t2t_jax.commands.config_files import given_fields
-from t2t_jax.commands.flags import define_config_flag, define_search_flags
+from t2t_jax.commands.flags import (
+    define_config_flag,
+    define_search_flags,
+    search_flags,
+)
 from t2t_jax.config import from_config_dict
 from t2t_jax.decoding.jobs import parse_shard
-from t2t_jax.pipeline.distillation import STAGES, distill
-from t2t_jax.pipeline.teacher_input import CRITERIA, Recipe
-from t2t_jax.pipeline.teacher_text import CHUNK
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.run.distillation import STAGES, distill
+from t2t_jax.run.teacher_text import CHUNK, CRITERIA, Recipe
 
 DISTRIBUTED = True
 
@@ -108,10 +111,7 @@ def main(_):
         shard = parse_shard(given.shard)
         if given.only == "train":
             raise UserError("--shard makes a part of the text; leave out --only=train")
-    names = "beam", "alpha", "penalty", "stop"
-    recipe = Recipe(
-        given.nbest, given.by or "", {name: given[name].value for name in names}
-    )
+    recipe = Recipe(given.nbest, given.by or "", search_flags(given))
     distill(
         teachers,
         given.input,

@@ -1,4 +1,4 @@
-"""Scores a trained run: `python -m t2t_jax.evaluate --workdir=DIR --test=PREFIX`.
+"""Scores a trained run: `python -m t2t_jax evaluate --workdir=DIR --test=PREFIX`.
 
 Prints all scores as JSON on standard output, and the main ones for people on standard
 error. --baseline=FILE compares with another system and tests for significance.
@@ -14,40 +14,44 @@ from absl import flags
 from t2t_jax.commands.flags import (
     ENSEMBLE,
     define_choice_flag,
-    define_group_flags,
     define_search_flags,
     define_test_flag,
     define_workdir_flags,
+    search_flags,
     test_sets,
     workdirs_of,
 )
 from t2t_jax.decoding.choosing import parse_choice
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.baselines import read_baselines
-from t2t_jax.evaluation.damage import DAMAGES, EVERY, damaged, damages_named
-from t2t_jax.evaluation.robustness import check_damageable, score_damaged, table
+from t2t_jax.evaluation.robustness import (
+    EVERY,
+    check_damageable,
+    damaged,
+    damages_named,
+    score_damaged,
+    table,
+)
 from t2t_jax.evaluation.scores import (
     comparisons,
     distinct,
     read_answers,
+    read_baselines,
     results_folder,
     score_set,
 )
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say, waiting
 from t2t_jax.parallel import processes
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
-from t2t_jax.terminal.progress import waiting
+from t2t_jax.text.damage import DAMAGES
 
 DISTRIBUTED = True
-SEARCH = "beam", "groups", "diversity", "alpha", "penalty", "stop"
 
 
 def define_flags():
     define_workdir_flags(ENSEMBLE)
     define_search_flags()
-    define_group_flags()
     define_choice_flag()
     define_test_flag()
     flags.DEFINE_string(
@@ -68,13 +72,11 @@ def define_flags():
 def main(_):
     given = flags.FLAGS
     workdir = workdirs_of(given)
+    search = search_flags(given)
     if given.choose is not None:
         parse_choice(given.choose)  # mistakes are reported before loading
     translator = Translator.load(workdir, given.checkpoint, given.dtype)
     task = task_of(translator.config)
-    search = {
-        name: value for name in SEARCH if (value := getattr(given, name)) is not None
-    }
     named = [*search, *(["choose"] if given.choose is not None else [])]
     if named and not task.searches:
         raise UserError(
@@ -82,12 +84,8 @@ def main(_):
             f"config.task.kind={task.config.task.kind!r} is scored without one; leave "
             "it out"
         )
+    translator.config.decode.override("--", **search)
     translator = translator.with_options(**search)
-    if given.diversity is not None and translator.config.decode.groups == 1:
-        raise UserError(
-            f"--diversity={given.diversity} acts between groups, and the beam has only "
-            "one; set --groups to 2 or more, or leave it out"
-        )
     if given.choose is not None:
         translator = translator.with_choice(given.choose)
     with processes.fail_together("opening the test sets"):

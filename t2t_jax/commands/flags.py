@@ -2,17 +2,22 @@
 
 import dataclasses
 import textwrap
+from collections.abc import Sequence
+from typing import Any
 
 from absl import flags
 from ml_collections import config_flags
 
 from t2t_jax import config as fields
 from t2t_jax.commands.config_files import preset_names
+from t2t_jax.config import SearchOptions
 from t2t_jax.data.corpus import Corpus, open_places
+from t2t_jax.decoding.search_options import SamplingOptions, option_names
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
+from t2t_jax.sections import checked_options
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
-from t2t_jax.terminal.errors import UserError
 
 
 def define_config_flag() -> None:
@@ -36,6 +41,12 @@ def define_ideas_flag() -> None:
     )
 
 
+SEARCH, SAMPLING = option_names(SearchOptions), option_names(SamplingOptions)
+_DEFINE = {
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    str: flags.DEFINE_string,
+}
 ENSEMBLE = "Several, separated by commas, form an ensemble."
 
 
@@ -85,34 +96,34 @@ def define_test_flag(required: bool = True) -> None:
     )
 
 
-def define_search_flags() -> None:
-    """Defines the options of beam search; their defaults come from the config."""
-    flags.DEFINE_integer("beam", None, "Beam width; 1 is greedy search.")
-    flags.DEFINE_float("alpha", None, "Exponent of the length penalty.")
-    penalties = "gnmt: ((5 + n) / 6)^alpha; length: n^alpha; or none."
-    flags.DEFINE_string("penalty", None, f"Length penalty for n pieces. {penalties}")
-    flags.DEFINE_string(
-        "stop",
-        None,
-        "When a search ends. best: when no better hypothesis is possible; first: as "
-        "soon as enough hypotheses are complete.",
-    )
+def define_search_flags(leave_out: Sequence[str] = ()) -> None:
+    """Defines a flag for each of `SearchOptions`; the config has their defaults."""
+    for known in dataclasses.fields(SearchOptions):
+        if known.name not in leave_out:
+            _define(known, None)
 
 
-def define_group_flags() -> None:
-    """Defines the options of diverse beam search; defaults come from the config."""
-    flags.DEFINE_integer(
-        "groups",
-        None,
-        "Diverse beam search: the number of groups of the beam, which avoid each "
-        "other's words. It divides the beam; 1 is the plain beam.",
-    )
-    flags.DEFINE_float(
-        "diversity",
-        None,
-        "With --groups: the log-probability that a piece loses for each hypothesis of "
-        "earlier groups that has it at the same place.",
-    )
+def search_flags(given: flags.FlagValues) -> dict[str, Any]:
+    """Returns the options of a search that flags give, by name.
+
+    Raises:
+      UserError: a value out of its range, whatever the config has.
+    """
+    # Not all commands define all of them.
+    named = {name: getattr(given, name, None) for name in SEARCH}
+    return checked_options(SearchOptions, named, "--")
+
+
+def define_sampling_flags() -> None:
+    """Defines a flag for each of `SamplingOptions`."""
+    for known in dataclasses.fields(SamplingOptions):
+        _define(known, known.default)
+
+
+def _define(known: dataclasses.Field, default: Any) -> None:
+    """Defines the flag of a field of options."""
+    define = _DEFINE[type(known.default)]
+    define(known.name, default, known.metadata["help"])
 
 
 def define_choice_flag() -> None:

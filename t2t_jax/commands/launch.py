@@ -1,45 +1,111 @@
-"""Starts a command by its name: `python -m t2t_jax COMMAND`.
+"""Starts a command by its name: `t2t_jax COMMAND` or `python -m t2t_jax COMMAND`.
 
 This file imports nothing heavy, because a command may first re-execute itself to get
 huge pages (`parallel/huge_pages.py`).
 """
 
 import importlib
-import keyword
 import sys
+from types import ModuleType
+from typing import NamedTuple
 
 from t2t_jax.parallel import huge_pages
 
-# Group -> command -> what it does. A command is the module of that name in commands/,
-# with an underscore after a keyword of Python.
+
+class Command(NamedTuple):
+    """Where a command is defined, and its line in the overview."""
+
+    module: str  # below t2t_jax; has `define_flags` and `main`, see `runner.run`
+    does: str
+
+
+# Group -> name -> command. The command of a tool is a file of the tool's folder.
 COMMANDS = {
     "train": {
-        "main": "train a config, or continue, then score its test sets",
-        "distill": "translate a text by a teacher, and train a student on it",
-        "experiment": "run the rows of a table: seeds, statistics, plots",
+        "train": Command(
+            "commands.train", "train a config, or continue, then score its test sets"
+        ),
+        "distill": Command(
+            "commands.distill", "translate a text by a teacher, and train a student"
+        ),
+        "experiment": Command(
+            "tools.experiment.command",
+            "run the rows of a table: seeds, statistics, plots",
+        ),
     },
     "use": {
-        "translate": "translate a file, standard input, or sentences typed at a prompt",
-        "score": "compute log-probabilities of given targets",
-        "evaluate": "answer and score a test set, by the scores of its task",
-        "compare": "compare systems on a test set: which is better, and where",
+        "translate": Command(
+            "commands.translate",
+            "translate a file, standard input, or sentences typed at a prompt",
+        ),
+        "score": Command(
+            "commands.score", "compute log-probabilities of given targets"
+        ),
+        "evaluate": Command(
+            "commands.evaluate", "answer and score a test set, by its task's scores"
+        ),
+        "compare": Command(
+            "tools.compare.command",
+            "compare systems on a test set: which is better, and where",
+        ),
     },
     "exchange": {
-        "import": "read a published model: Hugging Face, fairseq, Marian, PyTorch",
-        "export": "write a run for CTranslate2, Hugging Face, ONNX, StableHLO",
+        "import": Command(
+            "tools.bridges.importing",
+            "read a published model: Hugging Face, fairseq, Marian, PyTorch",
+        ),
+        "export": Command(
+            "tools.bridges.exporting",
+            "write a run for CTranslate2, Hugging Face, ONNX, StableHLO",
+        ),
     },
     "look": {
-        "explain": "show on a page why a sentence was translated this way",
-        "describe": "describe a config beside the paper: sizes, rates, FLOPs",
-        "plot": "draw the logs of runs: losses, scores, rates; a page or a picture",
+        "explain": Command(
+            "tools.explain.command",
+            "show on a page why a sentence was translated this way",
+        ),
+        "describe": Command(
+            "tools.plan.describe_command",
+            "describe a config beside the paper: sizes, rates, FLOPs",
+        ),
+        "plot": Command(
+            "tools.pages.command",
+            "draw the logs of runs: losses, scores, rates; a page or a picture",
+        ),
     },
     "check": {
-        "verify": "measure on this machine what the documentation promises",
-        "plan": "forecast whether a run fits on other chips, and how long it takes",
-        "doctor": "find what is wrong with a text before training on it",
-        "whatwas": "list the sentences of a step's batch, or execute steps again",
+        "verify": Command(
+            "tools.verify.command",
+            "measure on this machine what the documentation promises",
+        ),
+        "plan": Command(
+            "tools.plan.command",
+            "forecast whether a run fits on other chips, and how long it takes",
+        ),
+        "doctor": Command(
+            "tools.doctor.command",
+            "find what is wrong with a text before training on it",
+        ),
+        "whatwas": Command(
+            "commands.whatwas",
+            "list the sentences of a step's batch, or execute steps again",
+        ),
     },
 }
+ALIASES = {"main": "train"}  # `python -m t2t_jax.main` is the main job's first name
+
+
+def commands() -> dict[str, Command]:
+    """All commands by name, aliases included."""
+    named = {
+        name: command for group in COMMANDS.values() for name, command in group.items()
+    }
+    return named | {alias: named[name] for alias, name in ALIASES.items()}
+
+
+def module_of(name: str) -> ModuleType:
+    """Imports the module of a command."""
+    return importlib.import_module(f"t2t_jax.{commands()[name].module}")
 
 
 def launch(name: str) -> None:
@@ -48,24 +114,22 @@ def launch(name: str) -> None:
     # Imported only now: a restart would import JAX twice.
     from t2t_jax.commands import runner
 
-    module = f"{name}_" if keyword.iskeyword(name) else name
-    runner.run(name, importlib.import_module(f"t2t_jax.commands.{module}"))
+    runner.run(name, module_of(name))
 
 
 def main() -> None:
     """Runs the console script, whose first argument is the command."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
-    names = [name for group in COMMANDS.values() for name in group]
     if name in ("--help", "-h", "help"):
         print(overview())
         return
-    if name not in names:
-        from t2t_jax.terminal.errors import did_you_mean
+    if name not in commands():
+        from t2t_jax.io.errors import did_you_mean
 
-        print(f"error: no command {name!r}{did_you_mean(name, names)}", file=sys.stderr)
+        near = did_you_mean(name, commands())
+        print(f"error: no command {name!r}{near}", file=sys.stderr)
         sys.exit(2)
-    # The command then sees the arguments that `python -m t2t_jax.COMMAND` would give.
-    del sys.argv[1]
+    del sys.argv[1]  # the command's flags begin after its name
     sys.argv[0] = f"{sys.argv[0]} {name}"
     launch(name)
 
@@ -73,10 +137,7 @@ def main() -> None:
 def overview() -> str:
     """Lists the commands by group."""
     lines = ["python -m t2t_jax COMMAND [--help]"]
-    for group, commands in COMMANDS.items():
-        lines += [
-            "",
-            group,
-            *(f"  {name:10} {does}" for name, does in commands.items()),
-        ]
+    for group, listed in COMMANDS.items():
+        lines += ["", group]
+        lines += [f"  {name:10} {command.does}" for name, command in listed.items()]
     return "\n".join(lines)

@@ -20,11 +20,11 @@ from t2t_jax.commands.flags import (
     define_process_flags,
     help_text,
 )
+from t2t_jax.io import ideas, messages
+from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.messages import say
 from t2t_jax.parallel import processes, rendezvous
 from t2t_jax.parallel.process_setup import set_up_process
-from t2t_jax.terminal import ideas, messages
-from t2t_jax.terminal.errors import UserError, did_you_mean
-from t2t_jax.terminal.messages import say
 
 # Errors of a disk or file system that the user can fix.
 _STORAGE_ERRORS = {

@@ -1,4 +1,4 @@
-"""Scores given translations: `python -m t2t_jax.score --workdir=DIR --test=PREFIX`.
+"""Scores given translations: `python -m t2t_jax score --workdir=DIR --test=PREFIX`.
 
 Prints LOG_PROB, PIECES and PERPLEXITY of every pair, separated by tabs. With --tokens
 it prints a JSON object for every pair, with the log-probability of every piece.
@@ -21,10 +21,9 @@ from t2t_jax.commands.flags import (
 from t2t_jax.decoding.jobs import chunks
 from t2t_jax.decoding.results import Score
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.metrics.perplexity import perplexity
+from t2t_jax.io.messages import Progress, say
+from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.parallel import processes
-from t2t_jax.terminal.messages import say
-from t2t_jax.terminal.progress import Progress
 
 DISTRIBUTED = True
 CHUNK = 4_096  # pairs sorted and scored together

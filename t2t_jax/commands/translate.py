@@ -1,4 +1,4 @@
-"""Translates lines: `python -m t2t_jax.translate --workdir=DIR < source > target`.
+"""Translates lines: `python -m t2t_jax translate --workdir=DIR < source > target`.
 
 It answers lines as the task of the model says (`Task.respond`): a classifier writes
 their labels, a parser their trees, a language model goes on from them.
@@ -8,59 +8,60 @@ At a terminal it is a prompt that answers sentence by sentence. With --output an
 pairs of training text: back-translation.
 """
 
+import dataclasses
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from absl import flags
 
 from t2t_jax import __version__
-from t2t_jax.commands.confidence_flags import (
-    CONFIDENCE,
-    Marks,
-    define_confidence_flags,
-)
 from t2t_jax.commands.flags import (
     ENSEMBLE,
+    SAMPLING,
+    SEARCH,
     chosen_task,
     define_choice_flag,
     define_constraint_flags,
-    define_group_flags,
+    define_sampling_flags,
     define_search_flags,
     define_task_flag,
     define_workdir_flags,
     refuse_unused,
+    search_flags,
     workdirs_of,
 )
-from t2t_jax.commands.pairs_flags import (
-    check_pairs_flags,
-    define_pairs_flags,
-    languages_of,
-    pair_options,
-)
+from t2t_jax.commands.prompt import Prompt
 from t2t_jax.decoding.choosing import parse_choice
 from t2t_jax.decoding.jobs import InputFile, parse_shard, record, run_job, shard_of
-from t2t_jax.decoding.output_file import check_folder, check_output
-from t2t_jax.decoding.pairs_output import write_pairs
-from t2t_jax.decoding.prompt import Prompt
 from t2t_jax.decoding.results import Translation
+from t2t_jax.decoding.scoring import (
+    CONFIDENCES,
+    DROPPING,
+    ConfidenceOptions,
+    check_dropout,
+    parse_confidence,
+)
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
+from t2t_jax.io.output_files import check_folder, check_output
 from t2t_jax.parallel import processes
+from t2t_jax.run.translated_pairs import PairOptions, write_pairs
+from t2t_jax.tasks import translation
 from t2t_jax.tasks.task import Task
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
+from t2t_jax.text.word_noise import parse_noise
 
 DISTRIBUTED = True
+PENALTY = "alpha", "penalty"  # of the scores: samples have them, too
 CHUNK = 4_096  # lines sorted and translated together, if --batch_size is not given
-BEAM = ("beam", "groups", "diversity", "stop")
-SAMPLING = ("temperature", "top_k", "top_p", "epsilon", "seed")
 
 
 def define_flags():
     define_workdir_flags(ENSEMBLE)
     define_task_flag()
     define_search_flags()
-    define_group_flags()
     define_choice_flag()
     define_constraint_flags()
     define_pairs_flags()
@@ -111,19 +112,7 @@ def define_flags():
     )
     define_confidence_flags()
     boolean("sample", False, "Sample --nbest translations instead of searching.")
-    flags.DEFINE_float(
-        "temperature", 1.0, "Sampling: below 1 favours more probable translations."
-    )
-    integer("top_k", 0, "Sampling: only the K most probable pieces; 0 means all.")
-    flags.DEFINE_float(
-        "top_p", 1.0, "Sampling: only the most probable pieces, up to this probability."
-    )
-    flags.DEFINE_float(
-        "epsilon",
-        0.0,
-        "Sampling: no pieces of a smaller probability, but for the most probable one.",
-    )
-    integer("seed", 0, "Sampling: seed of the random numbers.")
+    define_sampling_flags()
 
 
 def main(_):
@@ -141,7 +130,7 @@ def main(_):
     path = prefix = text = None
     with processes.fail_together("opening the input and the output"):
         if processes.is_first() and given.pairs is not None:
-            check_folder(prefix := shard_of(Path(given.pairs), shard), "--pairs")
+            check_folder("pairs", prefix := shard_of(Path(given.pairs), shard))
         if processes.is_first() and given.output is not None:
             check_output(path := shard_of(Path(given.output), shard))
         if processes.is_first() and given.input is not None:
@@ -154,6 +143,13 @@ def main(_):
         translator = translator.with_choice(given.choose)
     if marks:
         marks.check(translator)
+
+    def translate(lines: list[str], number: int) -> list[Translation]:
+        """Translates lines, the first with this number (from 1)."""
+        return task.respond(translator, lines, search, given.nbest, number)
+
+    translate([], 1)  # checks the options before the input is waited for
+
     languages = languages_of(task) if given.pairs is not None else None
     piped = text or path or processes.distributed()
     typed = not piped and sys.stdin.isatty() and sys.stdout.isatty()
@@ -163,10 +159,6 @@ def main(_):
         say(repr(translator))
         say("Type a line to have it answered; Ctrl-D ends.")
     batch_size = 1 if typed else given.batch_size  # answers each line as it is typed
-
-    def translate(lines: list[str], number: int) -> list[Translation]:
-        """Translates lines, the first with this number (from 1)."""
-        return task.respond(translator, lines, search, given.nbest, number)
 
     def translate_lines(lines: list[str], number: int) -> str:
         """Translates lines to the text of an output."""
@@ -225,10 +217,11 @@ def search_of(given: flags.FlagValues) -> tuple[Callable, dict]:
       UserError: flags of beam search with --sample, or of sampling without it.
     """
     constraints = {"prefix": given.prefix, "must_not": given.must_not or ()}
-    penalties = {"alpha": given.alpha, "penalty": given.penalty}
+    search = search_flags(given)
     if given.sample:
+        beam = [name for name in SEARCH if name not in PENALTY]
         unused = [
-            f"--{name}" for name in (*BEAM, "must", "choose") if given[name].present
+            f"--{name}" for name in (*beam, "must", "choose") if given[name].present
         ]
         if unused:
             raise UserError(
@@ -236,11 +229,204 @@ def search_of(given: flags.FlagValues) -> tuple[Callable, dict]:
                 "replaces; leave out either"
             )
         sampling = {name: given[name].value for name in SAMPLING}
-        options = {"samples": given.nbest, **sampling, **penalties, **constraints}
+        penalty = {name: search.get(name) for name in PENALTY}
+        options = {"samples": given.nbest, **sampling, **penalty, **constraints}
         return lambda t, lines, **more: t.sample(lines, **options, **more), options
     unused = [f"--{name}" for name in SAMPLING if given[name].present]
     if unused:
         raise UserError(f"{', '.join(unused)}: an option of sampling; add --sample")
-    search = {"nbest": given.nbest, **{name: given[name].value for name in BEAM}}
-    options = {**search, "must": given.must or (), **penalties, **constraints}
+    search = {name: search.get(name) for name in SEARCH}
+    options = {"nbest": given.nbest, **search, "must": given.must or (), **constraints}
     return lambda t, lines, **more: t.translate(lines, **options, **more), options
+
+
+# ------------------------------------------------------------------------- confidence
+
+
+CONFIDENCE = "confidence", "min_confidence"
+DEFAULT = "log_prob"  # with --min_confidence alone
+LOW, OK = "low", "ok"
+
+
+def define_confidence_flags() -> None:
+    """Defines --confidence and --min_confidence."""
+    flags.DEFINE_string(
+        "confidence",
+        None,
+        "Print TRANSLATION ||| CONFIDENCE, how sure the model is, higher is more sure: "
+        f"{', '.join(CONFIDENCES)}; those with dropout take options, as in "
+        "dropout_mean:passes=10,seed=0.",
+    )
+    flags.DEFINE_float(
+        "min_confidence",
+        None,
+        "Print TRANSLATION ||| CONFIDENCE ||| MARK, where the mark of a confidence "
+        f"below this is {LOW}, and otherwise {OK}; without --confidence by {DEFAULT}. "
+        "No line is dropped.",
+    )
+
+
+class Marks:
+    """Prints a confidence after each translation, and a mark with --min_confidence.
+
+    Args:
+      measure, options: of `parse_confidence`.
+      lowest: the lowest confidence that is not marked; None marks none.
+    """
+
+    def __init__(self, measure: str, options: ConfidenceOptions, lowest: float | None):
+        self._measure, self._options, self._lowest = measure, options, lowest
+        self._lines = self._low = 0
+
+    @classmethod
+    def of(cls, given: flags.FlagValues) -> "Marks | None":
+        """Reads the flags; None if neither is given.
+
+        Raises:
+          UserError: a value is wrong.
+        """
+        if given.confidence is None and given.min_confidence is None:
+            return None
+        lowest = given.min_confidence
+        if lowest is not None and math.isnan(lowest):
+            raise UserError("--min_confidence=nan; want a number, such as -0.5")
+        chosen = DEFAULT if given.confidence is None else given.confidence
+        return cls(*parse_confidence(chosen), lowest)
+
+    def check(self, translator: Translator) -> None:
+        """Raises UserError if the models of a translator have no such confidence."""
+        check_dropout(self._measure, translator.members)
+
+    def options(self) -> dict:
+        """Returns what the output depends on, for the record of a job."""
+        options = dataclasses.asdict(self._options) if self._measure in DROPPING else {}
+        chosen = {"measure": self._measure, **options, "lowest": self._lowest}
+        return {"confidence": chosen}
+
+    def fields(
+        self, translator: Translator, translations: Sequence[Translation]
+    ) -> Iterator[str]:
+        """Returns the fields of all hypotheses of some lines, in order."""
+        pairs = [(t.source, h) for t in translations for h in t.hypotheses]
+        options = dataclasses.asdict(self._options)
+        found = translator.confidence(pairs, self._measure, warn=False, **options)
+        best = 0  # the place of the first hypothesis of a line
+        for of_line in translations:
+            self._lines += 1
+            self._low += self._is_low(found[best])
+            best += len(of_line.hypotheses)
+        return iter([self._field(confidence) for confidence in found])
+
+    def _is_low(self, confidence: float) -> bool:
+        return self._lowest is not None and confidence < self._lowest
+
+    def _field(self, confidence: float) -> str:
+        text = f"{confidence:.6g}"
+        if self._lowest is None:
+            return text
+        return f"{text} ||| {LOW if self._is_low(confidence) else OK}"
+
+    def report(self) -> None:
+        """Reports how many of the lines of this command are marked."""
+        if self._lowest is not None:
+            say(
+                f"{self._low:,} of {self._lines:,} lines are marked {LOW}: their "
+                f"{self._measure} is below {self._lowest:g}"
+            )
+
+
+# -------------------------------------------------------------- pairs, of training text
+
+
+OF_PAIRS = "noise", "noise_seed", "tag"  # they mean something with --pairs only
+# Pairs are two lines of text: nothing else goes into their files.
+REFUSED = {
+    "output": "--pairs names the files itself",
+    "scores": "a line of training text has no score",
+    "alignments": "a line of training text has no alignment",
+    "confidence": "a line of training text has no confidence",
+    "min_confidence": "a line of training text has no mark",
+}
+
+
+def define_pairs_flags() -> None:
+    """Defines --pairs, --noise, --noise_seed and --tag."""
+    flags.DEFINE_string(
+        "pairs",
+        None,
+        "PREFIX of pairs of training text to write, in place of --output: "
+        "PREFIX.SOURCE has the lines of --input, PREFIX.TARGET their translations, "
+        "with the languages of the workdir (back-translation).",
+    )
+    flags.DEFINE_string(
+        "noise",
+        "",
+        "With --pairs: noise on the words of translations, such as "
+        "drop@0.1,blank@0.1,swap@3: shares dropped and replaced by <blank>, and how "
+        "many places a word moves at most.",
+    )
+    flags.DEFINE_integer("noise_seed", 0, "With --pairs: seed of the noise.")
+    flags.DEFINE_string(
+        "tag",
+        "",
+        "With --pairs: a symbol to put before each translation, such as <bt>; name it "
+        "in config.data.symbols of the training, too.",
+    )
+
+
+def check_pairs_flags(given: flags.FlagValues) -> None:
+    """Checks that flags go with --pairs, or that none is given without it.
+
+    Raises:
+      UserError: they do not; the message names the flag.
+    """
+    if given.pairs is None:
+        for name in OF_PAIRS:
+            if given[name].present:
+                raise UserError(f"--{name}: an option of --pairs; add --pairs=PREFIX")
+        return
+    if not given.pairs or given.pairs.endswith("/"):
+        raise UserError(
+            f"--pairs={given.pairs!r} names no files; want a PREFIX such as bt, for "
+            "bt.en and bt.de"
+        )
+    for name, why in REFUSED.items():
+        if given[name].present and given[name].value is not False:
+            raise UserError(f"--{name} does not go with --pairs: {why}; leave it out")
+    if given.nbest != 1:
+        raise UserError(
+            f"--nbest={given.nbest} does not go with --pairs, which writes one pair a "
+            "line; for several samples of a line run it again with another --pairs and "
+            "--seed"
+        )
+    if not given.input:
+        raise UserError(
+            "--pairs needs --input=FILE, the text to translate: its lines become one "
+            "side of the pairs"
+        )
+    if given.noise_seed < 0:
+        raise UserError(f"--noise_seed={given.noise_seed}; want 0 or more")
+
+
+def pair_options(given: flags.FlagValues) -> PairOptions:
+    """Returns what is done to translations.
+
+    Raises:
+      UserError: --noise or --tag is wrong.
+    """
+    return PairOptions(parse_noise(given.noise), given.noise_seed, given.tag)
+
+
+def languages_of(task: Task) -> tuple[str, str]:
+    """Returns source and target of the task of a workdir.
+
+    Raises:
+      UserError: the task is not translation.
+    """
+    if not isinstance(task, translation.Translation):
+        raise UserError(
+            "--pairs makes training text of translations; this workdir has "
+            f"config.task.kind={task.config.task.kind!r}. Want a workdir of "
+            "translation, or --task=de-en for a text-to-text model"
+        )
+    return task.config.data.source, task.config.data.target

@@ -1,12 +1,12 @@
 """Lists the sentence pairs that a training step was trained on, or executes it again.
 
-python -m t2t_jax.whatwas --workdir=DIR --step=N
+python -m t2t_jax whatwas --workdir=DIR --step=N
 
 With --rerun, executes the step again from the checkpoint before it, and reports whether
 it comes to the same bytes; the exit status is 1 if not. The workdir is only read.
 
-python -m t2t_jax.whatwas --workdir=DIR --rerun --step=N     to the next checkpoint
-python -m t2t_jax.whatwas --workdir=DIR --rerun --step=N-M   to step M
+python -m t2t_jax whatwas --workdir=DIR --rerun --step=N     to the next checkpoint
+python -m t2t_jax whatwas --workdir=DIR --rerun --step=N-M   to step M
 """
 
 import re
@@ -14,11 +14,10 @@ import sys
 
 from absl import flags
 
-from t2t_jax.pipeline.rerun import rerun
-from t2t_jax.pipeline.rerun_report import report
-from t2t_jax.pipeline.step_lookup import batch_of_step
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
+from t2t_jax.run.rerun import report, rerun
+from t2t_jax.run.step_lookup import batch_of_step
 
 
 def define_flags():

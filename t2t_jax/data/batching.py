@@ -4,37 +4,140 @@ The plan is a pure function of (lengths, weights, seed, epoch, token budget, opt
 It does not depend on the number of devices, processes or restarts. So a position in the
 data is (epoch, batch), and resuming is a look-up. There are two ways to batch:
 
-    packed    several pairs share a row; one static shape (packing.py)
-    bucketed  one pair a row; a few static shapes (buckets.py)
+    packed    several pairs share a row, and segment ids keep them apart; one shape
+    bucketed  one pair a row, pairs of similar length in one of a few shapes
 
-Suffixes: `p` pairs, `b` batches. Lengths are in tokens, including EOS.
+Suffixes: `p` pairs, `b` batches, `r` rows, `w` windows, `i` steps of packing (the i-th
+largest pair of each window). Lengths are in tokens, including EOS.
 """
 
+import operator
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 
-from t2t_jax.data.buckets import bucket_lengths, plan_bucketed
-from t2t_jax.data.drawing import Permutations, draw, typical_draw
-from t2t_jax.data.filling import Ragged, fill
-from t2t_jax.data.packing import plan_packed, row_lengths
-from t2t_jax.data.plan import Layout, Plan
-from t2t_jax.data.shapes import ROWS_MULTIPLE, Shape, rows_within
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.data.drawing import (
+    Permutations,
+    column_orders,
+    draw,
+    stable_order,
+    typical_draw,
+)
+from t2t_jax.data.shapes import (
+    ROWS_MULTIPLE,
+    Shape,
+    checked_lengths,
+    sizes_and_weights,
+    static_shapes,
+)
+from t2t_jax.io.errors import UserError
 
-OUTLIERS = 1_000  # of so many varied pairs, one need not fit the shapes
+# Pairs that are packed together. Larger windows fill rows better but cost more time a
+# pair, because every pair is compared with every open row of its window.
+WINDOW = 4096
+# As many windows are packed side by side as have about this many rows together.
+OPEN_ROWS = 1 << 17
 
-__all__ = [  # the names that callers of the planner import from here
-    "Layout",
-    "Plan",
-    "Ragged",
-    "Shape",
-    "draw",
-    "fill",
-    "plan_epoch",
-    "shapes_of_epochs",
-    "static_shapes",
-]
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The places of the pairs of one batch; arrays are int32 [pairs in this batch].
+
+    Pairs are ordered by row, then by segment.
+
+    Attributes:
+      shape: The static shape of the batch.
+      pair_p: The number of each pair in the training text.
+      row_p: Its row.
+      source_start_p: Its first token in the source row.
+      target_start_p: Its first token in the target row.
+      segment_p: Its segment id, counted from 1 in each row.
+    """
+
+    shape: Shape
+    pair_p: np.ndarray
+    row_p: np.ndarray
+    source_start_p: np.ndarray
+    target_start_p: np.ndarray
+    segment_p: np.ndarray
+
+    def only(self, kept_p: np.ndarray) -> "Layout":
+        """The same batch with only some of its pairs; the others become padding."""
+        arrays = (self.pair_p, self.row_p, self.source_start_p, self.target_start_p)
+        kept = (array_p[kept_p] for array_p in (*arrays, self.segment_p))
+        return Layout(self.shape, *kept)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan:
+    """Every batch of one epoch: `plan[i]` is the Layout of batch i, in O(1).
+
+    Attributes:
+      shapes: The static shapes; batch i has `shapes[shape_b[i]]`.
+      shape_b: The index of each batch's shape.
+      offset_b: Batch i has the pairs from `offset_b[i]` to `offset_b[i + 1]`.
+      arrays: The arrays of Layout for all pairs of the epoch, in the narrowest integer
+        type that holds them.
+      real_source, real_target: Tokens of the sentences, without padding.
+    """
+
+    shapes: tuple[Shape, ...]
+    shape_b: np.ndarray
+    offset_b: np.ndarray
+    arrays: tuple[np.ndarray, ...]
+    real_source: int
+    real_target: int
+
+    def __len__(self) -> int:
+        return len(self.shape_b)
+
+    def shape(self, i: int) -> Shape:
+        """The shape of batch i. Raises IndexError past the end of the epoch."""
+        return self.shapes[self.shape_b[checked_index(i, len(self), "batch")]]
+
+    def __getitem__(self, i: int) -> Layout:
+        i = checked_index(i, len(self), "batch")
+        part = slice(self.offset_b[i], self.offset_b[i + 1])
+        # A plan stores narrow integers; Layout has int32.
+        arrays = (array_p[part].astype(np.int32) for array_p in self.arrays)
+        return Layout(self.shape(i), *arrays)
+
+    @property
+    def computed_source(self) -> int:
+        """Source tokens of all batches, padding included."""
+        return sum(
+            n * s.rows * s.source
+            for n, s in zip(self._batches(), self.shapes, strict=True)
+        )
+
+    @property
+    def computed_target(self) -> int:
+        """Target tokens of all batches, padding included."""
+        return sum(
+            n * s.rows * s.target
+            for n, s in zip(self._batches(), self.shapes, strict=True)
+        )
+
+    @property
+    def efficiency(self) -> float:
+        """Real tokens / computed tokens, summed over source and target."""
+        computed = self.computed_source + self.computed_target
+        return (self.real_source + self.real_target) / computed
+
+    def _batches(self) -> list[int]:
+        """The number of batches of each shape."""
+        return np.bincount(self.shape_b, minlength=len(self.shapes)).tolist()
+
+
+def checked_index(i: int, n: int, what: str) -> int:
+    """Maps a negative index to one from 0; raises IndexError if out of range."""
+    i = operator.index(i)  # NumPy integers too, but no floats
+    if not -n <= i < n:
+        raise IndexError(f"{what} {i} is out of range: there are {n}")
+    return i % n
 
 
 def plan_epoch(
@@ -68,10 +171,10 @@ def plan_epoch(
     Raises:
       UserError: As `static_shapes` and `draw`; also for a negative seed or epoch.
     """
-    source_p, target_p = _checked(source_lengths, target_lengths)
+    source_p, target_p = checked_lengths(source_lengths, target_lengths)
     if seed < 0 or epoch < 0:
         raise UserError(f"seed and epoch must be >= 0, got {seed} and {epoch}")
-    sizes, weights = _corpora(source_p, sizes, weights)
+    sizes, weights = sizes_and_weights(source_p, sizes, weights)
     if not shapes:
         # They come from a typical epoch, not from this one: no epoch recompiles.
         typical_p = typical_draw(source_p, target_p, sizes, weights)
@@ -102,153 +205,180 @@ def plan_epoch(
     )
 
 
-def static_shapes(
-    source_lengths: np.ndarray,
-    target_lengths: np.ndarray,
-    *,
-    batch_tokens: int,
-    batching: str,
-    row_length: int = 128,
-    buckets: int = 10,
-    rows_multiple: int = ROWS_MULTIPLE,
-) -> tuple[Shape, ...]:
-    """The shapes of the batches of all epochs and seeds; no other shape is compiled.
-
-    Args:
-      source_lengths, target_lengths: Integers [pairs], tokens including EOS; without
-        a source 0.
-      batch_tokens: The most tokens of a batch on each side, padding included.
-      batching: "packed" or "bucketed".
-      row_length: Packed only: tokens in a row of the side that has more tokens. It is
-        raised to hold the longest sentence, and to a multiple of 8. The other side's
-        rows are shorter by the ratio of the two sides' tokens, but hold its longest
-        sentence. Where that sentence is too long for the ratio, the rows of the first
-        side may be stretched by a quarter, so that neither side idles.
-      buckets: Bucketed only: the most shapes. Their bounds minimize the computed
-        tokens. They are multiples of 8, or of 4, 2 or 1 where 8 would cost over 2%
-        more. Shapes are nested: a pair that fits one shape fits all later ones.
-      rows_multiple: The rows of every shape are a multiple of this.
-
-    Returns:
-      The shapes in rising order; one shape if packed.
-
-    Raises:
-      UserError: No pairs; lengths that are not integers >= 0, or not in pairs; an
-        unknown `batching`; options below 1; a budget too small for `rows_multiple` rows
-        of the length needed.
-    """
-    source_p, target_p = _checked(source_lengths, target_lengths)
-    for name, value in (
-        ("batch_tokens", batch_tokens),
-        ("row_length", row_length),
-        ("buckets", buckets),
-        ("rows_multiple", rows_multiple),
-    ):
-        if value < 1:
-            raise UserError(f"{name} must be at least 1, got {value}")
-    if batching == "packed":
-        row = row_lengths(source_p, target_p, batch_tokens, row_length, rows_multiple)
-        lengths = [row]
-    elif batching == "bucketed":
-        lengths = bucket_lengths(source_p, target_p, buckets)
-    else:
-        raise UserError(f'batching must be "packed" or "bucketed", got {batching!r}')
-    return tuple(
-        Shape(rows_within(batch_tokens, source, target, rows_multiple), source, target)
-        for source, target in lengths
-    )
-
-
-def shapes_of_epochs(
-    stored: tuple[np.ndarray, np.ndarray],
-    typical: tuple[np.ndarray, np.ndarray],
-    *,
-    batch_tokens: int,
-    batching: str,
-    rows_multiple: int = ROWS_MULTIPLE,
-    sizes: Sequence[int] = (),
-    weights: Sequence[float] = (),
-    **options,
-) -> tuple[Shape, ...]:
-    """The shapes of all epochs of pairs whose lengths differ from epoch to epoch.
-
-    They are chosen for the lengths of a typical epoch. The largest also holds every
-    stored pair: one that becomes too long for it in some epoch keeps its stored tokens.
-    Packed rows are as long as those of the stored pairs: longer ones may leave much of
-    the token budget unused. The longest bucket may be longer.
-
-    Args:
-      stored: Source and target lengths without variation, int [pairs].
-      typical: The same in a typical epoch. Of the longest pairs, 1 in `OUTLIERS` does
-        not count: few pairs in capitals, say, should not make a bucket long.
-      sizes, weights: As in `draw`.
-      batch_tokens, batching, rows_multiple, options: As in `static_shapes`.
-
-    Raises:
-      UserError: As `static_shapes` and `draw`.
-    """
-    stored, typical = _checked(*stored), _checked(*typical)
-    sizes, weights = _corpora(stored[0], sizes, weights)
-    options |= {
-        "batch_tokens": batch_tokens,
-        "batching": batching,
-        "rows_multiple": rows_multiple,
-    }
-    drawn_p = typical_draw(*stored, sizes, weights)
-    of_stored = static_shapes(*(length_p[drawn_p] for length_p in stored), **options)
-    most = [of_stored[-1].source, of_stored[-1].target]
-    if batching == "bucketed":
-        # A multiple of 8, because lengths of rows are rounded up to one.
-        budget = batch_tokens // rows_multiple // 8 * 8
-        rank = len(drawn_p) - 1 - len(drawn_p) // OUTLIERS
-        for side, typical_p in enumerate(typical):
-            longest = np.partition(typical_p[drawn_p], rank)[rank]
-            most[side] = max(most[side], min(longest, budget))
-    # Else it counts as it is stored.
-    fits_p = (typical[0] <= most[0]) & (typical[1] <= most[1])
-    drawable_p = np.flatnonzero(np.repeat(np.array(weights) > 0, sizes))
-    lengths = [
-        np.append(
-            np.where(fits_p, of_epoch_p, stored_p)[drawn_p], stored_p[drawable_p].max()
-        )
-        for stored_p, of_epoch_p in zip(stored, typical, strict=True)
-    ]
-    return static_shapes(*lengths, **options)
-
-
-def _corpora(length_p, sizes, weights) -> tuple[Sequence[int], Sequence[float]]:
-    """The sizes and weights of the corpora; by default one corpus, read once."""
-    sizes = sizes or (len(length_p),)
-    weights = weights or (1.0,) * len(sizes)
-    if sum(sizes) != len(length_p):
-        raise UserError(f"corpora of {sum(sizes)} pairs, but {len(length_p)} lengths")
-    return sizes, weights
-
-
-def _checked(source_lengths, target_lengths) -> tuple[np.ndarray, np.ndarray]:
-    """The lengths of source and target as int32 [pairs]; raises UserError if wrong."""
-    sides = [np.asarray(source_lengths), np.asarray(target_lengths)]
-    if sides[0].ndim != 1 or sides[0].shape != sides[1].shape:
-        raise UserError(
-            "source and target lengths must be two arrays of shape (pairs,), got "
-            f"shapes {sides[0].shape} and {sides[1].shape}"
-        )
-    if not len(sides[0]):
-        raise UserError("no pairs to batch; want at least one")
-    for name, length_p in zip(("source", "target"), sides, strict=True):
-        if length_p.dtype.kind not in "iu":
-            raise UserError(f"{name} lengths must be integers, got {length_p.dtype}")
-        # The examples of a language model have no source.
-        if length_p.min() < (least := int(name == "target")):
-            pair = int(length_p.argmin())
-            raise UserError(
-                f"{name} lengths must be at least {least} (EOS counts), got "
-                f"{length_p[pair]} for pair {pair}"
-            )
-    return sides[0].astype(np.int32, copy=False), sides[1].astype(np.int32, copy=False)
-
-
 def _narrow(array_p: np.ndarray) -> np.ndarray:
     """The same integers >= 0 in 16 bits if they all fit, else in 32."""
     narrow = np.uint16 if array_p.max(initial=0) < 1 << 16 else np.int32
     return array_p.astype(narrow, copy=False)
+
+
+def plan_packed(shapes, pair_p, source_p, target_p, permutation):
+    """Packs the pairs into rows, shuffles the rows, and cuts them into batches.
+
+    Args:
+      shapes: The one shape of all batches.
+      pair_p: The numbers of all pairs, shuffled.
+      source_p, target_p: The lengths of pair 0, 1, ...
+      permutation: A function of n that returns a permutation of n.
+
+    Returns:
+      shape_b, offset_b and arrays of a Plan.
+    """
+    (shape,) = shapes
+    row_p, rows = _pack(source_p[pair_p], target_p[pair_p], shape)
+    # Packing puts the largest pairs into the first rows of a window, so unshuffled
+    # rows would come in an order of length.
+    row_p = permutation(rows).astype(np.int32)[row_p]
+    order_p = stable_order(row_p, bits=32)
+    pair_p, row_p = pair_p[order_p], row_p[order_p]
+    first_r = np.searchsorted(row_p, np.arange(rows, dtype=np.int32)).astype(np.int32)
+    first_p = first_r[row_p]  # the index of the first pair in the same row
+
+    def start(length_p):
+        # Token offsets of all pairs may overflow 32 bits, but unsigned integers wrap
+        # around, so their differences within a row are still right.
+        before_p = np.cumsum(length_p, dtype=np.uint32) - length_p.view(np.uint32)
+        return before_p - before_p[first_p]
+
+    arrays = (
+        pair_p,
+        row_p % shape.rows,
+        start(source_p[pair_p]),
+        start(target_p[pair_p]),
+        np.arange(1, len(pair_p) + 1, dtype=np.int32) - first_p,
+    )
+    offset_b = np.append(first_r[:: shape.rows], len(pair_p))
+    return np.zeros(len(offset_b) - 1, int), offset_b, arrays
+
+
+def _pack(source_p, target_p, shape: Shape) -> tuple[np.ndarray, int]:
+    """Assigns every pair to a row; returns the rows and their number.
+
+    Deals the pairs into windows and packs many windows side by side. That makes it
+    fast: one call of NumPy does one step of all of them.
+    """
+    pairs = len(source_p)
+    windows = -(-pairs // WINDOW)  # rounded up
+    steps = -(-pairs // windows)
+    source_iw = np.zeros((steps, windows), np.int32)
+    target_iw = np.zeros((steps, windows), np.int32)
+    # The last step may be short of pairs. Lengths of 0 pad it; they fit any row and
+    # are dropped at the end.
+    source_iw.ravel()[:pairs] = source_p
+    target_iw.ravel()[:pairs] = target_p
+    row_iw = np.empty((steps, windows), np.int32)
+    # A pair takes at least its larger share of a row; 5% more is a guess of the waste.
+    # Rows without columns are of pairs without tokens, which take nothing of them.
+    width = max(1, shape.source), max(1, shape.target)
+    filled = np.maximum(source_p / width[0], target_p / width[1]).sum()
+    rows_each = int(1.05 * filled / windows) + 2
+    group = max(1, OPEN_ROWS // rows_each)
+
+    def pack(first):
+        part = slice(first, first + group)
+        row_iw[:, part] = _pack_windows(
+            source_iw[:, part], target_iw[:, part], shape, rows_each
+        )
+
+    # NumPy releases the interpreter's lock in most of the work.
+    with ThreadPoolExecutor(os.cpu_count(), "packing") as threads:
+        for _ in threads.map(pack, range(0, windows, group)):
+            pass  # fetching a result re-raises its thread's exception
+    # Each window counts its rows from 0; renumber them across windows.
+    rows_w = row_iw.max(0) + 1
+    row_iw += (np.cumsum(rows_w) - rows_w).astype(np.int32)
+    return row_iw.ravel()[:pairs], int(rows_w.sum())
+
+
+def _pack_windows(source_iw, target_iw, shape: Shape, rows: int) -> np.ndarray:
+    """Packs each window by itself: best fit, largest pair first.
+
+    Args:
+      source_iw, target_iw: Lengths of the pairs, [steps, windows].
+      shape: The lengths of a row.
+      rows: A guess of the rows that a window needs; more are added if it is too low.
+
+    Returns:
+      Each pair's row in its window, int32 [steps, windows].
+    """
+    # In 16 bits where lengths allow: a vector instruction handles twice as many.
+    small = max(shape.source, shape.target) < 1 << 15
+    signed, unsigned = (np.int16, np.uint16) if small else (np.int32, np.uint32)
+    # source / shape.source + target / shape.target in integers. Two full rows minus
+    # it is >= 0, and rises as pairs get smaller.
+    wide = max(1, shape.source), max(1, shape.target)  # a side may have no tokens
+    size_iw = source_iw * np.int64(wide[1]) + target_iw * np.int64(wide[0])
+    order_iw = column_orders(2 * wide[0] * wide[1] - size_iw)
+    source_iw = np.take_along_axis(source_iw, order_iw, 0).astype(signed)
+    target_iw = np.take_along_axis(target_iw, order_iw, 0).astype(signed)
+    windows = source_iw.shape[1]
+    window_w = np.arange(windows)
+    source_free_wr = np.full((windows, rows), shape.source, signed)
+    target_free_wr = np.full((windows, rows), shape.target, signed)
+    chosen_iw = np.empty(order_iw.shape, np.int32)
+    opened = 1  # rows that are compared: all in use, and one empty row
+    for source_w, target_w, chosen_w in zip(
+        source_iw, target_iw, chosen_iw, strict=True
+    ):
+        source_left_wr = source_free_wr[:, :opened] - source_w[:, None]
+        target_left_wr = target_free_wr[:, :opened] - target_w[:, None]
+        # If a pair does not fit, less than 0 is left, which is huge when read as
+        # unsigned: so argmin takes the fullest row that holds the pair on both sides.
+        left_wr = np.maximum(
+            source_left_wr.view(unsigned), target_left_wr.view(unsigned)
+        )
+        row_w = left_wr.argmin(1)
+        source_free_wr[window_w, row_w] -= source_w
+        target_free_wr[window_w, row_w] -= target_w
+        chosen_w[:] = row_w
+        opened = max(opened, int(row_w.max()) + 2)  # one empty row in every window
+        if opened > source_free_wr.shape[1]:
+            more = ((0, 0), (0, 1 + rows // 16))
+            source_free_wr = np.pad(source_free_wr, more, constant_values=shape.source)
+            target_free_wr = np.pad(target_free_wr, more, constant_values=shape.target)
+    row_iw = np.empty_like(chosen_iw)  # back from order of size to the given order
+    np.put_along_axis(row_iw, order_iw, chosen_iw, 0)
+    return row_iw
+
+
+def plan_bucketed(shapes, pair_p, source_p, target_p, permutation):
+    """Cuts the pairs of each bucket into batches, and shuffles the batches.
+
+    Args:
+      shapes: One for each bucket, nested, in rising order.
+      pair_p: The numbers of all pairs, shuffled.
+      source_p, target_p: The lengths of pair 0, 1, ...
+      permutation: A function of n that returns a permutation of n.
+
+    Returns:
+      shape_b, offset_b and arrays of a Plan.
+    """
+    # Each pair goes to the first shape that holds it on either side.
+    bucket_p = np.maximum(
+        np.searchsorted([shape.source for shape in shapes], source_p),
+        np.searchsorted([shape.target for shape in shapes], target_p),
+    ).astype(np.uint16)  # NumPy sorts 16-bit integers by radix, in linear time
+    # A stable sort keeps the shuffled order within each bucket.
+    pair_p = pair_p[np.argsort(bucket_p[pair_p], kind="stable")]
+    # From the smallest bucket up, pairs that do not fill a batch join the next bucket:
+    # only the last batch of the largest shape has unused rows.
+    shape_b, first_b, begin = [], [], 0
+    for k, end in enumerate(np.cumsum(np.bincount(bucket_p, minlength=len(shapes)))):
+        rows = shapes[k].rows
+        batches = (end - begin) // rows
+        if k == len(shapes) - 1:
+            batches = -(-(end - begin) // rows)  # rounded up
+        shape_b.append(np.full(batches, k, np.int32))
+        first_b.append(begin + np.arange(batches) * rows)
+        begin += batches * rows
+    shape_b, first_b = np.concatenate(shape_b), np.concatenate(first_b)
+    pairs_b = np.diff(first_b, append=len(pair_p))
+    order_b = permutation(len(shape_b))
+    offset_b = np.append(0, np.cumsum(pairs_b[order_b]))
+    # With one pair a row, the row is the pair's index within its batch.
+    row_p = np.arange(len(pair_p)) - np.repeat(offset_b[:-1], pairs_b[order_b])
+    pair_p = pair_p[row_p + np.repeat(first_b[order_b], pairs_b[order_b])]
+    # Every pair starts at token 0 as segment 1. Broadcasting one number to an array
+    # takes no memory.
+    zero_p, one_p = (np.broadcast_to(np.uint16(n), pair_p.shape) for n in (0, 1))
+    arrays = (pair_p, row_p, zero_p, zero_p, one_p)
+    return shape_b[order_b], offset_b, arrays

@@ -10,174 +10,183 @@ A place is a string that names a corpus. `config.data.train`, `dev` and `test`, 
     tfds:wmt14_translate/de-en:train
                        a split of TensorFlow Datasets (`data/tfds.py`)
 
+Other tasks have places of their own, such as a file of one-sided text. What is opened
+is a `Corpus`: names, a function that yields the pairs, and one that hashes them.
+
 Commas separate several places. A place of training text may end in a weight: how many
 times an epoch reads it. `news@2,bt/synthetic@0.5` reads every pair of `news` twice, and
 half the pairs of `bt/synthetic`; the next epoch reads the other half.
-
-Text is UTF-8 with one sentence a line. Only a line feed ends a line; a carriage return
-before it is dropped. So no other Unicode line separator can misalign two files.
 """
 
 import dataclasses
-import gzip
 import hashlib
 import itertools
 import re
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
 
-from t2t_jax.data import pair_hashes
-from t2t_jax.data.tfds import TfdsCorpus
-from t2t_jax.files.atomic import read_checked_json
-from t2t_jax.grammar import corpus
-from t2t_jax.terminal.errors import UserError, did_you_mean
-
-UTF_16_MARKS = b"\xff\xfe", b"\xfe\xff"  # how such a file begins
+from t2t_jax.data.text_files import (
+    HASHES_ENDING,
+    check_hashes,
+    file_hash,
+    find_file,
+    pair_hasher,
+    read_lines,
+    similar_files,
+)
+from t2t_jax.data.tfds import TfdsSplit
+from t2t_jax.grammar import corpus as grammar
+from t2t_jax.io.atomic import read_checked_json
+from t2t_jax.io.errors import UserError, did_you_mean
 
 Pair = tuple[str, str]
 
 
-class Corpus(Protocol):
-    """Sentence pairs in a fixed order, which can be read again and again."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Corpus:
+    """Pairs of lines in a fixed order, which can be read again and again.
+
+    Attributes:
+      place: The string that names it.
+      name: Part of the names of its score files.
+      source: What the source is, such as a language.
+      target: The same for the target; ends the name of the file of answers.
+      pairs: Yields (source line, target line), without line ends.
+      fingerprint: Returns a hash that changes whenever a line changes; it excludes the
+        weight.
+      weight: How many times an epoch of training reads it.
+      made_of: The corpus that it is made of, if it is `derived`.
+      prefix: That of its two text files, if it is stored so.
+      subtask, tag: In a mixture of tasks, its task and what begins its sources.
+      compare_with: Says in one line what its scores compare with, if they are
+        particular, such as those of damaged text.
+      is_here: False if reading it downloads it first.
+    """
 
     place: str
-    name: str  # part of the names of its score files
-    source: str  # what the source is, such as a language
-    target: str  # the same for the target; ends the name of the file of answers
-    weight: float  # how many times an epoch of training reads it
-
-    def pairs(self) -> Iterator[Pair]:
-        """Yields (source line, target line), without line ends."""
-
-    def fingerprint(self) -> str:
-        """A hash that changes whenever a line changes; it excludes the weight."""
-
-
-@dataclasses.dataclass(frozen=True)
-class GrammarCorpus:
-    """A split of the built-in English-German corpus, in either direction."""
-
-    split: str
+    name: str
     source: str
     target: str
+    pairs: Callable[[], Iterator[Pair]]
+    fingerprint: Callable[[], str]
     weight: float = 1.0
-
-    def __post_init__(self):
-        if {self.source, self.target} != {"en", "de"}:
-            raise UserError(
-                f"{self.place} is English-German; got config.data.source="
-                f"{self.source!r} and config.data.target={self.target!r}; want 'en' "
-                "and 'de', in either order"
-            )
-        if self.split not in corpus.SPLITS:
-            raise UserError(
-                f"{self.place}: no such split" + did_you_mean(self.split, corpus.SPLITS)
-            )
-
-    @property
-    def place(self) -> str:
-        """The string that names this corpus."""
-        return f"grammar:{self.split}"
-
-    @property
-    def name(self) -> str:
-        """The split."""
-        return self.split
-
-    def pairs(self) -> Iterator[Pair]:
-        """Yields (source line, target line)."""
-        for english, german in corpus.pairs(self.split):
-            yield (english, german) if self.source == "en" else (german, english)
-
-    def fingerprint(self) -> str:
-        """A hash of the grammar's source, the split and the direction."""
-        direction = f"{self.source}-{self.target}"
-        return _hash(corpus.fingerprint(self.split).encode(), direction.encode())
+    made_of: "Corpus | None" = None
+    prefix: Path | None = None
+    subtask: str = ""
+    tag: str = ""
+    compare_with: str = ""
+    is_here: Callable[[], bool] = lambda: True
 
 
-@dataclasses.dataclass(frozen=True)
-class FileCorpus:
-    """Two text files with the same prefix, aligned by line."""
+def derived(
+    corpus: Corpus,
+    kind: str,
+    change: Callable[[Iterator[Pair]], Iterable[Pair]],
+    **attributes,
+) -> Corpus:
+    """Makes a corpus of another one.
 
-    prefix: Path
-    source: str
-    target: str
-    weight: float = 1.0
+    Args:
+      corpus: The other one.
+      kind: Tells apart what is made of it: the fingerprint is a hash of this and of its
+        own. So the text changes whenever `change` does other things.
+      change: Makes the pairs of those of `corpus`.
+      attributes: Of the new corpus; the others are those of `corpus`.
+    """
+    return dataclasses.replace(
+        corpus,
+        pairs=lambda: iter(change(corpus.pairs())),
+        fingerprint=lambda: named_hash(kind, corpus.fingerprint()),
+        made_of=corpus,
+        prefix=None,
+        **attributes,
+    )
 
-    @property
-    def place(self) -> str:
-        """The prefix of the two files."""
-        return str(self.prefix)
 
-    @property
-    def name(self) -> str:
-        """The last part of the prefix."""
-        return self.prefix.name
+def named_hash(kind: str, fingerprint: str) -> str:
+    """Hashes a fingerprint together with what is made of its text."""
+    return hashlib.sha256(f"{kind} {fingerprint}".encode()).hexdigest()
 
-    def files(self) -> tuple[Path, Path]:
-        """The source and the target file; raises UserError if one is missing."""
-        return _side(self.prefix, self.source), _side(self.prefix, self.target)
 
-    def pairs(self) -> Iterator[Pair]:
-        """Yields (source line, target line), without line ends.
+# ------------------------------------------------------------------ sentence pairs
 
-        Raises:
-          UserError: A file is missing, damaged, empty or not UTF-8; the two files
-            differ in their number of lines (raised at the end); or there is a file of
-            hashes (`data/pair_hashes.py`), and a pair is not the one it is of.
-        """
-        files = self.files()
-        pairs = self._aligned(files)
-        if hashes := find_file(self.prefix, pair_hashes.ENDING):
-            pairs = pair_hashes.check_hashes(
-                pairs,
+
+def grammar_corpus(split: str, source: str, target: str) -> Corpus:
+    """A split of the built-in English-German corpus, in either direction.
+
+    Raises:
+      UserError: An unknown split, or other languages.
+    """
+    place = f"grammar:{split}"
+    if {source, target} != {"en", "de"}:
+        raise UserError(
+            f"{place} is English-German; got config.data.source={source!r} and "
+            f"config.data.target={target!r}; want 'en' and 'de', in either order"
+        )
+    if split not in grammar.SPLITS:
+        raise UserError(f"{place}: no such split" + did_you_mean(split, grammar.SPLITS))
+
+    def pairs() -> Iterator[Pair]:
+        for english, german in grammar.pairs(split):
+            yield (english, german) if source == "en" else (german, english)
+
+    def fingerprint() -> str:
+        direction = f"{source}-{target}"
+        return _hash(grammar.fingerprint(split).encode(), direction.encode())
+
+    return Corpus(place, split, source, target, pairs, fingerprint)
+
+
+def file_corpus(prefix: Path, source: str, target: str) -> Corpus:
+    """Two text files with the same prefix, aligned by line.
+
+    Reading it raises UserError if a file is missing, damaged, empty or not UTF-8; if
+    the two files differ in their number of lines (at the end); or if there is a file of
+    hashes, and a pair is not the one it is of.
+    """
+
+    def files() -> tuple[Path, Path]:
+        return _side(prefix, source), _side(prefix, target)
+
+    def pairs() -> Iterator[Pair]:
+        names = files()
+        aligned = _aligned(names)
+        if hashes := find_file(prefix, HASHES_ENDING):
+            aligned = check_hashes(
+                aligned,
                 read_lines(hashes),
-                pair_hashes.pair_hasher(self.source, self.target),
-                (str(files[0]), str(files[1])),
+                pair_hasher(source, target),
+                (str(names[0]), str(names[1])),
                 str(hashes),
             )
-        yield from pairs
+        yield from aligned
 
-    def _aligned(self, files: tuple[Path, Path]) -> Iterator[Pair]:
-        """Yields the pairs of two files; raises the errors of the files themselves."""
-        counts = [0, 0]
-        # zip_longest, so that the error can give both numbers of lines.
-        for pair in itertools.zip_longest(*map(read_lines, files)):
-            for side in range(2):
-                counts[side] += pair[side] is not None
-            if None not in pair:
-                yield pair
-        if counts[0] != counts[1]:
-            raise UserError(
-                f"{files[0]} has {counts[0]:,} lines but {files[1]} has {counts[1]:,}; "
-                "want one sentence a line, the two files aligned by line"
-            )
-        if not counts[0]:
-            raise UserError(
-                f"{files[0]} and {files[1]} are empty; want one sentence a line"
-            )
+    def fingerprint() -> str:
+        return _hash(*(bytes.fromhex(file_hash(file)) for file in files()))
 
-    def symbols(self) -> tuple[str, ...]:
-        """The symbols that pairs made by machine have, such as a tag.
+    return Corpus(
+        str(prefix), prefix.name, source, target, pairs, fingerprint, prefix=prefix
+    )
 
-        `PREFIX.json` names them, if `translate --pairs` wrote it; another file of this
-        name is not looked into.
-        """
-        try:
-            record = read_checked_json(Path(f"{self.prefix}.json"))
-        except (OSError, ValueError):
-            return ()
-        return tuple(record.get("symbols", ()))
 
-    def fingerprint(self) -> str:
-        """A hash of the two files as they are stored."""
-        digests = []
-        for file in self.files():
-            with open(file, "rb") as f:
-                digests.append(hashlib.file_digest(f, "sha256").digest())
-        return _hash(*digests)
+def _aligned(files: tuple[Path, Path]) -> Iterator[Pair]:
+    """Yields the pairs of two files; raises the errors of the files themselves."""
+    counts = [0, 0]
+    # zip_longest, so that the error can give both numbers of lines.
+    for pair in itertools.zip_longest(*map(read_lines, files)):
+        for side in range(2):
+            counts[side] += pair[side] is not None
+        if None not in pair:
+            yield pair
+    if counts[0] != counts[1]:
+        raise UserError(
+            f"{files[0]} has {counts[0]:,} lines but {files[1]} has {counts[1]:,}; "
+            "want one sentence a line, the two files aligned by line"
+        )
+    if not counts[0]:
+        raise UserError(
+            f"{files[0]} and {files[1]} are empty; want one sentence a line"
+        )
 
 
 def _hash(*parts: bytes) -> str:
@@ -193,108 +202,158 @@ def _side(prefix: Path, language: str) -> Path:
     if file := find_file(prefix, language):
         return file
     plain = Path(f"{prefix}.{language}")
-    similar = sorted(f.name for f in prefix.parent.glob(prefix.name + "*"))
-    hint = f"that folder has no file {prefix.name}*"
-    if similar:
-        hint = f"that folder has {', '.join(similar[:6])}"
-    if not prefix.parent.is_dir():
-        hint = f"there is no folder {prefix.parent}"
     raise UserError(
-        f"{plain} does not exist, nor does {plain.name}.gz; {hint}. A place is a "
-        "prefix: 'news' stands for news.en and news.de (config.data.source and target)"
+        f"{plain} does not exist, nor does {plain.name}.gz; {similar_files(prefix)}. A "
+        "place is a prefix: 'news' stands for news.en and news.de (config.data.source "
+        "and target)"
     )
 
 
-def find_file(prefix: Path, *endings: str) -> Path | None:
-    """The first file PREFIX.ENDING that exists, plain or gzipped; None if none does."""
-    files = (Path(f"{prefix}.{e}{gz}") for e in endings for gz in ("", ".gz"))
-    return next(filter(Path.is_file, files), None)
+def symbols_of(prefix: Path) -> tuple[str, ...]:
+    """The symbols that pairs made by machine have, such as a tag.
 
-
-def read_lines(file: Path) -> Iterator[str]:
-    """Yields the lines of a UTF-8 file without line ends; decompresses `.gz` files.
-
-    Raises:
-      UserError: Bytes that are not UTF-8; an incomplete or damaged gzip file.
+    `PREFIX.json` names them, if `translate --pairs` wrote it; another file of this name
+    is not looked into.
     """
-    open_file = gzip.open if file.name.endswith(".gz") else open
-    with open_file(file, "rb") as f:
-        try:
-            yield from decode_lines(f, str(file))
-        except (gzip.BadGzipFile, EOFError, zlib.error) as e:
-            raise UserError(
-                f"{file} is not a complete gzip file ({e}); compress or copy it again"
-            ) from e
+    try:
+        record = read_checked_json(Path(f"{prefix}.json"))
+    except (OSError, ValueError):
+        return ()
+    return tuple(record.get("symbols", ()))
 
 
-def decode_lines(raw_lines, name: str) -> Iterator[str]:
-    """Decodes lines of bytes and strips their line ends.
+# ------------------------------------------------------------------ one-sided text
+
+
+def open_lines(place: str, source: str, target: str, folder: str = "") -> Corpus:
+    """Opens one-sided text, for language models; an example is ("", line).
 
     Args:
-      raw_lines: Lines of bytes, each with its line end.
-      name: The file, for error messages.
-
-    Yields:
-      Each line as text.
+      place: A text file, plain or `.gz`, one example a line; or a place of sentence
+        pairs with a scheme, such as `grammar:train`, of which the target is read.
+      source, target: The languages of a corpus of pairs, whose target is read.
+      folder: The folder where relative names of files start.
 
     Raises:
-      UserError: Bytes that are not UTF-8; the message gives the line and the byte.
+      UserError: There is no such file or corpus.
     """
-    for number, raw in enumerate(raw_lines, 1):
-        try:
-            line = raw.decode("utf-8")
-        except UnicodeDecodeError as e:
-            utf_16 = number == 1 and raw.startswith(UTF_16_MARKS)
+    scheme, colon, _ = place.partition(":")
+    if colon and scheme in ("grammar", "tfds"):
+        return derived(
+            open_corpus(place, source, target, folder),
+            "targets",
+            lambda pairs: (("", line) for _, line in pairs),
+            source="",
+            target="lines",
+        )
+    file = in_folder(place, folder)
+    if not file.is_file() and Path(f"{file}.gz").is_file():
+        file = Path(f"{file}.gz")
+    if not file.is_file():
+        raise UserError(
+            f"{file} does not exist; {similar_files(file)}. One-sided text is named by "
+            "its file, such as news.en"
+        )
+
+    def pairs() -> Iterator[Pair]:
+        empty = True
+        for line in read_lines(file):
+            empty = False
+            yield "", line
+        if empty:
+            raise UserError(f"{file} is empty; want one sentence a line")
+
+    return Corpus(
+        str(file),
+        file.name.removesuffix(".gz"),
+        "",
+        "lines",
+        pairs,
+        lambda: named_hash("lines", file_hash(file)),
+    )
+
+
+def documents(corpus: Corpus) -> Corpus:
+    """The documents of one-sided text; an example is ("", lines joined by line feeds).
+
+    Lines of white space alone separate documents; how many does not matter. Examples
+    are numbered as documents, from 1. Reading it raises UserError if there is none.
+    """
+
+    def joined(pairs: Iterator[Pair]) -> Iterator[Pair]:
+        text = (line for _, line in pairs)
+        none = True
+        for has_text, lines in itertools.groupby(text, lambda line: bool(line.strip())):
+            if has_text:
+                none = False
+                yield "", "\n".join(lines)
+        if none:
             raise UserError(
-                f"{name}, line {number:,}: byte {e.start + 1} (0x{raw[e.start]:02x}) "
-                "is not UTF-8; convert the file, e.g. iconv -f "
-                f"{'UTF-16' if utf_16 else 'ISO-8859-1'} -t UTF-8"
-            ) from None
-        if number == 1:
-            line = line.removeprefix("\ufeff")  # a byte order mark is not text
-        # Not `strip`: white space at the end of a line is part of the text.
-        yield line.removesuffix("\n").removesuffix("\r")
+                f"{corpus.place} has no document: all its lines are empty; want text, "
+                "with an empty line between two documents"
+            )
+
+    return derived(corpus, "documents", joined, source="", target="documents")
 
 
-def encode_line(line: str, number: int) -> bytes:
-    """Encodes a line so that `read_lines` returns it unchanged.
+# ------------------------------------------------------------- several tasks in one
 
-    It takes away a carriage return before the line feed, and a byte order mark at the
-    beginning of the file. A line with one of its own there gets another.
 
-    Args:
-      number: of the line in its file, from 1.
+def copied(corpus: Corpus) -> Corpus:
+    """One-sided text, whose source is its target."""
+    return derived(corpus, "copy", lambda pairs: ((line, line) for _, line in pairs))
+
+
+def tagged(corpus: Corpus, subtask: str, tag: str) -> Corpus:
+    """The corpus of a subtask; each source begins with the subtask's tag.
+
+    Its name is `SUBTASK.NAME`: several subtasks may have a set called "test".
     """
-    mark = "\ufeff" if number == 1 and line.startswith("\ufeff") else ""
-    end = "\r\n" if line.endswith("\r") else "\n"
-    return f"{mark}{line}{end}".encode()
+    return derived(
+        corpus,
+        tag,
+        lambda pairs: ((f"{tag} {source}", target) for source, target in pairs),
+        place=f"{subtask}:{corpus.place}",
+        name=f"{subtask}.{corpus.name}",
+        subtask=subtask,
+        tag=tag,
+    )
 
 
-def _prefix(place: str, folder: str) -> Path:
-    """The prefix of two files; an absolute `place` ignores the folder."""
+# -------------------------------------------------------------------------- places
+
+
+def in_folder(place: str, folder: str) -> Path:
+    """The file or prefix that a place names; an absolute place ignores the folder."""
     return Path(folder).expanduser() / Path(place).expanduser()
 
 
-def open_corpus(
-    place: str, source: str, target: str, folder: str = "", weight: float = 1.0
-) -> Corpus:
+def open_corpus(place: str, source: str, target: str, folder: str = "") -> Corpus:
     """Opens the corpus at one place.
 
     Args:
       place: See the top of this file.
       source, target: The languages to translate from and into.
       folder: The folder where relative prefixes start.
-      weight: How many times an epoch of training reads it.
 
     Raises:
       UserError: An unknown split or data set, or languages that it does not have.
     """
     scheme, colon, rest = place.partition(":")
     if colon and scheme == "grammar":
-        return GrammarCorpus(rest, source, target, weight)
+        return grammar_corpus(rest, source, target)
     if colon and scheme == "tfds":
-        return TfdsCorpus(place, source, target, weight)
-    return FileCorpus(_prefix(place, folder), source, target, weight)
+        split = TfdsSplit(place, source, target)
+        return Corpus(
+            place,
+            split.name,
+            source,
+            target,
+            split.pairs,
+            split.fingerprint,
+            is_here=split.is_prepared,
+        )
+    return file_corpus(in_folder(place, folder), source, target)
 
 
 def open_corpora(
@@ -308,15 +367,15 @@ def open_corpora(
       others: As for `open_places`.
     """
 
-    def open_one(place: str, folder: str, weight: float) -> Corpus:
-        return open_corpus(place, source, target, folder, weight)
+    def open_one(place: str, folder: str) -> Corpus:
+        return open_corpus(place, source, target, folder)
 
     return open_places(places, open_one, folder, weights)
 
 
 def open_places(
     places: str,
-    open_one: Callable[[str, str, float], Corpus],
+    open_one: Callable[[str, str], Corpus],
     folder: str = "",
     weights: bool = False,
 ) -> list[Corpus]:
@@ -324,7 +383,7 @@ def open_places(
 
     Args:
       places: Places separated by commas; see the top of this file.
-      open_one: (place, folder, weight) -> the corpus.
+      open_one: (place, folder) -> the corpus.
       folder: The folder where relative prefixes start.
       weights: True if places may end in a weight, as in training text.
 
@@ -338,13 +397,13 @@ def open_places(
     corpora: dict[str, Corpus] = {}
     for written in split_places(places):
         # Files may have a name such as "news@2.en"; then "@2" need not be a weight.
-        exists = "@" in written and _has_files(_prefix(written, folder))
+        exists = "@" in written and _has_files(in_folder(written, folder))
         place, weight = _split_weight(written, weights, exists)
-        corpus = open_one(place, folder, weight)
+        corpus = open_one(place, folder)
         if corpus.place in corpora:
             fix = f"; for twice an epoch write {place}@2" if weights else ""
             raise UserError(f"{places!r} names {place} twice; want it once{fix}")
-        corpora[corpus.place] = corpus
+        corpora[corpus.place] = dataclasses.replace(corpus, weight=weight)
     return list(corpora.values())
 
 

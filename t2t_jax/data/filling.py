@@ -1,14 +1,17 @@
-"""Fills the arrays of a batch with the tokens of its sentences.
+"""Token ids of many sentences in one array, and batches filled from them.
 
 Suffix: `p` pairs.
 """
 
+import dataclasses
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from t2t_jax.data.plan import Layout, checked_index
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.data.batching import Layout, checked_index
+from t2t_jax.io.errors import UserError
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +39,44 @@ class Ragged:
     def __getitem__(self, i: int) -> np.ndarray:
         i = checked_index(i, len(self), "sentence")
         return self.tokens[self.offsets[i] : self.offsets[i + 1]]
+
+
+def ragged(rows: Sequence[Sequence[int]]) -> Ragged:
+    """Concatenates rows of ids into one flat array with offsets."""
+    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    tokens = np.fromiter(itertools.chain.from_iterable(rows), np.int32, offsets[-1])
+    return Ragged(tokens, offsets)
+
+
+def take(sentences: Ragged, pair_p: np.ndarray) -> Ragged:
+    """Copies some sentences, in the order of their numbers."""
+    first_p = sentences.offsets[pair_p].astype(np.int64)
+    offsets = np.append(0, np.cumsum(sentences.offsets[pair_p + 1] - first_p))
+    # Token n of the copy is `n - offsets[p]` tokens after the first of sentence p.
+    place = np.arange(offsets[-1]) + np.repeat(first_p - offsets[:-1], np.diff(offsets))
+    return Ragged(sentences.tokens[place].astype(np.int32), offsets)
+
+
+def concatenated(parts: Sequence[Ragged]) -> Ragged:
+    """Concatenates sentences."""
+    lengths = [part.lengths for part in parts]
+    tokens = [part.tokens for part in parts]
+    return Ragged(
+        np.concatenate([np.zeros(0, np.int32), *tokens]),
+        np.append(0, np.cumsum(np.concatenate([np.zeros(0, np.int64), *lengths]))),
+    )
+
+
+def of_sentence(sentences: Ragged, value_p: np.ndarray) -> np.ndarray:
+    """Repeats a value of each sentence for each of its tokens."""
+    return np.repeat(value_p, sentences.lengths)
+
+
+def positions(sentences: Ragged) -> np.ndarray:
+    """Returns the position of each token in its sentence."""
+    return np.arange(len(sentences.tokens)) - of_sentence(
+        sentences, sentences.offsets[:-1]
+    )
 
 
 def fill(layout: Layout, source: Ragged, target: Ragged) -> dict[str, np.ndarray]:
@@ -102,3 +143,9 @@ def _fill(side: str, ragged: Ragged, length: int, start_p, layout: Layout) -> di
         flat[place] = values
         arrays[name] = flat.reshape(layout.shape.rows, length)
     return arrays
+
+
+def fill_taken(layout: Layout, source: Ragged, target: Ragged) -> dict[str, np.ndarray]:
+    """Fills a batch like `fill`, from the sentences of this batch alone."""
+    numbered = np.arange(len(layout.pair_p), dtype=np.int32)
+    return fill(dataclasses.replace(layout, pair_p=numbered), source, target)

@@ -1,19 +1,33 @@
-"""The interface of noise: examples that change from epoch to epoch.
+"""Noise: examples that change from epoch to epoch.
 
 Noise is a pure function of (seed, epoch, number of the pair): a resumed run sees the
 same examples, and any batch can be looked up again.
+
+    Masking          tokens are hidden, and the model restores them in place (BERT)
+    SpanCorruption   spans are cut out, and the decoder writes them (T5)
+    TaggedSpans      the same for some of the texts of a mixture
+
+Suffixes: `p` pairs, `u` units, `s` spans of all pairs, `v` vocabulary; others are
+[tokens of the sentences].
 """
 
-import dataclasses
-from typing import TYPE_CHECKING, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from t2t_jax.data.filling import Ragged, fill
-from t2t_jax.data.plan import Layout
+from t2t_jax.data.batching import Layout
+from t2t_jax.data.filling import Ragged, fill_taken, of_sentence, positions, take
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io.errors import UserError
+from t2t_jax.text.counter_random import uniform
 
-if TYPE_CHECKING:
-    from t2t_jax.data.pairs import Pairs
+MASK = "<mask>"
+MASKINGS = ("whole_word", "span", "piece")
+# The symbols of span corruption; a sentence has no more spans than this.
+SENTINELS = tuple(f"<span_{i}>" for i in range(32))
+# The streams of random numbers of a token, and of a sentence.
+_CHOICE, _KIND, _PIECE = range(3)
+_DIVISION, _PLACE = range(2)
 
 
 class Noise(Protocol):
@@ -23,37 +37,415 @@ class Noise(Protocol):
     their plan follow from them.
     """
 
-    def lengths(self, pairs: "Pairs") -> tuple[np.ndarray, np.ndarray]:
+    def lengths(self, source: Ragged, target: Ragged) -> tuple[np.ndarray, np.ndarray]:
         """Returns the source and target lengths of the examples, int [pairs]."""
 
     def fill(
-        self, layout: Layout, pairs: "Pairs", seed: int, epoch: int
+        self, layout: Layout, source: Ragged, target: Ragged, seed: int, epoch: int
     ) -> dict[str, np.ndarray]:
         """Builds the arrays of one batch, with the names of `filling.fill`."""
 
 
-def take(sentences: Ragged, pair_p: np.ndarray) -> Ragged:
-    """Copies some sentences, in the order of their numbers."""
-    first_p = sentences.offsets[pair_p].astype(np.int64)
-    offsets = np.append(0, np.cumsum(sentences.offsets[pair_p + 1] - first_p))
-    # Token n of the copy is `n - offsets[p]` tokens after the first of sentence p.
-    place = np.arange(offsets[-1]) + np.repeat(first_p - offsets[:-1], np.diff(offsets))
-    return Ragged(sentences.tokens[place].astype(np.int32), offsets)
+class Masking:
+    """Hides pieces at random (Devlin et al. 2019), as a `Noise`.
+
+    Each unit, a piece or a word, is hidden with probability `mask_rate`; signs such as
+    a full stop are words. A sentence of which nothing would be hidden loses the unit
+    that was closest to it. EOS is never hidden.
+
+    Args:
+      masking: "whole_word", "piece", or "span": runs of words whose length is geometric
+        (as in SpanBERT, Joshi et al. 2020), `mean_span` words on average.
+      mask_rate: the expected share of hidden pieces.
+      as_mask, as_random: the shares of hidden pieces that the model reads as <mask>,
+        and as a random other piece; it reads the rest as they are.
+
+    Raises:
+      UserError: as `check_rates`.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        masking: str = "whole_word",
+        mask_rate: float = 0.15,
+        as_mask: float = 0.8,
+        as_random: float = 0.1,
+        mean_span: float = 3.0,
+    ):
+        check_rates(masking, mask_rate, as_mask, as_random, mean_span)
+        mean_run = mean_span if masking == "span" else _independent(mask_rate)
+        # A two-state Markov chain: after a hidden unit the next one is hidden with
+        # probability `_stay`, after others with `_begin`; a share of `mask_rate` is.
+        self._rate = mask_rate
+        self._stay = 1 - 1 / mean_run
+        self._begin = mask_rate / (mean_run * (1 - mask_rate))
+        self._whole_words = masking != "piece"
+        self._as_mask, self._as_random = as_mask, as_random
+        self._mask, self._eos = vocabulary.id_of(MASK), vocabulary.eos
+        self._table = PieceTable.of(vocabulary)
+        self._ordinary = np.flatnonzero(self._table.ordinary_v)
+
+    def lengths(self, source: Ragged, target: Ragged) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the lengths of the sentences, for both sides."""
+        return target.lengths, target.lengths
+
+    def fill(
+        self, layout: Layout, source: Ragged, target: Ragged, seed: int, epoch: int
+    ) -> dict[str, np.ndarray]:
+        """Builds the arrays of one batch; `target_segment` is 0 where nothing is asked.
+
+        So the loss, which is over real target tokens, is over hidden pieces alone.
+        """
+        whole = take(target, layout.pair_p)
+        tokens, hidden = self.masked(whole, layout.pair_p, seed, epoch)
+        batch = fill_taken(layout, Ragged(tokens, whole.offsets), whole)
+        asked = Ragged(hidden, whole.offsets)
+        batch["target_segment"] *= fill_taken(layout, asked, asked)["target"]
+        return batch
+
+    def masked(
+        self, sentences: Ragged, number_p: np.ndarray, seed: int, epoch: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Masks sentences.
+
+        Args:
+          number_p: the number of each sentence in its text.
+
+        Returns:
+          For each token of `sentences.tokens`, the id that the model reads, int32, and
+          whether it is hidden and to be predicted, bool.
+        """
+        number = of_sentence(sentences, number_p)
+        position = positions(sentences)
+
+        def drawn(stream, at=slice(None)):
+            return uniform(seed, epoch, number[at], position[at], stream)
+
+        tokens = sentences.tokens
+        first = self._unit_begins(tokens, position)
+        hidden_u = self._chosen(
+            drawn(_CHOICE, first), position[first] == 0, tokens[first] == self._eos
+        )
+        hidden = hidden_u[np.cumsum(first) - 1]
+        kind = np.where(hidden, drawn(_KIND), 1.0)
+        at_random = (drawn(_PIECE) * len(self._ordinary)).astype(np.int64)
+        shown = np.select(
+            [kind < self._as_mask, kind < self._as_mask + self._as_random],
+            [self._mask, self._ordinary[at_random]],
+            tokens,
+        )
+        return shown.astype(np.int32), hidden
+
+    def _unit_begins(self, tokens: np.ndarray, position: np.ndarray) -> np.ndarray:
+        """True for the first token of each unit; EOS is a unit of its own."""
+        if not self._whole_words:
+            return np.ones(len(tokens), bool)
+        begins = (position == 0) | (tokens == self._eos) | self._table.begins_v[tokens]
+        # Some tokenizers put the space at the end of a word.
+        begins[1:] |= self._table.ends_v[tokens[:-1]]
+        return begins
+
+    def _chosen(
+        self, drawn_u: np.ndarray, first_u: np.ndarray, eos_u: np.ndarray
+    ) -> np.ndarray:
+        """Chooses the units that are hidden.
+
+        Args:
+          drawn_u: a random number of each unit.
+          first_u: True for the first unit of each sentence.
+          eos_u: True for EOS.
+        """
+        # A number below both probabilities of the chain hides its unit, whatever the
+        # unit before; one above both does not; one between them continues the state.
+        rate_u = np.where(first_u, self._rate, self._begin)
+        hidden_u = drawn_u < rate_u
+        decided_u = first_u | hidden_u | (drawn_u >= self._stay)
+        last_u = np.maximum.accumulate(np.where(decided_u, np.arange(len(first_u)), 0))
+        hidden_u = hidden_u[last_u] & ~eos_u
+        # At least one unit of each sentence: the one with the least number.
+        sentence_u = np.cumsum(first_u) - 1
+        count_p = np.bincount(sentence_u, hidden_u, minlength=first_u.sum())
+        order_u = np.lexsort((np.where(eos_u, np.inf, drawn_u), sentence_u))
+        least = order_u[first_u]  # sentences stay in order, so each begins where it did
+        hidden_u[least[count_p == 0]] = True
+        return hidden_u & ~eos_u
 
 
-def fill_taken(layout: Layout, source: Ragged, target: Ragged) -> dict[str, np.ndarray]:
-    """Fills a batch like `fill`, from the sentences of this batch alone."""
-    numbered = np.arange(len(layout.pair_p), dtype=np.int32)
-    return fill(dataclasses.replace(layout, pair_p=numbered), source, target)
+def check_rates(
+    masking: str, mask_rate: float, as_mask: float, as_random: float, mean_span: float
+) -> None:
+    """Raises UserError if a rate is out of its range; arguments as for `Masking`."""
+    if not 0 < mask_rate < 1:
+        raise UserError(
+            f"config.task.options.mask_rate={mask_rate}; want a share of the pieces, "
+            "0 < mask_rate < 1"
+        )
+    if min(as_mask, as_random) < 0 or as_mask + as_random > 1:
+        raise UserError(
+            f"as_mask={as_mask} and as_random={as_random}; want shares of the hidden "
+            "pieces: each 0 or more, and at most 1 together"
+        )
+    least = _independent(mask_rate)
+    if masking == "span" and mean_span < least:
+        raise UserError(
+            f"mean_span={mean_span}; at mask_rate={mask_rate} words "
+            f"hidden one by one form runs of {least:.2f}; want {least:.2f} or more"
+        )
 
 
-def of_sentence(sentences: Ragged, value_p: np.ndarray) -> np.ndarray:
-    """Repeats a value of each sentence for each of its tokens."""
-    return np.repeat(value_p, sentences.lengths)
+def _independent(mask_rate: float) -> float:
+    """The mean length of runs of words that are hidden independently."""
+    return 1 / (1 - mask_rate)
 
 
-def positions(sentences: Ragged) -> np.ndarray:
-    """Returns the position of each token in its sentence."""
-    return np.arange(len(sentences.tokens)) - of_sentence(
-        sentences, sentences.offsets[:-1]
+class PieceTable(NamedTuple):
+    """Properties of each piece of a vocabulary, bool [v].
+
+    Attributes:
+      spaced_v: it begins with a space.
+      begins_v: it begins a word: with a space, or with a sign such as a full stop.
+      ends_v: it ends with a space, as in some tokenizers.
+      ordinary_v: it spells visible characters, and is not <mask>.
+    """
+
+    spaced_v: np.ndarray
+    begins_v: np.ndarray
+    ends_v: np.ndarray
+    ordinary_v: np.ndarray
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> "PieceTable":
+        spellings = [vocabulary.spelling(i) for i in range(len(vocabulary))]
+        texts = [s if isinstance(s, str) else "" for s in spellings]
+        ordinary_v = np.array([bool(text.strip()) for text in texts])
+        ordinary_v[[vocabulary.unknown, vocabulary.id_of(MASK), *vocabulary.never]] = 0
+        return cls(
+            np.array([text.startswith(" ") for text in texts]),
+            np.array([bool(text) and not text[0].isalnum() for text in texts]),
+            np.array([text.endswith(" ") for text in texts]),
+            ordinary_v,
+        )
+
+
+class SpanCorruption:
+    """Cuts spans out of the targets of pairs, as a `Noise`.
+
+    The source of a pair, such as a tag, is kept and precedes what is left of the text.
+
+    Args:
+      mask_rate: the share of the pieces that is cut out.
+      mean_span: pieces of a span, on average.
+      applies_p: bool [pairs], the pairs it applies to; the others are left as they are.
+        None is all pairs.
+
+    Raises:
+      UserError: an option is out of its range.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        mask_rate: float = 0.15,
+        mean_span: float = 3.0,
+        applies_p: np.ndarray | None = None,
+    ):
+        if not vocabulary.joint:
+            raise UserError(
+                "span corruption moves pieces from the target to the source, so both "
+                "need the same vocabulary; set config.data.source_vocab_size=0"
+            )
+        if not 0 < mask_rate < 1:
+            raise UserError(f"mask_rate={mask_rate}; want 0 < mask_rate < 1")
+        if mean_span < 1:
+            raise UserError(f"mean_span={mean_span}; want at least 1 piece")
+        self._rate, self._mean_span = mask_rate, mean_span
+        self._applies_p = applies_p
+        self._sentinels = np.array([vocabulary.id_of(s) for s in SENTINELS], np.int32)
+
+    def lengths(self, source: Ragged, target: Ragged) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the source and target lengths of the examples, int [pairs]."""
+        source_p, target_p = source.lengths, target.lengths
+        cut_p, spans_p = self._counts(target_p - 1)
+        # EOS of a sentence stays on both sides; that of the source before it goes.
+        left_p = np.maximum(source_p - 1, 0) + target_p - cut_p + spans_p
+        applies_p = self._applies(np.arange(len(target)))
+        return (
+            np.where(applies_p, left_p, source_p),
+            np.where(applies_p, cut_p + spans_p + 1, target_p),
+        )
+
+    def fill(
+        self, layout: Layout, source: Ragged, target: Ragged, seed: int, epoch: int
+    ) -> dict[str, np.ndarray]:
+        """Builds the arrays of one batch, with the names of `filling.fill`."""
+        sides = [take(side, layout.pair_p) for side in (source, target)]
+        return fill_taken(layout, *self.corrupted(*sides, layout.pair_p, seed, epoch))
+
+    def corrupted(
+        self,
+        source: Ragged,
+        target: Ragged,
+        number_p: np.ndarray,
+        seed: int,
+        epoch: int,
+    ) -> tuple[Ragged, Ragged]:
+        """Returns the source and the target of the examples of some pairs.
+
+        Args:
+          number_p: the number of each pair in its text.
+        """
+        applies_p = self._applies(number_p)
+        cut_p, spans_p = self._counts(target.lengths - 1) * applies_p
+        begin_s, end_s = _spans(target, cut_p, spans_p, (seed, epoch, number_p))
+        rank_s = np.arange(len(begin_s)) - np.repeat(
+            spans_p.cumsum() - spans_p, spans_p
+        )
+        sentinel_s = self._sentinels[rank_s]
+        # +1 where a span begins and -1 after its end add up to 1 within spans.
+        steps = np.zeros(len(target.tokens) + 1, np.int64)
+        steps[begin_s], steps[end_s] = 1, -1
+        cut = steps.cumsum()[:-1] > 0
+        return (
+            _left(source, target, applies_p, cut, begin_s, sentinel_s),
+            _restored(target, applies_p, cut, begin_s, sentinel_s),
+        )
+
+    def _applies(self, number_p: np.ndarray) -> np.ndarray:
+        if self._applies_p is None:
+            return np.ones(len(number_p), bool)
+        return self._applies_p[number_p]
+
+    def _counts(self, length_p: np.ndarray) -> np.ndarray:
+        """Computes the pieces and the spans that are cut out, int64 [2, p].
+
+        Args:
+          length_p: the pieces of each sentence, without EOS.
+        """
+        cut_p = np.floor(length_p * self._rate + 0.5).astype(np.int64)
+        cut_p = np.minimum(np.maximum(cut_p, 1), length_p)
+        spans_p = np.floor(cut_p / self._mean_span + 0.5).astype(np.int64)
+        # A span has a piece, and a piece is left between two spans.
+        most_p = np.minimum(cut_p, length_p - cut_p + 1)
+        most_p = np.minimum(most_p, len(SENTINELS))
+        return np.stack([cut_p, np.minimum(np.maximum(spans_p, 1), most_p)])
+
+
+def _spans(
+    target: Ragged, cut_p: np.ndarray, spans_p: np.ndarray, keys: tuple
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws the spans: where each begins and ends in `target.tokens`."""
+    # Each span stands in another gap between the pieces that are left, the gaps before
+    # the first and after the last one included.
+    gaps_p = target.lengths - cut_p
+    pair_s, left_s = _drawn(spans_p, gaps_p, (*keys, _PLACE))
+    # The pieces that are cut out are divided where another span begins: the first does
+    # at piece 0.
+    _, before_s = _drawn(spans_p, cut_p, (*keys, _DIVISION), with_first=True)
+    begin_s = target.offsets[pair_s] + left_s + before_s
+    # A span ends where the next one of its pair begins, as far as pieces cut out count.
+    last_s = np.append(pair_s[1:] != pair_s[:-1], [True] * bool(len(pair_s)))
+    next_s = np.where(last_s, cut_p[pair_s], np.roll(before_s, -1))
+    return begin_s, begin_s + next_s - before_s
+
+
+def _drawn(
+    count_p: np.ndarray, of_p: np.ndarray, keys: tuple, with_first: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws `count_p` different numbers below `of_p` for each pair, in rising order.
+
+    Args:
+      with_first: 0 is one of them.
+
+    Returns:
+      For each number drawn, its pair and the number.
+    """
+    seed, epoch, number_p, stream = keys
+    pair = np.repeat(np.arange(len(of_p)), of_p)
+    first_p = of_p.cumsum() - of_p
+    number = np.arange(len(pair)) - first_p[pair]
+    random = uniform(seed, epoch, number_p[pair], number, stream)
+    if with_first:
+        random[number == 0] = -1.0
+    # Those of the least random numbers: pairs stay in order, so the rank of a number in
+    # its pair is its place in the order, counted from the first of the pair.
+    order = np.lexsort((random, pair))
+    chosen = np.sort(order[number < count_p[pair]])
+    return pair[chosen], number[chosen]
+
+
+def _left(source, target, applies_p, cut, begin_s, sentinel_s) -> Ragged:
+    """The sources: that of the pair, and its target with a sentinel for each span."""
+    tokens = target.tokens.copy()
+    tokens[begin_s] = sentinel_s  # replaces the first piece of a span
+    kept = ~cut
+    kept[begin_s] = True
+    kept &= of_sentence(target, applies_p)
+    # EOS of the source goes, where text follows.
+    is_end = positions(source) == of_sentence(source, source.lengths - 1)
+    before = ~(is_end & of_sentence(source, applies_p))
+    return _sentences(
+        np.append(source.tokens[before], tokens[kept]),
+        np.append(_pair(source)[before], _pair(target)[kept]),
+        len(target),
     )
+
+
+def _restored(target, applies_p, cut, begin_s, sentinel_s) -> Ragged:
+    """The targets: each span after its sentinel, then EOS."""
+    kept = cut | ~of_sentence(target, applies_p)
+    kept[target.offsets[1:] - 1] = True
+    kept = np.insert(kept, begin_s, True)
+    tokens = np.insert(target.tokens, begin_s, sentinel_s)
+    pair = _pair(target)
+    pair = np.insert(pair, begin_s, pair[begin_s])
+    return _sentences(tokens[kept], pair[kept], len(target))
+
+
+def _pair(sentences: Ragged) -> np.ndarray:
+    """The sentence of each token, counted from 0."""
+    return of_sentence(sentences, np.arange(len(sentences)))
+
+
+def _sentences(tokens: np.ndarray, pair: np.ndarray, pairs: int) -> Ragged:
+    """Puts the tokens of each pair together, in the order given."""
+    order = np.argsort(pair, kind="stable")
+    offsets = np.append(0, np.bincount(pair, minlength=pairs).cumsum())
+    return Ragged(tokens[order], offsets)
+
+
+class TaggedSpans(SpanCorruption):
+    """Cuts spans out of the pairs that `applies_p` chooses, bool [pairs].
+
+    Args:
+      tag: the symbol that begins their sources.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, tag: str, applies_p: np.ndarray):
+        super().__init__(vocabulary, applies_p=applies_p)
+        self._kept = len(vocabulary.source.encode([tag])[0])
+
+    def lengths(self, source: Ragged, target: Ragged) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the source and target lengths of the examples, int [pairs]."""
+        of_tag = self._kept + 1  # and EOS
+        lengths_p = np.where(self._applies_p, of_tag, source.lengths)
+        offsets = np.append(0, lengths_p.cumsum())
+        # Only the lengths of these are read.
+        return super().lengths(Ragged(source.tokens, offsets), target)
+
+    def corrupted(
+        self,
+        source: Ragged,
+        target: Ragged,
+        number_p: np.ndarray,
+        seed: int,
+        epoch: int,
+    ) -> tuple[Ragged, Ragged]:
+        """Returns the source and the target of the examples of some pairs."""
+        # Of a source that is replaced, the tag and EOS are kept.
+        is_end = positions(source) == of_sentence(source, source.lengths - 1)
+        replaced = of_sentence(source, self._applies_p[number_p])
+        kept = ~replaced | is_end | (positions(source) < self._kept)
+        before = np.append(0, kept.cumsum())[source.offsets]
+        tags = Ragged(source.tokens[kept], before)
+        return super().corrupted(tags, target, number_p, seed, epoch)

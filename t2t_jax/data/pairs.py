@@ -1,30 +1,47 @@
 """Tokenized pairs: the token arrays of a text, in memory or mapped from disk."""
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import ClassVar, Protocol
 
 import numpy as np
 
-from t2t_jax.data.corpus import Pair
-from t2t_jax.data.filling import Ragged, fill
+from t2t_jax.data.batching import Layout
+from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.filling import Ragged, fill, ragged
 from t2t_jax.data.noise import Noise
-from t2t_jax.data.plan import Layout
 from t2t_jax.data.shapes import Shape
-from t2t_jax.data.tokenizer import Vocabulary
-
-if TYPE_CHECKING:
-    from t2t_jax.data.variation import Variation
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 
 # (pairs, vocabulary, threads) -> the tokens of their sources and of their targets
 Encode = Callable[[Sequence[Pair], Vocabulary, int], tuple[Ragged, Ragged]]
 
 
+class Epochs(Protocol):
+    """Makes the tokens of an epoch from the text of pairs; see `variation.py`.
+
+    Attributes:
+      typical: Source and target lengths of a typical epoch, then what was measured.
+    """
+
+    typical: tuple
+
+    def of_epoch(
+        self, pairs: "Pairs", seed: int, epoch: int, within: Shape | None
+    ) -> "Pairs":
+        """Makes the pairs of an epoch: as many, of the same lines, in that order."""
+
+    def describe(self, pairs: "Pairs", within: Shape) -> str:
+        """Describes in one line what varies, for a person."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Pairs:
     """Tokenized pairs: pair i is `source[i]` and `target[i]`, each ending in EOS.
+
+    `prepare.training_pairs` opens those of a training text, with all that makes their
+    examples differ from epoch to epoch; `tokenize_in_memory` makes those of a dev set.
 
     Attributes:
       source, target: The tokens of the pairs.
@@ -54,13 +71,13 @@ class Pairs:
     line: Sequence[int] | np.ndarray = ()
     noise: Noise | None = None
     block: int = 0
-    variation: "Variation | None" = None
+    variation: Epochs | None = None
 
     def __len__(self) -> int:
         return len(self.source.offsets) - 1
 
     def of_epoch(self, seed: int, epoch: int, within: Shape | None = None) -> "Pairs":
-        """The pairs of one epoch: these, unless they vary (`Variation.of_epoch`)."""
+        """The pairs of one epoch: these, unless they vary (`Epochs.of_epoch`)."""
         if self.variation is None:
             return self
         return self.variation.of_epoch(self, seed, epoch, within)
@@ -71,7 +88,7 @@ class Pairs:
         They are the same in every epoch, unless the pairs vary: see `of_epoch`.
         """
         if self.noise is not None:
-            return self.noise.lengths(self)
+            return self.noise.lengths(self.source, self.target)
         return self.source.lengths, self.target.lengths
 
     def batch(self, layout: Layout, seed: int, epoch: int) -> dict[str, np.ndarray]:
@@ -82,8 +99,41 @@ class Pairs:
           seed, epoch: What noise depends on.
         """
         if self.noise is not None:
-            return self.noise.fill(layout, self, seed, epoch)
+            return self.noise.fill(layout, self.source, self.target, seed, epoch)
         return fill(layout, self.source, self.target)
+
+
+class Examples:
+    """How pairs of lines become examples; a task says it (`tasks/task.py`).
+
+    Attributes:
+      sides: The sides of a pair that hold text: 0 is the source, 1 the target. The
+        others are "", and their tokens are made by `noise` if the model reads them.
+      cuts: Whether targets longer than `config.data.max_length` are cut into blocks,
+        which are examples of their own, rather than dropped.
+    """
+
+    sides: ClassVar[tuple[int, ...]] = (0, 1)
+    cuts: ClassVar[bool] = False
+
+    def encode(
+        self, pairs: Sequence[Pair], vocabulary: Vocabulary, threads: int = -1
+    ) -> tuple[Ragged, Ragged]:
+        """Encodes the source and the target of some pairs; text ends in EOS.
+
+        Another function needs corpora with fingerprints of their own.
+        """
+        return encode_pairs(pairs, vocabulary, threads, self.sides)
+
+    def noise(
+        self, vocabulary: Vocabulary, texts: Sequence[tuple[Corpus, int]]
+    ) -> Noise | None:
+        """Returns what changes examples from epoch to epoch, if anything.
+
+        Args:
+          texts: Each corpus of the text, with its number of pairs.
+        """
+        return None
 
 
 def cut(pairs: Pairs, block: int) -> Pairs:
@@ -117,16 +167,18 @@ def tokenize_in_memory(
     vocabulary: Vocabulary,
     encode: Encode | None = None,
     block: int = 0,
+    noise: Noise | None = None,
 ) -> Pairs:
     """Tokenizes a dev or test set in memory; never drops a pair.
 
     Args:
       encode: Encodes pairs; by default `encode_pairs`.
       block: Cut targets into blocks of at most this many tokens; 0 does not.
+      noise: Makes the examples of the pairs; None if they are the pairs themselves.
     """
     pairs = list(pairs)
-    tokens_of = (encode or encode_pairs)(pairs, vocabulary, -1)
-    tokenized = Pairs(*tokens_of, {}, sizes=(len(pairs),))
+    source, target = (encode or encode_pairs)(pairs, vocabulary, -1)
+    tokenized = Pairs(source, target, {}, sizes=(len(pairs),), noise=noise)
     return cut(tokenized, block) if block else tokenized
 
 
@@ -148,10 +200,3 @@ def encode_pairs(
         else:
             encoded.append(ragged([()] * len(lines)))
     return encoded[0], encoded[1]
-
-
-def ragged(rows: Sequence[Sequence[int]]) -> Ragged:
-    """Concatenates rows of ids into one flat array with offsets."""
-    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-    tokens = np.fromiter(itertools.chain.from_iterable(rows), np.int32, offsets[-1])
-    return Ragged(tokens, offsets)

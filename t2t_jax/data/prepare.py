@@ -1,79 +1,94 @@
 """Prepares training text once: cleans it, tokenizes it, stores flat arrays on disk.
 
-The arrays are kept in a cache folder (`prepared_cache.py`), so a second run starts at
+The arrays are kept in a cache folder (`io/cache.py`), so a second run starts at
 once. Text is streamed; memory holds only two lengths and a hash of each pair.
 """
 
-import collections
 import contextlib
 import dataclasses
 import hashlib
 import json
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data.cleaning import FIELDS, Chunk, Cleaner, read_chunks, with_progress
+from t2t_jax.data.cleaning import (
+    FIELDS,
+    Chunk,
+    Cleaner,
+    in_order,
+    read_chunks,
+    with_progress,
+)
 from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.drawing import tempered
 from t2t_jax.data.filling import Ragged
-from t2t_jax.data.mixing import tempered
-from t2t_jax.data.pairs import Encode, Pairs, cut, encode_pairs
-from t2t_jax.data.prepared_cache import build_once, cache_key, is_intact, known_size
-from t2t_jax.data.text_tokenizer import SEPARATE
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.files.cache import cache_folder
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.data.pairs import Examples, Pairs, cut
+from t2t_jax.data.tokenizers.training import SEPARATE
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.data.variation import Variation, variation_of
+from t2t_jax.io.cache import build_once, cache_folder, cache_key, is_intact, known_size
+from t2t_jax.io.errors import UserError
 
 NO_LIMIT = 1 << 31  # `max_length` of pairs that are cut and never dropped
-
-T, Made = TypeVar("T"), TypeVar("Made")
 
 
 def training_pairs(
     corpora: Sequence[Corpus],
     vocabulary: Vocabulary,
     config: DataConfig,
-    encode: Encode | None = None,
-    sides: tuple[int, ...] = (0, 1),
-    cuts: bool = False,
+    examples: Examples | None = None,
+    arrays: Pairs | None = None,
 ) -> Pairs:
-    """The clean training text as memory-mapped token arrays, from the cache if there.
+    """Opens a training text: its arrays, and what changes examples in each epoch.
 
     Args:
       corpora: The training text.
       vocabulary: Its tokenizer.
-      config: The options of cleaning.
-      encode: Encodes pairs; by default `encode_pairs`. Another function needs corpora
-        with fingerprints of their own.
-      sides: The sides of a pair that hold text: 0 is the source, 1 the target.
-      cuts: Cut pairs that are too long, as `cut` does; do not drop them.
+      config: The options of cleaning, and of what varies from epoch to epoch.
+      examples: How its pairs become examples: a task; by default `Examples`.
+      arrays: Those of an earlier run, of `find_prepared`; by default they are prepared.
 
     Raises:
-      UserError: No pair is left after cleaning; the cache folder cannot be written.
+      UserError: No pair is left after cleaning; the cache folder cannot be written; the
+        text shall vary and is not what it was when the arrays were prepared, or the
+        options of that are wrong.
     """
+    examples = examples or Examples()
+    # First, since it refuses what cannot vary before the text is prepared.
+    variation = variation_of(config, corpora, vocabulary, examples.encode)
+    pairs = arrays or prepared_pairs(corpora, vocabulary, config, examples)
+    texts = [*zip(corpora, pairs.sizes, strict=True)]
+    # The lengths of noise are those of stored pairs, so it comes before the variation.
+    pairs = dataclasses.replace(pairs, noise=examples.noise(vocabulary, texts))
+    return varied(pairs, variation)
+
+
+def prepared_pairs(
+    corpora: Sequence[Corpus],
+    vocabulary: Vocabulary,
+    config: DataConfig,
+    examples: Examples | None = None,
+) -> Pairs:
+    """The clean training text as memory-mapped token arrays, from the cache if there.
+
+    Arguments and errors are those of `training_pairs`; nothing changes these pairs from
+    epoch to epoch.
+    """
+    examples = examples or Examples()
     fingerprints = [corpus.fingerprint() for corpus in corpora]
-    block = config.max_length if cuts else 0
-    if cuts:
+    block = config.max_length if examples.cuts else 0
+    if block:
         config = dataclasses.replace(config, max_length=NO_LIMIT)
     key = prepared_key(fingerprints, vocabulary, config)
     folder = cache_folder() / "pairs" / key
     build_once(
         folder,
         lambda to: _write_pairs(
-            corpora,
-            vocabulary,
-            config,
-            encode or partial(encode_pairs, sides=sides),
-            sides,
-            to,
-            known_size(fingerprints),
+            corpora, vocabulary, config, examples, to, known_size(fingerprints)
         ),
     )
     pairs = dataclasses.replace(_read_pairs(folder), key=key)
@@ -82,6 +97,26 @@ def training_pairs(
     # After cleaning, which decides how many pairs there are to draw from.
     weights = tempered(pairs.sizes, weights, config.temperature)
     return dataclasses.replace(pairs, weights=weights)
+
+
+def varied(pairs: Pairs, variation: Variation | None) -> Pairs:
+    """Makes prepared pairs vary from epoch to epoch; measures their lengths.
+
+    Raises:
+      UserError: The text is not what it was when the pairs were prepared.
+    """
+    if variation is None:
+        return pairs
+    prints, vocabulary = variation.fingerprints, variation.vocabulary
+    if pairs.key != prepared_key(prints, vocabulary, variation.config):
+        places = ", ".join(corpus.place for corpus in variation.corpora)
+        raise UserError(
+            f"the text of {places} has changed since it was prepared, and epochs of "
+            "varied text are made from it; put the text back"
+        )
+    typical = variation.measure(pairs)
+    variation = dataclasses.replace(variation, typical=typical)
+    return dataclasses.replace(pairs, variation=variation)
 
 
 def prepared_key(
@@ -106,7 +141,7 @@ def prepared_key(
 
 
 def _write_pairs(
-    corpora, vocabulary: Vocabulary, config: DataConfig, encode, sides, folder, total
+    corpora, vocabulary: Vocabulary, config: DataConfig, examples, folder, total
 ):
     """Cleans and encodes the text, and streams the tokens into files in `folder`.
 
@@ -116,14 +151,14 @@ def _write_pairs(
     # 16 bits hold the ids of most vocabularies, in half the space.
     dtype = np.uint16 if max(vocabulary.sizes) <= 1 << 16 else np.int32
     places = [corpus.place for corpus in corpora]
-    cleaner = Cleaner(config, sides)
+    cleaner = Cleaner(config, examples.sides)
     sizes = [0] * len(corpora)
     lengths: tuple[list, list] = ([], [])
     lines: list[np.ndarray] = []
 
     def encoded(chunk: Chunk) -> tuple[Chunk, tuple[Ragged, Ragged]]:
         # One thread a chunk, because chunks are encoded in parallel already.
-        return chunk, encode(chunk.pairs, vocabulary, 1)
+        return chunk, examples.encode(chunk.pairs, vocabulary, 1)
 
     with contextlib.ExitStack() as stack:
         names = [folder / f"{side}.tokens" for side in ("source", "target")]
@@ -258,35 +293,3 @@ def report_lines(pairs: Pairs) -> list[str]:
         drawn = " + ".join(f"{size:,} x {weight:.4g}" for size, weight in each)
         lines.append(f"an epoch draws {drawn}")
     return lines
-
-
-def in_order(make: Callable[[T], Made], items: Iterable[T]) -> Iterator[Made]:
-    """Maps `make` over items in as many threads as there are cores; keeps the order.
-
-    Threads suffice if `make` is mostly SentencePiece, which releases the interpreter's
-    lock. The caller's thread draws the items, only a few ahead of the results.
-
-    Args:
-      make: A function of one item.
-      items: The items, consumed lazily.
-
-    Yields:
-      The result of each item.
-    """
-    if hasattr(os, "sched_getaffinity"):  # the cores of this process, e.g. in Slurm
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    pending = collections.deque()
-    with ThreadPoolExecutor(cores, "encoder") as pool:
-        try:
-            for item in items:
-                pending.append(pool.submit(make, item))
-                if len(pending) > 2 * cores:  # bounds memory
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            # After an error, do not encode what nobody will read.
-            for future in pending:
-                future.cancel()

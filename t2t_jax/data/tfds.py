@@ -27,14 +27,14 @@ from typing import Any
 
 from etils import epath
 
-from t2t_jax.data.tensorflow_import import import_tensorflow
-from t2t_jax.terminal.errors import UserError, did_you_mean
-from t2t_jax.terminal.messages import say
+from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.messages import say
 
 NETWORK_SECONDS = 5.0  # a host of a data set has to answer within this time
 BATCH = 4_096  # records parsed together; one by one takes 20 times as long
 LINES = 1  # part of every fingerprint; increment it when records give other lines
 VERSION = r"\d+\.\d+\.\d+"
+
 # The look-ahead refuses a place that ends in its version: the split would be missing.
 PLACE = re.compile(
     rf"tfds:([A-Za-z]\w*)(?:/([^:/]+))?(?::({VERSION}))?:(?!{VERSION}$)([^:/].*)"
@@ -42,13 +42,12 @@ PLACE = re.compile(
 
 
 @dataclasses.dataclass(frozen=True)
-class TfdsCorpus:
+class TfdsSplit:
     """A split of a TFDS data set that has both languages as text features.
 
     Attributes:
       place: `tfds:NAME[/CONFIG][:VERSION]:SPLIT`.
       source, target: The languages, as the data set names its features.
-      weight: How many times an epoch of training reads it.
 
     Raises:
       UserError: An unknown data set, config, version, split or language; an incomplete
@@ -58,7 +57,6 @@ class TfdsCorpus:
     place: str
     source: str
     target: str
-    weight: float = 1.0
 
     def __post_init__(self):
         # Both only check here, so that mistakes show before anything is trained.
@@ -380,3 +378,21 @@ def unreachable(urls: Iterable[str], seconds: float) -> str:
         if not reason:  # one host is enough
             break
     return reason
+
+
+def import_tensorflow():
+    """Imports TensorFlow so that it prints nothing and leaves accelerators to JAX.
+
+    Raises:
+      ImportError: TensorFlow is not installed.
+    """
+    # TensorFlow only reads and feeds data here, so oneDNN gains nothing, and it would
+    # print a notice. Both variables must be set before the import.
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import tensorflow as tf
+
+    # Otherwise TensorFlow would reserve memory of the devices that JAX uses.
+    tf.config.set_visible_devices([], "GPU")
+    tf.config.set_visible_devices([], "TPU")
+    return tf

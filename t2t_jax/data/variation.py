@@ -1,6 +1,6 @@
 """Training text that differs from epoch to epoch: other words, other subwords.
 
-    config.data.augment            changes the text of a pair
+    config.data.augment            changes the text of a pair (`text/damage.py`)
     config.data.subword_dropout    splits its words into other pieces
 
 The tokens of an epoch are a pure function of (seed, epoch, line): a resumed run reads
@@ -12,29 +12,206 @@ Suffix: `p` pairs.
 """
 
 import dataclasses
+import re
 import weakref
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data.cleaning import blank_matcher
-from t2t_jax.data.corpus import Corpus
-from t2t_jax.data.filling import Ragged
-from t2t_jax.data.kept_text import Part, read_parts
-from t2t_jax.data.noise import take
+from t2t_jax.data.cleaning import blank_matcher, in_order, read_chunks
+from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.filling import Ragged, concatenated, take
 from t2t_jax.data.pairs import Encode, Pairs, encode_pairs
-from t2t_jax.data.prepare import in_order, prepared_key
 from t2t_jax.data.shapes import Shape
-from t2t_jax.data.subword_sampling import SubwordSampling, sampled_encoder
-from t2t_jax.data.text_variation import TextVariation, text_variation_of
-from t2t_jax.data.tokenizer import Vocabulary, parse_symbols
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.data.tokenizers.subword_sampling import SubwordSampling
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
+from t2t_jax.io.errors import UserError
+from t2t_jax.text.counter_random import Stream, hashed, uniform
+from t2t_jax.text.damage import MOST_NEIGHBOURS, TRAINABLE
+from t2t_jax.text.word_noise import named_amounts
 
+# The lines of a part. A part is varied as a whole, and a line may be joined with the
+# next ones of its part. So another number changes what a run reads.
+LINES = 8_192
+# The upper bits of a number are the corpus, the lower ones the line in it. So
+# consecutive numbers are consecutive lines of one corpus.
+LINE_BITS = 40
+DEFAULT_SHARE = 0.1  # of lines that `config.data.augment` changes
 # About so many pairs are varied to learn how long pairs become.
 SAMPLED = 1 << 16
+# What a line's random numbers are for.
+_CHOICE, _CHANGE = range(2)
+
+
+class Part(NamedTuple):
+    """The pairs that cleaning kept of `LINES` consecutive lines of one corpus.
+
+    Attributes:
+      place: The number of the part in its corpus, from 0.
+      first: The index of the first pair in the training text.
+      number_p: The number of each pair's line, int64 [pairs].
+      pairs: Their text.
+    """
+
+    place: int
+    first: int
+    number_p: np.ndarray
+    pairs: list[Pair]
+
+
+def read_parts(pairs: Pairs, corpora: Sequence[Corpus]) -> Iterator[Part]:
+    """Yields the text of all pairs in order, as it was before it was encoded.
+
+    Args:
+      pairs: Prepared pairs; their `line` and `sizes` say what was kept.
+      corpora: The corpora that they were prepared from.
+    """
+    end_c = np.cumsum(pairs.sizes)
+    line_p = np.asarray(pairs.line)
+    for chunk in read_chunks(corpora, LINES):
+        end = int(end_c[chunk.corpus])
+        begin = end - pairs.sizes[chunk.corpus]
+        before, last = int(chunk.lines[0]) - 1, int(chunk.lines[-1])
+        # Lines rise within a corpus.
+        low = begin + int(np.searchsorted(line_p[begin:end], before, "right"))
+        high = begin + int(np.searchsorted(line_p[begin:end], last, "right"))
+        if low == high:
+            continue
+        kept_p = line_p[low:high].astype(np.int64)
+        text = [chunk.pairs[i] for i in (kept_p - before - 1).tolist()]
+        number_p = (np.int64(chunk.corpus) << LINE_BITS) + kept_p
+        yield Part(before // LINES, low, number_p, text)
+
+
+@dataclasses.dataclass(frozen=True)
+class TextVariation:
+    """Changes a share of the lines in each epoch.
+
+    Attributes:
+      shares: The share of lines, above 0 and at most 1, by the name in `TRAINABLE`, in
+        the order of the table.
+      symbols: Strings that are one piece, such as tags. Those that begin a line stay
+        there unchanged; a line with another one further on is not changed.
+    """
+
+    shares: dict[str, float]
+    symbols: tuple[str, ...] = ()
+
+    @property
+    def changing_target(self) -> list[str]:
+        """The names of the augmentations that may change targets."""
+        return [name for name in self.shares if TRAINABLE[name].changes_target]
+
+    def __call__(
+        self, pairs: Sequence[Pair], numbers: np.ndarray, seed: int, epoch: int
+    ) -> list[Pair]:
+        """Returns the pairs as an epoch has them.
+
+        A line depends on its number alone, not on the others of the chunk, with one
+        exception: `neighbours` and `joined` join lines of a chunk. So chunks must begin
+        at the same lines in every run.
+
+        Args:
+          pairs: A chunk of one corpus, in order.
+          numbers: The number of each pair in the training text, int64 [pairs]; numbers
+            that follow one another are lines that do.
+          seed, epoch: What the choice depends on.
+
+        Returns:
+          As many pairs; those that nothing changes are the given objects.
+        """
+        varied = list(pairs)
+        for name, share in self.shares.items():
+            # A hash of the name, so that no augmentation depends on the others given.
+            keys = seed, epoch, zlib.crc32(name.encode()), numbers
+            chosen = np.flatnonzero(uniform(*keys, _CHOICE) < share)
+            starts = hashed(*keys, _CHANGE)[chosen].tolist()
+            change = TRAINABLE[name].change
+            for i, start in zip(chosen.tolist(), starts, strict=True):
+                following = self._following(pairs, numbers, i)
+                varied[i] = self._changed(change, varied[i], Stream(start), following)
+        return varied
+
+    def _following(self, pairs, numbers: np.ndarray, i: int) -> list[Pair]:
+        """The next lines of the chunk as far as none was left out between them."""
+        following = []
+        for n in range(i + 1, min(i + 1 + MOST_NEIGHBOURS, len(pairs))):
+            if numbers[n] != numbers[i] + n - i:
+                break
+            following.append(pairs[n])
+        return following
+
+    def _changed(self, change, pair: Pair, draws: Stream, following) -> Pair:
+        """Changes a pair, but not the symbols that its lines begin with."""
+        tags, text = self._split(pair)
+        if not all(side.strip() for side in text):
+            return pair  # one-sided text, or nothing to change
+        if any(symbol in side for symbol in self.symbols for side in text):
+            return pair
+        alike = []
+        for other in following:
+            other_tags, other_text = self._split(other)
+            # Lines of different tags do not form one text.
+            if other_tags != tags or any(
+                s in t for s in self.symbols for t in other_text
+            ):
+                break
+            alike.append(other_text)
+        changed = change(text, draws, alike)
+        if changed is text:
+            return pair
+        return tags[0] + changed[0], tags[1] + changed[1]
+
+    def _split(self, pair: Pair) -> tuple[Pair, Pair]:
+        """Splits both sides into the symbols they begin with, and text."""
+        if not self.symbols:
+            return ("", ""), pair
+        tags = "|".join(map(re.escape, self.symbols))
+        found = [re.match(rf"(?:(?:{tags})\s*)*", side).end() for side in pair]
+        return (
+            (pair[0][: found[0]], pair[1][: found[1]]),
+            (pair[0][found[0] :], pair[1][found[1] :]),
+        )
+
+
+def text_variation_of(
+    augment: str, symbols: Sequence[str] = ()
+) -> TextVariation | None:
+    """Reads `config.data.augment`.
+
+    Args:
+      augment: Names of `TRAINABLE`, separated by commas, each perhaps with its
+        share of lines: "typos,case@0.05".
+      symbols: As of `TextVariation`.
+
+    Returns:
+      The variation; None if `augment` is empty.
+
+    Raises:
+      UserError: An unknown name, one given twice, or a share that is not above 0 and at
+        most 1.
+    """
+    field = f"config.data.augment={augment!r}"
+    parts = filter(None, map(str.strip, augment.split(",")))
+    amounts = named_amounts(parts, TRAINABLE, field, "augmentation")
+    shares = {}
+    for name in (name for name in TRAINABLE if name in amounts):
+        try:
+            given = amounts[name]
+            shares[name] = DEFAULT_SHARE if given is None else float(given)
+        except ValueError:
+            shares[name] = np.nan
+        if not 0 < shares[name] <= 1:
+            raise UserError(
+                f"{field}: {name}@{given} has no valid share; want {name}@SHARE with "
+                "the share of lines that it changes in an epoch, above 0 and at most "
+                f"1, such as {name}@{DEFAULT_SHARE}"
+            )
+    return TextVariation(shares, tuple(symbols)) if shares else None
 
 
 class Varied(NamedTuple):
@@ -74,7 +251,7 @@ class Variation:
       subwords: Encodes lines; None encodes them as `encode` does.
       encode: Encodes pairs as they were when they were prepared.
       fingerprints: Those of the corpora.
-      typical: What `varied` measured.
+      typical: What `measure` found.
     """
 
     corpora: tuple[Corpus, ...]
@@ -165,7 +342,7 @@ class Variation:
         """Describes in one line what varies, and what that does to the lengths.
 
         Args:
-          pairs: The pairs that vary: of `varied`.
+          pairs: The pairs that vary.
           within: The largest shape of the batches.
         """
         what = []
@@ -253,14 +430,9 @@ def kept_within(
       new: The index in `stored` of each of `encoded`.
       fits: A mask of `encoded`: False keeps the stored sentence.
     """
-    both = Ragged(
-        np.concatenate([encoded.tokens, stored.tokens]),
-        np.append(encoded.offsets, stored.offsets + len(encoded.tokens)),
-    )
-    # In `both`, an empty sentence stands between those encoded and those stored.
-    index_p = len(encoded) + 1 + np.arange(len(stored))
+    index_p = len(encoded) + np.arange(len(stored))
     index_p[new[fits]] = np.flatnonzero(fits)
-    return take(both, index_p)
+    return take(concatenated([encoded, stored]), index_p)
 
 
 def _slice(sentences: Ragged, first: int, count: int) -> Ragged:
@@ -290,30 +462,10 @@ def variation_of(
     text = text_variation_of(config.augment, parse_symbols(config.symbols))
     subwords = None
     if config.subword_dropout:
-        subwords = sampled_encoder(vocabulary, config.subword_dropout)
+        subwords = SubwordSampling(vocabulary, config.subword_dropout)
     if text is None and subwords is None:
         return None
     fingerprints = tuple(corpus.fingerprint() for corpus in corpora)
     return Variation(
         tuple(corpora), vocabulary, config, text, subwords, encode, fingerprints
     )
-
-
-def varied(pairs: Pairs, variation: Variation | None) -> Pairs:
-    """Makes prepared pairs vary from epoch to epoch; measures their lengths.
-
-    Raises:
-      UserError: The text is not what it was when the pairs were prepared.
-    """
-    if variation is None:
-        return pairs
-    prints, vocabulary = variation.fingerprints, variation.vocabulary
-    if pairs.key != prepared_key(prints, vocabulary, variation.config):
-        places = ", ".join(corpus.place for corpus in variation.corpora)
-        raise UserError(
-            f"the text of {places} has changed since it was prepared, and epochs of "
-            "varied text are made from it; put the text back"
-        )
-    typical = variation.measure(pairs)
-    variation = dataclasses.replace(variation, typical=typical)
-    return dataclasses.replace(pairs, variation=variation)

@@ -1,27 +1,51 @@
 """Decodes encoded lines: blocks of a fixed shape, a search, then text.
 
+Continuous batching: waiting lines take the rows of finished ones. All lines of a batch
+are at the same position of their outputs. A batch advances by `STRIDE` positions. Then
+finished lines leave it, and it is parked until another batch of the same bucket reaches
+the same position, whose lines take the free rows. A full batch advances at once, before
+new lines begin, so that few batches exist at a time.
+
+A line's arithmetic does not depend on its neighbours: a batch always has all its rows,
+and its shapes depend only on the bucket and the position. Rows never move between
+devices. Lines with constraints share tables of states within their block, so their
+batches are never merged.
+
 Shape suffixes: b batch rows, s source, t target, n hypotheses.
 """
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from t2t_jax.config import DecodeConfig
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.decoding.constraints import Constraints
-from t2t_jax.decoding.continuous_batching import search_lines
-from t2t_jax.decoding.devices import gather_results
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding.batches import (
+    Group,
+    gather_results,
+    longest_output,
+    own_groups,
+    pad_rows,
+    place_blocks,
+)
+from t2t_jax.decoding.constraints import Constraints, Phrases
 from t2t_jax.decoding.inputs import Source
-from t2t_jax.decoding.phrases import Phrases
-from t2t_jax.decoding.programs import Block, Search
+from t2t_jax.decoding.programs import (
+    Block,
+    Search,
+    SearchState,
+    grow_caches,
+    merge_rows,
+)
 from t2t_jax.decoding.results import Hypothesis
-from t2t_jax.decoding.shapes import Group, longest_output, pad_rows
-from t2t_jax.search.hypotheses import Hypotheses
+from t2t_jax.io.errors import UserError
+from t2t_jax.search.algorithm import Hypotheses
 from t2t_jax.search.rules import concatenate_rules
-from t2t_jax.terminal.errors import UserError
 
 EMPTY = Hypothesis("", 0.0, 0.0, True)  # for a line without a visible character
 # For a line for which no output meets the constraints.
@@ -122,3 +146,180 @@ def to_text(result: Hypotheses, vocabulary: Vocabulary) -> Iterator[tuple]:
             )
             for n, text, ids in zip(kept, texts, tokens, strict=True)
         ) or (NOTHING,)
+
+
+# ------------------------------------------------------------------ continuous batching
+
+
+STRIDE = 8  # positions from one exchange of lines to the next
+ROOM = 16  # positions of the smallest cache; a multiple of STRIDE
+
+# The numbers of finished lines, and NumPy arrays with a row for each.
+Finished = tuple[list[int], Hypotheses]
+
+
+def max_parked() -> int:
+    """Returns how many batches may be parked; each of them holds memory."""
+    return 8 if jax.default_backend() == "cpu" else 2
+
+
+class Batch(NamedTuple):
+    """Lines at one position.
+
+    Attributes:
+      state: of the search; leaves [blocks * rows, ...], one block on each device.
+      line_b: the line in each row; -1 for none.
+      rules: of the blocks, or None.
+      position: the length of the outputs so far, in tokens.
+      room: the number of positions that its caches have room for.
+    """
+
+    state: SearchState
+    line_b: np.ndarray
+    rules: Any
+    position: int
+    room: int
+
+
+def room_for(position: int, max_length: int) -> int:
+    """Returns the size of a cache for `position` positions: 16, 32, 64, ...
+
+    Every size is a program to compile, so sizes just below `max_length` are skipped.
+    """
+    room = max(ROOM, 1 << (position - 1).bit_length())
+    # From 2/3 of the largest size on, a smaller one is not worth a compilation.
+    return max_length if 3 * room >= 2 * max_length else room
+
+
+def search_lines(
+    make_block: Callable[[Group], Block],
+    search: Search,
+    lengths: Sequence[int],
+    decode: DecodeConfig,
+) -> Iterator[Finished]:
+    """Yields the hypotheses of each line of positive length, in no particular order.
+
+    Args:
+      make_block: a group -> its block, NumPy arrays.
+      lengths: of the lines. Each of several processes searches its share of them.
+    """
+    groups = own_groups(lengths, decode, search.mesh)
+    for bucket, same in itertools.groupby(groups, key=lambda group: group.bucket):
+        yield from _Bucket(search, longest_output(bucket, decode)).run(make_block, same)
+
+
+class _Bucket:
+    """The batches of one bucket.
+
+    Attributes:
+      parked: position -> the batch that waits at this position for more lines.
+    """
+
+    def __init__(self, search: Search, max_length: int):
+        self.search, self.mesh, self.max_length = search, search.mesh, max_length
+        self.parked: dict[int, Batch] = {}
+
+    def run(self, make_block: Callable, groups: Iterable[Group]) -> Iterator[Finished]:
+        """Searches for all lines of the groups; yields them as they finish."""
+        for group in groups:
+            yield from self.advance_until_parked(self.begin(group, make_block(group)))
+            while len(self.parked) > max_parked():
+                # The fullest batch computes the fewest empty rows.
+                fullest = max(self.parked, key=lambda p: _count(self.parked[p]))
+                yield from self.advance_until_parked(self.parked.pop(fullest))
+        # From the lowest position, so that batches can still merge with those ahead.
+        while self.parked:
+            yield from self.advance_until_parked(self.parked.pop(min(self.parked)))
+
+    def begin(self, group: Group, block: Block) -> Batch:
+        """Starts the search for a group's lines."""
+        block = place_blocks(block, self.mesh)
+        line_b = np.full(group.shape[0], -1)
+        line_b[: len(group.lines)] = group.lines
+        room = room_for(min(STRIDE, self.max_length), self.max_length)
+        state = self.search.begin(block, room, self.max_length)
+        return Batch(state, line_b, block.rules, 0, room)
+
+    def advance_until_parked(self, batch: Batch | None) -> Iterator[Finished]:
+        """Advances a batch until it is parked or all its lines have finished."""
+        while batch is not None:
+            batch, finished = self.advance(batch)
+            if finished:
+                yield finished
+            if not _count(batch):
+                return
+            if batch.rules is None and _count(batch) < len(batch.line_b):
+                batch = self.park_or_merge(batch)
+
+    def advance(self, batch: Batch) -> tuple[Batch, Finished | None]:
+        """Advances a batch by `STRIDE`; removes the lines that have stopped."""
+        state, line_b, rules, position, room = batch
+        until = min(position + STRIDE, self.max_length)
+        # The left `room` is still the old one: Python evaluates it first.
+        if room < (room := room_for(until, self.max_length)):
+            state = grow_caches(state, room=room, mesh=self.mesh)
+        state, stopped_b, result = self.search.advance(
+            state, position, until, line_b >= 0, rules
+        )
+        done_b = (line_b >= 0) & jax.device_get(stopped_b)
+        batch = Batch(state, np.where(done_b, -1, line_b), rules, until, room)
+        if not done_b.any():
+            return batch, None
+        result = jax.tree.map(lambda leaf: leaf[done_b], jax.device_get(result))
+        return batch, (line_b[done_b].tolist(), result)
+
+    def park_or_merge(self, batch: Batch) -> Batch | None:
+        """Parks a batch, or moves its lines to the one parked at its position.
+
+        Returns:
+          The batch to advance next: the parked one, if it is full or if lines remain
+          that do not fit (then it is full on their device). None if all are parked.
+        """
+        parked = self.parked.pop(batch.position, None)
+        if parked is None:
+            self.parked[batch.position] = batch
+            return None
+        from_b = _moves(parked.line_b, batch.line_b, self.mesh.size)
+        state = merge_rows(parked.state, batch.state, from_b, mesh=self.mesh)
+        # `from_b` counts rows within a block; `line_b` is over all blocks.
+        first_b = _first_rows(len(from_b), self.mesh.size)
+        taken_b = from_b >= 0
+        rows = (first_b + from_b)[taken_b]
+        line_b, left_b = parked.line_b.copy(), batch.line_b.copy()
+        line_b[taken_b] = batch.line_b[rows]
+        left_b[rows] = -1
+        merged = parked._replace(state=state, line_b=line_b)
+        batch = batch._replace(line_b=left_b)
+        if _count(batch):
+            self.parked[batch.position] = batch
+        elif (line_b < 0).any():
+            self.parked[batch.position] = merged
+            return None
+        return merged
+
+
+def _count(batch: Batch) -> int:
+    """Returns the number of lines in a batch."""
+    return int(np.sum(batch.line_b >= 0))
+
+
+def _first_rows(rows: int, blocks: int) -> np.ndarray:
+    """Returns, for each row, the first row of its block."""
+    return np.arange(rows) // (rows // blocks) * (rows // blocks)
+
+
+def _moves(line_b: np.ndarray, other_b: np.ndarray, blocks: int) -> np.ndarray:
+    """Matches the free rows of one batch with the lines of another, by block.
+
+    Returns:
+      int32: for each row, the row in the same block of the other batch that moves here;
+      -1 if none does.
+    """
+    from_b = np.full(len(line_b), -1, np.int32)
+    for mine, others, into in zip(
+        *(np.split(x, blocks) for x in (line_b, other_b, from_b)), strict=True
+    ):
+        free, lines = np.flatnonzero(mine < 0), np.flatnonzero(others >= 0)
+        count = min(len(free), len(lines))
+        into[free[:count]] = lines[:count]  # writes to `from_b`: `into` is a view
+    return from_b

@@ -1,15 +1,400 @@
-"""Constraints on translations: a prefix, required phrases and forbidden phrases.
+"""Constraints on translations: a prefix, required and forbidden phrases.
 
-Expands what a caller passes for all lines into checked constraints of each line.
+Phrases are compiled into automata over tokens. An automaton matches the text that
+tokens spell, however they split it: it matches "Hund" in `▁Hund`, in `▁H` `und` and in
+bytes. It matches only complete words, like the regular expression `\\b`: "Hund" does
+not match in "Hunde". Case matters.
+
+Rare characters are spelled in bytes, and only the last byte shows if the character is a
+letter. Next to such bytes, a forbidden phrase counts as a match and a required phrase
+does not, so both constraints hold in any case. (U+2581 is matched in the spelling of
+`data/tokenizers/`, which is the same as that of U+F8FE U+F8FD, of private use.)
+
+If detokenization decides the spaces beside punctuation, as with Moses, they do not
+count: "Hund." matches in `Hund` `.`, whose text is "Hund.".
+
+A token that spells n characters makes n moves of a small automaton over symbols
+(characters and bytes). `_automaton` composes these moves for every token of the
+vocabulary.
+
+Shape suffixes: b batch, c phrases, s states, t target, v vocabulary, l symbols of a
+token, y all symbols.
 """
 
+import dataclasses
+import functools
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from t2t_jax.data.tokenizer import Vocabulary
+import numpy as np
+
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.inputs import check_text
-from t2t_jax.decoding.phrases import Phrases
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.search.rules import Rules
+
+MAX_TABLE_BYTES = 1 << 30  # bytes: a limit on the size of an automaton's tables
+
+
+@dataclasses.dataclass(frozen=True)
+class Automaton:
+    """A deterministic automaton that matches phrases in a sequence of tokens.
+
+    State 0 is the start. The last state, `matched`, means that a phrase has matched.
+
+    Attributes:
+      next_sv: int32, the state after a token; `matched` leads to itself.
+      distance_s: int32, the least number of tokens to `matched`; -1 if the vocabulary
+        cannot spell the phrase.
+    """
+
+    next_sv: np.ndarray
+    distance_s: np.ndarray
+
+    @property
+    def matched(self) -> int:
+        return len(self.next_sv) - 1
+
+    def matches(self, ids: Sequence[int]) -> bool:
+        """Returns True if the tokens contain a phrase.
+
+        A phrase that ends in a word only matches once the word has ended: after the
+        next token, or EOS.
+        """
+        return self.after(ids) == self.matched
+
+    def after(self, ids: Sequence[int]) -> int:
+        """Returns the state after tokens."""
+        state = 0
+        for token in ids:
+            state = int(self.next_sv[state, token])
+        return state
+
+
+class Phrases:
+    """Builds the automata of one vocabulary, and the rules of a batch from them."""
+
+    def __init__(self, vocabulary: Vocabulary):
+        self._vocabulary = vocabulary
+        self._spellings = [_symbols(vocabulary, i) for i in range(len(vocabulary))]
+        self.required = functools.cache(self._required)
+        self.forbidden = functools.cache(self._forbidden)
+        # The words of prefixes are many, so only the latest are kept.
+        self.begins = functools.lru_cache(maxsize=1024)(self._begins)
+
+    def _required(self, phrase: str) -> Automaton:
+        """Builds the automaton of a required phrase."""
+        automaton = self._automaton((phrase,), doubtful=False)
+        if automaton.distance_s[0] < 0:
+            raise UserError(
+                f"must={phrase!r}: {self._vocabulary.name} has no pieces that spell "
+                "it; remove it from must"
+            )
+        return automaton
+
+    def _forbidden(self, phrases: tuple[str, ...]) -> Automaton:
+        """Builds one automaton that matches any of the forbidden phrases."""
+        return self._automaton(phrases, doubtful=True)
+
+    def _begins(self, begun: str) -> np.ndarray:
+        """Returns, for each token, if it begins with a part of a word.
+
+        The token may end the word or go on with it.
+        """
+        letters = [*begun]
+        return np.array([s[: len(letters)] == letters for s in self._spellings])
+
+    def not_continued(self, count: int, begun: str) -> Automaton:
+        """Builds the automaton that matches if token `count` does not begin so."""
+        tokens = len(self._spellings)
+        next_sv = np.repeat(np.arange(count + 3, dtype=np.int32)[:, None], tokens, 1)
+        next_sv[:count] += 1
+        next_sv[count] += np.where(self.begins(begun), 1, 2)
+        distance_s = np.array([*range(count + 1, 0, -1), -1, 0], np.int32)
+        return Automaton(next_sv, distance_s)
+
+    def _automaton(self, phrases: tuple[str, ...], doubtful: bool) -> Automaton:
+        """Builds an automaton over tokens from one over symbols.
+
+        Args:
+          doubtful: as for `_symbol_automaton`.
+        """
+        # A tokenizer that normalizes may leave nothing of a phrase: then none matches.
+        spelled = filter(None, map(self._vocabulary.spelled, phrases))
+        free_spaces = self._vocabulary.free_spaces
+        column_of, next_sy = _symbol_automaton(
+            [_Phrase.of(phrase, free_spaces) for phrase in spelled], doubtful
+        )
+        # `Rules` needs an int32 and two booleans of each state and token.
+        size = len(next_sy) * len(self._vocabulary) * 6
+        if size > MAX_TABLE_BYTES:
+            raise UserError(
+                f"{len(phrases):,} phrases of {sum(map(len, phrases)):,} characters "
+                f"need tables of {size / 2**30:.1f} GiB; want at most 1 GiB: use "
+                "fewer or shorter phrases"
+            )
+        # Spellings are padded to one length with a symbol that changes no state.
+        padding = len(column_of)
+        next_sy = np.concatenate([next_sy, np.arange(len(next_sy))[:, None]], 1)
+        longest = max(map(len, self._spellings))
+        symbol_vl = np.full((len(self._spellings), longest), padding, np.int32)
+        for row, spelling in zip(symbol_vl, self._spellings, strict=True):
+            row[: len(spelling)] = [column_of[_kind(s, column_of)] for s in spelling]
+        # From every state at once, each token moves by its symbols one after another.
+        next_sv = np.repeat(np.arange(len(next_sy))[:, None], len(symbol_vl), 1)
+        for symbol_v in symbol_vl.T:
+            next_sv = next_sy[next_sv, symbol_v]
+        return Automaton(next_sv.astype(np.int32), _distances(next_sv))
+
+    def rules(
+        self,
+        prefixes: Sequence[Sequence[int]],
+        must: Sequence[Sequence[str]],
+        must_not: Sequence[Sequence[str]],
+        begun: Sequence[str],
+        rows: int,
+        max_length: int,
+    ) -> Rules | None:
+        """Returns the rules of a batch, padded to `rows` sentences; None without any.
+
+        Args:
+          prefixes: the first tokens of each sentence.
+          must, must_not: the phrases of each sentence.
+          begun: what the token after each prefix begins with; may be empty.
+          max_length: the width of the token arrays of the search.
+        """
+        if not any(map(len, (*prefixes, *must, *must_not, *begun))):
+            return None
+        prefix_bt = np.full((rows, max_length), -1, np.int32)
+        for row, prefix in zip(prefix_bt, prefixes, strict=False):
+            row[: len(prefix)] = prefix
+        table = _Table(len(self._vocabulary), self._vocabulary.eos)
+        # Each required phrase has an automaton, as all of them must match. The
+        # forbidden ones of a sentence share one: none may.
+        starts = [
+            [table.add(self.required(phrase), required=True) for phrase in required]
+            + [table.add(self.forbidden(tuple(out)), required=False)] * bool(out)
+            for required, out in zip(must, must_not, strict=True)
+        ]
+        # Sentences of a batch share these, but the next batch has other prefixes.
+        not_continued = functools.cache(self.not_continued)
+        for states, prefix, word in zip(starts, prefixes, begun, strict=True):
+            if word:
+                other = not_continued(len(prefix), word)
+                states.append(table.add(other, required=False))
+        width = _next_power_of_two(max(map(len, starts)))
+        start_bc = np.full((rows, width), _Table.NONE, np.int32)
+        for row, states in zip(start_bc, starts, strict=False):
+            row[: len(states)] = states
+        return Rules(prefix_bt, start_bc, *table.arrays())
+
+
+class _Table:
+    """The automata of a batch, stacked into one table of states."""
+
+    NONE = 0  # a state without a phrase, for sentences with fewer phrases than others
+
+    def __init__(self, vocabulary: int, eos: int):
+        self._eos = eos
+        # State NONE leads to itself and refuses nothing.
+        self._next = [np.zeros((1, vocabulary), np.int32)]
+        self._refused = [np.zeros((1, vocabulary), bool)]
+        self._distance = [np.zeros(1, np.int32)]
+        self._count = 1
+        self._starts: dict[tuple[int, bool], int] = {}
+
+    def add(self, automaton: Automaton, required: bool) -> int:
+        """Adds an automaton, unless the table has it; returns its first state."""
+        # A batch's automata are cached while it is built: the same phrases have the
+        # same `id`.
+        if (id(automaton), required) in self._starts:
+            return self._starts[id(automaton), required]
+        next_sv, said = automaton.next_sv, automaton.matched
+        if required:
+            # EOS may itself complete the phrase's last word, so the test is of the
+            # state after it.
+            refused_sv = np.zeros(next_sv.shape, bool)
+            refused_sv[:, self._eos] = next_sv[:, self._eos] != said
+        else:
+            refused_sv = next_sv == said
+        self._next.append(next_sv + self._count)  # its states are numbered from here
+        self._refused.append(refused_sv)
+        self._distance.append(automaton.distance_s * required)  # 0 if forbidden
+        self._starts[id(automaton), required] = start = self._count
+        self._count += len(next_sv)
+        return start
+
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """Returns the fields of `Rules` from `next_sv` on.
+
+        The number of states is padded to a power of two, so that few batches need a new
+        compilation.
+        """
+        spare = _next_power_of_two(self._count) - self._count
+        next_sv = np.pad(np.concatenate(self._next), ((0, spare), (0, 0)))
+        refused_sv = np.pad(np.concatenate(self._refused), ((0, spare), (0, 0)))
+        distance_s = np.pad(np.concatenate(self._distance), (0, spare)).astype(np.int32)
+        closer_sv = distance_s[next_sv] < distance_s[:, None]
+        # The empty shape says, at compile time, that no phrase is required.
+        if not distance_s.any():
+            closer_sv = closer_sv[:0]
+        return next_sv, refused_sv, closer_sv, distance_s
+
+
+def _next_power_of_two(count: int) -> int:
+    """Returns the least power of two that is at least `count`; 0 for 0."""
+    return 1 << (count - 1).bit_length() if count else 0
+
+
+# The symbols that automata read: a character is a string of length 1, a byte of a
+# multi-byte character is a number, and the end of the text is None. These three stand
+# for all word characters, other characters and bytes that no phrase contains:
+_WORD, _BETWEEN, _BYTE = object(), object(), object()
+
+
+def _symbols(vocabulary: Vocabulary, token: int) -> list:
+    """Returns the symbols that a token adds to the text."""
+    if token == vocabulary.eos:
+        return [None]
+    spelling = vocabulary.spelling(token)
+    if isinstance(spelling, bytes):
+        # Bytes up to 127 are complete characters in UTF-8.
+        return [byte if byte > 127 else chr(byte) for byte in spelling]
+    return list(spelling)
+
+
+def _kind(symbol, column_of: dict):
+    """Returns the symbol, or its class if no phrase contains it."""
+    if symbol in column_of:
+        return symbol
+    if isinstance(symbol, int):
+        return _BYTE
+    return _WORD if _is_word(symbol) else _BETWEEN
+
+
+def _is_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Phrase:
+    """A phrase and its bytes.
+
+    Attributes:
+      begins, ends: True if its first or its last character is a word character.
+      gaps: the numbers of bytes after which a space does not count.
+    """
+
+    text: str
+    content: bytes
+    begins: bool
+    ends: bool
+    gaps: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, text: str, free_spaces: bool) -> "_Phrase":
+        gaps: set[int] = set()
+        if free_spaces:
+            text = without_free_spaces(text)
+            for place in range(1, len(text)):
+                if not all(map(_is_word, text[place - 1 : place + 1])):
+                    gaps.add(len(text[:place].encode()))
+        ends = _is_word(text[0]), _is_word(text[-1])
+        return cls(text, text.encode(), *ends, frozenset(gaps))
+
+
+def without_free_spaces(text: str) -> str:
+    """Removes the spaces beside punctuation."""
+    return re.sub(r" *([^\w ]) *", r"\1", text)
+
+
+def _symbol_automaton(phrases: list[_Phrase], doubtful: bool):
+    """Builds the automaton over symbols, state by state from the start.
+
+    A state is a set of partial matches (phrase, number of its bytes read so far), and
+    True if a word may begin next.
+
+    Args:
+      doubtful: if True, a byte of a multi-byte character ends a word and a new word may
+        begin after it, so that no possible match is missed; if False, it does neither,
+        so that every match is certain.
+
+    Returns:
+      The column of each symbol, and the table [states, symbols] of the next states.
+    """
+    characters = sorted({c for phrase in phrases for c in phrase.text})
+    octets = sorted({b for phrase in phrases for b in phrase.content if b > 127})
+    spaces = {" "} - {*characters}  # a symbol of its own, which gaps let pass
+    symbols = [None, _WORD, _BETWEEN, _BYTE, *spaces, *characters, *octets]
+    start, said = (frozenset(), True), "said"
+    numbers = {start: 0}
+    rows = []
+    queue = [start]
+    while queue:
+        state = queue.pop(0)
+        row = []
+        for symbol in symbols:
+            after = _after(state, symbol, phrases, doubtful)
+            if after != said and after not in numbers:
+                numbers[after] = len(numbers)
+                queue.append(after)
+            row.append(-1 if after == said else numbers[after])
+        rows.append(row)
+    # `said` is -1 until the number of states is known; it then becomes the last state,
+    # which leads to itself.
+    table = np.array([*rows, [-1] * len(symbols)])
+    table[table < 0] = len(rows)
+    return {symbol: column for column, symbol in enumerate(symbols)}, table
+
+
+def _after(state, symbol, phrases: list[_Phrase], doubtful: bool):
+    """Returns the state after a symbol, or "said"."""
+    partial_matches, may_begin = state
+    if symbol is _BYTE or isinstance(symbol, int):
+        is_word = not doubtful
+    else:
+        is_word = symbol is _WORD or (isinstance(symbol, str) and _is_word(symbol))
+    # A phrase that ends in a word matches once the next symbol is not of that word.
+    if any(
+        phrases[i].ends and n == len(phrases[i].content) for i, n in partial_matches
+    ):
+        if not is_word:
+            return "said"
+    if isinstance(symbol, str):
+        content = symbol.encode()
+    else:
+        content = bytes([symbol]) if isinstance(symbol, int) else None
+    # Punctuation may follow a word directly; a word may not.
+    begun = {(i, 0) for i, p in enumerate(phrases) if may_begin or not p.begins}
+    after = set()
+    # The classes and the end of the text have no content: no phrase contains them.
+    for i, n in partial_matches | begun if content else ():
+        phrase = phrases[i]
+        if phrase.content[n : n + len(content)] == content:
+            n += len(content)
+            if n == len(phrase.content) and not phrase.ends:
+                return "said"
+            after.add((i, n))
+    if symbol == " ":
+        after |= {(i, n) for i, n in partial_matches if n in phrases[i].gaps}
+    return frozenset(after), not is_word
+
+
+def _distances(next_sv: np.ndarray) -> np.ndarray:
+    """Returns the least number of tokens from each state to the last; -1 if none."""
+    distance_s = np.full(len(next_sv), len(next_sv) + 1, np.int32)  # unreachable
+    distance_s[-1] = 0
+    # Relaxation, as in Bellman-Ford: a state is one token farther than its nearest next
+    # state. It ends when no distance falls any more.
+    while True:
+        nearer_s = np.minimum(distance_s, distance_s[next_sv].min(axis=1) + 1)
+        if np.array_equal(nearer_s, distance_s):
+            return np.where(distance_s > len(next_sv), -1, distance_s)
+        distance_s = nearer_s
+
+
+# --------------------------------------------------------- the constraints of each line
 
 
 class Constraints(NamedTuple):

@@ -11,13 +11,12 @@ from jax.sharding import Mesh
 
 from t2t_jax.config import Config
 from t2t_jax.data.cleaning import visible
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.decoding.devices import mesh_of
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding.batches import SHORTEST, longest_output, mesh_of
 from t2t_jax.decoding.results import Hypothesis, Translation
-from t2t_jax.decoding.shapes import SHORTEST, longest_output
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model
-from t2t_jax.terminal.errors import UserError
 
 log = logging.getLogger("t2t_jax")
 
@@ -29,7 +28,7 @@ class Member(NamedTuple):
 
     Attributes:
       parameters: of one checkpoint, or the average of several; replicated on each
-        device that computes (`decoding/devices.py`).
+        device that computes (`decoding/batches.py`).
       steps: the training steps of these checkpoints.
     """
 

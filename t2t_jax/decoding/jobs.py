@@ -1,19 +1,19 @@
 """Translates a complete file: in order, in bounded memory, resumable."""
 
 import contextlib
+import functools
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from t2t_jax.data.corpus import decode_lines, read_lines
-from t2t_jax.decoding.output_file import OutputFile, PrintedOutput
-from t2t_jax.decoding.output_file import check_output as check_output
+from t2t_jax.data.text_files import decode_lines, read_lines
 from t2t_jax.decoding.results import Alignment, Translation
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import Progress, say
+from t2t_jax.io.output_files import OutputFile, PrintedOutput
+from t2t_jax.io.output_files import check_output as check_output
 from t2t_jax.parallel import processes
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
-from t2t_jax.terminal.progress import Progress
 
 
 def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
@@ -37,14 +37,38 @@ def parse_shard(shard: str) -> tuple[int, int]:
     )
 
 
-class InputFile:
-    """A text file, or the part of it that one of several machines translates.
+class InputLines:
+    """The lines of a text, or of the part that one of several machines translates.
 
-    Parts are consecutive lines: the concatenated outputs are that of the file.
+    Parts are consecutive lines: the concatenated outputs are that of the text.
 
     Attributes:
+      total: the number of lines of the text.
       first: the number of lines before the part.
       count: the number of its lines.
+
+    Args:
+      read: returns an iterator over all lines, anew each time.
+      shard: (I, N), the I-th of N parts.
+    """
+
+    def __init__(
+        self, read: Callable[[], Iterator[str]], shard: tuple[int, int] = (1, 1)
+    ):
+        self._read = read
+        # Reading it all once also reports invalid lines before any work is done.
+        self.total = sum(1 for _ in read())
+        number, count = shard
+        self.first = self.total * (number - 1) // count
+        self.count = self.total * number // count - self.first
+
+    def lines(self) -> Iterator[str]:
+        """Yields the lines of the part, without line ends."""
+        return itertools.islice(self._read(), self.first, self.first + self.count)
+
+
+class InputFile(InputLines):
+    """The lines of a text file, or of a part of it.
 
     Raises:
       UserError: the file is missing, or some line is not UTF-8.
@@ -54,18 +78,7 @@ class InputFile:
         if not file.is_file():
             wrong = "is not a regular file" if file.exists() else "does not exist"
             raise UserError(f"--input={file} {wrong}; want a text file")
-        self._file = file
-        # Reading it all once also reports invalid lines before any work is done.
-        total = sum(1 for _ in read_lines(file))
-        number, count = shard
-        self.first = total * (number - 1) // count
-        self.count = total * number // count - self.first
-
-    def lines(self) -> Iterator[str]:
-        """Yields the lines of the part, without line ends."""
-        yield from itertools.islice(
-            read_lines(self._file), self.first, self.first + self.count
-        )
+        super().__init__(functools.partial(read_lines, file), shard)
 
 
 def shard_of(output: Path, shard: tuple[int, int]) -> Path:
@@ -79,7 +92,7 @@ def shard_of(output: Path, shard: tuple[int, int]) -> Path:
 
 def run_job(
     translate_lines: Callable[[list[str], int], str],
-    text: InputFile | None,
+    text: InputLines | None,
     path: Path | None,
     made_from: dict,
     resume: bool,

@@ -5,7 +5,7 @@ every step. `definitions` and `parameters` are tuples of the same length. The fi
 of an array is divided among the devices of `mesh`, and each device computes its own
 block. Shape suffixes: b batch, s source, t target, n hypotheses, v vocabulary.
 
-A search advances a few positions at a time (`decoding/continuous_batching.py`): one
+A search advances a few positions at a time (`decoding/batch_decoding.py`): one
 program begins it, another advances it to a given position. Caches only have room for
 the positions reached so far, so `advance_search` is compiled once for each cache size.
 """
@@ -26,8 +26,7 @@ from t2t_jax.model.attention import LayerTrace
 from t2t_jax.model.layers import DropoutRng
 from t2t_jax.model.mask import Tokens
 from t2t_jax.parallel.mesh import targeting
-from t2t_jax.search.algorithm import Algorithm
-from t2t_jax.search.hypotheses import Hypotheses, Step
+from t2t_jax.search.algorithm import Algorithm, Hypotheses, Step
 from t2t_jax.search.rules import Rules
 
 

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from t2t_jax.metrics.perplexity import perplexity
+from t2t_jax.metrics.likelihoods import perplexity
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,25 +1,37 @@
-"""Scores, attention weights and word alignments of given targets (teacher forcing).
+"""Scores of given targets by teacher forcing: log-probabilities and confidence.
+
+Texts that are longer than a model's rows are scored through a window that slides along
+them: each piece is predicted once, from the earlier pieces of the window that first
+contains it.
+
+Confidence in a translation needs no reference, and is higher if the model is more sure.
+All measures score the translation by teacher forcing, as in Fomicheva et al. 2020
+("Unsupervised Quality Estimation for Neural Machine Translation", section 3), with the
+opposite sign where theirs grow with uncertainty. docs/decoding.md has what they are
+worth against chrF. A number depends on the line, its translation, the model and the
+options alone.
 
 Shape suffixes: b batch rows, s source, t target.
 """
 
-import itertools
-from collections.abc import Iterator, Sequence
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import programs
-from t2t_jax.decoding.devices import compute_blocks, gather_results
+from t2t_jax.decoding.batches import Group, compute_blocks, gather_results, pad_rows
 from t2t_jax.decoding.inputs import Member
-from t2t_jax.decoding.results import Alignment, AttentionMaps, Score
-from t2t_jax.decoding.shapes import Group, pad_rows
-from t2t_jax.model.attention import LayerTrace
-from t2t_jax.model.teacher_forcing import teacher_forcing
-from t2t_jax.search.length_penalty import PENALTIES
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.decoding.results import Score
+from t2t_jax.io.errors import UserError
+from t2t_jax.model.transformer import teacher_forcing
+from t2t_jax.search.algorithm import PENALTIES
+from t2t_jax.sections import checked_options, field, parse_variant
 
 # (source ids, target ids) of each pair, both with EOS.
 Pairs = Sequence[tuple[list[int], list[int]]]
@@ -38,17 +50,14 @@ def score(
       members: an ensemble predicts with the mean of their probabilities.
       alpha, penalty: of the length penalty in `Score.score`.
     """
-    log_probs: dict[int, list[float]] = {}
-    compute = partial(
+    log_probs = for_each_pair(
+        "log-probabilities",
         programs.target_log_probs,
-        tuple(member.parameters for member in members),
-        definitions=tuple(member.model.definition for member in members),
-        mesh=members[0].mesh,
+        vocabulary,
+        members,
+        pairs,
+        lambda row, log_prob_t: log_prob_t[: len(pairs[row][1])].tolist(),
     )
-    for rows, log_prob_bt in run_batches(compute, vocabulary, members, pairs):
-        for row, log_prob_t in zip(rows, log_prob_bt, strict=False):
-            log_probs[row] = log_prob_t[: len(pairs[row][1])].tolist()
-    log_probs = gather_results("log-probabilities", log_probs)
     scores = []
     for row, (_, ids) in enumerate(pairs):
         of_pieces = tuple(log_probs[row])
@@ -57,190 +66,40 @@ def score(
     return scores
 
 
-def attention(
-    vocabulary: Vocabulary, member: Member, pairs: Pairs
-) -> Iterator[AttentionMaps]:
-    """Yields all attention weights of each pair, in order.
-
-    A model without attention within the source or the target has 0 layers of it; one
-    without attention to the source is refused before, by `checked_cross_layers`.
-    """
-    maps: list[AttentionMaps | None] = [None] * len(pairs)
-    # Processes do not exchange attention weights, so each computes those of all pairs.
-    for row, trace in traces(vocabulary, member, pairs, divided=False):
-        source, target = pairs[row]
-        maps[row] = AttentionMaps(
-            piece_names(vocabulary.source, source),
-            piece_names(vocabulary, target),
-            *(trace.encoder, trace.decoder, trace.cross),
-        )
-    yield from maps
-
-
-def checked_cross_layers(member: Member) -> int:
-    """The number of layers with attention to the source; raises UserError if 0."""
-    if not member.model.cross_layers:
-        raise UserError(
-            f"config.model.kind={member.config.model.kind!r} has no attention to the "
-            "source: there are no weights to show or to align words by; choose a model "
-            "with attention"
-        )
-    return member.model.cross_layers
-
-
-def alignment_layer(layers: int) -> int:
-    """Returns the decoder layer whose attention aligns words best, from 0.
-
-    It is the last but one, as Garg et al. 2019 found for the base model; the last of
-    one or two layers. docs/decoding.md has measurements.
-    """
-    return layers - 1 if layers <= 2 else layers - 2
-
-
-def align(
+def for_each_pair(
+    what: str,
+    program: Callable,
     vocabulary: Vocabulary,
     members: Sequence[Member],
     pairs: Pairs,
-    layer: int | None = None,
-) -> list[Alignment]:
-    """Links each target word to the source word with the most attention.
-
-    The weight of a target word on a source word is averaged over heads, members and the
-    positions that predict the target word's pieces, and summed over the source word's
-    pieces.
-
-    Raises:
-      UserError: a member has no such layer.
-    """
-    totals: dict[int, np.ndarray] = {}
-    for member in members:
-        layers = checked_cross_layers(member)
-        chosen = alignment_layer(layers) if layer is None else layer
-        if not 0 <= chosen < layers:
-            raise UserError(f"layer={layer}; want one from 0 to {layers - 1}")
-        for row, trace in traces(vocabulary, member, pairs):
-            weights_ts = trace.cross[chosen].mean(axis=0) / len(members)
-            totals[row] = totals.get(row, 0.0) + weights_ts
-    found = {}
-    for row, weights_ts in totals.items():
-        source, target = pairs[row]
-        target_words = words_of_target(vocabulary, target)
-        source_words = words_of_pieces(vocabulary.source, source[:-1])
-        weights_ji = word_weights(weights_ts, source_words, target_words)
-        found[row] = links(weights_ji, target_words)
-    found = gather_results("alignments", found)
-    # The exchange between processes goes through JSON, which has lists for tuples.
-    return [Alignment(tuple(map(tuple, found[row]))) for row in range(len(pairs))]
-
-
-def words_of_target(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
-    """`words_of_pieces` of a target that may have ended, without its EOS."""
-    ended = [*ids[-1:]] == [vocabulary.eos]
-    return words_of_pieces(vocabulary, ids[:-1] if ended else ids)
-
-
-def word_weights(
-    weights_ts: np.ndarray, source_words: Sequence[int], target_words: Sequence[int]
-) -> np.ndarray:
-    """Sums attention between pieces up to attention between words.
+    read: Callable[[int, Any], Any],
+    *common: Any,
+) -> list:
+    """Runs a program of an ensemble on all pairs; returns the results in order.
 
     Args:
-      weights_ts: row t predicts target piece t.
-      source_words, target_words: the word of each piece, -1 for none; further rows and
-        columns of `weights_ts`, such as those of EOS, do not count.
+      what: names the results, for the exchange between processes.
+      program: of `decoding/programs.py`.
+      read: (number of a pair, its row of the outputs) -> its result, for JSON.
+      common: arguments of the program between the parameters and the batch.
 
     Returns:
-      float64 [target words, source words]; the row of a word without a piece of its own
-      is 0.
-    """
-    shape = (max(words, default=-1) + 1 for words in (target_words, source_words))
-    weights_ji = np.zeros((*shape,))
-    for j, weights_i in enumerate(weights_ji):
-        rows = [t for t, word in enumerate(target_words) if word == j]
-        if not rows:
-            continue
-        weights_s = weights_ts[rows].mean(axis=0)
-        for s, word in enumerate(source_words):
-            if word >= 0:
-                weights_i[word] += weights_s[s]
-    return weights_ji
-
-
-def links(weights_ji: np.ndarray, target_words: Sequence[int]) -> list[tuple[int, int]]:
-    """Links each target word that has a piece to the source word of most weight."""
-    present = {*target_words}
-    return [
-        (int(weights_i.argmax()), j)
-        for j, weights_i in enumerate(weights_ji)
-        if j in present and len(weights_i)
-    ]
-
-
-def words_of_pieces(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
-    """Returns the number of the word that each piece belongs to; -1 without words.
-
-    A space belongs to the word after it, as in SentencePiece. Tokens that stand for no
-    text, such as that of a language, belong to no word. The words are those of
-    `word_texts`.
-    """
-    added = spellings(vocabulary, ids)
-    # Pieces alone do not show where words begin (a character may be split into bytes),
-    # so every beginning of the sentence is decoded.
-    octets = itertools.accumulate(added, initial=b"")
-    begun = [part.decode(errors="replace") for part in octets]
-    # A piece that adds visible text belongs to the last word so far; one that adds only
-    # white space belongs to the next word.
-    words = [
-        len(text.split()) - (text.rstrip() != before.rstrip())
-        for before, text in itertools.pairwise(begun)
-    ]
-    # The first bytes of a multi-byte white space decode to a replacement character,
-    # which looks like a word. So a number must not exceed those after it: take the
-    # minimum from the right, and at the end the number of the last word.
-    last = len(begun[-1].split()) - 1
-    words = [*itertools.accumulate(words[::-1], min, initial=last)][:0:-1]
-    return [n if s else -1 for n, s in zip(words, added, strict=True)]
-
-
-def word_texts(vocabulary: Vocabulary, ids: Sequence[int]) -> list[str]:
-    """Returns the words of pieces, as they are separated by white space in the text."""
-    text = b"".join(spellings(vocabulary, ids)).decode(errors="replace")
-    return text.split()
-
-
-def spellings(vocabulary: Vocabulary, ids: Sequence[int]) -> list[bytes]:
-    """Returns what each piece adds to the text, in UTF-8."""
-    # What the tokenizer cannot spell is a word of the line, even if no text shows it.
-    hidden = {vocabulary.unknown: "?"}
-    added = [vocabulary.spelling(i) or hidden.get(i, "") for i in ids]
-    return [s if isinstance(s, bytes) else s.encode() for s in added]
-
-
-def traces(
-    vocabulary: Vocabulary, member: Member, pairs: Pairs, divided: bool = True
-) -> Iterator[tuple[int, LayerTrace]]:
-    """Yields the number of each pair and its weights, without padding.
-
-    The weights of encoder, decoder and cross-attention are arrays [layers, heads,
-    queries, keys]. `divided` is as for `devices.computed`.
+      The result of each pair; None for a pair without tokens.
     """
     compute = partial(
-        programs.attention_trace,
-        member.parameters,
-        definition=member.model.definition,
-        mesh=member.mesh,
+        program,
+        tuple(member.parameters for member in members),
+        *common,
+        definitions=tuple(member.model.definition for member in members),
+        mesh=members[0].mesh,
     )
-    for rows, trace in run_batches(compute, vocabulary, [member], pairs, divided):
+    found: dict[int, Any] = {}
+    for rows, outputs in run_batches(compute, vocabulary, members, pairs):
         for place, row in enumerate(rows):
-            s, t = map(len, pairs[row])
-            yield (
-                row,
-                LayerTrace(
-                    trace.encoder[place, :, :, :s, :s],
-                    trace.decoder[place, :, :, :t, :t],
-                    trace.cross[place, :, :, :t, :s],
-                ),
-            )
+            of_row = jax.tree.map(lambda leaf: leaf[place], outputs)  # noqa: B023
+            found[row] = read(row, of_row)
+    found = gather_results(what, found)
+    return [found.get(row) for row in range(len(pairs))]
 
 
 def run_batches(
@@ -284,3 +143,176 @@ def run_batches(
 
 def piece_names(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
     return tuple(vocabulary.piece(i) for i in ids)
+
+
+# -------------------------------------------------------------- texts longer than a row
+
+
+class Window(NamedTuple):
+    """The pieces from `begin` to `end`, of which those from `first` on are counted."""
+
+    begin: int
+    first: int
+    end: int
+
+
+def windows(pieces: int, window: int, stride: int) -> list[Window]:
+    """Returns the windows of a text; they count each piece once, in order.
+
+    Every piece after the first window has at least `window - stride` pieces before it
+    in its window; with stride = window, windows do not overlap.
+
+    Args:
+      pieces: the length of the text, with EOS.
+      window: the most pieces that the model reads at a time.
+      stride: pieces from the begin of a window to that of the next.
+    """
+    found = [Window(0, 0, min(window, pieces))]
+    while (counted := found[-1].end) < pieces:
+        begin = found[-1].begin + stride
+        found.append(Window(begin, counted, min(begin + window, pieces)))
+    return found
+
+
+def log_probs(
+    vocabulary: Vocabulary,
+    members: Sequence[Member],
+    texts: Sequence[Sequence[int]],
+    window: int,
+    stride: int,
+) -> list[list[float]]:
+    """Computes the log-probability of each piece of each text.
+
+    Args:
+      members: language models; an ensemble predicts with the mean of their
+        probabilities.
+      texts: token ids with EOS.
+      window, stride: as for `windows`.
+
+    Raises:
+      UserError: a window that a model cannot read, or a stride above the window.
+    """
+    longest = min((m.model.longest for m in members if m.model.longest), default=window)
+    if window > longest:
+        raise UserError(
+            f"window={window}, but config.model.max_positions={longest}; want a window "
+            f"of at most {longest} pieces"
+        )
+    if not 1 <= stride <= window:
+        raise UserError(f"stride={stride} with window={window}; want 1 <= stride <= it")
+    of_texts = [windows(len(ids), window, stride) for ids in texts]
+    parts = [
+        ([], [*ids[w.begin : w.end]])
+        for ids, windows_ in zip(texts, of_texts, strict=True)
+        for w in windows_
+    ]
+    scores = score(vocabulary, members, parts, alpha=0.0, penalty="none")
+    of_parts = iter(score.log_probs for score in scores)
+    return [
+        [x for w in windows_ for x in next(of_parts)[w.first - w.begin :]]
+        for windows_ in of_texts
+    ]
+
+
+# --------------------------------------------------------------------------- confidence
+
+
+@dataclasses.dataclass(frozen=True)
+class ConfidenceOptions:
+    """Options of the measures that drop out."""
+
+    # Passes with dropout, over which means and variances are taken.
+    passes: int = field(10, low=2)
+    # Seed of dropout.
+    seed: int = field(0, low=0)
+
+    def __post_init__(self):
+        if self.seed >= 1 << 32:
+            raise UserError(f"seed={self.seed}; want 0 <= seed < 2^32")
+
+
+class Scorer(NamedTuple):
+    """The models that score, and the options."""
+
+    vocabulary: Vocabulary
+    members: Sequence[Member]
+    options: ConfidenceOptions = ConfidenceOptions()
+
+
+def mean_log_prob(scorer: Scorer, pairs: Pairs) -> list[float]:
+    """The mean log-probability of the pieces, in nats; at most 0 (their TP)."""
+    return _means(scorer, pairs, programs.target_log_probs)
+
+
+def negative_entropy(scorer: Scorer, pairs: Pairs) -> list[float]:
+    """Minus the mean entropy of the distribution of each piece, in nats."""
+    found = _means(scorer, pairs, programs.target_entropies)
+    return [-mean for mean in found]
+
+
+def dropout_mean(scorer: Scorer, pairs: Pairs) -> list[float]:
+    """The mean of `mean_log_prob` over passes with dropout (their D-TP)."""
+    return np.mean(_dropout_passes(scorer, pairs), axis=0).tolist()
+
+
+def dropout_variance(scorer: Scorer, pairs: Pairs) -> list[float]:
+    """Minus the variance of `mean_log_prob` over passes with dropout (their D-Var)."""
+    return (-np.var(_dropout_passes(scorer, pairs), axis=0)).tolist()
+
+
+# Name in --confidence -> (scorer, pairs of ids) -> a number for each pair.
+CONFIDENCES: dict[str, Callable[[Scorer, Pairs], list[float]]] = {
+    "log_prob": mean_log_prob,
+    "entropy": negative_entropy,
+    "dropout_mean": dropout_mean,
+    "dropout_variance": dropout_variance,
+}
+# Those that drop out, with their options.
+DROPPING = dict.fromkeys(("dropout_mean", "dropout_variance"), ConfidenceOptions)
+
+
+def parse_confidence(text: str) -> tuple[str, ConfidenceOptions]:
+    """Parses `"dropout_mean:passes=20,seed=1"` into the measure and its options.
+
+    Raises:
+      UserError: no such measure or option, or a value out of its range.
+    """
+    kinds = {name: DROPPING.get(name) for name in CONFIDENCES}
+    name, options = parse_variant("--confidence", text, kinds)
+    options = checked_options(ConfidenceOptions, options, f"--confidence={name}:")
+    return name, ConfidenceOptions(**options)
+
+
+def check_dropout(measure: str, members: Sequence[Member]) -> None:
+    """Raises UserError if a measure needs dropout and a model has none."""
+    names = "dropout", "attention_dropout", "activation_dropout"
+    for member in members if measure in DROPPING else ():
+        if not any(getattr(member.config.model, name) for name in names):
+            raise UserError(
+                f"--confidence={measure}: the model was trained with "
+                "config.model.dropout=0.0, so dropout changes nothing in it; choose "
+                f"one of {', '.join(sorted({*CONFIDENCES} - {*DROPPING}))}"
+            )
+
+
+def _means(scorer: Scorer, pairs: Pairs, program: Callable, *common) -> list[float]:
+    """Means over the tokens of each target of what a program returns, [b, t]."""
+
+    def mean(row: int, value_t: np.ndarray) -> float:
+        count = len(pairs[row][1])
+        return math.fsum(value_t[:count].tolist()) / count
+
+    return for_each_pair(
+        "confidences", program, scorer.vocabulary, scorer.members, pairs, mean, *common
+    )
+
+
+def _dropout_passes(scorer: Scorer, pairs: Pairs) -> np.ndarray:
+    """`mean_log_prob` in each pass with dropout, float64 [passes, pairs]."""
+    seed = np.uint32(scorer.options.seed)
+    return np.array(
+        [
+            _means(scorer, pairs, programs.dropout_log_probs, seed, np.uint32(number))
+            for number in range(scorer.options.passes)
+        ]
+    ).reshape(scorer.options.passes, len(pairs))

@@ -1,126 +1,143 @@
-"""Builds search algorithms from a translator's options, filled in and checked."""
+"""Builds search algorithms from options, and gives functions their signature.
+
+The options of beam search are `SearchOptions` of config.py, those of sampling are
+`SamplingOptions` below. Flags, checks, help and keyword arguments follow from their
+fields.
+"""
 
 import dataclasses
+import inspect
+from collections.abc import Callable
 from typing import Any
 
-from t2t_jax.config import DecodeConfig
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.search.beam import STOPS, BeamSearch
-from t2t_jax.search.diverse import DiverseBeamSearch
-from t2t_jax.search.length_penalty import PENALTIES
+from t2t_jax.config import SearchOptions
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io.errors import UserError
+from t2t_jax.search.beam import BeamSearch
 from t2t_jax.search.sampling import Sampling, check_sampling
-from t2t_jax.terminal.errors import UserError, did_you_mean
+from t2t_jax.sections import checked_options, field
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplingOptions:
+    """Options of sampling, each declared here, once: `search/sampling.py`, `sample`."""
+
+    temperature: float = field(
+        1.0, help="Sampling: below 1 favours more probable translations."
+    )
+    top_k: int = field(
+        0, help="Sampling: only the K most probable tokens; 0 means all."
+    )
+    top_p: float = field(
+        1.0,
+        help="Sampling: only the most probable tokens, up to this probability.",
+    )
+    epsilon: float = field(
+        0.0,
+        help="Sampling: no tokens of a smaller probability, but for the most probable "
+        "one.",
+    )
+    seed: int = field(0, help="Sampling: seed of the random numbers.")
+
+    def __post_init__(self):
+        try:
+            check_sampling(self.temperature, self.top_k, self.top_p, self.epsilon)
+        except ValueError as e:
+            raise UserError(str(e)) from None
+        if not 0 <= self.seed < 1 << 32:
+            raise UserError(f"seed={self.seed}; want 0 <= seed < 2^32")
+
+    @classmethod
+    def of(cls, **given: Any) -> "SamplingOptions":
+        """Returns the options with some values given, checked.
+
+        Raises:
+          UserError: no such option, or a value of the wrong type or out of its range.
+        """
+        return cls(**checked_options(cls, given))
+
+
+def option_names(kind: type) -> tuple[str, ...]:
+    """Returns the names of the fields of a dataclass of options."""
+    return tuple(known.name for known in dataclasses.fields(kind))
+
+
+def takes(kind: type) -> Callable[[Callable], Callable]:
+    """Returns a decorator for a function whose `**options` are fields of a dataclass.
+
+    The function's signature, as `help` and notebooks show it, names each of them; None
+    stands for the default.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        signature = inspect.signature(function)
+        named = [p for p in signature.parameters.values() if p.kind != p.VAR_KEYWORD]
+        named += [
+            inspect.Parameter(
+                known.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=type(known.default) | None,
+            )
+            for known in dataclasses.fields(kind)
+        ]
+        function.__signature__ = signature.replace(parameters=named)
+        return function
+
+    return decorate
 
 
 def beam_search_algorithm(
-    decode: DecodeConfig,
-    vocabulary: Vocabulary,
-    *,
-    beam: int | None,
-    nbest: int,
-    stop: str | None,
-    alpha: float | None,
-    penalty: str | None,
-    groups: int | None = None,
-    diversity: float | None = None,
-) -> BeamSearch | DiverseBeamSearch:
-    """Returns the beam search of these options; None takes the value of `decode`.
-
-    It is diverse with more `groups` than one.
+    options: SearchOptions, vocabulary: Vocabulary, nbest: int = 1
+) -> BeamSearch:
+    """Returns the beam search of these options, which have been checked.
 
     Raises:
-      UserError: an option is out of its range. (`BeamSearch` itself checks nothing.)
+      UserError: `nbest` is out of its range.
     """
-    algorithm = BeamSearch(
-        beam=decode.beam if beam is None else beam,
+    if not 1 <= nbest <= options.beam:
+        raise UserError(
+            f"nbest={nbest} with beam={options.beam}; want 1 <= nbest <= beam: set "
+            f"beam={max(nbest, 1)} or more, or a smaller nbest"
+        )
+    return BeamSearch(
+        beam=options.beam,
         nbest=nbest,
-        stop=decode.stop if stop is None else stop,
-        **penalty_options(decode, alpha, penalty),
+        stop=options.stop,
+        alpha=options.alpha,
+        penalty=options.penalty,
+        groups=options.groups,
+        diversity=options.diversity,
         **_special_tokens(vocabulary),
-    )
-    beam, stop = algorithm.beam, algorithm.stop
-    if beam < 1:
-        raise UserError(f"beam={beam}; want at least 1 (1 is greedy search)")
-    if not 1 <= nbest <= beam:
-        raise UserError(
-            f"nbest={nbest} with beam={beam}; want 1 <= nbest <= beam: set beam="
-            f"{max(nbest, 1)} or more, or a smaller nbest"
-        )
-    if stop not in STOPS:
-        raise UserError(f"stop={stop!r}{did_you_mean(stop, STOPS)}")
-    groups = decode.groups if groups is None else groups
-    if groups < 1:
-        raise UserError(f"groups={groups}; want at least 1 (1 is the plain beam)")
-    if beam % groups:
-        wider = -(-beam // groups) * groups
-        raise UserError(
-            f"groups={groups} with beam={beam}; the groups of a beam are equally wide: "
-            f"set beam={wider}, or other groups"
-        )
-    if groups == 1:
-        if diversity is not None:
-            raise UserError(
-                f"diversity={diversity} with groups=1; it acts between groups: set "
-                "groups to 2 or more, or leave diversity out"
-            )
-        return algorithm
-    diversity = decode.diversity if diversity is None else float(diversity)
-    if not 0 <= diversity < float("inf"):
-        raise UserError(f"diversity={diversity}; want at least 0 (0 has no effect)")
-    return DiverseBeamSearch(
-        groups=groups, diversity=diversity, **dataclasses.asdict(algorithm)
     )
 
 
 def sampling_algorithm(
-    decode: DecodeConfig,
+    options: SamplingOptions,
+    penalty: SearchOptions,
     vocabulary: Vocabulary,
-    *,
-    samples: int,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    epsilon: float,
-    alpha: float | None,
-    penalty: str | None,
+    samples: int = 1,
 ) -> Sampling:
-    """Returns the sampling of these options; None takes the value of `decode`.
+    """Returns the sampling of these options.
+
+    Args:
+      penalty: has the length penalty of the scores.
 
     Raises:
-      UserError: an option is out of its range.
+      UserError: `samples` is below 1.
     """
     if samples < 1:
         raise UserError(f"samples={samples}; want at least 1")
-    try:
-        check_sampling(temperature, top_k, top_p, epsilon)
-    except ValueError as e:
-        raise UserError(str(e)) from None
     return Sampling(
         samples=samples,
-        temperature=float(temperature),
-        top_k=top_k,
-        top_p=float(top_p),
-        epsilon=float(epsilon),
-        **penalty_options(decode, alpha, penalty),
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        epsilon=options.epsilon,
+        alpha=penalty.alpha,
+        penalty=penalty.penalty,
         **_special_tokens(vocabulary),
     )
-
-
-def penalty_options(
-    decode: DecodeConfig, alpha: float | None, penalty: str | None
-) -> dict:
-    """Returns `alpha` and `penalty`; None takes the value of `decode`.
-
-    Raises:
-      UserError: no such penalty, or a negative or infinite `alpha`.
-    """
-    alpha = decode.alpha if alpha is None else float(alpha)
-    penalty = decode.penalty if penalty is None else penalty
-    if penalty not in PENALTIES:
-        raise UserError(f"penalty={penalty!r}{did_you_mean(penalty, PENALTIES)}")
-    if not 0 <= alpha < float("inf"):
-        raise UserError(f"alpha={alpha}; want at least 0 (0 is no length penalty)")
-    return {"alpha": alpha, "penalty": penalty}
 
 
 def _special_tokens(vocabulary: Vocabulary) -> dict[str, Any]:

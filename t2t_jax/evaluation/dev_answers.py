@@ -7,14 +7,14 @@ import numpy as np
 from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, Pair
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.choosing import PLAIN
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model
 from t2t_jax.parallel import processes
 from t2t_jax.tasks.task import Task
-from t2t_jax.terminal.messages import say
 
 
 class DevAnswers:

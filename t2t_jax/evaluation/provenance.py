@@ -18,12 +18,11 @@ import jax
 from t2t_jax import __version__
 from t2t_jax.data.corpus import Corpus
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation import damage
 from t2t_jax.evaluation.published_sets import ScoredText, compare_with
-from t2t_jax.metrics.bootstrap import LONGEST, SAMPLES, SEED
+from t2t_jax.io import ideas
+from t2t_jax.metrics.measures import LONGEST, SAMPLES, SEED
 from t2t_jax.parallel.machine import describe_machine
 from t2t_jax.tasks.task import Task
-from t2t_jax.terminal import ideas
 
 PACKAGES = (
     *("jax", "jaxlib", "flax", "optax", "numpy"),
@@ -62,7 +61,7 @@ def score_provenance(
     }
     return {
         "compare_with": (
-            damage.compare_with(corpus)
+            corpus.compare_with
             or task.compare_with(corpus)
             or compare_with(text, len(translator.steps))
         )

@@ -1,26 +1,90 @@
-"""Robustness: scores of damaged copies of a test set beside those of the set itself."""
+"""Robustness: scores of damaged copies of a test set beside those of the set itself.
+
+Damage (`text/damage.py`) is a pure function of the line and its number, so that
+everybody who damages a set gets the same one.
+"""
 
 import re
+import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
-from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.corpus import Corpus, Pair, derived, tagged
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.damage import damaged
 from t2t_jax.evaluation.scores import (
     Workdirs,
     read_answers,
     results_folder,
     score_set,
 )
+from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.parallel import processes
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.text.counter_random import Stream, hashed
+from t2t_jax.text.damage import DAMAGES, MOST_NEIGHBOURS
 
-UNDAMAGED = "undamaged"
+EVERY, UNDAMAGED = "all", "undamaged"
 HEADER = "damage", "BLEU", "difference", "codes copied", "lines changed"
+
+
+def damaged(corpus: Corpus, damage: str) -> Corpus:
+    """Returns a copy of a test set: damaged sources, and references that go with them.
+
+    The tag of a subtask is not damaged, and a pair with a blank side stays as it is.
+    The name is `NAME+DAMAGE`, so that files of scores are not those of the set.
+
+    Args:
+      damage: a name of `DAMAGES`.
+    """
+    if corpus.subtask:
+        return tagged(damaged(corpus.made_of, damage), corpus.subtask, corpus.tag)
+
+    def changed(pairs: Iterator[Pair]) -> Iterator[Pair]:
+        pairs = list(pairs)
+        key, change = zlib.crc32(damage.encode()), DAMAGES[damage].change
+        for number, pair in enumerate(pairs):
+            if not all(side.strip() for side in pair):
+                yield pair
+                continue
+            following = pairs[number + 1 : number + 1 + MOST_NEIGHBOURS]
+            yield change(pair, Stream(int(hashed(key, number))), following)
+
+    return derived(
+        corpus,
+        damage,
+        changed,
+        place=f"{corpus.place}+{damage}",
+        name=f"{corpus.name}+{damage}",
+        compare_with=(
+            "damaged text, without published numbers; compare only with systems scored "
+            "on the same damage of the same lines, same signature"
+        ),
+    )
+
+
+def damages_named(names: str) -> list[str]:
+    """Reads --damage: names of `DAMAGES` separated by commas, or "all".
+
+    Raises:
+      UserError: an unknown name, or none.
+    """
+    named = [name for name in map(str.strip, names.split(",")) if name]
+    if named == [EVERY]:
+        return [*DAMAGES]
+    for name in named:
+        if name not in DAMAGES:
+            raise UserError(
+                f"--damage={names!r}: no damage {name!r}"
+                + did_you_mean(name, [*DAMAGES, EVERY])
+            )
+    if not named:
+        raise UserError(
+            f"--damage={names!r} names no damage; want {EVERY!r}, or some of "
+            + ", ".join(DAMAGES)
+        )
+    return [*dict.fromkeys(named)]
 
 
 class Row(TypedDict):

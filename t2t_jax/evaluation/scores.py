@@ -4,24 +4,30 @@ Those of an ensemble are in the first member's workdir, in a folder of their own
 that no reader takes them for the model's.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from etils import epath
 
 from t2t_jax import __version__
-from t2t_jax.data.corpus import Corpus
+from t2t_jax.config import Config
+from t2t_jax.data.corpus import Corpus, split_places
+from t2t_jax.data.text_files import read_lines
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.provenance import score_provenance, text_bytes
-from t2t_jax.files import atomic
+from t2t_jax.io import atomic, lock
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say, waiting
+from t2t_jax.metrics.measures import LONGEST
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.parallel import processes
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.progress import waiting
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 SCORES, TRANSLATIONS = "scores", "translations"
 ENSEMBLES = "ensembles"
@@ -75,7 +81,7 @@ def score_set(translator: Translator, corpus: Corpus, workdir: Workdirs) -> dict
     path = folder / SCORES / f"{corpus.name}.json"
     lines = _answers_file(corpus, folder)
 
-    def stored_scores() -> dict:
+    def stored_before() -> dict:
         stored = _read(path, lines)
         if inputs.items() <= stored.items():
             return stored
@@ -83,7 +89,7 @@ def score_set(translator: Translator, corpus: Corpus, workdir: Workdirs) -> dict
         _first(workdir).check_writable()
         return {}
 
-    if stored := processes.from_first("scores", stored_scores):
+    if stored := processes.from_first("scores", stored_before):
         return stored
     answers = task.answers(translator, pairs)
     extra = task.extra_scores(translator, pairs)
@@ -97,7 +103,7 @@ def score_set(translator: Translator, corpus: Corpus, workdir: Workdirs) -> dict
         if len(translator.members) > 1:
             scores["members"] = _members(translator, workdir)
         scores["translations_sha256"] = hashlib.sha256(output).hexdigest()
-        with atomic.exclusive(folder / SCORES):
+        with lock.exclusive(folder / SCORES):
             atomic.keep_earlier(path, lines)
             # The scores come last: they hold the hash of the translations, by which a
             # reader knows that both files belong together.
@@ -200,6 +206,91 @@ def read_answers(
         )
     # Not splitlines(), which would also split at characters such as U+2028.
     return content.decode().split("\n")[:-1]
+
+
+def read_baselines(files: str, corpora: list[Corpus]) -> list[list[str]]:
+    """Reads another system's answers, one file per test set.
+
+    Args:
+      files: names of text files, plain or `.gz`, separated by commas; each has one
+        line for each line of its set.
+      corpora: the test sets, in the same order.
+
+    Raises:
+      UserError: the number of files differs from the number of sets; a file does not
+        exist, is not UTF-8 or differs in length from its set; a set is too long for a
+        bootstrap.
+    """
+    names = split_places(files)
+    if len(names) != len(corpora):
+        sets = ", ".join(corpus.name for corpus in corpora)
+        raise UserError(
+            f"--baseline={files!r} names {len(names)} files for {len(corpora)} test "
+            f"sets ({sets}); want one file per set, in this order, separated by commas"
+        )
+    pairs = zip(names, corpora, strict=True)
+    return [_read_baseline(Path(name).expanduser(), corpus) for name, corpus in pairs]
+
+
+def _read_baseline(file: Path, corpus: Corpus) -> list[str]:
+    if not file.is_file():
+        raise UserError(
+            f"--baseline: {file} is not a file; want another system's answers to "
+            f"{corpus.name}, one line for each example of the set"
+        )
+    lines, wanted = list(read_lines(file)), sum(1 for _ in corpus.pairs())
+    if len(lines) != wanted:
+        raise UserError(
+            f"--baseline: {file} has {len(lines):,} lines, but {corpus.place} has "
+            f"{wanted:,}; want an answer to each example, in the same order"
+        )
+    if wanted > LONGEST:
+        raise UserError(
+            f"--baseline: {corpus.place} has {wanted:,} lines, but the bootstrap takes "
+            f"at most {LONGEST:,}; use a part of the set"
+        )
+    return lines
+
+
+def score_all(
+    workdir: Workdir, config: Config, tests: Sequence[Corpus]
+) -> dict[str, dict]:
+    """Scores test sets with the options of `config.decode` and prints a table.
+
+    Returns:
+      Scores by the name of the set, as in `scores/SET.json`.
+    """
+    if not tests:
+        return {}
+    translator = Translator.load(workdir, config.decode.checkpoint)
+    steps = ", ".join(f"{s:,}" for s in translator.steps)
+    one = len(translator.steps) == 1
+    say(
+        f"scoring with {'step' if one else 'the average of steps'} {steps}; "
+        f"answers are in {workdir}/translations"
+    )
+    scores = {}
+    for corpus in tests:
+        scores[corpus.name] = score = score_set(translator, corpus, workdir)
+        say(table_row(task_of(config).of(corpus), corpus, score))
+    for line in comparisons(scores):
+        say(line)
+    return scores
+
+
+def table_row(task: Task, corpus: Corpus, scores: dict) -> str:
+    """Formats one set's scores as a row of the table."""
+    return f"{corpus.name:12} {scores['lines']:6,} lines   {task.row(scores, corpus)}"
+
+
+def stored_scores(workdir: Workdir) -> dict[str, dict[str, Any]]:
+    """Reads the scores of a workdir, by file name; leaves damaged files out."""
+    found = {}
+    if (workdir / SCORES).exists():
+        for file in (workdir / SCORES).glob("*.json"):
+            with contextlib.suppress(ValueError, OSError):
+                found[file.stem] = atomic.read_checked_json(file)
+    return found
 
 
 def _answers_file(corpus: Corpus, folder: epath.Path) -> epath.Path:

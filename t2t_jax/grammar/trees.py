@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 # Brackets in words would be read as brackets of the tree; Penn writes them like this.
 ESCAPES = {"(": "-LRB-", ")": "-RRB-"}

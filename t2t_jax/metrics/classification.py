@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import Measure, Pair
-from t2t_jax.terminal.errors import UserError
 
 BINS = 15  # of the calibration error, as in Guo et al. 2017
 

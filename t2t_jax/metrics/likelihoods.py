@@ -8,14 +8,24 @@ a word; so does each line of a document. Words are separated by white space.
 Shape suffixes: n examples, k numbers per example.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import Measure, Pair
-from t2t_jax.terminal.errors import UserError
 
 NLL, PIECES, BYTES, WORDS = range(4)  # the numbers of an example
+
+
+def perplexity(nats: float) -> float:
+    """exp of a mean cross-entropy in nats; finite for any finite input.
+
+    Cross-entropies above 700 count as 700.
+    """
+    # math.exp overflows above 709.
+    return math.exp(min(nats, 700.0))
 
 
 def answer(log_prob: float, pieces: int) -> str:

@@ -7,18 +7,16 @@ of `plain.py`.
 
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from t2t_jax.metrics.measures import Measure, Pair
-from t2t_jax.metrics.pairwise import (
-    BLEU_ORDERS,
-    CHRF_BETA,
-    CHRF_ORDERS,
-    tokenizer,
-)
 from t2t_jax.metrics.plain import sacrebleu_metrics
+
+CHRF_ORDERS, CHRF_BETA = 6, 2  # sacreBLEU's defaults
+BLEU_ORDERS = 4
 
 
 def text_measures(language: str = "") -> dict[str, Measure]:
@@ -89,16 +87,29 @@ def _matches(ours: Sequence[str], theirs: Sequence[str], orders: int) -> list[in
     return found
 
 
-def bleu_of(sums: np.ndarray) -> np.ndarray:
-    """Computes BLEU from sums [..., 2 orders + 2], smoothed by `exp`."""
+def bleu_of(sums: np.ndarray, effective_order: bool = False) -> np.ndarray:
+    """Computes BLEU from sums [..., 2 orders + 2], as they are in `bleu_statistics`.
+
+    Orders without a match are smoothed (`exp`; Chen and Cherry 2014, method 3): the
+    k-th of them counts as 1 / 2^k matches.
+
+    Args:
+      effective_order: leaves out orders that the answer is too short for, as sacreBLEU
+        does for sentences; otherwise the score is then 0.
+    """
     match, total = sums[..., :BLEU_ORDERS], sums[..., BLEU_ORDERS:-2]
     ours, theirs = np.maximum(sums[..., -2], 1), sums[..., -1]
-    missed = match == 0
-    matched = np.where(missed, 0.5 ** np.cumsum(missed, axis=-1), match)
-    mean = np.log(100 * matched / np.maximum(total, 1)).mean(-1)
+    counts = total > 0
+    missed = counts & (match == 0)
+    smoothed = 0.5 ** np.cumsum(missed, axis=-1)
+    matched = np.where(missed, smoothed, np.maximum(match, 1))
+    logarithm = np.log(100 * matched / np.maximum(total, 1))
+    orders = np.maximum(counts.sum(-1), 1)
+    mean = np.where(counts, logarithm, 0).sum(-1) / orders
     score = np.exp(mean + np.minimum(1 - theirs / ours, 0))
-    # Without any match, or without an n-gram of some order, nothing is smoothed.
-    return np.where(match.any(-1) & (total > 0).all(-1), score, 0.0)
+    # Without any match nothing is smoothed.
+    scored = match.any(-1) & (effective_order | counts.all(-1))
+    return np.where(scored, score, 0.0)
 
 
 def chrf_statistics(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
@@ -124,3 +135,144 @@ def chrf_of(sums: np.ndarray) -> np.ndarray:
     denominator = factor * precision + recall
     numerator = (1 + factor) * precision * recall
     return 100 * numerator / np.where(denominator > 0, denominator, 1)
+
+
+class Matches(NamedTuple):
+    """N-grams of texts, and those that two texts share; all counts are whole numbers.
+
+    Attributes:
+      count_no: float64, the n-grams of each text and order.
+      match_onn: float64, sum over n-grams of the smaller of two texts' counts.
+    """
+
+    count_no: np.ndarray
+    match_onn: np.ndarray
+
+    def of_pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Counts of the hypothesis, of the reference, and matches; each [h, r, o]."""
+        match_nno = np.moveaxis(self.match_onn, 0, -1)
+        counts = self.count_no[:, None], self.count_no[None]
+        ours_nno, theirs_nno = (np.broadcast_to(c, match_nno.shape) for c in counts)
+        return ours_nno, theirs_nno, match_nno
+
+
+def ngram_matches(texts: Sequence[Sequence[str]], orders: int) -> Matches:
+    """Counts the n-grams, of orders 1 to `orders`, that each two texts share.
+
+    Args:
+      texts: each a sequence of tokens, which may be characters.
+    """
+    lengths = np.array([len(text) for text in texts], np.int64)
+    text_of = np.repeat(np.arange(len(texts)), lengths)  # of each token
+    numbers: dict[str, int] = {}
+    token = np.array(
+        [numbers.setdefault(token, len(numbers)) for text in texts for token in text],
+        np.int64,
+    )
+    # Tokens that follow within the text; an n-gram begins where at least n - 1 do.
+    rest = np.concatenate([np.arange(n)[::-1] for n in lengths] or [token])
+    start = np.arange(len(token))
+    ngram = token
+    match_onn = np.zeros((orders, len(texts), len(texts)))
+    for order in range(orders):
+        if order:
+            kept = rest[start] >= order
+            start, ngram = start[kept], ngram[kept]
+            # An n-gram is the one before and its last token, numbered densely again,
+            # so that numbers stay small whatever the order.
+            pair = ngram * len(numbers) + token[start + order]
+            ngram = np.unique(pair, return_inverse=True)[1].reshape(-1)
+        if not len(ngram):
+            break
+        match_onn[order] = _shared(text_of[start], ngram, len(texts))
+    count_no = np.maximum(lengths[:, None] - np.arange(orders), 0)
+    return Matches(count_no.astype(np.float64), match_onn)
+
+
+def _shared(text_of: np.ndarray, ngram: np.ndarray, texts: int) -> np.ndarray:
+    """Sums the smaller count of each n-gram over all pairs of texts, float64 [n, n]."""
+    ngram, text_of = np.divmod(np.sort(ngram * texts + text_of), texts)
+    place = np.arange(len(ngram))
+    new_ngram = np.diff(ngram, prepend=-1) > 0
+    new_text = new_ngram | (np.diff(text_of, prepend=-1) != 0)
+    # The k-th occurrence of an n-gram in a text is a feature of its own. A text has it
+    # or not, so the smaller of two counts is a product of zeros and ones.
+    occurrence = place - np.maximum.accumulate(np.where(new_text, place, 0))
+    features_of_ngram = 1 + np.maximum.reduceat(occurrence, np.flatnonzero(new_ngram))
+    end_of_ngram = np.cumsum(features_of_ngram)
+    feature = (end_of_ngram - features_of_ngram)[np.cumsum(new_ngram) - 1] + occurrence
+    # Whole numbers below 2^24: float32 is exact, in whatever order they are added.
+    has_nf = np.zeros((texts, end_of_ngram[-1]), np.float32)
+    has_nf[text_of, feature] = 1
+    return (has_nf @ has_nf.T).astype(np.float64)
+
+
+def _of_unique(score: Callable) -> Callable:
+    """Computes a function of texts once for each different text.
+
+    Equal texts get equal rows and columns, to the bit.
+    """
+
+    @functools.wraps(score)
+    def of_pairs(
+        hypotheses: Sequence[str], references: Sequence[str], language: str = ""
+    ) -> np.ndarray:
+        texts = [*dict.fromkeys([*hypotheses, *references])]
+        if not (hypotheses and references):
+            return np.zeros((len(hypotheses), len(references)))
+        row = {text: n for n, text in enumerate(texts)}
+        score_nn = score(texts, language)
+        return score_nn[
+            np.ix_([row[h] for h in hypotheses], [row[r] for r in references])
+        ]
+
+    return of_pairs
+
+
+@_of_unique
+def chrf(texts: Sequence[str], language: str = "") -> np.ndarray:
+    """Computes sacreBLEU's sentence chrF2 (Popovic 2015), 0 to 100.
+
+    Args:
+      hypotheses, references: texts.
+      language: has no influence: words do not matter.
+
+    Returns:
+      float64 [h, r].
+    """
+    spaceless = ["".join(text.split()) for text in texts]
+    matches = ngram_matches(spaceless, CHRF_ORDERS)
+    return chrf_of(np.concatenate(matches.of_pairs(), -1))
+
+
+@_of_unique
+def bleu(texts: Sequence[str], language: str = "") -> np.ndarray:
+    """Computes sacreBLEU's sentence BLEU, 0 to 100.
+
+    Orders that the hypothesis is too short for do not count (`bleu_of`).
+
+    Args:
+      hypotheses, references: texts.
+      language: of the texts, which chooses the tokenizer as for the `bleu` of a test
+        set (`plain.sacrebleu_metrics`).
+
+    Returns:
+      float64 [h, r].
+    """
+    tokenize = tokenizer(language)
+    words = [tokenize(text.rstrip()).split() for text in texts]
+    ours_nno, theirs_nno, match_nno = ngram_matches(words, BLEU_ORDERS).of_pairs()
+    lengths = ours_nno[..., :1], theirs_nno[..., :1]
+    sums = np.concatenate([match_nno, ours_nno, *lengths], -1)
+    return bleu_of(sums, effective_order=True)
+
+
+@functools.lru_cache(8)
+def tokenizer(language: str) -> Callable[[str], str]:
+    """Returns BLEU's tokenizer of a language: words of text, joined by spaces."""
+    return sacrebleu_metrics(language)["bleu"].tokenizer
+
+
+# A utility is a function (hypotheses, references, language) -> float64 [h, r], higher
+# for texts that are more alike, and a line here.
+UTILITIES = {"chrf": chrf, "bleu": bleu}

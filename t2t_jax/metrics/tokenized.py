@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from t2t_jax.metrics.bootstrap import check_lengths, scored, with_plain_floats
+from t2t_jax.metrics.plain import check_lengths, scored, with_plain_floats
 
 
 def paper_scores(

@@ -4,54 +4,75 @@ Shape suffixes: b batch, n hypotheses, s source, t target, d width of outputs,
 v vocabulary.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
+from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.model.layers import DropoutRng, project
 from t2t_jax.model.mask import Tokens
 
-# Fields that only layers of a Transformer read: for the `unused` of other models.
-OF_TRANSFORMERS = frozenset(
+# Fields that only some models read: for the `unused` of the others.
+TRANSFORMER_FIELDS = frozenset(
     {
-        *("heads", "encoder_heads", "decoder_heads", "head_width", "value_width"),
-        *("hidden", "encoder_hidden", "decoder_hidden"),
-        *("attention", "attention_bias", "attention_dropout", "activation_dropout"),
-        *("feed_forward", "norm", "residual"),
+        "heads",
+        "encoder_heads",
+        "decoder_heads",
+        "head_width",
+        "value_width",
+        "hidden",
+        "encoder_hidden",
+        "decoder_hidden",
+        "attention",
+        "attention_bias",
+        "attention_dropout",
+        "activation_dropout",
+        "feed_forward",
+        "norm",
+        "residual",
     }
 )
-OF_ENCODERS = frozenset({"encoder_layers", "encoder_heads", "encoder_hidden"})
-OF_DECODERS = frozenset({"decoder_layers", "decoder_heads", "decoder_hidden"})
-OF_POSITIONS = frozenset({"positions", "max_positions"})
-OF_NORMS = frozenset({"norm_kind", "norm_epsilon"})
+ENCODER_FIELDS = frozenset({"encoder_layers", "encoder_heads", "encoder_hidden"})
+DECODER_FIELDS = frozenset({"decoder_layers", "decoder_heads", "decoder_hidden"})
+POSITION_FIELDS = frozenset({"positions", "max_positions"})
+NORM_FIELDS = frozenset({"norm_kind", "norm_epsilon"})
 # Unused fields that may have any value, so that those of a preset need not be taken
 # back to try another model on its text.
 ANY_VALUE = frozenset({"heads", "hidden", "max_positions", "tied"})
 
 
-class Architecture(Protocol):
-    """A model; a class of `MODELS`.
+class Architecture(nnx.Module):
+    """The base class of all models; a subclass is a line in `MODELS`.
+
+    A model overrides `__init__` and `outputs`; if it generates, also `encode`,
+    `initial_cache` and `step`. Types are declared here and not repeated in subclasses.
 
     Attributes:
       packs: sentences in one row do not affect each other. If False, it trains on
         bucketed batches only.
-      predicts: what its outputs are about: "target" (the next token of the target; also
-        without this attribute), "source" (a token for each place of the source, where
-        the target is stored as the source is) or "label" (one label for each sentence,
-        at the places of the target).
+      predicts: what its outputs are about: "target" (the next token of the target),
+        "source" (a token for each place of the source, where the target is stored as
+        the source is) or "label" (one label for each sentence, at the places of the
+        target).
       generates: it has `encode`, `initial_cache` and `step`, so it can translate.
       has_source: its outputs depend on the source. If False, the source may have no
         columns.
       longest: the tokens of the longest row, or None for no limit.
-      cross_layers: the layers with attention to the source, which align words.
+      cross_layers: the number of layers with attention to the source, which align
+        words.
       unused: the fields of `ModelConfig` that it does not read. They have to be at
-        their defaults, except for `ANY_VALUE`; without this attribute it reads all.
+        their defaults, except for `ANY_VALUE`.
+      embedding: an `Embedding`, unless the model overrides `output_layer`.
     """
 
-    packs: bool
-    generates: bool
-    has_source: bool
+    packs: bool = True
+    predicts: str = "target"
+    generates: bool = True
+    has_source: bool = True
+    longest: int | None = None
+    cross_layers: int = 0
+    unused: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -65,12 +86,7 @@ class Architecture(Protocol):
         Args:
           source_vocab_size: None if source and target share a vocabulary.
         """
-
-    @property
-    def longest(self) -> int | None: ...
-
-    @property
-    def cross_layers(self) -> int: ...
+        raise NotImplementedError
 
     def outputs(
         self,
@@ -89,14 +105,17 @@ class Architecture(Protocol):
           rng: for dropout; None turns it off.
           trace: a `LayerTrace`, which collects weights and outputs of every layer.
         """
+        raise NotImplementedError
 
     def output_layer(self) -> tuple[Array, Array | None]:
         """Returns the matrix [v, d] and the bias [v] (or None) of the logits."""
+        return self.embedding.output_layer()
 
     def encode(
         self, source_bs: Array, at: Tokens, rng: DropoutRng | None = None
     ) -> Any:
         """Returns what decoding needs of the source: a pytree, leaves [b, ...]."""
+        raise NotImplementedError
 
     def initial_cache(self, memory: Any, beams: int, room: int) -> Any:
         """Returns the state before the first step: a pytree, leaves [b, ...].
@@ -106,11 +125,24 @@ class Architecture(Protocol):
         It has the methods `moved(parent_bn)`, which moves hypotheses to other rows, and
         `grown(room)`, which makes room for more steps.
         """
+        raise NotImplementedError
 
     def step(
         self, memory: Any, cache: Any, token_bn: Array, position: Array | int
     ) -> tuple[Array, Any]:
-        """Returns the outputs [b, n, d] after one more token, and the new cache."""
+        """Runs one decoding step of n hypotheses for each of b sentences.
+
+        Args:
+          memory: of the sentences, from `encode`.
+          cache: from `initial_cache` or the previous step.
+          token_bn: the tokens before `position` (BOS at 0).
+          position: int scalar, the same for all hypotheses.
+
+        Returns:
+          The outputs [b, n, d] that predict the tokens at `position`, and the new
+          cache.
+        """
+        raise NotImplementedError
 
 
 def logits(

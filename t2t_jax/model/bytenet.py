@@ -20,7 +20,7 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.model.architecture import OF_POSITIONS, OF_TRANSFORMERS
+from t2t_jax.model.architecture import POSITION_FIELDS, TRANSFORMER_FIELDS, Architecture
 from t2t_jax.model.attention import NO_POSITION
 from t2t_jax.model.decoder_cache import States
 from t2t_jax.model.embedding import Embedding
@@ -31,9 +31,9 @@ from t2t_jax.model.layers import (
     dropout_rngs,
     rematerialized,
     weight,
+    windows,
 )
 from t2t_jax.model.mask import Tokens
-from t2t_jax.model.windows import windows
 from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
 
@@ -88,14 +88,11 @@ class Block(nnx.Module):
         )
 
 
-class ByteNet(nnx.Module):
-    """Two stacks of dilated convolutions: an `Architecture`."""
+class ByteNet(Architecture):
+    """Two stacks of dilated convolutions."""
 
     packs = False  # a target token reads the column of the source at its own place
-    generates = has_source = True
-    longest = None
-    cross_layers = 0
-    unused = OF_TRANSFORMERS | OF_POSITIONS
+    unused = TRANSFORMER_FIELDS | POSITION_FIELDS
 
     @dataclasses.dataclass(frozen=True)
     class Options:
@@ -109,13 +106,7 @@ class ByteNet(nnx.Module):
         bytenet_unfold: float = field(1.2, low=1)
         bytenet_extra: int = field(0, low=0)
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        vocab_size: int,
-        rng: Array,
-        source_vocab_size: int | None = None,
-    ):
+    def __init__(self, config, vocab_size, rng, source_vocab_size=None):
         self.config, self.options = config, config.own_options(ByteNet)
         embedding_rng, source_rng, target_rng, final_rng = jax.random.split(rng, 4)
         self.embedding = Embedding(config, vocab_size, embedding_rng, source_vocab_size)
@@ -140,9 +131,7 @@ class ByteNet(nnx.Module):
                 trace.add_output(self._final(x_btd))
         return x_btd
 
-    def encode(
-        self, source_bs: Array, at: Tokens, rng: DropoutRng | None = None
-    ) -> Array:
+    def encode(self, source_bs, at, rng=None) -> Array:
         """Encodes the source into more columns than it has tokens.
 
         Returns:
@@ -165,9 +154,7 @@ class ByteNet(nnx.Module):
         x_bcd = self._stack(self.encoder, x_bcd, segment_bc, rngs, last_tap)
         return jnp.where(inside_bc[..., None], x_bcd, 0.0)
 
-    def outputs(
-        self, batch: dict[str, Array], rng: DropoutRng | None = None, trace=None
-    ) -> Array:
+    def outputs(self, batch, rng=None, trace=None):
         """Returns the decoder's output, [b, t, d]; arguments as for `Architecture`."""
         source_rng, embedding_rng, *rngs = dropout_rngs(rng, 2 + len(self.decoder))
         source_at, at = (Tokens.of(batch, side) for side in ("source", "target"))
@@ -188,11 +175,7 @@ class ByteNet(nnx.Module):
         x_btd = constrain(x_btd, "batch", "length", "features")
         return x_btd + self.final_bias[...].astype(x_btd.dtype)
 
-    def output_layer(self) -> tuple[Array, Array | None]:
-        """Returns the matrix [v, d] and the bias [v] of the logits."""
-        return self.embedding.output_layer()
-
-    def initial_cache(self, memory: Array, beams: int, room: int) -> States:
+    def initial_cache(self, memory, beams, room) -> States:
         """Returns no inputs of convolutions: zeros, as before a sentence."""
         b, half = memory.shape[0], self.config.width // 2
         recent = [(block.kernel - 1) * block.dilation for block in self.decoder]
@@ -200,7 +183,7 @@ class ByteNet(nnx.Module):
             [jnp.zeros((b, beams, size, half), memory.dtype) for size in recent]
         )
 
-    def step(self, memory: Array, cache: States, token_bn: Array, position):
+    def step(self, memory, cache, token_bn, position):
         """Runs one decoding step; arguments and results as for `Architecture`."""
         at = Tokens.at_step(token_bn, position)
         x_bnd = self.embedding.target(token_bn, at, NO_POSITION, None)

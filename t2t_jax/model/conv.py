@@ -18,10 +18,9 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.model.architecture import OF_NORMS, OF_TRANSFORMERS
-from t2t_jax.model.attention import LayerTrace
+from t2t_jax.model.architecture import NORM_FIELDS, TRANSFORMER_FIELDS, Architecture
+from t2t_jax.model.attention import LayerTrace, single_head
 from t2t_jax.model.decoder_cache import States
-from t2t_jax.model.dense import of_one_head
 from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import (
     DropoutRng,
@@ -29,10 +28,10 @@ from t2t_jax.model.layers import (
     dropout,
     dropout_rngs,
     rematerialized,
+    windows,
 )
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.positions import Learned
-from t2t_jax.model.windows import windows
 from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
 
@@ -160,7 +159,7 @@ class DecoderLayer(nnx.Module):
             "btd,bsd->bts", q_btd, source.key_bsd, preferred_element_type=jnp.float32
         )
         scores_bts += mask.bias()[:, 0]
-        c_btd, weights_bts = of_one_head(scores_bts, source.value_bsd)
+        c_btd, weights_bts = single_head(scores_bts, source.value_bsd)
         if trace is not None:
             trace.cross.append(weights_bts[:, None])
         # Even weights over m tokens divide the deviation by sqrt(m) (section 3.4).
@@ -169,13 +168,11 @@ class DecoderLayer(nnx.Module):
         return _scaled_sum(x_btd, _scaled_sum(h_btd, self.context(c_btd)))
 
 
-class ConvS2S(nnx.Module):
-    """The model of Gehring et al.: an `Architecture`, see model/architecture.py."""
+class ConvS2S(Architecture):
+    """The model of Gehring et al."""
 
     packs = True  # windows and attention do not cross segments
-    generates = True
-    has_source = True
-    unused = OF_TRANSFORMERS | OF_NORMS | {"positions", "embedding_scale"}
+    unused = TRANSFORMER_FIELDS | NORM_FIELDS | {"positions", "embedding_scale"}
 
     @dataclasses.dataclass(frozen=True)
     class Options:
@@ -183,13 +180,7 @@ class ConvS2S(nnx.Module):
 
         conv_kernel: int = field(3, low=1)
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        vocab_size: int,
-        rng: Array,
-        source_vocab_size: int | None = None,
-    ):
+    def __init__(self, config, vocab_size, rng, source_vocab_size=None):
         # Scaled embeddings would saturate the softmax of its unscaled scores.
         self.config = config = dataclasses.replace(config, embedding_scale=False)
         encoder, decoder = (config.side(side).layers for side in ("encoder", "decoder"))
@@ -219,9 +210,7 @@ class ConvS2S(nnx.Module):
         """The number of layers with attention to the source."""
         return len(self.decoder)
 
-    def encode(
-        self, source_bs: Array, at: Tokens, rng: DropoutRng | None = None
-    ) -> Source:
+    def encode(self, source_bs, at, rng=None) -> Source:
         """Returns what the decoder attends to."""
         embedding_rng, *rngs = dropout_rngs(rng, 1 + len(self.encoder))
         position = self.encoder_positions
@@ -235,12 +224,7 @@ class ConvS2S(nnx.Module):
         z_bsd = self.encoder_out(x_bsd)
         return Source(z_bsd, z_bsd + e_bsd, at)
 
-    def outputs(
-        self,
-        batch: dict[str, Array],
-        rng: DropoutRng | None = None,
-        trace: LayerTrace | None = None,
-    ) -> Array:
+    def outputs(self, batch, rng=None, trace=None):
         """Returns the decoder's output, [b, t, d]; arguments as for `Architecture`."""
         layers = len(self.decoder)
         source_rng, embedding_rng, out_rng, *rngs = dropout_rngs(rng, 3 + layers)
@@ -258,20 +242,14 @@ class ConvS2S(nnx.Module):
                 trace.add_output(self.decoder_out(x_btd))
         return dropout(self.decoder_out(x_btd), self.config.dropout, out_rng)
 
-    def output_layer(self) -> tuple[Array, Array | None]:
-        """Returns the matrix [v, d] and the bias [v] that make logits of `outputs`."""
-        return self.embedding.output_layer()
-
-    def initial_cache(self, memory: Source, beams: int, room: int) -> States:
+    def initial_cache(self, memory, beams, room) -> States:
         """Returns zeros as the last k - 1 inputs of each layer's convolution."""
         b, _, d = memory.key_bsd.shape
         shape = b, beams, self.decoder[0].conv.taps - 1, d
         zeros = jnp.zeros(shape, memory.key_bsd.dtype)
         return States([zeros for _ in self.decoder])
 
-    def step(
-        self, memory: Source, cache: States, token_bn: Array, position: Array | int
-    ) -> tuple[Array, States]:
+    def step(self, memory, cache, token_bn, position):
         """Runs one decoding step; hypotheses take the place of target positions."""
         at = Tokens.at_step(token_bn, position)
         g_bnd = self.embedding.target(

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from t2t_jax.model.dense import KV
+from t2t_jax.model.attention import KV
 from t2t_jax.model.mask import Tokens
 
 

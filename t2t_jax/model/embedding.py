@@ -8,15 +8,19 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import DropoutRng, compute_dtype, constant, dropout
 from t2t_jax.model.mask import Tokens
 from t2t_jax.model.positions import Position
 from t2t_jax.parallel.mesh import constrain
-from t2t_jax.terminal.errors import UserError
 
 
 class Embedding(nnx.Module):
-    """One to three matrices, as `config.tied` says; the paper has one."""
+    """The matrices of both sides and of the output layer (section 3.4).
+
+    One in the paper: source and target share a vocabulary, and the vector of a token
+    is also that of its logit. `config.tied` makes them two or three.
+    """
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class Embedding(nnx.Module):
 
     def _matrix(self, vocab_size: int, rng: Array) -> nnx.Param:
         width = self.config.width
+        # Vectors of length 1, so that logits begin with variance 1; inputs are scaled.
         table_vd = width**-0.5 * jax.random.normal(rng, (vocab_size, width))
         return nnx.Param(table_vd, axes=("vocab", "width"))
 
@@ -81,7 +86,8 @@ class Embedding(nnx.Module):
         table_vd = constrain(matrix[...], "vocab", "features")
         x_btd = table_vd[tokens_bt]
         if config.embedding_scale:
-            x_btd *= config.width**0.5  # section 3.4
+            # Section 3.4: as large as the sinusoids that are added.
+            x_btd *= config.width**0.5
         x_btd = position.embed(x_btd, at, limit)
         x_btd = constrain(x_btd, "batch", "length", "features")
         return dropout(x_btd.astype(compute_dtype(config)), config.dropout, rng)
@@ -91,33 +97,3 @@ class Embedding(nnx.Module):
         matrix = self.output if hasattr(self, "output") else self.tokens
         bias = self.output_bias[...] if hasattr(self, "output_bias") else None
         return matrix[...], bias
-
-
-class OneSidedEmbedding(Embedding):
-    """The matrices of a model with one side; `tokens` embeds what it reads.
-
-    The output layer has the same matrix, or with `config.tied="none"` its own.
-    """
-
-    def __init__(
-        self, config: ModelConfig, inputs: int, outputs: int | None, rng: Array
-    ):
-        """Creates the matrices.
-
-        Args:
-          inputs, outputs: the sizes of the vocabularies; without `outputs`, there is
-            no output layer.
-        """
-        if outputs not in (None, inputs) and config.tied != "none":
-            raise UserError(
-                f"the vocabularies have {inputs} pieces to read and {outputs} to "
-                "predict, which cannot share one matrix; choose "
-                "config.model.tied='none', or config.data.joint_vocabulary=True"
-            )
-        self.config = config
-        token_rng, _ = jax.random.split(rng)  # the same draw as in `Embedding`
-        self.tokens = self._matrix(inputs, token_rng)
-        if outputs is not None and config.tied == "none":
-            self.output = self._matrix(outputs, jax.random.fold_in(rng, 2))
-        if outputs is not None and config.output_bias:
-            self.output_bias = constant(0.0, {"vocab": outputs})

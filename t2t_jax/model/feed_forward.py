@@ -33,7 +33,7 @@ class FeedForward(nnx.Module):
         x_btf = jnp.einsum("btd,df->btf", x_btd, self.inner[...].astype(dtype))
         x_btf = constrain(x_btf, "batch", "length", "hidden")
         x_btf = self.activation(x_btf + self.inner_bias[...].astype(dtype))
-        x_btf = Dropout(self.rate, rng)(x_btf)
+        x_btf = Dropout(self.rate, rng)(x_btf)  # none in the paper: the rate is 0
         y_btd = jnp.einsum("btf,fd->btd", x_btf, self.outer[...].astype(dtype))
         y_btd = constrain(y_btd, "batch", "length", "features")
         return y_btd + self.outer_bias[...].astype(dtype)
@@ -52,13 +52,12 @@ class GatedFeedForward(nnx.Module):
 
     def __call__(self, x_btd: Array, rng: DropoutRng | None = None) -> Array:
         dtype = x_btd.dtype
-        gate_btf, x_btf = (
-            constrain(
-                jnp.einsum("btd,df->btf", x_btd, matrix[...].astype(dtype)),
-                *("batch", "length", "hidden"),
-            )
-            for matrix in (self.gate, self.inner)
-        )
+
+        def hidden(matrix: nnx.Param) -> Array:
+            x_btf = jnp.einsum("btd,df->btf", x_btd, matrix[...].astype(dtype))
+            return constrain(x_btf, "batch", "length", "hidden")
+
+        gate_btf, x_btf = hidden(self.gate), hidden(self.inner)
         x_btf = Dropout(self.rate, rng)(self.activation(gate_btf) * x_btf)
         y_btd = jnp.einsum("btf,fd->btd", x_btf, self.outer[...].astype(dtype))
         return constrain(y_btd, "batch", "length", "features")

@@ -1,4 +1,4 @@
-"""Parts of every layer: weights with named axes, dropout, normalization, residuals.
+"""Parts of every layer: weights with named axes, dropout, normalization, dtype.
 
 Shape suffixes: b batch, t length, d model width, v vocabulary.
 """
@@ -154,29 +154,6 @@ class NoNorm(nnx.Module):
 NORMS = {"layer": LayerNorm, "rms": RMSNorm, "none": NoNorm}
 
 
-class SubLayer(nnx.Module):
-    """The residual connection around attention or feed-forward (sections 3.1, 5.4).
-
-    The paper's `post`: LayerNorm(x + Dropout(Sublayer(x))). Pre-norm:
-    x + Dropout(Sublayer(LayerNorm(x))). A layer calls `before` for the input of the
-    sub-layer and `after` with its output. Without `config.residual`, x is not added.
-    """
-
-    def __init__(self, config: ModelConfig):
-        self.norm = config.variant("norm_kind")(config)
-        self.pre_norm = config.norm == "pre"
-        self.residual = config.residual
-        self.rate = config.dropout
-
-    def before(self, x_btd: Array) -> Array:
-        return self.norm(x_btd) if self.pre_norm else x_btd
-
-    def after(self, x_btd: Array, y_btd: Array, rng: DropoutRng | None) -> Array:
-        y_btd = dropout(y_btd, self.rate, rng)
-        x_btd = x_btd + y_btd if self.residual else y_btd
-        return x_btd if self.pre_norm else self.norm(x_btd)
-
-
 # config.model.remat: the activations of a layer that are stored for the gradient; the
 # others are recomputed. `dots` stores products with weights, `full` only the input.
 REMAT = {
@@ -226,3 +203,22 @@ def compute_dtype(config: ModelConfig) -> jnp.dtype:
         and float(getattr(device, "compute_capability", 0)) >= 8  # Ampere or newer
     )
     return jnp.dtype(jnp.bfloat16 if native else jnp.float32)
+
+
+def windows(x_btd: Array, segment_bt: Array, offsets: tuple[int, ...]) -> Array:
+    """Returns the neighbours of each token, [b, t, k, d]: tap i is `offsets[i]` away.
+
+    A neighbour outside the row or in another sentence is zeros, as if each sentence
+    were padded with zeros.
+    """
+    t = x_btd.shape[1]
+    before, after = max(0, -min(offsets)), max(0, max(offsets))
+    x_btd = jnp.pad(x_btd, ((0, 0), (before, after), (0, 0)))
+    # -1 differs from every segment, also from that of padding.
+    around_bt = jnp.pad(segment_bt, ((0, 0), (before, after)), constant_values=-1)
+    taps = []
+    for offset in offsets:
+        near = slice(before + offset, before + offset + t)
+        same_bt = around_bt[:, near] == segment_bt
+        taps.append(jnp.where(same_bt[..., None], x_btd[:, near], 0.0))
+    return jnp.stack(taps, axis=2)

@@ -1,4 +1,4 @@
-"""Which tokens attend to which: their sentences, their positions, and the mask.
+"""Attention masks, from the sentence and the position of each token (section 3.2.3).
 
 Shape suffixes: b batch, t queries, s keys.
 """
@@ -13,7 +13,7 @@ from jax import Array
 
 
 class Tokens(NamedTuple):
-    """The sentence and the place of each token in an array.
+    """The sentence and the position of each token of an array.
 
     Attributes:
       segment: int [b, t], the number of a token's sentence in its row; 0 is padding.
@@ -40,7 +40,7 @@ class Tokens(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Mask:
-    """Which keys a query may attend to, described by structure and not by an array.
+    """The keys that a query may attend to, described by structure, not by an array.
 
     A query attends only to keys of its own segment (padding attends to padding). Any
     block of the queries and keys of a `Mask` is a `Mask`, with `aligned` False.

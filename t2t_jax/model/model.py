@@ -15,20 +15,18 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import Config, ModelConfig
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.architecture import ANY_VALUE, Architecture
 from t2t_jax.model.bytenet import ByteNet
-from t2t_jax.model.classifier import Classifier
 from t2t_jax.model.conv import ConvS2S
-from t2t_jax.model.decoder_only import DecoderOnly
-from t2t_jax.model.encoder_only import EncoderOnly
 from t2t_jax.model.layers import Parameters, compute_dtype
 from t2t_jax.model.lstm import LSTM
 from t2t_jax.model.neural_gpu import NeuralGPU
+from t2t_jax.model.one_sided import Classifier, DecoderOnly, EncoderOnly
 from t2t_jax.model.transformer import Transformer
 from t2t_jax.sections import known_options
-from t2t_jax.terminal.errors import UserError
 
-# An architecture is a class with the methods of `Architecture`, and a line here.
+# An architecture is a subclass of `Architecture`, and a line here.
 MODELS = {
     "transformer": Transformer,
     "encoder_only": EncoderOnly,
@@ -88,36 +86,31 @@ def build(
     )
 
 
-def unused_fields(config: ModelConfig) -> frozenset[str]:
-    """The fields that the architecture of a config does not read."""
-    return frozenset(getattr(config.variant("kind"), "unused", ()))
-
-
 def _check_unused(config: ModelConfig) -> None:
     """Refuses a choice or an option without effect; raises UserError."""
-    unused = unused_fields(config)
-    without = f"has no effect with config.model.kind={config.kind!r}"
+
+    def refuse(name: str, value, default):
+        raise UserError(
+            f"config.model.{name}={value!r} has no effect with config.model.kind="
+            f"{config.kind!r}; set it to {default!r}, or choose another kind"
+        )
+
     for known in dataclasses.fields(config):
         value = getattr(config, known.name)
-        if known.name not in unused - ANY_VALUE or value == known.default:
-            continue
-        raise UserError(
-            f"config.model.{known.name}={value!r} {without}; set it to "
-            f"{known.default!r}, or choose another kind"
-        )
-    owners = known_options(config)
-    read = {
+        may_differ = config.reads(known.name) or known.name in ANY_VALUE
+        if value != known.default and not may_differ:
+            refuse(known.name, value, known.default)
+    # An option belongs to certain choices, such as "positions='rotary'".
+    choices_read = {
         f"{f.name}={getattr(config, f.name)!r}"
         for f in config.choosers()
-        if f.name not in unused
+        if config.reads(f.name)
     }
+    owners = known_options(config)
     for name, value in config.options.items():
         known, choices = owners[name]
-        if read.isdisjoint(choices):
-            raise UserError(
-                f"config.model.options.{name}={value!r} {without}; set it to "
-                f"{known.default!r}, or choose another kind"
-            )
+        if choices_read.isdisjoint(choices):
+            refuse(f"options.{name}", value, known.default)
 
 
 def check_batching(model: Model, config: Config) -> None:
@@ -149,7 +142,7 @@ def from_constructor(make: Callable[[Array], Architecture]) -> Model:
         nnx.to_pure_dict(state),
         nnx.to_pure_dict(axes),
         packs=abstract.packs,
-        predicts=getattr(abstract, "predicts", "target"),
+        predicts=abstract.predicts,
         generates=abstract.generates,
         has_source=abstract.has_source,
         longest=abstract.longest,

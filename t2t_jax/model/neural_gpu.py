@@ -20,12 +20,16 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.model.architecture import OF_NORMS, OF_POSITIONS, OF_TRANSFORMERS
+from t2t_jax.model.architecture import (
+    NORM_FIELDS,
+    POSITION_FIELDS,
+    TRANSFORMER_FIELDS,
+    Architecture,
+)
 from t2t_jax.model.attention import NO_POSITION
 from t2t_jax.model.decoder_cache import States
 from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import (
-    DropoutRng,
     constant,
     dropout,
     dropout_rngs,
@@ -167,14 +171,11 @@ class MemoryStates(States):
         return dataclasses.replace(self, arrays=arrays)
 
 
-class NeuralGPU(nnx.Module):
-    """Active memory in place of attention: an `Architecture`."""
+class NeuralGPU(Architecture):
+    """Active memory instead of attention."""
 
     packs = False  # the whole memory is one sentence's
-    generates = has_source = True
-    longest = None
-    cross_layers = 0
-    unused = OF_TRANSFORMERS | OF_POSITIONS | OF_NORMS
+    unused = TRANSFORMER_FIELDS | POSITION_FIELDS | NORM_FIELDS
 
     @dataclasses.dataclass(frozen=True)
     class Options:
@@ -183,13 +184,7 @@ class NeuralGPU(nnx.Module):
         # Its rows: the paper's w, 4 there.
         neural_gpu_rows: int = field(2, low=1)
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        vocab_size: int,
-        rng: Array,
-        source_vocab_size: int | None = None,
-    ):
+    def __init__(self, config, vocab_size, rng, source_vocab_size=None):
         self.config = config
         self.rows = config.own_options(NeuralGPU).neural_gpu_rows
         embedding_rng, source_rng, target_rng = jax.random.split(rng, 3)
@@ -199,9 +194,7 @@ class NeuralGPU(nnx.Module):
         self.encoder = nnx.List([Unit(config, k, tape=False) for k in source_rngs])
         self.decoder = nnx.List([Unit(config, k, tape=True) for k in target_rngs])
 
-    def encode(
-        self, source_bs: Array, at: Tokens, rng: DropoutRng | None = None
-    ) -> Source:
+    def encode(self, source_bs, at, rng=None) -> Source:
         """Applies the encoder's units as often as each source has tokens."""
         embedding_rng, memory_rng = dropout_rngs(rng, 2)
         x_bsd = self.embedding.source(source_bs, at, NO_POSITION, embedding_rng)
@@ -225,9 +218,7 @@ class NeuralGPU(nnx.Module):
         )
         return Source(dropout(x_bcrd, self.config.dropout, memory_rng), tokens_b)
 
-    def outputs(
-        self, batch: dict[str, Array], rng: DropoutRng | None = None, trace=None
-    ) -> Array:
+    def outputs(self, batch, rng=None, trace=None):
         """Returns row 0 of the memory, [b, t, d]; arguments as for `Architecture`."""
         source_rng, embedding_rng = dropout_rngs(rng, 2)
         source_at, at = (Tokens.of(batch, side) for side in ("source", "target"))
@@ -245,11 +236,7 @@ class NeuralGPU(nnx.Module):
         )
         return constrain(x_tbd.swapaxes(0, 1), "batch", "length", "features")
 
-    def output_layer(self) -> tuple[Array, Array | None]:
-        """Returns the matrix [v, d] and the bias [v] of the logits."""
-        return self.embedding.output_layer()
-
-    def initial_cache(self, memory: Source, beams: int, room: int) -> MemoryStates:
+    def initial_cache(self, memory, beams, room) -> MemoryStates:
         """Returns the encoder's memory for each hypothesis, and an empty tape."""
         columns = max(room, memory.x_bcrd.shape[1])
         state = Memory.initial(memory.x_bcrd, columns, len(self.decoder))
@@ -257,7 +244,7 @@ class NeuralGPU(nnx.Module):
             jax.tree.map(lambda x: jnp.repeat(x[:, None], beams, axis=1), state)
         )
 
-    def step(self, memory: Source, cache: MemoryStates, token_bn: Array, position):
+    def step(self, memory, cache, token_bn, position):
         """Runs one decoding step; arguments and results as for `Architecture`."""
         b, n = token_bn.shape
         at = Tokens.at_step(token_bn, position)

@@ -17,10 +17,10 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
-from t2t_jax.terminal.errors import UserError
 
 
 class Position(nnx.Module):

@@ -1,31 +1,73 @@
-"""The encoder-decoder Transformer (section 3, figure 1)."""
+"""The encoder-decoder Transformer (section 3, figure 1), from the whole to its parts.
+
+    Transformer    the model, with both stacks: in training, and step by step
+    EncoderLayer   the left block of figure 1: self-attention, feed-forward
+    DecoderLayer   the right block: also attends to the encoder's output
+    SubLayer       "Add & Norm" around each box in these blocks
+
+The boxes have files of their own: attention (section 3.2) `model/attention.py`,
+feed-forward (3.3) `model/feed_forward.py`, embeddings and the output layer (3.4)
+`model/embedding.py`, positions (3.5) `model/positions.py`. The softmax of the output
+probabilities belongs to the loss (`training/cross_entropy.py`) and the search
+(`search/`).
+
+By default everything is as in the paper. All dropout is that of section 5.4.
+
+Shape suffixes: b batch, n hypotheses, s source, t target, d model width, h heads,
+k head width, v vocabulary.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import jax
+import jax.numpy as jnp
+from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.model.attention import LayerTrace
-from t2t_jax.model.decoder_cache import Memory
+from t2t_jax.io.errors import UserError
+from t2t_jax.model.architecture import Architecture
+from t2t_jax.model.attention import KV, Attention, LayerTrace
+from t2t_jax.model.decoder_cache import Cache, LayerCache, Memory
 from t2t_jax.model.embedding import Embedding
-from t2t_jax.model.layers import DropoutRng
-from t2t_jax.model.mask import Tokens
-from t2t_jax.model.stacks import DecoderStack, EncoderStack, checked_side, longest
+from t2t_jax.model.layers import (
+    DropoutRng,
+    NoNorm,
+    compute_dtype,
+    dropout,
+    dropout_rngs,
+    rematerialized,
+)
+from t2t_jax.model.mask import Mask, Tokens
+from t2t_jax.model.positions import Position, stack_positions
 
 
-class Transformer(EncoderStack, DecoderStack):
-    """The paper's model: an `Architecture`, see model/architecture.py."""
+def teacher_forcing(batch: dict[str, Any], bos: int) -> dict[str, Any]:
+    """Adds `target_input`: "outputs (shifted right)" in figure 1, after BOS.
 
-    packs = True  # attention does not cross segments
-    generates = True
-    has_source = True
+    In training, the decoder reads the true target, not its own output. Shifted by one,
+    and masked, a position sees only what comes before the token that it predicts
+    (section 3.1). So one pass predicts all tokens of a sentence.
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        vocab_size: int,
-        rng: Array,
-        source_vocab_size: int | None = None,
-    ):
+    Args:
+      batch: NumPy or JAX arrays, with `target` and `target_position` [b, t]. Every
+        sentence of a packed row gets its own BOS, at its position 0.
+    """
+    target_bt, position_bt = batch["target"], batch["target_position"]
+    xp = target_bt.__array_namespace__()  # numpy or jax.numpy
+    # The first token of a sentence is now its predecessor's last one, or the row's.
+    # It is at position 0, so BOS replaces it.
+    shifted_bt = xp.roll(target_bt, 1, axis=1)
+    input_bt = xp.where(position_bt == 0, bos, shifted_bt).astype(target_bt.dtype)
+    return batch | {"target_input": input_bt}
+
+
+class Transformer(Architecture):
+    """The paper's model. Models of one stack inherit it (`model/one_sided.py`)."""
+
+    def __init__(self, config, vocab_size, rng, source_vocab_size=None):
         self.config = config
         encoder, decoder = (checked_side(config, s) for s in ("encoder", "decoder"))
         # Alternating, so that the sides' weights do not depend on each other's depth.
@@ -33,10 +75,34 @@ class Transformer(EncoderStack, DecoderStack):
         embedding_rng, *layer_rngs = jax.random.split(rng, 1 + 2 * deepest)
         encoder_rngs = layer_rngs[::2][: encoder.layers]
         decoder_rngs = layer_rngs[1::2][: decoder.layers]
+        # One matrix embeds both sides and makes the logits (section 3.4).
         self.embedding = Embedding(config, vocab_size, embedding_rng, source_vocab_size)
         source_rng, target_rng = jax.random.split(jax.random.fold_in(rng, 1))
         self.create_encoder(encoder, encoder_rngs, source_rng)
         self.create_decoder(decoder, decoder_rngs, target_rng)
+
+    # These names are part of the checkpoint format, and the same in models of one
+    # stack: so a model can start from another one's parts.
+    def create_encoder(
+        self, config: ModelConfig, layer_rngs: list[Array], position_rng: Array
+    ) -> None:
+        """Creates the encoder's layers; `config` has the sizes of this side."""
+        self.encoder = nnx.List([EncoderLayer(config, rng) for rng in layer_rngs])
+        self.encoder_positions = nnx.List(stack_positions(config, False, position_rng))
+        self.encoder_norm = final_norm(config)
+
+    def create_decoder(
+        self,
+        config: ModelConfig,
+        layer_rngs: list[Array],
+        position_rng: Array,
+        cross: bool = True,
+    ) -> None:
+        """Creates the decoder's layers; `config` has the sizes of this side."""
+        layers = [DecoderLayer(config, rng, cross) for rng in layer_rngs]
+        self.decoder = nnx.List(layers)
+        self.decoder_positions = nnx.List(stack_positions(config, True, position_rng))
+        self.decoder_norm = final_norm(config)
 
     @property
     def longest(self) -> int | None:
@@ -48,25 +114,9 @@ class Transformer(EncoderStack, DecoderStack):
         """The number of layers with attention to the source."""
         return len(self.decoder)
 
-    def encode(
-        self,
-        source_bs: Array,
-        at: Tokens,
-        rng: DropoutRng | None = None,
-        trace: LayerTrace | None = None,
-    ) -> Memory:
-        """Encodes the source into the keys and values of every decoder layer."""
-        # Computed once per sentence, not once per step and hypothesis.
-        x_bsd = self.encoder_outputs(source_bs, at, rng, trace)
-        kvs = [layer.cross.keys_values(x_bsd) for layer in self.decoder]
-        return Memory(jax.tree.map(lambda x: x.swapaxes(1, 2), kvs), at)
+    # ------------------------------------------------------- all positions at once
 
-    def outputs(
-        self,
-        batch: dict[str, Array],
-        rng: DropoutRng | None = None,
-        trace: LayerTrace | None = None,
-    ) -> Array:
+    def outputs(self, batch, rng=None, trace=None):
         """Returns the decoder's output, [b, t, d]; arguments as for `Architecture`."""
         source_rng, target_rng = None, None
         if rng is not None:
@@ -77,6 +127,265 @@ class Transformer(EncoderStack, DecoderStack):
         memory = self.encode(batch["source"], source_at, source_rng, trace)
         return self.decoder_outputs(batch, memory, target_rng, trace)
 
-    def output_layer(self) -> tuple[Array, Array | None]:
-        """Returns the matrix [v, d] and the bias [v] that make logits of `outputs`."""
-        return self.embedding.output_layer()
+    def encode(self, source_bs, at, rng=None, trace=None) -> Memory:
+        """Encodes the source into the keys and values of every decoder layer."""
+        x_bsd = self.encoder_outputs(source_bs, at, rng, trace)
+        # Computed once per sentence, not once per step and hypothesis.
+        kvs = [layer.cross.keys_values(x_bsd) for layer in self.decoder]
+        return Memory(jax.tree.map(lambda x: x.swapaxes(1, 2), kvs), at)
+
+    def encoder_outputs(
+        self,
+        source_bs: Array,
+        at: Tokens,
+        rng: DropoutRng | None,
+        trace: LayerTrace | None,
+    ) -> Array:
+        """Returns the encoder's output, [b, s, d] (section 3.1)."""
+        embedding_rng, *rngs = dropout_rngs(rng, 1 + len(self.encoder))
+        positions = self.encoder_positions
+        x_bsd = self.embedding.source(source_bs, at, positions[0], embedding_rng)
+        mask = Mask(at, at, aligned=True)  # each token attends to its whole sentence
+        layers = with_positions(self.encoder, positions)
+        for layer, layer_rng in zip(layers, rngs, strict=True):
+            layer = rematerialized(layer, self.config, layer_rng)
+            x_bsd = layer(x_bsd, mask, layer_rng, trace)
+        return self.encoder_norm(x_bsd)
+
+    def decoder_outputs(
+        self,
+        batch: dict[str, Array],
+        memory: Memory,
+        rng: DropoutRng | None,
+        trace: LayerTrace | None,
+    ) -> Array:
+        """Returns the decoder's output for given targets, [b, t, d] (section 3.1)."""
+        at = Tokens.of(batch, "target")
+        embedding_rng, *rngs = dropout_rngs(rng, 1 + len(self.decoder))
+        positions = self.decoder_positions
+        x_btd = self.embedding.target(
+            batch["target_input"], at, positions[0], embedding_rng
+        )
+        mask = Mask(at, at, causal=True, aligned=True)  # only to itself and before
+        source_mask = Mask(at, memory.at)  # to all of the same sentence's source
+        layers = with_positions(self.decoder, positions)
+        for layer, kv, layer_rng in zip(layers, memory.kvs, rngs, strict=True):
+            layer = rematerialized(layer, self.config, layer_rng)
+            x_btd, _ = layer(x_btd, None, mask, kv, source_mask, layer_rng, trace)
+            if trace is not None:
+                trace.add_output(self.decoder_norm(x_btd))
+        return self.decoder_norm(x_btd)
+
+    # ----------------------------------------------------------- one step at a time
+
+    def initial_cache(self, memory, beams, room) -> Cache:
+        """Returns a cache with room for `room` steps of `beams` hypotheses."""
+        attention = self.decoder[0].attention
+        batch = memory.at.segment.shape[0]
+
+        def zeros(weight_dhk):
+            heads, width = weight_dhk.shape[1:]
+            shape = batch, heads, beams, room, width
+            return jnp.zeros(shape, compute_dtype(self.config))
+
+        kv = KV(zeros(attention.key), zeros(attention.value))
+        row_bnt = jnp.broadcast_to(jnp.arange(beams)[:, None], (batch, beams, room))
+        return Cache([kv for _ in self.decoder], row_bnt)
+
+    def step(self, memory, cache, token_bn, position):
+        """Runs one decoding step; arguments and results as for `Architecture`.
+
+        The same layers as in training: the hypotheses of a sentence are the queries of
+        one row, and all that the cache holds of the sentence are its keys.
+        """
+        b, n = token_bn.shape
+        room = cache.row_bnt.shape[2]
+        positions = self.decoder_positions
+        # At this position, each hypothesis writes to the row that it is in now.
+        row_bnt = jax.lax.dynamic_update_slice_in_dim(
+            cache.row_bnt,
+            jnp.broadcast_to(jnp.arange(n)[:, None], (b, n, 1)),
+            position,
+            2,
+        )
+        # True where row m stores position t of hypothesis n; later positions are empty.
+        mine_bnmt = row_bnt[:, :, None] == jnp.arange(n)[:, None]
+        mine_bnmt &= jnp.arange(room) <= position
+        # All tokens are in segment 1; `only_bts` alone decides.
+        ones_bs = jnp.ones((b, n * room), jnp.int32)
+        at = Tokens(ones_bs[:, :n], jnp.full((b, n), position))
+        key_position_bs = jnp.broadcast_to(jnp.tile(jnp.arange(room), n), ones_bs.shape)
+        mask = Mask(at, Tokens(ones_bs, key_position_bs), mine_bnmt.reshape(b, n, -1))
+        source_mask = Mask(at, memory.at)
+        x_bnd = self.embedding.target(token_bn, at, positions[0], None, limit=room)
+        kvs = []
+        layers = with_positions(self.decoder, positions)
+        for layer, cached, kv in zip(layers, cache.kvs, memory.kvs, strict=True):
+            layer_cache = LayerCache(cached, position)
+            x_bnd, stored = layer(x_bnd, layer_cache, mask, kv, source_mask)
+            kvs.append(stored)
+        return self.decoder_norm(x_bnd), Cache(kvs, row_bnt)
+
+
+class EncoderLayer(nnx.Module):
+    """Self-attention and feed-forward: the left block of figure 1 (section 3.1)."""
+
+    def __init__(self, config: ModelConfig, rng: Array):
+        attention_rng, ff_rng = jax.random.split(rng)
+        self.attention = Attention(config, attention_rng)
+        self.attention_sub = SubLayer(config)
+        self.ff = config.variant("feed_forward")(config, ff_rng)
+        self.ff_sub = SubLayer(config)
+
+    def __call__(
+        self,
+        x_bsd: Array,
+        mask: Mask,
+        rng: DropoutRng | None,
+        trace: LayerTrace | None = None,
+        *,
+        position: Position,
+    ) -> Array:
+        attention_rng, after_rng, ff_after_rng, ff_rng = dropout_rngs(rng, 4)
+        y_bsd = self.attention_sub.before(x_bsd)
+        # Queries, keys and values all come from the layer below (section 3.2.3).
+        kv = self.attention.keys_values(y_bsd, mask.key, position)
+        y_bsd = self.attention(
+            y_bsd, kv, mask, position, attention_rng, trace and trace.encoder
+        )
+        x_bsd = self.attention_sub.after(x_bsd, y_bsd, after_rng)
+        y_bsd = self.ff(self.ff_sub.before(x_bsd), ff_rng)
+        return self.ff_sub.after(x_bsd, y_bsd, ff_after_rng)
+
+
+class DecoderLayer(nnx.Module):
+    """Masked self-attention, attention to the source, feed-forward (section 3.1).
+
+    The right block of figure 1.
+
+    Args:
+      cross: False leaves out the attention to the source, for a model without one.
+    """
+
+    def __init__(self, config: ModelConfig, rng: Array, cross: bool = True):
+        # The same draws with and without cross-attention.
+        self_rng, cross_rng, ff_rng = jax.random.split(rng, 3)
+        self.attention = Attention(config, self_rng)
+        self.attention_sub = SubLayer(config)
+        self.has_cross = cross
+        if cross:
+            self.cross = Attention(config, cross_rng, cross=True)
+            self.cross_sub = SubLayer(config)
+        self.ff = config.variant("feed_forward")(config, ff_rng)
+        self.ff_sub = SubLayer(config)
+
+    def __call__(
+        self,
+        x_btd: Array,
+        cache: LayerCache | None,
+        mask: Mask,
+        source_kv: KV | None,
+        source_mask: Mask,
+        rng: DropoutRng | None = None,
+        trace: LayerTrace | None = None,
+        *,
+        position: Position,
+    ) -> tuple[Array, KV | None]:
+        """Computes all target positions at once, or with a cache, one decoding step.
+
+        Args:
+          x_btd: with a cache, axis t is the hypotheses of a sentence at one position.
+          cache: keys and values of earlier steps; None to compute all positions.
+          mask: for self-attention; with a cache, it selects each hypothesis's keys.
+          source_kv, source_mask: for cross-attention; read only if the layer has it.
+          rng: for dropout; None turns it off.
+          trace: collects the attention weights.
+          position: the scheme of self-attention.
+
+        Returns:
+          The output, and the layer's cached KV with this step stored; None without a
+          cache.
+        """
+        self_rng, self_after_rng, *cross_rngs, ff_after_rng, ff_rng = dropout_rngs(
+            rng, 6
+        )
+        y_btd = self.attention_sub.before(x_btd)
+        kv, stored = self.attention.keys_values(y_btd, mask.query, position), None
+        if cache is not None:
+            kv, stored = cache.append(kv)
+        y_btd = self.attention(
+            y_btd, kv, mask, position, self_rng, trace and trace.decoder
+        )
+        x_btd = self.attention_sub.after(x_btd, y_btd, self_after_rng)
+
+        if self.has_cross:
+            cross_rng, cross_after_rng = cross_rngs
+            y_btd = self.cross_sub.before(x_btd)
+            # Queries of the decoder, keys and values of the encoder (section 3.2.3).
+            y_btd = self.cross(
+                y_btd, source_kv, source_mask, None, cross_rng, trace and trace.cross
+            )
+            x_btd = self.cross_sub.after(x_btd, y_btd, cross_after_rng)
+
+        y_btd = self.ff(self.ff_sub.before(x_btd), ff_rng)
+        return self.ff_sub.after(x_btd, y_btd, ff_after_rng), stored
+
+
+class SubLayer(nnx.Module):
+    """The residual connection around attention or feed-forward (sections 3.1, 5.4).
+
+    The paper's `post`: LayerNorm(x + Dropout(Sublayer(x))). Pre-norm:
+    x + Dropout(Sublayer(LayerNorm(x))). A layer calls `before` for the input of the
+    sub-layer and `after` with its output. Without `config.residual`, x is not added.
+    """
+
+    def __init__(self, config: ModelConfig):
+        self.norm = config.variant("norm_kind")(config)
+        self.pre_norm = config.norm == "pre"
+        self.residual = config.residual
+        self.rate = config.dropout
+
+    def before(self, x_btd: Array) -> Array:
+        """Returns the sub-layer's input."""
+        return self.norm(x_btd) if self.pre_norm else x_btd
+
+    def after(self, x_btd: Array, y_btd: Array, rng: DropoutRng | None) -> Array:
+        """Adds the sub-layer's output `y_btd` to what it was computed from."""
+        y_btd = dropout(y_btd, self.rate, rng)
+        x_btd = x_btd + y_btd if self.residual else y_btd
+        return x_btd if self.pre_norm else self.norm(x_btd)
+
+
+def final_norm(config: ModelConfig) -> nnx.Module:
+    """Creates the normalization after a stack, which the paper does not have.
+
+    Pre-norm layers need it: what they add up is not normalized otherwise.
+    """
+    wanted = config.norm in ("pre", "post_final")
+    return config.variant("norm_kind")(config) if wanted else NoNorm(config)
+
+
+def with_positions(layers: nnx.List, positions: nnx.List) -> list[Callable]:
+    """Binds each layer to its position scheme: its own, or the one that all share."""
+    return [
+        partial(layer, position=positions[i % len(positions)])
+        for i, layer in enumerate(layers)
+    ]
+
+
+def longest(*positions: nnx.List) -> int | None:
+    """The number of positions that exist in every stack; None for no limit."""
+    lengths = (schemes[0].longest for schemes in positions)
+    return min((n for n in lengths if n is not None), default=None)
+
+
+def checked_side(config: ModelConfig, name: str) -> ModelConfig:
+    """The config of one side; raises UserError if its heads do not divide the width."""
+    side = config.side(name)
+    if not side.head_width and side.width % side.heads:
+        field = f"{name}_heads" if getattr(config, f"{name}_heads") else "heads"
+        raise UserError(
+            f"config.model.width={side.width} does not divide into config.model."
+            f"{field}={side.heads}; choose a multiple, or set config.model.head_width"
+        )
+    return side

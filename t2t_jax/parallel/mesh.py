@@ -20,7 +20,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from t2t_jax.config import MeshConfig
 from t2t_jax.data.batching import Layout
 from t2t_jax.data.shapes import round_up
-from t2t_jax.terminal.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError, did_you_mean
 
 # Along `data` each device has its rows of the batch. Along `fsdp` it also has its part
 # of every weight and of Adam's moments. Along `tensor` it has its heads, hidden units

@@ -1,12 +1,22 @@
-"""Setup of a process before JAX starts: compilation cache, and memory on a CPU."""
+"""Sets a process up before JAX starts: platforms, compiled programs, CPU memory."""
 
+import contextlib
 import ctypes
 import functools
+import hashlib
+import importlib.util
+import os
 import sys
+import tempfile
+import zlib
+from importlib import metadata
+from pathlib import Path
 
 import jax
 
-from t2t_jax.parallel import compilation_cache, platforms
+from t2t_jax.io.cache import cache_folder
+from t2t_jax.io.messages import say
+from t2t_jax.parallel.machine import processor_name
 
 # Parameters of mallopt, from glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
@@ -28,8 +38,8 @@ def set_up_process() -> None:
     A third default, small pages, can only be changed before a process starts:
     `huge_pages.py`.
     """
-    platforms.skip_absent_tpu()
-    compilation_cache.use()
+    skip_absent_tpu()
+    use_compilation_cache()
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     keep_freed_memory()
 
@@ -52,3 +62,140 @@ def keep_freed_memory() -> bool:
     }
     taken = [mallopt(parameter, value) for parameter, value in settings.items()]
     return all(taken)
+
+
+def skip_absent_tpu() -> None:
+    """Keeps JAX from starting a TPU that is not there.
+
+    `libtpu` is also installed to compile for TPUs on other machines (`pip install
+    '.[plan]'`). JAX would then try to start a TPU in every command, and libtpu prints
+    pages of warnings. Does nothing if the user chose the platforms, or if this cannot
+    be decided.
+    """
+    if os.environ.get("JAX_PLATFORMS") or jax.config.jax_platforms:
+        return
+    if importlib.util.find_spec("libtpu") is None or _has_tpu():
+        return
+    if not Path("/dev/nvidia0").exists():
+        if not Path("/dev/kfd").exists():  # an AMD GPU: let JAX find it
+            jax.config.update("jax_platforms", "cpu")
+    elif any(importlib.util.find_spec(f"jax_cuda{n}_plugin") for n in (12, 13)):
+        jax.config.update("jax_platforms", "cuda,cpu")
+
+
+def _has_tpu() -> bool:
+    """True if a TPU is attached, or if that is unknown."""
+    try:
+        # JAX has no public name for its own check of the PCI devices.
+        from jax._src.hardware_utils import num_available_tpu_chips_and_device_id
+
+        return num_available_tpu_chips_and_device_id()[0] > 0
+    except Exception:
+        return True
+
+
+# -------------------------------------------------------------------- compiled programs
+
+CACHE_FOLDER = "xla"
+CACHE_LIMIT = 2**30  # bytes of all entries
+MIN_COMPILE_SECONDS = 0.2  # seconds; programs that compile faster are not kept
+CHECKED = "checked"  # file whose modification time is that of the last check
+
+# JAX's own threshold, which `MIN_COMPILE_SECONDS` replaces unless the user has set it.
+_THRESHOLD = "jax_persistent_cache_min_compile_time_secs"
+
+
+def use_compilation_cache() -> None:
+    """Lets JAX keep compiled programs, unless the user has configured its cache.
+
+    Programs are reused only by the same jaxlib on the same kind of processor: XLA
+    compiles for the instructions of a processor and, given the program of another,
+    would execute instructions that this one lacks.
+
+    If the folder cannot be used, prints a warning and keeps nothing.
+    """
+    config = jax.config
+    if config.jax_compilation_cache_dir is not None:
+        return
+    if not config.jax_enable_compilation_cache:
+        return
+    try:
+        root = cache_folder() / CACHE_FOLDER
+        folder = root / _kind_of_machine()
+        _claim(folder)
+        _tidy(root)
+    except (OSError, RuntimeError) as e:  # RuntimeError: no home directory
+        say(
+            f"warning: cannot use the compilation cache, so the next start compiles "
+            f"again: {e}; set T2T_JAX_CACHE to another folder"
+        )
+        return
+    config.update("jax_compilation_cache_dir", str(folder))
+    if _THRESHOLD.upper() not in os.environ:
+        config.update(_THRESHOLD, MIN_COMPILE_SECONDS)
+
+
+def _kind_of_machine() -> str:
+    """A name shared by machines that can run each other's programs."""
+    cpuinfo = Path("/proc/cpuinfo")
+    features = ""
+    if cpuinfo.is_file():
+        # The instruction sets: "flags" on x86, "Features" on ARM.
+        lines = cpuinfo.read_text(errors="replace").splitlines()
+        features = next((x for x in lines if x.startswith(("flags", "Features"))), "")
+    kind = f"{processor_name()} {features}"
+    digest = hashlib.sha256(kind.encode()).hexdigest()[:12]
+    return f"jaxlib-{metadata.version('jaxlib')}-{digest}"
+
+
+def _claim(folder: Path) -> None:
+    """Creates a private folder: its content is executed, so only we may write it."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if hasattr(os, "geteuid") and folder.stat().st_uid != os.geteuid():
+        raise PermissionError(f"{folder} belongs to another user")
+    with tempfile.TemporaryFile(dir=folder):
+        pass  # it is writable
+
+
+def _tidy(root: Path) -> None:
+    """Deletes truncated entries, and the least recently used beyond `CACHE_LIMIT`."""
+    files = {}
+    for file in root.rglob("*"):
+        with contextlib.suppress(OSError):  # another process may delete it first
+            stat = file.stat()  # before the file is read, which sets its access time
+            if file.is_file() and not _delete_if_truncated(file):
+                files[file] = stat
+    (root / CHECKED).touch()
+    size = sum(stat.st_size for stat in files.values())
+    # Many file systems are mounted without access times: then the age counts.
+    used = {f: max(stat.st_atime, stat.st_mtime) for f, stat in files.items()}
+    for file in sorted(used, key=used.get):
+        if size <= CACHE_LIMIT:
+            break
+        with contextlib.suppress(OSError):
+            file.unlink()
+        size -= files[file].st_size
+
+
+def _delete_if_truncated(file: Path) -> bool:
+    """Deletes an entry that was cut off while it was written; True if it did.
+
+    JAX would never replace it.
+    """
+    checked = file.parent.parent / CHECKED
+    if not file.name.endswith("-cache"):
+        return False
+    # Read only entries written since the last check, or up to a minute before it: they
+    # may have been incomplete then.
+    if checked.exists() and file.stat().st_mtime < checked.stat().st_mtime - 60:
+        return False
+    content = file.read_bytes()
+    # 0x78 is the first byte of zlib. JAX uses zstandard instead if it is installed.
+    if not content.startswith(b"\x78"):
+        return False
+    try:
+        zlib.decompress(content)
+    except zlib.error:
+        file.unlink()
+        return True
+    return False

@@ -23,7 +23,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 TIMEOUT = 600.0  # seconds that a process waits for the others
 LONG_TIMEOUT = 24 * 3600.0  # the same, if the others may be preparing a large text

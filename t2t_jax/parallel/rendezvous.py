@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import jax
 
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 HEARTBEAT = 30  # seconds of silence after which a process counts as dead
 CONNECT_TIMEOUT = 300  # seconds within which all processes have to start
@@ -93,11 +93,11 @@ def initialize(
 
 @contextlib.contextmanager
 def _connecting(timeout_message: str) -> Iterator[None]:
-    """Keeps the process killable while JAX waits for the others, for `MEET` seconds.
+    """Keeps the process killable while JAX waits for the others.
 
     JAX waits in C++, where Python's signal handlers do not run and where its own
     timeout would abort the process. So signals get their default effect in here, and a
-    timer ends the process with a message.
+    timer ends the process after `CONNECT_TIMEOUT` seconds, with a message.
 
     Also saves the SIGTERM handler that JAX installs, for `jax_sigterm_handler`, and
     puts the previous one back.

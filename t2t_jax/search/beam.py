@@ -1,8 +1,9 @@
-"""Beam search; greedy search is a beam of 1.
+"""Beam search, plain and diverse; greedy search is a beam of 1.
 
 Section 6.1 of "Attention Is All You Need" decodes with beam 4 and length penalty alpha
 0.6, the penalty of Wu et al. 2016 (GNMT), equation 14. Shape suffixes: b batch, n beam
-rows or hypotheses, c phrases, t target, v vocabulary.
+rows or hypotheses, c phrases, t target, v vocabulary; g groups, m all hypotheses of a
+sentence.
 
 The algorithm, which a slow reference in the tests follows line by line:
 
@@ -29,43 +30,63 @@ The algorithm, which a slow reference in the tests follows line by line:
 
 Which hypotheses are alive does not depend on `nbest` (only how long the search runs
 does), so with `stop="best"` the best of `nbest` = 4 is the result of `nbest` = 1.
+
+Diverse beam search (Vijayakumar et al. 2018, algorithm 1, with Hamming diversity)
+divides the `beam` into `groups` of equal width that avoid each other's tokens. Each
+group is a beam search of its own by the rules above, but for one thing:
+
+6. The groups advance in turn within a step. Group g selects its extensions by
+   log-probability minus `diversity` times the number of hypotheses that the groups
+   before it have extended by the same token at this step, for the same sentence.
+7. The penalty counts for this selection alone, as in the paper's equation of a group's
+   choice. Log-probabilities of hypotheses stay those of the model, so scores compare
+   between groups, and with those of a plain beam. (fairseq and Hugging Face keep the
+   penalties of all steps in the sum that ranks hypotheses later.)
+8. Each group keeps as many finished hypotheses as it is wide, and stops by the rules of
+   a plain beam that returns so many. A group that has stopped selects nothing, so it
+   penalises later groups no more.
+9. The result is the best `nbest` of all groups, by score without penalty; of equal ones
+   that of the earlier group is first. A hypothesis that several groups contain takes
+   one place; its copies fill places only if there are too few different ones.
+
+So the first group is the plain beam search of its width, and one group is plain beam
+search. With a diversity of 0 all groups are equal.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from t2t_jax.search.hypotheses import (
+from t2t_jax.search.algorithm import (
+    Algorithm,
     Hypotheses,
     Step,
     check_arguments,
     check_cache,
     check_logits,
-    extensions,
+    inverse_penalties,
     moved,
-    never_generated,
     take_rows,
-)
-from t2t_jax.search.length_penalty import inverse_penalties
-from t2t_jax.search.rules import Rules, advance_states, allowed, start_states
-from t2t_jax.search.selection import (
-    Selected,
-    best_finished,
-    fill_places,
-    select,
+    top_k,
     where_rows,
 )
+from t2t_jax.search.rules import Rules, advance_states, missing, start_states
 
 STOPS = ("best", "first")
+# Parents (beam rows), tokens and log-probabilities, each [batch, beam].
+Selected = tuple[Array, Array, Array]
+Tree = TypeVar("Tree")
 
 
 class Sentences(NamedTuple):
     """The search's knowledge of each sentence; frozen once the sentence has stopped.
 
-    A beam row whose log_prob is -inf holds no hypothesis; its tokens are meaningless.
+    Of a diverse search: of each group of a sentence. A beam row whose log_prob is -inf
+    holds no hypothesis; its tokens are meaningless.
     """
 
     tokens_bnt: Array  # the alive hypotheses; PAD where nothing is written yet
@@ -81,6 +102,11 @@ class State(NamedTuple):
 
     All leaves have leading axis [batch]; rows may be mixed with those of another state
     at the same position.
+
+    Attributes:
+      cache: leaves [batch, beam, ...], group by group.
+      limit_b: int32, the longest output of each sentence.
+      sentences: leaves [batch, ...]; with several groups [batch, groups, ...].
     """
 
     cache: Any
@@ -89,73 +115,69 @@ class State(NamedTuple):
 
     @property
     def stopped_b(self) -> Array:
-        """Sentences whose result is final."""
-        return self.sentences.stopped_b
+        """Sentences whose result is final: all groups have stopped."""
+        stopped = self.sentences.stopped_b
+        return stopped if stopped.ndim == 1 else jnp.all(stopped, axis=1)
 
 
-@dataclasses.dataclass(frozen=True)
-class BeamSearch:
-    """The `Algorithm` of beam search; arguments as for `beam_search`, unchecked."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeamSearch(Algorithm):
+    """Beam search; arguments as for `beam_search`, unchecked.
+
+    Inside, each group of a sentence is a row of its own: row b * groups + g. Only the
+    cache, which `step` knows, has the shape of the sentences. With one group nothing is
+    reshaped.
+
+    Attributes:
+      beam: hypotheses of all groups together, divisible by `groups`.
+      groups: 1 is the plain beam.
+      diversity: strength of the penalty, lambda in the paper of diverse beam search; at
+        least 0.
+    """
 
     beam: int
     nbest: int
-    alpha: float
-    penalty: str
     stop: str
-    bos: int
-    eos: int
-    pad: int
-    never: tuple[int, ...] = ()
+    groups: int = 1
+    diversity: float = 0.0
 
     @property
     def rows(self) -> int:
         """The number of hypotheses of each sentence that a step extends."""
         return self.beam
 
-    def start(
-        self,
-        cache: Any,
-        limit_b: Array,
-        rules: Rules | None = None,
-        rng_b: Array | None = None,
-        *,
-        max_length: int,
-    ) -> State:
-        """Returns a state with one empty hypothesis in the first row of every beam."""
-        batch, beam, nbest = limit_b.shape[0], self.beam, self.nbest
+    @property
+    def width(self) -> int:
+        """The number of hypotheses of a group."""
+        return self.beam // self.groups
+
+    def start(self, cache, limit_b, rules=None, rng_b=None, *, max_length) -> State:
+        """Returns a state with one empty hypothesis in the first row of every group."""
+        batch, width = limit_b.shape[0] * self.groups, self.width
+        kept = self.nbest if self.groups == 1 else width  # finished ones, by rule 8
         # Only one row: equal hypotheses would fill the beam with equal extensions.
-        log_prob_n = jnp.where(jnp.arange(beam) == 0, 0.0, -jnp.inf)
+        log_prob_n = jnp.where(jnp.arange(width) == 0, 0.0, -jnp.inf)
         log_prob_n = log_prob_n.astype(jnp.float32)
-        nothing_bn = jnp.full((batch, nbest), -jnp.inf, jnp.float32)
+        nothing_bn = jnp.full((batch, kept), -jnp.inf, jnp.float32)
         sentences = Sentences(
-            tokens_bnt=jnp.full((batch, beam, max_length), self.pad, jnp.int32),
-            token_bn=jnp.full((batch, beam), self.bos, jnp.int32),
-            log_prob_bn=jnp.broadcast_to(log_prob_n, (batch, beam)),
-            state_bnc=start_states(rules, batch, beam),
-            finished=Hypotheses(
-                tokens_bnt=jnp.full((batch, nbest, max_length), self.pad, jnp.int32),
-                score_bn=nothing_bn,
-                log_prob_bn=nothing_bn,
-                length_bn=jnp.zeros((batch, nbest), jnp.int32),
-                ended_bn=jnp.zeros((batch, nbest), bool),
-            ),
+            tokens_bnt=jnp.full((batch, width, max_length), self.pad, jnp.int32),
+            token_bn=jnp.full((batch, width), self.bos, jnp.int32),
+            log_prob_bn=jnp.broadcast_to(log_prob_n, (batch, width)),
+            state_bnc=start_states(self._rules_of_groups(rules), batch, width),
+            finished=Hypotheses.blank(nothing_bn, max_length, self.pad),
             stopped_b=jnp.zeros(batch, bool),
         )
-        return State(cache, jnp.clip(limit_b, 1, max_length), sentences)
+        limit_b = jnp.clip(limit_b, 1, max_length)
+        return State(cache, limit_b, self._by_sentence(sentences))
 
     def advance(
-        self,
-        step: Step,
-        state: State,
-        position: Array | int,
-        until: Array | int,
-        rules: Rules | None = None,
-        present_b: Array | None = None,
+        self, step, state, position, until, rules=None, present_b=None
     ) -> State:
         """Searches from `position` to `until`, or until all sentences have stopped."""
-        limit_b, sentences = state.limit_b, state.sentences
+        sentences = self._by_group(state.sentences)
+        limit_b, rules = self._repeat(state.limit_b), self._rules_of_groups(rules)
         if present_b is not None:
-            stopped_b = sentences.stopped_b | ~present_b
+            stopped_b = sentences.stopped_b | ~self._repeat(present_b)
             sentences = sentences._replace(stopped_b=stopped_b)
 
         def running(loop):
@@ -170,7 +192,7 @@ class BeamSearch:
 
         loop = (jnp.int32(position), state.cache, sentences)
         _, cache, sentences = jax.lax.while_loop(running, one_step, loop)
-        return State(cache, limit_b, sentences)
+        return State(cache, state.limit_b, self._by_sentence(sentences))
 
     def _step(
         self,
@@ -184,15 +206,15 @@ class BeamSearch:
         """Extends every alive hypothesis by one token."""
         max_length = before.tokens_bnt.shape[2]
         inverse_t = inverse_penalties(max_length, self.alpha, self.penalty)
-        logits_bnv, cache = step(cache, before.token_bn, position)
-        check_logits(logits_bnv, before.token_bn.shape, self.bos, self.eos, self.pad)
-        never = never_generated(self.bos, self.eos, self.pad, self.never)
-        next_bnv = extensions(logits_bnv, before.log_prob_bn, banned=never)
-        if rules is not None:
-            allowed_bnv = allowed(rules, before.state_bnc, position, limit_b, self.eos)
-            next_bnv = jnp.where(allowed_bnv, next_bnv, -jnp.inf)
+        token_bm = before.token_bn.reshape(-1, self.beam)
+        logits_bmv, cache = step(cache, token_bm, position)
+        check_logits(logits_bmv, token_bm.shape, self.bos, self.eos, self.pad)
+        logits_bnv = logits_bmv.reshape(-1, self.width, logits_bmv.shape[2])
+        next_bnv = self.next_log_probs(
+            logits_bnv, before.log_prob_bn, before.state_bnc, position, limit_b, rules
+        )
         parent_bn, token_bn, log_prob_bn = self._select(next_bnv, before, rules)
-        cache = self._moved(cache, parent_bn)
+        cache = self._move_cache(cache, parent_bn)
         tokens_bnt = take_rows(before.tokens_bnt, parent_bn)
         tokens_bnt = tokens_bnt.at[:, :, position].set(token_bn)
         state_bnc = take_rows(before.state_bnc, parent_bn)
@@ -225,26 +247,74 @@ class BeamSearch:
     def _select(
         self, next_bnv: Array, before: Sentences, rules: Rules | None
     ) -> Selected:
-        """Selects the extensions that survive; the third array is their log_prob."""
-        return select(next_bnv, rules, before.state_bnc)
+        """Selects the extensions that survive, group after group (rule 6)."""
+        if self.groups == 1:
+            return select(next_bnv, rules, before.state_bnc)
+        vocabulary = next_bnv.shape[2]
+        next_bgnv, state_bgnc, running_bg = self._by_sentence(
+            (next_bnv, before.state_bnc, ~before.stopped_b)
+        )
+        used_bv = jnp.zeros((len(next_bgnv), vocabulary), jnp.float32)
+        selected = []
+        for group in range(self.groups):
+            next_bnv = next_bgnv[:, group]
+            scores_bnv = next_bnv - self.diversity * used_bv[:, None]
+            parent_bn, token_bn, score_bn = select(
+                scores_bnv, rules, state_bgnc[:, group]
+            )
+            place_bn = parent_bn * vocabulary + token_bn
+            log_prob_bn = take_rows(next_bnv.reshape(len(next_bnv), -1), place_bn)
+            selected.append((parent_bn, token_bn, log_prob_bn))
+            extended_bn = running_bg[:, group, None] & (score_bn != -jnp.inf)
+            rows_b1 = jnp.arange(len(token_bn))[:, None]
+            used_bv = used_bv.at[rows_b1, token_bn].add(extended_bn)
+        return tuple(
+            jnp.stack(of_groups, axis=1).reshape(-1, self.width)
+            for of_groups in zip(*selected, strict=True)
+        )
 
-    def _moved(self, cache: Any, parent_bn: Array) -> Any:
-        """Moves the rows of the cache with their hypotheses."""
-        # The only row of a beam of 1 is its own parent.
-        return moved(cache, parent_bn) if self.beam > 1 else cache
+    def _move_cache(self, cache: Any, parent_bn: Array) -> Any:
+        """Moves the rows of the cache with their hypotheses, within their groups."""
+        if self.width == 1:
+            return cache  # the only row of a group is its own parent
+        if self.groups > 1:
+            first_g1 = np.arange(self.groups)[:, None] * self.width
+            parent_bn = (self._by_sentence(parent_bn) + first_g1).reshape(-1, self.beam)
+        return moved(cache, parent_bn)
 
-    def result(self, state: State, rules: Rules | None = None) -> Hypotheses:
-        """Returns the finished hypotheses, and unended ones in the places left.
+    def result(self, state, rules=None) -> Hypotheses:
+        """Returns the finished hypotheses, and unended ones in the places left."""
+        of_groups, rank_bn = self._results_of_groups(state, rules)
+        if self.groups == 1:
+            return of_groups
+        # The best hypotheses of all groups (rule 9).
+        batch = state.limit_b.shape[0]
+        every, rank_bm = jax.tree.map(
+            lambda leaf: leaf.reshape(batch, self.beam, *leaf.shape[2:]),
+            (of_groups, rank_bn),
+        )
+        # `lexsort` sorts by its last key first, and is stable.
+        order_bm = jnp.lexsort((-every.score_bn, rank_bm), axis=1)
+        every, rank_bm = jax.tree.map(
+            lambda leaf: take_rows(leaf, order_bm), (every, rank_bm)
+        )
+        tokens_bmt = every.tokens_bnt
+        equal_bmm = jnp.all(tokens_bmt[:, :, None] == tokens_bmt[:, None], axis=3)
+        earlier_mm = np.tri(self.beam, k=-1, dtype=bool)  # [m, those before m]
+        copy_bm = jnp.any(equal_bmm & earlier_mm, axis=2)
+        # 0: the first of its kind; 1: a copy; 2: no hypothesis.
+        class_bm = jnp.where(rank_bm == 3, 2, copy_bm.astype(jnp.int32))
+        best_bn = jnp.argsort(class_bm, axis=1, stable=True)[:, : self.nbest]
+        # A copy comes right after its twin, so that scores stay in order.
+        best_bn = jnp.sort(best_bn, axis=1)
+        return jax.tree.map(lambda leaf: take_rows(leaf, best_bn), every)
 
-        Undefined for sentences that have not stopped.
-        """
-        return self.ranked_result(state, rules)[0]
-
-    def ranked_result(
-        self, state: State, rules: Rules | None = None
+    def _results_of_groups(
+        self, state: State, rules: Rules | None
     ) -> tuple[Hypotheses, Array]:
-        """Returns `result`, and the ranks of `fill_places`."""
-        _, limit_b, sentences = state
+        """The hypotheses of each group, a row each, and the ranks of `fill_places`."""
+        sentences = self._by_group(state.sentences)
+        limit_b, rules = self._repeat(state.limit_b), self._rules_of_groups(rules)
         finished, log_prob_bn = sentences.finished, sentences.log_prob_bn
         max_length = sentences.tokens_bnt.shape[2]
         inverse_t = inverse_penalties(max_length, self.alpha, self.penalty)
@@ -263,6 +333,40 @@ class BeamSearch:
         # A sentence that stopped before its limit may have alive hypotheses too, but
         # then ended ones take all its places.
         return fill_places(finished, unended, lacks_bn)
+
+    # ---------------------------------------------------------------- rows of groups
+
+    def _by_sentence(self, tree: Tree) -> Tree:
+        """Reshapes leaves [batch groups, ...] to [batch, groups, ...]."""
+        if self.groups == 1:
+            return tree
+
+        def split(leaf):
+            # Not -1, undefined for arrays without elements (states of no phrase).
+            return leaf.reshape(len(leaf) // self.groups, self.groups, *leaf.shape[1:])
+
+        return jax.tree.map(split, tree)
+
+    def _by_group(self, tree: Tree) -> Tree:
+        """Reshapes leaves [batch, groups, ...] to [batch groups, ...]."""
+        if self.groups == 1:
+            return tree
+
+        def merge(leaf):
+            return leaf.reshape(len(leaf) * self.groups, *leaf.shape[2:])
+
+        return jax.tree.map(merge, tree)
+
+    def _repeat(self, x_b: Array) -> Array:
+        """Repeats each sentence's row for its groups."""
+        return x_b if self.groups == 1 else jnp.repeat(x_b, self.groups, axis=0)
+
+    def _rules_of_groups(self, rules: Rules | None) -> Rules | None:
+        """The rules of all groups; their tables of states are shared."""
+        return rules and rules._replace(
+            prefix_bt=self._repeat(rules.prefix_bt),
+            start_bc=self._repeat(rules.start_bc),
+        )
 
 
 def beam_search(
@@ -325,7 +429,117 @@ def beam_search(
     if stop not in STOPS:
         raise ValueError(f"stop is {stop!r}; it must be one of {', '.join(STOPS)}.")
     rules = jax.tree.map(jnp.asarray, rules)
-    algorithm = BeamSearch(beam, nbest, alpha, penalty, stop, bos, eos, pad)
+    algorithm = BeamSearch(
+        beam=beam,
+        nbest=nbest,
+        alpha=alpha,
+        penalty=penalty,
+        stop=stop,
+        bos=bos,
+        eos=eos,
+        pad=pad,
+    )
     state = algorithm.start(cache, limit_b, rules, max_length=max_length)
     state = algorithm.advance(step, state, 0, max_length, rules)
     return algorithm.result(state, rules)
+
+
+def select(next_bnv: Array, rules: Rules | None, state_bnc: Array) -> Selected:
+    """Selects the extensions that survive a step, best first.
+
+    If fewer than `beam` extensions exist, the log_prob of the others is -inf.
+
+    Args:
+      next_bnv: float32, the score of each extension; -inf for what must not come.
+      rules: constraints on the outputs, or None.
+      state_bnc: the progress of each phrase of the rules.
+    """
+    batch, beam, vocabulary = next_bnv.shape
+    # Flat places rank rows before tokens, so `top_k` breaks ties by row, then by token.
+    log_prob_bn, place_bn = top_k(next_bnv.reshape(batch, -1), beam)
+    best = place_bn // vocabulary, place_bn % vocabulary, log_prob_bn
+    if rules is None or not rules.closer_sv.shape[0]:  # no phrase is required
+        return best
+    return select_by_missing(next_bnv, best, rules, state_bnc)
+
+
+def select_by_missing(
+    next_bnv: Array, best: Selected, rules: Rules, state_bnc: Array
+) -> Selected:
+    """Returns the extensions that survive where phrases are required (rule 5).
+
+    Equals `best` for sentences without required phrases. Suffix m: candidates.
+    """
+    batch, beam, vocabulary = next_bnv.shape
+    parent_bn, token_bn, log_prob_bn = best
+    # Candidates besides the best: for each row, its best extension, and the best of
+    # those that come closer to each phrase.
+    closer_bncv = rules.closer_sv[state_bnc]
+    helpful_bnmv = jnp.where(closer_bncv, next_bnv[:, :, None], -jnp.inf)
+    likely_bnmv = jnp.concatenate([next_bnv[:, :, None], helpful_bnmv], axis=2)
+    row_bnm = jnp.broadcast_to(
+        jnp.arange(beam)[:, None], (batch, beam, likely_bnmv.shape[2])
+    )
+    flat = (batch, -1)
+    parent_bm = jnp.concatenate([parent_bn, row_bnm.reshape(flat)], axis=1)
+    token_bm = jnp.concatenate([token_bn, likely_bnmv.argmax(3).reshape(flat)], axis=1)
+    log_prob_bm = jnp.concatenate([log_prob_bn, likely_bnmv.max(3).reshape(flat)], 1)
+
+    earlier_mm = np.tri(parent_bm.shape[1], k=-1, dtype=bool)  # [m, those before m]
+
+    def pairs(test, x_bm, *more):
+        return test(x_bm[:, :, None], x_bm[:, None, :], *more)
+
+    place_bm = parent_bm * vocabulary + token_bm
+    dead_bm = log_prob_bm == -jnp.inf
+    # The same extension may be a candidate several times; only the first one counts.
+    earlier_bmm = earlier_mm & ~dead_bm[:, None, :]
+    duplicate_bm = jnp.any(pairs(jnp.equal, place_bm) & earlier_bmm, axis=2)
+    log_prob_bm = jnp.where(duplicate_bm, -jnp.inf, log_prob_bm)
+    after_bmc = advance_states(rules, take_rows(state_bnc, parent_bm), token_bm)
+    missing_bm = missing(rules, after_bmc)
+    # A candidate's rank in its group: the number of better ones that lack as much.
+    before_bmm = pairs(jnp.less, log_prob_bm) | (
+        pairs(jnp.equal, log_prob_bm) & earlier_mm
+    )
+    rank_bm = jnp.sum(before_bmm & pairs(jnp.equal, missing_bm), axis=2)
+    dead_bm = log_prob_bm == -jnp.inf
+    # `lexsort` sorts by its last key first: existing before dead, then the best of each
+    # group, then the second best, ..., and groups that lack least first.
+    order_bm = jnp.lexsort((missing_bm, rank_bm, dead_bm), axis=1)
+    chosen_bn = order_bm[:, :beam]
+    # Rows of the beam are in the order of log-probability, as `_best` returns them.
+    better_bn = jnp.argsort(-take_rows(log_prob_bm, chosen_bn), axis=1, stable=True)
+    chosen_bn = take_rows(chosen_bn, better_bn)
+    return tuple(take_rows(x, chosen_bn) for x in (parent_bm, token_bm, log_prob_bm))
+
+
+def best_finished(kept: Hypotheses, new: Hypotheses) -> Hypotheses:
+    """Returns the best of two lists by score, as many as `kept` has; ties to `kept`."""
+    joint = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), kept, new)
+    _, best_bn = jax.lax.top_k(joint.score_bn, kept.score_bn.shape[1])
+    return jax.tree.map(lambda leaf: take_rows(leaf, best_bn), joint)
+
+
+def fill_places(
+    finished: Hypotheses, unended: Hypotheses, lacks_bn: Array
+) -> tuple[Hypotheses, Array]:
+    """Puts unended hypotheses into the places that no ended one takes.
+
+    Args:
+      finished, unended: best first; a log_prob of -inf is no hypothesis.
+      lacks_bn: bool, unended hypotheses that lack a required phrase.
+
+    Returns:
+      As many hypotheses as places of `finished`, and the rank of each, int32 [b, n]:
+      0: ended; 1: unended; 2: unended and lacks a phrase; 3: no hypothesis.
+    """
+    candidates = jax.tree.map(
+        lambda *leaves: jnp.concatenate(leaves, axis=1), finished, unended
+    )
+    unended_rank_bn = jnp.where(unended.log_prob_bn != -jnp.inf, 1 + lacks_bn, 3)
+    finished_rank_bn = jnp.where(finished.ended_bn, 0, 3)
+    rank_bn = jnp.concatenate([finished_rank_bn, unended_rank_bn], axis=1)
+    order_bn = jnp.argsort(rank_bn, axis=1, stable=True)
+    best_bn = order_bn[:, : finished.score_bn.shape[1]]
+    return jax.tree.map(lambda leaf: take_rows(leaf, best_bn), (candidates, rank_bn))

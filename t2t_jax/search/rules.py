@@ -1,6 +1,6 @@
 """Constraints for search, as arrays: prefixes, required and forbidden phrases.
 
-An automaton over tokens matches a phrase (`decoding/phrases.py` builds them). The
+An automaton over tokens matches a phrase (`decoding/constraints.py` builds them). The
 automata of a batch are stacked into one table of states, and each hypothesis has one
 current state for each of its phrases. Shape suffixes: b batch, n hypotheses, c phrases,
 t target, s states, v vocabulary.

@@ -13,17 +13,17 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from t2t_jax.search.hypotheses import (
+from t2t_jax.search.algorithm import (
+    Algorithm,
     Hypotheses,
     Step,
     check_arguments,
     check_cache,
     check_logits,
-    extensions,
-    never_generated,
+    inverse_penalties,
+    where_rows,
 )
-from t2t_jax.search.length_penalty import inverse_penalties
-from t2t_jax.search.rules import Rules, advance_states, allowed, start_states
+from t2t_jax.search.rules import Rules, advance_states, start_states
 
 
 class State(NamedTuple):
@@ -38,36 +38,22 @@ class State(NamedTuple):
     stopped_b: Array  # sentences whose hypotheses are all complete
 
 
-@dataclasses.dataclass(frozen=True)
-class Sampling:
-    """The `Algorithm` of sampling; arguments as for `sample`, unchecked."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sampling(Algorithm):
+    """Sampling; arguments as for `sample`, unchecked."""
 
     samples: int
     temperature: float
     top_k: int
     top_p: float
-    alpha: float
-    penalty: str
-    bos: int
-    eos: int
-    pad: int
-    never: tuple[int, ...] = ()
-    epsilon: float = 0.0
+    epsilon: float
 
     @property
     def rows(self) -> int:
         """The number of hypotheses of each sentence that a step extends."""
         return self.samples
 
-    def start(
-        self,
-        cache: Any,
-        limit_b: Array,
-        rules: Rules | None = None,
-        rng_b: Array | None = None,
-        *,
-        max_length: int,
-    ) -> State:
+    def start(self, cache, limit_b, rules=None, rng_b=None, *, max_length) -> State:
         """Returns a state with nothing drawn; each hypothesis gets its own rng."""
         number_n = jnp.arange(self.samples)
         rng_bn = jax.vmap(
@@ -77,31 +63,19 @@ class Sampling:
 
     def _start(self, cache, limit_b, rules, rng_bn, max_length: int) -> State:
         batch, rows = rng_bn.shape
-        zeros_bn = jnp.zeros((batch, rows), jnp.float32)
+        zeros_bn = jnp.zeros((batch, rows), jnp.float32)  # the probability is 1
         return State(
             cache=cache,
             limit_b=jnp.clip(limit_b, 1, max_length),
             rng_bn=rng_bn,
             token_bn=jnp.full((batch, rows), self.bos, jnp.int32),
             state_bnc=start_states(rules, batch, rows),
-            drawn=Hypotheses(
-                tokens_bnt=jnp.full((batch, rows, max_length), self.pad, jnp.int32),
-                score_bn=zeros_bn,
-                log_prob_bn=zeros_bn,
-                length_bn=jnp.zeros((batch, rows), jnp.int32),
-                ended_bn=jnp.zeros((batch, rows), bool),
-            ),
+            drawn=Hypotheses.blank(zeros_bn, max_length, self.pad),
             stopped_b=jnp.zeros(batch, bool),
         )
 
     def advance(
-        self,
-        step: Step,
-        state: State,
-        position: Array | int,
-        until: Array | int,
-        rules: Rules | None = None,
-        present_b: Array | None = None,
+        self, step, state, position, until, rules=None, present_b=None
     ) -> State:
         """Draws from `position` to `until`, or until all sentences have stopped."""
         limit_b = state.limit_b
@@ -119,15 +93,7 @@ class Sampling:
             # Their old values are restored after it.
             complete_bn = _complete(state.drawn, limit_b) | state.stopped_b[:, None]
             cache, token_bn, state_bnc, drawn = self._step(step, state, position, rules)
-            drawn = jax.tree.map(
-                lambda old, new: jnp.where(
-                    complete_bn.reshape(complete_bn.shape + (1,) * (old.ndim - 2)),
-                    old,
-                    new,
-                ),
-                state.drawn,
-                drawn,
-            )
+            drawn = where_rows(complete_bn, state.drawn, drawn)
             stopped_b = state.stopped_b | jnp.all(_complete(drawn, limit_b), axis=1)
             after = State(
                 cache, limit_b, state.rng_bn, token_bn, state_bnc, drawn, stopped_b
@@ -144,13 +110,14 @@ class Sampling:
         inverse_t = inverse_penalties(max_length, self.alpha, self.penalty)
         logits_bnv, cache = step(state.cache, state.token_bn, position)
         check_logits(logits_bnv, state.token_bn.shape, self.bos, self.eos, self.pad)
-        never = never_generated(self.bos, self.eos, self.pad, self.never)
-        next_bnv = extensions(logits_bnv, drawn.log_prob_bn, banned=never)
-        if rules is not None:
-            allowed_bnv = allowed(
-                rules, state.state_bnc, position, state.limit_b, self.eos
-            )
-            next_bnv = jnp.where(allowed_bnv, next_bnv, -jnp.inf)
+        next_bnv = self.next_log_probs(
+            logits_bnv,
+            drawn.log_prob_bn,
+            state.state_bnc,
+            position,
+            state.limit_b,
+            rules,
+        )
         # Draws from the truncated distribution; scores are of the complete one.
         likely_bnv = _likely(
             next_bnv / self.temperature, self.top_k, self.top_p, self.epsilon
@@ -177,8 +144,8 @@ class Sampling:
         )
         return cache, token_bn, state_bnc, extended
 
-    def result(self, state: State, rules: Rules | None = None) -> Hypotheses:
-        """Returns the drawn hypotheses; undefined for sentences still running."""
+    def result(self, state, rules=None) -> Hypotheses:
+        """Returns the drawn hypotheses."""
         # If the rules allow no token, every token has probability 0 and one is drawn
         # anyway, with log-probability -inf. This becomes a place without a hypothesis.
         drawn = state.drawn
@@ -241,8 +208,16 @@ def sample(
     check_sampling(temperature, top_k, top_p, epsilon)
     rules = jax.tree.map(jnp.asarray, rules)
     algorithm = Sampling(
-        *(rows, temperature, top_k, top_p, alpha, penalty, bos, eos, pad),
+        samples=rows,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
         epsilon=epsilon,
+        alpha=alpha,
+        penalty=penalty,
+        bos=bos,
+        eos=eos,
+        pad=pad,
     )
     state = algorithm._start(cache, limit_b, rules, rng_bn, max_length)
     state = algorithm.advance(step, state, 0, max_length, rules)

@@ -1,25 +1,40 @@
-"""Classification: a sentence in, one of a few labels out."""
+"""Classification: a sentence in, one of a few labels out.
+
+A place is the prefix of a file PREFIX.tsv, plain or `.gz`, with a sentence, a tab and a
+label in each line; or `grammar:SPLIT`, whose sentences are labelled by their last mark.
+"""
 
 import collections
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from t2t_jax.data import tokenizers
-from t2t_jax.data.corpus import Corpus, Pair, open_places
-from t2t_jax.data.text_tokenizer import make_source_tokenizer
-from t2t_jax.data.text_variation import text_variation_of
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.corpus import (
+    Corpus,
+    Pair,
+    derived,
+    in_folder,
+    named_hash,
+    open_corpus,
+    open_places,
+)
+from t2t_jax.data.text_files import file_hash, find_file, read_lines
+from t2t_jax.data.tokenizers.table import pack
+from t2t_jax.data.tokenizers.training import make_source_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.data.variation import text_variation_of
 from t2t_jax.decoding.results import Translation
+from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.metrics import classification
 from t2t_jax.metrics.measures import Measure, compared
 from t2t_jax.sections import field
-from t2t_jax.tasks.labelled import open_labelled
 from t2t_jax.tasks.task import OF_SEARCH, Task
-from t2t_jax.terminal.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator
+
+MARKS = {".": "statement", "?": "question"}
 
 
 class Classification(Task):
@@ -39,10 +54,10 @@ class Classification(Task):
         classification.OF_LABELS | classification.OF_PROBABILITIES
     )
 
-    def open(self, place: str, folder: str = "", weight: float = 1.0) -> Corpus:
+    def open(self, place: str, folder: str = "") -> Corpus:
         """Opens labelled text: PREFIX.tsv, or `grammar:SPLIT`."""
         data = self.config.data
-        return open_labelled(place, data.source, data.target, folder, weight)
+        return open_labelled(place, data.source, data.target, folder)
 
     @property
     def vocab_sizes(self) -> tuple[int, ...]:
@@ -66,7 +81,7 @@ class Classification(Task):
         Raises:
           UserError: labels and text do not match; see `_labels`.
         """
-        labels = tokenizers.pack("labels", labels=self._labels(corpora))
+        labels = pack("labels", labels=self._labels(corpora))
         source = known and known.source
         source = source or make_source_tokenizer(corpora, self.data())
         return Vocabulary(labels, "the labels", source)
@@ -194,3 +209,98 @@ def check_labels(
                 f"{place}, line {number:,}: unknown label {label!r}"
                 f"{did_you_mean(label, labels)}. {remedy}"
             )
+
+
+def open_labelled(place: str, source: str, target: str, folder: str = "") -> Corpus:
+    """Opens the corpus at one place.
+
+    Args:
+      source, target: the languages of the grammar; sentences are of the first.
+      folder: as for `data/corpus.py: open_corpus`.
+
+    Raises:
+      UserError: the grammar has no such split, or the place holds no labels.
+    """
+    scheme, colon, _ = place.partition(":")
+    if colon and scheme == "grammar":
+        return derived(
+            open_corpus(place, source, target, folder),
+            f"last marks {MARKS}",
+            lambda pairs: ((line[:-1], MARKS[line[-1]]) for line, _ in pairs),
+            source="text",
+            target="label",
+        )
+    if colon and scheme == "tfds":
+        raise UserError(
+            f"{place} holds pairs of sentences and no labels; want the prefix of a "
+            "file PREFIX.tsv, or grammar:train"
+        )
+    return labelled_file(in_folder(place, folder))
+
+
+def labelled_file(prefix: Path) -> Corpus:
+    """A file with a sentence, a tab and a label in each line.
+
+    Reading it raises UserError if the file is missing, damaged, empty or not UTF-8, or
+    a line is not a sentence, a tab and a label.
+    """
+
+    def pairs() -> Iterator[Pair]:
+        file, number = _file(prefix), 0
+        for number, line in enumerate(read_lines(file), 1):
+            yield _parsed(line, f"{file}, line {number:,}", number == 1)
+        if not number:
+            raise UserError(
+                f"{file} is empty; want a sentence, a tab and a label in each line"
+            )
+
+    return Corpus(
+        str(prefix),
+        prefix.name,
+        "text",
+        "label",
+        pairs,
+        lambda: named_hash("labelled", file_hash(_file(prefix))),
+    )
+
+
+def _file(prefix: Path) -> Path:
+    """The file, plain or gzipped; raises UserError if it is missing."""
+    if file := find_file(prefix, "tsv"):
+        return file
+    name = prefix.name.removesuffix(".gz").removesuffix(".tsv")
+    there = prefix.parent.glob("*.tsv*")
+    names = sorted({f.name.removesuffix(".gz").removesuffix(".tsv") for f in there})
+    hint = f"; that folder has {', '.join(names[:6])}" if names else ""
+    if name in names:
+        hint = f"; write {name!r}, without the ending"
+    raise UserError(
+        f"{prefix}.tsv does not exist, nor does {prefix.name}.tsv.gz; want a file with "
+        "a sentence, a tab and a label in each line. A place is its prefix: 'reviews' "
+        f"stands for reviews.tsv{hint}"
+    )
+
+
+def _parsed(line: str, where: str, first: bool) -> Pair:
+    """Splits a line at its tab; raises UserError if it is not text, tab, label."""
+    tabs = line.count("\t")
+    if tabs != 1:
+        mend = "add the label after a tab"
+        if not line.strip():
+            mend = "remove the empty line"
+        elif tabs:
+            mend = "neither contains a tab: replace the others by spaces"
+        raise UserError(
+            f"{where}: {tabs or 'no'} tab{'s' * (tabs != 1)} in {line[:60]!r}; want "
+            f"one between the sentence and its label; {mend}"
+        )
+    text, label = line.split("\t")
+    label = label.strip()  # "1 " and "1" are one class
+    if not label:
+        raise UserError(
+            f"{where}: there is no label after the tab in {line[:60]!r}; write one, or "
+            "remove the line"
+        )
+    if first and label.lower() == "label":
+        raise UserError(f"{where}: {line!r} is a heading, not an example; remove it")
+    return text, label

@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from t2t_jax.config import Config
-from t2t_jax.data.corpus import Corpus, Pair
-from t2t_jax.data.documents import Documents
-from t2t_jax.data.lines import open_lines
-from t2t_jax.decoding import sliding_window
+from t2t_jax.data.corpus import Corpus, Pair, documents, open_lines
+from t2t_jax.decoding import scoring
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import likelihoods
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.sections import field
 from t2t_jax.tasks.task import Task
-from t2t_jax.terminal.errors import UserError
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator
@@ -59,11 +57,11 @@ class LanguageModel(Task):
                 "(config.task.options.window, or config.data.max_length)"
             )
 
-    def open(self, place: str, folder: str = "", weight: float = 1.0) -> Corpus:
+    def open(self, place: str, folder: str = "") -> Corpus:
         """Opens a text: its lines, or with `unit="document"` its documents."""
         data = self.config.data
-        lines = open_lines(place, data.source, data.target, folder, weight)
-        return lines if self.options.unit == "line" else Documents(lines)
+        lines = open_lines(place, data.source, data.target, folder)
+        return lines if self.options.unit == "line" else documents(lines)
 
     def answer_options(self) -> dict:
         """Returns the window and its stride."""
@@ -75,7 +73,7 @@ class LanguageModel(Task):
         """Computes the log-probability and the number of pieces of each text."""
         vocabulary = translator.vocabulary
         texts = vocabulary.encode([text for _, text in pairs], end=True)
-        of_texts = sliding_window.log_probs(
+        of_texts = scoring.log_probs(
             vocabulary, translator.members, texts, self.window, self.stride
         )
         return [likelihoods.answer(math.fsum(x), len(x)) for x in of_texts]

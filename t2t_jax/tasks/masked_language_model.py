@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from t2t_jax.config import Config
-from t2t_jax.data.corpus import Corpus, Pair
-from t2t_jax.data.lines import open_lines
-from t2t_jax.data.masking import MASK, MASKINGS, Masking, check_rates
-from t2t_jax.data.noise import Noise
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.decoding.filling_masks import restore
+from t2t_jax.data.corpus import Corpus, Pair, open_lines
+from t2t_jax.data.noise import MASK, MASKINGS, Masking, Noise, check_rates
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding.predictions import restore
 from t2t_jax.decoding.results import Translation
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.sections import field
 from t2t_jax.tasks.task import OF_SEARCH, Task
-from t2t_jax.terminal.errors import UserError
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator
@@ -54,7 +52,7 @@ class MaskedLanguageModel(Task):
 
     @dataclasses.dataclass(frozen=True)
     class Options:
-        """Options of masked language models; see `data/masking.py`."""
+        """Options of masked language models; see `data/noise.py`."""
 
         # What is hidden: "whole_word", "span" or "piece".
         masking: str = field("whole_word", choices=MASKINGS)
@@ -87,10 +85,10 @@ class MaskedLanguageModel(Task):
         super().__init__(config)
         check_rates(**dataclasses.asdict(self.options))  # before text is prepared
 
-    def open(self, place: str, folder: str = "", weight: float = 1.0) -> Corpus:
-        """Opens one-sided text (see `data/lines.py`)."""
+    def open(self, place: str, folder: str = "") -> Corpus:
+        """Opens one-sided text (see `open_lines`)."""
         data = self.config.data
-        return open_lines(place, data.source, data.target, folder, weight)
+        return open_lines(place, data.source, data.target, folder)
 
     @property
     def vocab_sizes(self) -> tuple[int, ...]:

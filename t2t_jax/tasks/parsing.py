@@ -1,14 +1,27 @@
 """Constituency parsing as translation into a linearised tree (section 6.3).
 
 The source is a sentence, its words separated by spaces as in the treebank. The target
-is its tree without the words (`linearised.py`). An answer is a bracketed tree over the
-words of the sentence, and a tab and `repaired` if the model's output was not intact.
+is its tree without the words (Vinyals et al. 2015): a string of tokens without spaces,
+in which `(NP` opens a constituent, `)NP` closes it, and each word is one terminal
+`=TAG`, because the words are known:
+
+    (S (NP (DT the) (NN dog)) (VP (VBZ barks)) (. !))
+    (S(NP=XX=XX)NP(VP=XX)VP=.)S
+
+Tags are not scored, so all are XX, as in that paper. But punctuation is a full stop:
+the scores leave it out, and need nothing but a line and its sentence. No label contains
+the signs ( ) =, so tokens need no spaces between them, and each can be one piece of the
+vocabulary.
+
+An answer is a bracketed tree over the words of the sentence, and a tab and `repaired`
+if the model's output was not intact.
 """
 
 import collections
 import dataclasses
 import functools
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,25 +29,32 @@ import numpy as np
 
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, Pair
-from t2t_jax.data.text_tokenizer import make_tokenizer
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.training import make_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.results import Translation
 from t2t_jax.grammar.trees import Tree, bracketed, parse_bracketed
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import brackets
-from t2t_jax.metrics.brackets import Counts
+from t2t_jax.metrics.brackets import PUNCTUATION, Counts
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.sections import field
-from t2t_jax.tasks import linearised
-from t2t_jax.tasks.linearised import linearise, repair, without_tags
-from t2t_jax.tasks.penn_format import cleaned, split_words
 from t2t_jax.tasks.task import Task
-from t2t_jax.tasks.treebank import GrammarTrees, TreeCorpus, open_treebank
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tasks.treebank import (
+    DEEPEST,
+    ROOT,
+    TRACE,
+    cleaned,
+    open_treebank,
+    split_words,
+)
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator
 
 REPAIRED = "\trepaired"
+WORD, STOP = "XX", "."
+_tokens = re.compile(r"([()=])([^()=\s]*)").findall
+
 # Section 23 of the Wall Street Journal: its sentences, and the SHA-256 of the first.
 WSJ_23 = (
     2_416,
@@ -144,10 +164,10 @@ class Parsing(Task):
         """Writes a tree of the treebank as the target of an example."""
         return linearise(tree if self.options.tags else without_tags(tree))
 
-    def open(self, place: str, folder: str = "", weight: float = 1.0) -> TreeCorpus:
+    def open(self, place: str, folder: str = "") -> Corpus:
         """Opens a treebank; see `treebank.py`."""
         language = self.config.data.target
-        return open_treebank(place, language, self.linearise, folder, weight)
+        return open_treebank(place, language, self.linearise, folder)
 
     def vocabulary(
         self, corpora: Sequence[Corpus], known: Vocabulary | None = None
@@ -162,7 +182,7 @@ class Parsing(Task):
         counts: collections.Counter[str] = collections.Counter()
         for corpus in corpora:
             for _, target in corpus.pairs():
-                counts.update(linearised.tokens(target))
+                counts.update(tokens(target))
         # A comma separates symbols; the tag of a comma is learned.
         known = sorted(token for token in counts if "," not in token)
         named = filter(None, [data.symbols, *known])
@@ -208,7 +228,7 @@ class Parsing(Task):
 
     def compare_with(self, corpus: Corpus) -> str:
         """Says with which published results scores compare."""
-        if isinstance(corpus, GrammarTrees):
+        if corpus.place.startswith("grammar:"):
             return (
                 "synthetic trees of the built-in grammar, without published numbers; "
                 "compare only with runs on the same split and version"
@@ -226,3 +246,78 @@ class Parsing(Task):
             f"scored on these {len(sentences):,} sentences, by EVALB with COLLINS.prm "
             "and the tags of the treebank"
         )
+
+
+def linearise(tree: Tree) -> str:
+    """Writes a tree as a line, without its words."""
+    if tree.is_word:
+        return f"={_signless(tree.label)}"
+    inside, label = "".join(map(linearise, tree.children)), _signless(tree.label)
+    return f"({label}{inside}){label}"
+
+
+def _signless(label: str) -> str:
+    """Replaces what would be read as another token, such as the tag of an =."""
+    return label.replace("=", "~")
+
+
+def tokens(linearised: str) -> list[str]:
+    """Splits a line into its tokens; what is no token is dropped."""
+    return [sign + label for sign, label in _tokens(linearised)]
+
+
+def without_tags(tree: Tree) -> Tree:
+    """Replaces the tags of words by XX, and those of punctuation by a full stop."""
+    if tree.is_word:
+        return Tree(STOP if tree.label in PUNCTUATION else WORD, tree.children)
+    return Tree(tree.label, tuple(map(without_tags, tree.children)))
+
+
+def repair(linearised: str, words: Sequence[str]) -> Tree:
+    """Makes a tree over exactly these words from any string.
+
+    From left to right, a closing bracket ends the innermost open constituent with its
+    label, and those inside it; without a label it ends the innermost one. It is ignored
+    if there is none. At the end all are closed. Terminals beyond the number of words
+    are ignored. Words beyond the number of terminals become the last children of the
+    root. Constituents without a word are dropped. Several trees, or words outside a
+    tree, become children of a root without meaning (TOP, which is not scored).
+
+    The tree of an intact line is the one that was linearised. So a line was intact if
+    `linearise` gives it back.
+
+    Args:
+      linearised: the output of a model.
+      words: of the sentence; at least one.
+    """
+    top: list = []
+    open_nodes: list[tuple[str, list]] = [(ROOT, top)]
+    rest = iter(words)
+
+    def close():
+        label, children = open_nodes.pop()
+        if children:
+            open_nodes[-1][1].append(Tree(label, tuple(children)))
+
+    for sign, label in _tokens(linearised):
+        if sign == "(":
+            if len(open_nodes) <= DEEPEST:
+                open_nodes.append((label or WORD, []))
+        elif sign == "=":
+            if (word := next(rest, None)) is not None:
+                tag = WORD if label in ("", TRACE) else label
+                open_nodes[-1][1].append(Tree(tag, (word,)))
+        else:
+            labels = [opened for opened, _ in open_nodes]
+            if not label or label in labels[1:]:
+                while len(open_nodes) > 1:
+                    opened, _ = open_nodes[-1]
+                    close()
+                    if label in ("", opened):
+                        break
+    while len(open_nodes) > 1:
+        close()
+    left_over = tuple(Tree(WORD, (word,)) for word in rest)
+    if len(top) == 1 and not top[0].is_word:
+        return Tree(top[0].label, top[0].children + left_over)
+    return Tree(ROOT, (*top, *left_over))

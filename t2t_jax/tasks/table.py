@@ -1,6 +1,7 @@
 """The tasks: `TASKS`."""
 
 from t2t_jax.config import Config
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.model.model import MODELS, Model
 from t2t_jax.tasks.classification import Classification
@@ -10,7 +11,6 @@ from t2t_jax.tasks.parsing import Parsing
 from t2t_jax.tasks.task import Task
 from t2t_jax.tasks.text_to_text import TextToText
 from t2t_jax.tasks.translation import Translation
-from t2t_jax.terminal.errors import UserError
 
 # A task is a class with the methods of `Task`, and a line here.
 TASKS = {
@@ -41,9 +41,7 @@ def check_model(task: Task, model: Model) -> None:
     """
 
     def fits(kind) -> bool:
-        if kind.has_source != task.has_source:
-            return False
-        if getattr(kind, "predicts", "target") != task.predicts:
+        if kind.has_source != task.has_source or kind.predicts != task.predicts:
             return False
         return kind.generates or task.predicts != "target"
 

@@ -11,18 +11,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from t2t_jax.config import Config, DataConfig
+from t2t_jax.config import Config, DataConfig, SearchOptions
 from t2t_jax.data.corpus import Corpus, Pair, open_corpus
-from t2t_jax.data.filling import Ragged
-from t2t_jax.data.noise import Noise
-from t2t_jax.data.pairs import encode_pairs
-from t2t_jax.data.text_tokenizer import make_tokenizer
-from t2t_jax.data.text_variation import text_variation_of
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.pairs import Examples
+from t2t_jax.data.tokenizers.training import make_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.data.variation import text_variation_of
+from t2t_jax.decoding.search_options import SamplingOptions, option_names
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import measures
+from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.metrics.measures import Measure
-from t2t_jax.metrics.perplexity import perplexity
-from t2t_jax.terminal.errors import UserError
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.results import Translation
@@ -30,15 +29,17 @@ if TYPE_CHECKING:
 
 # Options of `translate` that are about a search or what it finds.
 OF_SEARCH = (
-    *("beam", "groups", "diversity", "alpha", "penalty", "stop"),
+    *option_names(SearchOptions),
     *("prefix", "must", "must_not", "choose", "alignments", "sample"),
-    *("temperature", "top_k", "top_p", "epsilon", "seed"),
+    *option_names(SamplingOptions),
     *("confidence", "min_confidence"),
 )
 
 
-class Task:
+class Task(Examples):
     """A task of a config: `config.task`.
+
+    How text becomes examples is that of `Examples` (data/pairs.py), unless overridden.
 
     Attributes:
       Options: a frozen dataclass of hyperparameters, `config.task.options`.
@@ -46,11 +47,7 @@ class Task:
         the target), "source" (tokens of the source, in place) or "label" (one label
         for each sentence). `Architecture.predicts` of the model must be the same.
       has_source: False for a language model; then the source of a pair is "".
-      sides: the sides of a pair that hold text: 0 is the source, 1 the target. The
-        others are "", and their tokens are made by `noise` if the model reads them.
       symbols: strings that the tokenizer keeps as one piece.
-      cuts: whether targets longer than `config.data.max_length` are cut into blocks,
-        which are examples of their own, rather than dropped.
       drops_uneven: whether `config.data.max_ratio` applies: only if both sides say the
         same.
       varies: the fields of `config.data` that make its training text vary from epoch
@@ -65,9 +62,7 @@ class Task:
     Options: ClassVar[type | None] = None
     predicts: ClassVar[str] = "target"
     has_source: ClassVar[bool] = True
-    sides: ClassVar[tuple[int, ...]] = (0, 1)
     symbols: ClassVar[tuple[str, ...]] = ()
-    cuts: ClassVar[bool] = False
     drops_uneven: ClassVar[bool] = False
     varies: ClassVar[tuple[str, ...]] = ()
     unused: ClassVar[tuple[str, ...]] = ()
@@ -111,7 +106,7 @@ class Task:
             max_ratio=data.max_ratio if self.drops_uneven else 0.0,
         )
 
-    def open(self, place: str, folder: str = "", weight: float = 1.0) -> Corpus:
+    def open(self, place: str, folder: str = "") -> Corpus:
         """Opens the corpus at a place (see `data/corpus.py`).
 
         Its fingerprint must differ from that of another task's examples of the same
@@ -121,7 +116,7 @@ class Task:
           UserError: it does not exist, or is not what the task needs.
         """
         data = self.config.data
-        return open_corpus(place, data.source, data.target, folder, weight)
+        return open_corpus(place, data.source, data.target, folder)
 
     @property
     def vocab_sizes(self) -> tuple[int, ...]:
@@ -146,22 +141,6 @@ class Task:
             known.check_symbols(self.symbols, remedy)
             return known
         return make_tokenizer(corpora, self.data(), self.sides)
-
-    def encode(
-        self, pairs: Sequence[Pair], vocabulary: Vocabulary, threads: int = -1
-    ) -> tuple[Ragged, Ragged]:
-        """Encodes the source and the target of some pairs; text ends in EOS."""
-        return encode_pairs(pairs, vocabulary, threads, self.sides)
-
-    def noise(
-        self, vocabulary: Vocabulary, texts: Sequence[tuple[Corpus, int]]
-    ) -> Noise | None:
-        """Returns what changes examples from epoch to epoch, if anything.
-
-        Args:
-          texts: each corpus of the text, with its number of pairs.
-        """
-        return None
 
     def check_variation(self) -> None:
         """Checks the fields that make the training text vary from epoch to epoch.

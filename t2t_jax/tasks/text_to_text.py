@@ -17,22 +17,24 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from t2t_jax.config import Config, TaskConfig
-from t2t_jax.data.corpus import Corpus, Pair, split_places
-from t2t_jax.data.noise import Noise
-from t2t_jax.data.tagged_spans import TaggedSpans
-from t2t_jax.data.tagging import TaggedCorpus
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.tasks.subtasks import OWN, SPANS, Label, Tagged
+from t2t_jax.data.corpus import Corpus, Pair, copied, open_lines, split_places, tagged
+from t2t_jax.data.noise import SENTINELS, Noise, TaggedSpans
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.metrics import classification
+from t2t_jax.metrics.measures import Measure
+from t2t_jax.sections import table_of
 from t2t_jax.tasks.task import Task
-from t2t_jax.terminal.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator
+
+SPANS = "spans"
 
 
 class TextToText(Task):
@@ -114,7 +116,7 @@ class TextToText(Task):
 
     # ------------------------------------------------------ text becomes examples
 
-    def open(self, place: str, folder: str = "", weight: float = 1.0) -> Corpus:
+    def open(self, place: str, folder: str = "") -> Corpus:
         """Opens the corpus at `SUBTASK:PLACE`.
 
         Raises:
@@ -122,7 +124,7 @@ class TextToText(Task):
         """
         name, rest = _split(place)
         tag = self.tag(name)
-        return TaggedCorpus(self.subtask(name).open(rest, folder, weight), name, tag)
+        return tagged(self.subtask(name).open(rest, folder), name, tag)
 
     def check_sources(self, lines: Sequence[str], first_line: int = 1) -> None:
         """Checks that lines begin with a tag, except blank ones.
@@ -149,7 +151,7 @@ class TextToText(Task):
             )
 
     def noise(
-        self, vocabulary: Vocabulary, texts: Sequence[tuple[TaggedCorpus, int]]
+        self, vocabulary: Vocabulary, texts: Sequence[tuple[Corpus, int]]
     ) -> Noise | None:
         """Cuts spans out of the examples of the subtask "spans"."""
         corrupted = [np.full(size, corpus.subtask == SPANS) for corpus, size in texts]
@@ -160,14 +162,14 @@ class TextToText(Task):
 
     # --------------------------------------------------------- answers are scored
 
-    def of(self, corpus: TaggedCorpus) -> Tagged:
+    def of(self, corpus: Corpus) -> "Tagged":
         """Returns the subtask of a corpus."""
         # Another run's parameters may have learned more than this run's text shows.
         known = corpus.subtask in self.trained or self.config.train.init_from
         return Tagged(self.subtask(corpus.subtask), corpus, zero_shot=not known)
 
     def dev_sets(
-        self, corpora: Sequence[TaggedCorpus], most: int
+        self, corpora: Sequence[Corpus], most: int
     ) -> dict[str, tuple[Task, list[Pair]]]:
         """Returns the first examples of each dev set, with the subtask, by its name."""
         sets = {}
@@ -213,12 +215,12 @@ def _tag(name: str) -> str:
 
 
 def _names() -> list[str]:
-    """The subtasks that are no directions."""
-    from t2t_jax.tasks.table import TASKS  # it imports this module
-
+    """The subtasks that are not directions."""
+    # TASKS, as the config finds it: its module imports this one.
+    (kind,) = (f for f in dataclasses.fields(TaskConfig) if f.name == "kind")
     written = [
         name
-        for name, task in TASKS.items()
+        for name, task in table_of(kind).items()
         if task.predicts in ("target", "label") and task.sides == (0, 1)
     ]
     return [*OWN, *(n for n in written if n not in ("translation", "text_to_text"))]
@@ -230,3 +232,102 @@ def _task(config: Config, kind: str, **languages: str) -> Task:
     data = dataclasses.replace(config.data, **languages)
     config = dataclasses.replace(config, task=task, data=data)
     return task.variant("kind")(config)
+
+
+def _matches(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
+    """1 for an answer that is the target, and 1 for each example, [n, 2]."""
+    matches = [
+        answer == target for answer, (_, target) in zip(answers, pairs, strict=True)
+    ]
+    return np.stack([matches, np.ones(len(pairs))], axis=1).astype(np.float64)
+
+
+class Copy(Task):
+    """Repeats a line; an answer is right if no character differs."""
+
+    measures: ClassVar = {
+        "accuracy": Measure(
+            "% of exact answers",
+            _matches,
+            lambda sums: 100 * sums[..., 0] / sums[..., 1],
+        )
+    }
+
+    def open(self, place: str, folder: str = "") -> Corpus:
+        """Opens one-sided text; `grammar:` and `tfds:` have their target side."""
+        data = self.config.data
+        return copied(open_lines(place, data.source, data.target, folder))
+
+
+class Spans(Copy):
+    """Restores spans that were cut out of a line; for training alone."""
+
+    symbols = SENTINELS
+
+    def examples(self, corpus: Corpus) -> list[Pair]:
+        """Raises UserError: it has no examples that are scored."""
+        raise UserError(
+            f"{SPANS}:{corpus.place}: {SPANS} has no answers to be scored; name this "
+            "text in config.data.dev, which measures its loss"
+        )
+
+
+class Label(Task):
+    """Classification as text: the answer is the label, without probabilities."""
+
+    measures = classification.OF_LABELS
+
+    def __init__(self, task: Task):
+        super().__init__(task.config)
+        self.open = task.open
+
+
+class Tagged:
+    """A subtask that scores a set of a mixture; other attributes are the subtask's.
+
+    Examples are scored without their tag, which the translator puts back.
+    """
+
+    def __init__(self, subtask: Task, corpus: Corpus, zero_shot: bool):
+        self._subtask, self._corpus, self._zero_shot = subtask, corpus, zero_shot
+
+    def __getattr__(self, name: str):
+        return getattr(self._subtask, name)
+
+    def examples(self, corpus: Corpus) -> list[Pair]:
+        """Returns the examples without their tag."""
+        return self._subtask.examples(corpus.made_of)
+
+    def answers(
+        self, translator: "Translator", pairs: Sequence[Pair], warn: bool = True
+    ) -> list[str]:
+        """Computes the answers to examples of this subtask."""
+        return self._subtask.answers(translator.tagged(self._corpus.tag), pairs, warn)
+
+    def extra_scores(self, translator: "Translator", pairs: Sequence[Pair]) -> dict:
+        """Computes scores that do not follow from the answers."""
+        return self._subtask.extra_scores(translator.tagged(self._corpus.tag), pairs)
+
+    def scores(
+        self, answers: Sequence[str], pairs: Sequence[Pair], corpus: Corpus
+    ) -> dict:
+        """Computes the scores of the subtask, and whether training lacked it."""
+        scores = self._subtask.scores(answers, pairs, corpus.made_of)
+        return scores | {"subtask": corpus.subtask, "zero_shot": self._zero_shot}
+
+    def compare(self, answers, baseline, pairs, corpus: Corpus) -> dict:
+        """Compares with another system's answers to the same examples."""
+        return self._subtask.compare(answers, baseline, pairs, corpus.made_of)
+
+    def row(self, scores: dict, corpus: Corpus) -> str:
+        """Formats the scores as the subtask does."""
+        return self._subtask.row(scores, corpus.made_of) + (
+            "   zero-shot" if self._zero_shot else ""
+        )
+
+    def compare_with(self, corpus: Corpus) -> str:
+        """Says with which published results scores compare; "" if none is known."""
+        return self._subtask.compare_with(corpus.made_of)
+
+
+OWN = {"copy": Copy, SPANS: Spans}  # subtasks that are not in TASKS

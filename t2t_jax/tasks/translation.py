@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from t2t_jax.data.corpus import Corpus, GrammarCorpus, Pair
-from t2t_jax.grammar.corpus import word_for_word
+from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.grammar.corpus import SPLITS, word_for_word
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.metrics.plain import corpus_scores, plain_scores
 from t2t_jax.metrics.text_measures import text_measures
@@ -68,7 +68,7 @@ class Translation(Task):
 
         The word-for-word translation is the baseline that knows words but no grammar.
         """
-        grammar = isinstance(corpus, GrammarCorpus)
+        grammar = corpus.place in {f"grammar:{split}" for split in SPLITS}
         row = f"BLEU {scores['bleu']:5.1f}   "
         if not grammar:  # named after their protocols: none passes for sacreBLEU
             for name in ("bleu_paper", "bleu_lc_tok"):

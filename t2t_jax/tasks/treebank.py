@@ -2,203 +2,52 @@
 
 A place is a prefix: `wsj/23` stands for `wsj/23.mrg` or `wsj/23.trees`, plain or `.gz`.
 Beside it, `wsj/23.txt` may have the sentences, one a line, which are then compared with
-the trees. `penn_format.py` reads the trees.
+the trees. A file has one tree a line, or the Penn treebank's layout, in which further
+lines of a tree are indented:
+
+    (S (NP (DT the) (NN dog)) (VP (VBZ barks)) (. .))
+    ( (S
+        (NP-SBJ (DT the) (NN dog))
+        (VP (VBZ barks))))
+
+Trees are read as PARSEVAL scores them: without traces (-NONE-), function labels (NP-SBJ
+and NP=2 are NP) and an outer bracket that only marks the root.
 """
 
-import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from t2t_jax.data.corpus import Pair, find_file, read_lines
-from t2t_jax.grammar import corpus
-from t2t_jax.grammar.trees import Tree
-from t2t_jax.tasks.penn_format import cleaned, read_trees, split_words
-from t2t_jax.terminal.errors import UserError, did_you_mean
+from t2t_jax.data.corpus import Corpus, Pair, in_folder
+from t2t_jax.data.text_files import file_hash, find_file, read_lines, similar_files
+from t2t_jax.grammar import corpus as grammar
+from t2t_jax.grammar.trees import ESCAPES, Tree, parse_bracketed
+from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.metrics.brackets import ROOTS
 
+ROOT = "TOP"
+TRACE = "-NONE-"
+
+# More constituents inside one another than any sentence has: it bounds recursion.
+DEEPEST = 100
 TREES, SENTENCES = ("mrg", "trees"), ("txt", "words")
-
-
-class TreeCorpus:
-    """Pairs (sentence, linearised tree) of a treebank.
-
-    Attributes:
-      linearise: makes the target line of a tree.
-    """
-
-    place: str
-    name: str
-    weight: float
-    linearise: Callable[[Tree], str]
-    source, target = "txt", "trees"
-
-    def trees(self) -> Iterator[Tree]:
-        """Yields the cleaned trees."""
-        raise NotImplementedError
-
-    def pairs(self) -> Iterator[Pair]:
-        """Yields (sentence, linearised tree)."""
-        for tree in self.trees():
-            yield " ".join(tree.words()), self.linearise(tree)
-
-    def _hash(self, *parts: str) -> str:
-        # The example stands for the linearisation.
-        example = self.linearise(Tree("S", (Tree("NN", ("dog",)), Tree(".", (".",)))))
-        text = "\n".join([type(self).__name__, example, *parts])
-        return hashlib.sha256(text.encode()).hexdigest()
-
-
-@dataclasses.dataclass(frozen=True)
-class TreeFile(TreeCorpus):
-    """A file of bracketed trees, and perhaps one of their sentences."""
-
-    prefix: Path
-    linearise: Callable[[Tree], str]
-    weight: float = 1.0
-
-    @property
-    def place(self) -> str:
-        """The prefix of the file."""
-        return str(self.prefix)
-
-    @property
-    def name(self) -> str:
-        """The last part of the prefix."""
-        return self.prefix.name
-
-    def files(self) -> list[Path]:
-        """The file of trees and, if there is one, that of sentences.
-
-        Raises:
-          UserError: there is no file of trees.
-        """
-        trees, sentences = (find_file(self.prefix, *e) for e in (TREES, SENTENCES))
-        if trees is None:
-            similar = sorted(f.name for f in self.prefix.parent.glob(f"{self.name}*"))
-            has = f"; that folder has {', '.join(similar[:6])}" if similar else ""
-            raise UserError(
-                f"{self.prefix}.mrg does not exist, nor does {self.name}.trees{has}. A "
-                "place is a prefix: 'wsj/23' stands for wsj/23.mrg, wsj/23.trees, or "
-                "the same with .gz"
-            )
-        return [trees, *filter(None, [sentences])]
-
-    def trees(self) -> Iterator[Tree]:
-        """Yields the cleaned trees.
-
-        Raises:
-          UserError: a mistake in a file, or sentences that differ from their trees.
-        """
-        file, *sentence_files = self.files()
-        sentences = [list(read_lines(text)) for text in sentence_files]
-        count = 0
-        for line, written in read_trees(read_lines(file), str(file)):
-            if (tree := cleaned(written)) is None:
-                raise UserError(
-                    f"{file}, line {line:,}: the tree has traces but no words; remove "
-                    "it"
-                )
-            for lines in sentences:
-                if count < len(lines):
-                    self._check(tree, line, lines[count], count + 1)
-            count += 1
-            yield tree
-        if not count:
-            raise UserError(f"{file} is empty; want bracketed trees")
-        for text, lines in zip(sentence_files, sentences, strict=True):
-            if len(lines) != count:
-                raise UserError(
-                    f"{file} has {count:,} trees but {text} has {len(lines):,} lines; "
-                    "want a line for each tree, in the same order, or no such file"
-                )
-
-    def _check(self, tree: Tree, line: int, sentence: str, number: int) -> None:
-        """Checks that a tree has the words of its sentence."""
-        words, wanted = tree.words(), split_words(sentence)
-        if words == wanted:
-            return
-        file, text = self.files()
-        place = next(
-            (i for i, (a, b) in enumerate(zip(words, wanted, strict=False)) if a != b),
-            min(len(words), len(wanted)),
-        )
-        a, b = (repr(w[place]) if place < len(w) else "none" for w in (words, wanted))
-        raise UserError(
-            f"{file}, line {line:,}: a tree whose words differ from its sentence, "
-            f"{text}, line {number:,}: word {place + 1} is {a} in the tree and {b} in "
-            f"the sentence; tokenise the sentence as the tree is, or delete {text.name}"
-        )
-
-    def fingerprint(self) -> str:
-        """A hash of the files as they are stored, and of the linearisation."""
-        digests = []
-        for file in self.files():
-            with open(file, "rb") as f:
-                digests.append(hashlib.file_digest(f, "sha256").hexdigest())
-        return self._hash(*digests)
-
-
-@dataclasses.dataclass(frozen=True)
-class GrammarTrees(TreeCorpus):
-    """A split of the built-in corpus, in one of its languages."""
-
-    split: str
-    language: str
-    linearise: Callable[[Tree], str]
-    weight: float = 1.0
-
-    def __post_init__(self):
-        if self.split not in corpus.SPLITS:
-            raise UserError(
-                f"{self.place}: no such split" + did_you_mean(self.split, corpus.SPLITS)
-            )
-        if self.language not in ("en", "de"):
-            raise UserError(
-                f"{self.place} has English and German trees; got "
-                f"config.data.target={self.language!r}; want 'en' or 'de'"
-            )
-
-    @property
-    def place(self) -> str:
-        """The string that names this corpus."""
-        return f"grammar:trees/{self.split}"
-
-    @property
-    def name(self) -> str:
-        """The split, as part of file names."""
-        return f"trees-{self.split}"
-
-    def trees(self) -> Iterator[Tree]:
-        """Yields the trees, which have no traces."""
-        yield from corpus.trees(self.split, self.language)
-
-    @functools.cached_property
-    def _pairs(self) -> list[Pair]:
-        return list(super().pairs())
-
-    def pairs(self) -> Iterator[Pair]:
-        """Yields (sentence, linearised tree)."""
-        yield from self._pairs  # drawing them takes seconds
-
-    def fingerprint(self) -> str:
-        """A hash of the grammar's source, the split and the linearisation."""
-        return self._hash(corpus.tree_fingerprint(self.split, self.language))
+Linearise = Callable[[Tree], str]
 
 
 def open_treebank(
-    place: str,
-    language: str,
-    linearise: Callable[[Tree], str],
-    folder: str = "",
-    weight: float = 1.0,
-) -> TreeCorpus:
+    place: str, language: str, linearise: Linearise, folder: str = ""
+) -> Corpus:
     """Opens the treebank at a place: a prefix, or `grammar:trees/SPLIT`.
 
     Args:
       language: of the built-in grammar.
       linearise: makes the target line of a tree.
       folder: where relative prefixes start.
+
+    Returns:
+      Pairs (sentence, linearised tree).
 
     Raises:
       UserError: it does not exist, or is none.
@@ -209,15 +58,203 @@ def open_treebank(
         if trees != "trees":
             raise UserError(
                 f"{place} has no trees; want grammar:trees/SPLIT, such as "
-                f"grammar:trees/{rest if rest in corpus.SPLITS else 'train'}"
+                f"grammar:trees/{rest if rest in grammar.SPLITS else 'train'}"
             )
-        return GrammarTrees(split or "train", language, linearise, weight)
+        return grammar_trees(split or "train", language, linearise)
     if colon and scheme == "tfds":
         raise UserError(
             f"{place}: trees are not read from TensorFlow Datasets; want a prefix, "
             "such as 'wsj/23' for wsj/23.mrg, or grammar:trees/SPLIT"
         )
-    path = Path(folder).expanduser() / Path(place).expanduser()
-    found = TreeFile(path, linearise, weight)
-    found.files()
-    return found
+    return tree_file(in_folder(place, folder), linearise)
+
+
+def tree_file(prefix: Path, linearise: Linearise) -> Corpus:
+    """A file of bracketed trees, and perhaps one of their sentences.
+
+    Raises:
+      UserError: there is no file of trees. Reading it: a mistake in a file, or
+        sentences that differ from their trees.
+    """
+    _files(prefix)  # raises if there is none
+
+    def pairs() -> Iterator[Pair]:
+        for tree in _checked_trees(*_files(prefix)):
+            yield " ".join(tree.words()), linearise(tree)
+
+    return Corpus(
+        str(prefix),
+        prefix.name,
+        "txt",
+        "trees",
+        pairs,
+        lambda: _hash("TreeFile", linearise, *map(file_hash, _files(prefix))),
+    )
+
+
+def grammar_trees(split: str, language: str, linearise: Linearise) -> Corpus:
+    """A split of the built-in corpus, in one of its languages."""
+    place = f"grammar:trees/{split}"
+    if split not in grammar.SPLITS:
+        raise UserError(f"{place}: no such split" + did_you_mean(split, grammar.SPLITS))
+    if language not in ("en", "de"):
+        raise UserError(
+            f"{place} has English and German trees; got config.data.target="
+            f"{language!r}; want 'en' or 'de'"
+        )
+
+    @functools.cache
+    def pairs() -> list[Pair]:  # drawing them takes seconds
+        trees = grammar.trees(split, language)
+        return [(" ".join(tree.words()), linearise(tree)) for tree in trees]
+
+    def fingerprint() -> str:
+        of_trees = grammar.tree_fingerprint(split, language)
+        return _hash("GrammarTrees", linearise, of_trees)
+
+    return Corpus(
+        place, f"trees-{split}", "txt", "trees", lambda: iter(pairs()), fingerprint
+    )
+
+
+def _hash(kind: str, linearise: Linearise, *parts: str) -> str:
+    # The example stands for the linearisation.
+    example = linearise(Tree("S", (Tree("NN", ("dog",)), Tree(".", (".",)))))
+    return hashlib.sha256("\n".join([kind, example, *parts]).encode()).hexdigest()
+
+
+def _files(prefix: Path) -> list[Path]:
+    """The file of trees and, if there is one, that of sentences."""
+    trees, sentences = (find_file(prefix, *endings) for endings in (TREES, SENTENCES))
+    if trees is None:
+        raise UserError(
+            f"{prefix}.mrg does not exist, nor does {prefix.name}.trees; "
+            f"{similar_files(prefix)}. A place is a prefix: 'wsj/23' stands for "
+            "wsj/23.mrg, wsj/23.trees, or the same with .gz"
+        )
+    return [trees, *filter(None, [sentences])]
+
+
+def _checked_trees(file: Path, text: Path | None = None) -> Iterator[Tree]:
+    """Yields the cleaned trees of a file, each compared with its line of the text."""
+    lines = list(read_lines(text)) if text else []
+    count = 0
+    for line, written in read_trees(read_lines(file), str(file)):
+        if (tree := cleaned(written)) is None:
+            raise UserError(
+                f"{file}, line {line:,}: the tree has traces but no words; remove it"
+            )
+        if count < len(lines):
+            _check_words(
+                tree.words(),
+                split_words(lines[count]),
+                f"{file}, line {line:,}",
+                text,
+                count + 1,
+            )
+        count += 1
+        yield tree
+    if not count:
+        raise UserError(f"{file} is empty; want bracketed trees")
+    if text and len(lines) != count:
+        raise UserError(
+            f"{file} has {count:,} trees but {text} has {len(lines):,} lines; want a "
+            "line for each tree, in the same order, or no such file"
+        )
+
+
+def _check_words(
+    words: list[str], expected: list[str], where: str, text: Path, number: int
+) -> None:
+    """Raises UserError unless a tree has the words of its sentence."""
+    if words == expected:
+        return
+    place = next(
+        (i for i, (a, b) in enumerate(zip(words, expected, strict=False)) if a != b),
+        min(len(words), len(expected)),
+    )
+    a, b = (repr(w[place]) if place < len(w) else "none" for w in (words, expected))
+    raise UserError(
+        f"{where}: a tree whose words differ from its sentence, {text}, line "
+        f"{number:,}: word {place + 1} is {a} in the tree and {b} in the sentence; "
+        f"tokenise the sentence as the tree is, or delete {text.name}"
+    )
+
+
+def split_words(sentence: str) -> list[str]:
+    """Splits a sentence at its spaces; -LRB- and -RRB- are brackets, as in trees."""
+    for sign, escaped in ESCAPES.items():
+        sentence = sentence.replace(escaped, sign)
+    return sentence.split()
+
+
+def read_trees(lines: Iterable[str], name: str) -> Iterator[tuple[int, Tree]]:
+    """Reads bracketed trees, as they are written.
+
+    Args:
+      lines: without line ends.
+      name: the file, for error messages.
+
+    Yields:
+      The line on which a tree begins, and the tree.
+
+    Raises:
+      UserError: brackets that are not balanced, text outside a tree, a word without a
+        tag, a constituent without words; with the line.
+    """
+    first, written, opened = 0, [], 0
+
+    def parsed() -> Tree:
+        try:
+            return parse_bracketed(" ".join(written))
+        except UserError as e:
+            raise UserError(
+                f"{name}, line {first:,}: {e}. A file has one tree a line, or further "
+                "lines of a tree are indented"
+            ) from None
+
+    for number, line in enumerate(lines, 1):
+        # A line that is not indented begins a tree, so the last one is at fault.
+        if opened > 0 and line.startswith("("):
+            yield first, parsed()
+            written.clear()
+            opened = 0
+        if not line.strip():
+            continue
+        if not written:
+            first = number
+        written.append(line)
+        for sign in re.findall("[()]", line):
+            opened += 1 if sign == "(" else -1
+            if opened > DEEPEST:
+                raise UserError(
+                    f"{name}, line {number:,}: more than {DEEPEST} brackets are open; "
+                    "close those of the trees before"
+                )
+        if opened <= 0:
+            yield first, parsed()
+            written.clear()
+            opened = 0
+    if written:
+        yield first, parsed()
+
+
+def cleaned(tree: Tree) -> Tree | None:
+    """Removes traces, function labels and a root that only marks a tree.
+
+    Returns:
+      None if no word is left.
+    """
+
+    def without_traces(node: Tree) -> Tree | None:
+        if node.is_word:
+            return None if node.label == TRACE else node
+        children = tuple(filter(None, map(without_traces, node.children)))
+        return Tree(node.label, children) if children else None
+
+    if (node := without_traces(tree)) is None:
+        return None
+    node = node.plain()
+    while node.label in ROOTS and len(node.children) == 1 and not node.is_word:
+        (node,) = node.children
+    return Tree(ROOT, (node,)) if node.is_word else node

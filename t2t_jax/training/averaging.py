@@ -1,7 +1,8 @@
-"""Parameters from a workdir: choosing checkpoints, reading and averaging them."""
+"""Parameters of a workdir: chooses checkpoints, reads, averages and hashes them."""
 
+import hashlib
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -9,9 +10,9 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from t2t_jax.config import Config
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
 from t2t_jax.training.checkpoint_folders import (
     SINGLE_PROCESS,
     best_steps,
@@ -20,7 +21,7 @@ from t2t_jax.training.checkpoint_folders import (
     incomplete_steps,
     sealed_steps,
 )
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 
 class CheckpointChoice(NamedTuple):
@@ -127,11 +128,7 @@ def _folders(workdir: Workdir, kind: str, steps: Sequence[int]) -> list[epath.Pa
 def _choose_by_step(
     workdir: Workdir, requested: list[int], steps: dict[str, Collection[int]]
 ) -> CheckpointChoice:
-    """The checkpoints of given steps.
-
-    Args:
-      steps: kind -> the steps that exist.
-    """
+    """Chooses the checkpoints of requested steps; `steps` are those that exist."""
     kept = sorted({step for kind in steps for step in steps[kind]})
     for step in requested:
         if step not in kept:
@@ -232,3 +229,14 @@ def read_parameters(folder: epath.Path, shapes: Parameters) -> Parameters:
                 f"the workdir's config wants {wanted.shape}"
             )
     return tree
+
+
+def parameters_sha256(parameters: Any) -> str:
+    """SHA-256 of the names, types, shapes and bytes of a tree of arrays, in hex."""
+    digest = hashlib.sha256()
+    for path, array in jax.tree.leaves_with_path(parameters):
+        array = np.ascontiguousarray(array)
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()

@@ -6,7 +6,7 @@
     DIR/checkpoints/set_aside/        what was damaged, or discarded by a rollback
 
 Training resumes from the first kind; a translator reads the other two. A complete
-checkpoint is sealed with a manifest (`files/sealed.py`). One without a manifest does
+checkpoint is sealed with a manifest (`io/sealed.py`). One without a manifest does
 not count, and one that differs from its manifest is not used.
 """
 
@@ -21,14 +21,14 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from t2t_jax.data.feeding import Position
-from t2t_jax.files import sealed
+from t2t_jax.io import sealed
+from t2t_jax.io.errors import UserError, first_line
+from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
-from t2t_jax.training import checkpoint_folders, disk_space
-from t2t_jax.training.retention import KINDS, Retention
+from t2t_jax.training import checkpoint_folders
+from t2t_jax.training.checkpoint_folders import KINDS, Retention
 from t2t_jax.training.step import TrainState
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 
 def handler() -> ocp.CompositeCheckpointHandler:
@@ -130,7 +130,7 @@ class Checkpoints:
             items["parameters"] = {"parameters": state.best_parameters()}
         items["state"] = {"state": state._asdict(), "reached": progress.to_json()}
         with self._explained(step):
-            disk_space.check_room(self._folder, items)
+            checkpoint_folders.check_room(self._folder, items)
             for kind, item in items.items():
                 self._start_writing(kind, step, item)
         self._finishing = threading.Thread(
@@ -269,8 +269,11 @@ class Checkpoints:
 
     def warn_if_disk_is_short(self, state: TrainState) -> None:
         """Warns if the checkpoints of this run may not fit on the disk."""
-        sizes = disk_space.nbytes(state), disk_space.nbytes(state.best_parameters())
-        disk_space.warn_if_short(self._folder, self._retention.most_bytes(*sizes))
+        most = self._retention.most_bytes(
+            checkpoint_folders.nbytes(state),
+            checkpoint_folders.nbytes(state.best_parameters()),
+        )
+        checkpoint_folders.warn_if_short(self._folder, most)
 
     def check(self) -> None:
         """Raises the error of the last save, if writing it failed."""
@@ -342,7 +345,7 @@ class Checkpoints:
                 safe = f"Earlier checkpoints are intact, the last of step {saved[-1]:,}"
             raise UserError(
                 f"the checkpoint of step {step:,} could not be written to "
-                f"{self._folder}: {_shortened(e)}\n"
+                f"{self._folder}: {first_line(e)}\n"
                 f"{safe}. Fix the cause, and run the same command again to continue"
             ) from e
 
@@ -354,9 +357,3 @@ class Checkpoints:
         for kind in KINDS:
             with contextlib.suppress(OSError):
                 checkpoint_folders.clear_away(self._folder / kind)
-
-
-def _shortened(error: Exception) -> str:
-    """The first line of an error, shortened: TensorStore's fill many lines."""
-    text = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
-    return text if len(text) <= 300 else f"{text[:200]} ... {text[-97:]}"

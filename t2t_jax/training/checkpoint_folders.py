@@ -1,21 +1,30 @@
-"""Folders of checkpoints: which exist, which are complete, which are the best."""
+"""Folders of checkpoints: which exist and are complete, which are kept, and disk space.
 
+The folders of a kind are named by their steps; see `checkpoint.py`.
+"""
+
+import dataclasses
+import errno
 import re
+import shutil
 from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from t2t_jax.files import locations, sealed
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
+from t2t_jax.io import locations, sealed
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 
 # Only process 0 reads and writes checkpoints. Without this Orbax would wait at barriers
 # that the other processes never reach.
 SINGLE_PROCESS = ocp.options.MultiprocessingOptions(
     primary_host=0, active_processes={0}, barrier_sync_key_prefix="first"
 )
+
+
+KINDS = ("parameters", "state", "best")
 
 
 def steps_in(folder: epath.Path) -> list[int]:
@@ -138,3 +147,91 @@ def set_aside(path: epath.Path, why: str) -> None:
     name = f"{path.parent.name}-{path.name}"
     place = sealed.set_aside(path, path.parent.parent / "set_aside" / name)
     say(f"warning: {path} {why}; moved to {place}")
+
+
+# ----------------------------------------------------------------------- which are kept
+
+
+@dataclasses.dataclass(frozen=True)
+class Retention:
+    """Number of checkpoints of each kind that a run keeps.
+
+    Attributes:
+      parameters: the newest, to be averaged (`config.decode.average`).
+      best: those with the best dev BLEU (`config.train.keep_best`).
+      state: the newest, to continue from. The second is a spare in case the first is
+        damaged.
+    """
+
+    parameters: int
+    best: int
+    state: int = 2
+
+    def count(self, kind: str) -> int:
+        """The number of checkpoints kept of a kind, one of `KINDS`."""
+        return getattr(self, kind)
+
+    def steps_to_remove(self, kind: str, folder: epath.Path) -> list[int]:
+        """The steps of one kind, in its folder, that are no longer kept."""
+        steps = sealed_steps(folder)[::-1]  # newest first
+        if kind == "best":
+            steps = [*best_steps(folder)]  # best first
+        return steps[self.count(kind) :]
+
+    def most_bytes(self, state_bytes: int, parameters_bytes: int) -> int:
+        """The most disk space that checkpoints take at any time.
+
+        Args:
+          state_bytes, parameters_bytes: of one checkpoint.
+        """
+        # One more of each kind than is kept: an old checkpoint is removed only after
+        # the new one is complete.
+        alone = self.parameters + 1 + self.best + 1
+        return (self.state + 1) * state_bytes + alone * parameters_bytes
+
+
+# --------------------------------------------------------------------------- disk space
+# Buckets are taken to be unlimited.
+
+MARGIN = 1 << 20  # bytes of a checkpoint beside its arrays, such as metadata
+
+
+def warn_if_short(folder: epath.Path, most: int) -> None:
+    """Warns if the checkpoints of a run may not fit on the disk.
+
+    Args:
+      folder: of all checkpoints; created if it does not exist.
+      most: bytes that the checkpoints take at most.
+    """
+    if not locations.is_local(folder):
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    used = sealed.size(folder)  # by checkpoints that are already written
+    free = shutil.disk_usage(folder).free
+    if free < most - used:
+        gb = [f"{size / 1e9:,.2f} GB" for size in (most, used, free)]
+        say(
+            f"warning: the checkpoints of this run will take up to {gb[0]}; "
+            f"{folder} has {gb[1]} of them, and {gb[2]} are free"
+        )
+
+
+def check_room(folder: epath.Path, items: Any) -> None:
+    """Raises an OSError for a full disk before anything is half written.
+
+    Args:
+      folder: of all checkpoints; created if it does not exist.
+      items: a pytree with the arrays to write.
+    """
+    if not locations.is_local(folder):
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    needed, free = 1.05 * nbytes(items) + MARGIN, shutil.disk_usage(folder).free
+    if free < needed:
+        mb = [f"{size / 1e6:,.1f} MB" for size in (needed, free)]
+        raise OSError(errno.ENOSPC, f"it needs {mb[0]}, and {mb[1]} are free")
+
+
+def nbytes(tree: Any) -> int:
+    """Bytes of the arrays in a pytree."""
+    return sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(tree))

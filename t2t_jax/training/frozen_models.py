@@ -2,9 +2,11 @@
 
 A loss names their workdirs (`Loss.frozen` in `losses.py`). Their parameters are
 arguments of the jitted step, sharded like those of the model that trains. They are not
-in the TrainState: no gradient, no moments, no checkpoint.
+in the TrainState: no gradient, no moments, no checkpoint. Their SHA-256 is stored with
+the run, which does not continue with others.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -13,11 +15,14 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from t2t_jax.config import Config, changed
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build, check_batching
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.parallel import processes
+from t2t_jax.workdir import Workdir
 
 
 class FrozenModels(NamedTuple):
@@ -112,3 +117,129 @@ def merged(models: Sequence[Model], parameters: Sequence[Parameters]) -> list[An
         nnx.merge(model.definition, of_model)
         for model, of_model in zip(models, parameters, strict=True)
     ]
+
+
+# ---------------------------------------------------------------------- opened by a run
+
+
+class OpenedModels(NamedTuple):
+    """Frozen models of a run.
+
+    Attributes:
+      frozen: for the training loop.
+      sha256: of the parameters of each, in the order in which the loss names them.
+    """
+
+    frozen: FrozenModels
+    sha256: Sequence[str]
+
+
+def check_frozen(config: Config) -> None:
+    """Checks before any text is prepared that the loss has the models that it reads.
+
+    Raises:
+      UserError: none is named, or a workdir has no model.
+    """
+    from t2t_jax.training.averaging import choose_checkpoints  # loads Orbax
+
+    for name in frozen_workdirs(config):
+        source = Workdir(name)
+        choose_checkpoints(source, source.config())
+
+
+def open_frozen(config: Config, model: Model, vocabulary: Vocabulary) -> OpenedModels:
+    """Builds the models that the loss reads; process 0 also reads their parameters.
+
+    These are those that translate: by default the average of the last checkpoints.
+
+    Args:
+      config: of the run.
+      model: the model that trains.
+      vocabulary: of the run.
+
+    Raises:
+      UserError: a model has another vocabulary or task, or its checkpoint is damaged.
+    """
+    models, parameters, sha256 = [], [], []
+    for name in frozen_workdirs(config):
+        source = Workdir(name)
+        theirs, their_vocabulary = source.config_and_vocabulary()
+        _check_vocabulary(config, vocabulary, their_vocabulary, name)
+        built = build_frozen(config, model, theirs, name, vocabulary.sizes)
+        models.append(built)
+        sha256.append(
+            processes.from_first(
+                f"the frozen model {name}",
+                lambda source=source, theirs=theirs, built=built: _read(
+                    source, theirs, built, parameters
+                ),
+                processes.LONG_TIMEOUT,
+            )
+        )
+
+    def take() -> list[Parameters]:
+        # Emptied, so that this process's memory does not keep them beside the devices'.
+        taken = parameters[:]
+        parameters.clear()
+        return taken
+
+    return OpenedModels(FrozenModels(tuple(models), take), sha256)
+
+
+def check_positions(config: Config, opened: OpenedModels, longest: int) -> None:
+    """Raises UserError if a frozen model cannot read rows of `longest` tokens."""
+    models = opened.frozen.models
+    for name, model in zip(frozen_workdirs(config), models, strict=True):
+        if model.longest is not None and longest > model.longest:
+            raise UserError(
+                f"training rows have up to {longest} tokens, but the frozen model "
+                f"{name} has {model.longest} positions; lower config.data.row_length "
+                "and config.data.max_length, or shorten the longest lines"
+            )
+
+
+def _read(
+    source: Workdir, theirs: Config, model: Model, parameters: list[Parameters]
+) -> str:
+    """Appends the parameters that translate to a list; returns their SHA-256."""
+    from t2t_jax.training import averaging  # loads Orbax, which `describe` does without
+
+    choice = averaging.choose_checkpoints(source, theirs)
+    steps, read = averaging.average_checkpoints(choice, model.shapes)
+    parameters.append(read)
+    sha256 = averaging.parameters_sha256(read)
+    listed = ", ".join(f"{step:,}" for step in steps)
+    say(f"reading {source} beside training, steps {listed}, SHA-256 {sha256[:12]}")
+    return sha256
+
+
+def _check_vocabulary(
+    config: Config, ours: Vocabulary, theirs: Vocabulary, name: str
+) -> None:
+    """Raises UserError unless token ids mean the same to both models."""
+    pairs = [*zip(ours.sides, theirs.sides, strict=False)]
+    if len(ours.sides) == len(theirs.sides) and all(
+        a.model == b.model for a, b in pairs
+    ):
+        return
+    listed = [
+        ", ".join(hashlib.sha256(side.model).hexdigest()[:12] for side in v.sides)
+        for v in (theirs, ours)
+    ]
+    raise UserError(
+        f"config.train.loss={config.train.loss!r} compares probabilities of the same "
+        f"pieces, but {name} has another tokenizer than this run: SHA-256 {listed[0]} "
+        f"there, {listed[1]} here. Train this run with that of {name}, in a new "
+        f"--workdir: {_tokenizer_flags(theirs, name)}"
+    )
+
+
+def _tokenizer_flags(theirs: Vocabulary, name: str) -> str:
+    """The flags that give a run the tokenizer of a workdir."""
+    flags = f"--config.data.tokenizer={name}/tokenizer.model"
+    if len(theirs.sides) == 1:
+        return flags
+    return (
+        f"--config.data.joint_vocabulary=False {flags} "
+        f"--config.data.source_tokenizer={name}/source_tokenizer.model"
+    )

@@ -14,24 +14,22 @@ from t2t_jax.config import Config
 from t2t_jax.data.feeding import feed
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.shapes import Shape
+from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.machine import describe_machine
-from t2t_jax.terminal.messages import say
 from t2t_jax.training import divergence, provenance_log
 from t2t_jax.training.checkpoint import Checkpoints, RunProgress
-from t2t_jax.training.divergence import DivergedError, Divergence
+from t2t_jax.training.divergence import DivergedError, Divergence, Rollback, Rollbacks
 from t2t_jax.training.frozen_models import FrozenModels
-from t2t_jax.training.interruption import Interrupted, Interruption
-from t2t_jax.training.meter import Meter
+from t2t_jax.training.metrics_log import Meter
 from t2t_jax.training.reporter import Reporter
-from t2t_jax.training.rollbacks import Rollback, Rollbacks
 from t2t_jax.training.step import Steps, TrainState, compile_steps
-from t2t_jax.training.stopping import Clock, reason_to_stop
+from t2t_jax.training.stopping import Clock, Interrupted, Interruption, reason_to_stop
 from t2t_jax.training.validation import cross_entropy_of
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 # (parameters, step) -> scores of the model's answers to the dev set, such as bleu
 Evaluate = Callable[[Parameters, int], dict[str, float]]
@@ -120,7 +118,7 @@ def run(
         raise
     this.close()
     # A barrier: process 0 may still be writing. JAX's own barrier at exit has a shorter
-    # timeout (`rendezvous.END`).
+    # timeout (`rendezvous.EXIT_TIMEOUT`).
     processes.exchange("the end of training", None, processes.LONG_TIMEOUT)
     return Outcome(first, last, why)
 
@@ -378,12 +376,7 @@ class TrainingRun:
         )
 
     def _roll_back(self, diverged: Divergence) -> None:
-        """Restores a state from before the divergence, and skips the data since then.
-
-        Raises:
-          DivergedError: the config allows no further rollback, or there is no
-            checkpoint from before the divergence.
-        """
+        """Returns to a state from before the divergence, and skips the data since."""
         what = f"at step {self.step:,}, {diverged.why}"
         allowed = self.config.train.rollbacks
         if len(self.rollbacks.all) >= allowed:

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from t2t_jax.config import Config
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import dropout_rngs
-from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.sections import field
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.training.loss import cross_entropy, projected, real_first, summed
+from t2t_jax.training.cross_entropy import cross_entropy, projected, real_first, summed
 
 Batch = dict[str, Array]
 Sums = tuple[Array, dict[str, tuple[Array, Array]]]
@@ -86,7 +86,7 @@ def _predicted(module, outputs: Sequence[Array], batch: Batch):
       real ones are the first of each row.
     """
     target_bt, real_bt = batch["target"], batch["target_segment"] > 0
-    if getattr(module, "predicts", "target") != "source":
+    if module.predicts != "source":
         return outputs, target_bt, real_bt, False
     # Real tokens keep their order, so the order is the same for all outputs.
     moved = [real_first(x_btd, target_bt, real_bt) for x_btd in outputs]

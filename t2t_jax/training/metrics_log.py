@@ -1,15 +1,224 @@
-"""`metrics.jsonl`: the metrics of a run, one JSON object per line."""
+"""Metrics of a run: aggregated over logging intervals, kept in `metrics.jsonl`.
+
+A line of that file is an object with an integer `step` and a string `kind`, and has its
+line end. Any other line is damaged, except a last one without its end: a run is writing
+it, or was killed.
+"""
 
 import functools
 import json
 import math
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
 
+import jax
+import numpy as np
 from etils import epath
 
-from t2t_jax.files.growing import BucketFile, append
-from t2t_jax.files.locations import is_local
+from t2t_jax.data.feeding import Position
+from t2t_jax.io.growing import open_growing
+from t2t_jax.io.messages import say
+from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.parallel import processes
-from t2t_jax.terminal.messages import say
+
+# Metrics of one step, with its `step` and the `epoch` and `batch` of its data.
+Row = dict[str, float]
+
+COUNT = "_count"  # NAME_count is the number that the metric NAME is a mean over
+
+
+class Meter:
+    """Collects the metrics of steps, and waits for the device only when they are read.
+
+    Args:
+      unread: rows of steps before this meter that no one has read yet.
+      peak: FLOP/s of all devices together; None if unknown.
+    """
+
+    def __init__(self, unread: Sequence[Row] = (), peak: float | None = None):
+        self._rows: list[dict] = list(unread)
+        self._on_device: list[dict[str, jax.Array]] = []  # of the last rows
+        self._peak = peak
+        # Steps since the clock started. Rows from before a restart count in the means
+        # and sums, but not in the timing.
+        self._timed = 0
+        self._started = time.perf_counter()
+        self.seconds_a_step = 0.0
+
+    def add(
+        self,
+        step: int,
+        at: Position,
+        metrics: dict[str, jax.Array],
+        flops: float = 0.0,
+    ) -> None:
+        """Adds the metrics of one step, still on the device.
+
+        Args:
+          at: the batch's position in the data.
+          flops: FLOPs that the model needs for a batch of this shape.
+        """
+        # Fetching a value here would wait for the step and stall the device.
+        self._rows.append({"step": step, **at._asdict(), "flops": float(flops)})
+        self._on_device.append(metrics)
+        self._timed += 1
+
+    def unread(self) -> list[Row]:
+        """Fetches and returns the rows of all steps since the last `read`."""
+        fetched = jax.device_get(self._on_device)
+        self._on_device = []
+        # Not strict: if nothing was fetched, the slice [-0:] is all rows.
+        for row, metrics in zip(self._rows[-len(fetched) :], fetched, strict=False):
+            # Python numbers: rows are saved as JSON with a checkpoint.
+            row |= {name: value.item() for name, value in metrics.items()}
+        return list(self._rows)
+
+    def read(self, keep: bool = False) -> Row:
+        """Aggregates the metrics since the last `read`, and starts a new interval.
+
+        The loss, and each metric NAME that comes with a NAME_count, are means over all
+        that was counted; `nll` becomes `perplexity`. `gradient_norm` and
+        `skipped_in_a_row` are maxima, `learning_rate` and `skipped` the latest values.
+        Steps whose loss is not finite are left out of the means, which are `nan` if no
+        step remains.
+
+        Args:
+          keep: leaves the rows unread; only the clock starts again.
+
+        Returns:
+          The metrics. `tokens` and `flops` are sums over all steps: real tokens of both
+          sides, and the FLOPs that the model needs. Includes `mfu` if the peak is
+          known: the model's FLOPs as a fraction of the peak (PaLM, appendix B).
+        """
+        rows = self.unread()
+        seconds = time.perf_counter() - self._started
+        if self._timed:
+            self.seconds_a_step = seconds / self._timed
+        timed = rows[len(rows) - self._timed :]
+
+        def tokens(rows: list[Row]) -> float:
+            return sum(row["source_tokens"] + row["tokens"] for row in rows)
+
+        def flops(rows: list[Row]) -> float:
+            return sum(row.get("flops", 0.0) for row in rows)
+
+        # Rows that an earlier version saved with a checkpoint have no counts: all of
+        # their means are over tokens.
+        column = {
+            name: np.array([row.get(name, row["tokens"]) for row in rows], np.float64)
+            for name in rows[-1]
+        }
+        finite = np.isfinite(column["loss"])
+
+        def mean(name: str) -> float:
+            # Each row is a mean over its own tokens, or what else the loss counts,
+            # hence the weights.
+            weights = column[f"{name}{COUNT}"][finite]
+            total = (column[name][finite] * weights).sum()
+            return total / weights.sum() if weights.any() else math.nan
+
+        names = [n.removesuffix(COUNT) for n in column if n.endswith(COUNT)]
+        means = {name: mean(name) for name in names}
+        if "nll" in means:
+            means["perplexity"] = perplexity(means.pop("nll"))
+        values = {
+            **means,
+            "learning_rate": column["learning_rate"][-1],
+            "gradient_norm": column["gradient_norm"].max(),
+            "skipped": column["skipped"][-1],
+            "skipped_in_a_row": column["skipped_in_a_row"].max(),
+            "tokens": tokens(rows),
+            "flops": flops(rows),
+            "tokens_per_second": tokens(timed) / seconds,
+            "seconds": seconds,
+            "seconds_per_step": self.seconds_a_step,
+        }
+        if self._peak:
+            values["mfu"] = flops(timed) / seconds / self._peak
+        if not keep:
+            self._rows = []
+        self.pause()
+        return {name: float(value) for name, value in values.items()}
+
+    def leave_out_compilation(self) -> float:
+        """Waits for the first step, restarts the clock, and returns its seconds."""
+        jax.block_until_ready(self._on_device)
+        seconds = time.perf_counter() - self._started
+        self.pause()
+        return seconds
+
+    def pause(self) -> None:
+        """Restarts the clock, to leave out time that was not spent on training."""
+        self._timed = 0
+        self._started = time.perf_counter()
+
+
+# ------------------------------------------------------------------------ metrics.jsonl
+
+METRICS = "metrics.jsonl"
+
+Metrics = dict[str, float | None]  # None: a value that was not finite
+
+
+class Log(NamedTuple):
+    """What a log holds.
+
+    Attributes:
+      entries: the objects on its lines, in order.
+      damaged: the numbers of the damaged lines, from 1.
+    """
+
+    entries: list[dict]
+    damaged: list[int]
+
+    def undone(self) -> list[bool]:
+        """For each entry: did the run later return to a step before it?"""
+        undone, lowest = [], math.inf
+        for entry in reversed(self.entries):
+            undone.append(entry["step"] > lowest)
+            if entry["kind"] == "rollback":
+                lowest = min(lowest, entry["step"])
+        return undone[::-1]
+
+    def counted(self) -> list[dict]:
+        """The entries that count: not undone, and not of kind `rollback`."""
+        return [
+            entry
+            for entry, undone in zip(self.entries, self.undone(), strict=True)
+            if not undone and entry["kind"] != "rollback"
+        ]
+
+    def metrics(self, kind: str) -> dict[int, Metrics]:
+        """The metrics of a kind, `train` or `dev`, by step; none that was discarded."""
+        return {
+            entry["step"]: {n: v for n, v in entry.items() if n not in ("step", "kind")}
+            for entry in self.counted()
+            if entry["kind"] == kind
+        }
+
+
+def read_log(file: epath.PathLike) -> Log:
+    """Reads a log, also while a run writes it; it is empty if there is no file."""
+    file = epath.Path(file)
+    return parse_log(file.read_bytes() if file.exists() else b"")
+
+
+def parse_log(content: bytes) -> Log:
+    """Reads the complete lines of a log; see the module for what is valid."""
+    entries, damaged = [], []
+    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), 1):
+        try:
+            entry = json.loads(line)
+            valid = type(entry["step"]) is int and isinstance(entry["kind"], str)
+        # RecursionError: JSON that is nested to harm.
+        except (ValueError, LookupError, TypeError, RecursionError):
+            valid = False
+        if valid:
+            entries.append(entry)
+        else:
+            damaged.append(number)
+    return Log(entries, damaged)
 
 
 class MetricsLog:
@@ -47,22 +256,11 @@ class MetricsLog:
             b'{"step": '[: len(content) - len(kept)]
         ):
             kept = content + b"\n"
-        entries = []
-        for number, line in enumerate(kept.splitlines(), 1):
-            if entry := parsed(line):
-                entries.append(entry)
-            else:
-                say(f"warning: {path}, line {number} is damaged; ignored, not removed")
-        if not is_local(path):
-            self._file = BucketFile(path, kept)
-            return entries
-        # Unbuffered, so that `append` sees a failed write and can undo it.
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115
-        if len(kept) > len(content):
-            append(self._file, b"\n")
-        elif len(kept) < len(content):
-            self._file.truncate(len(kept))
-        return entries
+        log = parse_log(kept)
+        for number in log.damaged:
+            say(f"warning: {path}, line {number} is damaged; ignored, not removed")
+        self._file = open_growing(path, kept)
+        return log.entries
 
     def write(self, step: int, kind: str, values: dict[str, float]) -> bool:
         """Writes one object; returns False if `has` it already."""
@@ -74,12 +272,9 @@ class MetricsLog:
             for n, v in values.items()
         }
         entry = {"step": step, "kind": kind, **finite}
-        line = json.dumps(entry).encode() + b"\n"
-        if isinstance(self._file, BucketFile):
-            self._file.write(line)
+        if self._file:
+            self._file.write(json.dumps(entry).encode() + b"\n")
             self._file.flush()
-        elif self._file:
-            append(self._file, line)
         self._remember(entry)
         return True
 
@@ -102,13 +297,3 @@ class MetricsLog:
         """Closes the file."""
         if self._file:
             self._file.close()
-
-
-def parsed(line: bytes) -> dict | None:
-    """The object on a line, or None if the line is not an object of this log."""
-    try:
-        entry = json.loads(line)
-        valid = type(entry["step"]) is int and isinstance(entry["kind"], str)
-    except (ValueError, LookupError, TypeError):
-        return None
-    return entry if valid else None

@@ -3,40 +3,16 @@
 import json
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from t2t_jax.files import atomic
+from t2t_jax.io import atomic, ideas
+from t2t_jax.io.messages import say
 from t2t_jax.parallel.machine import machine_differences
-from t2t_jax.terminal import ideas
-from t2t_jax.terminal.messages import say
-from t2t_jax.workdir.workdir import STARTS, Workdir
-
-
-class Start(NamedTuple):
-    """A start of a run.
-
-    Attributes:
-      step: the step that it continued after; 0 for the first.
-      machine: as `describe_machine` returned it.
-      ideas: the SHA-256 of each module of --ideas.
-    """
-
-    step: int
-    machine: dict[str, str | int]
-    ideas: dict[str, str]
+from t2t_jax.workdir import STARTS, Start, Workdir
 
 
 def read_starts(workdir: Workdir) -> list[Start]:
-    """The starts of a run, oldest first; leaves out lines that are damaged."""
-    file, starts = workdir / STARTS, []
-    for line in file.read_bytes().splitlines() if file.exists() else ():
-        try:
-            start = json.loads(line)
-            both = dict(start["machine"]), dict(start.get("ideas", {}))
-            starts.append(Start(int(start["step"]), *both))
-        except (ValueError, LookupError, TypeError, AttributeError):
-            continue
-    return starts
+    """The starts of a run, oldest first; leaves out those that are damaged."""
+    return [start for start in workdir.starts() if start]
 
 
 def starts_of_steps(
@@ -80,14 +56,15 @@ def record_start(workdir: Workdir, step: int, machine: dict[str, str | int]) -> 
     if ideas.imported:
         start["ideas"] = dict(ideas.imported)
     # At step 0 nothing is trained yet, so an earlier machine does not matter.
-    if step and (last := workdir.last_start()) is None:
+    last = workdir.last_start()
+    if step and last is None:
         say(
             f"warning: {file} is damaged or missing, so the machine of the last start "
             "is unknown; only the same machine continues to identical bytes"
         )
     elif step:
-        _warn_if_changed("machine is", last["machine"], machine)
-        before, now = last["ideas"], ideas.imported
+        _warn_if_changed("machine is", last.machine, machine)
+        before, now = last.ideas, ideas.imported
         # Only what they contain matters, and not from where it was imported.
         if {*before.values()} != {*now.values()}:
             _warn_if_changed("code of --ideas is", _short(before), _short(now))

@@ -1,18 +1,26 @@
 """Reporting of a run: progress in the terminal, `metrics.jsonl`, TensorBoard."""
 
 import math
+import os
 import sys
+import time
 from collections.abc import Sequence
 
 import tqdm
+from etils import epath
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto import event_pb2
+from tensorboardX.record_writer import directory_check, register_writer_factory
+from tensorboardX.summary import scalar
 
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.growing import open_growing
+from t2t_jax.io.locations import is_local
+from t2t_jax.io.messages import say
 from t2t_jax.parallel import processes
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.terminal.messages import say
-from t2t_jax.training.metrics_log import MetricsLog
-from t2t_jax.training.rollbacks import Rollback
-from t2t_jax.training.tensorboard import TensorBoard
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.training.divergence import Rollback
+from t2t_jax.training.metrics_log import METRICS, MetricsLog
+from t2t_jax.workdir import Workdir
 
 
 class Reporter:
@@ -25,7 +33,7 @@ class Reporter:
 
     def __init__(self, workdir: Workdir, first_step: int, steps: int):
         self._workdir = workdir
-        self._lines = MetricsLog(workdir / "metrics.jsonl")
+        self._lines = MetricsLog(workdir / METRICS)
         self._first = first_step
         # TensorBoard, created with the first metric: restarting a finished run, which
         # only scores, adds no file.
@@ -116,3 +124,91 @@ class Reporter:
         if self._board:
             self._board.close()
         self._lines.close()
+
+
+# -------------------------------------------------------------------------- TensorBoard
+# Its files, written without TensorFlow.
+
+
+class _Events:
+    """A TensorBoard file, with the methods that tensorboardX calls.
+
+    It keeps what it cannot write and tries again: a full disk ends neither the file nor
+    the run. On disk its path begins with `disk:`.
+    """
+
+    def __init__(self, path: str):
+        self._file = open_growing(epath.Path(path.removeprefix("disk:")))
+
+    @classmethod
+    def open(cls, path: str) -> "_Events":
+        """Creates the writer; tensorboardX calls this for every file."""
+        return cls(path)
+
+    @staticmethod
+    def directory_check(path: str) -> None:
+        """Creates the folder; a bucket has none to create."""
+        if path.startswith("disk:"):
+            os.makedirs(path.removeprefix("disk:"), exist_ok=True)
+
+    def write(self, more: bytes) -> None:
+        """Appends in memory, until the next `flush`."""
+        self._file.write(more)
+
+    def flush(self) -> None:
+        """Appends to the file; warns if that fails, and keeps the content."""
+        try:
+            self._file.flush()
+        except OSError as e:  # the next flush tries again
+            say(f"warning: cannot write the TensorBoard file {e.filename}: {e}")
+
+    def close(self) -> None:
+        """Flushes, and closes the file."""
+        self.flush()
+        self._file.close()
+
+
+class TensorBoard:
+    """Writes the scalars that TensorBoard plots.
+
+    Uses tensorboardX's EventsWriter, not its SummaryWriter: that one writes in a thread
+    that ends at the first failed write or when the clock jumps, and a run then waits
+    for it forever.
+
+    Args:
+      first_step: the step that training continues from.
+    """
+
+    EVERY = 30.0  # seconds between two writes
+
+    def __init__(self, workdir: Workdir, first_step: int):
+        # tensorboardX picks the class of a file by what its path has before a colon.
+        register_writer_factory("gs", _Events)
+        register_writer_factory("disk", _Events)
+        folder = str(workdir / "tensorboard")
+        if is_local(folder):
+            folder = f"disk:{folder}"
+        directory_check(folder)
+        self._writer = EventsWriter(f"{folder}/events")
+        self._written = -math.inf
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        # TensorBoard hides the points of earlier files from this step on: a run that
+        # was killed may have written steps that are repeated now.
+        self._add(first_step + 1, session_log=start)
+
+    def add(self, step: int, kind: str, values: dict[str, float]) -> None:
+        """Adds scalars of a step, as `KIND/NAME`; writes them every `EVERY` seconds."""
+        for name, value in values.items():
+            self._add(step, summary=scalar(f"{kind}/{name}", value))
+        # In a bucket every flush uploads the complete file.
+        if time.monotonic() - self._written >= self.EVERY:
+            self._written = time.monotonic()
+            self._writer.flush()
+
+    def _add(self, step: int, **content: object) -> None:
+        event = event_pb2.Event(wall_time=time.time(), step=step, **content)
+        self._writer.write_event(event)
+
+    def close(self) -> None:
+        """Writes what is pending, and closes the file."""
+        self._writer.close()

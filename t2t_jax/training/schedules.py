@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import optax
 
 from t2t_jax.config import Config
+from t2t_jax.io.errors import UserError
 from t2t_jax.sections import field
-from t2t_jax.terminal.errors import UserError
 
 
 class Schedule(NamedTuple):

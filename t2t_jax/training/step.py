@@ -16,14 +16,13 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from t2t_jax.config import Config
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import DropoutRng, Parameters
 from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.frozen_models import frozen_shapes, merged
 from t2t_jax.training.losses import Batch, Loss, loss_sums, real_tokens
-from t2t_jax.training.optimizers import optimizer
-from t2t_jax.training.parameter_groups import split_frozen
+from t2t_jax.training.optimizers import optimizer, split_frozen
 from t2t_jax.training.schedules import schedule
 
 

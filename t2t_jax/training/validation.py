@@ -10,7 +10,7 @@ from t2t_jax.data.batching import Plan
 from t2t_jax.data.feeding import plan_for
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.shapes import ROWS_MULTIPLE
-from t2t_jax.metrics.perplexity import perplexity
+from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.model.layers import Parameters
 from t2t_jax.parallel.mesh import local_layout, place_batch
 from t2t_jax.training.step import Steps

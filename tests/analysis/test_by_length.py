@@ -4,19 +4,19 @@ import math
 
 import pytest
 
-from t2t_jax.analysis.by_length import (
+from t2t_jax.config import from_config_dict
+from t2t_jax.data.corpus import open_corpus
+from t2t_jax.io.errors import UserError
+from t2t_jax.metrics.plain import corpus_scores
+from t2t_jax.tools.experiment.measures import (
     Line,
     by_length,
     check_room,
     groups_of,
     scores_of,
 )
-from t2t_jax.analysis.context import Context
-from t2t_jax.config import from_config_dict
-from t2t_jax.data.corpus import open_corpus
-from t2t_jax.metrics.plain import corpus_scores
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.tools.experiment.results import Context
+from t2t_jax.workdir import Workdir
 from tests.small_run import config_for
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from t2t_jax.analysis import fits
+from t2t_jax.tools.experiment import fits
 
 
 def test_exact_exponents_are_found():

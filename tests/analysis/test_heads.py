@@ -7,14 +7,21 @@ import jax
 import numpy as np
 import pytest
 
-from t2t_jax.analysis import attention_patterns as patterns
-from t2t_jax.analysis.heads import Ablation, Head, Lines, heads_of, without_heads
-from t2t_jax.analysis.word_alignment import align_words
 from t2t_jax.decoding.results import AttentionMaps
-from t2t_jax.experiment import Experiment, Measure, Row
-from t2t_jax.experiment.heads_report import plot, report
-from t2t_jax.experiment.results import read_results
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.text.word_alignment import align_words
+from t2t_jax.tools.experiment import Experiment, Measure, Row
+from t2t_jax.tools.experiment import attention_patterns as patterns
+from t2t_jax.tools.experiment.heads import (
+    Ablation,
+    Head,
+    Lines,
+    heads_of,
+    plot,
+    report,
+    without_heads,
+)
+from t2t_jax.tools.experiment.results import read_results
 from tests.decoding.small_translator import CONFIG, translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

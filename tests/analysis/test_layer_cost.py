@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from t2t_jax.analysis import layer_cost
-from t2t_jax.analysis.fits import power_law
-from t2t_jax.experiment.measures import MEASURES
-from t2t_jax.planning import flops
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.costs import flops
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.experiment import layer_cost
+from t2t_jax.tools.experiment.fits import power_law
+from t2t_jax.tools.experiment.measures import MEASURES
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 

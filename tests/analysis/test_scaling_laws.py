@@ -5,11 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from t2t_jax.analysis import scaling_laws
-from t2t_jax.analysis.context import Context
-from t2t_jax.analysis.scaling_laws import Law, Runs
-from t2t_jax.experiment.loss_prediction import predict_loss
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.experiment import scaling
+from t2t_jax.tools.experiment.results import Context
+from t2t_jax.tools.experiment.scaling import Law, Runs, predict_loss
 
 LAW = Law(E=0.5, A=200.0, alpha=0.5, B=3_000.0, beta=0.6)
 SIZES, DATA = (1.5e5, 2.5e5, 4e5, 8e5), (3e5, 6e5, 1.2e6)
@@ -23,11 +22,11 @@ def made_up(noise=0.0, seed=0, sizes=SIZES, data=DATA):
 
 @pytest.fixture(scope="module")
 def noisy():
-    return scaling_laws.fit(made_up(noise=0.002), resamples=20)
+    return scaling.fit(made_up(noise=0.002), resamples=20)
 
 
 def test_exact_losses_give_the_constants_back():
-    found = scaling_laws.fit(made_up(), resamples=1)
+    found = scaling.fit(made_up(), resamples=1)
     np.testing.assert_allclose(found.law, LAW, rtol=1e-4)
     assert not found.at_bound
 
@@ -45,7 +44,7 @@ def test_constants_that_the_runs_do_not_determine_are_not_printed():
     runs = made_up(noise=0.01)
     flat = runs._replace(loss=0.5 + 3_000.0 * runs.tokens**-0.6)
     noise = np.exp(0.01 * np.random.default_rng(1).normal(size=12))
-    found = scaling_laws.fit(flat._replace(loss=flat.loss * noise), resamples=3)
+    found = scaling.fit(flat._replace(loss=flat.loss * noise), resamples=3)
     assert str(found.constants()["alpha"]) == "not identified"
     assert str(found.exponents()["parameters"]) == "not identified"
 
@@ -75,7 +74,7 @@ def test_the_exponents_of_the_frontier_sum_to_one(noisy):
 )
 def test_too_few_runs_are_refused(sizes, data, problem):
     with pytest.raises(UserError, match=f"{problem}; want at least 8 runs"):
-        scaling_laws.fit(made_up(sizes=sizes, data=data))
+        scaling.fit(made_up(sizes=sizes, data=data))
 
 
 def grid_on_disk(folder, runs):
@@ -93,7 +92,7 @@ def grid_on_disk(folder, runs):
 
 def test_the_prediction_is_made_of_the_grid_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        scaling_laws, "fit", lambda runs, fit=scaling_laws.fit: fit(runs, resamples=3)
+        scaling, "fit", lambda runs, fit=scaling.fit: fit(runs, resamples=3)
     )
     needs = grid_on_disk(tmp_path, made_up())
     # A larger run beside the grid, which no row needs, must not be read.

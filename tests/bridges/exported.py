@@ -7,9 +7,9 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from t2t_jax.bridges import peer_process
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.model.model import build
+from t2t_jax.tools.bridges.checks import peer_process
 from tests.decoding.small_translator import CONFIG, renumbered, vocabulary
 
 

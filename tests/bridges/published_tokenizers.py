@@ -79,7 +79,7 @@ def m2m100(folder: Path, model_type="bpe", **options) -> dict:
     table = ["<s>", "<pad>", "</s>", "<unk>", *found]
     ids = {p: i for i, p in enumerate(table)}
     (folder / "vocab.json").write_text(json.dumps(ids))
-    from t2t_jax.bridges.languages import M2M100
+    from t2t_jax.tools.bridges.vocabularies.huggingface import M2M100
 
     tokens = [f"__{language}__" for language in M2M100.split()]
     special = {"additional_special_tokens": tokens}
@@ -92,7 +92,7 @@ def m2m100(folder: Path, model_type="bpe", **options) -> dict:
 
 
 def nllb(folder: Path, model_type="bpe", **options) -> dict:
-    from t2t_jax.bridges.languages import NLLB
+    from t2t_jax.tools.bridges.vocabularies.huggingface import NLLB
 
     ids = {"unk_id": 0, "bos_id": 1, "eos_id": 2}
     model = spm(None, model_type, **ids, **options)
@@ -206,3 +206,10 @@ def nasty_lines(count: int) -> list[str]:
 
 FOLDERS = {"marian": marian, "m2m100": m2m100, "nllb": nllb, "pegasus": pegasus}
 LANGUAGES = {"m2m100": ("en", "de"), "nllb": ("eng_Latn", "deu_Latn")}
+
+
+def reader(kind):
+    """Our function that reads a folder of a kind."""
+    from t2t_jax.tools.bridges.vocabularies import huggingface, marian
+
+    return getattr(marian if kind == "marian" else huggingface, f"{kind}_vocabulary")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from t2t_jax.bridges import agreement
+from t2t_jax.tools.bridges.checks import agreement
 from tests.decoding.small_translator import translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

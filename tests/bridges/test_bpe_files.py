@@ -11,9 +11,12 @@ import pytest
 import sentencepiece
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
-from t2t_jax.bridges import bpe_files
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.bridges.vocabularies.fairseq import (
+    fairseq_vocabulary,
+    fsmt_vocabulary,
+)
 from tests.bridges.bpe_folders import fairseq, fsmt, learned
 from tests.bridges.published_tokenizers import nasty_lines, pieces, spm
 
@@ -36,7 +39,7 @@ def lines(count: int) -> list[str]:
 @pytest.fixture(scope="module")
 def read(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fairseq")
-    return bpe_files.read_fairseq(folder, fairseq(folder))[0]
+    return fairseq_vocabulary(folder, fairseq(folder))[0]
 
 
 def names(vocabulary, line):
@@ -71,17 +74,17 @@ def test_words_are_those_of_moses_and_pieces_those_of_the_merges(read):
 def test_the_words_of_each_side_are_those_of_its_language(tmp_path, read):
     assert read.source.pieces("it's") != read.pieces("it's")
     options = fairseq(tmp_path) | {"moses_target_lang": "en"}
-    made = bpe_files.read_fairseq(tmp_path, options)[0]
+    made = fairseq_vocabulary(tmp_path, options)[0]
     assert made.source.pieces("it's") == made.pieces("it's")
 
 
 def test_languages_may_share_a_table(tmp_path):
     options = fairseq(tmp_path) | {"share_all_embeddings": True}
     with pytest.raises(UserError, match="one table .* but their dictionaries differ"):
-        bpe_files.read_fairseq(tmp_path, options)
+        fairseq_vocabulary(tmp_path, options)
     text = (tmp_path / "dict.en.txt").read_text()
     (tmp_path / "dict.de.txt").write_text(text)
-    shared, notes = bpe_files.read_fairseq(tmp_path, options)
+    shared, notes = fairseq_vocabulary(tmp_path, options)
     assert shared.joint
     assert notes == ()
     assert len(shared.sizes) == 1
@@ -98,12 +101,12 @@ def test_a_stored_tokenizer_is_the_same(read):
 
 def test_codes_of_other_programs_split_alike(tmp_path, read):
     options = fairseq(tmp_path, "", " 12")
-    fast = bpe_files.read_fairseq(tmp_path, options | {"bpe": "fastbpe"})[0]
+    fast = fairseq_vocabulary(tmp_path, options | {"bpe": "fastbpe"})[0]
     assert fast.source.encode(FULL) == read.source.encode(FULL)
     # Version 0.1 has the end of a word as a symbol of its own.
     for header, parts in (("", ["the"]), ("#version: 0.2\n", ["th", "e"])):
         (tmp_path / "bpecodes").write_text(f"{header}t h\nth e\nthe </w>\n")
-        made = bpe_files.read_fairseq(tmp_path, options)[0]
+        made = fairseq_vocabulary(tmp_path, options)[0]
         assert made._tokenizer._parts("the") == parts
         assert made._tokenizer._parts("then") == ["the", "n"]
 
@@ -111,22 +114,22 @@ def test_codes_of_other_programs_split_alike(tmp_path, read):
 def test_what_the_model_does_not_say_is_assumed_and_told(tmp_path):
     options = fairseq(tmp_path)
     del options["tokenizer"], options["bpe"]
-    made, notes = bpe_files.read_fairseq(tmp_path, options)
+    made, notes = fairseq_vocabulary(tmp_path, options)
     assert "assumed Moses" in notes[0]
     assert made.pieces("a-b") == ["a", "@-@", "b"]
     (tmp_path / "bpecodes").unlink()
     with pytest.raises(UserError, match="parts of words .* want byte-pair codes"):
-        bpe_files.read_fairseq(tmp_path, options)
+        fairseq_vocabulary(tmp_path, options)
     for language in ("en", "de"):
         (tmp_path / f"dict.{language}.txt").write_text("the 3\ncat 2\n")
-    made, notes = bpe_files.read_fairseq(tmp_path, options)
+    made, notes = fairseq_vocabulary(tmp_path, options)
     assert "each word is one piece" in notes[0]
     assert made.pieces(" the cats  cat ") == ["the", "<unk>", "cat"]
     assert made.decode([[4, 5]]) == ["the cat"]
 
 
 def test_fsmt_is_the_same_with_other_names(tmp_path, read):
-    made, notes = bpe_files.read_fsmt(tmp_path, fsmt(tmp_path))
+    made, notes = fsmt_vocabulary(tmp_path, fsmt(tmp_path))
     assert notes == ()
     assert not made.joint
     assert made.sizes == (len(read) - 1, len(read) - 1)
@@ -136,14 +139,14 @@ def test_fsmt_is_the_same_with_other_names(tmp_path, read):
     assert made.pieces("a</s>b") == ["a</w>", "</s>", "b</w>"]
     assert made.decode([[3, 2, *made.encode(["a b"])[0], 2]]) == ["a b"]
     fsmt(tmp_path, do_lower_case=True)
-    lower = bpe_files.read_fsmt(tmp_path, {})[0]
+    lower = fsmt_vocabulary(tmp_path, {})[0]
     assert lower.pieces("THE") == lower.pieces("the")
 
 
 @pytest.mark.parametrize("language", ["de", "cs", "fr", "fi"])
 def test_one_line_stays_one_line(tmp_path, language):
     options = fairseq(tmp_path) | {"moses_target_lang": language}
-    made = bpe_files.read_fairseq(tmp_path, options)[0]
+    made = fairseq_vocabulary(tmp_path, options)[0]
     texts = made.decode(made.encode(FULL + nasty_lines(100)[13:]))
     assert not any(re.search(r"[\n\r]", text) for text in texts)
     assert made.decode(made.encode(["a' - li"])) != [""]  # sacremoses 0.2 fails
@@ -175,7 +178,7 @@ def test_damaged_fairseq_files_are_named(tmp_path, name, content, wanted):
         content = content if isinstance(content, bytes) else content.encode()
         (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=wanted):
-        bpe_files.read_fairseq(tmp_path, options)
+        fairseq_vocabulary(tmp_path, options)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +193,7 @@ def test_damaged_fairseq_files_are_named(tmp_path, name, content, wanted):
 def test_other_ways_to_split_text_are_refused(tmp_path, option, value, wanted):
     options = fairseq(tmp_path) | {option: value}
     with pytest.raises(UserError, match=wanted):
-        bpe_files.read_fairseq(tmp_path, options)
+        fairseq_vocabulary(tmp_path, options)
 
 
 @pytest.mark.parametrize(
@@ -199,9 +202,9 @@ def test_other_ways_to_split_text_are_refused(tmp_path, option, value, wanted):
         ("merges.txt", "a b 1\nc\n", r"merges\.txt, line 2: got 'c'; want 2 symbols"),
         ("merges.txt", "a b", r"merges\.txt is empty"),
         ("vocab-src.json", "{", "not JSON"),
-        ("vocab-src.json", "[]", "has list; want a JSON object"),
-        ("vocab-tgt.json", '{"<s>": 0, "a": 0}', "ids from 0 to 1"),
-        ("vocab-tgt.json", '{"<s>": 0, "a": 1}', "and the pieces <s> <pad>"),
+        ("vocab-src.json", "[]", "has a list; want a JSON object"),
+        ("vocab-tgt.json", '{"<s>": 0, "a": 0}', "'a' and '<s>' have the same id 0"),
+        ("vocab-tgt.json", '{"<s>": 0, "a": 1}', "lacks <pad>, </s>, <unk>"),
         ("tokenizer_config.json", '{"langs": ["en"]}', "langs=.*want two"),
     ],
 )
@@ -209,7 +212,7 @@ def test_damaged_fsmt_files_are_named(tmp_path, name, content, wanted):
     fsmt(tmp_path)
     (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=wanted):
-        bpe_files.read_fsmt(tmp_path, {})
+        fsmt_vocabulary(tmp_path, {})
 
 
 def test_a_damaged_stored_tokenizer_is_refused(read):
@@ -235,7 +238,7 @@ def test_a_damaged_stored_tokenizer_is_refused(read):
 def test_ids_and_texts_are_those_of_fairseq_s_parts(tmp_path, header, changed):
     apply_bpe = pytest.importorskip("subword_nmt.apply_bpe")
     options = fairseq(tmp_path, header) | changed
-    made, _ = bpe_files.read_fairseq(tmp_path, options)
+    made, _ = fairseq_vocabulary(tmp_path, options)
     split = apply_bpe.BPE(io.StringIO((tmp_path / "bpecodes").read_text()))
     words, join = MosesTokenizer("en"), MosesDetokenizer("de")
     moses = options["tokenizer"] == "moses"
@@ -275,7 +278,7 @@ def test_sentencepiece_s_pieces_have_ids_of_the_dictionary(tmp_path, joint):
         (tmp_path / f"dict.{language}.txt").write_text(text)
     (tmp_path / "sentencepiece.bpe.model").write_bytes(model)
     options = {"source_lang": "en", "target_lang": "de", "bpe": "sentencepiece"}
-    made, notes = bpe_files.read_fairseq(tmp_path, options, joint)
+    made, notes = fairseq_vocabulary(tmp_path, options, joint)
     assert notes == ()
     assert made.joint == joint
     assert (made.pad, made.bos, made.eos, made.unknown) == (1, 2, 2, 3)
@@ -292,19 +295,19 @@ def test_sentencepiece_s_pieces_have_ids_of_the_dictionary(tmp_path, joint):
         "<unk> the cat"
     ]
     with pytest.raises(UserError, match="moses before SentencePiece"):
-        bpe_files.read_fairseq(tmp_path, options | {"tokenizer": "moses"}, joint)
+        fairseq_vocabulary(tmp_path, options | {"tokenizer": "moses"}, joint)
     (tmp_path / "sentencepiece.bpe.model").unlink()
     with pytest.raises(
         UserError, match="no file for bpe=sentencepiece; want one named"
     ):
-        bpe_files.read_fairseq(tmp_path, options, joint)
+        fairseq_vocabulary(tmp_path, options, joint)
 
 
 @pytest.mark.parametrize("lower", [False, True])
 def test_ids_and_texts_are_those_of_the_library(tmp_path, lower):
     pytest.importorskip("transformers")
     fsmt(tmp_path / "model", do_lower_case=lower)
-    made, _ = bpe_files.read_fsmt(tmp_path / "model", {})
+    made, _ = fsmt_vocabulary(tmp_path / "model", {})
     some = lines(500)
     rows = made.encode(some, end=True)
     job = {

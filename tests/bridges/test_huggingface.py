@@ -10,18 +10,19 @@ import jax
 import numpy as np
 import pytest
 
-from t2t_jax.bridges import agreement, huggingface_weights, importing, weights
-from t2t_jax.bridges import peer_process as peers
-from t2t_jax.bridges.formats import Request
-from t2t_jax.bridges.reading import read_tensors
-from t2t_jax.bridges.safetensors_file import write_safetensors
-from t2t_jax.bridges.table import IMPORTS
 from t2t_jax.config import ModelConfig, changed, from_config_dict
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.tools.bridges import importing, weights
+from t2t_jax.tools.bridges.checks import agreement
+from t2t_jax.tools.bridges.checks import peer_process as peers
+from t2t_jax.tools.bridges.families import huggingface_weights
+from t2t_jax.tools.bridges.formats import Request
+from t2t_jax.tools.bridges.table import IMPORTS
+from t2t_jax.tools.bridges.tensor_files import read_tensors, write_safetensors
+from t2t_jax.workdir import Workdir
 from tests.bridges.published_shapes import LANGUAGES, SHAPES, TOKENIZERS
 from tests.decoding.small_translator import vocabulary
 

@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 
 from t2t_jax import load_config
-from t2t_jax.bridges import exporting, importing, peer_process
-from t2t_jax.bridges.formats import ExportFormat, Imported, ImportFormat, Request
-from t2t_jax.bridges.to_ctranslate2 import QUANTIZATIONS
 from t2t_jax.config import Config, changed, from_config_dict
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import processes
-from t2t_jax.pipeline import initialization
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.run import initialization
+from t2t_jax.tools.bridges import exporting, importing
+from t2t_jax.tools.bridges.checks import agreement, peer_process
+from t2t_jax.tools.bridges.exports.to_ctranslate2 import QUANTIZATIONS
+from t2t_jax.tools.bridges.formats import ExportFormat, Imported, ImportFormat, Request
+from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
@@ -29,7 +30,7 @@ class Original:
         self.wrong_ids: list[int] = []  # lines that its tokenizer splits otherwise
 
     def run(self, script, task, *, sources, targets=None, **job):
-        from t2t_jax.bridges import agreement
+        from t2t_jax.tools.bridges.checks import agreement
 
         if task == "logits":
             found = agreement.logits(self.ours, sources, targets)
@@ -56,8 +57,8 @@ def original(monkeypatch):
     found = Original(ours)
     monkeypatch.setattr(peer_process, "run", found.run)
     monkeypatch.setattr(peer_process, "missing_packages", lambda script: [])
-    monkeypatch.setattr(importing, "COMPARED", 8)
-    monkeypatch.setattr(importing, "LONGEST", 5)
+    monkeypatch.setattr(agreement, "RANDOM", 8)
+    monkeypatch.setattr(agreement, "LONGEST", 5)
 
     def read(request):
         return Imported(ours.config, ours.vocabulary, ours.parameters, {}, ("a note",))

@@ -6,8 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from t2t_jax.bridges import agreement, to_onnx
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.bridges.checks import agreement
+from t2t_jax.tools.bridges.exports import to_onnx
 from tests.bridges.exported import run_peer, translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

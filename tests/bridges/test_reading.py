@@ -16,8 +16,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from t2t_jax.bridges import reading
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.bridges import tensor_files
 from tests.bridges.torch_writer import Called, Storage, tensor, unzipped, zipped
 
 
@@ -72,8 +72,8 @@ def test_both_formats_of_torch(write, tmp_path):
     values = {"set": {1, 2}, "bytes": b"a\xff", "float": 0.5, "pair": (1, "x")}
     content = {"args": options, "model": state(), "extra": values}
     path = write(tmp_path / "model.pt", content, STORED)
-    check(reading.read_tensors(path))
-    found = reading.read_checkpoint(path)
+    check(tensor_files.read_tensors(path))
+    found = tensor_files.read_checkpoint(path)
     assert found["args"].name == "argparse.Namespace"
     assert found["args"] == {"arch": "transformer", "lr": [0.1], "flag": None}
     assert found["extra"] == values
@@ -83,7 +83,7 @@ def test_both_formats_of_torch(write, tmp_path):
 def test_numpy_values_are_records(tmp_path):
     content = {"best": np.float64(2.5), "array": np.arange(3)}
     path = zipped(tmp_path / "model.pt", content, [])
-    found = reading.read_checkpoint(path)
+    found = tensor_files.read_checkpoint(path)
     assert found["best"].name.endswith("core.multiarray.scalar")
     assert b"\0\0\4@" in found["best"]["arguments"][1]
     assert found["array"]["state"][1] == (3,)
@@ -96,8 +96,8 @@ def test_safetensors(tmp_path):
         "a": {"dtype": "F16", "shape": [2, 3], "data_offsets": [0, 12]},
     }
     data = HALF.tobytes() + BRAIN.tobytes()
-    found = reading.read_tensors(write_safetensors(tmp_path / "x", header, data))
-    assert list(found) == ["b", "a"]
+    found = tensor_files.read_tensors(write_safetensors(tmp_path / "x", header, data))
+    assert found.keys() == {"a", "b"}
     np.testing.assert_array_equal(found["a"], HALF.reshape(2, 3))
     np.testing.assert_array_equal(found["b"].astype(np.float32), [1, -2])
 
@@ -110,20 +110,20 @@ def test_a_folder_of_several_files(tmp_path):
     index = tmp_path / "model.safetensors.index.json"
     files = {"a": "1.safetensors", "b": "2.safetensors"}
     index.write_text(json.dumps({"weight_map": files}))
-    found = reading.read_tensors(tmp_path)
+    found = tensor_files.read_tensors(tmp_path)
     np.testing.assert_array_equal(found["a"], A)
     np.testing.assert_array_equal(found["b"], HALF)
     index.write_text(json.dumps({"weight_map": files | {"c": "2.safetensors"}}))
     with pytest.raises(UserError, match=r"2.safetensors does not hold.*differ in c"):
-        reading.read_tensors(tmp_path)
+        tensor_files.read_tensors(tmp_path)
     index.write_text(json.dumps({"weight_map": {"a": "../1.safetensors"}}))
     with pytest.raises(UserError, match="files beside it"):
-        reading.read_tensors(tmp_path)
+        tensor_files.read_tensors(tmp_path)
 
 
 def test_npz(tmp_path):
     np.savez(tmp_path / "model.npz", a=A, yml=np.frombuffer(b"x: 1", np.int8))
-    found = reading.read_tensors(tmp_path / "model.npz")
+    found = tensor_files.read_tensors(tmp_path / "model.npz")
     np.testing.assert_array_equal(found["a"], A)
     assert found["yml"].tobytes() == b"x: 1"
 
@@ -151,7 +151,7 @@ def test_a_bomb_is_refused_by_name_and_not_run(write, bomb, tmp_path, monkeypatc
         tmp_path / "x.pt", {"w": tensor(STORED[0], (12,), (1,)), "b": bomb}, STORED
     )
     with pytest.raises(UserError, match=r"holds an object of (posix.mkdir|a.b)\b"):
-        reading.read_tensors(path)
+        tensor_files.read_tensors(path)
     assert not (tmp_path / "exploded").exists()
 
 
@@ -159,7 +159,7 @@ def test_a_plain_pickle_is_not_one_of_torch(tmp_path):
     path = tmp_path / "x.bin"
     path.write_bytes(pickle.dumps(1, 2) * 3)
     with pytest.raises(UserError, match="not one that torch.save wrote"):
-        reading.read_tensors(path)
+        tensor_files.read_tensors(path)
 
 
 def hand(opcodes):
@@ -186,7 +186,7 @@ def test_pickles_written_by_an_enemy(opcodes, tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("archive/data.pkl", hand(opcodes))
     with pytest.raises(UserError, match=r"is damaged or truncated|the pickle opcode"):
-        reading.read_checkpoint(path)
+        tensor_files.read_checkpoint(path)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_tensor_outside_of_its_storage(shape, strides, offset, tmp_path):
     content = {"a": tensor(STORED[0], shape, strides, offset)}
     path = zipped(tmp_path / "x.pt", content, STORED[:1])
     with pytest.raises(UserError, match=r"x.pt is damaged"):
-        reading.read_tensors(path)
+        tensor_files.read_tensors(path)
 
 
 @pytest.mark.parametrize("write", [zipped, unzipped])
@@ -215,7 +215,7 @@ def test_a_storage_of_another_size(write, tmp_path):
     content = {"a": tensor(storage, (12,), (1,))}
     path = write(tmp_path / "x.pt", content, [storage])
     with pytest.raises(UserError, match="a storage has 4. bytes"):
-        reading.read_tensors(path)
+        tensor_files.read_tensors(path)
 
 
 def test_zip_bombs(tmp_path):
@@ -223,16 +223,16 @@ def test_zip_bombs(tmp_path):
     content = {"a": tensor(zeros, (10**6,), (1,))}
     path = zipped(tmp_path / "x.pt", content, [zeros], zipfile.ZIP_DEFLATED)
     with pytest.raises(UserError, match="torch.save does not compress"):
-        reading.read_tensors(path)
+        tensor_files.read_tensors(path)
     np.savez_compressed(tmp_path / "x.npz", a=zeros.array)
     with pytest.raises(UserError, match="hardly compresses"):
-        reading.read_tensors(tmp_path / "x.npz")
+        tensor_files.read_tensors(tmp_path / "x.npz")
 
 
 def test_objects_in_npz_are_refused(tmp_path):
     np.savez(tmp_path / "x.npz", a=np.array([Bomb()]))
     with pytest.raises(UserError, match="allow_pickle=False"):
-        reading.read_tensors(tmp_path / "x.npz")
+        tensor_files.read_tensors(tmp_path / "x.npz")
 
 
 def whole_files(folder):
@@ -252,7 +252,7 @@ def test_truncated_files(tmp_path):
         for length in {*range(0, len(content), len(content) // 16), len(content) - 1}:
             path.write_bytes(content[:length])
             with pytest.raises(UserError, match=rf"{path.name} "):
-                reading.read_tensors(path)
+                tensor_files.read_tensors(path)
 
 
 def test_damaged_files_are_read_or_refused(tmp_path):
@@ -267,7 +267,7 @@ def test_damaged_files_are_read_or_refused(tmp_path):
                 damaged[at] = rng.integers(256)
             path.write_bytes(damaged)
             try:
-                reading.read_tensors(path)
+                tensor_files.read_tensors(path)
             except UserError:
                 refused += 1
     assert refused > 80
@@ -279,57 +279,58 @@ def test_a_flipped_bit(tmp_path):
     content[content.index(A.tobytes()) + 5] ^= 1
     path.write_bytes(content)
     with pytest.raises(UserError, match="the checksum of archive/data/0 is wrong"):
-        reading.read_tensors(path)
+        tensor_files.read_tensors(path)
 
 
+DAMAGED = "x.safetensors is damaged or truncated"
 ENTRY = {"dtype": "F32", "shape": [12], "data_offsets": [0, 48]}
 
 
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ({"a": {**ENTRY, "data_offsets": [4, 52]}}, "want 0 to 48"),
-        ({"a": {**ENTRY, "shape": [13]}}, "want 0 to 52"),
-        ({"a": {**ENTRY, "shape": [-12]}}, "a size is not a non-negative integer"),
-        ({"a": {**ENTRY, "dtype": "F8_E4M3"}}, "the type 'F8_E4M3'"),
-        ({"a": ENTRY, "b": {**ENTRY, "data_offsets": [44, 92]}}, "want 48 to 96"),
-        ({"a": {"dtype": "F32"}}, "its header cannot be read"),
-        ({}, "its header promises 0 bytes"),
+        ({"a": {**ENTRY, "data_offsets": [4, 52]}}, DAMAGED),
+        ({"a": {**ENTRY, "shape": [13]}}, DAMAGED),
+        ({"a": {**ENTRY, "shape": [-12]}}, DAMAGED),
+        ({"a": {**ENTRY, "dtype": "F8_E4M3", "shape": [48]}}, "a type that NumPy lack"),
+        ({"a": ENTRY, "b": {**ENTRY, "data_offsets": [44, 92]}}, DAMAGED),
+        ({"a": {"dtype": "F32"}}, DAMAGED),
+        ({}, DAMAGED),
         ([ENTRY], "is not a checkpoint"),
-        (b'{"a": 1, "a": 2}', "a name occurs twice"),
-        (b'{"a":' * 100_000, "its JSON cannot be read"),
+        (b'{"a": 1, "a": 2}', DAMAGED),
+        (b'{"a":' * 100_000, DAMAGED),
     ],
 )
 def test_damaged_headers_of_safetensors(header, message, tmp_path):
     path = write_safetensors(tmp_path / "x.safetensors", header, A.tobytes())
     with pytest.raises(UserError, match=message):
-        reading.read_tensors(path)
+        tensor_files.read_tensors(path)
 
 
 def test_a_header_longer_than_the_file(tmp_path):
     path = write_safetensors(tmp_path / "x", {"a": ENTRY}, A.tobytes(), 2**40)
-    with pytest.raises(UserError, match="its header has 1,099,511,627,776 bytes"):
-        reading.read_tensors(path)
+    with pytest.raises(UserError, match="x is damaged or truncated"):
+        tensor_files.read_tensors(path)
 
 
 def test_what_is_not_a_checkpoint(tmp_path):
     path = tmp_path / "model.bin"
     with pytest.raises(UserError, match="does not exist"):
-        reading.read_tensors(path)
+        tensor_files.read_tensors(path)
     path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
     with pytest.raises(UserError, match="git lfs pull"):
-        reading.read_tensors(path)
+        tensor_files.read_tensors(path)
     with pytest.raises(UserError, match=r"has no weights; want one of model.safetens"):
-        reading.read_tensors(tmp_path)
+        tensor_files.read_tensors(tmp_path)
     zipped(path, {"epoch": 3, "net": state()}, STORED)
     with pytest.raises(UserError, match="its keys are epoch, net; save"):
-        reading.read_tensors(path)
+        tensor_files.read_tensors(path)
     zipped(path, state(), STORED, **{"constants.pkl": b""})
     with pytest.raises(UserError, match="TorchScript"):
-        reading.read_tensors(path)
+        tensor_files.read_tensors(path)
     zipped(path, state(), STORED, byteorder=b"big")
     with pytest.raises(UserError, match="big-endian"):
-        reading.read_tensors(path)
+        tensor_files.read_tensors(path)
 
 
 # -------------------------------------------------------------------------- by PyTorch
@@ -355,10 +356,10 @@ numpy.savez("wanted.npz", **{name: x.float().detach() for name, x in model.items
 def test_files_of_torch_itself(tmp_path):
     command = [sys.executable, "-P", "-c", WRITE]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    wanted = reading.read_tensors(tmp_path / "wanted.npz")
+    wanted = tensor_files.read_tensors(tmp_path / "wanted.npz")
     for name in ("new.pt", "old.pt"):
-        found = reading.read_tensors(tmp_path / name)
+        found = tensor_files.read_tensors(tmp_path / name)
         assert found.keys() == wanted.keys()
         for key, array in found.items():
             np.testing.assert_array_equal(array.astype(np.float32), wanted[key])
-        assert reading.read_checkpoint(tmp_path / name)["args"] == {"a": 1}
+        assert tensor_files.read_checkpoint(tmp_path / name)["args"] == {"a": 1}

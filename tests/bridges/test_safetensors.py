@@ -7,16 +7,16 @@ import jax
 import numpy as np
 import pytest
 
-from t2t_jax.bridges import to_safetensors
-from t2t_jax.bridges.formats import Request
-from t2t_jax.bridges.importing import chosen_format
-from t2t_jax.bridges.safetensors_file import write_safetensors
 from t2t_jax.config import TaskConfig
-from t2t_jax.data import tokenizers
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.table import pack
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tools.bridges.exports import to_safetensors
+from t2t_jax.tools.bridges.formats import Request
+from t2t_jax.tools.bridges.importing import chosen_format
+from t2t_jax.tools.bridges.tensor_files import write_safetensors
 from tests.bridges.exported import run_peer, translator
 from tests.decoding.small_translator import CONFIG, vocabulary
 
@@ -47,7 +47,7 @@ def test_import_undoes_export(model, tmp_path):
 
 
 def test_a_classifier_is_imported_with_its_labels(tmp_path):
-    labels = tokenizers.pack("labels", labels=["bad", "good"])
+    labels = pack("labels", labels=["bad", "good"])
     ours = Vocabulary(labels, "labels", vocabulary())
     data = dataclasses.replace(CONFIG.data, joint_vocabulary=False)
     model = dataclasses.replace(CONFIG.model, kind="classifier")

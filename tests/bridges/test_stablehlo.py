@@ -10,10 +10,11 @@ import jax
 import jax.export
 import pytest
 
-from t2t_jax.bridges import peer_process, to_stablehlo
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import MODELS
 from t2t_jax.parallel import mesh
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tools.bridges.checks import peer_process
+from t2t_jax.tools.bridges.exports import to_stablehlo
 from tests.bridges.exported import translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

@@ -12,24 +12,23 @@ import numpy as np
 import pytest
 
 from t2t_jax import config as fields
-from t2t_jax.bridges import (
-    agreement,
-    bpe_files,
-    huggingface_tokenizers,
-    peer_process,
-    to_ctranslate2,
-    weights,
-)
-from t2t_jax.bridges.ctranslate2_readme import _tokenizer_code, readme
-from t2t_jax.bridges.tokenizer_files import tokenizer_files
-from t2t_jax.data import tokenizer
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.decoding import scoring
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding import alignment
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
-from t2t_jax.search.hypotheses import never_generated
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.search.algorithm import never_generated
+from t2t_jax.tools.bridges import weights
+from t2t_jax.tools.bridges.checks import agreement, peer_process
+from t2t_jax.tools.bridges.exports import to_ctranslate2
+from t2t_jax.tools.bridges.exports.to_ctranslate2 import _tokenizer_code, readme
+from t2t_jax.tools.bridges.vocabularies.fairseq import (
+    fairseq_vocabulary,
+    fsmt_vocabulary,
+)
+from t2t_jax.tools.bridges.vocabularies.written import sentencepiece_files
 from tests.bridges import bpe_folders
 from tests.bridges import published_tokenizers as published
 
@@ -95,7 +94,7 @@ VARIANTS = {
 def vocabularies():
     """A joint one, and one with a vocabulary of the source."""
     source, target = (
-        Vocabulary(tokenizer.train(TEXT * 10, size)) for size in (300, 290)
+        Vocabulary(train_tokenizer(TEXT * 10, size)) for size in (300, 290)
     )
     return target, Vocabulary(target.model, source=source)
 
@@ -237,7 +236,7 @@ def stored(tmp_path, monkeypatch):
     del sys.modules["pieces"]  # that of another test, and of this one at its end
 
     def write(vocabulary):
-        files, described = tokenizer_files(vocabulary)
+        files, described = sentencepiece_files(vocabulary)
         for name, content in files.items():
             (tmp_path / name).write_bytes(content)
         usage = {}
@@ -265,7 +264,7 @@ def fairseq(folder):
     for language in ("en", "de"):
         (folder / f"dict.{language}.txt").write_text(text)
     options = {"source_lang": "en", "target_lang": "de", "bpe": "sentencepiece"}
-    return bpe_files.read_fairseq(folder, options, joint=True)[0]
+    return fairseq_vocabulary(folder, options, joint=True)[0]
 
 
 @pytest.mark.parametrize("kind", ["marian", "m2m100", "nllb", "pegasus", "fairseq"])
@@ -274,8 +273,8 @@ def test_the_readme_tokenizes_as_published_tokenizers_do(tmp_path, stored, kind)
         vocabulary = fairseq(tmp_path)
     else:
         config = published.FOLDERS[kind](tmp_path)
-        read = getattr(huggingface_tokenizers, f"{kind}_vocabulary")
-        vocabulary = read(tmp_path, config, *published.LANGUAGES.get(kind, ()))
+        languages = published.LANGUAGES.get(kind, ())
+        vocabulary = published.reader(kind)(tmp_path, config, *languages)
     (_, encode, decode), source = stored(vocabulary), vocabulary.source
     ids = {source.piece(i): i for i in range(len(source))}
     lines = [*published.nasty_lines(60), ">>deu<< a dog </s> the ", *NASTY, *TEXT]
@@ -293,11 +292,11 @@ def test_the_readme_tokenizes_as_published_tokenizers_do(tmp_path, stored, kind)
 @pytest.mark.parametrize("separate", [False, True])
 def test_byte_pairs_come_with_the_tables_of_both_sides(tmp_path, stored, separate):
     if separate:
-        vocabulary, _ = bpe_files.read_fsmt(tmp_path, bpe_folders.fsmt(tmp_path))
+        vocabulary, _ = fsmt_vocabulary(tmp_path, bpe_folders.fsmt(tmp_path))
     else:
         options = bpe_folders.fairseq(tmp_path)
         shutil.copy(tmp_path / "dict.en.txt", tmp_path / "dict.de.txt")
-        vocabulary, _ = bpe_files.read_fairseq(tmp_path, options, joint=True)
+        vocabulary, _ = fairseq_vocabulary(tmp_path, options, joint=True)
     names, encode, decode = stored(vocabulary)
     assert names == ["tokenizer.model", "source_tokenizer.model"][: 1 + separate]
     for line in ["don't see the cat", *TEXT]:
@@ -407,6 +406,6 @@ def test_its_attention_is_that_of_our_aligner(vocabularies, tmp_path):
     )
     target = [vocabulary._tokenizer.id_of(piece) for piece in found.hypotheses[0]]
     pair = [(vocabulary.encode([line], end=True)[0], target)]
-    (maps,) = scoring.attention(vocabulary, translator.members[0], pair)
-    wanted_ts = maps.cross[scoring.alignment_layer(3)].mean(0)[:, :-1]
+    (maps,) = alignment.attention(vocabulary, translator.members[0], pair)
+    wanted_ts = maps.cross[alignment.alignment_layer(3)].mean(0)[:, :-1]
     np.testing.assert_allclose(found.attention[0], wanted_ts, atol=1e-5)

@@ -7,22 +7,25 @@ import numpy as np
 import pytest
 import yaml
 
-from t2t_jax.bridges import agreement, peer_process, tokenizer_json, weights
-from t2t_jax.bridges.formats import Request
-from t2t_jax.bridges.huggingface_tokenizer_files import tokenizer_files
-from t2t_jax.bridges.huggingface_tokenizers import marian_vocabulary
-from t2t_jax.bridges.model_card import model_card, stored_scores
-from t2t_jax.bridges.reading import read_tensors
-from t2t_jax.bridges.table import EXPORTS, IMPORTS
 from t2t_jax.config import Config, Options, changed
-from t2t_jax.data import tokenizer
-from t2t_jax.data.sentencepiece_model import SYMBOL, lossless, pieces
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.sentencepieces import SYMBOL, lossless, pieces
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.files.atomic import checked_json
+from t2t_jax.evaluation.scores import stored_scores
+from t2t_jax.io.atomic import checked_json
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.tools.bridges import weights
+from t2t_jax.tools.bridges.checks import agreement, peer_process
+from t2t_jax.tools.bridges.exports.to_huggingface import readme
+from t2t_jax.tools.bridges.formats import Request
+from t2t_jax.tools.bridges.table import EXPORTS, IMPORTS
+from t2t_jax.tools.bridges.tensor_files import read_tensors
+from t2t_jax.tools.bridges.vocabularies import written
+from t2t_jax.tools.bridges.vocabularies.marian import marian_vocabulary
+from t2t_jax.tools.bridges.vocabularies.written import huggingface_files
+from t2t_jax.workdir import Workdir
 from tests.bridges import published_tokenizers
 from tests.bridges.exported import run_peer, translator
 from tests.decoding.small_translator import TEXT
@@ -57,7 +60,7 @@ def read(folder) -> Translator:
 def separate() -> Translator:
     """A translator with two vocabularies whose special pieces have the same ids."""
     ours = translator(True)
-    source = Vocabulary(tokenizer.train(TEXT * 20, 280), "source")
+    source = Vocabulary(train_tokenizer(TEXT * 20, 280), "source")
     vocabulary = Vocabulary(ours.vocabulary.model, "target", source)
     built = build(ours.config.model, *vocabulary.sizes)
     parameters = jax.tree.map(
@@ -148,7 +151,7 @@ def test_the_card_has_a_valid_header_and_the_scores_of_these_parameters(tmp_path
     config = changed(ours.config, "data", target="no")
     ours = Translator(config, ours.vocabulary, ours.model, ours.parameters, [7])
     generation = {"max_length": 99, "length_penalty": 0.48}
-    card = model_card(ours, generation, stored_scores(Workdir(tmp_path)))
+    card = readme(ours, generation, stored_scores(Workdir(tmp_path)))
     _, header, text = card.split("---\n", 2)
     assert yaml.safe_load(header)["language"] == ["en", "no"]
     for beam in (1, 5):
@@ -168,7 +171,7 @@ def test_the_card_of_a_parser_does_not_say_translation(tmp_path):
     scores = {"parameters_sha256": provenance["parameters_sha256"][0], "f1": 91.234}
     scores["decode"] = ours.decode_options()
     generation = {"max_length": 99, "length_penalty": 0.48}
-    card = model_card(ours, generation, {"wsj": scores})
+    card = readme(ours, generation, {"wsj": scores})
     _, header, text = card.split("---\n", 2)
     assert yaml.safe_load(header)["pipeline_tag"] == "text2text-generation"
     assert "language" not in yaml.safe_load(header)
@@ -180,7 +183,7 @@ def test_the_card_of_a_parser_does_not_say_translation(tmp_path):
 @pytest.mark.parametrize("separate", [False, True])
 def test_an_imported_marian_gets_its_tokenizer_back(separate, tmp_path):
     config = published_tokenizers.marian(tmp_path, separate=separate)
-    files = tokenizer_files(marian_vocabulary(tmp_path, config), Config())
+    files = huggingface_files(marian_vocabulary(tmp_path, config), Config())
     names = ["source.spm", "target.spm", "vocab.json"]
     for name in names + ["target_vocab.json"] * separate:
         content = (tmp_path / name).read_bytes()
@@ -193,9 +196,9 @@ def test_an_imported_marian_gets_its_tokenizer_back(separate, tmp_path):
 
 
 def test_tokenizer_json_has_the_ids_and_all_merges():
-    model = tokenizer.train(["aaaa bcbc <2de> <2"] * 20, 275, ("<2", "<2de>"))
+    model = train_tokenizer(["aaaa bcbc <2de> <2"] * 20, 275, ("<2", "<2de>"))
     assert lossless(model)
-    found = json.loads(tokenizer_json.tokenizer_json(model, 2))
+    found = json.loads(written.tokenizer_json(model, 2))
     vocabulary = Vocabulary(model)
     names = [vocabulary.piece(i) for i in range(len(vocabulary))]
     assert found["model"]["vocab"] == {name: i for i, name in enumerate(names)}

@@ -6,11 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from t2t_jax.bridges import weights
-from t2t_jax.bridges.weights import FAIRSEQ, SAME, Rule, layer_rules
 from t2t_jax.config import ModelConfig
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tools.bridges import weights
+from t2t_jax.tools.bridges.weights import FAIRSEQ_NAMES, SAME, Rule, layer_rules
 
 CONFIG = ModelConfig(
     layers=1,
@@ -35,7 +35,7 @@ def parameters(seed=0, model=MODEL):
 
 def rules(packed=""):
     return [
-        *layer_rules(CONFIG, FAIRSEQ, "model.", packed),
+        *layer_rules(CONFIG, FAIRSEQ_NAMES, "model.", packed),
         Rule("shared", ("embedding.tokens",), SAME),
         Rule("bias", ("embedding.output_bias",), SAME),
     ]

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from t2t_jax.viewing.page import page
+from t2t_jax.tools.pages.page import page
 from tests.browser.looking import is_percent, is_shown, plain
 from tests.viewing.made_up import made_up_payload
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from t2t_jax.comparison.compare import System, compare
-from t2t_jax.comparison.comparison_page import page
 from t2t_jax.metrics import measures
+from t2t_jax.tools.compare.compare import System, compare
+from t2t_jax.tools.compare.summary import page
 from tests.browser.looking import plain, value
 from tests.comparison.made_up_systems import made_up
 

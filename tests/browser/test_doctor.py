@@ -2,10 +2,9 @@
 
 import pytest
 
-from t2t_jax.doctor.examination import Examination
-from t2t_jax.doctor.findings import findings
-from t2t_jax.doctor.overlap import Reference
-from t2t_jax.doctor.page import page
+from t2t_jax.tools.doctor.examination import Examination
+from t2t_jax.tools.doctor.findings import findings, page
+from t2t_jax.tools.doctor.overlap import Reference
 from tests.doctor.made_up import MadeUp, grammar_pairs
 
 pytestmark = pytest.mark.browser

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from t2t_jax.tools.explain.explain import explain
 from tests.browser.looking import is_percent, is_shown, plain, value
 from tests.decoding.small_translator import translator
 
@@ -15,7 +16,7 @@ OTHERS = ["猫は犬を見る。", "يرى الكلب القطة", "a dog 😀 s
 
 @pytest.fixture(scope="module")
 def explained(quick_compiler):
-    return translator().explain([LINE, *OTHERS], [TARGET, None, None, None], beam=3)
+    return explain(translator(), [LINE, *OTHERS], [TARGET, None, None, None], beam=3)
 
 
 @pytest.fixture
@@ -110,8 +111,10 @@ def test_sentences_of_any_script(opened, explained):
 
 
 def test_a_model_without_attention_beside_one_with(open_page, quick_compiler):
-    both = translator().explain(LINE, beam=2, alternatives=1, name="tiny")
-    other = translator(kind="bytenet").explain(LINE, beam=2, alternatives=1, name="net")
+    both = explain(translator(), LINE, beam=2, alternatives=1, name="tiny")
+    other = explain(
+        translator(kind="bytenet"), LINE, beam=2, alternatives=1, name="net"
+    )
     opened = open_page(both.beside(other).html())
     assert "Cross" in opened.view("attention", 0).inner_text()
     missing = opened.view("attention", 1).locator("[data-missing]")

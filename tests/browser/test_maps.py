@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from t2t_jax.viewing.page import page
+from t2t_jax.tools.pages.page import page
 from tests.browser.looking import is_percent, is_shown, plain, value, values_of
 from tests.viewing.made_up import made_up_payload
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from t2t_jax.viewing import run_plots
+from t2t_jax.tools.pages import run_plots
 from tests.browser.looking import is_shown, value
 from tests.viewing.logs import dev, eventful_run, train, write_run
 

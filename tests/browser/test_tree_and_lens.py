@@ -2,7 +2,7 @@
 
 import pytest
 
-from t2t_jax.viewing.page import page
+from t2t_jax.tools.pages.page import page
 from tests.viewing.made_up import made_up_payload
 
 pytestmark = pytest.mark.browser

@@ -2,8 +2,8 @@
 
 import random
 
-from t2t_jax.comparison.compare import System
-from t2t_jax.comparison.texts import Texts, count_training
+from t2t_jax.tools.compare.compare import System
+from t2t_jax.tools.compare.texts import Texts, count_training
 
 SOURCE = ["the", "a", "dog", "cat", "house", "Anna", "sees", "red", "in", "7", "2.50"]
 TARGET = ["der", "ein", "Hund", "Katze", "Haus", "Anna", "sieht", "rot", "in", "7"]

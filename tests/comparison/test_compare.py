@@ -12,18 +12,24 @@ import sacrebleu
 from hypothesis import strategies as st
 from sacrebleu.significance import PairedTest
 
-from t2t_jax.analysis.word_alignment import Lexicon
-from t2t_jax.comparison import aspects, buckets
-from t2t_jax.comparison.aspects import ASPECTS, Aspect, LineBuckets, WordBuckets
-from t2t_jax.comparison.compare import System, compare, histogram
-from t2t_jax.comparison.signs import SIGNS, compare_signs
-from t2t_jax.comparison.summary import summary
-from t2t_jax.comparison.texts import Texts, words_of
-from t2t_jax.comparison.totals import compare_totals, total_measures
-from t2t_jax.comparison.word_changes import marks, parts, word_changes
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.metrics.text_measures import bleu_statistics, chrf_statistics
+from t2t_jax.text.word_alignment import Lexicon
+from t2t_jax.tools.compare import aspects
+from t2t_jax.tools.compare.aspects import ASPECTS, Aspect, LineBuckets, WordBuckets
+from t2t_jax.tools.compare.compare import (
+    System,
+    compare,
+    histogram,
+    marks,
+    parts,
+    word_changes,
+)
+from t2t_jax.tools.compare.scores import compare_totals, total_measures
+from t2t_jax.tools.compare.signs import SIGNS, compare_signs
+from t2t_jax.tools.compare.summary import summary
+from t2t_jax.tools.compare.texts import Texts, words_of
 from tests.comparison.made_up_systems import made_up
 from tests.documents import PYTHON
 
@@ -238,7 +244,7 @@ def test_words_in_buckets_are_counted_as_by_a_twin(example, compared, name):
     for s, words in enumerate(outputs_of(systems)):
         wanted = twin(name, texts, words)
         assert len(wanted) > 1
-        counted = buckets.count_words(division, texts, words).sum(0)
+        counted = aspects.count_words(division, texts, words).sum(0)
         for bucket, counts in zip(division.names, counted, strict=True):
             assert [*counts] == wanted.get(bucket, [0, 0, 0, 0])
         for bucket, (there, got, output, right) in wanted.items():
@@ -271,9 +277,9 @@ def test_intervals_of_buckets_are_those_of_a_paired_bootstrap(example, compared)
     texts, systems = example
     division = ASPECTS["copied"].divide(texts)
     counts = [
-        buckets.count_words(division, texts, words) for words in outputs_of(systems)
+        aspects.count_words(division, texts, words) for words in outputs_of(systems)
     ]
-    measure = Measure("recall", None, buckets.recall)
+    measure = Measure("recall", None, aspects.recall)
     for b, row in enumerate(compared["aspects"]["copied"]["buckets"]):
         wanted = measures.paired(measure, counts[2][:, b], counts[0][:, b])
         found = row["differences"][1]["recall"]
@@ -410,7 +416,7 @@ def test_a_blank_source_is_translated_by_an_empty_line():
 
 
 def test_words_without_support_are_found_in_both_directions(example):
-    from t2t_jax.comparison.texts import count_training
+    from t2t_jax.tools.compare.texts import count_training
     from tests.comparison.made_up_systems import Pairs
 
     numbers = [
@@ -504,7 +510,7 @@ def test_histograms_hold_each_line_once():
 
 
 def test_statistics_by_counters_are_those_of_all_pairs(example):
-    from t2t_jax.metrics.pairwise import ngram_matches
+    from t2t_jax.metrics.text_measures import ngram_matches
 
     texts, systems = example
     rows = chrf_statistics(systems[1].lines, texts.pairs)

@@ -9,15 +9,19 @@ import numpy as np
 import pytest
 
 from t2t_jax import UserError
-from t2t_jax.comparison.runs import arrays, batches
-from t2t_jax.comparison.runs.logs import thinned
-from t2t_jax.comparison.runs.opened import OpenedRun
-from t2t_jax.comparison.runs.report import SECTIONS, compare_runs, main_report
 from t2t_jax.data.feeding import Position
-from t2t_jax.files.atomic import checked_json, read_checked_json
-from t2t_jax.pipeline.step_lookup import batch_of_step
-from t2t_jax.training.rollbacks import Rollback, Rollbacks
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.io.atomic import checked_json, read_checked_json
+from t2t_jax.run.step_lookup import batch_of_step
+from t2t_jax.tools.compare import runs
+from t2t_jax.tools.compare.runs import (
+    SECTIONS,
+    OpenedRun,
+    compare_runs,
+    main_report,
+    thinned,
+)
+from t2t_jax.training.divergence import Rollback, Rollbacks
+from t2t_jax.workdir import Workdir
 
 
 @pytest.fixture
@@ -83,33 +87,33 @@ def test_each_difference_is_found_where_it_is(trained, copy, capsys):
 def test_both_ways_to_the_first_other_batch_agree(trained, copy):
     """By what makes the batches, and by making them."""
     a, b = opened(trained[0], copy)
-    assert batches.first_other_position(a, b, 12) is None
-    assert batches.first_other_batch(a, b, 12) is None
+    assert runs.first_other_position(a, b, 12) is None
+    assert runs.first_other_batch(a, b, 12) is None
     back = Rollback(5, Position(0, 5), Position(0, 9), "a test")
     Rollbacks(Workdir(copy)).add(back)
     a, b = opened(trained[0], copy)
-    assert batches.same_plan(a, b)
-    assert batches.first_other_position(a, b, 12) == 6
-    assert batches.first_other_batch(a, b, 12) == 6
+    assert runs.same_plan(a, b)
+    assert runs.first_other_position(a, b, 12) == 6
+    assert runs.first_other_batch(a, b, 12) == 6
     assert batch_of_step(copy, 6)[0] == Position(0, 9)
     # Beyond the steps that both have there is nothing to compare.
-    assert batches.first_other_position(a, b, 5) is None
-    assert batches.first_other_batch(a, b, 5) is None
+    assert runs.first_other_position(a, b, 5) is None
+    assert runs.first_other_batch(a, b, 5) is None
 
 
 def test_the_first_array_is_found(trained, copy, monkeypatch):
-    def read(run, kind, step):
-        tree = before(run, kind, step)
-        if (run.workdir.path.name, kind, step) != ("copy", "parameters", 8):
+    def read(path, shapes):
+        tree = before(path, shapes)
+        if path.parts[-4:] != ("copy", "checkpoints", "parameters", "8"):
             return tree
         leaves, structure = jax.tree.flatten(tree)
         leaves[3] = np.array(leaves[3])
         leaves[3].view(np.uint32).reshape(-1)[0] ^= 1
         return jax.tree.unflatten(structure, leaves)
 
-    before = arrays._read
-    monkeypatch.setattr(arrays, "_read", read)
-    found = arrays.arrays_section(*opened(trained[0], copy))
+    before = runs.stored_arrays
+    monkeypatch.setattr(runs, "stored_arrays", read)
+    found = runs.arrays_section(*opened(trained[0], copy))
     first = found.facts["first"]
     assert (first["step"], first["kind"], first["differing"]) == (8, "parameters", 1)
     assert first["array"]["count"] == 1

@@ -9,14 +9,14 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from t2t_jax.commands import compare as command
-from t2t_jax.comparison import comparison_page
-from t2t_jax.comparison.comet import Comet
-from t2t_jax.comparison.compare import compare
-from t2t_jax.comparison.systems import parse_systems
+from t2t_jax.commands.flags import SEARCH
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import measures
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tools.compare import command, summary
+from t2t_jax.tools.compare.compare import compare
+from t2t_jax.tools.compare.scores import Comet
+from t2t_jax.tools.compare.systems import parse_systems
 from tests.comparison.made_up_systems import made_up
 from tests.small_run import contents
 
@@ -31,7 +31,7 @@ def run(text, monkeypatch, capsys):
     """Runs the command, but for its flags."""
 
     def run(*systems, **flags):
-        names = ("train", "direction", "comet", "html", "checkpoint", *command.SEARCH)
+        names = ("train", "direction", "comet", "html", "checkpoint", *SEARCH)
         given = dict.fromkeys(names) | {"json": False, "runs": False}
         given |= {"test": f"{text}/test"} | flags
         monkeypatch.setattr(command.flags, "FLAGS", types.SimpleNamespace(**given))
@@ -192,8 +192,8 @@ def test_comet_scores_with_a_local_model_where_it_is_installed(tmp_path, monkeyp
 
 
 def test_a_page_leaves_out_only_lines_of_small_differences(monkeypatch):
-    monkeypatch.setattr(comparison_page, "LINES", 2)
+    monkeypatch.setattr(summary, "PAGE_LINES", 2)
     lines = [{"chrf": [50.0, 50.0 + change]} for change in (0, 3, -9, 1, 4)]
-    shortened = comparison_page._shortened({"sentences": lines})
+    shortened = summary._shortened({"sentences": lines})
     assert [line["number"] for line in shortened["sentences"]] == [2, 4]
     assert shortened["left_out"] == 3

@@ -7,17 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_jax.data import packing
-from t2t_jax.data.batching import (
-    Layout,
-    Ragged,
-    Shape,
-    draw,
-    fill,
-    plan_epoch,
-    static_shapes,
-)
-from t2t_jax.data.buckets import _cut
+from t2t_jax.data import batching, shapes
+from t2t_jax.data.batching import Layout, plan_epoch
+from t2t_jax.data.drawing import draw
+from t2t_jax.data.filling import Ragged, fill
+from t2t_jax.data.shapes import Shape, _cut, static_shapes
 
 # With sources, and without them, as for a language model.
 LENGTHS = st.one_of(
@@ -41,8 +35,8 @@ BOTH = pytest.mark.parametrize("way", ["packed", "bucketed"])
 def small_windows():
     """Windows so small that little data needs many, in several groups."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "WINDOW", 16)
-        patch.setattr(packing, "OPEN_ROWS", 24)
+        patch.setattr(batching, "WINDOW", 16)
+        patch.setattr(batching, "OPEN_ROWS", 24)
         yield
 
 
@@ -489,8 +483,8 @@ def test_bounds_of_the_two_sides_follow_their_ratio():
 
 @pytest.fixture
 def large_windows(monkeypatch):
-    monkeypatch.setattr(packing, "WINDOW", 4096)
-    monkeypatch.setattr(packing, "OPEN_ROWS", 1 << 17)
+    monkeypatch.setattr(batching, "WINDOW", 4096)
+    monkeypatch.setattr(batching, "OPEN_ROWS", 1 << 17)
 
 
 @pytest.mark.parametrize(
@@ -525,7 +519,7 @@ def test_long_sentences_raise_and_balance_the_rows(large_windows):
     lengths[:, 0] = 250
     plan = plan_epoch(*lengths, batch_tokens=25_000, batching="packed", seed=0, epoch=0)
     (shape,) = plan.shapes
-    assert shape.source == 256 < shape.target <= 256 * packing.STRETCH
+    assert shape.source == 256 < shape.target <= 256 * shapes.STRETCH
     # The same rows without the stretch would waste a twentieth of the source side.
     assert plan.efficiency > 0.95
     # A stretch that would cost a small budget half of its rows is not made.
@@ -550,11 +544,11 @@ def test_pairs_that_share_no_row_get_one_each():
 
 
 def test_packing_equals_its_slow_twin(monkeypatch):
-    monkeypatch.setattr(packing, "WINDOW", 100)
-    monkeypatch.setattr(packing, "OPEN_ROWS", 80)  # two windows side by side
+    monkeypatch.setattr(batching, "WINDOW", 100)
+    monkeypatch.setattr(batching, "OPEN_ROWS", 80)  # two windows side by side
     source, target = lognormal(300, longest=60)
     shape = Shape(8, 64, 72)
-    row_p, rows = packing._pack(source, target, shape)
+    row_p, rows = batching._pack(source, target, shape)
     wanted_p, taken = np.empty(300, int), 0
     for window in range(3):  # pairs are dealt to three windows
         free = []  # [source, target] tokens left in each row

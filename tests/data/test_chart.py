@@ -7,9 +7,8 @@ import random
 
 import pytest
 
+from benchmarks.chart import Chart, tokenize, without_end
 from t2t_jax.grammar import corpus
-from t2t_jax.grammar.chart import Chart
-from t2t_jax.grammar.grammaticality import tokenize, without_end
 from t2t_jax.grammar.trees import Tree, parse_bracketed
 
 # Ambiguous, with rules of one, two and three children, and a cycle (A to C to A).

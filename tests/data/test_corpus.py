@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from t2t_jax.data.corpus import open_corpora, open_corpus
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 
 def write(folder, name="x", en=b"a\nb\n", de=b"c\nd\n"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from t2t_jax.data.counter_random import Stream, hashed, uniform
+from t2t_jax.text.counter_random import Stream, hashed, uniform
 
 
 def test_known_answers():

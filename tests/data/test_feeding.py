@@ -13,8 +13,9 @@ import pytest
 from t2t_jax.config import DataConfig
 from t2t_jax.data import feeding
 from t2t_jax.data.feeding import Position, feed
-from t2t_jax.data.pairs import Pairs, ragged
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.data.filling import ragged
+from t2t_jax.data.pairs import Pairs
+from t2t_jax.io.errors import UserError
 
 FEEDERS = ["numpy"]
 if importlib.util.find_spec("tensorflow"):

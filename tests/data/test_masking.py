@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_jax.data import tokenizer
 from t2t_jax.data.batching import plan_epoch
-from t2t_jax.data.masking import MASK, MASKINGS, Masking
-from t2t_jax.data.pairs import Pairs, encode_pairs, ragged
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.data.filling import ragged
+from t2t_jax.data.noise import MASK, MASKINGS, Masking
+from t2t_jax.data.pairs import Pairs, encode_pairs
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io.errors import UserError
 
 WORDS = ["unbelievable", "dogs", "chase", "the", "unhappy", "cats,", "in", "gardens"]
 
@@ -20,7 +21,7 @@ WORDS = ["unbelievable", "dogs", "chase", "the", "unhappy", "cats,", "in", "gard
 @functools.cache
 def vocabulary():
     lines = [" ".join(WORDS[i:] + WORDS[:i]) for i in range(len(WORDS))]
-    return Vocabulary(tokenizer.train(lines, 330, [MASK]))
+    return Vocabulary(train_tokenizer(lines, 330, [MASK]))
 
 
 def pairs_of(lines, **masking):

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from t2t_jax.config import DataConfig, from_config_dict
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_corpora
-from t2t_jax.data.mixing import tempered
-from t2t_jax.data.text_tokenizer import make_tokenizer
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.data.drawing import tempered
+from t2t_jax.data.tokenizers.training import make_tokenizer
+from t2t_jax.io.errors import UserError
 
 CORPORA = st.lists(
     st.tuples(st.integers(1, 10**8), st.floats(0.01, 50)), min_size=2, max_size=6

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.data.corpus import open_corpus
-from t2t_jax.data.pair_hashes import pair_hasher
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.data.text_files import pair_hasher
+from t2t_jax.io.errors import UserError
 
 PAIRS = [("a", "x"), ("b", "y"), ("", ""), ("d", "ü"), ("e", "z")]
 

@@ -18,13 +18,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data import cleaning, lines, prepare, text_tokenizer
-from t2t_jax.data.corpus import open_corpora
-from t2t_jax.data.pairs import Pairs, cut, encode_pairs, ragged, tokenize_in_memory
-from t2t_jax.data.text_tokenizer import make_tokenizer
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.terminal import progress
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.data import cleaning, prepare
+from t2t_jax.data.corpus import open_corpora, open_lines
+from t2t_jax.data.filling import ragged
+from t2t_jax.data.pairs import Examples, Pairs, cut, encode_pairs, tokenize_in_memory
+from t2t_jax.data.tokenizers import training as tokenizer_training
+from t2t_jax.data.tokenizers.training import make_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io import messages
+from t2t_jax.io.errors import UserError
 
 CONFIG = DataConfig(vocab_size=320, max_length=30)
 LINES = [
@@ -110,9 +112,9 @@ def test_the_second_time_nothing_is_made(tmp_path, monkeypatch):
     vocabulary = make_tokenizer(training, CONFIG)
     first = prepare.training_pairs(training, vocabulary, CONFIG)
     before = everything(tmp_path)
-    for module in (prepare, text_tokenizer):
+    for module in (prepare, tokenizer_training):
         monkeypatch.setattr(module, "read_chunks", None)
-    monkeypatch.setattr(text_tokenizer.tokenizer, "train", None)
+    monkeypatch.setattr(tokenizer_training, "train_tokenizer", None)
     again = prepare.training_pairs(training, make_tokenizer(training, CONFIG), CONFIG)
     assert everything(tmp_path) == before
     for field in ("key", "read", "dropped", "sizes", "weights", "folder"):
@@ -178,13 +180,13 @@ SEPARATE = dataclasses.replace(
 
 
 def test_separate_tokenizers_are_trained_on_their_sides(tmp_path, monkeypatch):
-    seen, train = [], text_tokenizer.tokenizer.train
+    seen, train = [], tokenizer_training.train_tokenizer
 
     def watched(lines, *arguments):
         seen.append(list(lines))
         return train(iter(seen[-1]), *arguments)
 
-    monkeypatch.setattr(text_tokenizer.tokenizer, "train", watched)
+    monkeypatch.setattr(tokenizer_training, "train_tokenizer", watched)
     training = corpora(tmp_path, [(f"<bt>{en}", de) for en, de in LINES])
     config = dataclasses.replace(SEPARATE, symbols="<bt>", tokenizer_lines=20)
     vocabulary = make_tokenizer(training, config)
@@ -274,7 +276,7 @@ def test_a_crash_leaves_nothing_that_would_be_reused(tmp_path, monkeypatch):
         return encode_pairs(*arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(prepare, "encode_pairs", broken)
+        patch.setattr("t2t_jax.data.pairs.encode_pairs", broken)
         with pytest.raises(KeyboardInterrupt):
             prepare.training_pairs(training, vocabulary, CONFIG)
     assert not any("pairs" in name for name in everything(tmp_path / "cache" / "pairs"))
@@ -324,7 +326,7 @@ def test_threads_keep_the_order_and_are_not_far_ahead(monkeypatch):
         time.sleep(0.01 if i % 5 == 0 else 0)
         return i * i, threading.current_thread()
 
-    stream, threads = prepare.in_order(slowly, items()), set()
+    stream, threads = cleaning.in_order(slowly, items()), set()
     for i in range(40):
         square, thread = next(stream)
         threads.add(thread)
@@ -345,7 +347,7 @@ def test_large_vocabularies_do_not_wrap(tmp_path, monkeypatch):
     training = corpora(tmp_path, [("a", "b")])
     monkeypatch.setattr(type(vocabulary), "__len__", lambda _: 70_000)
     high = [ragged([row]) for row in ([69_999, 2], [65_536, 2])]
-    monkeypatch.setattr(prepare, "encode_pairs", lambda *_, **__: high)
+    monkeypatch.setattr("t2t_jax.data.pairs.encode_pairs", lambda *_, **__: high)
     pairs = prepare.training_pairs(training, vocabulary, CONFIG)
     assert pairs.source[0].tolist() == [69_999, 2]
     assert pairs.target[0].tolist() == [65_536, 2]
@@ -354,13 +356,13 @@ def test_large_vocabularies_do_not_wrap(tmp_path, monkeypatch):
 def test_a_tokenizer_sees_the_clean_text(tmp_path, monkeypatch):
     """A line that stands there a thousand times has no pieces of its own."""
     seen = []
-    train = text_tokenizer.tokenizer.train
+    train = tokenizer_training.train_tokenizer
 
     def watched(lines, *arguments):
         seen[:] = lines
         return train(iter(seen), *arguments)
 
-    monkeypatch.setattr(text_tokenizer.tokenizer, "train", watched)
+    monkeypatch.setattr(tokenizer_training, "train_tokenizer", watched)
     dirty = corpora(tmp_path, [*LINES, *[("zyx", "wvu")] * 1000, ("", "leer")])
     make_tokenizer(dirty, CONFIG)
     assert seen == [line for pair in [*LINES, ("zyx", "wvu")] for line in pair]
@@ -379,7 +381,7 @@ def test_a_sampled_tokenizer_is_the_same_from_run_to_run(tmp_path):
     code = (
         "import hashlib, sys; from t2t_jax.config import DataConfig; "
         "from t2t_jax.data.corpus import *; "
-        "from t2t_jax.data.text_tokenizer import make_tokenizer; "
+        "from t2t_jax.data.tokenizers.training import make_tokenizer; "
         "config = DataConfig(vocab_size=300, tokenizer_lines=200); "
         f"corpora = open_corpora('x', 'en', 'de', {str(tmp_path)!r}); "
         "model = make_tokenizer(corpora, config).model; "
@@ -469,7 +471,7 @@ def test_quick_jobs_show_no_progress(tmp_path, monkeypatch, capsys):
 def test_where_there_is_no_terminal_lines_tell_of_long_jobs(
     tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(progress, "INTERVAL", 0)
+    monkeypatch.setattr(messages, "INTERVAL", 0)
     monkeypatch.setattr(cleaning, "CHUNK", 20)
     prepare_anew(tmp_path, "a")
     told = capsys.readouterr().err
@@ -479,7 +481,7 @@ def test_where_there_is_no_terminal_lines_tell_of_long_jobs(
 
 
 def test_in_a_terminal_a_bar_comes_and_goes(tmp_path, monkeypatch):
-    monkeypatch.setattr(progress, "DELAY", 0)
+    monkeypatch.setattr(messages, "DELAY", 0)
     monkeypatch.setattr(sys, "stderr", Terminal())
     prepare_anew(tmp_path, "a")
     told = sys.stderr.getvalue()
@@ -492,9 +494,9 @@ def test_in_a_terminal_a_bar_comes_and_goes(tmp_path, monkeypatch):
 
 
 def test_a_call_that_says_nothing_is_seen_to_go_on(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "INTERVAL", 0.1)
+    monkeypatch.setattr(messages, "INTERVAL", 0.1)
     before = threading.active_count()
-    with progress.waiting("thinking"):
+    with messages.waiting("thinking"):
         time.sleep(0.7)
     assert re.findall("^thinking: 00:00 so far$", capsys.readouterr().err, re.M)
     assert threading.active_count() == before
@@ -536,18 +538,23 @@ def test_blocks_are_the_text_cut_where_they_are_full(texts, block):
         assert size == sum(map(len, parts_of[begin : begin + len(corpus)]))
 
 
+class Blocks(Examples):
+    sides = (1,)
+    cuts = True
+
+
 def test_cut_text_is_kept_and_found_again(tmp_path):
     (tmp_path / "x.en").write_text("a b c d e f g h i j\n" * 3 + "short\n")
-    training = [lines.open_lines("x.en", "en", "de", str(tmp_path))]
+    training = [open_lines("x.en", "en", "de", str(tmp_path))]
     config = dataclasses.replace(CONFIG, vocab_size=280, max_length=6, max_ratio=0.0)
     vocabulary = make_tokenizer(training, config, (1,))
-    pairs = prepare.training_pairs(training, vocabulary, config, None, (1,), cuts=True)
+    pairs = prepare.training_pairs(training, vocabulary, config, Blocks())
     assert pairs.target.lengths.max() == 6
     assert set(pairs.line.tolist()) == {1, 4}  # the others are duplicates
     text = prepare.text_summary(pairs, [])
     again = prepare.find_prepared(text)
     np.testing.assert_array_equal(again.target.offsets, pairs.target.offsets)
     other = dataclasses.replace(config, max_length=7)
-    longer = prepare.training_pairs(training, vocabulary, other, None, (1,), cuts=True)
+    longer = prepare.training_pairs(training, vocabulary, other, Blocks())
     assert longer.key == pairs.key  # the same arrays, cut elsewhere
     assert prepare.text_summary(longer, [])["prepared"] != text["prepared"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from t2t_jax.data.sorting import column_orders, stable_order
+from t2t_jax.data.drawing import column_orders, stable_order
 
 
 @pytest.mark.parametrize("pairs", [0, 1, 2, 1000, 1025])

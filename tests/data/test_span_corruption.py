@@ -8,19 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_jax.data import tokenizer
 from t2t_jax.data.batching import plan_epoch
-from t2t_jax.data.pairs import Pairs, ragged
-from t2t_jax.data.span_corruption import SENTINELS, SpanCorruption
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.data.filling import ragged
+from t2t_jax.data.noise import SENTINELS, SpanCorruption
+from t2t_jax.data.pairs import Pairs
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io.errors import UserError
 
 EOS, TAG = 2, 77
 
 
 @functools.cache
 def vocabulary():
-    return Vocabulary(tokenizer.train(["some text to train on"], 313, SENTINELS))
+    return Vocabulary(train_tokenizer(["some text to train on"], 313, SENTINELS))
 
 
 @functools.cache

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.config import Config, DataConfig
-from t2t_jax.data import tokenizer, tokenizers
-from t2t_jax.data.sentencepiece_model import pieces
-from t2t_jax.data.subword_sampling import sampled_encoder
-from t2t_jax.data.tokenizer import Vocabulary
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.data.tokenizers.sentencepieces import pieces
+from t2t_jax.data.tokenizers.subword_sampling import SubwordSampling
+from t2t_jax.data.tokenizers.table import pack
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io.errors import UserError
 from tests.test_nasty_lines import NASTY
 
 TEXT = [
@@ -40,9 +41,9 @@ def foreign(**options):
 
 
 MODELS = {
-    "ours": lambda: Vocabulary(tokenizer.train(TEXT * 10, 400)),
+    "ours": lambda: Vocabulary(train_tokenizer(TEXT * 10, 400)),
     "ours with symbols": lambda: Vocabulary(
-        tokenizer.train(TEXT * 10, 400, ["<bt>", "<b", "the", "a.b"])
+        train_tokenizer(TEXT * 10, 400, ["<bt>", "<b", "the", "a.b"])
     ),
     "normalizes, joins unknown characters": lambda: foreign(),
     "merges across words": lambda: foreign(
@@ -69,7 +70,7 @@ def ours():
 
 def sampled(vocabulary, dropout, lines, numbers=None, epoch=1, side=1):
     numbers = np.arange(len(lines)) if numbers is None else numbers
-    ragged = sampled_encoder(vocabulary, dropout).encode(lines, numbers, 7, epoch, side)
+    ragged = SubwordSampling(vocabulary, dropout).encode(lines, numbers, 7, epoch, side)
     assert ragged.tokens.dtype == np.int32
     return [ragged[i].tolist() for i in range(len(lines))]
 
@@ -157,12 +158,12 @@ def test_a_line_is_a_pure_function_of_its_number_epoch_and_side(ours):
 
 def test_more_lines_than_are_encoded_at_a_time(ours, monkeypatch):
     whole = sampled(ours, 0.3, TEXT * 3)
-    monkeypatch.setattr("t2t_jax.data.subword_sampling.LINES", 4)
+    monkeypatch.setattr("t2t_jax.data.tokenizers.subword_sampling.LINES", 4)
     assert sampled(ours, 0.3, TEXT * 3) == whole
 
 
 def test_each_side_has_its_own_merges(ours):
-    source = Vocabulary(tokenizer.train(["the cat sat on the mat"] * 20, 290))
+    source = Vocabulary(train_tokenizer(["the cat sat on the mat"] * 20, 290))
     both = Vocabulary(ours.model, source=source)
     text = ["the cat sees bananas"]
     assert sampled(both, 0.0, text, side=0) == source.encode(text, end=True)
@@ -171,7 +172,7 @@ def test_each_side_has_its_own_merges(ours):
 
 
 def test_a_label_is_one_token_always(ours):
-    labels = Vocabulary(tokenizers.pack("labels", labels=["bad", "good"]), source=ours)
+    labels = Vocabulary(pack("labels", labels=["bad", "good"]), source=ours)
     assert sampled(labels, 0.5, ["good", "bad"], side=1) == [[1], [0]]
     assert ours.decode(sampled(labels, 0.5, TEXT, side=0)) == TEXT
 
@@ -186,7 +187,7 @@ def test_user_defined_symbols_are_never_split():
 @pytest.mark.parametrize("dropout", [-0.1, 1.0, float("nan")])
 def test_refuses_other_probabilities(ours, dropout):
     with pytest.raises(UserError, match=r"subword_dropout=.*at least 0 and less than"):
-        sampled_encoder(ours, dropout)
+        SubwordSampling(ours, dropout)
 
 
 def test_the_config_refuses_a_dropout_of_one():
@@ -198,10 +199,10 @@ def test_the_config_refuses_a_dropout_of_one():
 def test_refuses_tokenizers_without_known_merges():
     unigram = foreign(model_type="unigram", vocab_size=60)
     with pytest.raises(UserError, match="foreign.model .* not a byte-pair encoding"):
-        sampled_encoder(unigram, 0.1)
+        SubwordSampling(unigram, 0.1)
     model = MODELS["ours"]().model
     mapped = Vocabulary(
-        tokenizers.pack(
+        pack(
             "marian",
             pieces=[p.name for p in pieces(model)],
             special=["</s>", "<unk>", "<pad>"],
@@ -212,4 +213,4 @@ def test_refuses_tokenizers_without_known_merges():
         )
     )
     with pytest.raises(UserError, match="kind Marian; .* a tokenizer of its own"):
-        sampled_encoder(mapped, 0.1)
+        SubwordSampling(mapped, 0.1)

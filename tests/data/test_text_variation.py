@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_jax.data.augmentation import AUGMENTATIONS, TOKENS, case, neighbours, typos
-from t2t_jax.data.counter_random import Stream, hashed
-from t2t_jax.data.text_variation import TextVariation, text_variation_of
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.data.variation import TextVariation, text_variation_of
+from t2t_jax.io.errors import UserError
+from t2t_jax.text.counter_random import Stream, hashed
+from t2t_jax.text.damage import AUGMENTATIONS, DAMAGES, TOKENS, case, neighbours, typos
 
 ALL = ",".join(f"{name}@0.5" for name in AUGMENTATIONS)
 WORDS = ["A", "man's", "“dog”", "barks", "loudly,", "Über", "1,000", "IBM", "{line}"]
@@ -175,12 +175,22 @@ def test_mistakes_are_named(augment, message):
 def test_another_process_makes_the_same_lines():
     code = (
         "import numpy as np\n"
-        "from t2t_jax.data.text_variation import text_variation_of\n"
+        "from t2t_jax.data.variation import text_variation_of\n"
         f"vary = text_variation_of({ALL!r})\n"
         f"print(vary({PAIRS[:20]!r}, np.arange(20), 3, 1))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == str(vary(PAIRS[:20])), done.stderr
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_what_is_measured_can_be_trained_for(name):
+    pairs = [("The old man's friend René talks loudly, often.", "Müllers Hund.")] * 40
+    varied = vary(pairs, augment=f"{name}@1")
+    assert "\n" not in "".join(side for pair in varied for side in pair)
+    targets = {target for _, target in varied} - {pairs[0][1]}
+    assert bool(targets) == DAMAGES[name].changes_target
+    assert sum(pair != pairs[0] for pair in varied) >= 30
 
 
 def test_lines_are_pinned():

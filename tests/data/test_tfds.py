@@ -13,7 +13,7 @@ import pytest
 from t2t_jax.data import tfds as module
 from t2t_jax.data.corpus import open_corpora, open_corpus
 from t2t_jax.data.tfds import unreachable
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 # They are imported where they are used: by the worker that runs these tests alone.
 pytestmark = pytest.mark.skipif(

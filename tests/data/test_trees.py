@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from t2t_jax.grammar import corpus
 from t2t_jax.grammar.trees import Tree, bracketed, parse_bracketed
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 
 PENN = {"S", "SBAR", "SQ", "SBARQ", "NP", "VP", "PP", "ADJP", "ADVP", "PRT"}
 PENN |= {"WHNP", "WHPP", "WHADVP"}

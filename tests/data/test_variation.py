@@ -10,18 +10,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.config import Config, DataConfig, TrainConfig
-from t2t_jax.data import feeding, kept_text, prepare, variation
-from t2t_jax.data.batch_lookup import BatchLookup
-from t2t_jax.data.batching import shapes_of_epochs, static_shapes
+from t2t_jax.data import feeding, prepare, variation
 from t2t_jax.data.corpus import open_corpora
-from t2t_jax.data.counter_random import uniform
-from t2t_jax.data.feeding import Position, feed
-from t2t_jax.data.packing import STRETCH
-from t2t_jax.data.pairs import ragged
-from t2t_jax.data.shapes import Shape
-from t2t_jax.data.text_tokenizer import make_tokenizer
-from t2t_jax.data.variation import Variation, varied
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.data.feeding import BatchLookup, Position, feed
+from t2t_jax.data.filling import ragged
+from t2t_jax.data.prepare import varied
+from t2t_jax.data.shapes import STRETCH, Shape, shapes_of_epochs, static_shapes
+from t2t_jax.data.tokenizers.training import make_tokenizer
+from t2t_jax.data.variation import Variation
+from t2t_jax.io.errors import UserError
+from t2t_jax.text.counter_random import uniform
 
 CONFIG = DataConfig(
     train="x,y",
@@ -100,7 +98,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    monkeypatch.setattr(kept_text, "LINES", 16)
+    monkeypatch.setattr(variation, "LINES", 16)
 
 
 def vary(made, text=louder, subwords=True, **fields):

@@ -9,15 +9,16 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_jax.data import tokenizer
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.data.tokenizers.training import consume, sample, train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
+from t2t_jax.io.errors import UserError
 
 TEXT = [f"The {a} {b} sees  the {b}." for a in ("old", "young") for b in ("cat", "dog")]
 
 
 @pytest.fixture(scope="module")
 def vocabulary():
-    return tokenizer.Vocabulary(tokenizer.train(TEXT * 10, 310))
+    return Vocabulary(train_tokenizer(TEXT * 10, 310))
 
 
 # Any text, and more often what is special to SentencePiece or to this program.
@@ -70,24 +71,24 @@ def test_special_pieces_are_left_out_of_text(vocabulary):
 
 
 def test_training_is_deterministic():
-    assert tokenizer.train(TEXT * 10, 310) == tokenizer.train(TEXT * 10, 310)
+    assert train_tokenizer(TEXT * 10, 310) == train_tokenizer(TEXT * 10, 310)
 
 
 @pytest.mark.parametrize(("size", "told"), [(100, "already"), (30_000, "no more than")])
 def test_a_size_that_does_not_fit_is_told_with_the_nearest_that_does(size, told):
     with pytest.raises(UserError, match=f"vocab_size={size} does not.* {told}") as e:
-        tokenizer.train(TEXT, size)
+        train_tokenizer(TEXT, size)
     nearest = int(re.search(r"--config.data.vocab_size=(\d+)", str(e.value))[1])
-    assert len(tokenizer.Vocabulary(tokenizer.train(TEXT, nearest))) == nearest
+    assert len(Vocabulary(train_tokenizer(TEXT, nearest))) == nearest
     beyond = nearest + (1 if size > nearest else -1)
     with pytest.raises(UserError, match=f"vocab_size={nearest} or (less|more)"):
-        tokenizer.train(TEXT, beyond)
+        train_tokenizer(TEXT, beyond)
 
 
 @pytest.mark.parametrize("lines", [[], ["", ""]])
 def test_a_text_without_words_is_told(lines):
     with pytest.raises(UserError, match="no text to train a tokenizer on"):
-        tokenizer.train(lines, 300)
+        train_tokenizer(lines, 300)
 
 
 SYMBOLS = ["<bt>", "<2de>", "<2de_AT>", '[a"b]', "the"]
@@ -95,7 +96,7 @@ SYMBOLS = ["<bt>", "<2de>", "<2de_AT>", '[a"b]', "the"]
 
 @pytest.fixture(scope="module")
 def with_symbols():
-    return tokenizer.Vocabulary(tokenizer.train(TEXT * 10, 310, SYMBOLS))
+    return Vocabulary(train_tokenizer(TEXT * 10, 310, SYMBOLS))
 
 
 @given(st.lists(line | st.sampled_from(SYMBOLS), max_size=9).map("".join))
@@ -128,7 +129,7 @@ def test_a_piece_that_is_sometimes_joined_is_no_symbol(vocabulary):
     [("", ()), ("<bt>", ("<bt>",)), ("<bt>, <2de>", ("<bt>", "<2de>"))],
 )
 def test_symbols_are_separated_by_commas(written, symbols):
-    assert tokenizer.parse_symbols(written) == symbols
+    assert parse_symbols(written) == symbols
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_symbols_are_separated_by_commas(written, symbols):
 )
 def test_symbols_that_cannot_be_are_told(written, told):
     with pytest.raises(UserError, match=f"config.data.symbols=.* {told}"):
-        tokenizer.parse_symbols(written)
+        parse_symbols(written)
 
 
 def model_with(pad, bos, eos, unk):
@@ -182,7 +183,7 @@ def model_with(pad, bos, eos, unk):
     ],
 )
 def test_pad_and_begin_stand_in_for_each_other(name, ids, pad_bos):
-    vocabulary = tokenizer.Vocabulary(model_with(*ids))
+    vocabulary = Vocabulary(model_with(*ids))
     assert (vocabulary.pad, vocabulary.bos) == pad_bos
     assert vocabulary.eos == ids[2] not in pad_bos
     encoded = vocabulary.encode(["The old cat"], end=True)
@@ -192,22 +193,20 @@ def test_pad_and_begin_stand_in_for_each_other(name, ids, pad_bos):
 
 def test_a_tokenizer_without_end_is_told():
     with pytest.raises(UserError, match="x.model has no piece for the end.*--eos_id=2"):
-        tokenizer.Vocabulary(model_with(0, 1, -1, 2), "x.model")
+        Vocabulary(model_with(0, 1, -1, 2), "x.model")
 
 
 @given(st.integers(0, 3000), st.integers(1, 900))
 def test_a_sample_is_in_order_and_as_large_as_it_may_be(count, most):
-    sampled = tokenizer.sample(iter(range(count)), most)
+    sampled = sample(iter(range(count)), most)
     assert len(sampled) == min(count, most)
     assert sampled == sorted(set(sampled))
     assert set(sampled) <= set(range(count))
-    assert sampled == tokenizer.sample(iter(range(count)), most)
+    assert sampled == sample(iter(range(count)), most)
 
 
 def test_a_sample_is_even():
-    sampled = tokenizer.sample(
-        iter(range(100_000)), 10_000
-    )  # cut many times on the way
+    sampled = sample(iter(range(100_000)), 10_000)  # cut many times on the way
     assert len(sampled) == 10_000
     tenths = np.histogram(sampled, 10, (0, 100_000))[0]
     assert np.abs(tenths - 1000).max() < 5 * np.sqrt(1000 * 0.9)
@@ -229,13 +228,13 @@ def test_a_sample_takes_little_memory_for_what_it_leaves_out():
             nonlocal held
             held -= 1
 
-    assert len(tokenizer.sample((Item() for _ in range(50_000)), most)) == most
+    assert len(sample((Item() for _ in range(50_000)), most)) == most
     assert largest < 3 * most
 
 
 def test_drained_gives_all_in_order_and_forgets():
     items = list("abc")
-    stream = tokenizer.consume(items)
+    stream = consume(items)
     assert next(stream) == "a"
     assert len(items) == 2
     assert list(stream) == ["b", "c"]
@@ -245,6 +244,6 @@ def test_drained_gives_all_in_order_and_forgets():
 def test_files_that_are_no_tokenizer_are_told(tmp_path):
     (tmp_path / "x.model").write_text("no model")
     with pytest.raises(UserError, match="x.model is not a SentencePiece model"):
-        tokenizer.Vocabulary.load(tmp_path / "x.model")
+        Vocabulary.load(tmp_path / "x.model")
     with pytest.raises(UserError, match="does not exist"):
-        tokenizer.Vocabulary.load(tmp_path / "y.model")
+        Vocabulary.load(tmp_path / "y.model")

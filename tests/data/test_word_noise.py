@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_jax.data.word_noise import BLANK, NOISES, WordNoise, add_noise, parse_noise
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.text.word_noise import BLANK, NOISES, WordNoise, add_noise, parse_noise
 
 # Different words, so that a word's place is known wherever it goes.
 WORDS = st.integers(0, 30).map(lambda n: [f"w{i}" for i in range(n)])
@@ -107,8 +107,8 @@ def test_no_noise_changes_no_character():
         ("blank@0.0", "want blank@AMOUNT"),
         ("swap@1.5", "want swap@AMOUNT, a number of places, at least 1"),
         ("swap@0", "want swap@AMOUNT"),
-        ("swap@3,drop@.1,swap@2", "has swap twice"),
-        ("swap@3,,drop@.1", "'' is not a kind of noise"),
+        ("swap@3,drop@.1,swap@2", "names swap twice"),
+        ("swap@3,,drop@.1", "no noise ''"),
     ],
 )
 def test_what_is_no_noise(written, told):

@@ -8,7 +8,8 @@ import jax
 import sentencepiece
 
 from t2t_jax.config import Config, DecodeConfig, ModelConfig
-from t2t_jax.data import tokenizer
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.model.model import build
 
@@ -20,8 +21,8 @@ CONFIG = Config(
 
 
 @functools.cache
-def vocabulary(size: int = 290) -> tokenizer.Vocabulary:
-    return tokenizer.Vocabulary(tokenizer.train(TEXT * 20, size))
+def vocabulary(size: int = 290) -> Vocabulary:
+    return Vocabulary(train_tokenizer(TEXT * 20, size))
 
 
 @functools.cache
@@ -35,14 +36,14 @@ def translator(seed: int = 1, pieces: int = 290, **model) -> Translator:
     return Translator(config, vocabulary(pieces), built, parameters, [7])
 
 
-def renumbered(pieces: int = 290) -> tokenizer.Vocabulary:
+def renumbered(pieces: int = 290) -> Vocabulary:
     """The pieces of `vocabulary` and a symbol, with other ids."""
     trainer = sentencepiece.SentencePieceTrainer
     ids = {"pad_id": 3, "bos_id": 2, "eos_id": 0, "unk_id": 1}
     other = functools.partial(_with, trainer.train, ids)
     with mock.patch.object(trainer, "train", other):
-        model = tokenizer.train(TEXT * 20, pieces + 1, ["<symbol>"])
-    return tokenizer.Vocabulary(model, "source")
+        model = train_tokenizer(TEXT * 20, pieces + 1, ["<symbol>"])
+    return Vocabulary(model, "source")
 
 
 def _with(train, ids, **options):
@@ -52,7 +53,7 @@ def _with(train, ids, **options):
 def with_own_source(joint: Translator) -> Translator:
     """The same function of text, with a vocabulary and a table of the source."""
     ours = joint.vocabulary
-    separate = tokenizer.Vocabulary(ours.model, ours.name, renumbered(len(ours)))
+    separate = Vocabulary(ours.model, ours.name, renumbered(len(ours)))
     config = dataclasses.replace(
         joint.config,
         model=dataclasses.replace(joint.config.model, tied="target"),

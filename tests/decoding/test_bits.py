@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
-from t2t_jax.verification.references.search import Options
+from t2t_jax.tools.verify.references.search import Options
 from tests.decoding.small_translator import TEXT, translator
 from tests.decoding.test_rules import check_rules_against_the_twin
 from tests.decoding.test_search import check_against_the_twin, examples, grids, seeds

@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from t2t_jax.bridges import bpe_files
-from t2t_jax.decoding.constraints import constraints_for
-from t2t_jax.decoding.phrases import Phrases, without_free_spaces
+from t2t_jax.decoding.constraints import Phrases, constraints_for, without_free_spaces
+from t2t_jax.io.errors import UserError
 from t2t_jax.search.rules import advance_states, allowed, start_states
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tools.bridges.vocabularies.fairseq import (
+    fairseq_vocabulary,
+    fsmt_vocabulary,
+)
 from tests.bridges.bpe_folders import fairseq, fsmt
 
 PHRASES = [
@@ -36,8 +38,8 @@ def vocabulary(kind):
         if kind == "fairseq":
             options = fairseq(path) | {"share_all_embeddings": True}
             (path / "dict.de.txt").write_text((path / "dict.en.txt").read_text())
-            return bpe_files.read_fairseq(path, options)[0]
-        return bpe_files.read_fsmt(path, fsmt(path))[0]
+            return fairseq_vocabulary(path, options)[0]
+        return fsmt_vocabulary(path, fsmt(path))[0]
 
 
 @functools.cache

@@ -9,19 +9,17 @@ import sacrebleu
 
 from t2t_jax import UserError
 from t2t_jax.config import Config, changed
-from t2t_jax.decoding import choosing, minimum_bayes_risk, reranking
+from t2t_jax.decoding import choosing
 from t2t_jax.decoding.batch_decoding import EMPTY, NOTHING
-from t2t_jax.decoding.choosing import CHOICES, choice_of, choose, parse_choice, ranked
+from t2t_jax.decoding.choosing import CHOICES, parse_choice, ranked
 from t2t_jax.decoding.results import Hypothesis, Translation
-from t2t_jax.decoding.translator import Translator
+from t2t_jax.decoding.searcher import Request, Searcher
 from t2t_jax.evaluation import dev_answers
-from t2t_jax.pipeline.train import _check_model
+from t2t_jax.run.train import _check_model
 from t2t_jax.tasks.table import task_of
 from tests.decoding.small_translator import TEXT, translator
 
 WORDS = ["der", "Hund", "sieht", "die", "Katze", "ein", "Mann", "schläft", "nicht"]
-SEARCH = dict.fromkeys(("beam", "stop", "alpha", "penalty", "prefix", "batch_size"))
-SEARCH |= {"must": (), "must_not": (), "first_line": 1, "warn": True}
 
 
 def hypothesis(text, log_prob=-1.0):
@@ -62,9 +60,9 @@ class MadeUp:
     def __init__(self):
         self.asked = {}
 
-    def translate(self, lines, nbest, **search):
-        self.asked = search | {"nbest": nbest}
-        return translations(lines, nbest)
+    def search(self, lines, request):
+        self.asked = {**request.search, "nbest": request.nbest, "must": request.must}
+        return translations(lines, request.nbest)
 
     def sample(self, lines, samples, seed, **search):
         self.asked = search | {"samples": samples, "seed": seed}
@@ -73,14 +71,14 @@ class MadeUp:
 
 def made(text):
     name, options = parse_choice(text)
-    return choice_of(changed(Config(), "decode", choose=name, options=options))
+    config = changed(Config(), "decode", choose=name, options=options)
+    return config.decode.variant("choose")(config)
 
 
-def chosen(text, lines, nbest=1, choice=None, **search):
+def chosen(text, lines, nbest=1, must=(), **search):
     translator = MadeUp()
-    choice = choice or made(text)
-    found = choose(choice, translator, lines, nbest, SEARCH | search)
-    return found, translator.asked
+    request = Request(nbest=nbest, search=search, must=must)
+    return made(text).translate(translator, lines, request), translator.asked
 
 
 # ------------------------------------------------------------------------------ ranking
@@ -108,8 +106,8 @@ def test_of_equals_the_earlier_and_of_equal_texts_one():
 @pytest.mark.parametrize("text", ["mbr", "mbr:candidates=beam", "rerank:length=1"])
 def test_where_there_is_nothing_to_choose_from_nothing_changes(text, single):
     translator, line = MadeUp(), Translation("x", (single,))
-    translator.translate = translator.sample = lambda lines, **_: [line]
-    assert choose(made(text), translator, ["x"], 1, SEARCH) == [line]
+    translator.search = translator.sample = lambda lines, *_, **__: [line]
+    assert made(text).translate(translator, ["x"], Request()) == [line]
 
 
 @pytest.mark.parametrize(
@@ -158,9 +156,9 @@ def test_the_best_has_the_highest_expected_utility(name, candidates):
 
 
 def test_a_text_that_was_drawn_twice_counts_twice():
-    texts, utility = ["a", "b", "b"], minimum_bayes_risk.UTILITIES["chrf"]
+    texts, utility = ["a", "b", "b"], choosing.UTILITIES["chrf"]
     third = np.full(3, 1 / 3)
-    found = minimum_bayes_risk.expected_utilities(texts, third, utility)
+    found = choosing.expected_utilities(texts, third, utility)
     assert found == pytest.approx([100 / 3, 200 / 3, 200 / 3])
     assert found[1] == found[2]
 
@@ -189,11 +187,11 @@ def with_models(text, monkeypatch):
         ]
     )
     monkeypatch.setattr(
-        reranking.Reranking,
+        choosing.Reranking,
         "_language",
         lambda _, texts: [-float(text.count("H")) for text in texts],
     )
-    monkeypatch.setattr(reranking, "_places", lambda options: {})
+    monkeypatch.setattr(choosing, "_places", lambda options: {})
     choice = made(text)
     choice.models["reverse"] = reverse
     return choice
@@ -206,7 +204,7 @@ def test_the_sum_is_that_of_the_page(reverse, lm, length, monkeypatch):
     text = f"rerank:reverse_weight={reverse},lm_weight={lm},length={length}"
     choice = with_models(text, monkeypatch)
     lines = ["one", "and two words", "three"]
-    found = choose(choice, MadeUp(), lines, 99, SEARCH | {"alpha": 0.8})
+    found = choice.translate(MadeUp(), lines, Request(99, {"alpha": 0.8}))
     for of_line, before in zip(found, translations(lines, 12), strict=True):
         penalty = ((5 + len(before.source.split()) + 1) / 6) ** 0.8
         total = {}
@@ -239,9 +237,9 @@ def config_of(kind="translation", source="de", target="en"):
 )
 def test_models_of_another_kind_are_refused(name, config, message, monkeypatch):
     model = types.SimpleNamespace(config=config)
-    monkeypatch.setattr(Translator, "load", lambda place: model)
+    monkeypatch.setattr(Searcher, "load", lambda place: model)
     workdir = types.SimpleNamespace(config=lambda: config)
-    monkeypatch.setattr(reranking.Workdir, "open", lambda place: workdir)
+    monkeypatch.setattr(choosing.Workdir, "open", lambda place: workdir)
     text = f"rerank:{name}=there"
     if message is None:
         assert made(text).models == {name: model}
@@ -251,7 +249,7 @@ def test_models_of_another_kind_are_refused(name, config, message, monkeypatch):
         made(text)
     ours = changed(Config(), "decode", choose="rerank", options={name: "there"})
     with pytest.raises(UserError, match=f"{name}=there .*{message}"):
-        choosing.check_choice(ours)
+        ours.decode.variant("choose").check(ours)
 
 
 # ----------------------------------------------------------------------------- mistakes
@@ -270,7 +268,7 @@ def test_models_of_another_kind_are_refused(name, config, message, monkeypatch):
         ("mbr:epsilon=1", "epsilon=1.0; want a probability below 1"),
         ("mbr:seed=4294967296", "want 0 <= seed < 2\\^32"),
         ("mbr:candidates=all", "candidates='all'"),
-        ("probability:samples=3", "no option 'samples'; it has none"),
+        ("probability:samples=3", "probability has no options"),
         ("rerank", "nothing to rank by"),
         ("rerank:lm_weight=nan,lm=x", "want a finite number"),
     ],
@@ -293,7 +291,7 @@ def test_what_a_choice_cannot_follow_is_refused():
     text_model.model = types.SimpleNamespace(has_source=False)
     text_model.config = changed(Config(), "model", kind="decoder_only")
     with pytest.raises(UserError, match="has no source"):
-        choose(made("mbr"), text_model, ["x"], 1, SEARCH)
+        made("mbr").translate(text_model, ["x"], Request())
 
 
 # -------------------------------------------------------------------- with a translator
@@ -325,10 +323,10 @@ def test_a_choice_is_made_once_and_anew_for_other_options(monkeypatch):
     loaded = []
     model = types.SimpleNamespace(config=config_of("language_model"))
     monkeypatch.setattr(
-        reranking, "CHECKS", dict.fromkeys(reranking.MODELS, lambda *_: None)
+        choosing, "CHECKS", dict.fromkeys(choosing.MODELS, lambda *_: None)
     )
     one = translator()
-    monkeypatch.setattr(Translator, "load", lambda place: loaded.append(place) or model)
+    monkeypatch.setattr(Searcher, "load", lambda place: loaded.append(place) or model)
     ours = one.with_choice("rerank:lm=here", lm_weight=2.0)
     wider = ours.with_options(beam=9)
     assert wider.choice is ours.choice
@@ -342,7 +340,7 @@ def test_models_that_re_rank_are_known_by_their_parameters(monkeypatch):
     choice = with_models("rerank:length=0.5", monkeypatch)
     window = {"window": 64, "stride": 32}
     task = types.SimpleNamespace(answer_options=lambda: window)
-    monkeypatch.setattr(reranking.Reranking, "_language_task", lambda _: task)
+    monkeypatch.setattr(choosing.Reranking, "_language_task", lambda _: task)
     models = {"reverse": translator(1), "lm": translator(2)}
     choice.models = models
     found = choice.provenance()

@@ -10,15 +10,15 @@ import pytest
 from flax import nnx
 
 from t2t_jax import Translator, UserError
-from t2t_jax.commands.confidence_flags import Marks
-from t2t_jax.decoding import confidence
+from t2t_jax.commands.translate import Marks
+from t2t_jax.decoding import scoring
 from t2t_jax.decoding.batch_decoding import EMPTY, NOTHING
-from t2t_jax.decoding.confidence import CONFIDENCES, ConfidenceOptions, parse_confidence
 from t2t_jax.decoding.jobs import record
 from t2t_jax.decoding.programs import row_hashes
 from t2t_jax.decoding.results import Translation
+from t2t_jax.decoding.scoring import CONFIDENCES, ConfidenceOptions, parse_confidence
 from t2t_jax.model.architecture import logits
-from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.model.transformer import teacher_forcing
 from tests.decoding.small_translator import translator
 
 PAIRS = [
@@ -36,7 +36,7 @@ def small():
 
 def distributions(small, pair):
     """The float64 log-probabilities at each place of a target; no padding."""
-    ((source, target),) = small._reader(1, False).pairs([pair])
+    ((source, target),) = small.reader(1, False).pairs([pair])
     batch = {}
     for side, ids in (("source", source), ("target", target)):
         batch[side] = jnp.array([ids])
@@ -73,9 +73,9 @@ def test_a_line_has_its_number_whatever_is_beside_it(small, measure):
 
 def test_passes_differ_and_follow_from_the_seed(small):
     options = ConfidenceOptions(passes=4, seed=5)
-    scorer = confidence.Scorer(small.vocabulary, small.members, options)
-    encoded = small._reader(1, False).pairs(PAIRS)
-    passes = confidence._dropout_passes(scorer, encoded)
+    scorer = scoring.Scorer(small.vocabulary, small.members, options)
+    encoded = small.reader(1, False).pairs(PAIRS)
+    passes = scoring._dropout_passes(scorer, encoded)
     assert len(np.unique(passes)) == passes.size  # all draws are different
     mean = small.confidence(PAIRS, "dropout_mean", passes=4, seed=5)
     variance = small.confidence(PAIRS, "dropout_variance", passes=4, seed=5)
@@ -115,9 +115,9 @@ def test_no_line_and_no_translation(small):
     [
         ("logprob", "did you mean 'log_prob'"),
         ("log_prob:seed=1", "has no options; want 'log_prob'"),
-        ("dropout_mean:seeds=1", "'seeds=1' is not an option"),
-        ("dropout_mean:passes=1", "at least 2 passes"),
-        ("dropout_mean:passes=-2", "is not an option"),
+        ("dropout_mean:seeds=1", "no option 'seeds'.*seed"),
+        ("dropout_mean:passes=1", "passes=1 is too small; want at least 2"),
+        ("dropout_mean:passes=-2", "passes=-2 is too small"),
     ],
 )
 def test_mistakes_are_told(text, what):
@@ -126,15 +126,15 @@ def test_mistakes_are_told(text, what):
 
 
 def test_options_are_read():
-    assert parse_confidence("entropy") == ("entropy", (10, 0))
+    assert parse_confidence("entropy") == ("entropy", ConfidenceOptions())
     parsed = parse_confidence("dropout_variance:seed=3,passes=7")
-    assert parsed == ("dropout_variance", (7, 3))
+    assert parsed == ("dropout_variance", ConfidenceOptions(7, 3))
 
 
 def test_a_model_without_dropout_is_told():
     with pytest.raises(UserError, match="measure='entropie'; did you mean 'entropy'"):
         translator(dropout=0.5).confidence(PAIRS, "entropie")
-    with pytest.raises(UserError, match="got 1 passes"):
+    with pytest.raises(UserError, match="passes=1 is too small"):
         translator(dropout=0.5).confidence(PAIRS, "dropout_mean", passes=1)
     with pytest.raises(UserError, match="choose one of entropy, log_prob"):
         translator(dropout=0.0).confidence(PAIRS, "dropout_mean")

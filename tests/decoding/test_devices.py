@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from t2t_jax.decoding import continuous_batching, programs
-from t2t_jax.decoding.continuous_batching import STRIDE, room_for
-from t2t_jax.decoding.shapes import groups
+from t2t_jax.decoding import batch_decoding, programs
+from t2t_jax.decoding.batch_decoding import STRIDE, room_for
+from t2t_jax.decoding.batches import groups
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.search.rules import Rules, concatenate_rules
 from tests.decoding import small_translator
@@ -115,7 +115,7 @@ def test_each_device_has_a_block_of_one_program(monkeypatch):
         return call
 
     for name in compiled_programs:
-        owner = continuous_batching if name == "grow_caches" else programs
+        owner = batch_decoding if name == "grow_caches" else programs
         monkeypatch.setattr(owner, name, recorded(name))
     before = {name: f._cache_size() for name, f in compiled_programs.items()}
     on(devices).translate(LINES, beam=1, alpha=0.3)

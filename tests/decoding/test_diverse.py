@@ -10,10 +10,10 @@ import pytest
 from hypothesis import strategies
 
 from t2t_jax.decoding.search_options import beam_search_algorithm
+from t2t_jax.io.errors import UserError
 from t2t_jax.search.beam import BeamSearch
-from t2t_jax.search.diverse import DiverseBeamSearch
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.verification.references.search import (
+from t2t_jax.tools.explain.explain import explain
+from t2t_jax.tools.verify.references.search import (
     BOS,
     EOS,
     MAX_LENGTH,
@@ -47,9 +47,17 @@ OPTIONS = [
 
 
 def diverse(options, groups, diversity):
-    return DiverseBeamSearch(
-        *(options.beam, options.nbest, groups, diversity),
-        *(options.alpha, options.penalty, options.stop, BOS, EOS, PAD),
+    return BeamSearch(
+        beam=options.beam,
+        nbest=options.nbest,
+        alpha=options.alpha,
+        penalty=options.penalty,
+        stop=options.stop,
+        bos=BOS,
+        eos=EOS,
+        pad=PAD,
+        groups=groups,
+        diversity=diversity,
     )
 
 
@@ -62,16 +70,14 @@ def diverse_search(table, seed_b, limit_b, diversity, options, groups, strides=1
     for stride in range(strides):
         ends = (stride + np.arange(2)) * MAX_LENGTH // strides
         state = algorithm.advance(step, state, *ends)
-    return algorithm.result(state), algorithm._search.result(
-        algorithm._beam_state(state)
-    )
+    return algorithm.result(state), algorithm._results_of_groups(state, None)[0]
 
 
 # The twin
 
 
 def slow_diverse(log_probs, limit, options, groups, diversity):
-    """One sentence, by the rules at the top of search/diverse.py.
+    """One sentence, by the rules at the top of search/beam.py.
 
     Returns the n-best list, and that of each group: (score, log_prob, tokens, ended).
     """
@@ -248,8 +254,8 @@ def test_constraints_hold_in_every_group(one):
 
 def test_one_group_is_the_plain_algorithm(one):
     def made(**more):
-        given = {"beam": 4, "nbest": 2, "stop": None, "alpha": None, "penalty": None}
-        return beam_search_algorithm(CONFIG.decode, one.vocabulary, **given | more)
+        options = CONFIG.decode.override(beam=4, **more)
+        return beam_search_algorithm(options, one.vocabulary, nbest=2)
 
     assert type(made()) is type(made(groups=1)) is BeamSearch
     assert made() == made(groups=1)  # the same program, then, as before
@@ -263,10 +269,10 @@ def test_one_group_is_the_plain_algorithm(one):
     ("options", "told"),
     [
         ({"groups": 2}, "groups=2 with beam=3; .* set beam=4"),
-        ({"groups": 0}, "groups=0; want at least 1"),
+        ({"groups": 0}, "groups=0 is too small; want at least 1"),
         ({"beam": 4, "groups": 2, "diversity": -1}, "diversity=-1.*at least 0"),
         ({"beam": 4, "groups": 2, "diversity": float("nan")}, "diversity=nan"),
-        ({"diversity": 0.5}, "diversity=0.5 with groups=1"),
+        ({"diversity": 0.5}, "diversity=0.5 acts between groups, .*groups=1"),
         ({"beam": 4, "groups": 2, "nbest": 5}, "nbest=5 with beam=4"),
     ],
 )
@@ -279,4 +285,4 @@ def test_a_config_whose_beam_cannot_be_divided_is_refused(one):
     with pytest.raises(UserError, match="config.decode.groups=2 with beam=3"):
         one.with_options(groups=2)
     with pytest.raises(UserError, match="groups=2.*explain"):
-        one.with_options(beam=4, groups=2).explain("a dog")
+        explain(one.with_options(beam=4, groups=2), "a dog")

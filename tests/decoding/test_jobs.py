@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.decoding.jobs import InputFile, chunks, parse_shard, shard_of
-from t2t_jax.decoding.output_file import OutputFile
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.output_files import OutputFile
 
 LINES = ["one", "", "three", "vier ü", "\u2028", "six", "seven"]
 MADE_FROM = {"beam": None, "must": (), "fields": [False, True], "alpha": 0.6}
@@ -24,7 +24,7 @@ class StopError(Exception):
 
 
 def job(path, resume=False, lines=LINES, stop=None, made_from=MADE_FROM, error=None):
-    """The loop of `t2t_jax.translate`, two lines at a time, stopped before a line."""
+    """The loop of `t2t_jax translate`, two lines at a time, stopped before a line."""
     with OutputFile(path, made_from, resume) as output:
         rest = output.rest_of(iter(lines))
         for chunk in chunks(rest, 2):

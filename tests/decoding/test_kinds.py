@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import MODELS
-from t2t_jax.terminal.errors import UserError
 from tests.decoding.small_translator import translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_jax.data.corpus import encode_line, open_corpus, read_lines
-from t2t_jax.data.word_noise import add_noise, parse_noise
-from t2t_jax.decoding import pairs_output
+from t2t_jax.data.corpus import open_corpus
+from t2t_jax.data.text_files import encode_line, read_lines
 from t2t_jax.decoding.jobs import InputFile, shard_of
-from t2t_jax.decoding.output_file import OutputFile
-from t2t_jax.decoding.pairs_output import PairOptions, write_pairs
 from t2t_jax.decoding.results import Hypothesis, Translation
-from t2t_jax.files import atomic
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io import atomic
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.output_files import OutputFile
+from t2t_jax.run import translated_pairs
+from t2t_jax.run.translated_pairs import PairOptions, write_pairs
+from t2t_jax.text.word_noise import add_noise, parse_noise
 
 LINES = ["ein Hund", "", "zu lang", "drei ü \u2028", "nie fertig", "\ufeffsechs", "7"]
 NAMES = ["bt.de", "bt.en", "bt.hashes", "bt.json"]
@@ -190,7 +191,7 @@ def killed_after(monkeypatch, module, name, calls):
     with monkeypatch.context() as patch:
         patch.setattr(module, name, counted)
         # What a kill leaves: nothing is cleaned up.
-        patch.setattr(pairs_output.Path, "unlink", lambda *_, **__: None)
+        patch.setattr(translated_pairs.Path, "unlink", lambda *_, **__: None)
         with pytest.raises(StopError):
             yield
 
@@ -201,7 +202,7 @@ def test_a_job_killed_while_its_files_appear_is_ended(tmp_path, monkeypatch, app
     whole = contents(tmp_path)
     for name in NAMES:
         (tmp_path / name).unlink()
-    with killed_after(monkeypatch, pairs_output, "_appear", appeared):
+    with killed_after(monkeypatch, atomic, "appear", appeared):
         job(tmp_path)
     there = [name for name in NAMES if (tmp_path / name).exists()]
     assert len(there) == appeared
@@ -218,7 +219,7 @@ def test_a_job_killed_before_it_has_cleaned_up_is_ended(tmp_path, monkeypatch):
     for name in NAMES:
         (tmp_path / name).unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(pairs_output.Path, "unlink", lambda *_, **__: None)
+        patch.setattr(translated_pairs.Path, "unlink", lambda *_, **__: None)
         job(tmp_path)
     assert {*names(tmp_path)} > {*NAMES}
     job(tmp_path, resume=True)
@@ -243,7 +244,7 @@ def test_a_file_that_came_meanwhile_is_kept(tmp_path):
     with pytest.raises(UserError, match="bt.de would be overwritten"):
         job(tmp_path, resume=True)
     (tmp_path / "bt.de").unlink()
-    real = pairs_output._appear
+    real = atomic.appear
 
     def late(written, file):
         if file.name == "bt.json":
@@ -251,7 +252,7 @@ def test_a_file_that_came_meanwhile_is_kept(tmp_path):
         return real(written, file)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pairs_output, "_appear", late)
+        patch.setattr(atomic, "appear", late)
         with pytest.raises(UserError, match=r"bt.json was created .* remove it"):
             job(tmp_path, resume=True)
     assert (tmp_path / "bt.json").read_text() == "mine"
@@ -262,14 +263,14 @@ def test_a_file_that_came_meanwhile_is_kept(tmp_path):
 
 
 def test_an_input_that_changes_meanwhile_makes_no_pairs(tmp_path):
-    real = pairs_output.PairsOutput._publish
+    real = translated_pairs.PairsOutput._publish
 
     def changed(output):
         (tmp_path / "mono").write_text("other\n" * 7)
         real(output)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pairs_output.PairsOutput, "_publish", changed)
+        patch.setattr(translated_pairs.PairsOutput, "_publish", changed)
         with pytest.raises(UserError, match="the input has changed"):
             job(tmp_path)
     assert names(tmp_path) == ["bt.en.partial", "bt.en.partial.json"]
@@ -296,7 +297,7 @@ def test_a_full_disk_leaves_what_can_be_continued(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(pairs_output.PairsOutput, "_write_hashes", full)
+        patch.setattr(translated_pairs, "write_sides", full)
         with pytest.raises(OSError, match="full"):
             job(tmp_path)
     assert names(tmp_path) == ["bt.en.partial", "bt.en.partial.json"]

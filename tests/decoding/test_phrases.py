@@ -15,10 +15,11 @@ import pytest
 import sentencepiece
 from hypothesis import strategies as st
 
-from t2t_jax.data import tokenizer
-from t2t_jax.decoding import phrases as phrases_module
-from t2t_jax.decoding.phrases import Phrases
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding import constraints as phrases_module
+from t2t_jax.decoding.constraints import Phrases
+from t2t_jax.io.errors import UserError
 
 TEXT = [
     f"Der {a} {b} sieht den {b}, und „die {b}“ geht (2 km) nach Köln."
@@ -76,13 +77,13 @@ pairs = st.tuples(phrases, texts) | around
 @functools.cache
 def vocabulary(name):
     train = {
-        "words": lambda: tokenizer.train(TEXT * 5, 380),
-        "symbols": lambda: tokenizer.train(
+        "words": lambda: train_tokenizer(TEXT * 5, 380),
+        "symbols": lambda: train_tokenizer(
             [*TEXT * 5, "<x> a"], 360, ["<x>", "Hun", "ü"]
         ),
-        "few": lambda: tokenizer.train(PLAIN * 10, 310),
+        "few": lambda: train_tokenizer(PLAIN * 10, 310),
     }
-    return tokenizer.Vocabulary(train[name]())
+    return Vocabulary(train[name]())
 
 
 @functools.cache
@@ -336,7 +337,7 @@ def without_bytes():
         unk_id=3,
         minloglevel=2,
     )
-    return tokenizer.Vocabulary(model.getvalue(), "plain.model")
+    return Vocabulary(model.getvalue(), "plain.model")
 
 
 def test_what_cannot_be_spelled_cannot_be_required():

@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from t2t_jax.decoding.prompt import HELP, Prompt
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.commands.prompt import HELP, Prompt
+from t2t_jax.io.errors import UserError
 from tests.decoding.small_translator import translator
 from tests.small_run import ROOT
 
@@ -169,7 +169,7 @@ def test_a_session_in_a_terminal(trained):
     """Real keys: Ctrl-C at the prompt, Ctrl-D at the end of it."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "t2t_jax.translate", f"--workdir={trained[0]}"],
+        [sys.executable, "-m", "t2t_jax", "translate", f"--workdir={trained[0]}"],
         **{"stdin": theirs, "stdout": theirs, "stderr": theirs, "cwd": ROOT},
         env=os.environ | {"JAX_PLATFORMS": "cpu", "TERM": "dumb"},
         start_new_session=True,

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from t2t_jax.decoding.explaining.to_payload import to_payload
-from t2t_jax.decoding.prompt import Prompt
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.commands.prompt import Prompt
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.explain.explain import explain
+from t2t_jax.tools.explain.explanation import to_payload
 from tests.decoding.small_translator import translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
@@ -74,7 +75,7 @@ def test_it_can_be_typed(one):
 def test_a_text_is_explained(one):
     """What is missing says why; the rest is that of any model."""
     lines = ["the cat", ""]
-    found = one.explain(lines, ["the cat sees a dog", None], alternatives=2)
+    found = explain(one, lines, ["the cat sees a dog", None], alternatives=2)
     translated = one.translate(lines, warn=False)
     for sentence, text in zip(found.sentences, translated, strict=True):
         assert sentence.pieces == ("</s>",)  # there is no source to show

@@ -11,13 +11,13 @@ from flax import nnx
 from hypothesis import strategies
 
 from t2t_jax.config import DecodeConfig
-from t2t_jax.decoding import continuous_batching, programs
-from t2t_jax.decoding.continuous_batching import room_for, search_lines
-from t2t_jax.decoding.shapes import block_rows, bucket_for, groups, pad_rows
+from t2t_jax.decoding import batch_decoding, programs
+from t2t_jax.decoding.batch_decoding import room_for, search_lines
+from t2t_jax.decoding.batches import block_rows, bucket_for, groups, pad_rows
 from t2t_jax.model.mask import Tokens
 from t2t_jax.search import beam
 from t2t_jax.search.beam import BeamSearch
-from t2t_jax.verification.references.search import (
+from t2t_jax.tools.verify.references.search import (
     BOS,
     EOS,
     MAX_LENGTH,
@@ -62,7 +62,7 @@ class Counted:
 
     def advance(self, state, position, until, there_b, rules):
         assert state.room >= until
-        assert 0 < until - position <= continuous_batching.STRIDE
+        assert 0 < until - position <= batch_decoding.STRIDE
         bucket = {bucket_for(self.lengths[n]) for n in state.line_b[there_b]}
         assert len(bucket) == 1
         assert len(there_b) == self.blocks * block_rows(bucket.pop(), DECODE)
@@ -96,11 +96,9 @@ class Counted:
         self.over = []
         self.mesh = types.SimpleNamespace(size=self.blocks)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(continuous_batching, "grow_caches", self.grow_caches)
-            patch.setattr(continuous_batching, "merge_rows", self.merge_rows)
-            patch.setattr(
-                continuous_batching, "place_blocks", lambda block, mesh: block
-            )
+            patch.setattr(batch_decoding, "grow_caches", self.grow_caches)
+            patch.setattr(batch_decoding, "merge_rows", self.merge_rows)
+            patch.setattr(batch_decoding, "place_blocks", lambda block, mesh: block)
             return list(search_lines(self.make, self, self.lengths, DECODE))
 
     def in_one_piece(self) -> int:
@@ -156,15 +154,15 @@ def test_finished_lines_stop_costing(blocks):
 
 def test_few_batches_wait_at_a_time(monkeypatch):
     most = 0
-    onward = continuous_batching._Bucket.advance_until_parked
+    onward = batch_decoding._Bucket.advance_until_parked
 
     def watched(self, batch):
         nonlocal most
         yield from onward(self, batch)
         most = max(most, len(self.parked))
 
-    monkeypatch.setattr(continuous_batching._Bucket, "advance_until_parked", watched)
-    monkeypatch.setattr(continuous_batching, "max_parked", lambda: 3)
+    monkeypatch.setattr(batch_decoding._Bucket, "advance_until_parked", watched)
+    monkeypatch.setattr(batch_decoding, "max_parked", lambda: 3)
     lengths = [100] * 400
     counted = Counted(lengths, [1 + 37 * n % 105 for n in range(400)], 1)
     found = [line for lines, _ in counted.run() for line in lines]
@@ -184,8 +182,14 @@ def test_rooms():
 
 OPTIONS = Options(6, 4, 2, 0.6)
 ALGORITHM = BeamSearch(
-    *(OPTIONS.beam, OPTIONS.nbest, OPTIONS.alpha, "gnmt", OPTIONS.stop),
-    *(BOS, EOS, PAD),
+    beam=OPTIONS.beam,
+    nbest=OPTIONS.nbest,
+    alpha=OPTIONS.alpha,
+    penalty="gnmt",
+    stop=OPTIONS.stop,
+    bos=BOS,
+    eos=EOS,
+    pad=PAD,
 )
 
 
@@ -227,13 +231,13 @@ def test_rows_of_two_searches_go_on_together():
 def test_translations_are_those_of_a_search_in_one_piece(devices, monkeypatch):
     one, calls = on(devices), {"merge_rows": [], "grow_caches": []}
     for name, made in calls.items():
-        function = getattr(continuous_batching, name)
+        function = getattr(batch_decoding, name)
 
         def recorded(*arrays, made=made, function=function, **options):
             made.append(len(arrays[-1]) if len(arrays) > 1 else options["room"])
             return function(*arrays, **options)
 
-        monkeypatch.setattr(continuous_batching, name, recorded)
+        monkeypatch.setattr(batch_decoding, name, recorded)
     lines = [line for line in SHORT if line.strip()]
     found = one.translate(lines, beam=2, nbest=2, warn=False)
     assert calls["merge_rows"], "no place was given to another line"

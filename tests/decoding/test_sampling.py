@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies
 
 from t2t_jax.search import sampling
-from t2t_jax.verification.references.search import (
+from t2t_jax.tools.verify.references.search import (
     BOS,
     EOS,
     MAX_LENGTH,

@@ -1,6 +1,6 @@
 """Laws of greedy and beam search, held against a slow twin and exhaustive search.
 
-Both, and the tables that serve as models, are in `verification/references/search.py`.
+Both, and the tables that serve as models, are in `tools/verify/references/search.py`.
 """
 
 import functools
@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
+from t2t_jax.search.algorithm import PENALTIES, gnmt_penalty, top_k
 from t2t_jax.search.beam import beam_search as search_by_beam
-from t2t_jax.search.hypotheses import top_k
-from t2t_jax.search.length_penalty import PENALTIES, gnmt_penalty
-from t2t_jax.verification.references.search import (
+from t2t_jax.tools.verify.references.search import (
     BOS,
     EOS,
     MAX_LENGTH,

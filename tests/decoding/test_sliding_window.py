@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.decoding import scoring
-from t2t_jax.decoding.sliding_window import log_probs, windows
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.decoding.scoring import log_probs, windows
+from t2t_jax.io.errors import UserError
 from tests.decoding.small_translator import translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.data.cleaning import visible
-from t2t_jax.decoding import scoring
+from t2t_jax.decoding import alignment
 from t2t_jax.decoding.results import Alignment, Score
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.attention import LayerTrace
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.verification.references import twin
+from t2t_jax.tools.verify.references import twin
 from tests.decoding.small_translator import TEXT, translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
@@ -180,7 +180,7 @@ def looking(monkeypatch, weights):
             weights_ts = np.array(weights(len(target), len(source)), np.float32)
             yield row, LayerTrace(None, None, np.stack([[weights_ts]] * 2))
 
-    monkeypatch.setattr(scoring, "traces", seen)
+    monkeypatch.setattr(alignment, "traces", seen)
 
 
 def test_alignments_of_words_in_pieces(one, monkeypatch):
@@ -215,7 +215,7 @@ def test_alignments_cross(one, monkeypatch):
 
 
 def test_which_layer_aligns(one):
-    assert [scoring.alignment_layer(n) for n in (1, 2, 3, 6)] == [0, 1, 1, 4]
+    assert [alignment.alignment_layer(n) for n in (1, 2, 3, 6)] == [0, 1, 1, 4]
     pair = [("the cat", "die Katze")]
     assert one.align(pair, layer=0) == one.align(pair)
     for layer in (-1, 1):

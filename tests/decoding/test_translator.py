@@ -7,11 +7,12 @@ import jax
 import pytest
 
 from t2t_jax.config import Config, DecodeConfig, ModelConfig, TrainConfig
-from t2t_jax.data import tokenizer
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.search import beam
-from t2t_jax.terminal.errors import UserError
 from t2t_jax.training import checkpoint_folders
 from t2t_jax.training.averaging import choose_checkpoints
 
@@ -26,7 +27,7 @@ CONFIG = Config(
 
 @pytest.fixture(scope="module")
 def translator():
-    vocabulary = tokenizer.Vocabulary(tokenizer.train(TEXT * 20, 290))
+    vocabulary = Vocabulary(train_tokenizer(TEXT * 20, 290))
     model = build(CONFIG.model, len(vocabulary))
     parameters = jax.tree.map(lambda x: 4 * x, model.init(jax.random.key(1)))
     return Translator(CONFIG, vocabulary, model, parameters, [7])
@@ -136,7 +137,7 @@ def test_an_end_that_never_comes_is_told_and_whole(translator, caplog, monkeypat
 def test_misuse_is_told(translator):
     with pytest.raises(UserError, match="takes a list of lines"):
         translator.translate("the cat")
-    with pytest.raises(UserError, match="beam=0; want at least 1"):
+    with pytest.raises(UserError, match="beam=0 is too small"):
         translator.translate(["a"], beam=0)
     with pytest.raises(UserError, match="nbest=4 with beam=3"):
         translator.translate(["a"], nbest=4)

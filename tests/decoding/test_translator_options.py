@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 from tests.decoding.small_translator import CONFIG, TEXT, translator, with_own_source
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
@@ -71,7 +71,7 @@ def test_wishes_hold(one):
         ({"prefix": "\ud800"}, "character 1 is a lone surrogate"),
         ({"must": "a\udcff"}, "character 2 is a lone surrogate"),
         ({"must_not": [[], ["\udcff"]]}, "lone surrogate"),
-        ({"beam": 0}, "beam=0; want at least 1"),
+        ({"beam": 0}, "beam=0 is too small; want at least 1"),
         ({"nbest": 0}, "nbest=0 with beam=3"),
         ({"nbest": 4}, "nbest=4 with beam=3"),
         ({"alpha": -1}, "alpha=-1"),
@@ -122,12 +122,12 @@ def test_greedy_is_what_samples_come_to(one):
         ({"samples": 0}, "samples=0; want at least 1"),
         ({"seed": -1}, "seed=-1; want 0 <= seed < 2\\^32"),
         ({"seed": 1 << 32}, "seed=4294967296"),
-        ({"temperature": 0}, "temperature=0; want a number above 0"),
-        ({"temperature": math.inf}, "temperature=inf"),
+        ({"temperature": 0}, "temperature=0.0; want a number above 0"),
+        ({"temperature": math.inf}, "temperature=inf; want a finite number"),
         ({"top_k": -1}, "top_k=-1; want at least 1, or 0"),
-        ({"top_p": 0}, "top_p=0; want above 0"),
+        ({"top_p": 0}, "top_p=0.0; want above 0"),
         ({"top_p": 1.1}, "top_p=1.1"),
-        ({"epsilon": 1}, "epsilon=1; want at least 0"),
+        ({"epsilon": 1}, "epsilon=1.0; want at least 0"),
         ({"prefix": ["a", "b"]}, "prefix has 2 entries for 1 lines"),
     ],
 )

@@ -2,8 +2,8 @@
 
 import pytest
 
-from t2t_jax.doctor.knowledge import Knowledge
-from t2t_jax.doctor.overlap import Reference
+from t2t_jax.tools.doctor.knowledge import Knowledge
+from t2t_jax.tools.doctor.overlap import Reference
 from tests.doctor.made_up import grammar_pairs
 
 DEV = [

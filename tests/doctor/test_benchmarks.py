@@ -3,7 +3,7 @@
 import random
 
 from benchmarks import doctor, doctor_damage
-from t2t_jax.doctor.rules import RULES
+from t2t_jax.tools.doctor.rules import RULES
 
 
 def test_each_damage_changes_its_share_and_nothing_else(text):

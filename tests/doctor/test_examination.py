@@ -7,15 +7,12 @@ import random
 import numpy as np
 import pytest
 
-from t2t_jax.doctor.examination import Examination, Options
-from t2t_jax.doctor.findings import findings
-from t2t_jax.doctor.overlap import Overlap, Reference, _shingles
-from t2t_jax.doctor.page import page
-from t2t_jax.doctor.report import report, shown
-from t2t_jax.doctor.rules import BIT, RULES
-from t2t_jax.doctor.stretches import find_stretches
-from t2t_jax.doctor.view import View
-from t2t_jax.viewing.page import bundle
+from t2t_jax.text.view import View
+from t2t_jax.tools.doctor.examination import Examination, Options, find_stretches
+from t2t_jax.tools.doctor.findings import findings, page, report, shown
+from t2t_jax.tools.doctor.overlap import Overlap, Reference, _shingles
+from t2t_jax.tools.doctor.rules import BIT, RULES
+from t2t_jax.tools.pages.page import bundle
 from tests.doctor.made_up import MadeUp
 
 SHIFT = range(300, 330)

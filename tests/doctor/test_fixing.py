@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from t2t_jax import load_config
-from t2t_jax.commands import doctor as command
-from t2t_jax.data.corpus import FileCorpus
-from t2t_jax.doctor.examination import Examination, Options
-from t2t_jax.doctor.fixing import HEADER, write_fix
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.data.corpus import file_corpus
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.doctor import command
+from t2t_jax.tools.doctor.examination import Examination, Options
+from t2t_jax.tools.doctor.fixing import HEADER, write_fix
 from tests.doctor.made_up import MadeUp
 
 LANGUAGES = "en", "de"
@@ -31,7 +31,7 @@ def test_kept_and_removed_are_all(pairs, tmp_path):
     dropped = examination.dropped_p
     assert removed == dropped.sum() >= 5
     # The hashes are checked while they are read.
-    assert [*FileCorpus(prefix, *LANGUAGES).pairs()] == [
+    assert [*file_corpus(prefix, *LANGUAGES).pairs()] == [
         pair for pair, gone in zip(pairs, dropped, strict=True) if not gone
     ]
     with open(tmp_path / "fixed.removed.tsv", encoding="utf-8", newline="") as file:
@@ -80,7 +80,7 @@ def test_what_is_dropped_can_be_chosen(pairs, tmp_path):
     examination = Examination([MadeUp(pairs)], options=options)
     assert write_fix(examination, tmp_path / "fixed", LANGUAGES)[1] == 1
     # Carriage returns and a byte order mark are kept, too.
-    kept = [*FileCorpus(tmp_path / "fixed", *LANGUAGES).pairs()]
+    kept = [*file_corpus(tmp_path / "fixed", *LANGUAGES).pairs()]
     assert kept == [pair for pair in pairs if all(pair)]
 
 
@@ -101,7 +101,7 @@ def test_the_command(text, tmp_path, run_doctor):
     assert rules["duplicate"] == 2
     assert content["pairs"] == 62
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
-    fixed = [*FileCorpus(tmp_path / "fixed", *LANGUAGES).pairs()]
+    fixed = [*file_corpus(tmp_path / "fixed", *LANGUAGES).pairs()]
     assert len(fixed) == 62 - content["dropped"]
     with open(tmp_path / "fixed.removed.tsv", encoding="utf-8") as file:
         assert len([*csv.reader(file, delimiter="\t")]) == content["dropped"] + 1

@@ -5,14 +5,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from t2t_jax.data import tokenizer
-from t2t_jax.doctor import model_scores
-from t2t_jax.doctor.examination import Examination, Options
-from t2t_jax.doctor.findings import findings
-from t2t_jax.doctor.model_scores import ModelScores
-from t2t_jax.doctor.overlap import Reference
-from t2t_jax.doctor.rules import BIT
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.doctor import model_scores
+from t2t_jax.tools.doctor.examination import Examination, Options
+from t2t_jax.tools.doctor.findings import findings
+from t2t_jax.tools.doctor.model_scores import ModelScores
+from t2t_jax.tools.doctor.overlap import Reference
+from t2t_jax.tools.doctor.rules import BIT
 from tests.doctor.made_up import MadeUp
 
 LANGUAGES = "en", "de"
@@ -77,7 +78,7 @@ def test_improbable_pairs_are_accused(models, text):
 
 def test_pieces_are_counted_and_those_of_dev_looked_up(text):
     lines = [side for pair in text[:300] for side in pair]
-    vocabulary = tokenizer.Vocabulary(tokenizer.train(lines, 400))
+    vocabulary = Vocabulary(train_tokenizer(lines, 400))
     pairs = [*text[:100], ("ñandú 鳥鳥鳥鳥", "Vogel")]
     reference = Reference("dev", [("鱼", "Fisch")])
     examination = Examination(

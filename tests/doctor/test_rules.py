@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from t2t_jax.doctor import lexicon
-from t2t_jax.doctor.characters import class_name
-from t2t_jax.doctor.line_checks import repeated
-from t2t_jax.doctor.pair_checks import missing_numbers
-from t2t_jax.doctor.rules import BIT, NAMES, RULES, dropping, with_limits
-from t2t_jax.doctor.view import View
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.text.characters import class_name
+from t2t_jax.text.view import View
+from t2t_jax.tools.doctor import relatedness
+from t2t_jax.tools.doctor.checks import missing_numbers, repeated
+from t2t_jax.tools.doctor.rules import BIT, NAMES, RULES, dropping, with_limits
 
 GOOD = ("A baker should drive to the office.", "Ein Bäcker sollte ins Büro fahren.")
 S, T = GOOD
@@ -234,8 +233,8 @@ def test_a_lexicon_has_words_of_the_whole_sample(monkeypatch):
     # The second half is of another domain, and there are more cells than fit.
     first = [(["red", f"a{n % 50}"], ["rot", f"b{n % 50}"]) for n in range(300)]
     second = [(["blue", f"c{n % 50}"], ["blau", f"d{n % 50}"]) for n in range(300)]
-    monkeypatch.setattr(lexicon, "CELLS", 500)
-    learnt = lexicon.Lexicon(first + second)
+    monkeypatch.setattr(relatedness, "CELLS", 500)
+    learnt = relatedness.Lexicon(first + second)
     assert "b8" in learnt.forward["a8"]
     assert "d8" in learnt.forward["c8"]
     assert "d8" not in learnt.forward["a8"]

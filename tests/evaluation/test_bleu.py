@@ -9,7 +9,7 @@ import sacrebleu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_jax.metrics import bootstrap
+from t2t_jax.metrics import plain
 from t2t_jax.metrics.plain import corpus_scores, plain_scores, sacrebleu_metrics
 from t2t_jax.metrics.tokenized import (
     lower_tokenized,
@@ -73,7 +73,7 @@ def test_an_interval_is_sacrebleus_and_knows_no_environment(seed, monkeypatch):
 
 
 def test_a_set_too_long_for_memory_has_no_interval(monkeypatch):
-    monkeypatch.setattr(bootstrap, "LONGEST", 1)
+    monkeypatch.setattr(plain, "LONGEST", 1)
     scores = plain_scores(HYPOTHESES, REFERENCES, "de")
     assert scores["bleu_interval"] is None
     assert scores["bleu"] == corpus_scores(HYPOTHESES, REFERENCES)["bleu"]
@@ -128,7 +128,7 @@ def test_the_papers_bleu_is_multi_bleu_of_tokenised_text(pairs, ways):
 def _quick_paper_scores(*arguments):
     """Without the bootstrap."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bootstrap, "LONGEST", 0)
+        patch.setattr(plain, "LONGEST", 0)
         return paper_scores(*arguments)
 
 

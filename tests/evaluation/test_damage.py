@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from benchmarks import robustness as benchmark
 from t2t_jax import UserError
 from t2t_jax.commands import evaluate
+from t2t_jax.commands.flags import SEARCH
 from t2t_jax.config import Config
-from t2t_jax.data.corpus import open_corpus
-from t2t_jax.data.tagging import TaggedCorpus
+from t2t_jax.data.corpus import Corpus, open_corpus, tagged
 from t2t_jax.evaluation import robustness
-from t2t_jax.evaluation.damage import DAMAGES, compare_with, damaged, damages_named
+from t2t_jax.evaluation.robustness import damaged, damages_named
+from t2t_jax.text.damage import DAMAGES
 from tests.small_run import ROOT, contents
 
 OF_BOTH = {"capitals", "codes", "joined"}
@@ -44,7 +45,8 @@ def changed(tmp_path):
 
 
 def damaged_pairs(name, pairs):
-    return [*damaged(types.SimpleNamespace(pairs=lambda: iter(pairs)), name).pairs()]
+    corpus = Corpus("a set", "set", "en", "de", lambda: iter(pairs), str)
+    return [*damaged(corpus, name).pairs()]
 
 
 @given(pairs=SETS)
@@ -151,15 +153,15 @@ def test_the_page_has_every_damage():
 
 def test_a_copy_has_a_name_of_its_own_and_keeps_its_tag(tmp_path):
     corpus = corpus_of(tmp_path, [("A dog.", "Ein Hund.")])
-    tagged = TaggedCorpus(corpus, "en-de", "<2de>")
-    copy = damaged(tagged, "capitals")
+    with_tag = tagged(corpus, "en-de", "<2de>")
+    copy = damaged(with_tag, "capitals")
     assert [*copy.pairs()] == [("<2de> A DOG.", "EIN HUND.")]
     assert (copy.name, copy.subtask) == ("en-de.some+capitals", "en-de")
     assert copy.place == f"en-de:{tmp_path}/some+capitals"
     other = damaged(corpus, "lower_case")
-    assert len({c.fingerprint() for c in (corpus, tagged, copy, other)}) == 4
-    assert "same damage" in compare_with(copy)
-    assert compare_with(corpus) == compare_with(tagged) == ""
+    assert len({c.fingerprint() for c in (corpus, with_tag, copy, other)}) == 4
+    assert "same damage" in copy.compare_with
+    assert corpus.compare_with == with_tag.compare_with == ""
 
 
 @pytest.fixture
@@ -172,7 +174,7 @@ def test_the_command_scores_copies_and_overwrites_nothing(
     trained, work, text, monkeypatch, capsys
 ):
     before = contents(work)
-    names = ("checkpoint", "baseline", "dtype", "choose", *evaluate.SEARCH)
+    names = ("checkpoint", "baseline", "dtype", "choose", *SEARCH)
     given = dict.fromkeys(names) | {"workdir": str(work), "test": f"{text}/test"}
     given["damage"] = "capitals,no_diacritics"
     monkeypatch.setattr(evaluate.flags, "FLAGS", types.SimpleNamespace(**given))

@@ -9,12 +9,13 @@ import pytest
 
 from t2t_jax import UserError
 from t2t_jax.commands import evaluate
+from t2t_jax.commands.flags import SEARCH
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation import table
+from t2t_jax.evaluation import scores
 from t2t_jax.evaluation.scores import results_folder
-from t2t_jax.files.atomic import read_checked_json
+from t2t_jax.io.atomic import read_checked_json
 from t2t_jax.metrics import plain
 from t2t_jax.tasks.translation import Translation
 from tests.decoding.small_translator import translator
@@ -27,7 +28,7 @@ def run(trained, text, tmp_path, monkeypatch, capsys):
     workdir = shutil.copytree(trained[0], tmp_path / "work")
 
     def run(**flags):
-        names = ("checkpoint", "baseline", "dtype", "damage", *evaluate.SEARCH)
+        names = ("checkpoint", "baseline", "dtype", "damage", *SEARCH)
         given = dict.fromkeys((*names, "choose")) | {"workdir": str(workdir)}
         given |= {"test": f"{text}/test"} | flags
         monkeypatch.setattr(evaluate.flags, "FLAGS", types.SimpleNamespace(**given))
@@ -83,14 +84,13 @@ def test_a_choice_is_part_of_what_scores_depend_on(run, trained, tmp_path):
     """Those of another choice are computed again, and put away under another name."""
     folder = tmp_path / "work"
     asked = []
-    translate = Translator.translate
+    search = Translator.search
 
-    def ask(self, lines, **options):
-        if self.config.decode.choose == "probability":
-            asked.append(options.get("nbest", 1))
-        return translate(self, lines, **options)
+    def ask(self, lines, request):
+        asked.append(request.nbest)
+        return search(self, lines, request)
 
-    with mock.patch.object(Translator, "translate", ask):
+    with mock.patch.object(Translator, "search", ask):
         beam = "mbr:candidates=beam,nbest=1"  # the search of the run
         first, told = run(choose=beam)
         assert asked == [1]
@@ -126,7 +126,7 @@ def test_a_row_of_the_table_names_every_protocol(text):
     corpus = open_corpus("test", "en", "de", str(text))
     names = ("bleu", "bleu_paper", "bleu_lc_tok", "chrf")
     score = {name: 11.0 * (n + 1) for n, name in enumerate(names)}
-    row = table.table_row(
+    row = scores.table_row(
         Translation(Config()), corpus, score | {"lines": 3_003, "perplexity": 4.2}
     )
     assert row == (
@@ -134,7 +134,7 @@ def test_a_row_of_the_table_names_every_protocol(text):
         "bleu_lc_tok  33.0   chrF  44.0   perplexity 4.200"
     )
     assert len(row) <= 110
-    synthetic = table.table_row(
+    synthetic = scores.table_row(
         Translation(Config()),
         open_corpus("grammar:test", "de", "en"),
         score | {"lines": 500, "perplexity": 2},

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.likelihoods import LIKELIHOODS, answer, statistics
-from t2t_jax.terminal.errors import UserError
 
 # A uniform model: each piece has the same probability.
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30)

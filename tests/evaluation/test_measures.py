@@ -6,15 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.extra.numpy import arrays
 
-from t2t_jax.metrics import bootstrap
-from t2t_jax.metrics.bootstrap import SAMPLES, SEED
+from t2t_jax.metrics import measures
 from t2t_jax.metrics.measures import (
+    SAMPLES,
+    SEED,
     Measure,
     interval,
     measured,
     paired,
     randomised,
 )
+from t2t_jax.metrics.plain import plain_scores
+from t2t_jax.metrics.text_measures import text_measures
 
 
 def counted(answers, pairs):
@@ -47,13 +50,19 @@ def brute_force_samples(n):
     return [rng.integers(n, size=n) for _ in range(SAMPLES)]
 
 
+def of_95_percent(values):
+    """The 2.5% at either end left out, as sacreBLEU does it."""
+    ordered = sorted(values)
+    return ordered[SAMPLES // 40], ordered[-1 - SAMPLES // 40]
+
+
 @settings(max_examples=5, deadline=None)
 @given(counts)
 def test_an_interval_is_that_of_scores_of_samples(statistics):
     scores = [
         f1(statistics[rows].sum(0)) for rows in brute_force_samples(len(statistics))
     ]
-    low, high = np.quantile(scores, (0.025, 0.975))
+    low, high = of_95_percent(scores)
     found = interval(F1, statistics)
     assert found["mean"] == pytest.approx(np.mean(scores))
     assert found["half_width"] == pytest.approx((high - low) / 2, abs=1e-9)
@@ -68,7 +77,7 @@ def test_an_interval_has_the_width_of_the_normal_approximation():
 
 
 def test_long_sets_have_no_interval(monkeypatch):
-    monkeypatch.setattr(bootstrap, "LONGEST", 30)
+    monkeypatch.setattr(measures, "LONGEST", 30)
     assert interval(F1, examples(30, 0.7, 0)) is not None
     assert interval(F1, examples(31, 0.7, 0)) is None
 
@@ -83,7 +92,7 @@ def test_a_comparison_is_that_of_scores_of_samples():
         ]
     )
     assert found["difference"] == measured(F1, ours) - measured(F1, theirs)
-    low, high = np.quantile(differences, (0.025, 0.975))
+    low, high = of_95_percent(differences)
     assert (found["low"], found["high"]) == pytest.approx((low, high))
     as_large = np.abs(differences - differences.mean()) >= found["difference"] - 1e-9
     assert found["p_value"] == (as_large.sum() + 1) / (SAMPLES + 1)
@@ -146,3 +155,15 @@ def test_comparisons_are_antisymmetric_and_have_a_zero(statistics, draw):
 def test_systems_of_other_lengths_are_not_compared(compare):
     with pytest.raises(ValueError, match="3 and 2 examples"):
         compare(F1, examples(3, 1, 0), examples(2, 1, 0))
+
+
+def test_the_interval_is_the_one_that_sacrebleu_computes():
+    rng = np.random.default_rng(1)
+    words = [*"abcdefgh"]
+    lines = [" ".join(rng.choice(words, 8)) for _ in range(60)]
+    answers = [" ".join(rng.permutation(line.split())) for line in lines]
+    theirs = plain_scores(answers, lines, "de")
+    for name, measure in text_measures("de").items():
+        ours = interval(measure, measure.statistics(answers, [("", x) for x in lines]))
+        if f"{name}_interval" in theirs:
+            assert ours == pytest.approx(theirs[f"{name}_interval"], abs=1e-5)

@@ -6,10 +6,9 @@ import pytest
 import sacrebleu
 from hypothesis import strategies
 
-from t2t_jax.metrics import pairwise
+from t2t_jax.metrics import text_measures as measures_of_text
 from t2t_jax.metrics.measures import measured
-from t2t_jax.metrics.pairwise import UTILITIES
-from t2t_jax.metrics.text_measures import text_measures
+from t2t_jax.metrics.text_measures import UTILITIES, text_measures
 
 TEXTS = [
     "Der Hund sieht die Katze.",
@@ -56,8 +55,8 @@ def test_any_sentences_score_as_sacrebleu_scores_them(name, texts):
 def test_bleu_cuts_words_as_its_language_does():
     # Without spaces, words are characters; by 13a each text is one word.
     texts = ["日本語です", "日本語だ"]
-    assert pairwise.bleu(texts, texts, "ja")[0, 1] > 30
-    assert pairwise.bleu(texts, texts, "de")[0, 1] == 0
+    assert measures_of_text.bleu(texts, texts, "ja")[0, 1] > 30
+    assert measures_of_text.bleu(texts, texts, "de")[0, 1] == 0
 
 
 @pytest.mark.parametrize("name", UTILITIES)

@@ -15,10 +15,10 @@ from t2t_jax.data.corpus import open_corpus
 from t2t_jax.evaluation import provenance, scores
 from t2t_jax.evaluation.provenance import code_version, hashed
 from t2t_jax.evaluation.scores import comparisons, read_answers, score_set
-from t2t_jax.files.atomic import read_checked_json
+from t2t_jax.io import ideas
+from t2t_jax.io.atomic import read_checked_json
+from t2t_jax.io.errors import UserError
 from t2t_jax.tasks.translation import Translation
-from t2t_jax.terminal import ideas
-from t2t_jax.terminal.errors import UserError
 
 
 def test_a_score_has_its_passport(trained, text):

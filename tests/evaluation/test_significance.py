@@ -8,10 +8,10 @@ import pytest
 import sacrebleu
 
 from t2t_jax.data.corpus import open_corpora
-from t2t_jax.evaluation.baselines import read_baselines
+from t2t_jax.evaluation.scores import read_baselines
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import compared, significance
 from t2t_jax.metrics.text_measures import text_measures
-from t2t_jax.terminal.errors import UserError
 
 WORDS = ["der", "die", "Hund", "Katze", "sieht", "geht", "rot", "blau", "heute", "nie"]
 

@@ -7,8 +7,8 @@ import zlib
 
 from t2t_jax import load_config
 from t2t_jax.evaluation.provenance import hashed, text_bytes
-from t2t_jax.experiment import Row, with_fields
-from t2t_jax.experiment.results import read_results, workdir_of
+from t2t_jax.tools.experiment import Row, with_fields
+from t2t_jax.tools.experiment.results import read_results, workdir_of
 
 WORDS = ["der", "die", "Hund", "Katze", "sieht", "geht", "rot", "blau", "heute", "nie"]
 TINY = load_config("tiny")

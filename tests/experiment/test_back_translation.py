@@ -8,9 +8,9 @@ import textwrap
 import pytest
 
 from experiments import back_translation
-from t2t_jax.commands import pairs_flags
-from t2t_jax.data.tokenizer import parse_symbols
-from t2t_jax.data.word_noise import BLANK, parse_noise
+from t2t_jax.commands import translate
+from t2t_jax.data.tokenizers.vocabulary import parse_symbols
+from t2t_jax.text.word_noise import BLANK, parse_noise
 
 
 def test_rows_differ_in_their_text_alone():
@@ -43,7 +43,7 @@ def test_the_commands_of_the_docstring_make_the_pairs_of_the_rows(tmp_path):
     tag = re.search(r"--tag='(\S+)'", flags)[1]
     symbols = parse_symbols(re.search(r"symbols='(\S+)'", text)[1])
     assert symbols == (tag, BLANK)
-    assert {*re.findall(r"--(noise|tag)=", flags)} < {*pairs_flags.OF_PAIRS}
+    assert {*re.findall(r"--(noise|tag)=", flags)} < {*translate.OF_PAIRS}
     # Splitting a text of seven lines loses none.
     for language in ("en", "de"):
         lines = "".join(f"{language} {n}\n" for n in range(7))

@@ -9,14 +9,14 @@ import sys
 import pytest
 
 from t2t_jax import load_config
-from t2t_jax.experiment import Measure, Row, estimates
+from t2t_jax.tools.experiment import Measure, Row, estimates
 from tests.compiler import quick_environment
 from tests.small_run import FIELDS, ROOT
 
 FILE = '''"""Does the seed matter?"""
 
 from t2t_jax import load_config
-from t2t_jax.experiment import Experiment, Row, with_fields
+from t2t_jax.tools.experiment import Experiment, Row, with_fields
 
 
 def get_experiment(steps=2, broken=False):

@@ -9,13 +9,13 @@ import time
 
 import pytest
 
-from t2t_jax.verification.workdir_differences import differences
+from t2t_jax.run.differences import workdir_differences
 from tests.small_run import FIELDS, ROOT
 
 FILE = '''"""Which dropout is best?"""
 
 from t2t_jax import load_config
-from t2t_jax.experiment import Experiment, Row, with_fields
+from t2t_jax.tools.experiment import Experiment, Row, with_fields
 
 
 def get_experiment():
@@ -66,7 +66,7 @@ def test_two_processes_that_are_killed_leave_the_bytes_of_one(text, tmp_path):
     assert runs == sorted(path.name for path in killed.glob("runs/*"))
     assert not [*killed.glob("leases/*.json")]
     for run in runs:
-        found = differences(whole / "runs" / run, killed / "runs" / run)
+        found = workdir_differences(whole / "runs" / run, killed / "runs" / run)
         # Minutes of training and their like.
         found["config"] = [n for n in found["config"] if "outcome.json" not in n]
         assert not any(found.values()), found

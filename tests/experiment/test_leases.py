@@ -9,15 +9,15 @@ import time
 
 import pytest
 
-from t2t_jax.experiment import leases
-from t2t_jax.experiment.leases import SILENCE, Leases, LostError
+from t2t_jax.tools.experiment import leases
+from t2t_jax.tools.experiment.leases import SILENCE, Leases, LostError
 from tests.small_run import ROOT
 
 # Takes a lease, says so, and holds it for ever.
 HOLD = """
 import sys, time
 from pathlib import Path
-from t2t_jax.experiment.leases import Leases
+from t2t_jax.tools.experiment.leases import Leases
 lease = Leases(Path(sys.argv[1])).take("row")
 print(lease is not None, flush=True)
 time.sleep(600)
@@ -28,7 +28,7 @@ time.sleep(600)
 RACE = """
 import os, sys
 from pathlib import Path
-from t2t_jax.experiment.leases import Leases
+from t2t_jax.tools.experiment.leases import Leases
 
 print("jax" not in sys.modules)
 for number in range(int(sys.argv[2])):

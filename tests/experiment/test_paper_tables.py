@@ -6,9 +6,9 @@ import pytest
 
 from experiments import norm, schedule, table2, table3
 from t2t_jax import load_config
-from t2t_jax.analysis.speed import lines_per_second
 from t2t_jax.config import from_config_dict
 from t2t_jax.model.model import build
+from t2t_jax.tools.experiment.measures import lines_per_second
 from t2t_jax.training.schedules import peak
 
 # Million parameters of the paper's rows, as they follow from its formulas with a

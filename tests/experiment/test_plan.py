@@ -7,14 +7,20 @@ import pytest
 from matplotlib import pyplot
 
 from t2t_jax import load_config
-from t2t_jax.commands import experiment_files
 from t2t_jax.commands.config_files import shipped_names
-from t2t_jax.experiment import Experiment, Measure, Row, plan, with_fields
-from t2t_jax.experiment.experiment import unusual
-from t2t_jax.experiment.plan import Request, freeze, with_changes
-from t2t_jax.experiment.results import read_results
-from t2t_jax.terminal import ideas
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.config import unusual
+from t2t_jax.io import ideas
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.experiment import (
+    Experiment,
+    Measure,
+    Row,
+    command,
+    experiment,
+    with_fields,
+)
+from t2t_jax.tools.experiment.experiment import Request, freeze, with_changes
+from t2t_jax.tools.experiment.results import read_results
 
 TINY = load_config("tiny")
 FEWER = {"table2": {"models": "transformer,lstm"}}  # each model takes seconds to match
@@ -53,7 +59,7 @@ def file(tmp_path):
 @pytest.fixture
 def said(monkeypatch):
     said = []
-    monkeypatch.setattr(plan, "say", said.append)
+    monkeypatch.setattr(experiment, "say", said.append)
     return said
 
 
@@ -115,19 +121,19 @@ def test_a_damaged_plan_is_reported_and_can_be_replaced(file):
 
 @pytest.mark.parametrize("name", shipped_names("experiments"))
 def test_rows_of_every_experiment_survive_the_plan(name, tmp_path):
-    module = experiment_files.load(name)
-    defaults = experiment_files.parameters(module)
-    experiment = experiment_files.define(module, defaults | FEWER.get(name, {}))
-    for row in experiment.rows:
-        encoded = plan._encoded(row)
-        decoded = plan._decoded(json.loads(json.dumps(encoded)))
-        assert plan._encoded(decoded) == encoded
+    module = command.load(name)
+    defaults = command.parameters(module)
+    defined = command.define_experiment(module, defaults | FEWER.get(name, {}))
+    for row in defined.rows:
+        encoded = experiment._encoded(row)
+        decoded = experiment._decoded(json.loads(json.dumps(encoded)))
+        assert experiment._encoded(decoded) == encoded
         assert decoded.config == row.config
         assert decoded.runs == row.runs  # so their folders
-    assert {*experiment_files.meanings(module)} <= {*defaults}
+    assert {*command.meanings(module)} <= {*defaults}
     # Reports and plots are made from the start, when nothing is finished.
-    nothing = read_results(experiment.rows, tmp_path)
-    for show in filter(None, (experiment.report, experiment.plot)):
+    nothing = read_results(defined.rows, tmp_path)
+    for show in filter(None, (defined.report, defined.plot)):
         show(nothing)
     pyplot.close("all")
 
@@ -140,8 +146,8 @@ def test_a_parameter_that_an_edit_has_removed_is_no_error():
         def get_experiment(seeds=1):
             return Experiment([Row("a", TINY, seeds)], columns=())
 
-    experiment = experiment_files.define(Module, {"seeds": 2, "removed": 3})
-    assert experiment.rows[0].seeds == 2
+    defined = command.define_experiment(Module, {"seeds": 2, "removed": 3})
+    assert defined.rows[0].seeds == 2
 
 
 def test_a_field_in_which_rows_differ_is_not_changed_in_all():

@@ -8,17 +8,17 @@ import sys
 import pytest
 
 from t2t_jax import load_config
-from t2t_jax.experiment import Measure, Row, queue, running, with_fields
-from t2t_jax.experiment.queue import Queue, select
-from t2t_jax.experiment.results import RunResult, read_results
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.experiment import Measure, Row, running, with_fields
+from t2t_jax.tools.experiment.results import RunResult, read_results
+from t2t_jax.tools.experiment.running import Queue, select
 from tests.small_run import ROOT
 
 # Takes the lease of a run, and holds it until its standard input ends.
 HOLD = """
 import sys
 from pathlib import Path
-from t2t_jax.experiment.leases import Leases
+from t2t_jax.tools.experiment.leases import Leases
 lease = Leases(Path(sys.argv[1])).take(sys.argv[2])
 print(flush=True)
 sys.stdin.read()
@@ -50,7 +50,7 @@ class Runner:
         monkeypatch.setattr(running.jax, "clear_caches", lambda: None)
         monkeypatch.setattr(running.gc, "collect", lambda: None)
         monkeypatch.setitem(running.MEASURES, "count", self._count)
-        monkeypatch.setattr(queue, "say", self.said.append)
+        monkeypatch.setattr(running, "say", self.said.append)
 
     def __call__(self, rows, patterns="", retry=False, wait=False):
         """A new process's look at the rows; runs them and returns their states."""
@@ -135,7 +135,7 @@ def test_a_failure_is_recorded_and_tried_again_only_when_asked(run):
 def test_a_retry_ends_though_the_clock_is_set_back(run, monkeypatch):
     run.faults["a"] = ValueError("no")
     monkeypatch.setattr(running.time, "time", lambda: 0.0)
-    monkeypatch.setattr(queue.time, "time", lambda: 1_000.0)
+    monkeypatch.setattr(running.time, "time", lambda: 1_000.0)
     assert run([row("a")], retry=True) == {"a": "failed"}
     assert run.trained == ["a"]
 
@@ -205,7 +205,7 @@ def test_another_process_is_waited_for_and_its_row_taken_if_it_dies(run, monkeyp
             process.kill()
             process.wait()
 
-        monkeypatch.setattr(queue.time, "sleep", sleep)
+        monkeypatch.setattr(running.time, "sleep", sleep)
         assert set(run(rows, wait=True).values()) == {"done"}
     assert run.trained == ["b", "a", "c"]
 

@@ -6,9 +6,9 @@ import re
 import pytest
 
 from t2t_jax import load_config
-from t2t_jax.experiment import Measure, Row, status, with_fields
-from t2t_jax.experiment.leases import Leases
-from t2t_jax.experiment.queue import Queue
+from t2t_jax.tools.experiment import Measure, Row, estimates, with_fields
+from t2t_jax.tools.experiment.leases import Leases
+from t2t_jax.tools.experiment.running import Queue
 
 STEPS = 600
 BASE = load_config("tiny", train={"steps": STEPS})
@@ -55,7 +55,7 @@ class Workdirs:
 
     def minutes(self, **options):
         """The minutes that are left, as the line says."""
-        line = status.status(self.queue, **options)
+        line = estimates.status(self.queue, **options)
         hours, minutes = re.search(r"about (\d+):(\d\d):00 more", line).groups()
         return 60 * int(hours) + int(minutes)
 
@@ -78,7 +78,7 @@ def workdirs(tmp_path):
 
 
 def test_before_anything_is_known_it_says_so(workdirs):
-    line = status.status(workdirs(rows(3)).queue)
+    line = estimates.status(workdirs(rows(3)).queue)
     assert line == "3 left; the first run will tell how long the others take"
 
 
@@ -86,7 +86,7 @@ def test_runs_that_are_left_take_as_long_as_those_so_far(workdirs):
     these = workdirs(rows(4))
     these.finished(0, 0.1, after=60)
     these.finished(1, 0.3, after=180)
-    assert status.status(these.queue).startswith("2 done, 2 left; about ")
+    assert estimates.status(these.queue).startswith("2 done, 2 left; about ")
     assert these.minutes() == 2 * (2 + 2)
 
 
@@ -95,7 +95,7 @@ def test_a_running_one_is_judged_by_its_own_speed(workdirs):
     these.finished(0, 0.1)
     these.trained(1, 300, 1.0)
     these.running(1)
-    assert "1 done, 1 running" in status.status(these.queue)
+    assert "1 done, 1 running" in estimates.status(these.queue)
     assert these.minutes() == 5
 
 
@@ -127,7 +127,7 @@ def test_a_run_of_two_rows_is_counted_once(workdirs):
 def test_failures_are_told_by_their_first_line(workdirs):
     these = workdirs(rows(1))
     path = these.trained(0, 50, 0.1)
-    assert status.failures(these.queue) == []
+    assert estimates.failures(these.queue) == []
     (path / "failure.json").write_text(json.dumps({"error": "one\ntwo"}))
-    assert status.status(these.queue) == "1 failed"
-    assert status.failures(these.queue) == [f"failed: {path}: one"]
+    assert estimates.status(these.queue) == "1 failed"
+    assert estimates.failures(these.queue) == [f"failed: {path}: one"]

@@ -9,10 +9,10 @@ import matplotlib as mpl
 import pytest
 from matplotlib import pyplot
 
-from t2t_jax.experiment import Experiment, Measure, Row, plots, tables
-from t2t_jax.experiment.numbers import mean_text, number_text
-from t2t_jax.experiment.results import read_results
-from t2t_jax.viewing.picture_style import DARK, LIGHT
+from t2t_jax.tools.experiment import Experiment, Measure, Row, plots, tables
+from t2t_jax.tools.experiment.results import read_results
+from t2t_jax.tools.experiment.tables import mean_text, number_text
+from t2t_jax.tools.pages.picture_style import DARK, LIGHT
 from tests.experiment.made_up import row, write_rows
 
 COLUMNS = ["layers", "parameters", "test.perplexity", "test.bleu", "dev.loss"]

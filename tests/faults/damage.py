@@ -197,7 +197,7 @@ class Trial:
     def newest(self, workdir: Path, kind: str) -> Path:
         """The checkpoint that would be used."""
         from t2t_jax.training.averaging import choose_checkpoints
-        from t2t_jax.workdir.workdir import Workdir
+        from t2t_jax.workdir import Workdir
 
         if kind == "best":
             return Path(

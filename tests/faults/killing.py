@@ -20,7 +20,7 @@ from pathlib import Path
 
 import jax
 
-from t2t_jax.verification.workdir_differences import COMPARED, differences
+from t2t_jax.run.differences import COMPARED, workdir_differences
 from tests.faults.moments import ALL, MOMENTS, Moment
 from tests.faults.runs import Place, Run
 
@@ -67,7 +67,7 @@ def undisturbed(place: Place, twice: bool = True) -> tuple[Run, Trial | None]:
     if not twice:
         return whole, None
     place.usual_seconds = again.live().seconds
-    return whole, Trial(again, differences(whole.workdir, again.workdir))
+    return whole, Trial(again, workdir_differences(whole.workdir, again.workdir))
 
 
 def killed(
@@ -94,7 +94,7 @@ def killed(
             left -= 1
         else:
             run.live()
-        yield Trial(run, differences(whole.workdir, run.workdir))
+        yield Trial(run, workdir_differences(whole.workdir, run.workdir))
         if not left:
             return
         in_vain = in_vain + 1 if len(run.lives) == 1 else 0
@@ -128,7 +128,8 @@ def main() -> None:
         whole, again = undisturbed(place)
         alone = Run(place, "compiled alone", compiled=False)
         alone.live()
-        for trial in again, Trial(alone, differences(whole.workdir, alone.workdir)):
+        differences = workdir_differences(whole.workdir, alone.workdir)
+        for trial in again, Trial(alone, differences):
             print(f"undisturbed, {trial}", flush=True)
         chance, trials = random.Random(options.seed), []
         for trial in killed(whole, ALL, options.kills, SIGNALS[options.signal], chance):

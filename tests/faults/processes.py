@@ -13,7 +13,7 @@ import orbax.checkpoint as ocp
 
 from t2t_jax.training.checkpoint import KINDS
 from t2t_jax.training.checkpoint_folders import sealed_steps
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 from tests.small_run import ROOT, config_for
 
 RUN = {"train": {"steps": 40, "log_every": 4, "eval_every": 20, "dev_lines": 200}}
@@ -22,8 +22,8 @@ LONG = 180  # seconds after which a process that does not end is killed
 # Runs the command as `-m` does, once something of the product is another.
 PATCHED = """
 import runpy, sys, time
-from t2t_jax.files import sealed
-from t2t_jax.terminal.messages import say
+from t2t_jax.io import sealed
+from t2t_jax.io.messages import say
 {patch}
 runpy.run_module("t2t_jax.{module}", run_name="__main__", alter_sys=True)
 """

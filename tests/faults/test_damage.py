@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from t2t_jax import Translator, UserError
 from t2t_jax.evaluation.dev_answers import DevAnswers
-from t2t_jax.files import sealed
+from t2t_jax.io import sealed
 from tests.faults.damage import (
     become_a_file,
     become_a_folder,

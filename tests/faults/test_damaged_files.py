@@ -9,11 +9,12 @@ from random import Random
 import pytest
 
 from t2t_jax import Translator, UserError
-from t2t_jax.data import tokenizer
 from t2t_jax.data.feeding import Position
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.training.divergence import Rollback, Rollbacks
 from t2t_jax.training.metrics_log import MetricsLog
-from t2t_jax.training.rollbacks import Rollback, Rollbacks
-from t2t_jax.workdir.workdir import CHECK, Workdir
+from t2t_jax.workdir import CHECK, Workdir
 from tests.faults.damage import (
     EVERY,
     contents,
@@ -140,7 +141,7 @@ def give_it_a_source_tokenizer(workdir):
     for section, values in SEPARATE.items():
         changed = dataclasses.replace(getattr(config, section), **values)
         config = dataclasses.replace(config, **{section: changed})
-    separate = tokenizer.Vocabulary(vocabulary.model, source=vocabulary)
+    separate = Vocabulary(vocabulary.model, source=vocabulary)
     (workdir / "config.json").unlink()
     run.store(config, separate, text)
 
@@ -220,7 +221,7 @@ def test_files_of_another_run_are_refused(workdir, text, tmp_path):
     config = Workdir(workdir).config()
     Workdir(other).store(
         dataclasses.replace(config, train=dataclasses.replace(config.train, seed=1)),
-        tokenizer.Vocabulary(tokenizer.train(lines, 330), "tokenizer.model"),
+        Vocabulary(train_tokenizer(lines, 330), "tokenizer.model"),
         Workdir(workdir).text() | {"read": 1},
     )
     for name, told in (

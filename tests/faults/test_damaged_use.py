@@ -11,9 +11,9 @@ from t2t_jax import Translator, UserError
 from t2t_jax.config import from_config_dict
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_corpora
-from t2t_jax.data.text_tokenizer import make_tokenizer
+from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.evaluation.scores import score_set
-from t2t_jax.files import sealed
+from t2t_jax.io import sealed
 from tests.faults.damage import (
     EVERY,
     become_a_file,

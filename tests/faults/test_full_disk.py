@@ -5,9 +5,9 @@ import resource
 
 import pytest
 
-from t2t_jax.files import sealed
+from t2t_jax.io import sealed
 from t2t_jax.training.checkpoint_folders import sealed_steps
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 from tests.faults.disks import small_disk
 from tests.faults.processes import RUN, Process, flags, outcome
 

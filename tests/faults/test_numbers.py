@@ -7,13 +7,12 @@ import pytest
 
 from t2t_jax import UserError, train
 from t2t_jax.data.corpus import open_corpora
-from t2t_jax.pipeline import step_lookup
-from t2t_jax.pipeline import train as pipeline
+from t2t_jax.run import step_lookup
+from t2t_jax.run import train as pipeline
 from t2t_jax.training import loop, losses
 from t2t_jax.training.averaging import parameter_steps
-from t2t_jax.training.divergence import DivergedError
-from t2t_jax.training.rollbacks import Rollbacks
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.training.divergence import DivergedError, Rollbacks
+from t2t_jax.workdir import Workdir
 from tests.small_run import assert_same, config_for, final_parameters
 
 pytestmark = pytest.mark.usefixtures("compiled_once")

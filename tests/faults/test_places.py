@@ -11,7 +11,7 @@ from t2t_jax import Translator, UserError, train
 from t2t_jax.config import from_config_dict
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_corpora, open_corpus
-from t2t_jax.data.text_tokenizer import make_tokenizer
+from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.evaluation import dev_answers
 from t2t_jax.evaluation.scores import score_set
 from t2t_jax.training import loop

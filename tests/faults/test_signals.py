@@ -13,8 +13,8 @@ from t2t_jax import train
 from t2t_jax.evaluation import dev_answers
 from t2t_jax.training import loop
 from t2t_jax.training.checkpoint_folders import sealed_steps
-from t2t_jax.training.interruption import SIGNALS, Interrupted
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.training.stopping import SIGNALS, Interrupted
+from t2t_jax.workdir import Workdir
 from tests.faults.processes import RUN, Process, flags, metrics, outcome
 from tests.small_run import ROOT, config_for
 
@@ -152,7 +152,7 @@ def test_in_another_thread_nothing_is_installed(text, tmp_path, monkeypatch):
 
 COUNTING = """
 import signal, sys, time, jax
-from t2t_jax.training.interruption import Interruption
+from t2t_jax.training.stopping import Interruption
 number, port = sys.argv[1:]
 jax.distributed.initialize(f"localhost:{port}", 2, int(number))
 before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]

@@ -13,7 +13,7 @@ import pytest
 
 from t2t_jax import Translator, UserError
 from t2t_jax.config import Config, from_config_dict
-from t2t_jax.files import atomic
+from t2t_jax.io import atomic
 from tests.small_run import ROOT
 
 LOAD = """

@@ -16,10 +16,10 @@ import pytest
 from t2t_jax import Translator, UserError, train
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.evaluation import scores
-from t2t_jax.files import atomic as product_files
+from t2t_jax.io import atomic as product_files
 from t2t_jax.tasks.task import Task
 from t2t_jax.training import loop
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 from tests.faults.processes import checkpoints
 from tests.small_run import ROOT, config_for, files
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("compiled_once")
 PLAIN = {"data": {"dev": "", "test": ""}}  # trains as ever, and that is all
 HOLDING = """
 import sys, time
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 with Workdir(sys.argv[1]).hold():
     print("held", flush=True)
     time.sleep(999)

@@ -207,15 +207,14 @@ def test_each_process_has_its_own_gpus(start, tmp_path):
 
 
 def test_a_dry_run_prints_the_commands_and_starts_nothing(start, tmp_path):
-    words = "2", "--dry_run", "--module=t2t_jax.translate", "--config=a b"
+    words = "2", "--dry_run", "--module=t2t_jax translate", "--config=a b"
     code, out, err = finish(start(*words))
     assert code == 0, err
     zero, one = [shlex.split(line) for line in out.splitlines()]
-    assert zero[:3] == [sys.executable, "-m", "t2t_jax.translate"]
-    assert zero[3:5] == [zero[3], "--num_processes=2"]
-    assert zero[6:] == one[6:] == ["--config=a b", f"--workdir={tmp_path}"]
-    assert (zero[5], one[5]) == ("--process_id=0", "--process_id=1")
-    assert zero[3] == one[3]
+    assert zero[:4] == [sys.executable, "-m", "t2t_jax", "translate"]
+    assert zero[4:6] == [one[4], "--num_processes=2"]
+    assert zero[7:] == one[7:] == ["--config=a b", f"--workdir={tmp_path}"]
+    assert (zero[6], one[6]) == ("--process_id=0", "--process_id=1")
     assert not list(tmp_path.glob("ready-*"))
 
 

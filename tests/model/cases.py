@@ -88,7 +88,7 @@ OF_HALVES = {
 
 def unused(kind: str) -> frozenset[str]:
     """The fields that a model does not read."""
-    return frozenset(getattr(MODELS[kind], "unused", ()))
+    return MODELS[kind].unused
 
 
 TABLES = [f for f in dataclasses.fields(ModelConfig) if f.metadata["table"]]

@@ -21,13 +21,13 @@ from flax import nnx
 
 from t2t_jax.config import MeshConfig
 from t2t_jax.model.architecture import logits, step_logits
-from t2t_jax.model.dense import KV, weighted_values
+from t2t_jax.model.attention import KV, weighted_values
 from t2t_jax.model.layers import Dropout, DropoutRng
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import stack_positions
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.verification.references import twin
+from t2t_jax.tools.verify.references import twin
 from tests.model import cases
 from tests.model.subject import (
     BEAMS,
@@ -434,7 +434,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     jax.config.update("jax_num_cpu_devices", 8)
-    from t2t_jax.model import restricted
+    from t2t_jax.model import attention
 
-    restricted.SMALLEST_BLOCK = 4
+    attention.SMALLEST_BLOCK = 4
     sys.exit(main())

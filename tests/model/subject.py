@@ -13,12 +13,12 @@ import numpy as np
 from flax import nnx
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.data.batching import fill, plan_epoch
-from t2t_jax.data.pairs import ragged
+from t2t_jax.data.batching import plan_epoch
+from t2t_jax.data.filling import fill, ragged
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.attention import LayerTrace
 from t2t_jax.model.model import build
-from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.model.transformer import teacher_forcing
 from tests.model import cases
 
 V, BOS = 24, 1

@@ -27,11 +27,9 @@ from t2t_jax.model.architecture import logits, step_logits
 from t2t_jax.model.mask import Tokens
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
-from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.search.beam import beam_search
-from t2t_jax.training.step import initial_state, loss_sums, train_step
-from t2t_jax.verification.references import twin
-from t2t_jax.verification.small_model import (
+from t2t_jax.tools.verify.random_models import (
     BOS,
     EOS,
     PAD,
@@ -42,6 +40,8 @@ from t2t_jax.verification.small_model import (
     packed,
     random_parameters,
 )
+from t2t_jax.tools.verify.references import twin
+from t2t_jax.training.step import initial_state, loss_sums, train_step
 
 GREEDY = functools.partial(beam_search, beam=1)
 

@@ -10,8 +10,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas.ops.tpu import flash_attention as library
 
 from t2t_jax.config import MeshConfig, from_config_dict
-from t2t_jax.model.attention import KV, NO_POSITION, fused
-from t2t_jax.model.dense import dense, scaled
+from t2t_jax.model.attention import KV, NO_POSITION, dense, fused, scaled
 from t2t_jax.model.kernels import cudnn, flash, kernel_for
 from t2t_jax.model.layers import Dropout, DropoutRng
 from t2t_jax.model.mask import Mask, Tokens

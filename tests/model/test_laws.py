@@ -9,15 +9,15 @@ import pytest
 from flax import nnx
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.data.batching import Ragged, fill, plan_epoch
-from t2t_jax.data.pairs import ragged
+from t2t_jax.data.batching import plan_epoch
+from t2t_jax.data.filling import Ragged, fill, ragged
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.layers import DropoutRng, dropout, random_bits
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
-from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.sections import Options
-from t2t_jax.terminal.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 

@@ -11,14 +11,17 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from t2t_jax.model.attention import ATTENTION, AttentionFunction
-from t2t_jax.model.classifier import Classifier, pool
-from t2t_jax.model.dense import attention_weights, dense
-from t2t_jax.model.encoder_only import EncoderOnly
+from t2t_jax.model.attention import (
+    ATTENTION,
+    AttentionFunction,
+    attention_weights,
+    dense,
+)
 from t2t_jax.model.feed_forward import FEED_FORWARD, FeedForward
 from t2t_jax.model.layers import NORMS, LayerNorm, constant
 from t2t_jax.model.mask import Tokens
 from t2t_jax.model.model import MODELS
+from t2t_jax.model.one_sided import Classifier, EncoderOnly, pool
 from t2t_jax.model.positions import POSITIONS, ALiBi, Position, sinusoids
 from t2t_jax.model.transformer import Transformer
 from t2t_jax.parallel import mesh as meshes

@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from t2t_jax.model import restricted
+from t2t_jax.model import attention
 from tests.model.cases import alone, pairs, product
 from tests.model.laws import COMPOSITION, LAWS
 from tests.model.subject import Excused, subject
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures(
 def small_blocks():
     """Rows of the tests have several blocks of neighbours."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(restricted, "SMALLEST_BLOCK", 4)
+        patch.setattr(attention, "SMALLEST_BLOCK", 4)
         yield
 
 

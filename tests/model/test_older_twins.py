@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from t2t_jax.verification.references import older_twins, twin
+from t2t_jax.tools.verify.references import older_twins, twin
 
 D, V, ROWS = 8, 9, 2
 SOURCE, TARGET = [3, 5, 4, 8, 6], [1, 7, 3, 3, 5, 8, 4, 6, 7]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from t2t_jax.model.recurrence import LSTMLayer
-from t2t_jax.verification.references import formulas, older_twins
+from t2t_jax.model.lstm import LSTMLayer
+from t2t_jax.tools.verify.references import formulas, older_twins
 
 CLOSE = {"rtol": 2e-5, "atol": 2e-5}  # of float32
 

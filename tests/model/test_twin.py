@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from t2t_jax.config import from_config_dict
-from t2t_jax.verification.references import twin
+from t2t_jax.tools.verify.references import twin
 
 # The buckets of T5 (32 up to 128) for keys before the query, as its program makes them:
 # the first distance of each bucket.

@@ -2,8 +2,8 @@
 
 import pytest
 
-from t2t_jax.planning.chips import CHIPS, DEVICES, GIB, find_slice, peak
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.costs.chips import CHIPS, DEVICES, GIB, find_slice, peak
+from t2t_jax.io.errors import UserError
 
 
 @pytest.mark.parametrize("name", CHIPS)

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import pytest
 
 from t2t_jax.config import Config, DataConfig, MeshConfig, ModelConfig, TrainConfig
+from t2t_jax.costs import step_costs
+from t2t_jax.costs.step_costs import batch_shapes
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.planning import collectives, costs
-from t2t_jax.planning.costs import batch_shapes
+from t2t_jax.tools.plan import collectives
 from t2t_jax.training.step import compile_steps
 
 pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
@@ -120,7 +121,7 @@ def step_on(mesh, config=CONFIG, vocab=96):
     config = dataclasses.replace(config, mesh=MeshConfig(**mesh))
     mesh = meshes.make_mesh(config.mesh)
     steps = compile_steps(build(config.model, vocab), config, mesh, bos=1)
-    shape, _ = costs.assumed_shape(config, mesh)
+    shape, _ = step_costs.assumed_shape(config, mesh)
     compiled = steps.train.lower(steps.shapes, batch_shapes(shape, mesh)).compile()
     return collectives.parse_collectives(
         compiled.as_text(), dict(mesh.shape)

@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from t2t_jax.parallel import compilation_cache
+from t2t_jax.parallel import process_setup
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def configured():
 
 
 def test_it_is_in_the_cache_folder_and_the_users_alone(kept):
-    compilation_cache.use()
+    process_setup.use_compilation_cache()
     folder = Path(configured())
     assert folder.parent == kept
     assert folder.stat().st_mode & 0o077 == 0
@@ -40,7 +40,7 @@ def test_it_is_in_the_cache_folder_and_the_users_alone(kept):
 @pytest.mark.parametrize("theirs", ["", "/their/folder"])
 def test_what_a_user_has_said_stays(kept, theirs):
     jax.config.update("jax_compilation_cache_dir", theirs)
-    compilation_cache.use()
+    process_setup.use_compilation_cache()
     assert configured() == theirs
     assert not kept.exists()
 
@@ -49,41 +49,41 @@ def test_another_processor_or_jaxlib_has_another_folder(kept, monkeypatch):
     folders = set()
     for processor, version in (("A", "1"), ("B", "1"), ("A", "2"), ("A", "1")):
         with monkeypatch.context() as patch:
-            patch.setattr(compilation_cache, "processor_name", lambda p=processor: p)
-            patch.setattr(compilation_cache.metadata, "version", lambda _, v=version: v)
+            patch.setattr(process_setup, "processor_name", lambda p=processor: p)
+            patch.setattr(process_setup.metadata, "version", lambda _, v=version: v)
             jax.config.update("jax_compilation_cache_dir", None)
-            compilation_cache.use()
+            process_setup.use_compilation_cache()
             folders.add(configured())
     assert len(folders) == 3
 
 
 def test_a_folder_that_cannot_be_used_is_only_told(kept, capsys):
     kept.write_text("a file")
-    compilation_cache.use()
+    process_setup.use_compilation_cache()
     assert configured() is None
     assert "warning: cannot use the compilation cache" in capsys.readouterr().err
 
 
 def test_the_oldest_make_way(kept, monkeypatch):
-    monkeypatch.setattr(compilation_cache, "LIMIT", 250)
+    monkeypatch.setattr(process_setup, "CACHE_LIMIT", 250)
     folder = kept / "of an older jaxlib"
     folder.mkdir(parents=True)
     for age, name in enumerate("abcd"):
         (folder / name).write_bytes(b"x" * 100)
         os.utime(folder / name, (1e9 - age, 1e9 - age))
-    compilation_cache.use()
+    process_setup.use_compilation_cache()
     assert sorted(f.name for f in folder.iterdir()) == ["a", "b"]
 
 
 def test_half_an_entry_is_deleted(kept):
-    compilation_cache.use()
+    process_setup.use_compilation_cache()
     folder = Path(configured())
     whole = zlib.compress(os.urandom(1000))
     for name, content in (("whole", whole), ("half", whole[:500])):
         (folder / f"{name}-cache").write_bytes(content)
     (folder / "another").write_bytes(b"\x78 not JAX's")
     jax.config.update("jax_compilation_cache_dir", None)
-    compilation_cache.use()
+    process_setup.use_compilation_cache()
     assert {f.name for f in folder.iterdir()} == {"whole-cache", "another"}
 
 

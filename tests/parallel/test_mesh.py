@@ -9,11 +9,11 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from t2t_jax.config import Config, MeshConfig, ModelConfig, TrainConfig
-from t2t_jax.data.batching import fill, plan_epoch
-from t2t_jax.data.pairs import ragged
+from t2t_jax.data.batching import plan_epoch
+from t2t_jax.data.filling import fill, ragged
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.step import compile_steps, microbatches, state_shardings
 
 pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")

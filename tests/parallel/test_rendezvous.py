@@ -3,8 +3,8 @@
 import jax
 import pytest
 
+from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import rendezvous
-from t2t_jax.terminal.errors import UserError
 
 
 def test_a_jax_that_lacks_an_argument_is_named(monkeypatch):

@@ -41,7 +41,9 @@ loop.TrainingRun._step = slowly
 PATCHED = """
 import os, runpy, sys, time
 {patch}
-runpy.run_module("{module}", run_name="__main__", alter_sys=True)
+module, *command = "{module}".split()
+sys.argv[1:1] = command
+runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
 
 
@@ -145,7 +147,7 @@ class Group:
 def _command(module: str, patch: str) -> list[str]:
     if patch:
         return [sys.executable, "-c", PATCHED.format(patch=patch, module=module)]
-    return [sys.executable, "-m", module]
+    return [sys.executable, "-m", *module.split()]
 
 
 def ours(n: int) -> list[list[str]]:

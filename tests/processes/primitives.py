@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import processes, rendezvous
-from t2t_jax.terminal.errors import UserError
 
 KINDS = ("float32", "bfloat16", "float16", "bool", "int8", "int32", "uint32")
 

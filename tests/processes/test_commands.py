@@ -11,7 +11,7 @@ from tests.small_run import contents
 
 TWO = {"devices": 2}  # of each process
 SLOW_CHUNKS = """
-from t2t_jax.decoding.output_file import OutputFile
+from t2t_jax.io.output_files import OutputFile
 add = OutputFile.add
 def slowly(self, *given):
     add(self, *given)
@@ -53,7 +53,7 @@ def both(group, module, *arguments, **given):
 def test_lines_are_translated_from_standard_input(group, workdir, source):
     before = contents(workdir)
     command = [f"--workdir={workdir}", "--batch_size=9", "--nbest=2", "--scores"]
-    one, two = both(group, "t2t_jax.translate", *command, "--alignments", stdin=source)
+    one, two = both(group, "t2t_jax translate", *command, "--alignments", stdin=source)
     numbers = {int(line.partition(" ")[0]) for line in one.split("\n")[:-1]}
     assert numbers == {*range(source.count("\n"))}
     assert one == two
@@ -64,7 +64,7 @@ def test_lines_are_translated_from_standard_input(group, workdir, source):
 def test_an_output_that_was_killed_is_resumed_by_two(group, workdir, source, tmp_path):
     (tmp_path / "source").write_text(source, encoding="utf-8")
     command = [f"--workdir={workdir}", "--batch_size=9", f"--input={tmp_path}/source"]
-    module = {"module": "t2t_jax.translate"} | TWO
+    module = {"module": "t2t_jax translate"} | TWO
     one = group(1, *command, f"--output={tmp_path}/one", **module)
     assert one.end() == [0], one.said()
 
@@ -93,7 +93,7 @@ def test_sigterm_ends_a_translation_at_once(
     two = group(
         2,
         *(*command, f"--output={tmp_path}/two"),
-        module="t2t_jax.translate",
+        module="t2t_jax translate",
         patch=SLOW_CHUNKS,
         **TWO,
     ).until("added")
@@ -108,7 +108,7 @@ def test_sigterm_ends_a_translation_at_once(
 @pytest.mark.slow
 def test_scores_are_the_same(group, workdir, text):
     command = [f"--workdir={workdir}", f"--test={text}/dev,{text}/test", "--tokens"]
-    one, two = both(group, "t2t_jax.score", *command)
+    one, two = both(group, "t2t_jax score", *command)
     assert len(one.splitlines()) == 30
     assert one == two
 
@@ -120,7 +120,7 @@ def test_an_evaluation_is_the_same(group, workdir, trained, text, tmp_path):
         place = tmp_path / f"of {n}"
         shutil.copytree(trained[0], place)
         command = [f"--workdir={place}", f"--test={text}/dev"]
-        some = group(n, *command, module="t2t_jax.evaluate", **TWO)
+        some = group(n, *command, module="t2t_jax evaluate", **TWO)
         assert some.end() == [0] * n, some.said()
         printed = some.out()[some.out().index("{\n") :]
         scores = json.loads(printed)

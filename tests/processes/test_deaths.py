@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from t2t_jax.files import sealed
+from t2t_jax.io import sealed
 from t2t_jax.training.checkpoint_folders import sealed_steps
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 from tests.faults.processes import flags
 from tests.processes.group import PLAIN
 from tests.small_run import ROOT

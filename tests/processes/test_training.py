@@ -10,7 +10,7 @@ import pytest
 
 from t2t_jax import train
 from t2t_jax.config import from_config_dict
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.model.model import build
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.mesh import make_mesh
@@ -18,7 +18,7 @@ from t2t_jax.training import loop
 from t2t_jax.training.checkpoint import Checkpoints
 from t2t_jax.training.checkpoint_folders import sealed_steps
 from t2t_jax.training.step import compile_steps
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 from tests.compiler import quick_environment
 from tests.faults.processes import flags, outcome
 from tests.processes.group import PLAIN, SLOWLY, Group, ours

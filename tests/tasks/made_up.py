@@ -12,7 +12,7 @@ from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.grammar.trees import bracketed
 from t2t_jax.metrics import classification, likelihoods
-from t2t_jax.tasks.linearised import repair
+from t2t_jax.tasks.parsing import repair
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
 from tests.small_run import ROOT

@@ -12,17 +12,15 @@ from hypothesis import given
 
 from t2t_jax import load_config, train
 from t2t_jax.config import from_config_dict
-from t2t_jax.data import tokenizers
-from t2t_jax.data.corpus import GrammarCorpus
-from t2t_jax.data.tokenizer import Vocabulary
+from t2t_jax.data.tokenizers.table import pack
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.classification import answer_line, probabilities_of
 from t2t_jax.metrics.measures import interval, measured
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.model import build
-from t2t_jax.tasks.classification import Classification
-from t2t_jax.tasks.labelled import open_labelled
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tasks.classification import Classification, open_labelled
 from tests.decoding import small_translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
@@ -92,17 +90,17 @@ def test_missing_text_is_named(tmp_path):
 
 def test_sentences_of_the_grammar_are_labelled_by_their_last_mark(monkeypatch):
     pairs = [("Is he here?", "Ist er hier?"), ("He is.", "Er ist hier.")]
-    monkeypatch.setattr(GrammarCorpus, "pairs", lambda self: iter(pairs))
-    corpus = open_labelled("grammar:dev", "en", "de", weight=2.0)
+    monkeypatch.setattr("t2t_jax.grammar.corpus.pairs", lambda split: iter(pairs))
+    corpus = open_labelled("grammar:dev", "en", "de")
     assert list(corpus.pairs()) == [("Is he here", "question"), ("He is", "statement")]
-    assert (corpus.place, corpus.name, corpus.weight) == ("grammar:dev", "dev", 2.0)
+    assert (corpus.place, corpus.name, corpus.weight) == ("grammar:dev", "dev", 1.0)
 
 
 # ------------------------------------------------------------------------------ labels
 
 
 def vocabulary_of(labels=LABELS) -> Vocabulary:
-    model = tokenizers.pack("labels", labels=labels)
+    model = pack("labels", labels=labels)
     return Vocabulary(model, "labels", small_translator.vocabulary())
 
 

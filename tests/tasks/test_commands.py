@@ -6,14 +6,14 @@ from unittest import mock
 
 import pytest
 
-from t2t_jax.analysis.context import Context
-from t2t_jax.bridges import peer_process
-from t2t_jax.bridges.exporting import check_task, export
-from t2t_jax.bridges.table import EXPORTS
 from t2t_jax.commands.flags import refuse_unused
-from t2t_jax.experiment.measures import MEASURES
+from t2t_jax.io.errors import UserError
 from t2t_jax.tasks.table import TASKS
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tools.bridges.checks import peer_process
+from t2t_jax.tools.bridges.exporting import check_task, export
+from t2t_jax.tools.bridges.table import EXPORTS
+from t2t_jax.tools.experiment.measures import MEASURES
+from t2t_jax.tools.experiment.results import Context
 from tests.tasks.made_up import example_of, opened, write
 
 

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from t2t_jax import config as fields
 from t2t_jax.data.batching import plan_epoch
-from t2t_jax.data.documents import Documents
-from t2t_jax.data.lines import open_lines
+from t2t_jax.data.corpus import documents, open_lines, open_places
+from t2t_jax.io.errors import UserError
 from t2t_jax.sections import Options
 from t2t_jax.tasks.language_model import LanguageModel
-from t2t_jax.terminal.errors import UserError
 from tests.decoding.small_translator import translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
@@ -32,7 +31,8 @@ def task(max_length=256, **options):
 
 def test_empty_lines_separate_documents(tmp_path):
     (tmp_path / "x.en").write_text(TEXT, newline="")
-    corpus = task(unit="document").open("x.en", str(tmp_path), 2.0)
+    open_one = task(unit="document").open
+    (corpus,) = open_places("x.en@2", open_one, str(tmp_path), weights=True)
     assert [*corpus.pairs()] == [("", text) for text in DOCUMENTS]
     lines = task().open("x.en", str(tmp_path))
     assert len([*lines.pairs()]) == 10
@@ -40,7 +40,7 @@ def test_empty_lines_separate_documents(tmp_path):
     assert (corpus.name, corpus.weight) == ("x.en", 2.0)
     (tmp_path / "none").write_text("\n \n")
     with pytest.raises(UserError, match="has no document: all its lines are empty"):
-        [*Documents(open_lines("none", "", "", str(tmp_path))).pairs()]
+        [*documents(open_lines("none", "", "", str(tmp_path))).pairs()]
 
 
 def test_scores_follow_from_answers_and_text():

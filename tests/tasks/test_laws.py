@@ -11,11 +11,11 @@ import pytest
 from t2t_jax import train
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.scores import read_answers
+from t2t_jax.io import ideas
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import measured
 from t2t_jax.model.model import MODELS, build
 from t2t_jax.tasks.table import TASKS, check_model, known_measures
-from t2t_jax.terminal import ideas
-from t2t_jax.terminal.errors import UserError
 from tests.small_run import contents
 from tests.tasks.made_up import EXAMPLES, example_of, opened, write
 

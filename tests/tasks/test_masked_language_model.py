@@ -11,21 +11,21 @@ import pytest
 from flax import nnx
 
 from t2t_jax.config import TaskConfig
-from t2t_jax.data import tokenizer
-from t2t_jax.data.batch_lookup import BatchLookup
 from t2t_jax.data.batching import plan_epoch
-from t2t_jax.data.feeding import Position
-from t2t_jax.data.lines import open_lines
-from t2t_jax.data.masking import MASK
+from t2t_jax.data.corpus import open_lines
+from t2t_jax.data.feeding import BatchLookup, Position
+from t2t_jax.data.noise import MASK
 from t2t_jax.data.pairs import tokenize_in_memory
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import measured
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.model import build
-from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.sections import Options
 from t2t_jax.tasks.table import check_model, task_of
-from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.losses import loss_sums
 from tests.decoding import small_translator
 
@@ -35,7 +35,7 @@ PAIRS = [("", line) for line in LINES]
 
 @functools.cache
 def translator(kind="encoder_only"):
-    model = tokenizer.train(LINES * 20, 300, [MASK])
+    model = train_tokenizer(LINES * 20, 300, [MASK])
     config = dataclasses.replace(
         small_translator.CONFIG,
         task=TaskConfig(kind="masked_language_model"),
@@ -46,7 +46,7 @@ def translator(kind="encoder_only"):
     parameters = jax.tree.map(
         lambda x: rng.normal(0, 0.5, x.shape).astype(x.dtype), built.shapes
     )
-    return Translator(config, tokenizer.Vocabulary(model), built, parameters, [7])
+    return Translator(config, Vocabulary(model), built, parameters, [7])
 
 
 def probabilities(ids):
@@ -200,4 +200,5 @@ def test_places_are_files_of_lines(tmp_path):
     task = task_of(translator().config)
     corpus = task.open("news.en", str(tmp_path))
     assert [*corpus.pairs()] == [("", "a"), ("", "b")]
-    assert corpus == open_lines("news.en", "en", "de", str(tmp_path))
+    lines = open_lines("news.en", "en", "de", str(tmp_path))
+    assert (corpus.place, corpus.fingerprint()) == (lines.place, lines.fingerprint())

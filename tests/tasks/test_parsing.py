@@ -8,12 +8,20 @@ from hypothesis import strategies as st
 from t2t_jax import config as fields
 from t2t_jax.config import from_config_dict
 from t2t_jax.grammar.trees import Tree, bracketed, parse_bracketed
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import measured
-from t2t_jax.tasks.linearised import linearise, repair, tokens, without_tags
-from t2t_jax.tasks.parsing import REPAIRED, Parsing, answer, read_answer
-from t2t_jax.tasks.penn_format import cleaned
+from t2t_jax.tasks.parsing import (
+    REPAIRED,
+    Parsing,
+    answer,
+    linearise,
+    read_answer,
+    repair,
+    tokens,
+    without_tags,
+)
 from t2t_jax.tasks.table import task_of
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tasks.treebank import cleaned
 
 DOG = "(S (NP (DT the) (NN dog)) (VP (VBZ barks) (, ,) (ADVP (RB loudly))) (. !))"
 WORDS = ["the", "dog", "barks", ",", "loudly", "!"]

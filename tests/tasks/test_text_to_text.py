@@ -10,16 +10,18 @@ import pytest
 
 from t2t_jax.commands import flags
 from t2t_jax.config import Config, DataConfig, TaskConfig, TrainConfig
-from t2t_jax.data import feeding, tokenizer
+from t2t_jax.data import feeding
 from t2t_jax.data.corpus import open_places
 from t2t_jax.data.pairs import tokenize_in_memory
-from t2t_jax.decoding import scoring
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding import alignment
 from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.results import Alignment
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.provenance import score_provenance
+from t2t_jax.io.errors import UserError
 from t2t_jax.tasks.table import TASKS, task_of
-from t2t_jax.terminal.errors import UserError
 from tests.decoding import small_translator
 
 TEXT = {
@@ -176,7 +178,7 @@ def test_spans_are_cut_out_of_their_own_subtask_alone(folder):
     assert stored[0] == (f"<spans> {TEXT['en'][0]}", TEXT["en"][0])
     symbols = mixture.data().symbols.split(",")
     text = [line for pair in stored for line in pair]
-    vocabulary = tokenizer.Vocabulary(tokenizer.train(text * 9, 360, symbols))
+    vocabulary = Vocabulary(train_tokenizer(text * 9, 360, symbols))
     noise = mixture.noise(vocabulary, [*zip(corpora, map(len, lines), strict=True)])
     pairs = tokenize_in_memory(stored, vocabulary, mixture.encode)
     pairs = dataclasses.replace(pairs, noise=noise)
@@ -333,9 +335,9 @@ def test_a_plain_task_scores_the_first_lines_of_all_dev_text(folder):
 @pytest.fixture(scope="module")
 def translator():
     """A translator that can read lines, and has no parameters to answer them."""
-    model = tokenizer.train(small_translator.TEXT * 20, 291, ["<2de>"])
+    model = train_tokenizer(small_translator.TEXT * 20, 291, ["<2de>"])
     made = Translator.__new__(Translator)
-    made.vocabulary = tokenizer.Vocabulary(model)
+    made.vocabulary = Vocabulary(model)
     no_limit = types.SimpleNamespace(longest=None, cross_layers=1)
     made.members = (Member(small_translator.CONFIG, no_limit, {}, (7,)),)
     return made
@@ -344,18 +346,18 @@ def translator():
 def test_a_tagged_translator_reads_the_tag_before_each_line(translator):
     lines = ["the cat", "", "a <2de> dog"]
     tagged = ["<2de> the cat", "", "<2de> a <2de> dog"]
-    read = translator.tagged("<2de>")._reader(1, True)
-    assert read.sources(lines) == translator._reader(1, True).sources(tagged)
+    read = translator.tagged("<2de>").reader(1, True)
+    assert read.sources(lines) == translator.reader(1, True).sources(tagged)
     assert read.sources(lines)[1].ids == []  # a line of nothing stays so
     pairs = [[(line, "ein Hund") for line in some] for some in (lines, tagged)]
-    assert read.pairs(pairs[0]) == translator._reader(1, True).pairs(pairs[1])
+    assert read.pairs(pairs[0]) == translator.reader(1, True).pairs(pairs[1])
     assert translator.tagged("<2de>").provenance()["tag"] == "<2de>"
     assert "tag" not in translator.provenance()
 
 
 def test_the_tag_is_not_a_word_of_an_alignment(translator, monkeypatch):
     whole = Alignment(((0, 0), (2, 1), (1, 2)))
-    monkeypatch.setattr(scoring, "align", lambda *_: [whole])
+    monkeypatch.setattr(alignment, "align", lambda *_: [whole])
     pairs = [("the cat", "die Katze da")]
     assert translator.align(pairs) == [whole]
     assert translator.tagged("<2de>").align(pairs) == [Alignment(((1, 1), (0, 2)))]

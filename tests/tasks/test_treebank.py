@@ -6,10 +6,9 @@ import pytest
 
 from t2t_jax.config import Config
 from t2t_jax.grammar.trees import bracketed
+from t2t_jax.io.errors import UserError
 from t2t_jax.tasks.parsing import Parsing
-from t2t_jax.tasks.penn_format import cleaned, read_trees
-from t2t_jax.tasks.treebank import TreeFile, open_treebank
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tasks.treebank import cleaned, open_treebank, read_trees, tree_file
 
 PENN = """
 ( (S
@@ -128,5 +127,5 @@ def test_gzip_and_fingerprints(tmp_path):
         f.write(PENN)
     a, b = opened(tmp_path, "a"), opened(tmp_path, "b")
     assert list(a.pairs()) == list(b.pairs())
-    without_tags = TreeFile(tmp_path / "a", Parsing(Config()).linearise)
+    without_tags = tree_file(tmp_path / "a", Parsing(Config()).linearise)
     assert len({c.fingerprint() for c in (a, b, without_tags)}) == 3

@@ -6,6 +6,7 @@ import numpy as np
 from flax import nnx
 
 from t2t_jax.config import Config, from_config_dict
+from t2t_jax.model.architecture import Architecture
 from t2t_jax.model.layers import constant, dropout, weight
 from t2t_jax.model.model import Model, from_constructor
 from t2t_jax.parallel import mesh as meshes
@@ -19,11 +20,10 @@ class Table(nnx.Module):
         self.tokens = weight(rng, {"vocab": V}, {"width": WIDTH})
 
 
-class Bigrams(nnx.Module):
+class Bigrams(Architecture):
     """Each token by the one before; a weight of three axes, and a bias."""
 
-    packs, generates, has_source = True, False, False
-    longest, cross_layers = None, 0
+    generates = has_source = False
 
     def __init__(self, rate, rng):
         table_rng, weight_rng = jax.random.split(rng)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from t2t_jax.training.array_differences import compare_trees, sha256_of
+from t2t_jax.run.differences import compare_trees
+from t2t_jax.training.averaging import parameters_sha256
 from t2t_jax.training.provenance_log import Start, starts_of_steps
 
 TREE = {"b": {"x": np.arange(6.0).reshape(2, 3)}, "a": np.zeros(4, np.int32)}
@@ -17,7 +18,7 @@ def test_a_tree_is_the_same_as_its_copy():
     found = compare_trees(TREE, copy)
     assert found.same
     assert (found.arrays, found.differing) == (2, ())
-    assert sha256_of(TREE) == sha256_of(copy)
+    assert parameters_sha256(TREE) == parameters_sha256(copy)
 
 
 @settings(max_examples=20)
@@ -37,7 +38,7 @@ def test_one_flipped_bit_is_found_where_it_is(data):
     with np.errstate(invalid="ignore"):
         wanted = abs(np.subtract(*values))
     assert only.largest == wanted or np.isnan(only.largest)
-    assert sha256_of({"z": x}) != sha256_of({"z": other})
+    assert parameters_sha256({"z": x}) != parameters_sha256({"z": other})
 
 
 def test_zeros_of_two_signs_differ_and_a_nan_is_itself():

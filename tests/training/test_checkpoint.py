@@ -9,10 +9,10 @@ import pytest
 
 from t2t_jax.config import Config, ModelConfig, TrainConfig
 from t2t_jax.data.feeding import Position
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.mesh import make_mesh
-from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.averaging import (
     CheckpointChoice,
     average_checkpoints,
@@ -21,7 +21,7 @@ from t2t_jax.training.averaging import (
 )
 from t2t_jax.training.checkpoint import Checkpoints, RunProgress
 from t2t_jax.training.step import compile_steps
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 from tests.small_run import parameters_of
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

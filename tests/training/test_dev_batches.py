@@ -7,7 +7,8 @@ import pytest
 
 from t2t_jax import UserError, train
 from t2t_jax.config import Config, DataConfig
-from t2t_jax.data.pairs import Pairs, ragged
+from t2t_jax.data.filling import ragged
+from t2t_jax.data.pairs import Pairs
 from t2t_jax.training.validation import dev_plan
 from tests.small_run import config_for
 

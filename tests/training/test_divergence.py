@@ -7,9 +7,8 @@ import pytest
 from t2t_jax import UserError
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data.feeding import Position
-from t2t_jax.training.divergence import alarms, find_divergence
-from t2t_jax.training.rollbacks import Rollback, Rollbacks
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.training.divergence import Rollback, Rollbacks, alarms, find_divergence
+from t2t_jax.workdir import Workdir
 
 
 def row(step, norm=1.0, loss=2.0, in_a_row=0):

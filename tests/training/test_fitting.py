@@ -7,12 +7,12 @@ from jax import monitoring
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
+from t2t_jax.costs import memory_check
+from t2t_jax.costs.step_costs import batch_shapes
 from t2t_jax.data.shapes import Shape
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.planning import memory_check
-from t2t_jax.planning.costs import batch_shapes
-from t2t_jax.terminal.errors import UserError
 from t2t_jax.training.step import compile_steps
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

@@ -13,15 +13,15 @@ from jax.sharding import PartitionSpec
 
 from t2t_jax import load_config
 from t2t_jax.config import Config, ModelConfig, from_config_dict
+from t2t_jax.costs import step_costs
+from t2t_jax.costs.flops import count
 from t2t_jax.data.shapes import Shape
 from t2t_jax.model import kernels
 from t2t_jax.model.model import build, from_constructor
 from t2t_jax.model.transformer import Transformer
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.planning import costs
-from t2t_jax.planning.describe import describe
-from t2t_jax.planning.describe_page import page
-from t2t_jax.planning.flops import count
+from t2t_jax.tools.plan.describe import describe
+from t2t_jax.tools.plan.describe_command import page
 
 VOCAB, WIDTH = 40, 16
 CONFIG = Config(
@@ -140,9 +140,9 @@ def test_a_count_is_that_by_hand(eight_devices, function, flops):
 def test_the_papers_models_are_counted_as_by_arithmetic(name, flops, source, target):
     config = from_config_dict(load_config(name))
     model = build(config.model, config.data.vocab_size)
-    step = costs.step_flops(model, config, Shape(200, 128, 120))
+    step = step_costs.step_flops(model, config, Shape(200, 128, 120))
     assert step == {"model": flops, "computed": flops}
-    row = costs.row_flops(model, config)
+    row = step_costs.row_flops(model, config)
     assert (row[1, 0], row[0, 1]) == (source, target)
     assert flops == 200 * sum(c * 128**i * 120**j for (i, j), c in row.items())
 
@@ -150,7 +150,7 @@ def test_the_papers_models_are_counted_as_by_arithmetic(name, flops, source, tar
 @pytest.mark.parametrize("kind", ["neural_gpu", "bytenet"])
 def test_a_cost_that_is_no_polynomial_of_the_lengths_is_not_given_as_one(kind):
     changed = dataclasses.replace(CONFIG.model, kind=kind)
-    assert costs.row_flops(build(changed, VOCAB), CONFIG) is None
+    assert step_costs.row_flops(build(changed, VOCAB), CONFIG) is None
     data = dataclasses.replace(CONFIG.data, batching="bucketed")
     told = describe(dataclasses.replace(CONFIG, model=changed, data=data))
     flops = told["compute"]["flops_longest_row"]
@@ -163,17 +163,17 @@ def test_what_remat_computes_again_is_counted():
 
     def flops(remat):
         changed = dataclasses.replace(CONFIG.model, remat=remat)
-        step = costs.step_flops(
+        step = step_costs.step_flops(
             build(changed, VOCAB), dataclasses.replace(CONFIG, model=changed), SHAPE
         )
-        assert step["model"] == costs.model_flops(model, CONFIG, SHAPE)
+        assert step["model"] == step_costs.model_flops(model, CONFIG, SHAPE)
         return step["computed"] - step["model"]
 
     assert flops("none") == 0
     assert flops("dots") == 4 * rows * WIDTH * (s * s + s * t + t * t)
     # All but the logits, and the keys and values of cross-attention.
     kept = 2 * rows * (t * VOCAB * WIDTH + s * 2 * WIDTH * WIDTH)
-    assert flops("full") == costs.model_flops(model, CONFIG, SHAPE) / 3 - kept
+    assert flops("full") == step_costs.model_flops(model, CONFIG, SHAPE) / 3 - kept
 
 
 class OneMore(Transformer):
@@ -189,21 +189,21 @@ class OneMore(Transformer):
 
 def test_a_matrix_added_to_the_model_is_counted():
     model = from_constructor(lambda rng: OneMore(CONFIG.model, VOCAB, rng))
-    before = costs.step_flops(build(CONFIG.model, VOCAB), CONFIG, SHAPE)
+    before = step_costs.step_flops(build(CONFIG.model, VOCAB), CONFIG, SHAPE)
     more = 3 * 2 * SHAPE.rows * SHAPE.target * WIDTH * WIDTH
     after = {name: flops + more for name, flops in before.items()}
-    assert costs.step_flops(model, CONFIG, SHAPE) == after
+    assert step_costs.step_flops(model, CONFIG, SHAPE) == after
 
 
 def test_attention_in_a_kernel_is_counted_as_dense(monkeypatch):
     model, shape = build(CONFIG.model, VOCAB), Shape(rows=4, source=16, target=16)
-    dense = costs.step_flops(model, CONFIG, shape)
+    dense = step_costs.step_flops(model, CONFIG, shape)
     monkeypatch.setattr(
         meshes, "target_device", lambda: SimpleNamespace(platform="tpu")
     )
     monkeypatch.setattr(kernels, "_flash_supports", lambda *_: True)
     monkeypatch.setattr(kernels, "flash", lambda q_bthk, *_: q_bthk)
-    assert costs.step_flops(model, CONFIG, shape) == dense
+    assert step_costs.step_flops(model, CONFIG, shape) == dense
 
 
 @pytest.mark.parametrize("smaller", [0, 1])
@@ -229,7 +229,7 @@ def one_sided(kind, task, **train):
 
 def test_a_language_model_takes_6_flops_for_each_weight_and_token():
     model, config, weights = one_sided("decoder_only", "language_model")
-    row = costs.row_flops(model, config)
+    row = step_costs.row_flops(model, config)
     assert row[0, 1] == 6 * (weights + VOCAB * 16)
     # Scores and weighted values of both layers, of all pairs of positions.
     assert row[0, 2] == 6 * 2 * 2 * 16
@@ -238,9 +238,9 @@ def test_a_language_model_takes_6_flops_for_each_weight_and_token():
 
 def test_a_masked_language_model_has_logits_of_hidden_pieces_alone():
     model, config, weights = one_sided("encoder_only", "masked_language_model")
-    row = costs.row_flops(model, config)
+    row = step_costs.row_flops(model, config)
     assert row[1, 0] == pytest.approx(6 * (weights + 0.15 * VOCAB * 16))
-    step = costs.step_flops(model, config, Shape(4, 64, 64))
+    step = step_costs.step_flops(model, config, Shape(4, 64, 64))
     # Two of eight chunks of positions have the hidden ones.
     more = (2 / 8 - 0.15) * 6 * VOCAB * 16 * 4 * 64
     assert step["computed"] - step["model"] == pytest.approx(more)
@@ -253,7 +253,7 @@ def test_frozen_parts_have_no_backward_pass():
     all_train = dataclasses.replace(
         config, train=dataclasses.replace(config.train, freeze="")
     )
-    saved = costs.model_flops(model, all_train, shape) - costs.model_flops(
+    saved = step_costs.model_flops(model, all_train, shape) - step_costs.model_flops(
         model, config, shape
     )
     # Two thirds of the encoder's and of pooling's.
@@ -261,6 +261,6 @@ def test_frozen_parts_have_no_backward_pass():
     pooled = 2 * 16 * 16
     assert saved >= 2 * 2 * 4 * (16 * weights + attention)
     assert saved <= 2 * 2 * 4 * (16 * weights + attention + pooled + 2 * 16 * 16)
-    assert costs.step_flops(model, config, shape)["computed"] < costs.model_flops(
-        model, all_train, shape
-    )
+    assert step_costs.step_flops(model, config, shape)[
+        "computed"
+    ] < step_costs.model_flops(model, all_train, shape)

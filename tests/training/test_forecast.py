@@ -6,11 +6,12 @@ import jax
 import pytest
 
 from t2t_jax.config import Config, DataConfig, MeshConfig, ModelConfig, TrainConfig
+from t2t_jax.costs import chips, memory_check, step_costs
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.planning import chips, costs, forecast, suggestions
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.training import logit_chunks
+from t2t_jax.tools.plan import forecast
+from t2t_jax.training import cross_entropy
 from t2t_jax.training.step import compile_steps
 
 pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
@@ -34,32 +35,32 @@ def compiled(config):
     mesh = meshes.make_mesh(config.mesh, jax.devices()[:1])
     model = build(config.model, VOCAB)
     steps = compile_steps(model, config, mesh, 1)
-    shape, _ = costs.assumed_shape(config, mesh)
-    batch = costs.batch_shapes(shape, mesh)
+    shape, _ = step_costs.assumed_shape(config, mesh)
+    batch = step_costs.batch_shapes(shape, mesh)
     return steps.train.lower(steps.shapes, batch).compile(), model, shape
 
 
 def test_flops_are_those_that_xla_counts(monkeypatch):
     """XLA also counts additions, norms, softmax and Adam: some per cent more."""
     # Of a loop it counts one round.
-    monkeypatch.setattr(logit_chunks, "CHUNK_TOKENS", 10**9)
+    monkeypatch.setattr(cross_entropy, "CHUNK_TOKENS", 10**9)
     config = changed(model={"head_width": 16})  # heads narrower than the width
     step, made, shape = compiled(config)
     counted = step.cost_analysis()["flops"]
-    ours = costs.step_flops(made, config, shape)["computed"]
+    ours = step_costs.step_flops(made, config, shape)["computed"]
     assert ours < counted < 1.06 * ours
 
 
 def test_a_batch_is_made_for_the_devices_and_says_so():
     mesh = meshes.make_mesh(MeshConfig())
-    shape, told = costs.assumed_shape(CONFIG, mesh)
+    shape, told = step_costs.assumed_shape(CONFIG, mesh)
     assert (shape.rows, shape.source, shape.target) == (16, 64, 64)
     assert "padding" not in told
-    shape, told = costs.assumed_shape(changed(train={"accumulate": 3}), mesh)
+    shape, told = step_costs.assumed_shape(changed(train={"accumulate": 3}), mesh)
     assert shape.rows == 24
     assert "8 of the 24 are padding" in told
     bucketed = changed(data={"batching": "bucketed", "max_length": 100})
-    shape, told = costs.assumed_shape(bucketed, mesh)
+    shape, told = step_costs.assumed_shape(bucketed, mesh)
     assert shape.source == 104
     assert "bucket" in told
 
@@ -116,12 +117,12 @@ def test_a_forecast_adds_up(told):
 
 
 def test_remedies_are_mild_first_and_all_are_configs():
-    found = list(suggestions.changes(changed(data={"batch_tokens": 25_000}), 8))
+    found = list(memory_check.changes(changed(data={"batch_tokens": 25_000}), 8))
     assert found[:3] == [{"train.accumulate": k} for k in (2, 4, 8)]
     assert found[3:5] == [{"model.remat": how} for how in ("dots", "full")]
     assert found[-1] == {"data.batch_tokens": 3125}
     for change in found:
-        config = suggestions.apply_change(
+        config = memory_check.apply_change(
             changed(data={"batch_tokens": 25_000}), change
         )
         assert config != CONFIG
@@ -140,15 +141,15 @@ def test_what_fits_by_the_estimate_is_compiled_and_told(told):
         return {"fits": len(compiled) == 2, "memory": {"needed": 0.9 * needed}}
 
     config = changed(data={"batch_tokens": 8192})
-    change, found = suggestions.find_suggestion(config, short, one)
+    change, found = memory_check.find_suggestion(config, short, one)
     assert found["fits"]
     assert len(compiled) == 2
-    assert suggestions.apply_change(config, change) == compiled[-1]
+    assert memory_check.apply_change(config, change) == compiled[-1]
     nothing = told | {"memory": told["memory"] | {"chip": small.memory}}
-    assert suggestions.find_suggestion(config, nothing, one) is None
+    assert memory_check.find_suggestion(config, nothing, one) is None
     assert len(compiled) == 2  # nothing that cannot fit is compiled
     assert (
-        suggestions.as_flags({"train.accumulate": 2}) == "--config.train.accumulate=2"
+        memory_check.as_flags({"train.accumulate": 2}) == "--config.train.accumulate=2"
     )
 
 

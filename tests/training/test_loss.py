@@ -7,8 +7,8 @@ import pytest
 
 from t2t_jax.config import MeshConfig
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.training import logit_chunks
-from t2t_jax.training.loss import (
+from t2t_jax.training import cross_entropy as chunked
+from t2t_jax.training.cross_entropy import (
     cross_entropy,
     cross_entropy_gradient,
     projected,
@@ -124,7 +124,7 @@ def assert_equal_to_plain(function, arguments, smoothing, biased=False):
 def test_in_chunks_it_is_the_plain_loss(
     function, b, t, at_once, smoothing, biased, monkeypatch
 ):
-    monkeypatch.setattr(logit_chunks, "CHUNK_TOKENS", at_once)
+    monkeypatch.setattr(chunked, "CHUNK_TOKENS", at_once)
     assert_equal_to_plain(function, drawn(b, t), smoothing, biased)
 
 
@@ -145,7 +145,7 @@ def test_chunks_without_real_tokens_are_skipped():
 
 def test_chunks_are_few_but_small():
     base, small = (32, 32, 512), (170, 24, 128)  # docs/performance.md: T and S
-    count = logit_chunks._chunks
+    count = chunked._chunks
     assert (count(base, 1), count(small, 1)) == (1, 8)
     assert count((64, 32, 512), 2) == 1
     assert count((4_096, 7, 16), 1) == 7  # no part is smaller than a position
@@ -154,7 +154,7 @@ def test_chunks_are_few_but_small():
 @pytest.mark.parametrize("at_once", [3, 512])
 @pytest.mark.parametrize("function", [projected, in_chunks, sparsely])
 def test_divided_among_devices_it_is_the_plain_loss(function, at_once, monkeypatch):
-    monkeypatch.setattr(logit_chunks, "CHUNK_TOKENS", at_once)
+    monkeypatch.setattr(chunked, "CHUNK_TOKENS", at_once)
     mesh = meshes.make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))
     arguments = drawn(8, 4, v=14)
     with meshes.compiling_for(mesh):
@@ -173,7 +173,7 @@ def test_logits_are_not_kept_and_only_of_so_many_tokens(
     function, arrays, at_once, monkeypatch
 ):
     b, t, d, v = 4, 32, 8, 4_096
-    monkeypatch.setattr(logit_chunks, "CHUNK_TOKENS", at_once)
+    monkeypatch.setattr(chunked, "CHUNK_TOKENS", at_once)
     shapes = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((b, t, d), (v, d))]
     _, _, *others = drawn(b, t)
     step = jax.jit(jax.grad(lambda x, w: function(x, w, *others, 0.1)[0], (0, 1)))

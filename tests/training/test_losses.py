@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import DropoutRng
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.training import logit_chunks as chunks
+from t2t_jax.training import cross_entropy as chunks
 from t2t_jax.training.frozen_models import frozen_workdirs, merged
 from t2t_jax.training.losses import LOSSES, Loss
 from tests.training.small_model import (
@@ -97,6 +97,8 @@ def test_every_metric_has_its_count(name):
 
 class Fixed:
     """A module whose passes are given."""
+
+    predicts = "target"
 
     def __init__(self, table_vd, *outputs):
         self.table_vd, self.given = table_vd, list(outputs)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t2t_jax.data.feeding import Position
-from t2t_jax.training.meter import Meter
+from t2t_jax.training.metrics_log import Meter
 
 
 def metrics(loss, tokens, norm=1.0, skipped=0, in_a_row=0):

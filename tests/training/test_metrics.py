@@ -4,7 +4,7 @@ import json
 
 from t2t_jax.training.metrics_log import MetricsLog
 from t2t_jax.training.reporter import Reporter
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 
 def read(path):

@@ -7,15 +7,15 @@ import optax
 import pytest
 
 from t2t_jax.data.feeding import Position
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel import processes
-from t2t_jax.planning.describe import describe
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.tools.plan.describe import describe
 from t2t_jax.training.checkpoint import Checkpoints, RunProgress
 from t2t_jax.training.optimizers import OPTIMIZERS, is_decayed, optimizer
 from t2t_jax.training.schedules import schedule
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 from tests.training.small_model import batch_of, config_of, model_of, steps_of, trained
 
 pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")

@@ -5,11 +5,10 @@ import numpy as np
 import pytest
 
 from t2t_jax.config import from_config_dict
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.training.optimizers import OPTIMIZERS, optimizer
-from t2t_jax.training.parameter_groups import depths, split_frozen
+from t2t_jax.training.optimizers import OPTIMIZERS, depths, optimizer, split_frozen
 from tests.training.small_model import batch_of, config_of, model_of, steps_of
 
 pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")

@@ -7,9 +7,9 @@ import pytest
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config, from_config_dict
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
 from t2t_jax.training.schedules import SCHEDULES, formula, schedule
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.workdir import Workdir
 
 WARMUP, STEPS = 20, 100
 

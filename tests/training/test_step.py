@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from t2t_jax.config import Config, ModelConfig, TrainConfig
-from t2t_jax.data.batching import fill, plan_epoch
-from t2t_jax.data.pairs import ragged
+from t2t_jax.data.batching import plan_epoch
+from t2t_jax.data.filling import fill, ragged
 from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.training.schedules import inverse_sqrt_schedule

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from t2t_jax.config import Config, DataConfig, ModelConfig
-from t2t_jax.data.pairs import Pairs, ragged
-from t2t_jax.metrics.perplexity import perplexity
+from t2t_jax.data.filling import ragged
+from t2t_jax.data.pairs import Pairs
+from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.training.step import compile_steps

@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 
 from t2t_jax.model import kernels
-from t2t_jax.verification import (
+from t2t_jax.tools.verify import (
     agreement,
     child_runs,
     determinism,
     numbers,
-    small_model,
+    random_models,
 )
-from t2t_jax.verification.check import Unavailable
-from t2t_jax.verification.context import Context
-from t2t_jax.verification.references import adam, search
+from t2t_jax.tools.verify.check import Context, Unavailable
+from t2t_jax.tools.verify.references import adam, search
 
 
 @pytest.fixture
@@ -103,27 +102,27 @@ def test_another_seed_is_caught(context, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_compiler")
 def test_an_attention_without_its_scale_is_caught(context, monkeypatch):
-    from t2t_jax.model import dense
+    from t2t_jax.model import attention
 
     assert numbers.forward(context).held
     jax.clear_caches()
-    monkeypatch.setattr(dense, "scaled", lambda q_bthk: q_bthk)
+    monkeypatch.setattr(attention, "scaled", lambda q_bthk: q_bthk)
     found = numbers.forward(Context(context.scratch))
     assert not found.held
 
 
 def test_padding_that_is_seen_is_caught(context):
-    small = small_model.small_models()[small_model.PAPER]
+    small = random_models.small_models()[random_models.PAPER]
     shape = (*small.batch["target"].shape, 3)
     stub = Said(small.batch, np.zeros(shape, np.float32))
-    context.shared("small models", lambda: {small_model.PAPER: stub})
+    context.shared("small models", lambda: {random_models.PAPER: stub})
     assert agreement.padding(context).held
     stub.logits = lambda batch=None: stub.said + (0.0 if batch is None else 1e-7)
     assert not agreement.padding(context).held
 
 
 def test_a_sentence_alone_is_at_the_start_of_its_row():
-    batch = small_model.packed(small_model.ROWS, seed=3)
+    batch = random_models.packed(random_models.ROWS, seed=3)
     second = agreement.only_segment(batch, 2)
     assert second["target"][0, :4].tolist() == batch["target"][0, 3:7].tolist()
     assert second["target_segment"].sum(axis=1).tolist() == [4, 0, 2, 0, 0]
@@ -185,7 +184,7 @@ def test_a_workdir_in_which_one_value_differs_is_caught(trained, tmp_path):
     found = determinism.same_workdirs(whole, other)
     assert not found.held
     assert found.numbers["differing"] == 1
-    assert found.details[0].startswith("metrics: line 2: loss is 1")
+    assert found.details[0].startswith("metrics: entry 2: loss is 1")
 
     (other / "scores/test.json").unlink()
     found = determinism.same_workdirs(whole, other)

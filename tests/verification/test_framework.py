@@ -7,19 +7,21 @@ import types
 import pytest
 
 from t2t_jax import UserError
-from t2t_jax.commands import verify
-from t2t_jax.verification import report
-from t2t_jax.verification.check import (
+from t2t_jax.tools.verify import command as verify
+from t2t_jax.tools.verify.check import (
     Check,
+    Context,
     Measured,
     Unavailable,
     all_equal,
+    all_held,
     at_most,
+    chosen,
+    left_out,
+    run_checks,
     worst,
 )
-from t2t_jax.verification.context import Context
-from t2t_jax.verification.running import all_held, chosen, left_out, run_checks
-from t2t_jax.verification.table import CHECKS as SHIPPED
+from t2t_jax.tools.verify.table import CHECKS as SHIPPED
 
 
 def raises(error):
@@ -104,7 +106,7 @@ def test_names_and_groups_choose_checks():
 
 
 def test_the_table_says_what_held_and_what_was_not_checked(results):
-    lines = report.table([*results, *left_out(CHECKS, [r.name for r in results])])
+    lines = verify.table([*results, *left_out(CHECKS, [r.name for r in results])])
     text = "\n".join(lines)
     (good,) = [line for line in lines if line.startswith("held")]
     assert good.split()[:2] == ["held", "good"]
@@ -120,7 +122,7 @@ def test_the_table_says_what_held_and_what_was_not_checked(results):
 
 
 def test_json_holds_every_number(results):
-    found = json.loads(json.dumps(report.as_json(results, MACHINE)))
+    found = json.loads(json.dumps(verify.as_json(results, MACHINE)))
     assert found["machine"] == MACHINE
     assert not found["held"]
     assert found["checks"]["good"]["numbers"] == {"measured": 1.0, "bound": 2.0}
@@ -132,7 +134,7 @@ def test_json_holds_every_number(results):
 
 
 def test_a_page_is_a_section_of_markdown(results):
-    text = report.page(results, MACHINE, "the command", datetime.date(2026, 1, 2))
+    text = verify.page(results, MACHINE, "the command", datetime.date(2026, 1, 2))
     assert text.startswith("## Verified on 1 x cpu, 2026-01-02\n")
     assert "| XLA_FLAGS | a\\|b |" in text  # a bar would end the cell
     assert "| bad | three is small | 3 | <= 2 | NOT HELD | 0.0 |" in text

@@ -9,21 +9,11 @@ import pytest
 
 from t2t_jax import load_config
 from t2t_jax.config import from_config_dict
-from t2t_jax.planning import this_machine
-from t2t_jax.verification import (
-    memory,
-    speed,
-    speed_around,
-    speed_compared,
-    speed_decoding,
-)
-from t2t_jax.verification.check import Unavailable
-from t2t_jax.verification.context import Context
-from t2t_jax.verification.memory import PeakMemory
-from t2t_jax.verification.own_process import in_own_process
-from t2t_jax.verification.running import run_checks
-from t2t_jax.verification.step_cost import StepCost
-from t2t_jax.verification.table import CHECKS
+from t2t_jax.costs import chips
+from t2t_jax.tools.verify import speed, speed_around, step_cost
+from t2t_jax.tools.verify.check import Context, Unavailable, run_checks
+from t2t_jax.tools.verify.step_cost import PeakMemory, StepCost, in_own_process
+from t2t_jax.tools.verify.table import CHECKS
 from tests.small_run import ROOT
 
 TINY = {"layers": 1, "width": 32, "heads": 2, "hidden": 64}
@@ -46,7 +36,7 @@ COST = StepCost(
 @pytest.fixture
 def context(tmp_path, monkeypatch):
     """A context in which the matrix products and both steps were measured."""
-    monkeypatch.setattr(this_machine, "matrix_rate", lambda *_: 2e9)
+    monkeypatch.setattr(chips, "matrix_rate", lambda *_: 2e9)
     context = Context(tmp_path, full=True)
     context.shared("matrix peaks", lambda: {"float32": 4e9, "bfloat16": 8e9})
     for name in ("base", "big"):
@@ -57,7 +47,7 @@ def context(tmp_path, monkeypatch):
 @pytest.fixture
 def tiny(monkeypatch):
     """Sizes with which every check takes seconds."""
-    of_speed = speed.SIZES["cpu"]._replace(
+    sizes = speed.SIZES["cpu"]._replace(
         matrix={"float32": (64, 2), "bfloat16": (64, 2)},
         traffic=1 << 16,
         rows=dict.fromkeys(("base", "big"), (16, 128)),
@@ -66,25 +56,19 @@ def tiny(monkeypatch):
         small_rows=(16, 128),
         steps=1,
         attention=((32,), 64),
-    )
-    around = speed_around.SIZES["cpu"]._replace(
         pairs=2_000,
         batches=2,
         state=TINY,
         state_pieces=100,
-    )
-    decoding = speed_decoding.SIZES["cpu"]._replace(
+        decoders={"decode": TINY, "decode_batch": TINY},
         decoded=(4, 6, 10),
-        model={"decode": TINY, "decode_batch": TINY},
-        batch_tokens=(256, 512),
         compared=(8, 6, 10),
+        batch_tokens=(256, 512),
     )
-    monkeypatch.setitem(speed.SIZES, "cpu", of_speed)
-    monkeypatch.setitem(speed_around.SIZES, "cpu", around)
-    monkeypatch.setitem(speed_decoding.SIZES, "cpu", decoding)
+    monkeypatch.setitem(speed.SIZES, "cpu", sizes)
     small = speed.ACCELERATOR._replace(rows={"base": (128, 1024)})
     monkeypatch.setattr(speed, "ACCELERATOR", small)
-    for module in (speed, speed_around, speed_compared, speed_decoding):
+    for module in (speed, speed_around):
         monkeypatch.setattr(module, "PIECES", 100)
 
 
@@ -104,9 +88,9 @@ def test_an_accelerator_measures_the_presets(name, monkeypatch):
 
 
 def test_a_rate_is_flops_over_the_fastest_product(monkeypatch):
-    monkeypatch.setattr(this_machine, "_fastest", lambda *_: 0.5)
-    assert this_machine.matrix_rate("float32", 10, 1) == 4_000
-    assert this_machine.memory_rate(400) == 1_600
+    monkeypatch.setattr(chips, "_fastest", lambda *_: 0.5)
+    assert chips.matrix_rate("float32", 10, 1) == 4_000
+    assert chips.memory_rate(400) == 1_600
 
 
 def test_mfu_is_of_the_fastest_product_measured_here(context, monkeypatch):
@@ -117,7 +101,7 @@ def test_mfu_is_of_the_fastest_product_measured_here(context, monkeypatch):
     assert "measured / forecast 2.00" in result.details[-1]
     result = speed.base_step(with_cost(context, dtype="bfloat16"))
     assert result.numbers["mfu"] == 0.25
-    monkeypatch.setattr(this_machine, "matrix_rate", lambda *_: 8e9)
+    monkeypatch.setattr(chips, "matrix_rate", lambda *_: 8e9)
     assert speed.base_step(with_cost(context)).numbers["mfu"] == 0.25
 
 
@@ -161,7 +145,7 @@ def test_a_process_s_peak_is_that_of_its_arrays():
 
 
 def test_memory_is_unknown_where_the_system_does_not_say(monkeypatch):
-    monkeypatch.setattr(memory, "_status", lambda field: None)
+    monkeypatch.setattr(step_cost, "_status", lambda field: None)
     assert peak_of_an_array(1) is None
 
 
@@ -174,15 +158,15 @@ def test_a_feeder_must_be_as_fast_as_a_step(context, tiny):
 @pytest.mark.slow
 def test_attention_is_compared_only_where_there_is_a_kernel(context, tiny, monkeypatch):
     with pytest.raises(Unavailable, match="no fused kernel"):
-        speed_compared.attention(context)
-    monkeypatch.setattr(speed_compared, "kernel_for", lambda *_: "one")
-    result = speed_compared.attention(context)
+        speed.attention(context)
+    monkeypatch.setattr(speed, "kernel_for", lambda *_: "one")
+    result = speed.attention(context)
     assert {*result.numbers["32"]} == {"fused", "dense"}
 
 
 def test_one_device_is_not_compared_with_itself(context, tiny):
     with pytest.raises(Unavailable, match="there is one device"):
-        speed_compared.scaling(context)
+        speed.scaling(context)
 
 
 def test_an_accelerator_s_time_is_limited(context, monkeypatch):
@@ -190,7 +174,7 @@ def test_an_accelerator_s_time_is_limited(context, monkeypatch):
     monkeypatch.setattr(speed.jax, "default_backend", lambda: "gpu")
     assert speed.big_step(context).figure  # was measured in time
     del context._shared["step of big"]
-    for check in (speed.big_step, speed_decoding.decode):
+    for check in (speed.big_step, speed_around.decode):
         with pytest.raises(Unavailable, match="within 8 minutes"):
             check(context)
 

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from t2t_jax.files import atomic
-from t2t_jax.verification import workdir_files, workdir_results, workdir_training
-from t2t_jax.verification.check import Unavailable
-from t2t_jax.verification.context import Context
-from t2t_jax.workdir.workdir import Workdir
+from t2t_jax.io import atomic
+from t2t_jax.tools.verify import workdir_files, workdir_results
+from t2t_jax.tools.verify.check import Context, Unavailable
+from t2t_jax.workdir import Workdir
 from tests.small_run import files
 
 QUICK = {
@@ -26,7 +25,7 @@ QUICK = {
 }
 SLOWER = {  # these compile
     "translations": workdir_results.translations,
-    "trains": workdir_training.trains,
+    "trains": workdir_files.trains,
 }
 UNAVAILABLE = "unavailable"
 
@@ -243,4 +242,4 @@ def test_a_loss_far_from_the_log_is_not_held(copy):
     for line in lines:
         line["loss"] /= 2
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert outcome(copy, workdir_training.trains) is False
+    assert outcome(copy, workdir_files.trains) is False

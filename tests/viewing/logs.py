@@ -35,7 +35,9 @@ def write_run(folder, lines, starts=(0,), tail="", log_every=10):
     folder.mkdir(parents=True)
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (folder / "metrics.jsonl").write_text(text + tail)
-    started = "".join(json.dumps({"step": step}) + "\n" for step in starts)
+    started = "".join(
+        json.dumps({"step": step, "machine": {}}) + "\n" for step in starts
+    )
     (folder / "starts.jsonl").write_text(started)
     config = {"train": {"log_every": log_every}}
     (folder / "config.json").write_text(json.dumps(config))

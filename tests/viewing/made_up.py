@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from t2t_jax.viewing.page import page
-from t2t_jax.viewing.payload import Payload
+from t2t_jax.tools.pages.page import Payload, page
 from tests.viewing.made_up_search import made_up_search, penalised
 
 

@@ -11,13 +11,12 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from t2t_jax.terminal.errors import UserError
-from t2t_jax.viewing import page as pages
-from t2t_jax.viewing.page import bundle, in_order, page, read
-from t2t_jax.viewing.payload import Payload
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.pages import page as pages
+from t2t_jax.tools.pages.page import Payload, bundle, in_order, page, read
 from tests.viewing.made_up import made_up_payload
 
-FOLDER = pages.resources.files("t2t_jax.viewing") / "page"
+FOLDER = pages.resources.files("t2t_jax.tools.pages") / "page"
 LARGEST = 75_000  # bytes of a page without data
 HOSTILE = (
     "</script><script>alert(1)</script><!-- ]]> \u2028 \u2029 & \" ' {{script}} \\1"

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t2t_jax.commands import plot
-from t2t_jax.terminal.errors import UserError
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.pages import command, run_plots
+from t2t_jax.tools.pages.run_log import find_runs, read_run
 from t2t_jax.training.metrics_log import MetricsLog
-from t2t_jax.viewing import run_plots
-from t2t_jax.viewing.run_log import find_runs, read_run, short_names
+from t2t_jax.workdir import short_names
 from tests.viewing.logs import dev, eventful_run, train, write_run
 
 
@@ -193,7 +193,7 @@ def test_the_figure_draws_every_curve(eventful):
 def test_an_earlier_file_is_kept(tmp_path, capsys):
     file = tmp_path / "plot.html"
     for content in (b"1", b"2", b"2", b"3"):
-        plot.write_file(file, content)
+        command.write_file(file, content)
     kept = [f"{tmp_path}/plot{name}.html" for name in ("", ".1", ".2")]
     assert sorted(map(str, tmp_path.iterdir())) == sorted(kept)
     assert [Path(name).read_bytes() for name in kept] == [b"3", b"1", b"2"]
@@ -207,4 +207,4 @@ def test_outputs_that_cannot_be(tmp_path):
         "no/plot.png": "no is not an existing folder",
     }.items():
         with pytest.raises(UserError, match=message):
-            plot._check_output(tmp_path / name)
+            command._check_output(tmp_path / name)

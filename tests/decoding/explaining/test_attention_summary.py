@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from t2t_jax.decoding.explaining.attention_summary import rollout, summarize
+from t2t_jax.decoding.alignment import rollout, summarize
 from t2t_jax.decoding.results import AttentionMaps
 
 

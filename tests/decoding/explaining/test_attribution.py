@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from t2t_jax.decoding import programs
-from t2t_jax.decoding.explaining.attribution import (
+from t2t_jax.decoding.scoring import run_batches
+from t2t_jax.model.embedding import Embedding
+from t2t_jax.tools.explain.attribution import (
     attribute,
     can_attribute,
     most_interesting,
     strongest_rivals,
 )
-from t2t_jax.decoding.explaining.distribution import Distribution
-from t2t_jax.decoding.scoring import run_batches
-from t2t_jax.model.embedding import Embedding
+from t2t_jax.tools.explain.distribution import Distribution
 from tests.decoding.small_translator import translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

@@ -6,12 +6,11 @@ import itertools
 import numpy as np
 import pytest
 
+from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.constraints import constraints_for
-from t2t_jax.decoding.explaining.beam_tree import judge_reference
-from t2t_jax.decoding.explaining.trace import trace_search
-from t2t_jax.decoding.explaining.tree_builder import build_tree
 from t2t_jax.decoding.search_options import beam_search_algorithm
-from t2t_jax.decoding.shapes import longest_output
+from t2t_jax.tools.explain.beam_tree import build_tree, judge_reference
+from t2t_jax.tools.explain.trace import trace_search
 from tests.decoding.small_translator import translator
 
 LINE = "the cat sees the dog"
@@ -21,16 +20,12 @@ def traced(model, line=LINE, beam=4, nbest=2, stop=None, must=(), must_not=()):
     vocabulary, decode = model.vocabulary, model.config.decode
     options = {"beam": beam, "nbest": nbest, "stop": stop}
     algorithm = beam_search_algorithm(
-        decode, vocabulary, **options, alpha=None, penalty=None
+        decode.override(beam=beam, stop=stop), vocabulary, nbest
     )
-    (constraints,) = constraints_for(
-        1, vocabulary, model._phrases, None, must, must_not
-    )
-    source = model._reader(1, False).sources([line])[0].ids
+    (constraints,) = constraints_for(1, vocabulary, model.phrases, None, must, must_not)
+    source = model.reader(1, False).sources([line])[0].ids
     search = model._search(algorithm)
-    steps = trace_search(
-        search, source, constraints, vocabulary, model._phrases, decode
-    )
+    steps = trace_search(search, source, constraints, vocabulary, model.phrases, decode)
     limit = longest_output(len(source), decode)
     wanted = model.translate([line], **options, must=must, must_not=must_not)[0]
     return [*steps], algorithm, limit, wanted

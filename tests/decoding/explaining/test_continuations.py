@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from t2t_jax.decoding.constraints import Constraints
-from t2t_jax.decoding.explaining.continuations import (
-    continuations,
-    likely_alternatives,
-)
-from t2t_jax.decoding.explaining.distribution import Distribution
 from t2t_jax.decoding.inputs import Source
 from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.decoding.search_options import beam_search_algorithm
+from t2t_jax.tools.explain.continuations import (
+    continuations,
+    likely_alternatives,
+)
+from t2t_jax.tools.explain.distribution import Distribution
 from tests.decoding.small_translator import translator, vocabulary
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
@@ -59,14 +59,11 @@ def test_the_search_goes_on_from_an_alternative():
     assert limit == len(source) + 5
     probabilities = [{}] * at + [{best.tokens[at]: 0.6, eos: 0.4}] + [{}] * limit
     probabilities[limit - 1] = {77: 0.3, eos: 0.2}
-    algorithm = beam_search_algorithm(
-        *(one.config.decode, ours),
-        **{"beam": None, "nbest": 1, "stop": None, "alpha": None, "penalty": None},
-    )
+    algorithm = beam_search_algorithm(one.config.decode, ours)
 
     def found(constraints, ids=other.tokens, probabilities=probabilities[:limit]):
         return continuations(
-            *(one._search(algorithm), ours, one._phrases, one.config.decode),
+            *(one._search(algorithm), ours, one.phrases, one.config.decode),
             *(Source(source, 0), ids),
             predicting(ids, probabilities),
             constraints,

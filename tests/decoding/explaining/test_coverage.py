@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from t2t_jax.decoding import scoring
-from t2t_jax.decoding.explaining.coverage import cover
-from t2t_jax.decoding.explaining.words import words_of
+from t2t_jax.decoding import alignment
 from t2t_jax.decoding.results import AttentionMaps
+from t2t_jax.tools.explain.words import cover, words_of
 from tests.decoding.small_translator import vocabulary
 
 
@@ -18,9 +17,9 @@ def covered(source, target, looks_at):
     """
     ours = vocabulary()
     pair = tuple(ours.encode([source, target], end=True))
-    source_words = np.array([*scoring.words_of_pieces(ours, pair[0][:-1]), -1])
+    source_words = np.array([*alignment.words_of_pieces(ours, pair[0][:-1]), -1])
     weights = np.zeros((1, 2, len(pair[1]), len(pair[0])), np.float32)
-    target_words = scoring.words_of_pieces(ours, pair[1][:-1])
+    target_words = alignment.words_of_pieces(ours, pair[1][:-1])
     for t, word in enumerate([looks_at[j] for j in target_words]):
         keys_s = source_words == word
         weights[0, :, t] = keys_s / keys_s.sum()
@@ -54,7 +53,7 @@ def test_a_word_that_many_look_at_a_little_is_not_dropped():
     assert covered("the cat", "die Katze", [0, 0])[2].dropped == [1]
     ours = vocabulary()
     pair = tuple(ours.encode(["t s", "d i"], end=True))
-    words = [scoring.words_of_pieces(ours, ids[:-1]) for ids in pair]
+    words = [alignment.words_of_pieces(ours, ids[:-1]) for ids in pair]
     weights_ts = np.full((len(pair[1]), len(pair[0])), 0.01)
     weights_ts[:, words[0].index(0)] += 0.7
     weights_ts[:, words[0].index(1)] += 0.2

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from t2t_jax.decoding.explaining import layers
-from t2t_jax.decoding.explaining.distribution import TOP, distributions
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.model.architecture import logits
-from t2t_jax.model.teacher_forcing import teacher_forcing
+from t2t_jax.model.transformer import teacher_forcing
+from t2t_jax.tools.explain import distribution
+from t2t_jax.tools.explain.distribution import TOP, distributions
 from tests.decoding.small_translator import translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
@@ -84,14 +84,14 @@ def test_a_pair_does_not_depend_on_the_others():
 def test_the_last_layer_of_the_lens_is_the_model(options):
     one = translator(1, layers=2, **options)
     pairs = pairs_of(one)
-    found = layers.lenses(one.vocabulary, one.members[0], pairs)
+    found = distribution.lenses(one.vocabulary, one.members[0], pairs)
     whole = distributions(one.vocabulary, one.members, pairs)
     for lens, wanted in zip(found, whole, strict=True):
         np.testing.assert_allclose(lens.probs[-1], np.exp(wanted.log_probs), rtol=1e-5)
         np.testing.assert_array_equal(lens.rank[-1], wanted.rank)
-        best = wanted.top_ids[:, : layers.TOP]
+        best = wanted.top_ids[:, : distribution.LAYER_TOP]
         np.testing.assert_array_equal(lens.top_ids[-1], best)
-        assert lens.top_probs.shape == (2, len(wanted.rank), layers.TOP)
+        assert lens.top_probs.shape == (2, len(wanted.rank), distribution.LAYER_TOP)
 
 
 def test_the_first_layer_of_the_lens_is_a_model_without_the_second():
@@ -99,13 +99,15 @@ def test_the_first_layer_of_the_lens_is_a_model_without_the_second():
     two = translator(1, layers=2, norm="pre")
     one = translator(1, layers=2, norm="pre", decoder_layers=1)
     pairs = pairs_of(two)
-    lens = layers.lenses(two.vocabulary, two.members[0], pairs)[0]
+    lens = distribution.lenses(two.vocabulary, two.members[0], pairs)[0]
     first = {"decoder": {0: two.parameters["decoder"][0]}}
     (member,) = one.members
     member = member._replace(parameters=two.parameters | first)
     (wanted, _) = distributions(two.vocabulary, [member], pairs)
     np.testing.assert_allclose(
-        lens.top_probs[0], np.exp(wanted.top_log_probs[:, : layers.TOP]), rtol=1e-3
+        lens.top_probs[0],
+        np.exp(wanted.top_log_probs[:, : distribution.LAYER_TOP]),
+        rtol=1e-3,
     )
     assert abs(lens.top_probs[0] - lens.top_probs[1]).max() > 0.01
 
@@ -113,5 +115,5 @@ def test_the_first_layer_of_the_lens_is_a_model_without_the_second():
 def test_models_without_layers_to_read_say_so():
     (member,) = translator(1, kind="neural_gpu").members
     one = translator(1)
-    assert layers.lenses(one.vocabulary, member, pairs_of(one)) is None
-    assert "'neural_gpu' has no decoder layers" in layers.missing_lens(member)
+    assert distribution.lenses(one.vocabulary, member, pairs_of(one)) is None
+    assert "'neural_gpu' has no decoder layers" in distribution.missing_lens(member)

@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import functools
 import gzip
 import json
 import re
@@ -10,10 +11,10 @@ import numpy as np
 import pytest
 
 from t2t_jax import UserError
-from t2t_jax.decoding.explaining.explain import explained_lines
-from t2t_jax.decoding.explaining.explanation import Missing
-from t2t_jax.decoding.explaining.to_payload import to_payload
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.tools.explain import explain as explaining
+from t2t_jax.tools.explain.explain import explain
+from t2t_jax.tools.explain.explanation import Missing, to_payload
 from tests.decoding.small_translator import translator
 
 LINE, TARGET = "a dog </script><b>", "ein Hund"
@@ -21,7 +22,7 @@ LINE, TARGET = "a dog </script><b>", "ein Hund"
 
 @pytest.fixture(scope="module")
 def explained(quick_compiler):
-    return translator().explain(LINE, TARGET, beam=3, alternatives=2, name="a & b")
+    return explain(translator(), LINE, TARGET, beam=3, alternatives=2, name="a & b")
 
 
 def test_the_translation_is_that_of_translate(explained, quick_compiler):
@@ -144,11 +145,11 @@ def test_two_models_explain_the_same_sentences(explained):
 def test_what_a_model_has_not_is_named(quick_compiler):
     """An ensemble, and models without attention or without all of it."""
     pair = Translator.ensemble([translator(), translator(2)])
-    (reading,) = pair.explain("a dog", beam=1, alternatives=0).readings
+    (reading,) = explain(pair, "a dog", beam=1, alternatives=0).readings
     assert isinstance(reading.maps, Missing)
     assert "ensemble of 2" in reading.lens.why
     lstm = translator(kind="lstm")
-    explanation = lstm.explain("a dog", beam=1, alternatives=1)
+    explanation = explain(lstm, "a dog", beam=1, alternatives=1)
     (reading,) = explanation.readings
     assert len(reading.maps.cross)
     assert isinstance(reading.rollout, Missing)
@@ -159,7 +160,7 @@ def test_what_a_model_has_not_is_named(quick_compiler):
 
 def test_a_target_without_text_is_none():
     lines = ["a", "b", "c", "d"]
-    found = explained_lines(lines, ["ein", "", " \t", None])
+    found = explaining._lines_and_targets(lines, ["ein", "", " \t", None])
     assert found == (lines, ["ein", None, None, None])
 
 
@@ -170,7 +171,7 @@ def test_a_name_with_quotes_stays_a_name(explained):
 
 
 def test_mistakes_are_named():
-    explain = translator().explain
+    explained = functools.partial(explain, translator())
     for arguments, message in {
         ("",): "line 1: it has no visible",
         (("a dog", " "),): "line 2: it has no visible",
@@ -180,14 +181,14 @@ def test_mistakes_are_named():
         ("a", 5): "target=5; want a sentence",
     }.items():
         with pytest.raises(UserError, match=message):
-            explain(*arguments)
+            explained(*arguments)
     with pytest.raises(UserError, match="alternatives=-1"):
-        explain("a dog", alternatives=-1)
+        explained("a dog", alternatives=-1)
 
 
 def test_a_language_model_shows_the_attention_that_it_has(quick_compiler):
     model = translator(kind="decoder_only")
-    explanation = model.explain("the cat", beam=1, warn=False, alternatives=0)
+    explanation = explain(model, "the cat", beam=1, warn=False, alternatives=0)
     (reading,) = explanation.readings
     (wanted,) = model.translate(["the cat"], beam=1, warn=False)
     assert reading.hypothesis == wanted.best
@@ -205,6 +206,9 @@ def test_a_language_model_shows_the_attention_that_it_has(quick_compiler):
 
 @pytest.mark.parametrize("kind", ["encoder_only", "classifier"])
 def test_a_model_that_generates_no_text_is_refused(kind):
-    for search in (translator(kind=kind).explain, translator(kind=kind).translate):
+    for search in (
+        functools.partial(explain, translator(kind=kind)),
+        translator(kind=kind).translate,
+    ):
         with pytest.raises(UserError, match=f"kind='{kind}' generates no text"):
             search(["a dog"])

@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t_jax.decoding.explaining.beam_tree import judge_reference
-from t2t_jax.decoding.explaining.trace import Beam, TracedStep
-from t2t_jax.decoding.explaining.tree_builder import build_tree
+from t2t_jax.search.algorithm import extensions
 from t2t_jax.search.beam import BeamSearch
-from t2t_jax.search.hypotheses import extensions
+from t2t_jax.tools.explain.beam_tree import build_tree, judge_reference
+from t2t_jax.tools.explain.trace import Beam, TracedStep
 
 PAD, START, EOS = 0, 1, 2
 PIECES = SimpleNamespace(piece="_^$abc".__getitem__)

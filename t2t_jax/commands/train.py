@@ -1,0 +1,38 @@
+"""Trains, then scores: `python -m t2t_jax.main --config=tiny [--workdir=DIR]`.
+
+After training was stopped or killed, the same command continues it.
+"""
+
+from pathlib import Path
+
+from absl import flags
+
+from t2t_jax.commands.config_files import config_name
+from t2t_jax.commands.flags import define_config_flag
+from t2t_jax.io.errors import UserError
+from t2t_jax.run.train import train
+
+DISTRIBUTED = True
+
+
+def default_config() -> str:
+    """The preset to train if no --config is given."""
+    return "tiny"
+
+
+def define_flags():
+    define_config_flag()
+    flags.DEFINE_string(
+        "workdir",
+        None,
+        "Where the run is stored: a folder or gs://BUCKET/FOLDER; by default "
+        "runs/NAME, named after the config.",
+    )
+
+
+def main(_):
+    name = config_name(flags.FLAGS["config"].config_filename)
+    workdir = flags.FLAGS.workdir
+    if workdir == "":
+        raise UserError("--workdir is empty; name a folder, or leave the flag out")
+    train(flags.FLAGS.config, workdir or Path("runs") / name)

@@ -1,1 +1,0 @@
-"""Two runs side by side: config, data, batches, numbers, arrays and machines."""

@@ -1,0 +1,354 @@
+"""Chips that a run can be planned for, and the slices they are rented in.
+
+Numbers are the makers' and each chip names its source. Rates are for dense matrices,
+half of a data sheet's figure "with sparsity"; bandwidths are for one direction, half of
+a "bidirectional" figure. The numbers of v5e, v5p and v6e were checked against their
+maker's pages; for other chips the source says where to check, which was not done for
+all.
+"""
+
+import dataclasses
+import math
+import re
+import time
+
+import jax
+import jax.numpy as jnp
+
+from t2t_jax.io.errors import UserError, did_you_mean
+
+GIB, TERA, GIGA = 2**30, 1e12, 1e9
+
+# Assumptions, which are in no data sheet.
+SHARE_OF_PEAK = 0.45  # of the peak rate, reached by matrix products in training
+SHARE_OF_LINKS = 0.8  # of the interconnect's bandwidth, reached by collectives
+GPU_USABLE = 0.9  # of a GPU's memory, if XLA_PYTHON_CLIENT_MEM_FRACTION is raised
+JAX_TAKES = 0.75  # of a GPU's memory: JAX's default for XLA_PYTHON_CLIENT_MEM_FRACTION
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """One kind of chip.
+
+    Attributes:
+      kind: tpu, gpu or cpu.
+      memory: bytes available to a program.
+      bfloat16, float32: peak FLOP/s of matrix products at JAX's default precision,
+        which multiplies float32 in one bfloat16 pass on a TPU, and as TF32 on a GPU
+        since Ampere.
+      bandwidth: of the memory, bytes/s.
+      link: bytes/s in one direction: of one link to a neighbour (TPU), or of all links
+        or the bus of one GPU together.
+      source: where the numbers are from.
+      native: True if the hardware multiplies bfloat16; otherwise float32 is used.
+      sizes: dimensions of the slices on offer (TPU).
+      torus: a dimension that is a multiple of this closes into a ring (TPU).
+    """
+
+    kind: str
+    memory: float
+    bfloat16: float
+    float32: float
+    bandwidth: float
+    link: float
+    source: str
+    native: bool = True
+    sizes: tuple[str, ...] = ()
+    torus: int = 0
+
+
+def _tpu(memory, peak, bandwidth, link, sizes, torus, source):
+    """A TPU, from GiB, TFLOP/s, GB/s of memory and GB/s of one link."""
+    peak *= TERA
+    # XLA reserves 1/64: of 16 GiB its out-of-memory message names 15.75G.
+    usable = memory * GIB * 63 / 64
+    return Chip(
+        "tpu",
+        usable,
+        peak,
+        peak,
+        bandwidth * GIGA,
+        link * GIGA,
+        source,
+        sizes=tuple(sizes.split()),
+        torus=torus,
+    )
+
+
+def _gpu(memory, bfloat16, float32, bandwidth, link, source, native=True):
+    """A GPU, from GB, TFLOP/s, GB/s of memory and GB/s of all its links."""
+    return Chip(
+        "gpu",
+        memory * GIGA * GPU_USABLE,
+        bfloat16 * TERA,
+        float32 * TERA,
+        bandwidth * GIGA,
+        link * GIGA,
+        source,
+        native=native,
+    )
+
+
+_FLAT = "1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16"
+_CUBES = "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16 8x16x16 16x16x16"
+
+# A TPU's link: half of the chip's two-way bandwidth, divided by its 4 or 6 links.
+CHIPS = {
+    "v4": _tpu(
+        *(32, 275, 1_200, 50, _CUBES, 4),
+        "cloud.google.com/tpu/docs/v4; links: Jouppi et al. 2023 (arXiv 2304.01433), "
+        "6 of 50 GB/s",
+    ),
+    "v5e": _tpu(
+        *(16, 197, 819, 50, _FLAT, 16),
+        "cloud.google.com/tpu/docs/v5e: 197 TFLOPs, 16 GB, 819 GB/s, 400 GB/s two-way",
+    ),
+    "v5p": _tpu(
+        *(95, 459, 2_765, 100, _CUBES + " 16x16x24", 4),
+        "cloud.google.com/tpu/docs/v5p: 459 TFLOPs, 95 GB, 2765 GB/s, two-way 1200",
+    ),
+    "v6e": _tpu(
+        *(32, 918, 1_600, 100, _FLAT, 16),
+        "cloud.google.com/tpu/docs/v6e: 918 TFLOPs, 32 GB, 1600 GB/s, 800 GB/s two-way",
+    ),
+    "h100": _gpu(
+        *(80, 989, 494, 3_350, 450),
+        "NVIDIA H100 data sheet, SXM: NVLink 900 GB/s two-way",
+    ),
+    "h200": _gpu(
+        *(141, 989, 494, 4_800, 450),
+        "NVIDIA H200 data sheet, SXM: NVLink 900 GB/s two-way",
+    ),
+    "a100-40": _gpu(
+        *(40, 312, 156, 1_555, 300),
+        "NVIDIA A100 data sheet, SXM 40 GB: NVLink 600 GB/s two-way",
+    ),
+    "a100-80": _gpu(
+        *(80, 312, 156, 2_039, 300),
+        "NVIDIA A100 data sheet, SXM 80 GB: NVLink 600 GB/s two-way",
+    ),
+    "l4": _gpu(
+        *(24, 121, 60, 300, 32),
+        "NVIDIA L4 data sheet (242 and 120 with sparsity); PCIe 4 x16, 64 GB/s two-way",
+    ),
+    "a10g": _gpu(
+        *(24, 70, 35, 600, 32),
+        "NVIDIA A10G data sheet (Amazon EC2 G5); PCIe 4 x16, 64 GB/s two-way",
+    ),
+    "t4": _gpu(
+        *(16, 8.1, 8.1, 320, 16),
+        "NVIDIA T4 data sheet: float32 8.1; PCIe 3 x16, 32 GB/s two-way",
+        native=False,
+    ),
+    "v100": _gpu(
+        *(16, 15.7, 15.7, 900, 150),
+        "NVIDIA V100 data sheet, SXM2 16 GB: float32 15.7; NVLink 300 GB/s two-way",
+        native=False,
+    ),
+    "rtx4090": _gpu(
+        *(24, 165.2, 82.6, 1_008, 32),
+        "NVIDIA Ada architecture white paper, float32 accumulation; PCIe 4 x16",
+    ),
+}
+
+
+# JAX's `device_kind` -> name above. The slower PCIe versions of the same GPUs are
+# missing on purpose: their peak is lower.
+DEVICES = {
+    "TPU v4": "v4",
+    "TPU v5 lite": "v5e",
+    "TPU v5e": "v5e",
+    "TPU v5": "v5p",
+    "TPU v5p": "v5p",
+    "TPU v6 lite": "v6e",
+    "TPU v6e": "v6e",
+    "NVIDIA H100 80GB HBM3": "h100",
+    "NVIDIA H200": "h200",
+    "NVIDIA A100-SXM4-40GB": "a100-40",
+    "NVIDIA A100-SXM4-80GB": "a100-80",
+    "NVIDIA L4": "l4",
+    "NVIDIA A10G": "a10g",
+    "Tesla T4": "t4",
+    "Tesla V100-SXM2-16GB": "v100",
+    "NVIDIA GeForce RTX 4090": "rtx4090",
+}
+
+
+def peak(device_kind: str, dtype: str) -> float | None:
+    """Peak FLOP/s of matrix products on a device; None if unknown.
+
+    Args:
+      device_kind: JAX's name for the device.
+      dtype: of the activations, `bfloat16` or `float32`.
+    """
+    if device_kind not in DEVICES:
+        return None
+    chip = CHIPS[DEVICES[device_kind]]
+    return chip.bfloat16 if dtype == "bfloat16" else chip.float32
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """Chips that are rented together: `v5e:4x4`, `h100:8`, `cpu:1`."""
+
+    name: str
+    chip: Chip
+    shape: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of chips."""
+        return math.prod(self.shape)
+
+    @property
+    def topology(self) -> str:
+        """The slice's name for the TPU compiler, such as `v5e:2x4`."""
+        return f"{self.name}:{'x'.join(map(str, self.shape))}"
+
+    def interconnect(self) -> float:
+        """Bytes/s that a chip can send in a collective of the complete slice.
+
+        A TPU is linked to its neighbours. In a dimension of n chips, each has two links
+        if the ring is closed, otherwise 2 (n - 1) / n on average.
+        """
+        if self.chip.kind != "tpu":
+            return self.chip.link
+        links = 0.0
+        for n in self.shape:
+            # In a ring of two, both links would go to the same neighbour.
+            closed = n > 2 and n % self.chip.torus == 0
+            links += 2 if closed else 2 * (n - 1) / n
+        return links * self.chip.link
+
+
+def find_slice(name: str, measured: Chip | None = None) -> Slice:
+    """Finds a slice by a name such as `v5e:2x4`, `h100:8` or `cpu:1`.
+
+    Args:
+      name: chip and size.
+      measured: this machine's processor, for `cpu:N`.
+
+    Raises:
+      UserError: no such chip or slice; the message names the nearest.
+    """
+    chips = CHIPS | ({"cpu": measured} if measured else {})
+    kind, colon, size = name.lower().partition(":")
+    if kind not in chips:
+        raise UserError(f"--slice={name}: no chip {kind!r}" + did_you_mean(kind, chips))
+    chip = chips[kind]
+    example = "2x4" if "2x4" in chip.sizes else "2x2x1" if chip.sizes else "8"
+    if not colon or not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", size):
+        raise UserError(
+            f"--slice={name}: want CHIP:SIZE with the size, such as {kind}:{example}"
+        )
+    shape = tuple(int(n) for n in size.split("x"))
+    if not chip.sizes:
+        if len(shape) > 1:
+            raise UserError(
+                f"--slice={name}: want a number of chips, such as {kind}:{example}"
+            )
+        return Slice(kind, chip, shape)
+    for known in chip.sizes:  # the order does not matter: 4x2 is 2x4
+        if sorted(known.split("x")) == sorted(size.split("x")):
+            return Slice(kind, chip, tuple(int(n) for n in known.split("x")))
+    # The two with the most similar number of chips, by ratio.
+    near = sorted(
+        chip.sizes,
+        key=lambda s: abs(
+            math.log(math.prod(int(n) for n in s.split("x")) / math.prod(shape))
+        ),
+    )[:2]
+    raise UserError(
+        f"--slice={name}: no such slice; the nearest are "
+        f"{' and '.join(f'{kind}:{s}' for s in near)} (all sizes: "
+        f"{', '.join(chip.sizes)})"
+    )
+
+
+# ------------------------------------------------------------------------- this machine
+
+CPU_SIZE = 1536  # of the square matrices that measure a processor
+
+
+def measured_cpu() -> Chip:
+    """This machine's processor as a `Chip`, with rates measured now."""
+    peak = matrix_rate("float32", CPU_SIZE, 20)
+    traffic = memory_rate(64 << 20)
+    return Chip(
+        kind="cpu",
+        memory=memory_here(),
+        bfloat16=peak,
+        float32=peak,
+        bandwidth=traffic,
+        link=traffic,
+        source=f"measured now: a {CPU_SIZE} x {CPU_SIZE} float32 product, an addition "
+        "over 64 MiB",
+        native=False,
+    )
+
+
+def chip_here(device: jax.Device) -> tuple[str, Chip]:
+    """Returns the chip that `plan` would use for a device of this machine.
+
+    A chip that `CHIPS` does not have is measured now.
+
+    Returns:
+      Its name, as in `CHIPS` or `cpu`, and its numbers.
+    """
+    if device.platform == "cpu":
+        return "cpu", measured_cpu()
+    name = DEVICES.get(device.device_kind)
+    if name:
+        return name, CHIPS[name]
+    limit = (device.memory_stats() or {}).get("bytes_limit", 8 * GIB)
+    traffic = memory_rate(1 << 30)
+    chip = Chip(
+        kind="tpu" if device.platform == "tpu" else "gpu",
+        memory=float(limit),
+        bfloat16=matrix_rate("bfloat16", 8192, 10),
+        float32=matrix_rate("float32", 8192, 10),
+        bandwidth=traffic,
+        link=traffic,
+        source="measured now: products of 8192 x 8192, an addition over 1 GiB",
+    )
+    return device.device_kind, chip
+
+
+def matrix_rate(dtype: str, size: int, times: int) -> float:
+    """FLOP/s of the fastest of some products of two square matrices.
+
+    Args:
+      dtype: of the matrices; products have JAX's default precision.
+      size: rows and columns.
+      times: the number of products.
+    """
+    # Random numbers: some GPUs are faster, as they stay cooler, on constants.
+    x = jax.random.normal(jax.random.key(0), (size, size), dtype)
+    return 2 * size**3 / _fastest(jax.jit(lambda x: x @ x), x, times)
+
+
+def memory_rate(size: int) -> float:
+    """Bytes/s to and from the memory: those of an addition over `size` bytes."""
+    y = jnp.ones(size // 4, jnp.float32)
+    # `y + 1` reads and writes the array.
+    return 2 * y.nbytes / _fastest(jax.jit(lambda y: y + 1), y)
+
+
+def _fastest(function, x, times: int = 5) -> float:
+    """Seconds of the fastest of some calls."""
+    jax.block_until_ready(function(x))  # compiles
+    spent = []
+    for _ in range(times):
+        started = time.perf_counter()
+        jax.block_until_ready(function(x))
+        spent.append(time.perf_counter() - started)
+    return min(spent)
+
+
+def memory_here() -> float:
+    """Bytes of this machine's memory; 8 GiB where the system does not say."""
+    try:
+        with open("/proc/meminfo") as file:  # its first line: `MemTotal: N kB`
+            return float(file.readline().split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return 8.0 * 2**30

@@ -1,0 +1,234 @@
+"""Checks that the largest batch fits the device memory; else suggests changes.
+
+Without the check a run could fail after an hour, when the first batch of that shape
+arrives.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import jax
+
+from t2t_jax import config as fields
+from t2t_jax.config import Config
+from t2t_jax.costs import step_costs
+from t2t_jax.costs.chips import GIB, memory_here
+from t2t_jax.costs.step_costs import batch_shapes
+from t2t_jax.data.shapes import Shape
+from t2t_jax.io.errors import UserError, first_line
+from t2t_jax.io.messages import say
+from t2t_jax.parallel import mesh as meshes
+from t2t_jax.training.step import Steps
+
+
+def compile_largest_batch(
+    steps: Steps, config: Config, shapes: Sequence[Shape]
+) -> None:
+    """Compiles the train step for the largest of a plan's batches.
+
+    The result is kept: the first batch of that shape does not compile it again. Of
+    shapes with equally many tokens the one with the longest rows is the largest, as
+    attention takes memory by the square of the length.
+
+    Raises:
+      UserError: a device would run out of memory; the message says what to change.
+    """
+    if not shapes:
+        return
+    on_devices = [
+        replace(s, rows=meshes.padded_rows(steps.mesh, s.rows, config.train.accumulate))
+        for s in shapes
+    ]
+    largest = max(
+        on_devices, key=lambda s: (s.rows * (s.source + s.target), s.source + s.target)
+    )
+    batch = batch_shapes(largest, steps.mesh)
+    lowered = steps.train.lower(steps.shapes, batch, *steps.frozen)
+    memory = lowered.compile().memory_analysis()
+    if memory is None:
+        return
+    # The state is donated, so most outputs are stored over the arguments.
+    more = memory.output_size_in_bytes - memory.alias_size_in_bytes
+    temporary = memory.temp_size_in_bytes + max(0, more)
+    device = steps.mesh.local_devices[0]
+    # The CPU backend has no memory statistics, hence no limit.
+    limit = (device.memory_stats() or {}).get("bytes_limit")
+    needed = memory.argument_size_in_bytes + temporary
+    shape = f"batches of {largest.rows} rows of {largest.source} + {largest.target}"
+    if limit and needed > limit:
+        change = _change(steps, config, batch, temporary, limit)
+        raise UserError(
+            f"out of memory: {shape} tokens take {needed / GIB:.2f} GiB on a device, "
+            f"which has {limit / GIB:.2f} GiB (on a GPU, the share that "
+            f"XLA_PYTHON_CLIENT_MEM_FRACTION gives JAX). {_advice(config, change)}"
+        )
+    if device.platform == "cpu" and temporary > memory_here():
+        say(
+            f"warning: {shape} tokens take {temporary / GIB:.2f} GiB in addition to "
+            f"the state, but this machine has {memory_here() / GIB:.2f} GiB. "
+            + _advice(config, None)
+        )
+
+
+def explain_out_of_memory(error: BaseException, config: Config) -> UserError | None:
+    """Turns JAX's out-of-memory error into advice; returns None for other errors."""
+    out_of_memory = "RESOURCE_EXHAUSTED" in str(error)
+    if not (out_of_memory and isinstance(error, jax.errors.JaxRuntimeError)):
+        return None
+    return UserError(f"out of memory: {first_line(error)}. {_advice(config, None)}")
+
+
+def _change(steps, config, batch, temporary: float, limit: float) -> dict | None:
+    """The mildest change that is expected to fit; None if none is."""
+    parts = step_costs.state_bytes(steps)
+    parts |= {"batch": step_costs.bytes_on_device(batch), "temporary": temporary}
+    forecast = {  # the part of a forecast that `estimate` reads
+        "memory": {"parts": parts, "gradients": parts["parameters"]},
+        "mesh": dict(steps.mesh.shape),
+        "accumulate": config.train.accumulate,
+        "remat": config.model.remat,
+        "batch_tokens": config.data.batch_tokens,
+    }
+    for change in changes(config, steps.mesh.size):
+        # The estimate is rough; 5% stay free.
+        if estimate(forecast, change) <= 0.95 * limit:
+            return change
+    return None
+
+
+def _advice(config: Config, change: dict | None) -> str:
+    """Words a change as advice; without one, the mildest change there is."""
+    change = change or next(changes(config, 1), None)
+    if not change:
+        return "Use a smaller model or devices with more memory"
+    return f"Try {as_flags(change)}; python -m t2t_jax plan forecasts what fits"
+
+
+# -------------------------------------------------------------------------- suggestions
+# Candidates are ordered from mild to severe. Their memory is estimated, and those
+# expected to fit are compiled until one does.
+
+TRIES = 3  # compilations at most, as each takes minutes
+# Rough share of a layer's activations that is kept, by `config.model.remat`.
+KEPT = {"none": 1.0, "dots": 0.6, "full": 0.25}
+
+
+def changes(config: Config, count: int) -> Iterator[dict[str, object]]:
+    """Yields changes to try, the mildest first: fields of the config and their values.
+
+    More microbatches come first, then remat, both together, sharding over fsdp, and
+    last a smaller batch, the only change that affects what is learned.
+
+    Args:
+      config: of the run that does not fit.
+      count: number of devices.
+    """
+    # Microbatches of fewer than 1,024 tokens are not proposed.
+    microbatches = [
+        config.train.accumulate * k
+        for k in (2, 4, 8)
+        if config.data.batch_tokens // (config.train.accumulate * k) >= 1024
+    ]
+    remats = [] if config.model.remat == "full" else ["dots", "full"]
+    if config.model.remat == "dots":
+        remats = ["full"]
+    for k in microbatches:
+        yield {"train.accumulate": k}
+    for remat in remats:
+        yield {"model.remat": remat}
+    for remat in remats:
+        for k in microbatches:
+            yield {"train.accumulate": k, "model.remat": remat}
+    parts = [f for f in (2, 4, 8, 16, 32) if not count % f and f <= count]
+    for fsdp in parts:
+        mesh = {"mesh.data": -1, "mesh.fsdp": fsdp, "mesh.tensor": 1}
+        yield mesh
+        for k in microbatches:
+            yield mesh | {"train.accumulate": k}
+        if remats and microbatches:
+            yield mesh | {
+                "train.accumulate": microbatches[-1],
+                "model.remat": remats[-1],
+            }
+    for share in (2, 4, 8):
+        yield {"data.batch_tokens": config.data.batch_tokens // share}
+
+
+def apply_change(config: Config, change: dict[str, object]) -> Config:
+    """Returns the config with the fields of a change replaced."""
+    for name, value in change.items():
+        section, field = name.split(".")
+        config = fields.changed(config, section, **{field: value})
+    return config
+
+
+def estimate(forecast: dict, change: dict[str, object]) -> float:
+    """Estimates the bytes on a chip after a change.
+
+    Activations are the temporaries without the gradients. They shrink with more
+    microbatches, with remat and with fewer tokens; the state is sharded over fsdp.
+
+    Args:
+      forecast: the forecast of the run that does not fit, with its `batch_tokens`.
+      change: of `changes`.
+    """
+    parts, mesh = forecast["memory"]["parts"], forecast["mesh"]
+    state = parts["parameters"] + parts["average"] + parts["optimizer"]
+    state += parts.get("frozen", 0)
+    gradients = forecast["memory"]["gradients"]
+    activations = max(0.0, parts["temporary"] - gradients)
+    fsdp = change.get("mesh.fsdp", mesh["fsdp"]) * change.get("mesh.tensor", 1)
+    divided = fsdp / (mesh["fsdp"] * mesh["tensor"])
+    more = (
+        change.get("train.accumulate", forecast["accumulate"]) / forecast["accumulate"]
+    )
+    kept = KEPT[change.get("model.remat", forecast["remat"])] / KEPT[forecast["remat"]]
+    tokens = change.get("data.batch_tokens", 0) or forecast["batch_tokens"]
+    activations *= kept / more * tokens / forecast["batch_tokens"]
+    if more > 1:  # the running sum, and the gradients of one microbatch
+        gradients *= 2
+    # With fsdp, the gathered weights of a few layers are in memory too: a rough 10%.
+    gathered = 0.1 * state * (divided > 1)
+    other = parts["batch"] + parts.get("program", 0)
+    return (state + gradients) / divided + activations + gathered + other
+
+
+def find_suggestion(
+    config: Config,
+    current: dict,
+    forecast: Callable[[Config], dict],
+    report: Callable[[str], None] = lambda _: None,
+) -> tuple[dict[str, object], dict] | None:
+    """Finds the first change whose compiled forecast fits.
+
+    Args:
+      config: of the run that does not fit.
+      current: its forecast.
+      forecast: compiles a config and returns its forecast.
+      report: called with a message about each attempt.
+
+    Returns:
+      The change and its forecast; None if no attempt fits.
+    """
+    current = current | {"batch_tokens": config.data.batch_tokens}
+    tried = 0
+    margin = 0.95
+    for change in changes(config, current["chips"]):
+        expected = estimate(current, change)
+        if expected > margin * current["memory"]["chip"]:
+            continue
+        report(f"trying {as_flags(change)}: about {expected / GIB:.2f} GiB expected")
+        result = forecast(apply_change(config, change))
+        if result["fits"]:
+            return change, result
+        tried += 1
+        if tried == TRIES:
+            return None
+        # The estimate was too low by this factor; expect the same of the next ones.
+        margin *= min(0.95, expected / result["memory"]["needed"])
+    return None
+
+
+def as_flags(change: dict[str, object]) -> str:
+    """Formats a change as command-line flags."""
+    return " ".join(f"--config.{name}={value}" for name, value in change.items())

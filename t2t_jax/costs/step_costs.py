@@ -1,0 +1,236 @@
+"""Cost of a training step without running it: batch shapes, FLOPs and bytes."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh
+
+from t2t_jax.config import Config
+from t2t_jax.costs import flops
+from t2t_jax.data.shapes import ROWS_MULTIPLE, Shape, round_up, rows_within
+from t2t_jax.model import kernels
+from t2t_jax.model.layers import DropoutRng, Parameters
+from t2t_jax.model.model import Model
+from t2t_jax.parallel import mesh as meshes
+from t2t_jax.tasks.table import task_of
+from t2t_jax.training.cross_entropy import SPARSE_CHUNKS
+from t2t_jax.training.frozen_models import frozen_here, frozen_workdirs, merged
+from t2t_jax.training.optimizers import split_frozen
+from t2t_jax.training.step import Steps
+
+BOS = 1  # any piece would do: its value does not affect the cost
+
+
+def assumed_shape(config: Config, mesh: Mesh) -> tuple[Shape, str]:
+    """Chooses the static shape of a batch without reading any text.
+
+    Returns:
+      The shape, and a phrase that says what was assumed.
+
+    Raises:
+      UserError: the token budget has no room for a single row.
+    """
+    data = config.data
+    if data.batching == "packed":
+        length = round_up(data.row_length, 8)
+        assumed = (
+            f"packed rows of row_length on both sides ({length} + {length} tokens)"
+        )
+    else:
+        length = round_up(data.max_length, 8)
+        assumed = f"the bucket of the longest pairs ({length} + {length} tokens a row)"
+    rows = real_rows(config)
+    on_devices = meshes.padded_rows(mesh, rows, config.train.accumulate)
+    if on_devices > rows:
+        assumed += (
+            f"; {rows} rows do not divide into the devices, so {on_devices - rows} of "
+            f"the {on_devices} are padding"
+        )
+    return Shape(on_devices, length, length), assumed
+
+
+def real_rows(config: Config) -> int:
+    """Rows of a batch, without the padding rows added to divide into the devices."""
+    data = config.data
+    length = data.row_length if data.batching == "packed" else data.max_length
+    length = round_up(length, 8)
+    return rows_within(data.batch_tokens, length, length, ROWS_MULTIPLE)
+
+
+def batch_shapes(shape: Shape, mesh: Mesh | None = None) -> dict[str, Any]:
+    """Shapes and types of a batch's arrays, by name; on a mesh also their shardings."""
+    sharding = mesh and meshes.sharding(mesh, ("batch",))
+    return {
+        side + suffix: jax.ShapeDtypeStruct(
+            (shape.rows, getattr(shape, side)), jnp.int32, sharding=sharding
+        )
+        for side in ("source", "target")
+        for suffix in ("", "_segment", "_position")
+    }
+
+
+def model_flops(
+    model: Model,
+    config: Config,
+    shape: Shape,
+    frozen: Sequence[Model] | None = None,
+) -> float:
+    """FLOPs of the matrix products that one step needs, on all devices together.
+
+    Three times those of the loss without its gradient: the backward pass takes two
+    products for each product. With frozen parts or models, those of the gradient that
+    is left. Attention is counted as `dense` computes it: for all pairs of positions in
+    a row, masked or not. The output layer is counted for the pieces that are predicted.
+
+    Args:
+      frozen: the models that the loss reads; None: those of the workdirs that the
+        config names, with the vocabulary that the task assumes.
+    """
+    frozen = frozen_models(model, config) if frozen is None else frozen
+
+    def loss(parameters, batch):
+        return _loss(model, config, parameters, batch, None)[0]
+
+    taken = task_of(config).predicted_share
+    with kernels.disabled():
+        if config.train.freeze or frozen:
+            gradient = _gradient(model, config, None, frozen)
+            shapes = model.shapes, batch_shapes(shape), _shapes(frozen)
+            return flops.count(gradient, *shapes, taken=taken)
+        return 3 * flops.count(loss, model.shapes, batch_shapes(shape), taken=taken)
+
+
+def frozen_models(model: Model, config: Config) -> tuple[Model, ...]:
+    """The models that the loss reads, built for a forecast: see `frozen_here`."""
+    if not frozen_workdirs(config):
+        return ()
+    return frozen_here(config, model, task_of(config).vocab_sizes)
+
+
+def _shapes(models: Sequence[Model]) -> tuple[Parameters, ...]:
+    return tuple(model.shapes for model in models)
+
+
+def step_flops(model: Model, config: Config, shape: Shape) -> dict[str, float]:
+    """FLOPs of the matrix products in one step, on all devices together.
+
+    Returns:
+      `model`: of `model_flops`. `computed`: those of the loss and its gradient as they
+      are traced, with what `config.model.remat` computes again.
+    """
+    frozen = frozen_models(model, config)
+    # The output layer is computed for whole chunks of positions.
+    chunks = math.ceil(task_of(config).predicted_share * SPARSE_CHUNKS)
+
+    def gradient(parameters, batch, frozen_parameters):
+        # With random keys, since only training recomputes activations.
+        rng = DropoutRng(jax.random.key(0), jnp.arange(shape.rows))
+        of = _gradient(model, config, rng, frozen)
+        return of(parameters, batch, frozen_parameters)
+
+    with kernels.disabled():
+        computed = flops.count(
+            gradient,
+            model.shapes,
+            batch_shapes(shape),
+            _shapes(frozen),
+            taken=chunks / SPARSE_CHUNKS,
+        )
+    needed = model_flops(model, config, shape, frozen)
+    return {"model": needed, "computed": computed}
+
+
+def _gradient(
+    model: Model,
+    config: Config,
+    rng: DropoutRng | None,
+    frozen_models: Sequence[Model],
+) -> Callable:
+    """Returns the training loss with its gradient of what trains.
+
+    It is a function of the parameters, a batch and the parameters of frozen models.
+    """
+
+    def gradient(parameters, batch, frozen_parameters):
+        trained, frozen = split_frozen(parameters, config.train.freeze)
+        others = merged(frozen_models, frozen_parameters)
+
+        def loss(trained):
+            return _loss(model, config, frozen | trained, batch, rng, others)
+
+        return jax.value_and_grad(loss, has_aux=True)(trained)
+
+    return gradient
+
+
+def _loss(model: Model, config: Config, parameters, batch, rng, others=()):
+    """The training loss of a batch, and the sums that it reports besides."""
+    module = nnx.merge(model.definition, parameters)
+    chosen = config.train.variant("loss")
+    return chosen.sums_of(module, others, batch, rng, config, BOS)
+
+
+def row_flops(model: Model, config: Config) -> dict[tuple[int, int], float] | None:
+    """`model_flops` of a row, as a polynomial of its lengths s (source) and t (target).
+
+    Of degree 2: products with weights are computed for each token, and attention for
+    each pair of tokens. Found from six pairs of lengths, and tried with a seventh. The
+    two sides of a model that predicts in place are as long as each other: then it is a
+    polynomial of s alone.
+
+    Returns:
+      {(i, j): the coefficient of s^i t^j}; None if there is no such polynomial.
+    """
+    n = min(8, (model.longest or 32) // 4)  # the unit of lengths
+    in_place = model.predicts == "source"
+    frozen = frozen_models(model, config)
+
+    def of_row(s: int, t: int) -> float:
+        shape = Shape(1, n * s, n * (s if in_place else t))
+        return model_flops(model, config, shape, frozen)
+
+    f = {
+        (s, t): of_row(s, t)
+        for s, t in ((1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (2, 2), (4, 3))
+    }
+    # Differences, which are exact where solving a linear system would round.
+    ss = (f[3, 1] - 2 * f[2, 1] + f[1, 1]) / 2
+    tt = (f[1, 3] - 2 * f[1, 2] + f[1, 1]) / 2
+    st = f[2, 2] - f[2, 1] - f[1, 2] + f[1, 1]
+    s = f[2, 1] - f[1, 1] - 3 * ss - st
+    t = f[1, 2] - f[1, 1] - 3 * tt - st
+    found = {(1, 0): s, (0, 1): t, (2, 0): ss, (1, 1): st, (0, 2): tt}
+    found[0, 0] = f[1, 1] - sum(found.values())
+    seventh = sum(value * 4**i * 3**j for (i, j), value in found.items())
+    if not math.isclose(seventh, f[4, 3], rel_tol=1e-9):
+        return None
+    return {(i, j): value / n ** (i + j) for (i, j), value in found.items()}
+
+
+def bytes_on_device(tree) -> int:
+    """Bytes on one device of a tree of `jax.ShapeDtypeStruct`s with shardings."""
+    return sum(
+        int(np.prod(x.sharding.shard_shape(x.shape))) * x.dtype.itemsize
+        for x in jax.tree.leaves(tree)
+    )
+
+
+def state_bytes(steps: Steps) -> dict[str, int]:
+    """Bytes on one device of what stays there for the whole run.
+
+    Returns:
+      Those of parameters, moving average, the optimizer's state; `frozen`: those of
+      models that the loss reads, if there are any.
+    """
+    state = steps.shapes
+    parts = {
+        "parameters": bytes_on_device(state.parameters),
+        "average": bytes_on_device(state.ema),
+        "optimizer": bytes_on_device(state.optimizer),
+    }
+    return parts | ({"frozen": bytes_on_device(steps.frozen)} if steps.frozen else {})

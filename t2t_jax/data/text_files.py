@@ -1,0 +1,173 @@
+"""Lines of text files, and hashes of sentence pairs that show two files are in step.
+
+Text is UTF-8 with one sentence a line. Only a line feed ends a line; a carriage return
+before it is dropped. So no other Unicode line separator can misalign two files.
+
+`PREFIX.hashes` stands beside `PREFIX.en` and `PREFIX.de` (or is `PREFIX.hashes.gz`).
+Its line N is a hash of their lines N. What writes pairs by machine writes it too, and
+it is checked when it is there: a line that was lost, sorted away or edited in one file
+would otherwise shift all pairs behind it, without any error. A hash does not depend on
+the direction, so one file serves a model and its reverse. Shards are joined like their
+texts, by `cat`.
+"""
+
+import glob
+import gzip
+import hashlib
+import itertools
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from t2t_jax.io.errors import UserError
+
+UTF_16_MARKS = b"\xff\xfe", b"\xfe\xff"  # how such a file begins
+
+
+def find_file(prefix: Path, *endings: str) -> Path | None:
+    """The first file PREFIX.ENDING that exists, plain or gzipped; None if none does."""
+    files = (Path(f"{prefix}.{e}{gz}") for e in endings for gz in ("", ".gz"))
+    return next(filter(Path.is_file, files), None)
+
+
+def similar_files(prefix: Path) -> str:
+    """Says which files begin like one that is missing, for an error message."""
+    if not prefix.parent.is_dir():
+        return f"there is no folder {prefix.parent}"
+    names = sorted(f.name for f in prefix.parent.glob(f"{glob.escape(prefix.name)}*"))
+    if not names:
+        return f"that folder has no file {prefix.name}*"
+    return f"that folder has {', '.join(names[:6])}"
+
+
+def file_hash(file: Path) -> str:
+    """Hashes a file as it is stored, by SHA-256."""
+    with open(file, "rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+def read_lines(file: Path) -> Iterator[str]:
+    """Yields the lines of a UTF-8 file without line ends; decompresses `.gz` files.
+
+    Raises:
+      UserError: Bytes that are not UTF-8; an incomplete or damaged gzip file.
+    """
+    open_file = gzip.open if file.name.endswith(".gz") else open
+    with open_file(file, "rb") as f:
+        try:
+            yield from decode_lines(f, str(file))
+        except (gzip.BadGzipFile, EOFError, zlib.error) as e:
+            raise UserError(
+                f"{file} is not a complete gzip file ({e}); compress or copy it again"
+            ) from e
+
+
+def decode_lines(raw_lines, name: str) -> Iterator[str]:
+    """Decodes lines of bytes and strips their line ends.
+
+    Args:
+      raw_lines: Lines of bytes, each with its line end.
+      name: The file, for error messages.
+
+    Yields:
+      Each line as text.
+
+    Raises:
+      UserError: Bytes that are not UTF-8; the message gives the line and the byte.
+    """
+    for number, raw in enumerate(raw_lines, 1):
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError as e:
+            utf_16 = number == 1 and raw.startswith(UTF_16_MARKS)
+            raise UserError(
+                f"{name}, line {number:,}: byte {e.start + 1} (0x{raw[e.start]:02x}) "
+                "is not UTF-8; convert the file, e.g. iconv -f "
+                f"{'UTF-16' if utf_16 else 'ISO-8859-1'} -t UTF-8"
+            ) from None
+        if number == 1:
+            line = line.removeprefix("\ufeff")  # a byte order mark is not text
+        # Not `strip`: white space at the end of a line is part of the text.
+        yield line.removesuffix("\n").removesuffix("\r")
+
+
+def encode_line(line: str, number: int) -> bytes:
+    """Encodes a line so that `read_lines` returns it unchanged.
+
+    It takes away a carriage return before the line feed, and a byte order mark at the
+    beginning of the file. A line with one of its own there gets another.
+
+    Args:
+      number: of the line in its file, from 1.
+    """
+    mark = "\ufeff" if number == 1 and line.startswith("\ufeff") else ""
+    end = "\r\n" if line.endswith("\r") else "\n"
+    return f"{mark}{line}{end}".encode()
+
+
+HASHES_ENDING = "hashes"  # of the file's name
+_BYTES = 8  # of each hash: a chance of 5e-20 that a wrong line goes unnoticed
+
+
+def pair_hasher(source: str, target: str) -> Callable[[tuple[str, str]], str]:
+    """Returns the function that hashes a pair of lines.
+
+    Args:
+      source, target: the languages, which are the endings of the two files.
+
+    Returns:
+      (source line, target line) -> 16 hexadecimal digits. Lines are without line ends.
+    """
+    # In the order of the endings: both directions have the same hashes.
+    in_order = source <= target
+
+    def hash_pair(pair: tuple[str, str]) -> str:
+        first, second = pair if in_order else pair[::-1]
+        # A line has no line feed, so it separates the two unambiguously.
+        content = f"{first}\n{second}".encode()
+        return hashlib.blake2b(content, digest_size=_BYTES).hexdigest()
+
+    return hash_pair
+
+
+def check_hashes(
+    pairs: Iterable[tuple[str, str]],
+    stored: Iterable[str],
+    hash_pair: Callable[[tuple[str, str]], str],
+    names: tuple[str, str],
+    hashes_name: str,
+) -> Iterator[tuple[str, str]]:
+    """Yields pairs, each after its hash is compared with the stored one.
+
+    Args:
+      pairs: (source line, target line), in the order of the files.
+      stored: the lines of the file of hashes.
+      hash_pair: as from `pair_hasher`.
+      names: the source and the target file, for messages.
+      hashes_name: the file of hashes, for messages.
+
+    Raises:
+      UserError: a pair is not the one that was hashed, or there are more or fewer
+        pairs than hashes; the message has the number of the first such line.
+    """
+    remedy = (
+        "Make the pairs again, or bring the three files of one time together; if the "
+        f"change is meant, remove {hashes_name}"
+    )
+    rows = itertools.zip_longest(pairs, stored)
+    for number, (pair, wanted) in enumerate(rows, 1):
+        if pair is None or wanted is None:
+            longer, shorter = " and ".join(names), hashes_name
+            if pair is None:
+                longer, shorter = shorter, longer
+            raise UserError(
+                f"{shorter}: no line {number:,}, which {longer} has; the files are no "
+                f"longer in step. {remedy}"
+            )
+        if hash_pair(pair) != wanted:
+            raise UserError(
+                f"{names[0]} and {names[1]}, line {number:,}: {hashes_name} was "
+                "written for another pair of lines; since then a line of one file was "
+                f"lost, moved or edited. {remedy}"
+            )
+        yield pair

@@ -1,0 +1,314 @@
+"""Attention weights of pairs: all of them, as word alignments, and in a few numbers.
+
+Shape suffixes: b batch rows, l layers, h heads, t queries or target, s keys or source.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding import programs
+from t2t_jax.decoding.batches import gather_results
+from t2t_jax.decoding.inputs import Member
+from t2t_jax.decoding.results import Alignment, AttentionMaps
+from t2t_jax.decoding.scoring import Pairs, piece_names, run_batches
+from t2t_jax.io.errors import UserError
+from t2t_jax.model.attention import LayerTrace
+
+
+def attention(
+    vocabulary: Vocabulary, member: Member, pairs: Pairs
+) -> Iterator[AttentionMaps]:
+    """Yields all attention weights of each pair, in order.
+
+    A model without attention within the source or the target has 0 layers of it; one
+    without attention to the source is refused before, by `checked_cross_layers`.
+    """
+    maps: list[AttentionMaps | None] = [None] * len(pairs)
+    # Processes do not exchange attention weights, so each computes those of all pairs.
+    for row, trace in traces(vocabulary, member, pairs, divided=False):
+        source, target = pairs[row]
+        maps[row] = AttentionMaps(
+            piece_names(vocabulary.source, source),
+            piece_names(vocabulary, target),
+            *(trace.encoder, trace.decoder, trace.cross),
+        )
+    yield from maps
+
+
+def checked_cross_layers(member: Member) -> int:
+    """The number of layers with attention to the source; raises UserError if 0."""
+    if not member.model.cross_layers:
+        raise UserError(
+            f"config.model.kind={member.config.model.kind!r} has no attention to the "
+            "source: there are no weights to show or to align words by; choose a model "
+            "with attention"
+        )
+    return member.model.cross_layers
+
+
+def alignment_layer(layers: int) -> int:
+    """Returns the decoder layer whose attention aligns words best, from 0.
+
+    It is the last but one, as Garg et al. 2019 found for the base model; the last of
+    one or two layers. docs/decoding.md has measurements.
+    """
+    return layers - 1 if layers <= 2 else layers - 2
+
+
+def align(
+    vocabulary: Vocabulary,
+    members: Sequence[Member],
+    pairs: Pairs,
+    layer: int | None = None,
+) -> list[Alignment]:
+    """Links each target word to the source word with the most attention.
+
+    The weight of a target word on a source word is averaged over heads, members and the
+    positions that predict the target word's pieces, and summed over the source word's
+    pieces.
+
+    Raises:
+      UserError: a member has no such layer.
+    """
+    totals: dict[int, np.ndarray] = {}
+    for member in members:
+        layers = checked_cross_layers(member)
+        chosen = alignment_layer(layers) if layer is None else layer
+        if not 0 <= chosen < layers:
+            raise UserError(f"layer={layer}; want one from 0 to {layers - 1}")
+        for row, trace in traces(vocabulary, member, pairs):
+            weights_ts = trace.cross[chosen].mean(axis=0) / len(members)
+            totals[row] = totals.get(row, 0.0) + weights_ts
+    found = {}
+    for row, weights_ts in totals.items():
+        source, target = pairs[row]
+        target_words = words_of_target(vocabulary, target)
+        source_words = words_of_pieces(vocabulary.source, source[:-1])
+        weights_ji = word_weights(weights_ts, source_words, target_words)
+        found[row] = links(weights_ji, target_words)
+    found = gather_results("alignments", found)
+    # The exchange between processes goes through JSON, which has lists for tuples.
+    return [Alignment(tuple(map(tuple, found[row]))) for row in range(len(pairs))]
+
+
+def words_of_target(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
+    """`words_of_pieces` of a target that may have ended, without its EOS."""
+    ended = [*ids[-1:]] == [vocabulary.eos]
+    return words_of_pieces(vocabulary, ids[:-1] if ended else ids)
+
+
+def word_weights(
+    weights_ts: np.ndarray, source_words: Sequence[int], target_words: Sequence[int]
+) -> np.ndarray:
+    """Sums attention between pieces up to attention between words.
+
+    Args:
+      weights_ts: row t predicts target piece t.
+      source_words, target_words: the word of each piece, -1 for none; further rows and
+        columns of `weights_ts`, such as those of EOS, do not count.
+
+    Returns:
+      float64 [target words, source words]; the row of a word without a piece of its own
+      is 0.
+    """
+    shape = (max(words, default=-1) + 1 for words in (target_words, source_words))
+    weights_ji = np.zeros((*shape,))
+    for j, weights_i in enumerate(weights_ji):
+        rows = [t for t, word in enumerate(target_words) if word == j]
+        if not rows:
+            continue
+        weights_s = weights_ts[rows].mean(axis=0)
+        for s, word in enumerate(source_words):
+            if word >= 0:
+                weights_i[word] += weights_s[s]
+    return weights_ji
+
+
+def links(weights_ji: np.ndarray, target_words: Sequence[int]) -> list[tuple[int, int]]:
+    """Links each target word that has a piece to the source word of most weight."""
+    present = {*target_words}
+    return [
+        (int(weights_i.argmax()), j)
+        for j, weights_i in enumerate(weights_ji)
+        if j in present and len(weights_i)
+    ]
+
+
+def words_of_pieces(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
+    """Returns the number of the word that each piece belongs to; -1 without words.
+
+    A space belongs to the word after it, as in SentencePiece. Tokens that stand for no
+    text, such as that of a language, belong to no word. The words are those of
+    `word_texts`.
+    """
+    added = spellings(vocabulary, ids)
+    # Pieces alone do not show where words begin (a character may be split into bytes),
+    # so every beginning of the sentence is decoded.
+    octets = itertools.accumulate(added, initial=b"")
+    begun = [part.decode(errors="replace") for part in octets]
+    # A piece that adds visible text belongs to the last word so far; one that adds only
+    # white space belongs to the next word.
+    words = [
+        len(text.split()) - (text.rstrip() != before.rstrip())
+        for before, text in itertools.pairwise(begun)
+    ]
+    # The first bytes of a multi-byte white space decode to a replacement character,
+    # which looks like a word. So a number must not exceed those after it: take the
+    # minimum from the right, and at the end the number of the last word.
+    last = len(begun[-1].split()) - 1
+    words = [*itertools.accumulate(words[::-1], min, initial=last)][:0:-1]
+    return [n if s else -1 for n, s in zip(words, added, strict=True)]
+
+
+def word_texts(vocabulary: Vocabulary, ids: Sequence[int]) -> list[str]:
+    """Returns the words of pieces, as they are separated by white space in the text."""
+    text = b"".join(spellings(vocabulary, ids)).decode(errors="replace")
+    return text.split()
+
+
+def spellings(vocabulary: Vocabulary, ids: Sequence[int]) -> list[bytes]:
+    """Returns what each piece adds to the text, in UTF-8."""
+    # What the tokenizer cannot spell is a word of the line, even if no text shows it.
+    hidden = {vocabulary.unknown: "?"}
+    added = [vocabulary.spelling(i) or hidden.get(i, "") for i in ids]
+    return [s if isinstance(s, bytes) else s.encode() for s in added]
+
+
+def traces(
+    vocabulary: Vocabulary, member: Member, pairs: Pairs, divided: bool = True
+) -> Iterator[tuple[int, LayerTrace]]:
+    """Yields the number of each pair and its weights, without padding.
+
+    The weights of encoder, decoder and cross-attention are arrays [layers, heads,
+    queries, keys]. `divided` is as for `devices.computed`.
+    """
+    compute = partial(
+        programs.attention_trace,
+        member.parameters,
+        definition=member.model.definition,
+        mesh=member.mesh,
+    )
+    for rows, trace in run_batches(compute, vocabulary, [member], pairs, divided):
+        for place, row in enumerate(rows):
+            s, t = map(len, pairs[row])
+            yield (
+                row,
+                LayerTrace(
+                    trace.encoder[place, :, :, :s, :s],
+                    trace.decoder[place, :, :, :t, :t],
+                    trace.cross[place, :, :, :t, :s],
+                ),
+            )
+
+
+# ----------------------------------- in a few numbers, and through all layers (rollout)
+
+
+class HeadSummary(NamedTuple):
+    """The heads of one attention, averaged over the queries of a pair; float [l, h].
+
+    Attributes:
+      entropy: of the weights, in bits: 0 for a single key, log2(s) for s equal ones.
+      offset: mean key position - query position, in pieces; None for cross-attention.
+      peak: the place of the largest weight, from 0 (first key) to 1 (last); None for
+        self-attention.
+    """
+
+    entropy: np.ndarray
+    offset: np.ndarray | None
+    peak: np.ndarray | None
+
+
+class Rollout(NamedTuple):
+    """The input positions that each position's state is made of; rows sum to 1.
+
+    Attributes:
+      encoder: float64 [s, s], a source position's output over source pieces.
+      decoder: float64 [t, t], row t predicts piece t, over the pieces read.
+      cross: float64 [t, s], row t predicts piece t, over source pieces.
+    """
+
+    encoder: np.ndarray
+    decoder: np.ndarray
+    cross: np.ndarray
+
+
+def entropies(weights_lhts: np.ndarray) -> np.ndarray:
+    """The entropy of each query's weights in bits, [l, h, t]."""
+    surprise_lhts = np.log2(np.maximum(weights_lhts, 1e-30))  # 0 log 0 is 0
+    return -(weights_lhts * surprise_lhts).sum(-1)
+
+
+def offsets(weights_lhts: np.ndarray, distance_ts: np.ndarray) -> np.ndarray:
+    """The mean distance of each query's keys, weighted by attention, [l, h, t]."""
+    return (weights_lhts * distance_ts).sum(-1)
+
+
+def peaks(weights_lhts: np.ndarray) -> np.ndarray:
+    """The place of each query's largest weight, from 0 to 1, [l, h, t]."""
+    last = max(weights_lhts.shape[-1] - 1, 1)
+    return weights_lhts.argmax(-1) / last
+
+
+def summarize(maps: AttentionMaps) -> dict[str, HeadSummary]:
+    """Summarizes the heads of `encoder`, `decoder` and `cross`, all queries alike."""
+    summaries = {}
+    for name in ("encoder", "decoder"):
+        weights = getattr(maps, name)
+        place_t = np.arange(weights.shape[-1])
+        offset_lht = offsets(weights, place_t - place_t[:, None])
+        summaries[name] = HeadSummary(
+            entropies(weights).mean(-1), offset_lht.mean(-1), None
+        )
+    summaries["cross"] = HeadSummary(
+        entropies(maps.cross).mean(-1), None, peaks(maps.cross).mean(-1)
+    )
+    return summaries
+
+
+def rollout(maps: AttentionMaps) -> Rollout | None:
+    """Follows attention through all layers (Abnar and Zuidema 2020, section 3).
+
+    A sub-layer's output is taken as half its input, through the residual connection,
+    and half the mean of its heads; feed-forward layers are left out. The encoder's and
+    the decoder's rollout are products of (A + I) / 2 over self-attention, as in the
+    paper. The paper has no cross-attention. Here a decoder state is followed as a mix
+    of the pieces read and of source pieces: cross-attention replaces half of it by its
+    mean weights times the encoder's rollout. `cross` is the source's part of the last
+    layer's mix, scaled to sum to 1.
+
+    All of this is approximate: values and their sizes are ignored.
+
+    Returns:
+      None for a model without self-attention on either side.
+    """
+    if not (len(maps.encoder) and len(maps.decoder)):
+        return None
+    encoder_ss, decoder_tt = (
+        _product(weights.mean(axis=1, dtype=np.float64))
+        for weights in (maps.encoder, maps.decoder)
+    )
+    # The source's part of each state; the rest is the pieces read.
+    source_ts = np.zeros(maps.cross.shape[2:])
+    for own_tt, cross_ts in zip(
+        maps.decoder.mean(axis=1, dtype=np.float64),
+        maps.cross.mean(axis=1, dtype=np.float64),
+        strict=True,
+    ):
+        source_ts = (own_tt @ source_ts + source_ts) / 2
+        source_ts = (cross_ts @ encoder_ss + source_ts) / 2
+    source_ts /= source_ts.sum(-1, keepdims=True)
+    return Rollout(encoder_ss, decoder_tt, source_ts)
+
+
+def _product(weights_ltt: np.ndarray) -> np.ndarray:
+    """The product of the layers' weights, each averaged with the identity."""
+    product_tt = identity_tt = np.eye(weights_ltt.shape[-1])
+    for weights_tt in weights_ltt:
+        product_tt = (weights_tt + identity_tt) / 2 @ product_tt
+    return product_tt

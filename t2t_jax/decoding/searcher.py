@@ -1,0 +1,471 @@
+"""`Searcher`: trained models that search for translations, sample and score them.
+
+A line's translation does not depend on the lines translated with it, nor on the number
+of devices: the shape of the arrays depends on the length of the line alone
+(`decoding/batches.py`).
+"""
+
+import copy
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Self
+
+import jax
+from etils import epath
+
+from t2t_jax import config as fields
+from t2t_jax.config import Config, DecodeConfig, TaskConfig
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding import scoring
+from t2t_jax.decoding.batch_decoding import NOTHING, check_room, decode_batch
+from t2t_jax.decoding.batches import longest_output, replicate
+from t2t_jax.decoding.constraints import Constraints, Phrases, constraints_for
+from t2t_jax.decoding.inputs import InputReader, Member, Source, check_lines
+from t2t_jax.decoding.programs import Search
+from t2t_jax.decoding.results import Hypothesis, Score, Translation
+from t2t_jax.decoding.search_options import (
+    SamplingOptions,
+    beam_search_algorithm,
+    sampling_algorithm,
+    takes,
+)
+from t2t_jax.io.errors import UserError
+from t2t_jax.model.layers import Parameters, compute_dtype
+from t2t_jax.model.model import Model, build
+from t2t_jax.parallel import processes
+from t2t_jax.parallel.process_setup import set_up_process
+from t2t_jax.search.algorithm import Algorithm
+from t2t_jax.workdir import Workdir
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What a caller asks of the translations of some lines.
+
+    Attributes:
+      nbest: hypotheses of each line.
+      search: options of beam search by name; the config has the others.
+      prefix, must, must_not, batch_size, first_line, warn: as for
+        `Translator.translate`.
+    """
+
+    nbest: int = 1
+    search: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    prefix: str | Sequence[str | None] | None = None
+    must: str | Sequence = ()
+    must_not: str | Sequence = ()
+    batch_size: int | None = None
+    first_line: int = 1
+    warn: bool = True
+
+
+class Searcher:
+    """A trained model, or an ensemble of several, that searches for translations.
+
+    Attributes:
+      vocabulary: of the target, with that of the source; shared by all members.
+      tag: a symbol that is put before each line; "" for a model of one task.
+      members: the models. `config`, `model`, `parameters` and `steps` are those of the
+        first.
+
+    Args:
+      devices: the devices to compute on; all devices of this process if None. Results
+        do not depend on their number.
+    """
+
+    tag: str = ""
+
+    def __init__(
+        self,
+        config: Config,
+        vocabulary: Vocabulary,
+        model: Model,
+        parameters: Parameters,
+        steps: Sequence[int] = (),
+        devices: Sequence[jax.Device] | None = None,
+    ):
+        parameters = replicate(parameters, devices)
+        self.members = (Member(config, model, parameters, tuple(steps)),)
+        self.vocabulary = vocabulary
+
+    @classmethod
+    def load(
+        cls,
+        workdir: Workdir | epath.PathLike | Sequence[epath.PathLike],
+        checkpoint: str | int | None = None,
+        dtype: str | None = None,
+    ) -> Self:
+        """Loads a workdir for translation; executes no code from it.
+
+        Args:
+          workdir: a folder, or gs://BUCKET/FOLDER. A list of them is an ensemble, which
+            predicts with the mean of the members' probabilities.
+          checkpoint: `average` (of the last `config.decode.average` checkpoints,
+            section 6.1), `average:N` (of the last N), `last`, `best` (highest dev BLEU
+            of all evaluations), `best:N` (the average of the N best), a step, or steps
+            to average such as `"1000,2000"`; `config.decode.checkpoint` if None.
+            Damaged checkpoints are reported by name. The next intact ones replace them,
+            unless steps or a number N are given.
+          dtype: of activations, `float32` or `bfloat16`; as in training if None.
+
+        Raises:
+          UserError: not a workdir; no such checkpoint; too few intact ones; or members
+            whose vocabularies differ.
+        """
+        from t2t_jax.training import (
+            averaging,  # loads Orbax, which `describe` does without
+        )
+
+        set_up_process()
+        if isinstance(workdir, list | tuple):
+            if not workdir:
+                raise UserError("no workdir is given; want at least one")
+            return cls.ensemble([cls.load(w, checkpoint, dtype) for w in workdir])
+        workdir = Workdir.open(workdir)
+        config, vocabulary = workdir.config_and_vocabulary()
+        if dtype:
+            config = fields.changed(config, "model", dtype=dtype)
+        model = build(config.model, *vocabulary.sizes)
+        # Only process 0 reads the checkpoints; the others receive its parameters.
+        steps, parameters = processes.arrays_from_first(
+            "the parameters",
+            lambda: averaging.average_checkpoints(
+                averaging.choose_checkpoints(workdir, config, checkpoint), model.shapes
+            ),
+            model.shapes,
+        )
+        return cls(config, vocabulary, model, parameters, steps)
+
+    @classmethod
+    def ensemble(cls, translators: Sequence["Searcher"]) -> Self:
+        """Joins translators into one, on the devices of the first.
+
+        The first one's `config.decode` applies to all.
+
+        Raises:
+          UserError: no translators, or their vocabularies or tasks differ.
+        """
+        if not translators:
+            raise UserError("the ensemble is empty; want at least one translator")
+        first, *others = translators
+        for other in others:
+            if other.config.task.kind != first.config.task.kind:
+                raise UserError(
+                    f"config.task.kind={first.config.task.kind!r} and "
+                    f"{other.config.task.kind!r}; the members of an ensemble must be "
+                    "trained for one task"
+                )
+        ours = first.vocabulary
+        for theirs in (other.vocabulary for other in others):
+            for one, two, field in (
+                (theirs, ours, "tokenizer"),
+                (theirs.source, ours.source, "source_tokenizer"),
+            ):
+                if one.model != two.model:
+                    raise UserError(
+                        f"the vocabularies {one.name} and {two.name} differ; the "
+                        "members of an ensemble must share one vocabulary: train them "
+                        f"with the same --config.data.{field}"
+                    )
+        joint = cls.__new__(cls)  # `__init__` would build a translator of one member
+        joint.vocabulary = first.vocabulary
+        devices = [*first.members[0].mesh.devices.flat]
+        joint.members = tuple(
+            m._replace(parameters=replicate(m.parameters, devices))
+            for translator in translators
+            for m in translator.members
+        )
+        return joint
+
+    @property
+    def config(self) -> Config:
+        return self.members[0].config
+
+    @property
+    def model(self) -> Model:
+        return self.members[0].model
+
+    @property
+    def parameters(self) -> Parameters:
+        return self.members[0].parameters
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        return self.members[0].steps
+
+    def __repr__(self) -> str:
+        members = "; ".join(
+            f"{member.model.count():,} parameters of steps "
+            + ", ".join(f"{step:,}" for step in member.steps)
+            for member in self.members
+        )
+        name = type(self).__name__
+        return f"{name}({self.what}, {self.vocabulary!r}, {members})"
+
+    @property
+    def what(self) -> str:
+        """What it does, for people: en -> de; or a tag, or the name of its task."""
+        data, kind = self.config.data, self.config.task.kind
+        translates = kind == TaskConfig().kind
+        return self.tag or (f"{data.source} -> {data.target}" if translates else kind)
+
+    def with_options(self, **decode) -> Self:
+        """Returns the same models with other values of `config.decode`: `beam=10`.
+
+        Raises:
+          UserError: a field does not exist, or a value is out of its range.
+        """
+        other = copy.copy(self)
+        other.members = tuple(
+            member._replace(config=fields.changed(member.config, "decode", **decode))
+            for member in self.members
+        )
+        return other
+
+    def tagged(self, tag: str) -> Self:
+        """Returns the same models, which read a tag such as `<2de>` before each line.
+
+        It chooses the subtask of a text-to-text model. Lines without a visible
+        character get none; their translation is empty.
+        """
+        other = copy.copy(self)
+        other.tag = tag
+        return other
+
+    def provenance(self) -> dict:
+        """Provenance: everything translations depend on, except lines and arguments."""
+        return {
+            "checkpoints": [[*member.steps] for member in self.members],
+            "parameters_sha256": [m.parameters_sha256() for m in self.members],
+            "dtype": [compute_dtype(m.config.model).name for m in self.members],
+            "decode": self.decode_options(),
+            **({"tag": self.tag} if self.tag else {}),
+        }
+
+    def decode_options(self) -> dict:
+        """The fields of `config.decode` that change translations."""
+        decode = self.config.decode
+        lengths = {"extra_length": decode.extra_length, "max_source": decode.max_source}
+        return decode.recorded() | lengths
+
+    def search(
+        self, lines: Sequence[str], request: Request = Request()
+    ) -> list[Translation]:
+        """Finds the best hypotheses of each line by beam search; results are in order.
+
+        Raises:
+          UserError: as `Translator.translate`.
+        """
+        search = self.beam_search(request.nbest, **request.search)
+        return self._decode(search, lines, request)
+
+    @takes(SamplingOptions)
+    def sample(
+        self,
+        lines: Sequence[str],
+        *,
+        samples: int = 1,
+        alpha: float | None = None,
+        penalty: str | None = None,
+        prefix: str | Sequence[str | None] | None = None,
+        must_not: str | Sequence = (),
+        batch_size: int | None = None,
+        first_line: int = 1,
+        warn: bool = True,
+        **sampling: Any,
+    ) -> list[Translation]:
+        """Draws `samples` translations of each line at random.
+
+        A sample depends only on the line, the seed and the number of the sample: equal
+        lines give equal samples, different lines independent ones. For a model without
+        a source it also depends on the number of the line (`first_line` and on), so
+        that equal lines go on differently.
+
+        Args:
+          samples: translations to draw for each line.
+          sampling: fields of `SamplingOptions`: `temperature`, `top_k`, `top_p`,
+            `epsilon` and `seed`, as for `search/sampling.py: sample`.
+          others: as for `Translator.translate`.
+
+        Raises:
+          UserError: an option is out of its range.
+        """
+        options = SamplingOptions.of(**sampling)
+        scored = self.config.decode.override(alpha=alpha, penalty=penalty)
+        algorithm = sampling_algorithm(options, scored, self.vocabulary, samples)
+        request = Request(
+            prefix=prefix,
+            must_not=must_not,
+            batch_size=batch_size,
+            first_line=first_line,
+            warn=warn,
+        )
+        return self._decode(self._search(algorithm, options.seed), lines, request)
+
+    def score(
+        self,
+        pairs: Sequence[tuple],
+        *,
+        alpha: float | None = None,
+        penalty: str | None = None,
+        first_line: int = 1,
+        warn: bool = True,
+    ) -> list[Score]:
+        """Computes the log-probability of each target given its source.
+
+        A hypothesis gets the same log-probability as in the search that found it, up to
+        rounding: the sum runs in another order.
+
+        Args:
+          pairs: (source, target). A target is a text, which is encoded anew, or a
+            `Hypothesis` or `Translation`, whose own pieces are scored.
+          alpha, penalty, first_line, warn: as for `Translator.translate`.
+
+        Raises:
+          UserError: the model predicts pieces in their places, of which the other
+            pieces are given: they have no probability together.
+        """
+        if self.model.predicts == "source":
+            raise UserError(
+                f"config.model.kind={self.config.model.kind!r} gives no probability of "
+                "a whole line, only of hidden pieces; `evaluate` has their perplexity, "
+                "and a language model scores lines"
+            )
+        pairs = self.reader(first_line, warn).pairs(pairs)
+        decode = self.config.decode.override(alpha=alpha, penalty=penalty)
+        return scoring.score(
+            self.vocabulary, self.members, pairs, decode.alpha, decode.penalty
+        )
+
+    @cached_property
+    def phrases(self) -> Phrases:
+        """Phrases of constraints, as automata over this vocabulary."""
+        return Phrases(self.vocabulary)
+
+    def beam_search(self, nbest: int = 1, **search: Any) -> Search:
+        """A beam search with these models.
+
+        Args:
+          search: fields of `SearchOptions`; the config has the others.
+
+        Raises:
+          UserError: an option is out of its range, or a model generates no text.
+        """
+        options = self.config.decode.override(**search)
+        return self._search(beam_search_algorithm(options, self.vocabulary, nbest))
+
+    def _search(self, algorithm: Algorithm, seed: int = 0) -> Search:
+        """The search of an algorithm with these models.
+
+        Raises:
+          UserError: one of them generates no text.
+        """
+        for member in self.members:
+            if not member.model.generates:
+                raise UserError(
+                    f"config.model.kind={member.config.model.kind!r} generates no text "
+                    "to search for; choose a kind that does, or ask for what its task "
+                    "predicts"
+                )
+        return Search(
+            parameters=tuple(member.parameters for member in self.members),
+            definitions=tuple(member.model.definition for member in self.members),
+            mesh=self.members[0].mesh,
+            algorithm=algorithm,
+            seed=seed,
+        )
+
+    def encode(
+        self, lines: Sequence[str], request: Request = Request()
+    ) -> tuple[list[Source], list[Constraints]]:
+        """Encodes lines, and the constraints on the translation of each.
+
+        Raises:
+          UserError: a line is not text, or its constraints cannot be met.
+        """
+        check_lines(lines)
+        reader = self.reader(request.first_line, request.warn)
+        encode, prefix = reader.sources, request.prefix
+        if not self.model.has_source:
+            if prefix:
+                raise UserError(
+                    f"prefix={prefix!r}: config.model.kind={self.config.model.kind!r} "
+                    "has no source, and goes on from the line itself; write the "
+                    "beginning of the text into the line, and leave out the prefix"
+                )
+            encode, prefix = reader.prompts, list(lines)
+        constraints = constraints_for(
+            len(lines),
+            self.vocabulary,
+            self.phrases,
+            prefix,
+            request.must,
+            request.must_not,
+            request.first_line,
+        )
+        sources = encode(lines)
+        for number, pair in enumerate(
+            zip(sources, constraints, strict=True), request.first_line
+        ):
+            check_room(*pair, number, self.config.decode)
+        return sources, constraints
+
+    def reader(self, first_line: int, warn: bool) -> InputReader:
+        """Reads lines and pairs as token ids; warns of those that are cut."""
+        return InputReader(self.vocabulary, self.members, first_line, warn, self.tag)
+
+    def _decode(
+        self, search: Search, lines: Sequence[str], request: Request
+    ) -> list[Translation]:
+        """Searches for the lines, `request.batch_size` at a time."""
+        size = request.batch_size
+        if size is not None and size < 1:
+            raise UserError(f"batch_size={size}; want at least 1 line")
+        decode = self.config.decode
+        sources, constraints = self.encode(lines, request)
+        nbest_lists: list[tuple[Hypothesis, ...]] = []
+        # `range` refuses a step of 0, so an empty list counts as a batch of one line.
+        for start in range(0, len(lines), size or max(1, len(lines))):
+            part = slice(start, start + (size or len(lines)))
+            nbest_lists += decode_batch(
+                search,
+                sources[part],
+                constraints[part],
+                self.vocabulary,
+                self.phrases,
+                decode,
+            )
+        reader = self.reader(request.first_line, request.warn)
+        _warn_if_unended(reader, sources, nbest_lists, decode)
+        return [
+            Translation(line, nbest, source.cut)
+            for line, nbest, source in zip(lines, nbest_lists, sources, strict=True)
+        ]
+
+
+def _warn_if_unended(
+    reader: InputReader,
+    sources: Sequence[Source],
+    found: Sequence[tuple[Hypothesis, ...]],
+    decode: DecodeConfig,
+) -> None:
+    """Warns of lines without a translation, and of translations at their limit."""
+    best = [hypotheses[0] for hypotheses in found]
+    without = [row for row, each in enumerate(best) if each == NOTHING]
+    reader.warn(
+        without,
+        len(best),
+        ": no translation meets its constraints",
+        "lines have no translation that meets their constraints",
+    )
+    unended = [
+        row for row, each in enumerate(best) if not each.ended and each != NOTHING
+    ]
+    room = longest_output(len(sources[unended[0]].ids), decode) if unended else 0
+    reader.warn(
+        unended,
+        len(best),
+        f": its output did not end within {room} pieces",
+        "outputs reached their longest length",
+    )

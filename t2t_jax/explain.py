@@ -1,6 +1,0 @@
-"""Runs the command `python -m t2t_jax.explain`, see `commands/explain.py`."""
-
-from t2t_jax.commands.launch import launch
-
-if __name__ == "__main__":
-    launch("explain")

@@ -1,1 +1,0 @@
-"""Files on disk and in buckets: atomic writes, manifests, growing files, the cache."""

@@ -1,0 +1,1 @@
+"""The terminal and the disk: messages, errors, locks, files that are complete."""

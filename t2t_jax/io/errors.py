@@ -1,0 +1,37 @@
+"""Errors that a user can mend, and hints for misspelled names."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """An error that the user can mend: what was got, what was wanted, how to mend it.
+
+    The commands print its message without a traceback and exit with status 2;
+    from Python it is an ordinary `ValueError`.
+    """
+
+
+def first_line(error: BaseException, most: int = 300) -> str:
+    """Returns the first line of an error's message, shortened to `most` characters.
+
+    Without a message, the name of its class. Libraries add pages: TensorStore's errors
+    fill many lines, and end with their cause.
+    """
+    text = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+    end = most // 3
+    return text if len(text) <= most else f"{text[: most - end - 5]} ... {text[-end:]}"
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Returns a hint such as `; did you mean 'layers'?`, or all names if none is close.
+
+    Args:
+      name: what the user gave.
+      names: what exists.
+    """
+    names = [str(n) for n in names]
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return "; there are: " + ", ".join(names)

@@ -1,0 +1,68 @@
+"""Locations of files: on disk, or in a bucket of Google Cloud Storage."""
+
+import functools
+import importlib.util
+import os
+
+from etils import epath
+
+from t2t_jax.io.errors import UserError
+
+# epath reads buckets through gcsfs or TensorFlow, and prefers to load TensorFlow.
+if importlib.util.find_spec("gcsfs"):
+    os.environ.setdefault("EPATH_USE_TF", "false")
+
+
+def is_local(place: epath.PathLike) -> bool:
+    """True on disk, False in a bucket."""
+    return "://" not in os.fspath(place)
+
+
+def locate(place: epath.PathLike) -> epath.Path:
+    """Converts what a user gives as a workdir to a path.
+
+    Args:
+      place: a folder, in which `~` is home, or gs://BUCKET/FOLDER.
+
+    Raises:
+      UserError: any other URL, or a bucket that this machine cannot use.
+    """
+    place = os.fspath(place)
+    scheme, separator, rest = place.partition("://")
+    if separator:
+        bucket = rest.partition("/")[0]
+        if scheme != "gs" or not bucket:
+            raise UserError(
+                f"cannot use {place} as a workdir; want a folder or gs://BUCKET/FOLDER"
+            )
+        _reach(bucket)
+    elif place.startswith("gs:/"):
+        raise UserError(
+            f"{place} has one slash after gs:, because pathlib.Path merges two; give "
+            f"a bucket as a string, {place.replace(':/', '://', 1)!r}"
+        )
+    return epath.Path(place).expanduser()
+
+
+@functools.cache
+def _reach(bucket: str) -> None:
+    """Checks once that a bucket is usable, and fails quickly if it is not.
+
+    Without the check each library would retry for a minute.
+    """
+    try:
+        import fsspec
+        import gcsfs  # noqa: F401
+        from google.cloud import storage
+    except ImportError as e:
+        raise UserError(f"gs://{bucket} needs gcsfs ({e}): pip install gcsfs") from None
+    # Without this gcsfs caches listings for good, and misses what others write.
+    fsspec.config.conf.setdefault("gcs", {}).setdefault("use_listings_cache", False)
+    try:
+        storage.Client().get_bucket(bucket, timeout=10, retry=None)
+    except Exception as e:  # of four libraries, without a common base class
+        raise UserError(
+            f"gs://{bucket} cannot be used from here: {e}\nThe bucket has to exist, "
+            "and you need permission for storage.buckets.get and to read and write its "
+            "objects: gcloud auth application-default login, or a service account"
+        ) from None

@@ -1,0 +1,115 @@
+"""Messages to the user and progress of long jobs, on standard error."""
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import tqdm
+
+_silent = False
+
+
+def silence() -> None:
+    """Stops all messages of this process; process 0 prints those of all processes."""
+    global _silent
+    _silent = True
+
+
+def is_silent() -> bool:
+    """True after `silence`."""
+    return _silent
+
+
+def say(text: str = "") -> None:
+    """Prints a line on standard error, above any progress bar."""
+    if _silent:
+        return
+    # tqdm clears its bars, writes, and draws them again.
+    tqdm.tqdm.write(text, file=sys.stderr)
+    sys.stderr.flush()
+
+
+# ----------------------------------------------------------------------------- progress
+# A bar in a terminal, occasional lines in a log.
+
+DELAY = 2.0  # seconds: a job that ends sooner shows no bar
+INTERVAL = 10.0  # seconds between two lines where there is no terminal
+
+
+class Progress:
+    """Progress of a job: a bar in a terminal, or else a line every `INTERVAL` seconds.
+
+    Shows nothing for a job shorter than `DELAY`, and removes the bar at the end.
+
+    Args:
+      what: the name of the job.
+      unit: the unit that it counts, such as `pairs`; without it, only time is shown.
+      total: the number of units, if known.
+    """
+
+    def __init__(self, what: str, unit: str = "", total: int | None = None):
+        self._what, self._unit, self._total = what, unit, total
+        self._count = 0
+        self._started = self._said = time.monotonic()  # `_said`: of the last line
+        self._bar = tqdm.tqdm(
+            desc=what,
+            total=total,
+            unit=f" {unit}",  # tqdm puts no space before the unit
+            unit_scale=True,
+            # None: tqdm's own format.
+            bar_format=None if unit else "{desc}: {elapsed}",
+            delay=DELAY,
+            leave=False,
+            dynamic_ncols=True,
+            file=sys.stderr,
+            disable=is_silent() or not sys.stderr.isatty(),
+        )
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._bar.close()
+
+    def add(self, count: int) -> None:
+        """Adds units that are done since the last call."""
+        self._count += count
+        self._bar.update(count)
+        now = time.monotonic()
+        if self._bar.disable and now - self._said >= INTERVAL:
+            self._said = now
+            say(f"{self._what}: {self._line(now - self._started)}")
+
+    def _line(self, seconds: float) -> str:
+        if not self._unit:
+            return f"{tqdm.tqdm.format_interval(seconds)} so far"
+        rate = self._count / seconds
+        if not (self._total and rate):
+            return f"{self._count:,} {self._unit}, {rate:,.0f}/s"
+        left = tqdm.tqdm.format_interval(max(0, self._total - self._count) / rate)
+        return (
+            f"{self._count:,} of {self._total:,} {self._unit}, {rate:,.0f}/s, "
+            f"{left} left"
+        )
+
+
+@contextlib.contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Shows the elapsed time during a call that reports no progress itself."""
+    over = threading.Event()
+    with Progress(what) as progress:
+
+        def tick():
+            while not over.wait(0.5):
+                progress.add(0)  # refreshes the time
+
+        # A daemon does not keep a process alive that ends in between.
+        thread = threading.Thread(target=tick, name="progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()

@@ -1,0 +1,417 @@
+"""Executes steps of a run again, and compares them with what the run has stored.
+
+The steps are those of `training/loop.py`, in a scratch folder that begins with a copy
+of a stored state. The workdir of the run is only read.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+from etils import epath
+
+from t2t_jax import config as fields
+from t2t_jax.config import Config
+from t2t_jax.data.feeding import feeder_name
+from t2t_jax.io import ideas
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.locations import is_local
+from t2t_jax.io.messages import say
+from t2t_jax.model.model import Model, build
+from t2t_jax.parallel.machine import (
+    EFFECTS,
+    describe_machine,
+    machine_differences,
+    nondeterminism,
+)
+from t2t_jax.run import initialization
+from t2t_jax.run.differences import (
+    LoggedDifference,
+    TreeComparison,
+    compare_trees,
+    first_difference,
+    stored_arrays,
+)
+from t2t_jax.run.step_lookup import RunText, open_text
+from t2t_jax.training import checkpoint_folders, frozen_models, loop
+from t2t_jax.training.averaging import parameters_sha256
+from t2t_jax.training.checkpoint_folders import KINDS
+from t2t_jax.training.divergence import Rollbacks
+from t2t_jax.training.metrics_log import METRICS, read_log
+from t2t_jax.training.provenance_log import Start, read_starts, starts_of_steps
+from t2t_jax.training.step import TrainState, initial_parameters, initial_state
+from t2t_jax.training.stopping import Interrupted
+from t2t_jax.workdir import STARTS, Workdir
+
+NEVER = 1 << 40  # steps between two checkpoints of the scratch folder
+
+
+class Stretch(NamedTuple):
+    """The steps to execute, and what they are compared with.
+
+    Attributes:
+      first, last: the steps that were asked for.
+      start: the step of the state to continue from; 0: the initial parameters.
+      end: the last step to execute.
+      stored: the kinds of checkpoints of each step that has some.
+    """
+
+    first: int
+    last: int
+    start: int
+    end: int
+    stored: dict[int, tuple[str, ...]]
+
+
+class StoredComparison(NamedTuple):
+    """A stored checkpoint beside the same step executed again."""
+
+    step: int
+    kind: str
+    arrays: TreeComparison
+
+
+class Rerun(NamedTuple):
+    """The result of `rerun`.
+
+    Attributes:
+      stretch: what was executed.
+      stored: the comparisons with checkpoints, in order of their steps.
+      logged: the steps whose logged metrics were compared.
+      first_logged: the first metric that differs; None if all are the same.
+      sha256: of the state after the last step.
+      starts: the starts of the run that executed these steps.
+      machine, ideas: of this rerun.
+    """
+
+    stretch: Stretch
+    stored: list[StoredComparison]
+    logged: list[int]
+    first_logged: LoggedDifference | None
+    sha256: str
+    starts: list[Start]
+    machine: dict[str, str | int]
+    ideas: dict[str, str]
+
+    @property
+    def same(self) -> bool:
+        """True if nothing that was compared differs."""
+        return not self.first_logged and all(each.arrays.same for each in self.stored)
+
+
+def rerun(
+    workdir: Workdir | epath.PathLike, first: int, last: int | None = None
+) -> Rerun:
+    """Executes a step, or a stretch of steps, of a run again and compares the results.
+
+    Continues from the newest stored state before `first`, or from the initial
+    parameters. With `last` it ends there; without, at the next checkpoint on disk at or
+    after `first`, since only checkpoints are compared in every bit.
+
+    Writes nothing into the workdir.
+
+    Raises:
+      UserError: the run has not trained these steps, its text is not on this machine,
+        or no state from before them is left.
+      KeyboardInterrupt: Ctrl-C.
+    """
+    workdir = Workdir.open(workdir)
+    text = open_text(workdir)
+    feeder_name(text.config.data)  # raises if TensorFlow is needed but missing
+    model = build(text.config.model, *text.vocabulary.sizes)
+    stretch = plan_stretch(workdir, text.config, first, last)
+    from_where = (
+        f"the checkpoint of step {stretch.start:,}"
+        if stretch.start
+        else "the initial parameters"
+    )
+    say(
+        f"executing steps {stretch.start + 1:,} to {stretch.end:,} again, from "
+        f"{from_where}; {workdir} is only read"
+    )
+    watch = _Watch(workdir, text.config, model, stretch)
+    with tempfile.TemporaryDirectory(prefix="t2t_jax-rerun-") as folder:
+        scratch = _scratch(workdir, Workdir(folder), stretch)
+        try:
+            _execute(text, model, scratch, stretch, watch)
+        except Interrupted as e:
+            message = f"stopped; nothing was written into {workdir}"
+            raise Interrupted(e.signum, message) from None
+        then, now = (
+            read_log(at / METRICS).metrics("train") for at in (workdir, scratch)
+        )
+    for metrics in now.values():
+        metrics.pop("flops", None)  # which only a complete run counts
+    compared = [step for step in now if stretch.start < step and step in then]
+    rolled_back = bool(Rollbacks(workdir).all)
+    starts = starts_of_steps(
+        read_starts(workdir), stretch.start + 1, stretch.end, rolled_back
+    )
+    return Rerun(
+        stretch,
+        watch.found,
+        compared,
+        first_difference(then, now, compared),
+        watch.sha256,
+        starts,
+        describe_machine(),
+        dict(ideas.imported),
+    )
+
+
+def plan_stretch(
+    workdir: Workdir, config: Config, first: int, last: int | None
+) -> Stretch:
+    """Chooses where to start and to end; see `rerun`.
+
+    Raises:
+      UserError: the run has not trained these steps, or it started from a model that is
+        gone and has no state from before them.
+    """
+    steps_of = {
+        kind: checkpoint_folders.sealed_steps(workdir.checkpoints / kind)
+        for kind in KINDS
+    }
+    stored = {
+        step: tuple(kind for kind in KINDS if step in steps_of[kind])
+        for step in sorted({step for steps in steps_of.values() for step in steps})
+    }
+    trained = max([*stored, *read_log(workdir / METRICS).metrics("train"), 0])
+    asked = f"{first}" if last is None else f"{first}-{last}"
+    if not trained:
+        raise UserError(f"{workdir} has trained no step yet; train it first")
+    if not 1 <= first <= (first if last is None else last) <= trained:
+        raise UserError(
+            f"--step={asked}; want a step of the run, from 1 to {trained:,}, or a "
+            "stretch N-M of them"
+        )
+    start = _newest_intact(workdir, [s for s in steps_of["state"] if s < first])
+    if not start:
+        _check_initial(workdir, config, asked, steps_of["state"])
+    next_stored = min((step for step in stored if step >= first), default=trained)
+    end = next_stored if last is None else last
+    between = {step: kinds for step, kinds in stored.items() if start < step <= end}
+    return Stretch(first, first if last is None else last, start, end, between)
+
+
+def _newest_intact(workdir: Workdir, steps: list[int]) -> int:
+    """The newest of some stored states that is not damaged; 0 if there is none."""
+    for step in reversed(steps):
+        path = workdir.checkpoints / "state" / str(step)
+        if not (trouble := checkpoint_folders.damage(path)):
+            return step
+        say(f"warning: {path} is damaged ({trouble}); starting further back")
+    return 0
+
+
+def _check_initial(
+    workdir: Workdir, config: Config, asked: str, states: list[int]
+) -> None:
+    """Raises UserError if the initial parameters of a run cannot be had any more."""
+    if not config.train.init_from:
+        return  # they follow from the seed
+    try:
+        initialization.check_source(config)
+    except UserError as e:
+        can = f"steps from {states[0] + 1:,} on" if states else "no step"
+        raise UserError(
+            f"--step={asked}: {workdir} keeps no state from before it, and the model "
+            f"that the run started from cannot be read: {e}\nWhat is left lets {can} "
+            "be executed again"
+        ) from None
+
+
+def _scratch(workdir: Workdir, scratch: Workdir, stretch: Stretch) -> Workdir:
+    """Fills a folder with what the loop reads of a run."""
+    if stretch.start:
+        name = f"checkpoints/state/{stretch.start}"
+        _copy(workdir / name, scratch / name)
+    # Where the run skipped data; without it the rerun would not.
+    if (workdir / "rollbacks.json").exists():
+        content = (workdir / "rollbacks.json").read_bytes()
+        (scratch / "rollbacks.json").write_bytes(content)
+    # The loop warns of a machine that is not that of the last start. Here the result
+    # says so, where it matters.
+    now = {"step": 0, "machine": describe_machine(), "ideas": dict(ideas.imported)}
+    (scratch / STARTS).write_text(json.dumps(now) + "\n")
+    return scratch
+
+
+def _copy(folder: epath.Path, to: epath.Path) -> None:
+    """Copies a folder, which may be in a bucket, to the disk."""
+    if is_local(folder):
+        shutil.copytree(folder, to)
+        return
+    for file in folder.iterdir():
+        if file.is_dir():
+            _copy(file, to / file.name)
+        else:
+            to.mkdir(parents=True, exist_ok=True)
+            file.copy(to / file.name)
+
+
+class _Watch:
+    """Compares states with stored checkpoints while the steps are executed."""
+
+    def __init__(
+        self, workdir: Workdir, config: Config, model: Model, stretch: Stretch
+    ):
+        self._workdir, self._stretch = workdir, stretch
+        self._shapes = state_shapes(model, config)
+        self.found: list[StoredComparison] = []
+        self.sha256 = ""
+
+    def __call__(self, step: int, state: TrainState) -> None:
+        kinds = self._stretch.stored.get(step, ())
+        if not kinds and step != self._stretch.end:
+            return
+        state = jax.device_get(state)
+        if step == self._stretch.end:
+            self.sha256 = parameters_sha256(state)
+        for kind in kinds:
+            path = self._workdir.checkpoints / kind / str(step)
+            if trouble := checkpoint_folders.damage(path):
+                say(f"warning: {path} is damaged ({trouble}); not compared")
+                continue
+            own = state
+            if kind != "state":  # the average, if there is one, by the same name
+                own = {"parameters": state.best_parameters()}
+            arrays = compare_trees(stored_arrays(path, self._shapes), own)
+            self.found.append(StoredComparison(step, kind, arrays))
+
+
+def state_shapes(model: Model, config: Config) -> TrainState:
+    """The shapes and dtypes of a run's state; computes nothing."""
+    return jax.eval_shape(
+        lambda: initial_state(initial_parameters(model, config.train.seed), config)
+    )
+
+
+def _execute(
+    text: RunText, model: Model, scratch: Workdir, stretch: Stretch, watch: _Watch
+) -> None:
+    """Trains in the scratch folder, by the run's own loop."""
+    config = fields.changed(
+        text.config,
+        "train",
+        # What ends, interrupts or reports a run, and changes no number in it.
+        **{"minutes": 0.0, "patience": 0, "save_every": NEVER},
+        **{"alarm_norm": 0.0, "max_rise": 0.0, "max_skipped": NEVER},
+    )
+    opened = frozen_models.open_frozen(text.config, model, text.vocabulary)
+    if (then := text.workdir.text().get("frozen", [])) != [*opened.sha256]:
+        raise UserError(
+            f"the parameters of the models that the loss of {text.workdir} reads are "
+            f"not those of the run: SHA-256 {', '.join(then)} then, "
+            f"{', '.join(opened.sha256)} now; put their checkpoints back"
+        )
+    frozen = opened.frozen
+    for last in _ends(scratch, stretch):
+        hooks = loop.Hooks(
+            initial=initialization.hook(text.config, model, text.vocabulary),
+            frozen=frozen,
+            after_step=watch,
+            last=last,
+        )
+        bos = text.vocabulary.bos
+        loop.run(config, scratch, model, bos, text.pairs, None, hooks)
+        if frozen.models and last != stretch.end:  # its arrays were handed over
+            frozen = frozen_models.open_frozen(
+                text.config, model, text.vocabulary
+            ).frozen
+
+
+def _ends(scratch: Workdir, stretch: Stretch) -> Iterator[int]:
+    """The steps at which to end and go on: a rollback continues with other data.
+
+    The loop looks a rollback up when it continues from the step that it returned to.
+    """
+    moved = Rollbacks(scratch).in_effect()
+    yield from sorted(step for step in moved if stretch.start < step < stretch.end)
+    yield stretch.end
+
+
+# ------------------------------------------------------------------------------ as text
+
+# Shown if the bytes differ and nothing recorded of the machine does.
+UNRECORDED = (
+    "the machine is the one that starts.jsonl records, so the cause is something it "
+    "does not: config.mesh or config.train.accumulate changed during the run, a "
+    "library of the system, or a fault of the hardware. Execute the same stretch "
+    "twice here: if the two SHA-256 differ, this machine is not deterministic"
+)
+
+
+def report(result: Rerun) -> Iterator[str]:
+    """Yields the lines of a report on a rerun."""
+    stretch = result.stretch
+    for step, kind, arrays in result.stored:
+        yield f"step {step:,}  checkpoints/{kind}: {describe_arrays(arrays)}"
+    if result.logged:
+        steps = "step" if len(result.logged) == 1 else "steps"
+        shown = f"{len(result.logged)} logged {steps}: the same numbers"
+        if different := result.first_logged:
+            step, name, then, now = different
+            shown = f"{name} of step {step:,} differs first: {then!r} then, {now!r} now"
+        yield f"metrics.jsonl: {shown}"
+    yield f"SHA-256 of the state after step {stretch.end:,}: {result.sha256}"
+    steps = f"steps {stretch.start + 1:,} to {stretch.end:,}"
+    if not (result.stored or result.logged):
+        yield (
+            f"{steps} were executed, and nothing on disk is from one of them: nothing "
+            "was compared. Go on to the next logged step or checkpoint, or compare the "
+            "SHA-256 with that of another machine"
+        )
+    elif result.same:
+        exactly = "the same bytes" if result.stored else "the same logged numbers"
+        yield f"{steps} come to {exactly} as in the run"
+    else:
+        yield f"{steps} do not come to the same bytes as in the run"
+    yield from _machines(result)
+
+
+def describe_arrays(arrays: TreeComparison) -> str:
+    """Describes the comparison of two trees: their number, the first that differs."""
+    if arrays.same:
+        return f"{arrays.arrays} arrays: the same bytes"
+    if arrays.unmatched:
+        names = ", ".join(arrays.unmatched[:3])
+        return f"arrays of other names: {len(arrays.unmatched)}, such as {names}"
+    return (
+        f"{len(arrays.differing)} of {arrays.arrays} arrays differ; the first of them, "
+        f"parameters before the optimizer, by name: {arrays.differing[0]}"
+    )
+
+
+def describe_starts(starts: Sequence[Start]) -> str:
+    """Names starts by the steps that they continued after."""
+    steps = ", ".join(f"{start.step:,}" for start in starts)
+    return f"the start after step {steps}" if len(starts) == 1 else f"starts {steps}"
+
+
+def _machines(result: Rerun) -> Iterator[str]:
+    """Yields what of the machine and of the code of --ideas differs."""
+    if not result.starts:
+        yield "starts.jsonl is missing or damaged: the machine of the run is not known"
+        return
+    if len(result.starts) > 1:
+        yield f"the run executed these steps by {describe_starts(result.starts)}"
+    known = {}  # each difference once, whichever of the starts it is of
+    for start in result.starts:
+        known |= machine_differences(start.machine, result.machine)
+        if {*start.ideas.values()} != {*result.ideas.values()}:
+            known["ideas"] = "the modules", "others"
+    for name, (then, now) in known.items():
+        yield f"the machine differs: {name} {then} then, {now} now"
+        if not result.same and name in EFFECTS:
+            yield f"  {EFFECTS[name]}"
+    if known:
+        if not result.same:
+            yield "repeat it on a machine like that of the run to have its bytes again"
+    elif result.same:
+        yield "the machine and the libraries are those of the run"
+    else:
+        yield nondeterminism() or UNRECORDED

@@ -1,0 +1,344 @@
+"""Trains a config and scores the result: the complete experiment, read top-down."""
+
+import collections
+import contextlib
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import jax
+from ml_collections import ConfigDict
+
+from t2t_jax import config as fields
+from t2t_jax.config import Config
+from t2t_jax.costs import chips, memory_check, step_costs
+from t2t_jax.data import prepare
+from t2t_jax.data.batching import Plan
+from t2t_jax.data.corpus import Corpus, Pair, open_places, symbols_of
+from t2t_jax.data.feeding import BatchLookup, feeder_name, typical_plan
+from t2t_jax.data.pairs import Pairs, tokenize_in_memory
+from t2t_jax.data.prepare import report_lines
+from t2t_jax.data.shapes import Shape
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols, show_sizes
+from t2t_jax.decoding.choosing import PLAIN
+from t2t_jax.decoding.inputs import longest_source
+from t2t_jax.evaluation.dev_answers import DevAnswers
+from t2t_jax.evaluation.scores import distinct, score_all
+from t2t_jax.io import ideas, sealed
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say, silence
+from t2t_jax.model.layers import compute_dtype
+from t2t_jax.model.model import Model, build, check_batching, describe_dtype
+from t2t_jax.parallel import processes
+from t2t_jax.parallel.machine import describe_machine, nondeterminism
+from t2t_jax.parallel.mesh import make_mesh, padded_rows
+from t2t_jax.parallel.process_setup import set_up_process
+from t2t_jax.run import initialization
+from t2t_jax.run.initialization import takes_embedding
+from t2t_jax.tasks.table import check_model, task_of
+from t2t_jax.tasks.task import Task
+from t2t_jax.training import frozen_models, loop
+from t2t_jax.training.schedules import schedule
+from t2t_jax.training.step import state_shardings
+from t2t_jax.training.validation import dev_plan
+from t2t_jax.workdir import Workdir
+
+_SAME_TEXT = (
+    "all processes read and prepare the same text: put the same files on each machine, "
+    "or point T2T_JAX_CACHE to a folder that all of them see"
+)
+
+
+def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
+    """Trains a config in a workdir, or continues training, then scores its test sets.
+
+    In a program of several processes (`jax.distributed.initialize`) all of them call
+    it; process 0 owns the workdir.
+
+    Args:
+      config: of `load_config`, or a `Config`.
+      workdir: a new folder, or that of an earlier run of the same config, which then
+        continues; gs://BUCKET/FOLDER is a folder in a bucket.
+
+    Returns:
+      Scores by test set, as in `DIR/scores/`.
+
+    Raises:
+      UserError: a mistake in the config, the data or the workdir.
+      KeyboardInterrupt: Ctrl-C or SIGTERM; everything trained so far is saved.
+    """
+    set_up_process()
+    if not processes.is_first():
+        silence()  # only process 0 prints messages
+    if not isinstance(config, Config):
+        config = fields.from_config_dict(config)
+    # Compared without data.dir: machines may keep the text in different folders.
+    same_everywhere = fields.changed(config, "data", dir="")
+    processes.check_same(
+        "the config",
+        dataclasses.asdict(same_everywhere),
+        "give all processes the same",
+    )
+    processes.check_same(
+        "the code of --ideas",
+        [*ideas.imported.values()],  # the hashes: folders may differ, as data.dir may
+        "give all processes the same files",
+    )
+    with contextlib.ExitStack() as until_the_end:
+        # A mistake seen by one process, such as a missing file, ends all of them.
+        with processes.fail_together("opening the text and the workdir"):
+            workdir = Workdir.open(workdir)
+            task = task_of(config)
+            training, dev, tests = _open_text(task, config)
+            _check_model(task, config)
+            task.check_variation()
+            if processes.is_first():
+                _check_start(workdir, config)
+            # Read the dev and test sets to the end: mistakes in them are reported now,
+            # not after an hour of training.
+            for corpus in dev:
+                collections.deque(corpus.pairs(), maxlen=0)
+            for corpus in tests:
+                task.of(corpus).examples(corpus)
+            feeder_name(config.data)  # raises if TensorFlow is needed but missing
+            check_owner = _owned_by_process_0
+            if processes.is_first():
+                check_owner = until_the_end.enter_context(workdir.hold())
+        _train(config, task, workdir, training, dev, check_owner)
+        return score_all(workdir, config, tests)
+
+
+def _owned_by_process_0() -> None:
+    """Does nothing: only process 0 checks ownership."""
+
+
+def _train(
+    config: Config,
+    task: Task,
+    workdir: Workdir,
+    training: list[Corpus],
+    dev: list[Corpus],
+    check_owner: Callable[[], None],
+) -> None:
+    """Prepares the text and trains; skips what an earlier run has already done."""
+    with processes.fail_together("preparing the training text", processes.LONG_TIMEOUT):
+        vocabulary = _vocabulary(workdir, task, training, config)
+        pairs = prepare.training_pairs(training, vocabulary, task.data(), task)
+        dev_lines, dev_pairs = _dev_examples(task, vocabulary, dev, pairs.block)
+        model = build(config.model, *vocabulary.sizes)
+        plan = typical_plan(pairs, config.data, config.train.seed)
+        _check_lengths(model, plan.shapes, "training rows")
+        if dev_pairs:
+            dev_shapes = dev_plan(dev_pairs, config).shapes
+            _check_lengths(model, dev_shapes, "rows of the dev set")
+        opened = frozen_models.open_frozen(config, model, vocabulary)
+        longest = max(max(shape.source, shape.target) for shape in plan.shapes)
+        frozen_models.check_positions(config, opened, longest)
+        text = prepare.text_summary(pairs, dev_lines)
+        if opened.sha256:
+            text["frozen"] = opened.sha256
+    # The manifest holds hashes of the arrays, so this compares the tokens themselves.
+    prepared = text | {"manifest": sealed.fingerprint(pairs.folder)}
+    processes.check_same("the prepared text", prepared, _SAME_TEXT)
+    with processes.fail_together("writing the workdir"):
+        if processes.is_first():
+            workdir.store(config, vocabulary, text)  # from here on it can be continued
+    report_start(config, workdir, model, vocabulary, pairs, plan, len(dev_lines))
+    hooks = loop.Hooks(
+        evaluate=DevAnswers(task, config, vocabulary, model, dev),
+        chosen_by=loop.Choice(task.chosen_by, task.higher_is_better),
+        initial=initialization.hook(config, model, vocabulary),
+        # A new one each time: it holds an epoch, which may be much memory.
+        describe=lambda at: BatchLookup(config, pairs, vocabulary).lines(at),
+        check_owner=check_owner,
+        before_training=lambda steps: memory_check.compile_largest_batch(
+            steps, config, plan.shapes
+        ),
+        step_flops=lambda shape: step_costs.model_flops(
+            model, config, shape, opened.frozen.models
+        ),
+        peak_flops=_peak_flops(config),
+        frozen=opened.frozen,
+    )
+    try:
+        outcome = loop.run(
+            config, workdir, model, vocabulary.bos, pairs, dev_pairs, hooks
+        )
+    except Exception as e:
+        if explanation := memory_check.explain_out_of_memory(e, config):
+            raise explanation from e
+        raise
+    if outcome.first == outcome.last:  # no step was left to train
+        say(f"{workdir} is finished: {outcome.why}")
+    else:
+        say(f"finished: {outcome.why}")
+
+
+def _dev_examples(
+    task: Task, vocabulary: Vocabulary, dev: list[Corpus], block: int
+) -> tuple[list[Pair], Pairs | None]:
+    """Reads the dev sets and tokenizes them; None if there is no dev set."""
+    of_sets = [list(corpus.pairs()) for corpus in dev]
+    lines = [pair for of_set in of_sets for pair in of_set]
+    if not lines:
+        return lines, None
+    texts = [*zip(dev, map(len, of_sets), strict=True)]
+    noise = task.noise(vocabulary, texts)
+    return lines, tokenize_in_memory(lines, vocabulary, task.encode, block, noise)
+
+
+def _peak_flops(config: Config) -> float | None:
+    """Peak FLOP/s of all devices together; None if unknown."""
+    devices = make_mesh(config.mesh).devices
+    dtype = compute_dtype(config.model).name
+    peak = chips.peak(devices.flat[0].device_kind, dtype)
+    return peak and peak * devices.size
+
+
+def _open_text(
+    task: Task, config: Config
+) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
+    """Opens the training, dev and test sets."""
+    data = config.data
+    if not data.train:
+        raise UserError(
+            "config.data.train is empty; name the training text: --config.data.train="
+            "PREFIX for the files PREFIX.en and PREFIX.de, or grammar:train. The "
+            "places of other tasks are in docs/tasks.md"
+        )
+    training = open_places(data.train, task.open, data.dir, weights=True)
+    _check_symbols(task, training)
+    dev, tests = (
+        open_places(places, task.open, data.dir) for places in (data.dev, data.test)
+    )
+    return training, dev, distinct(tests)
+
+
+def _check_symbols(task: Task, training: list[Corpus]) -> None:
+    """Refuses pairs made by machine whose tag is not a symbol of the tokenizer."""
+    known = parse_symbols(task.data().symbols)
+    for corpus in training:
+        symbols = symbols_of(corpus.prefix) if corpus.prefix else ()
+        if lacking := [s for s in symbols if s not in known]:
+            wanted = ",".join([*known, *lacking])
+            raise UserError(
+                f"{corpus.prefix}.json says that lines have the symbol "
+                f"{' and '.join(lacking)}, and config.data.symbols={','.join(known)!r} "
+                "does not: the tokenizer would split it into letters; want "
+                f"--config.data.symbols='{wanted}'"
+            )
+
+
+def _check_model(task: Task, config: Config) -> None:
+    """Refuses a model that cannot be trained as configured, before text is prepared."""
+    model = build(config.model, *task.vocab_sizes)
+    check_model(task, model)
+    if config.decode.choose != PLAIN and not task.searches:
+        raise UserError(
+            f"config.decode.choose={config.decode.choose!r} chooses among hypotheses "
+            f"of a search, and config.task.kind={config.task.kind!r} is answered "
+            f"without one; leave it at {PLAIN!r}"
+        )
+    config.decode.variant("choose").check(config)
+    # Works on shapes only, and raises the errors that training would raise later.
+    state_shardings(model, config, make_mesh(config.mesh))
+    longest_source(config, model)
+    check_batching(model, config)
+
+
+def _check_start(workdir: Workdir, config: Config) -> None:
+    """Refuses a run that cannot begin or continue, before text is prepared."""
+    for name, (old, new, _) in workdir.changes(config).items():
+        say(f"changed since this workdir was made: {name} {old!r} -> {new!r}")
+    if config.train.init_from and not workdir.has_run():
+        initialization.check_source(config)
+    frozen_models.check_frozen(config)
+
+
+def _check_lengths(model: Model, shapes: Sequence[Shape], what: str) -> None:
+    """Refuses rows longer than the model's positions."""
+    longest = max(max(shape.source, shape.target) for shape in shapes)
+    if model.longest is not None and longest > model.longest:
+        raise UserError(
+            f"{what} have up to {longest} tokens, but config.model.max_positions="
+            f"{model.longest}; raise it, or lower config.data.row_length and "
+            "config.data.max_length, or shorten the longest lines"
+        )
+
+
+def _vocabulary(
+    workdir: Workdir, task: Task, training: list[Corpus], config: Config
+) -> Vocabulary:
+    """Loads the tokenizer of the workdir or of `init_from`, or trains a new one."""
+    if processes.from_first("the run", workdir.has_run):
+        return workdir.config_and_vocabulary()[1]
+    taken = config.train.init_from and takes_embedding(config)
+    if taken and not config.train.remap_vocabulary:
+        return task.vocabulary(training, initialization.vocabulary(config))
+    say("training the tokenizer")
+    return task.vocabulary(training)
+
+
+# ---------------------------------------------------------------------- what is printed
+
+
+def report_start(
+    config: Config,
+    workdir: Workdir,
+    model: Model,
+    vocabulary: Vocabulary,
+    pairs: Pairs,
+    plan: Plan,
+    dev_pairs: int,
+) -> None:
+    """Prints the model, machine, data, batches and schedule of a run."""
+    devices = jax.devices()
+    machine = describe_machine()
+    say(f"workdir     {workdir}")
+    say(
+        f"model       {model.count():,} parameters, vocabulary "
+        f"{show_sizes(vocabulary.sizes)}, "
+        f"{describe_dtype(config.model)} on {len(devices)} {devices[0].device_kind}"
+    )
+    say(
+        f"machine     {machine['processor']}, {machine['cores']} cores, jax "
+        f"{machine['jax']}, jaxlib {machine['jaxlib']}"
+    )
+    if len(devices) > 1:
+        say(f"mesh        {_mesh(config, plan)}")
+    if nondeterminism():
+        say(f"            {nondeterminism()}")
+    text, *more = report_lines(pairs)
+    feeder = feeder_name(config.data)
+    say(f"data        {text}, {dev_pairs:,} dev pairs, fed by {feeder}")
+    for line in more:
+        say(f"            {line}")
+    if pairs.variation is not None:
+        say(f"            {pairs.variation.describe(pairs, plan.shapes[-1])}")
+    shapes = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in plan.shapes)
+    about = "about " if pairs.variation is not None else ""
+    say(
+        f"batches     {about}{len(plan):,} an epoch, {plan.efficiency:.1%} real "
+        f"tokens, {shapes}"
+    )
+    peak_step = min(config.train.steps, config.train.warmup)
+    peak = float(schedule(config)(peak_step - 1))
+    say(
+        f"training    {config.train.steps:,} steps, "
+        f"{config.train.steps / len(plan):.1f} epochs, peak learning rate {peak:.2e} "
+        f"at step {peak_step:,}"
+    )
+
+
+def _mesh(config: Config, plan: Plan) -> str:
+    """The mesh's axes, and the share of padding rows that make batches divisible."""
+    mesh = make_mesh(config.mesh)
+    axes = " x ".join(f"{name} {size}" for name, size in mesh.shape.items())
+    rows = sum(s.rows for s in plan.shapes)
+    padded = sum(
+        padded_rows(mesh, s.rows, config.train.accumulate) for s in plan.shapes
+    )
+    added = 1 - rows / padded
+    return axes + (
+        f"; {added:.0%} of the rows are padding, to divide into them" if added else ""
+    )

@@ -1,1 +1,0 @@
-"""Output for the user: messages, progress, and errors that a user can mend."""

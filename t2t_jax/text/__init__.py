@@ -1,0 +1,1 @@
+"""Pure functions of text, which know no tokenizer: languages, aligned words."""

@@ -1,0 +1,1 @@
+"""Tools that read finished workdirs. Each could be removed: nothing else imports it."""

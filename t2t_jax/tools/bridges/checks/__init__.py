@@ -1,0 +1,1 @@
+"""Checks that another system computes the same: scripts that run it, comparisons."""

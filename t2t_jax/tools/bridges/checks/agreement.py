@@ -1,0 +1,296 @@
+"""Decides whether another system computes the same as ours, by its answers.
+
+Rounding differs between libraries, so where two tokens are nearly as probable, greedy
+search may take another one. Such a line agrees if our two log-probabilities differ by
+at most `TIE`.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from t2t_jax.config import changed
+from t2t_jax.decoding import scoring
+from t2t_jax.decoding.batches import pad_rows
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.model.architecture import logits as model_logits
+from t2t_jax.model.model import build
+from t2t_jax.tools.bridges.checks import peer_process
+from t2t_jax.tools.bridges.formats import never_generated
+
+TOLERANCE = 1e-4  # of logits in float32
+TIE = 1e-3  # nats
+RANDOM = 100  # pairs of random tokens that are compared
+SHORTEST, LONGEST = 3, 16  # tokens of the random sources
+SILENT = 50.0  # nats below the best logit of a position: a probability of 0
+
+Tokens = Sequence[Sequence[int]]
+
+
+class Logits(NamedTuple):
+    """Logits of both systems, compared.
+
+    Attributes:
+      difference: the largest absolute difference.
+      largest: the largest absolute logit; rounding errors grow with it. Tokens that
+        both silence, `SILENT` below the best of their position, do not count.
+    """
+
+    difference: float
+    largest: float
+
+    @property
+    def agrees(self) -> bool:
+        # Not `>`: NaN does not agree.
+        return self.difference <= TOLERANCE * max(1.0, self.largest)
+
+    def __str__(self) -> str:
+        return (
+            f"logits differ by at most {self.difference:.1e} in float32 (the largest "
+            f"is {self.largest:.1f})"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Greedy:
+    """Greedy translations of both systems, compared.
+
+    Attributes:
+      lines: the number compared.
+      equal: those with the same tokens.
+      ties: those that differ first between two tokens of nearly the same probability.
+      different: (line from 0, position, our token, theirs, difference of our
+        log-probabilities) of the others.
+    """
+
+    lines: int
+    equal: int
+    ties: int
+    different: list[tuple[int, int, int, int, float]]
+
+    @property
+    def agrees(self) -> bool:
+        return not self.different
+
+    def __str__(self) -> str:
+        text = f"{self.equal:,} of {self.lines:,} greedy translations have equal tokens"
+        if self.ties:
+            text += f", {self.ties:,} differ first in a tie (at most {TIE} nats)"
+        if self.different:
+            text += f", {len(self.different):,} differ"
+        return text
+
+
+class Texts(NamedTuple):
+    """Beam-search translations of both systems, compared.
+
+    Attributes:
+      lines: the number compared.
+      different: (line from 0, our text, theirs, our score of ours, our score of theirs)
+        of the lines whose texts differ.
+    """
+
+    lines: int
+    different: list[tuple[int, str, str, float, float]]
+
+    def __str__(self) -> str:
+        equal = self.lines - len(self.different)
+        return f"{equal:,} of {self.lines:,} beam-search translations are equal texts"
+
+
+def float32(translator: Translator) -> Translator:
+    """The same translator with activations in float32, as comparisons need them."""
+    config = changed(translator.config, "model", dtype="float32")
+    return Translator(
+        config,
+        translator.vocabulary,
+        build(config.model, *translator.vocabulary.sizes),
+        translator.parameters,
+        translator.steps,
+    )
+
+
+def random_pairs(translator: Translator) -> tuple[list[list[int]], list[list[int]]]:
+    """Draws `RANDOM` sources with EOS, and inputs of the decoder for them."""
+    rng = np.random.default_rng(0)
+    vocabulary = translator.vocabulary
+
+    def ordinary(side) -> np.ndarray:
+        special = {side.pad, side.bos, side.eos, *side.never}
+        return np.array([i for i in range(len(side)) if i not in special])
+
+    def drawn(side) -> list[int]:
+        length = rng.integers(SHORTEST, LONGEST)
+        return rng.choice(ordinary(side), length).tolist()
+
+    source = vocabulary.source
+    first = source.encode([""])[0]
+    sources = [[*first, *drawn(source), source.eos] for _ in range(RANDOM)]
+    start = [vocabulary.bos, *vocabulary.encode([""])[0]]
+    return sources, [[*start, *drawn(vocabulary)] for _ in range(RANDOM)]
+
+
+def check_logits(translator: Translator, script: str, **job: Any) -> Logits:
+    """Compares our logits of random pairs with those of another system.
+
+    Args:
+      script: of the other system, in `peers/`.
+      job: its arguments besides the pairs.
+    """
+    sources, targets = (tokens[:8] for tokens in random_pairs(translator))
+    theirs = peer_process.run(script, "logits", sources=sources, targets=targets, **job)
+    return compare_logits(translator, logits(translator, sources, targets), theirs)
+
+
+def check_greedy(
+    translator: Translator, script: str, sources: Tokens, limits: list[int], **job: Any
+) -> Greedy:
+    """Compares our greedy translations with those of another system.
+
+    Args:
+      script: of the other system, in `peers/`.
+      sources: ids with EOS.
+      limits: the most tokens of each translation.
+      job: its other arguments.
+    """
+    theirs = peer_process.run(script, "greedy", sources=sources, limits=limits, **job)
+    ours = [h.tokens for h in translator.translate_ids(sources, beam=1)]
+    return compare_greedy(translator, sources, ours, theirs["tokens"], limits)
+
+
+def logits(translator: Translator, sources: Tokens, targets: Tokens) -> list:
+    """Computes our logits of each pair, float32 [target, vocabulary].
+
+    On a GPU or TPU, call it with `jax.default_matmul_precision("highest")`.
+
+    Args:
+      sources: ids with EOS.
+      targets: the inputs of the decoder, from its start token on.
+    """
+    source, source_segment = pad_rows(sources, len(sources), max(map(len, sources)))
+    target, target_segment = pad_rows(targets, len(targets), max(map(len, targets)))
+    batch = {
+        "source": source,
+        "source_segment": source_segment,
+        "source_position": np.broadcast_to(np.arange(source.shape[1]), source.shape),
+        "target_input": target,
+        "target_segment": target_segment,
+        "target_position": np.broadcast_to(np.arange(target.shape[1]), target.shape),
+    }
+    definition = translator.model.definition
+
+    @jax.jit
+    def compute(parameters, batch):
+        return model_logits(nnx.merge(definition, parameters), batch)
+
+    found_btv = compute(translator.parameters, jax.tree.map(jnp.asarray, batch))
+    found_btv = np.asarray(found_btv, np.float32)
+    return [found_btv[row, : len(target)] for row, target in enumerate(targets)]
+
+
+def compare_logits(
+    translator: Translator, ours: Sequence, theirs: dict[str, np.ndarray]
+) -> Logits:
+    """Compares logits of the tokens that translations may contain.
+
+    Args:
+      ours: of `logits`.
+      theirs: of a peer script: `logits_0`, `logits_1`, ...
+    """
+    vocabulary = translator.vocabulary
+    kept_v = np.ones(len(vocabulary), bool)
+    kept_v[[*never_generated(vocabulary)]] = False
+    difference = largest = 0.0
+    for row, mine in enumerate(ours):
+        mine, other = (
+            mine[:, kept_v],
+            theirs[f"logits_{row}"][:, : len(kept_v)][:, kept_v],
+        )
+        silent = [x <= x.max(-1, keepdims=True) - SILENT for x in (mine, other)]
+        heard = ~(silent[0] & silent[1])  # NaN is heard
+        gaps = np.abs(mine - other)[heard]
+        difference = float(np.maximum(difference, gaps.max()))
+        largest = max(largest, float(np.abs(mine)[~silent[0]].max()))
+    return Logits(difference, largest)
+
+
+def compare_greedy(
+    translator: Translator, sources: Tokens, ours: Tokens, theirs: Tokens, limits
+) -> Greedy:
+    """Compares greedy translations token by token.
+
+    Args:
+      sources: ids with EOS.
+      ours, theirs: ids of the translations, with EOS if they ended.
+      limits: the most tokens of each; there, some systems force EOS.
+    """
+    equal, suspects = 0, []
+    for line, (mine, other, limit) in enumerate(zip(ours, theirs, limits, strict=True)):
+        mine, other = list(mine)[: limit - 1], list(other)[: limit - 1]
+        if mine == other:
+            equal += 1
+            continue
+        at = next(
+            (i for i, (a, b) in enumerate(zip(mine, other, strict=False)) if a != b),
+            min(len(mine), len(other)),
+        )
+        # One of the two may have ended without EOS; nothing comes after it.
+        tokens = [x[at] if at < len(x) else None for x in (mine, other)]
+        suspects.append((line, at, tokens))
+    gaps = _gaps(translator, sources, ours, suspects)
+    different = [
+        (line, at, *tokens, gap)
+        for (line, at, tokens), gap in zip(suspects, gaps, strict=True)
+        if not abs(gap) <= TIE
+    ]
+    return Greedy(len(ours), equal, len(suspects) - len(different), different)
+
+
+def _gaps(translator, sources, ours, suspects) -> list[float]:
+    """Our log-probability of our token less that of theirs; NaN if one has none."""
+    pairs, places = [], []
+    for number, (line, at, tokens) in enumerate(suspects):
+        if None in tokens:
+            continue
+        before = [*ours[line][:at]]
+        pairs += [([*sources[line]], [*before, token]) for token in tokens]
+        places.append(number)
+    gaps = [float("nan")] * len(suspects)
+    if pairs:
+        scores = scoring.score(
+            translator.vocabulary, translator.members, pairs, alpha=0.0, penalty="none"
+        )
+        last = [score.log_probs[-1] for score in scores]
+        for number, a, b in zip(places, last[::2], last[1::2], strict=True):
+            gaps[number] = a - b
+    return gaps
+
+
+def compare_texts(
+    translator: Translator, lines: Sequence[str], ours: list, theirs: Sequence[str]
+) -> Texts:
+    """Compares beam-search translations by their texts.
+
+    Args:
+      lines: the source text.
+      ours: our `Translation`s.
+      theirs: their texts.
+    """
+    rows = [
+        row
+        for row, (mine, other) in enumerate(zip(ours, theirs, strict=True))
+        if mine.text != other
+    ]
+    scores = translator.score([(lines[row], theirs[row]) for row in rows], warn=False)
+    return Texts(
+        len(lines),
+        [
+            (row, ours[row].text, theirs[row], ours[row].score, score.score)
+            for row, score in zip(rows, scores, strict=True)
+        ],
+    )

@@ -1,0 +1,76 @@
+"""Runs another system in a process of its own, which knows nothing of t2t_jax.
+
+Besides giving an independent answer, this keeps libraries apart that abort a process
+which loads both, such as TensorFlow and the Triton that PyTorch brings.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from t2t_jax.io.errors import UserError
+
+SCRIPTS = Path(__file__).parent / "peers"
+# Script -> the packages that it imports.
+NEEDS = {
+    "ctranslate2_peer": ("ctranslate2", "sentencepiece"),
+    "huggingface": ("torch", "transformers", "sentencepiece"),
+    "onnx": ("onnxruntime",),
+    "safetensors": ("safetensors",),
+    "stablehlo": ("jax",),
+    "torch_transformer": ("torch",),
+}
+
+
+def missing_packages(script: str) -> list[str]:
+    """The packages that a peer script needs and that are not installed."""
+    return [name for name in NEEDS[script] if importlib.util.find_spec(name) is None]
+
+
+def run(script: str, task: str, **job: Any) -> dict[str, Any]:
+    """Runs a peer script and returns its result.
+
+    Args:
+      script: its name in `peers/`, without `.py`.
+      task: what to compute: `logits`, `greedy`, `beam` or `values`.
+      job: JSON-serializable arguments.
+
+    Returns:
+      The script's JSON object; for `logits` a dict of arrays.
+
+    Raises:
+      UserError: it failed; with the last lines of its output.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / ("result.npz" if task == "logits" else "result.json")
+        file = Path(folder) / "job.json"
+        file.write_text(json.dumps({"task": task, "output": str(output), **job}))
+        # Not in the current folder, whose modules could shadow installed ones.
+        done = subprocess.run(
+            [sys.executable, "-P", str(SCRIPTS / f"{script}.py"), str(file)],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            # This process may hold the accelerator, which others then cannot open.
+            env=os.environ
+            | {"JAX_PLATFORMS": "cpu", "TOKENIZERS_PARALLELISM": "false"},
+        )
+        if done.returncode or not output.exists():
+            lines = (done.stderr or done.stdout).strip().splitlines()
+            shown = "\n  ".join(lines[-12:])
+            raise UserError(
+                f"the other system could not compute {task!r} (exit status "
+                f"{done.returncode}):\n  {shown}"
+            )
+        if task == "logits":
+            with np.load(output) as arrays:
+                return dict(arrays)
+        return json.loads(output.read_text())

@@ -1,0 +1,350 @@
+"""Exports a run: `python -m t2t_jax export --workdir=DIR --to=FORMAT --output=PATH`.
+
+The result is written under a temporary name, loaded in a process without t2t_jax, and
+has to translate like ours before it gets the name PATH; agreement.json in it holds the
+figures. If it does not, the files stay in PATH.failed and the exit status is 2.
+"""
+
+import dataclasses
+import itertools
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from absl import flags
+
+from t2t_jax import __version__
+from t2t_jax.commands.flags import define_workdir_flags
+from t2t_jax.data.cleaning import visible
+from t2t_jax.data.corpus import Corpus, open_places
+from t2t_jax.decoding.batches import longest_output
+from t2t_jax.decoding.inputs import longest_source
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.evaluation.scores import stored_scores
+from t2t_jax.io.atomic import first_free
+from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.locations import is_local
+from t2t_jax.io.messages import say, waiting
+from t2t_jax.metrics import measures
+from t2t_jax.metrics.text_measures import text_measures
+from t2t_jax.tasks.table import task_of
+from t2t_jax.tools.bridges.checks import agreement, peer_process
+from t2t_jax.tools.bridges.exports.card import translates, write_json
+from t2t_jax.tools.bridges.formats import ExportFormat
+from t2t_jax.tools.bridges.table import EXPORTS
+from t2t_jax.workdir import Workdir
+
+AGREEMENT = "agreement.json"
+LINES = 1_000  # compared
+BEAM, ALPHA = 4, 0.6
+LOST = -1.0  # BLEU; a quantized export fails if it has certainly lost more
+
+
+class Lines(NamedTuple):
+    """Text to compare translations on.
+
+    Attributes:
+      sources: lines of the source language.
+      references: their translations; None if there are none.
+      origin: for messages.
+    """
+
+    sources: list[str]
+    references: list[str] | None
+    origin: str
+
+
+def export(
+    translator: Translator,
+    name: str,
+    output: Path,
+    test: str = "",
+    scores: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Exports a translator, if the result agrees with it.
+
+    Args:
+      name: of a format in `EXPORTS`.
+      output: a new folder.
+      test: places of text to compare on, as `config.data.test`; by default the dev and
+        test sets of the config.
+      scores: the workdir's, by set, for formats with a model card.
+      options: of the format; None is not given.
+
+    Returns:
+      The content of `agreement.json`: what was compared, and the figures.
+
+    Raises:
+      UserError: the format cannot hold the model; a library is missing; or the exported
+        model does not agree, then its files are in `OUTPUT.failed`.
+    """
+    form = _format(name)
+    given = {key: value for key, value in options.items() if value is not None}
+    if unused := sorted(given.keys() - {*form.options}):
+        raise UserError(
+            f"--{unused[0]} has no effect with --to={name}; leave it out"
+            + (f" (it takes: --{', --'.join(form.options)})" if form.options else "")
+        )
+    if len(translator.members) > 1:
+        raise UserError("an ensemble cannot be exported; give one workdir")
+    check_task(translator, name, form)
+    if (groups := translator.config.decode.groups) > 1:
+        say(f"the beam has {groups} groups; exported is the plain beam search")
+        translator = translator.with_options(groups=1)
+    if output.exists():
+        raise UserError(f"--output={output} exists; name a new folder")
+    if missing := peer_process.missing_packages(form.peer):
+        raise UserError(
+            f"--to={name} is checked with {' and '.join(missing)}, not installed "
+            "here: pip install 't2t_jax[peers]'"
+        )
+    # Quantized weights do not give the same tokens.
+    rounded = given.get("quantization", "float32") != "float32"
+    if rounded and not translates(translator):
+        raise UserError(
+            f"--quantization={given['quantization']}: quantized weights are judged by "
+            "BLEU of translations, and config.task.kind="
+            f"{translator.config.task.kind!r}; leave it out"
+        )
+    lines = None if form.holds_weights else check_text(translator, test, rounded)
+    created = [parent for parent in output.parents if not parent.exists()]
+    folder = output.with_name(f"{output.name}.unchecked-{uuid.uuid4().hex[:8]}")
+    try:
+        folder.mkdir(parents=True)
+        with waiting(f"writing {form.name}"):
+            job = form.write(translator, folder, given | {"scores": scores})
+        # GPUs and TPUs would round the inputs of float32 products.
+        with jax.default_matmul_precision("highest"):
+            found = _check(translator, form, folder, job, lines, rounded)
+        write_json(folder / AGREEMENT, found)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        for parent in created:
+            parent.rmdir()
+        raise
+    if not found["agrees"]:
+        failed = first_free(output.with_name(f"{output.name}.failed"))
+        folder.rename(failed)
+        raise UserError(
+            f"the exported model does not agree with {name}'s own translations of it: "
+            f"{found['summary']}. Its files are in {failed}, with {AGREEMENT}; do not "
+            "deploy them"
+        )
+    folder.rename(output)
+    size = sum(f.stat().st_size for f in output.rglob("*") if f.is_file())
+    say(f"exported to {output}: {form.name}, {size / 1e6:,.1f} MB; {found['summary']}")
+    return found
+
+
+def check_task(translator: Translator, name: str, form: ExportFormat) -> None:
+    """Checks that a format other than one of weights may hold the task's model.
+
+    Raises:
+      UserError: its answers are not found by a search for a target of a source.
+    """
+    if not form.holds_weights and not task_of(translator.config).searches:
+        others = [other for other, form in EXPORTS.items() if form.holds_weights]
+        raise UserError(
+            f"--to={name} exports models that write a text for each source, and "
+            f"config.task.kind={translator.config.task.kind!r} does not; --to="
+            f"{' or '.join(others)} holds the weights of any model"
+        )
+
+
+def _format(name: str) -> ExportFormat:
+    if name not in EXPORTS:
+        raise UserError(
+            f"--to={name}: no such format{did_you_mean(name, EXPORTS)} (formats: "
+            f"{', '.join(EXPORTS)})"
+        )
+    return EXPORTS[name]
+
+
+def check_text(translator: Translator, test: str, references: bool) -> Lines:
+    """Finds lines to compare translations on, at most `LINES`.
+
+    Raises:
+      UserError: references are needed and there are none.
+    """
+    data = translator.config.data
+    folder = "" if test else data.dir
+    own = [place for place in f"{data.dev},{data.test}".split(",") if place]
+    # Text of TensorFlow Datasets may have to be downloaded first, which is not asked.
+    own = [place for place in own if not place.strip().startswith("tfds:")]
+    places = test or ",".join(own)
+    corpora: Sequence[Corpus] = ()
+    try:
+        corpora = open_places(places, task_of(translator.config).open, folder)
+    except UserError as e:
+        if test:
+            raise
+        say(f"the run's dev and test text is not here: {e}")
+    most = longest_source(translator.config, translator.model)[0]
+    source = translator.vocabulary.source
+
+    def compared(line: str) -> bool:
+        # Other systems translate lines without a visible character, too, and cut lines
+        # that are too long in other places.
+        return visible(line) and len(source.encode([line], end=True)[0]) <= most
+
+    every = (pair for corpus in corpora for pair in corpus.pairs())
+    pairs = [*itertools.islice((p for p in every if compared(p[0])), LINES)]
+    if pairs:
+        names = ", ".join(corpus.name for corpus in corpora)
+        return Lines(*map(list, zip(*pairs, strict=True)), f"lines of {names}")
+    if references:
+        raise UserError(
+            "quantized weights are judged by BLEU, which needs text with translations; "
+            f"give --test=PREFIX of two files, .{data.source} and .{data.target}"
+        )
+    sources, _ = agreement.random_pairs(translator)
+    texts = [" ".join(t.split()) for t in translator.vocabulary.source.decode(sources)]
+    return Lines([t for t in texts if compared(t)], None, "lines of random pieces")
+
+
+def _check(
+    translator: Translator,
+    form: ExportFormat,
+    folder: Path,
+    job: dict[str, Any],
+    lines: Lines | None,
+    rounded: bool,
+) -> dict[str, Any]:
+    """Compares an export with ours; returns the content of `agreement.json`."""
+    # A format that fixes the search or what can be checked says so in its job.
+    search = {"beam": BEAM, "alpha": ALPHA, "penalty": "length", "stop": "best"}
+    search |= job.pop("search", {})
+    checks = job.pop("checks", form.checks)
+    translator = agreement.float32(translator).with_options(**search)
+    job = {"model": str(folder.absolute()), **job}
+    found: dict[str, Any] = {"format": form.name, "t2t_jax": __version__}
+    found["translator"] = translator.provenance()
+    if lines:
+        found["text"] = lines.origin
+    summary, agrees = [], True
+    for task in checks:
+        with waiting(f"comparing {task}"):
+            result, text, good = CHECKS[task](translator, form, job, lines, rounded)
+        found[task], agrees = result, agrees and good
+        summary.append(text)
+    return found | {"agrees": agrees, "summary": "; ".join(summary)}
+
+
+def _encoded(translator: Translator, lines: Lines) -> tuple[list, list]:
+    """Sources with EOS, and the output limits."""
+    sources = translator.vocabulary.source.encode(lines.sources, end=True)
+    decode = translator.config.decode
+    return sources, [longest_output(len(ids), decode) for ids in sources]
+
+
+def _greedy(translator, form, job, lines, rounded):
+    """Greedy translations, token by token."""
+    sources, limits = _encoded(translator, lines)
+    compared = agreement.check_greedy(
+        translator, form.peer, sources, limits, lines=lines.sources, **job
+    )
+    good = compared.agrees or rounded  # quantized weights are judged by BLEU
+    return dataclasses.asdict(compared), str(compared), good
+
+
+def _beam(translator, form, job, lines, rounded):
+    """Beam search, text to text; quantized weights by BLEU."""
+    sources, limits = _encoded(translator, lines)
+    decode = translator.config.decode
+    theirs = peer_process.run(
+        form.peer,
+        "beam",
+        lines=lines.sources,
+        sources=sources,
+        limits=limits,
+        beam=decode.beam,
+        alpha=decode.alpha,
+        **job,
+    )
+    # Some tokenizers are only in t2t_jax.
+    texts = theirs["texts"] or translator.vocabulary.decode(theirs["tokens"])
+    ours = translator.translate(lines.sources, warn=False)
+    compared = agreement.compare_texts(translator, lines.sources, ours, texts)
+    result = compared._asdict() | {"seconds": theirs.get("seconds")}
+    text, good = str(compared), True
+    # Where the exported tokenizer reads the lines, it has to give our ids.
+    differs = theirs.get("tokenizer_differs", [])
+    if differs:
+        result["tokenizer_differs"] = differs
+        text += f", the exported tokenizer splits {len(differs):,} lines otherwise"
+        good = False
+    if lines.references is not None:
+        difference = measures.compared(
+            {"bleu": text_measures(translator.config.data.target)["bleu"]},
+            texts,
+            [translation.text for translation in ours],
+            [*zip(lines.sources, lines.references, strict=True)],
+        )["bleu"]
+        result["bleu"] = difference
+        text += (
+            f", BLEU {difference['score']:.2f} against our "
+            f"{difference['baseline_score']:.2f} ({difference['low']:+.2f} to "
+            f"{difference['high']:+.2f})"
+        )
+        good = good and difference["high"] >= LOST
+    return result, text, good
+
+
+def _logits(translator, form, job, lines, rounded):
+    """Logits of random pairs, for formats without a search."""
+    compared = agreement.check_logits(translator, form.peer, **job)
+    return compared._asdict(), str(compared), compared.agrees
+
+
+def _values(translator, form, job, lines, rounded):
+    """Stored values, bit by bit."""
+    result = peer_process.run(form.peer, "values", **job)
+    good = result["equal"]
+    return result, "values are equal" if good else "values differ", good
+
+
+# Task of a peer script -> function that compares its answer with ours.
+CHECKS = {"greedy": _greedy, "beam": _beam, "logits": _logits, "values": _values}
+
+
+# ------------------------------------------------------------------------ the command
+
+OPTIONS = ("quantization", "beam", "alpha")
+
+
+def define_flags():
+    define_workdir_flags(dtype=False)
+    string = flags.DEFINE_string
+    formats = "; ".join(f"{name}: {form.name}" for name, form in EXPORTS.items())
+    string("to", None, f"The format. {formats}.", required=True)
+    string("output", None, "The new folder.", required=True)
+    string("quantization", None, "Type of the stored weights, such as int8 or float16.")
+    flags.DEFINE_integer("beam", None, "Beam width, where the search is exported.")
+    flags.DEFINE_float("alpha", None, "Exponent of the length penalty, likewise.")
+    string(
+        "test",
+        "",
+        "Text to compare translations on: PREFIX of two files, as for evaluate; by "
+        "default the dev and test sets of the run.",
+    )
+
+
+def main(_):
+    given = flags.FLAGS
+    if not given.output:
+        raise UserError("--output is empty; name a new folder")
+    if not is_local(given.output):
+        raise UserError(f"--output={given.output}: want a folder of this machine")
+    translator = Translator.load(given.workdir, given.checkpoint)
+    export(
+        translator,
+        given.to,
+        Path(given.output).expanduser(),
+        given.test,
+        stored_scores(Workdir.open(given.workdir)),
+        **{name: given[name].value for name in OPTIONS},
+    )

@@ -1,0 +1,460 @@
+"""Export to CTranslate2, a C++ library that translates on CPUs and GPUs.
+
+The weights go through its own specification (`ctranslate2.specs`), as in its
+converters. Its Transformer has all of ours as special cases but a few, which `check`
+refuses. `rules` maps the parameters; it needs no CTranslate2.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from t2t_jax.config import ModelConfig
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding.alignment import alignment_layer
+from t2t_jax.decoding.batches import longest_output
+from t2t_jax.decoding.inputs import longest_source
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.model.feed_forward import GatedFeedForward
+from t2t_jax.model.layers import Parameters
+from t2t_jax.model.positions import Learned, Relative, Rotary, Sinusoid, sinusoids
+from t2t_jax.tools.bridges import weights
+from t2t_jax.tools.bridges.exports.card import card, direction
+from t2t_jax.tools.bridges.formats import ExportFormat, never_generated
+from t2t_jax.tools.bridges.vocabularies.written import sentencepiece_files
+from t2t_jax.tools.bridges.weights import (
+    FLAT,
+    LINEAR,
+    LINEAR_OUT,
+    SAME,
+    Form,
+    Rule,
+    listed,
+)
+from t2t_jax.workdir import TOKENIZERS
+
+QUANTIZATIONS = ("float32", "int8", "int8_float32", "int16", "float16", "bfloat16")
+
+# CTranslate2's names of our activations; its GELU is exact, its SWISH is SiLU.
+_ACTIVATIONS = {
+    "relu": "RELU",
+    "gelu": "GELU",
+    "silu": "SWISH",
+    "swiglu": "SWISH",
+    "geglu": "GELU",
+}
+# The choices that CTranslate2 computes as we do, of the fields that have others.
+_CHOICES = {
+    "kind": ("transformer",),
+    "positions": ("sinusoid", "learned", "none", "rotary", "relative"),
+    "norm_kind": ("layer", "rms"),
+    "residual": (True,),
+    "attention": ("fused", "dense", "chunked", "unscaled"),
+    "feed_forward": tuple(_ACTIVATIONS),
+}
+# The bias of tokens that no search may generate. float16 ends at -65,504.
+_NEVER = -60_000.0
+# On some GPUs, CTranslate2 pads rows to a multiple of this, padding has positions too.
+_MULTIPLE = 8
+
+
+def write(
+    translator: Translator, folder: Path, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Writes a model that CTranslate2 loads, its tokenizer and a README.md.
+
+    Args:
+      options: `quantization`, one of `QUANTIZATIONS`; float32 if missing or empty.
+
+    Returns:
+      Arguments for peers/ctranslate2_peer.py.
+
+    Raises:
+      UserError: CTranslate2 has no such model or quantization, or is not installed.
+    """
+    quantization = options.get("quantization") or "float32"
+    check(translator, quantization)
+    files, tokenizer = sentencepiece_files(translator.vocabulary)
+    save(translator, folder, quantization)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    target = translator.vocabulary
+    peer = {
+        "tokenizer": tokenizer,
+        # What every target line begins with: the token of its language, or nothing.
+        "target_prefix": [target.piece(token) for token in target.encode([""])[0]],
+        "quantization": quantization,
+        "max_input_length": longest_source(translator.config, translator.model)[0],
+    }
+    text = readme(translator, peer, options.get("scores"))
+    (folder / "README.md").write_text(text, encoding="utf-8")
+    return peer
+
+
+def check(translator: Translator, quantization: str) -> None:
+    """Raises UserError for what CTranslate2 does not compute exactly as we do."""
+    if len(translator.members) > 1:
+        raise UserError(
+            f"an ensemble of {len(translator.members)} models: CTranslate2 holds one; "
+            "export one workdir, or average its checkpoints with --checkpoint"
+        )
+    if quantization not in QUANTIZATIONS:
+        raise UserError(
+            f"--quantization={quantization}{did_you_mean(quantization, QUANTIZATIONS)}"
+        )
+    config = translator.config.model
+    other = "; export such a model --to=safetensors or --to=stablehlo"
+    for name, choices in _CHOICES.items():
+        value = getattr(config, name)
+        if value not in choices:
+            raise UserError(
+                f"config.model.{name}={value!r} is not in CTranslate2, which has "
+                f"{', '.join(map(repr, choices))}{other}"
+            )
+    for side in ("encoder", "decoder"):
+        sizes = config.side(side)
+        if sizes.width_of_value != sizes.width_of_head:
+            raise UserError(
+                f"config.model.value_width={config.value_width}: in CTranslate2, a "
+                f"head's values are as wide as its keys ({sizes.width_of_head}){other}"
+            )
+
+
+def save(translator: Translator, folder: Path, quantization: str = "float32") -> None:
+    """Writes CTranslate2's own files: model.bin, config.json and the vocabularies."""
+    check(translator, quantization)
+    config, vocabulary = translator.config.model, translator.vocabulary
+    longest = longest_source(translator.config, translator.model)[0]
+    rows = longest_output(longest, translator.config.decode)
+    arrays = variables(config, translator.parameters, rows, never_generated(vocabulary))
+    unknown = vocabulary.bos if vocabulary.unknown < 0 else vocabulary.unknown
+    tokens = {
+        "unk_token": vocabulary.piece(unknown),
+        "bos_token": vocabulary.piece(vocabulary.bos),
+        "eos_token": vocabulary.piece(vocabulary.eos),
+    }
+    names = [piece_names(v, tokens) for v in (vocabulary.source, vocabulary)]
+    specs = _specs()
+    spec = _empty(specs, config)
+    for name, array in arrays.items():
+        layer, _, last = name.rpartition("/")
+        if quantization == "bfloat16":  # its own conversion would need PyTorch
+            array = array.astype(jnp.bfloat16)
+        setattr(specs.model_spec.index_spec(spec, layer), last, array)
+    spec.register_source_vocabulary(names[0])
+    spec.register_target_vocabulary(names[1])
+    for name, value in tokens.items():
+        setattr(spec.config, name, value)
+    spec.config.decoder_start_token = tokens["bos_token"]
+    spec.config.add_source_bos, spec.config.add_source_eos = False, True
+    spec.config.layer_norm_epsilon = config.norm_epsilon
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    spec.save(str(folder))
+
+
+def variables(
+    config: ModelConfig, parameters: Parameters, rows: int, banned: Sequence[int]
+) -> dict[str, np.ndarray]:
+    """The model's arrays by CTranslate2's names, float32.
+
+    Args:
+      rows: the most positions of a sentence.
+      banned: tokens that may not be generated. A bias bans them in every search. So
+        probabilities are among the other tokens, as with its `suppress_sequences`.
+    """
+    config, parameters = weights.with_output_bias(config, parameters)
+    arrays = weights.write(rules(config), parameters)
+    arrays["decoder/projection/bias"][list(banned)] = _NEVER
+    rows = -(-rows // _MULTIPLE) * _MULTIPLE
+    table = None
+    if config.positions == "sinusoid":
+        own = config.own_options(Sinusoid)
+        layout = own.sinusoid_layout, own.sinusoid_spacing
+        table = sinusoids(rows + own.position_offset, config.width, *layout)
+        table = table[own.position_offset :]
+    elif config.positions == "none":  # without a table, it would add sinusoids
+        table = np.zeros((rows, config.width), np.float32)
+    if table is not None:
+        for side in ("encoder", "decoder"):
+            arrays[f"{side}/position_encodings/encodings"] = table
+    return arrays
+
+
+def rules(config: ModelConfig) -> list[Rule]:
+    """The rules between our parameters and CTranslate2's variables.
+
+    Args:
+      config: with `output_bias`.
+    """
+    inputs = "tokens" if config.tied == "all" else "source_tokens"
+    outputs = "output" if config.tied == "none" else "tokens"
+    found = [
+        Rule("encoder/embeddings_0/weight", (f"embedding.{inputs}",), SAME),
+        Rule("decoder/embeddings/weight", ("embedding.tokens",), SAME),
+        Rule("decoder/projection/weight", (f"embedding.{outputs}",), SAME),
+        Rule("decoder/projection/bias", ("embedding.output_bias",), SAME),
+    ]
+    for side in ("encoder", "decoder"):
+        for number in range(config.side(side).layers):
+            found += _layer_rules(config, side, number)
+        if config.norm in ("pre", "post_final"):
+            found += _norm_rules(config, f"{side}/layer_norm", f"{side}_norm")
+        if config.positions == "learned":
+            skipped = config.own_options(Learned).position_offset
+            name = f"{side}/position_encodings/encodings"
+            ours = f"{side}_positions.0.table"
+            found.append(Rule(name, (ours,), _without_rows(skipped)))
+    return found
+
+
+def _layer_rules(config: ModelConfig, side: str, number: int) -> Iterator[Rule]:
+    ours, theirs = f"{side}.{number}", f"{side}/layer_{number}"
+    # It multiplies by the matrices of one input together.
+    parts = {"attention": ("self_attention", ("query", "key", "value"), ("out",))}
+    if side == "decoder":
+        parts["cross"] = ("attention", ("query",), ("key", "value"), ("out",))
+    for part, (name, *fused) in parts.items():
+        for n, projections in enumerate(fused):
+            linear, form = f"{theirs}/{name}/linear_{n}", LINEAR
+            if projections == ("out",):
+                form = LINEAR_OUT
+            at = tuple(f"{ours}.{part}.{p}" for p in projections)
+            yield Rule(f"{linear}/weight", at, form)
+            if config.attention_bias:
+                yield Rule(f"{linear}/bias", tuple(f"{p}_bias" for p in at), FLAT)
+        norm = f"{theirs}/{name}/layer_norm", f"{ours}.{part}_sub.norm"
+        yield from _norm_rules(config, *norm)
+    if config.positions == "relative":
+        own = config.own_options(Relative)
+        for part in ("key", "value") if own.relative_values else ("key",):
+            name = f"{theirs}/self_attention/relative_position_{part}s"
+            yield Rule(name, (f"{side}_positions.{number}.{part}",), SAME)
+    linears = {"inner": "linear_0", "outer": "linear_1"}
+    if _is_gated(config):
+        linears = {"gate": "linear_0", "inner": "linear_0_noact", "outer": "linear_1"}
+    for part, name in linears.items():
+        yield Rule(f"{theirs}/ffn/{name}/weight", (f"{ours}.ff.{part}",), LINEAR)
+        if not _is_gated(config):
+            yield Rule(f"{theirs}/ffn/{name}/bias", (f"{ours}.ff.{part}_bias",), SAME)
+    yield from _norm_rules(config, f"{theirs}/ffn/layer_norm", f"{ours}.ff_sub.norm")
+
+
+def _norm_rules(config: ModelConfig, theirs: str, ours: str) -> Iterator[Rule]:
+    yield Rule(f"{theirs}/gamma", (f"{ours}.scale",), SAME)
+    if config.norm_kind == "layer":
+        yield Rule(f"{theirs}/beta", (f"{ours}.bias",), SAME)
+
+
+def _without_rows(count: int) -> Form:
+    """A table without its first rows, which are never used; they come back as 0."""
+    return Form(
+        lambda x: x[count:],
+        lambda x, ours: np.pad(x, ((count, 0), (0, 0))),
+        lambda ours: (ours[0] - count, ours[1]),
+    )
+
+
+def _is_gated(config: ModelConfig) -> bool:
+    return config.variant("feed_forward").func is GatedFeedForward
+
+
+def piece_names(vocabulary: Vocabulary, tokens: dict[str, str]) -> list[str]:
+    """The names of all tokens; those that CTranslate2 looks up are as in `tokens`.
+
+    Raises:
+      UserError: two tokens have one name, so that a text could not choose.
+    """
+    names = [vocabulary.piece(i) for i in range(len(vocabulary))]
+    # Both vocabularies need the same names of these.
+    names[vocabulary.eos] = tokens["eos_token"]
+    if vocabulary.unknown >= 0:
+        names[vocabulary.unknown] = tokens["unk_token"]
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise UserError(
+            f"{vocabulary.name} has several tokens named {listed(twice)}; CTranslate2 "
+            "looks tokens up by their names, which must differ"
+        )
+    return names
+
+
+def _specs() -> SimpleNamespace:
+    """Imports CTranslate2's specifications, but not PyTorch."""
+    # They import PyTorch if it is installed, for PyTorch's own weights. It may not
+    # share a process with TensorFlow, which may be loaded.
+    hidden = "torch" not in sys.modules
+    if hidden:
+        sys.modules["torch"] = None  # an import of it fails as if it were missing
+    try:
+        from ctranslate2.specs import common_spec, model_spec, transformer_spec
+    except ImportError as e:
+        raise UserError(
+            f"--to=ctranslate2 needs ctranslate2, which cannot be imported ({e}); "
+            "pip install 't2t_jax[peers]'"
+        ) from None
+    finally:
+        if hidden:
+            del sys.modules["torch"]
+    return SimpleNamespace(
+        common_spec=common_spec,
+        model_spec=model_spec,
+        transformer_spec=transformer_spec,
+    )
+
+
+def _empty(specs: SimpleNamespace, config: ModelConfig):
+    """A TransformerSpec of a config, without arrays."""
+    module, sides = specs.transformer_spec, {}
+    activation = specs.common_spec.Activation[_ACTIVATIONS[config.feed_forward]]
+    for side, make in (
+        ("encoder", module.TransformerEncoderSpec),
+        ("decoder", module.TransformerDecoderSpec),
+    ):
+        own = config.side(side)
+        options = {}
+        if own.width_of_head * own.heads != own.width:
+            options["head_dim"] = own.width_of_head
+        if config.positions == "rotary":
+            # 0: all features turn, neighbours as pairs.
+            options |= {"rotary_dim": 0, "rotary_interleave": True}
+            options["rotary_base"] = config.own_options(Rotary).rotary_base
+        spec = sides[side] = make(
+            own.layers,
+            own.heads,
+            pre_norm=config.norm in ("pre", "post_final"),  # a norm after the stack
+            activation=activation,
+            ffn_glu=_is_gated(config),
+            rms_norm=config.norm_kind == "rms",
+            relative_position=config.positions == "relative",
+            **options,
+        )
+        spec.pre_norm = config.norm == "pre"
+        spec.scale_embeddings = config.embedding_scale
+        for layer in spec.layer:
+            _set_attention(specs, config, layer.self_attention)
+            if side == "decoder":
+                _set_attention(specs, config, layer.attention)
+    decoder, heads = sides["decoder"], config.side("decoder").heads
+    # Our aligner's layer, averaged over all of its heads.
+    decoder.alignment_layer = np.int16(alignment_layer(len(decoder.layer)))
+    decoder.alignment_heads = np.int16(heads)
+    return module.TransformerSpec(sides["encoder"], decoder)
+
+
+def _set_attention(specs: SimpleNamespace, config: ModelConfig, attention) -> None:
+    if config.attention == "unscaled":
+        attention.queries_scale = 1.0  # its default is the root of the head width
+    if hasattr(attention, "relative_position_values"):
+        if not config.own_options(Relative).relative_values:
+            attention.relative_position_values = specs.model_spec.OPTIONAL
+
+
+EXPORT = ExportFormat(
+    "CTranslate2", write, "ctranslate2_peer", options=("quantization",)
+)
+
+
+def readme(
+    translator: Translator,
+    peer: dict[str, Any],
+    scores: Mapping[str, Any] | None = None,
+) -> str:
+    """Returns the text of README.md.
+
+    Args:
+      peer: as `write` returns it.
+      scores: as for `card`.
+    """
+    decode = translator.config.decode
+    arguments = {
+        "beam_size": decode.beam,
+        "length_penalty": 0.0 if decode.penalty == "none" else decode.alpha,
+        # Ours searches on while a better hypothesis is possible; with twice as many
+        # finished ones as usual, hardly any translation differs.
+        "patience": 2 if decode.stop == "best" else 1,
+        "max_input_length": peer["max_input_length"],
+        "max_decoding_length": f"max(map(len, sources)) + {decode.extra_length + 1}",
+        "min_decoding_length": 0,
+    }
+    if peer["target_prefix"]:
+        prefix = json.dumps([peer["target_prefix"]], ensure_ascii=False)
+        arguments["target_prefix"] = f"{prefix} * len(sources)"
+    use = _USE.format(
+        quantization=peer["quantization"],
+        tokenizer=_tokenizer_code(translator.vocabulary, peer["tokenizer"]),
+        arguments="".join(f"    {name}={x},\n" for name, x in arguments.items()),
+        prefix=_PREFIX if peer["target_prefix"] else "",
+    )
+    differences = (
+        "CTranslate2 divides log-probabilities by length^`length_penalty`; the model "
+        f"was searched with the penalty `{decode.penalty}`, so lengths may differ a "
+        "little.",
+        "t2t_jax translates a line without a visible character as an empty line.",
+    )
+    heading = f"{direction(translator)}, for CTranslate2"
+    return card(translator, heading, use, differences, scores)
+
+
+def _tokenizer_code(vocabulary: Vocabulary, described: dict[str, Any] | None) -> str:
+    """Python code that defines `encode(line)` and `decode(pieces)`."""
+    if described is None:
+        of_target, of_source = TOKENIZERS
+        source = f'Vocabulary.load("{of_source}")'
+        if vocabulary.joint:
+            source = "target.source"
+        return _OURS.format(of_target=of_target, source=source)
+    return _PIECES.format(described=json.dumps(described, ensure_ascii=False))
+
+
+_USE = """\
+Weights: {quantization}. Needs `pip install ctranslate2 sentencepiece`. In a script in
+this folder, run there, with `lines` of text:
+
+```python
+{tokenizer}
+import ctranslate2
+
+translator = ctranslate2.Translator(".")
+sources = [encode(line) for line in lines]
+results = translator.translate_batch(
+    sources,
+{arguments})
+print(*(decode(result.hypotheses[0]) for result in results), sep="\\n")
+```
+
+- CTranslate2 adds the end of the source itself (`add_source_eos`).
+{prefix}- Padding, beginning and tokens that the model must not generate have a bias of
+  -60,000, so that no search finds them.
+- `return_attention=True` returns the attention to the source of the layer that aligns
+  words best, averaged over its heads.
+"""
+_PREFIX = """\
+- Every translation begins with the tokens of `target_prefix`, which name the language.
+  `decode` leaves them out.
+"""
+_PIECES = """\
+from pieces import Pieces  # pieces.py is in this folder
+
+text = Pieces(".", {described})
+encode, decode = text.encode, text.decode
+"""
+_OURS = """\
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+
+# Byte-pair codes and Moses; needs t2t_jax.
+target = Vocabulary.load("{of_target}")
+source = {source}
+ids = {{target.piece(i): i for i in range(len(target))}}
+encode = source.pieces
+
+def decode(pieces):
+    return target.decode([[ids[piece] for piece in pieces]])[0]
+"""

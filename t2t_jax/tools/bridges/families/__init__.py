@@ -1,0 +1,1 @@
+"""Model families of other systems: their configs and weights, read as ours."""

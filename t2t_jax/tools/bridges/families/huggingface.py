@@ -1,0 +1,402 @@
+"""Hugging Face's translation models: what all classes share; M2M100, NLLB and Pegasus.
+
+MarianMT is in `marian.py` and FSMT in `fairseq.py`. A reader of a class says how the
+class computes; configs, search options and weights are read here.
+"""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from t2t_jax.config import from_config_dict
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.tools.bridges.families.huggingface_weights import (
+    HEAD,
+    learned_positions,
+    read_weights,
+    silence,
+)
+from t2t_jax.tools.bridges.formats import (
+    TENSOR2TENSOR,
+    Imported,
+    ImportFormat,
+    Request,
+    imported_config,
+    languages,
+    load_vocabulary,
+    never_generated,
+)
+from t2t_jax.tools.bridges.model_files import Fields
+from t2t_jax.tools.bridges.tensor_files import read_tensors
+from t2t_jax.tools.bridges.vocabularies.huggingface import (
+    m2m100_vocabulary,
+    nllb_vocabulary,
+    pegasus_vocabulary,
+)
+
+
+class Folder(NamedTuple):
+    """The JSON files of a model; `generation` is part of `config` in older ones."""
+
+    path: Path
+    config: Fields
+    generation: Fields
+    tokenizer: Fields
+
+    def merged(self) -> dict[str, Any]:
+        """The fields of config.json, with those of generation over them."""
+        return {**self.config.values, **self.generation.values}
+
+
+def open_folder(path: Path) -> Folder:
+    """Reads the JSON files of a model's folder.
+
+    Raises:
+      UserError: config.json is missing or damaged, or asks for code of its own.
+    """
+    config = Fields.load(path / "config.json")
+    # These change the model's class or the meaning of its weights.
+    for field in ("auto_map", "quantization_config", "pruned_heads"):
+        if config.get(field):
+            raise config.error(field, "none; such a model cannot be imported")
+    generation = Fields.load(path / "generation_config.json", required=False)
+    if not generation.values:
+        generation = config
+    tokenizer = Fields.load(path / "tokenizer_config.json", required=False)
+    return Folder(path, config, generation, tokenizer)
+
+
+def recognizer(model_type: str) -> Callable[[Path], bool]:
+    """Returns a function that recognizes folders of a `model_type`."""
+
+    def recognize(path: Path) -> bool:
+        try:
+            return json.loads((path / "config.json").read_text())["model_type"] == (
+                model_type
+            )
+        except (OSError, ValueError, LookupError, TypeError):
+            return False
+
+    return recognize
+
+
+# Their names of activations that we have; theirs of `gelu` is exact, as ours is.
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
+
+
+def model_fields(config: Fields, *, scaled: bool, **own: Any) -> dict[str, Any]:
+    """Reads the fields of `config.model` that all classes have.
+
+    Args:
+      config: of the folder.
+      scaled: the class's default of `scale_embedding`.
+      **own: the fields that the class itself decides.
+
+    Raises:
+      UserError: a field has a value that we have no counterpart of.
+    """
+    config.only(is_encoder_decoder=True, is_decoder=False)
+    activation = config.get("activation_function", "")
+    if activation not in ACTIVATIONS:
+        raise config.error("activation_function", " or ".join(ACTIVATIONS))
+    width = config.size("d_model")
+    if width % 2:
+        raise config.error("d_model", "an even number")
+    fields = {
+        "width": width,
+        "feed_forward": ACTIVATIONS[activation],
+        "embedding_scale": config.flag("scale_embedding", scaled),
+        "dropout": config.rate("dropout"),
+        "attention_dropout": config.rate("attention_dropout"),
+        "activation_dropout": config.rate("activation_dropout"),
+        "max_positions": config.size("max_position_embeddings"),
+        "norm_epsilon": 1e-5,  # PyTorch's default, which these classes do not change
+        "attention_bias": True,
+        "positions": "sinusoid",
+        **own,
+    }
+    for ours, theirs in (
+        ("layers", "{}_layers"),
+        ("heads", "{}_attention_heads"),
+        ("hidden", "{}_ffn_dim"),
+    ):
+        encoder, decoder = (
+            config.size(theirs.format(side)) for side in ("encoder", "decoder")
+        )
+        fields[ours] = encoder
+        if decoder != encoder:
+            fields[f"decoder_{ours}"] = decoder
+    for side in ("encoder", "decoder"):
+        heads = fields.get(f"{side}_heads", fields["heads"])
+        if width % heads:
+            raise config.error(f"{side}_attention_heads", f"a divisor of {width}")
+    return fields
+
+
+# Fields that say nothing about translating, repeat another one, or are read with the
+# tokenizer. `forced_eos_token_id` ends an output that reaches its limit; ours is cut.
+_INERT = (
+    "architectures", "model_type", "transformers_version", "_name_or_path", "dtype",
+    "torch_dtype", "init_std", "use_cache", "gradient_checkpointing",
+    "num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size",
+    "src_vocab_size", "tgt_vocab_size", "id2label", "label2id", "_num_labels",
+    "num_labels", "classif_dropout", "classifier_dropout", "problem_type",
+    "task_specific_params", "tokenizer_class", "output_past", "use_bfloat16",
+    "return_dict", "torchscript", "chunk_size_feed_forward", "attn_implementation",
+    "_attn_implementation", "_from_model_config", "pad_token_id", "eos_token_id",
+    "bos_token_id", "decoder_start_token_id", "bad_words_ids", "renormalize_logits",
+    "force_bos_token_to_be_generated", "forced_eos_token_id",
+)  # fmt: skip
+_SEARCH = ("num_beams", "length_penalty", "early_stopping", "max_length")
+# Options of generation, and the value that stands for none.
+_NEUTRAL = {
+    "temperature": 1.0,
+    "top_k": 50,
+    "top_p": 1.0,
+    "typical_p": 1.0,
+    "repetition_penalty": 1.0,
+    "encoder_repetition_penalty": 1.0,
+    "num_beam_groups": 1,
+    "num_return_sequences": 1,
+    "max_length": 20,  # nobody set it
+}
+
+
+def search_fields(options: Fields) -> dict[str, Any]:
+    """Reads fields of `config.decode` from generation_config.json or an older config.
+
+    Raises:
+      UserError: a field that changes the search has a value that ours cannot have.
+    """
+    beam = options.size("num_beams") if options.get("num_beams") else 1
+    alpha = options.get("length_penalty", 1.0)
+    if not isinstance(alpha, int | float) or not 0 <= alpha < math.inf:
+        raise options.error("length_penalty", "a number of at least 0")
+    stops = {False: "best", True: "first", "never": "best"}
+    stop = options.get("early_stopping", False)
+    if stop not in stops:
+        raise options.error("early_stopping", 'true, false or "never"')
+    return {
+        "beam": beam,
+        "alpha": float(alpha),
+        "penalty": "length",
+        "stop": stops[stop],
+    }
+
+
+def notes(folder: Folder) -> list[str]:
+    """Lists what the original has besides, to be called after all has been read."""
+    config, generation = folder.config, folder.generation
+    found = [
+        f"{side}_layerdrop={rate}: training here does not drop whole layers"
+        for side in ("encoder", "decoder")
+        if (rate := config.rate(f"{side}_layerdrop"))
+    ]
+    for fields in dict.fromkeys((config, generation)):
+        # Search options of a config count only without a generation_config.json.
+        elsewhere = (*generation.values, *_SEARCH) if fields is not generation else ()
+        for name in (*_INERT, *elsewhere):
+            fields.get(name)
+        for name, value in fields.left().items():
+            if value == _NEUTRAL.get(name):
+                continue
+            if name in ("max_length", "max_new_tokens"):
+                found.append(
+                    f"{name}={value} ended translations in the original; here, "
+                    "config.decode.extra_length does"
+                )
+            else:
+                found.append(
+                    f"{fields.name} has {name}={json.dumps(value)}, which this import "
+                    "does not know; it has no effect here"
+                )
+    return found
+
+
+def stored_languages(folder: Folder) -> tuple[str, str]:
+    """Source and target in the tokenizer's settings; empty where they do not say."""
+    get = folder.tokenizer.get
+    return (
+        get("source_lang") or get("src_lang", ""),
+        get("target_lang") or get("tgt_lang", ""),
+    )
+
+
+def finish(
+    request: Request,
+    folder: Folder,
+    model: dict[str, Any],
+    vocabulary: Vocabulary,
+    between: tuple[str, str],
+    *,
+    head: str = HEAD,
+    stored_positions: bool = False,
+    silent: Sequence[int] = (),
+    more_notes: Sequence[str] = (),
+) -> Imported:
+    """Reads the weights and puts together what the parts of an import have found.
+
+    Args:
+      model: fields of `config.model`, from `model_fields`.
+      between: the languages.
+      head: as for `weight_rules`.
+      stored_positions: the class adds a stored table of positions as it is.
+      silent: tokens for `silence`.
+      more_notes: of the format.
+
+    Raises:
+      UserError: as `read_weights`; or the user's fields contradict the model.
+    """
+    path = request.path
+    tensors = read_tensors(path)
+    if stored_positions:
+        usual = from_config_dict({"model": model}).model
+        if learned_positions(tensors, usual):
+            model = model | {"positions": "learned", "options": {}}
+    config = imported_config(
+        request,
+        folder.config.name,
+        model,
+        vocabulary,
+        between,
+        search_fields(folder.generation),
+    )
+    parameters = read_weights(tensors, config.model, vocabulary.sizes, str(path), head)
+    if config.model.output_bias:
+        parameters = silence(parameters, silent)
+    peer = peer_arguments(path, vocabulary)
+    all_notes = (*notes(folder), *more_notes)
+    return Imported(config, vocabulary, parameters, peer, all_notes)
+
+
+def own_vocabulary(folder: Folder) -> Vocabulary | None:
+    """The vocabulary of an export of ours, which stores our tokenizers as well.
+
+    Raises:
+      UserError: it does not fit the config.
+    """
+    path, of_source = (
+        folder.path / n for n in ("tokenizer.model", "source_tokenizer.model")
+    )
+    if not path.is_file():
+        return None
+    vocabulary = load_vocabulary(path, of_source if of_source.is_file() else None)
+    for field, token in (
+        ("pad_token_id", vocabulary.pad),
+        ("eos_token_id", vocabulary.eos),
+        ("decoder_start_token_id", vocabulary.bos),
+    ):
+        if folder.merged().get(field) != token:
+            raise folder.config.error(field, f"{token}, which {path.name} has")
+    return vocabulary
+
+
+def peer_arguments(path: Path, vocabulary: Vocabulary) -> dict[str, Any]:
+    """The arguments of the peer script `py` for the folder `path`."""
+    # A target's language token begins every line, so an empty one has nothing else.
+    first = vocabulary.encode([""])[0]
+    return {
+        "model": str(path.absolute()),
+        "start": vocabulary.bos,
+        "eos": vocabulary.eos,
+        "pad": vocabulary.source.pad,
+        "forced_bos": first[0] if first else None,
+        "never": never_generated(vocabulary),
+    }
+
+
+# -------------------- M2M100 and NLLB, which are one class with two tokenizers
+
+# Their classes of tokenizers; "Fast" ones have the same files.
+_TOKENIZERS = {"M2M100Tokenizer": m2m100_vocabulary, "NllbTokenizer": nllb_vocabulary}
+
+
+def read_m2m100(request: Request) -> Imported:
+    """Reads a folder; raises UserError for all that has no exact counterpart."""
+    folder = open_folder(request.path)
+    config = folder.config
+    config.only(
+        normalize_before=True,
+        normalize_embedding=False,
+        add_final_layer_norm=True,
+        static_position_embeddings=True,
+    )
+    size = config.size("vocab_size")
+    model = model_fields(
+        config,
+        scaled=True,
+        norm="pre",
+        tied="all" if config.flag("tie_word_embeddings", True) else "none",
+        options={
+            **TENSOR2TENSOR,
+            "position_offset": config.token("pad_token_id", size, 1) + 1,
+        },
+    )
+    between = languages(request, stored_languages(folder), several=True)
+    vocabulary = _reader(folder)(request.path, folder.merged(), *between)
+    # The language of the target decides, whatever the folder was saved with.
+    folder.generation.get("forced_bos_token_id")
+    return finish(request, folder, model, vocabulary, between)
+
+
+def _reader(folder: Folder):
+    """Returns the function that reads the folder's tokenizer."""
+    settings = folder.tokenizer
+    # NLLB's pieces are in the SentencePiece model alone.
+    joined = (folder.path / "vocab.json").is_file()
+    default = "M2M100Tokenizer" if joined else "NllbTokenizer"
+    kind = settings.get("tokenizer_class", default).removesuffix("Fast")
+    if kind not in _TOKENIZERS:
+        raise settings.error("tokenizer_class", " or ".join(_TOKENIZERS))
+    settings.only(legacy_behaviour=False)  # true puts the language after the end
+    return _TOKENIZERS[kind]
+
+
+M2M100 = ImportFormat(
+    "M2M100 or NLLB of Hugging Face",
+    recognizer("m2m_100"),
+    read_m2m100,
+    peer="huggingface",
+)
+
+
+# ------------ Pegasus: summaries, and models of ours with normalization first
+
+
+def read_pegasus(request: Request) -> Imported:
+    """Reads a folder; raises UserError for all that has no exact counterpart."""
+    folder = open_folder(request.path)
+    config = folder.config
+    config.only(
+        normalize_before=True,
+        normalize_embedding=False,
+        add_final_layer_norm=True,
+        static_position_embeddings=True,
+    )
+    folder.generation.only(forced_bos_token_id=None)
+    config.size("vocab_size")
+    model = model_fields(
+        config,
+        scaled=False,
+        norm="pre",
+        tied="all" if config.flag("tie_word_embeddings", True) else "none",
+        output_bias=True,
+        options={"sinusoid_layout": "half"},
+    )
+    # A summary has the language of its document.
+    guessed = ("document", "summary")
+    between = languages(request, stored_languages(folder), guessed)
+    vocabulary = own_vocabulary(folder) or pegasus_vocabulary(
+        request.path, folder.merged()
+    )
+    return finish(request, folder, model, vocabulary, between, stored_positions=True)
+
+
+PEGASUS = ImportFormat(
+    "Pegasus of Hugging Face",
+    recognizer("pegasus"),
+    read_pegasus,
+    peer="huggingface",
+)

@@ -1,0 +1,337 @@
+"""Marian models: Marian's own .npz, its options inside, and Hugging Face's MarianMT.
+
+OPUS-MT is published in both forms.
+"""
+
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from t2t_jax.config import ModelConfig
+from t2t_jax.io.errors import UserError
+from t2t_jax.model.model import build
+from t2t_jax.tools.bridges import weights
+from t2t_jax.tools.bridges.families import huggingface
+from t2t_jax.tools.bridges.families.huggingface import open_folder, recognizer
+from t2t_jax.tools.bridges.families.huggingface_weights import silence
+from t2t_jax.tools.bridges.formats import (
+    TENSOR2TENSOR,
+    Imported,
+    ImportFormat,
+    Request,
+    check_size,
+    imported_config,
+    languages,
+)
+from t2t_jax.tools.bridges.model_files import Fields
+from t2t_jax.tools.bridges.tensor_files import read_tensors
+from t2t_jax.tools.bridges.vocabularies.marian import (
+    marian_vocabulary,
+    npz_vocabulary,
+    settings_beside,
+    tags,
+)
+from t2t_jax.tools.bridges.weights import MATRIX, MATRIX_OUT, ROW, SAME, Rule
+
+OPTIONS = "special:model.yml"
+# Names of tables: of both sides, of the source, of the target; the output layer's.
+SHARED, SOURCE, TARGET = "Wemb", "encoder_Wemb", "decoder_Wemb"
+OUTPUT, BIAS = "decoder_ff_logit_out_Wt", "decoder_ff_logit_out_b"
+
+# Marian's GELU is x * sigmoid(1.702 x), which we do not have.
+ACTIVATIONS = {"relu": "relu", "swish": "silu"}
+# Operations before and after each sub-layer and after the last, without dropout.
+NORMS = {("", "an", ""): "post", ("", "an", "n"): "post_final", ("n", "a", "n"): "pre"}
+
+# Options that change what is computed, and the value that we have.
+NEUTRAL = {
+    "type": "transformer",
+    "transformer-decoder-autoreg": "self-attention",
+    "transformer-ffn-depth": 2,
+    "transformer-no-projection": False,
+    "transformer-no-bias": False,
+    "transformer-no-affine": False,
+    "transformer-pool": False,
+    "transformer-train-positions": False,
+    "transformer-train-position-embeddings": False,
+    "transformer-disable-position-embeddings": False,
+    "ulr": False,
+    "lemma-dim-emb": 0,
+    "factors-dim-emb": 0,
+    "output-omit-bias": False,
+    "right-left": False,
+}
+
+
+def recognize_npz(path: Path) -> bool:
+    """True for an .npz with Marian's options in it, or a folder of one."""
+    if path.is_dir():
+        return bool(_models(path))
+    return path.suffix == ".npz" and _has_options(path)
+
+
+def _has_options(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return f"{OPTIONS}.npy" in archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def _models(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.glob("*.npz")) if _has_options(path)]
+
+
+def read_npz(request: Request) -> Imported:
+    """Reads a model; raises UserError for all that has no exact counterpart."""
+    path = request.path
+    if path.is_dir():
+        models = _models(path)
+        if len(models) != 1:
+            names = ", ".join(model.name for model in models) or "none"
+            raise UserError(f"{path} has {names}; give one .npz file with --model")
+        path = models[0]
+    tensors = read_tensors(path)
+    options = read_options(tensors, path)
+    model = model_fields(options)
+    between = languages(request)
+    vocabulary = npz_vocabulary(request, path, joint=model["tied"] == "all")
+    tensors = {name: _unpadded(x) for name, x in tensors.items() if name != OPTIONS}
+    if (untransposed := tensors.pop("decoder_ff_logit_out_W", None)) is not None:
+        tensors[OUTPUT] = untransposed.T  # as older versions store it
+    _append_padding(tensors)
+    joint = model["tied"] == "all"
+    check_size(str(path), tensors, SHARED if joint else TARGET, vocabulary)
+    check_size(str(path), tensors, SHARED if joint else SOURCE, vocabulary.source)
+    settings = Fields(settings_beside(path), f"the settings beside {path}")
+    decode = {
+        "beam": settings.get("beam-size", 12),
+        "alpha": float(settings.get("normalize", 0.0)),
+        "penalty": "length",
+    }
+    config = imported_config(request, str(path), model, vocabulary, between, decode)
+    ours = build(config.model, *vocabulary.sizes)
+    parameters = weights.read(weight_rules(config.model), tensors, ours, str(path))
+    parameters = silence(parameters, (vocabulary.pad,))
+    return Imported(config, vocabulary, parameters, {}, _notes(options))
+
+
+def _unpadded(x: np.ndarray) -> np.ndarray:
+    """Vectors as one row, whichever form a version of Marian has stored."""
+    return x.reshape(1, -1) if x.ndim == 1 else x
+
+
+def _append_padding(tensors: dict[str, np.ndarray]) -> None:
+    """Adds a row of zeros to the tables, as the token of padding.
+
+    Marian's decoder starts from an embedding of zeros. Here it starts with the token of
+    padding, which has that embedding.
+    """
+    for name in (SHARED, SOURCE, TARGET, OUTPUT):
+        if name in tensors:
+            tensors[name] = np.pad(np.float32(tensors[name]), ((0, 1), (0, 0)))
+    if BIAS in tensors:
+        tensors[BIAS] = np.pad(np.float32(tensors[BIAS]), ((0, 0), (0, 1)))
+
+
+def read_options(tensors: weights.Tensors, path: Path) -> Fields:
+    """Reads the options that Marian stores with the parameters."""
+    if OPTIONS not in tensors:
+        raise UserError(f"{path} has no {OPTIONS}, so Marian did not write it")
+    text = tensors[OPTIONS].tobytes().split(b"\0")[0]
+    try:
+        options = yaml.safe_load(text)
+        if not isinstance(options, dict):
+            raise ValueError("it is not a mapping")
+    except (yaml.YAMLError, ValueError, RecursionError) as e:
+        raise UserError(f"{path} is damaged: {OPTIONS} is not YAML: {e}") from None
+    return Fields(options, f"{path}: {OPTIONS}")
+
+
+def model_fields(options: Fields) -> dict[str, Any]:
+    """Reads the fields of `config.model`; raises UserError for unsupported options."""
+    options.only(**NEUTRAL)
+    if layers := options.get("transformer-tied-layers"):
+        if layers != [*range(1, len(layers) + 1)]:
+            raise options.error("transformer-tied-layers", "none; no layer is shared")
+    if options.get("transformer-postprocess-emb", "d") not in ("", "d"):
+        raise options.error("transformer-postprocess-emb", '"d"')
+    if options.get("transformer-decoder-ffn-depth") not in (None, 0, 2):
+        raise options.error("transformer-decoder-ffn-depth", "2")
+    names = ("preprocess", "postprocess", "postprocess-top")
+    operations = tuple(
+        str(options.get(f"transformer-{name}", "")).replace("d", "") for name in names
+    )
+    if operations not in NORMS:
+        shown = ", ".join(
+            f"transformer-{name}={options.get(f'transformer-{name}', '')!r}"
+            for name in names
+        )
+        raise UserError(
+            f'{options.name} has {shown}; want "", "dan" and "" or "n" (post-norm), or '
+            '"n", "da" and "n" (pre-norm)'
+        )
+    activation = options.get("transformer-ffn-activation", "swish")
+    if activation not in ACTIVATIONS:
+        raise options.error("transformer-ffn-activation", " or ".join(ACTIVATIONS))
+    hidden = options.size("transformer-dim-ffn")
+    return {
+        "width": options.size("dim-emb"),
+        "encoder_layers": options.size("enc-depth"),
+        "decoder_layers": options.size("dec-depth"),
+        "heads": options.size("transformer-heads"),
+        "hidden": hidden,
+        "decoder_hidden": options.get("transformer-decoder-dim-ffn") or hidden,
+        "feed_forward": ACTIVATIONS[activation],
+        "norm": NORMS[operations],
+        "norm_epsilon": 1e-6,
+        "attention_bias": True,
+        "output_bias": True,
+        "tied": _tied(options),
+        "positions": "sinusoid",
+        "options": {**TENSOR2TENSOR},
+    }
+
+
+def _tied(options: Fields) -> str:
+    """The tables that are one, as `config.model.tied`."""
+    target = options.flag("tied-embeddings", False)
+    source = options.flag("tied-embeddings-src", False)
+    if options.flag("tied-embeddings-all", False) or (target and source):
+        return "all"
+    if source:
+        raise options.error(
+            "tied-embeddings-src", "it with tied-embeddings, or neither"
+        )
+    return "target" if target else "none"
+
+
+def _notes(options: Fields) -> tuple[str, ...]:
+    if options.get("guided-alignment", "none") in ("none", ""):
+        return ()
+    return ("guided-alignment: training here does not supervise attention",)
+
+
+def weight_rules(config: ModelConfig) -> Iterator[Rule]:
+    """Yields the rules of a model."""
+    if config.tied == "all":
+        yield Rule(SHARED, ("embedding.tokens",), SAME)
+    else:
+        yield Rule(TARGET, ("embedding.tokens",), SAME)
+        yield Rule(SOURCE, ("embedding.source_tokens",), SAME)
+    if config.tied == "none":
+        yield Rule(OUTPUT, ("embedding.output",), SAME)
+    yield Rule(BIAS, ("embedding.output_bias",), ROW)
+    suffix = "_pre" if config.norm == "pre" else ""
+    for side, parts in (
+        ("encoder", {"attention": "self"}),
+        ("decoder", {"attention": "self", "cross": "context"}),
+    ):
+        for number in range(config.side(side).layers):
+            ours, theirs = f"{side}.{number}", f"{side}_l{number + 1}"
+            for part, other in parts.items():
+                at, there = f"{ours}.{part}", f"{theirs}_{other}"
+                for letter, mine in zip(
+                    "qkvo", ("query", "key", "value", "out"), strict=True
+                ):
+                    form = MATRIX_OUT if mine == "out" else MATRIX
+                    yield Rule(f"{there}_W{letter}", (f"{at}.{mine}",), form)
+                    yield Rule(f"{there}_b{letter}", (f"{at}.{mine}_bias",), ROW)
+                yield from _norm(f"{there}_Wo", suffix, f"{at}_sub.norm")
+            for digit, mine in (("1", "inner"), ("2", "outer")):
+                yield Rule(f"{theirs}_ffn_W{digit}", (f"{ours}.ff.{mine}",), MATRIX)
+                yield Rule(f"{theirs}_ffn_b{digit}", (f"{ours}.ff.{mine}_bias",), ROW)
+            yield from _norm(f"{theirs}_ffn_ffn", suffix, f"{ours}.ff_sub.norm")
+        if config.norm != "post":
+            yield from _norm(f"{side}_top", "", f"{side}_norm")
+
+
+def _norm(theirs: str, suffix: str, ours: str) -> Iterator[Rule]:
+    yield Rule(f"{theirs}_ln_scale{suffix}", (f"{ours}.scale",), ROW)
+    yield Rule(f"{theirs}_ln_bias{suffix}", (f"{ours}.bias",), ROW)
+
+
+NPZ = ImportFormat(
+    "Marian's own .npz",
+    recognize_npz,
+    read_npz,
+    peer=None,
+    reads=Request._fields[1:],
+)
+
+
+# ----------------------- MarianMT of Hugging Face: OPUS-MT and its tc-big models
+
+
+def read_marian_mt(request: Request) -> Imported:
+    """Reads a folder; raises UserError for all that has no exact counterpart."""
+    folder = open_folder(request.path)
+    config = folder.config
+    # Of versions before 4, in which Marian was a BART with these values.
+    config.only(
+        normalize_before=False,
+        normalize_embedding=False,
+        add_final_layer_norm=False,
+        add_bias_logits=False,
+        static_position_embeddings=True,
+    )
+    folder.generation.only(forced_bos_token_id=None)
+    shared = config.flag("share_encoder_decoder_embeddings", True)
+    size = config.size("vocab_size")
+    target_size = config.get("decoder_vocab_size", size)
+    if shared and target_size != size:
+        raise config.error("decoder_vocab_size", f"vocab_size={size}")
+    if not config.flag("tie_word_embeddings", True):
+        tied = "none"
+    else:
+        tied = "all" if shared else "target"
+    model = huggingface.model_fields(
+        config,
+        scaled=False,
+        norm="post",
+        tied=tied,
+        output_bias=True,
+        options={"sinusoid_layout": "half"},
+    )
+    own = huggingface.own_vocabulary(folder)
+    vocabulary = own or marian_vocabulary(request.path, folder.merged(), request.target)
+    source = vocabulary.source
+    pieces = map(source.piece, range(len(source)))
+    between = languages(
+        request,
+        huggingface.stored_languages(folder),
+        _languages_of(request.path.name),
+        # A tokenizer of ours already begins lines with the tag of its language.
+        several=not own and bool(tags(pieces)),
+    )
+    # Marian itself has no padding token: the port's, which starts the decoder, would
+    # get a part of the probability.
+    pad = vocabulary.pad
+    return huggingface.finish(
+        request,
+        folder,
+        model,
+        vocabulary,
+        between,
+        stored_positions=True,
+        silent=(pad,) if pad == vocabulary.bos else (),
+    )
+
+
+def _languages_of(name: str) -> tuple[str, str]:
+    """The languages in the name of a folder, such as `opus-mt-en-de`."""
+    found = re.fullmatch(r"opus-mt-(?:tc-\w+-)?(\w+)-(\w+)", name)
+    return (found[1], found[2]) if found else ("", "")
+
+
+MARIAN_MT = ImportFormat(
+    "MarianMT of Hugging Face",
+    recognizer("marian"),
+    read_marian_mt,
+    peer="huggingface",
+)

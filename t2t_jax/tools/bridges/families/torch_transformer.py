@@ -1,0 +1,351 @@
+"""State dicts of PyTorch modules with a `torch.nn.Transformer` inside.
+
+The file has the layers, the embeddings and the output layer. It does not say how many
+heads there are, nor what the module does around the layers; the user does, with fields
+of `config.model`.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from t2t_jax.config import ModelConfig
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io.errors import UserError
+from t2t_jax.model.model import build
+from t2t_jax.model.positions import sinusoids
+from t2t_jax.tools.bridges import weights
+from t2t_jax.tools.bridges.formats import (
+    Imported,
+    ImportFormat,
+    Request,
+    check_size,
+    imported_config,
+    languages,
+    load_vocabulary,
+    never_generated,
+)
+from t2t_jax.tools.bridges.tensor_files import read_tensors
+from t2t_jax.tools.bridges.weights import SAME, LayerNames, Rule, Tensors, listed
+
+SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
+# Fields that only the user knows, and what they are in PyTorch.
+ASKED = {
+    "heads": "`nhead` of torch.nn.Transformer",
+    "feed_forward": "its `activation`, relu or gelu",
+    "norm": "pre if `norm_first`, else post_final",
+    "embedding_scale": "true if embeddings are multiplied by the root of the width",
+}
+ASKED_POSITIONS = {"positions": "sinusoid or none; the file has no table of positions"}
+# Words in names by which a table belongs to a side, or is of something else.
+SOURCE_WORDS = ("src", "source", "enc")
+TARGET_WORDS = ("tgt", "trg", "target", "dec")
+OUTPUT_WORDS = ("out", "generator", "proj", "head", "fc", "linear")
+RENAME = (
+    "rename them in the state dict: source_embedding.weight, target_embedding.weight "
+    "(or embedding.weight for both), output.weight and output.bias, and "
+    "positions.weight"
+)
+NAMES = LayerNames(
+    attention={"attention": "self_attn", "cross": "multihead_attn"},
+    norms={"attention": "norm1", "cross": "norm2", "ff": "norm3"},
+    projections={"out": "out_proj"},
+    feed_forward={"inner": "linear1", "outer": "linear2"},
+)
+_FIRST = "encoder.layers.0.self_attn.in_proj_weight"
+
+
+class Tables(NamedTuple):
+    """Names of the arrays around the layers.
+
+    Attributes:
+      source, target: embeddings; the same name if both are one.
+      output: the matrix of the output layer; empty if it is the target's embedding.
+      bias: of the output layer; empty if there is none.
+      positions: the table of position encodings of `encoder` and `decoder`; or none.
+    """
+
+    source: str
+    target: str
+    output: str
+    bias: str
+    positions: dict[str, str]
+
+    def tied(self, tensors: Tensors) -> str:
+        """Says which tables are equal, as `config.model.tied`."""
+
+        def equal(one: str, other: str) -> bool:
+            return one == other or np.array_equal(tensors[one], tensors[other])
+
+        if self.output and not equal(self.target, self.output):
+            return "none"
+        return "all" if equal(self.source, self.target) else "target"
+
+    def copies(self, tied: str) -> list[str]:
+        """Names of tables that repeat the target's embedding."""
+        copies = {"all": [self.source, self.output], "target": [self.output]}
+        return [name for name in copies.get(tied, []) if name and name != self.target]
+
+
+def recognize(path: Path) -> bool:
+    """True for a file that PyTorch may have written; formats with configs go first."""
+    return path.is_file() and path.suffix in SUFFIXES
+
+
+def read(request: Request) -> Imported:
+    """Reads a state dict; raises UserError for all that has no exact counterpart."""
+    path, name = request.path, str(request.path)
+    tensors = read_tensors(path)
+    prefix = find_prefix(tensors, name)
+    vocabulary = _vocabulary(request)
+    sizes = _sizes(tensors, prefix, name)
+    layers = re.compile(re.escape(prefix) + r"(en|de)coder\.(layers\.\d+|norm)\.")
+    around = {key: x for key, x in tensors.items() if not layers.match(key)}
+    tables = find_tables(around, sizes["width"], name)
+    asked = _asked(request, tables, path)
+    model = {**sizes, **asked, "attention_bias": True}
+    model |= _read_positions(tensors, tables)
+    model |= {"tied": tables.tied(tensors), "output_bias": bool(tables.bias)}
+    model.setdefault("norm_epsilon", 1e-5)
+    _check_norm(model["norm"], tensors, prefix, name)
+    check_size(name, tensors, tables.source, vocabulary.source)
+    check_size(name, tensors, tables.target, vocabulary)
+    config = imported_config(request, name, model, vocabulary, languages(request), {})
+    for copy in tables.copies(config.model.tied):
+        tensors.pop(copy, None)
+    if config.model.positions != "learned":
+        for table in tables.positions.values():
+            tensors.pop(table, None)
+    rules = weight_rules(config.model, prefix, tables)
+    parameters = weights.read(
+        rules, tensors, build(config.model, *vocabulary.sizes), name
+    )
+    peer = _peer(config.model, prefix, tables, vocabulary)
+    flags = ", ".join(f"{field}={value}" for field, value in asked.items())
+    note = (
+        f"taken from the flags, not from the file: {flags}. The original is compared "
+        "with these values as well, so the comparison does not check them"
+    )
+    return Imported(config, vocabulary, parameters, peer, (note,))
+
+
+def find_prefix(tensors: Tensors, name: str) -> str:
+    """The name of the `torch.nn.Transformer` in the module, with a dot, or nothing."""
+    found = [key.removesuffix(_FIRST) for key in tensors if key.endswith(_FIRST)]
+    if len(found) != 1:
+        raise UserError(
+            f"{name} has {len(found)} arrays named {_FIRST}; want one, of a "
+            "torch.nn.Transformer"
+        )
+    return found[0]
+
+
+def _sizes(tensors: Tensors, prefix: str, name: str) -> dict[str, Any]:
+    """Reads the sizes of the layers from the shapes of their arrays."""
+    sizes: dict[str, Any] = {}
+    for side in ("encoder", "decoder"):
+        start = re.escape(f"{prefix}{side}.layers.")
+        numbers = [re.match(rf"{start}(\d+)\.", key) for key in tensors]
+        inner = f"{prefix}{side}.layers.0.linear1.weight"
+        if inner not in tensors or tensors[inner].ndim != 2:
+            raise UserError(f"{name} lacks {inner}; want a torch.nn.Transformer")
+        sizes[f"{side}_layers"] = 1 + max(int(n[1]) for n in numbers if n)
+        sizes[f"{side}_hidden"], sizes["width"] = tensors[inner].shape
+    return sizes
+
+
+def _asked(request: Request, tables: Tables, path: Path) -> dict[str, Any]:
+    """Returns the fields that the file does not tell, from the user's flags."""
+    wanted = ASKED | ({} if tables.positions else ASKED_POSITIONS)
+    if missing := [field for field in wanted if field not in request.model]:
+        flags = "; ".join(
+            f"--config.model.{each}= ({wanted[each]})" for each in missing
+        )
+        raise UserError(f"{path} does not tell all of the model; add {flags}")
+    if request.model.get("positions", "") == "learned" and not tables.positions:
+        raise UserError(
+            f"--config.model.positions=learned, but {path} has no table of positions "
+            "(an array [positions, width] with `pos` or `pe` in its name)"
+        )
+    asked = (*wanted, "norm_epsilon")
+    return {field: request.model[field] for field in asked if field in request.model}
+
+
+def _read_positions(tensors: dict[str, np.ndarray], tables: Tables) -> dict[str, Any]:
+    """Recognizes sinusoids among tables of positions; others are learned."""
+    if not tables.positions:
+        return {}
+    found = []
+    for table in {*tables.positions.values()}:
+        # Modules keep an axis for the batch.
+        tensors[table] = tensors[table].reshape(-1, tensors[table].shape[-1])
+        found.append(known_sinusoids(tensors[table]))
+    if all(found):
+        return {"positions": "sinusoid", "options": found[0]}
+    rows = min(len(tensors[table]) for table in tables.positions.values())
+    for table in tables.positions.values():
+        tensors[table] = tensors[table][:rows]
+    return {"positions": "learned", "max_positions": rows}
+
+
+def _check_norm(norm: str, tensors: Tensors, prefix: str, name: str) -> None:
+    """Compares --config.model.norm with the norms that the file has."""
+    final = f"{prefix}encoder.norm.weight" in tensors
+    wanted = ("pre", "post_final") if final else ("post",)
+    if norm not in wanted:
+        has = "has final norms" if final else "has no final norms"
+        raise UserError(
+            f"--config.model.norm={norm}, but {name} {has}; want {' or '.join(wanted)}"
+        )
+
+
+def _vocabulary(request: Request) -> Vocabulary:
+    if request.tokenizer is None:
+        raise UserError(
+            f"{request.path} has no tokenizer; add --tokenizer=FILE.model, of "
+            "SentencePiece (and --source_tokenizer if the source has its own)"
+        )
+    return load_vocabulary(request.tokenizer, request.source_tokenizer)
+
+
+def weight_rules(config: ModelConfig, prefix: str, tables: Tables) -> Iterator[Rule]:
+    """Yields the rules of a model."""
+    yield Rule(tables.target, ("embedding.tokens",), SAME)
+    if config.tied != "all":
+        yield Rule(tables.source, ("embedding.source_tokens",), SAME)
+    if config.tied == "none":
+        yield Rule(tables.output, ("embedding.output",), SAME)
+    if tables.bias:
+        yield Rule(tables.bias, ("embedding.output_bias",), SAME)
+    for rule in weights.layer_rules(config, NAMES, prefix, packed="in_proj_"):
+        # An encoder's layer has no norm of cross-attention: the last one is its second.
+        second = re.sub(r"(encoder\.layers\.\d+\.)norm3", r"\1norm2", rule.theirs)
+        yield rule._replace(theirs=second)
+    for side in ("encoder", "decoder"):
+        if config.norm != "post":
+            yield from weights.norm_rules(f"{prefix}{side}.norm", f"{side}_norm")
+        if config.positions == "learned":
+            ours = f"{side}_positions.0.table"
+            yield Rule(tables.positions[side], (ours,), SAME)
+
+
+def _peer(
+    config: ModelConfig, prefix: str, tables: Tables, vocabulary: Vocabulary
+) -> Mapping[str, Any]:
+    """The arguments of the peer script."""
+    return {
+        "prefix": prefix,
+        "tables": {**tables._asdict(), "output": tables.output or tables.target},
+        "width": config.width,
+        "heads": config.heads,
+        "layers": [config.side(side).layers for side in ("encoder", "decoder")],
+        "hidden": [config.side(side).hidden for side in ("encoder", "decoder")],
+        "activation": config.feed_forward,
+        "norm": config.norm,
+        "epsilon": config.norm_epsilon,
+        "scale": config.embedding_scale,
+        "positions": config.positions,
+        "pad": vocabulary.source.pad,
+        "bos": vocabulary.bos,
+        "eos": vocabulary.eos,
+        "never": never_generated(vocabulary),
+    }
+
+
+def find_tables(around: Tensors, width: int, name: str) -> Tables:
+    """Finds the tables by their shapes, their biases and words in their names.
+
+    Args:
+      around: the arrays of the module outside of its layers.
+      name: the file, for error messages.
+
+    Raises:
+      UserError: a table is missing, or it is not clear which is which.
+    """
+    positions, matrices = [], []
+    for key, x in around.items():
+        if x.ndim >= 2 and x.shape[-1] == width:
+            lonely = x.size == max(x.shape[:-1]) * width  # other axes have length 1
+            if lonely and _is_positions(key):
+                positions.append(key)
+            elif x.ndim == 2:
+                matrices.append(key)
+    outputs = [key for key in matrices if _bias(key, around)] or [
+        key for key in matrices if _has(key, OUTPUT_WORDS)
+    ]
+    embeddings = [key for key in matrices if key not in outputs]
+    if len(outputs) > 1 or not embeddings:
+        raise UserError(
+            f"{name}: {listed(matrices) or 'no array'} could be embeddings or the "
+            f"output layer (width {width}), and it is not clear which is which; "
+            f"{RENAME}"
+        )
+    output = outputs[0] if outputs else ""
+    source, target = _by_side(embeddings, name)
+    found = dict(
+        zip(("encoder", "decoder"), _by_side(positions, name), strict=True)
+        if positions
+        else ()
+    )
+    return Tables(source, target, output, _bias(output, around), found)
+
+
+def _bias(key: str, around: Tensors) -> str:
+    """The name of the bias beside a matrix; empty if there is none."""
+    bias = key.removesuffix("weight") + "bias"
+    return bias if key.endswith("weight") and bias in around else ""
+
+
+def _is_positions(key: str) -> bool:
+    return "pos" in key.lower() or key.split(".")[-1] == "pe"
+
+
+def _has(key: str, words: Sequence[str]) -> bool:
+    return any(word in key.lower() for word in words)
+
+
+def _by_side(tables: Sequence[str], name: str) -> tuple[str, str]:
+    """The tables of source and target; one table is of both."""
+    if len(tables) == 1:
+        return tables[0], tables[0]
+    for source, target in itertools.permutations(tables, 2):
+        words = (
+            (source, SOURCE_WORDS, TARGET_WORDS),
+            (target, TARGET_WORDS, SOURCE_WORDS),
+        )
+        if len(tables) == 2 and all(
+            _has(key, own) and not _has(key, other) for key, own, other in words
+        ):
+            return source, target
+    raise UserError(
+        f"{name}: it is not clear which of {listed(tables)} is of the source and which "
+        f"of the target; {RENAME}"
+    )
+
+
+def known_sinusoids(table: np.ndarray) -> Mapping[str, Any] | None:
+    """The options of `Sinusoid` that compute a table; None if none do."""
+    length, width = table.shape
+    if width % 2:
+        return None
+    for layout, spacing in itertools.product(
+        ("interleaved", "half"), ("paper", "tensor2tensor")
+    ):
+        # float32 exponents are off by 1e-4 at far positions; other tables by 1.
+        ours = sinusoids(length, width, layout, spacing)
+        if np.allclose(ours, np.asarray(table, np.float32), rtol=0, atol=1e-2):
+            return {"sinusoid_layout": layout, "sinusoid_spacing": spacing}
+    return None
+
+
+IMPORT = ImportFormat(
+    "a torch.nn.Transformer",
+    recognize,
+    read,
+    peer="torch_transformer",
+    reads=Request._fields[1:],
+)

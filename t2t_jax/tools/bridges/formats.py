@@ -1,0 +1,208 @@
+"""Formats: models that `import` reads, and folders that `export` writes.
+
+A format is a function in a file of `families/` or `exports/`, and a line in `table.py`.
+Formats that are read share the functions here, which make a config of ours.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from t2t_jax.config import Config, DataConfig, DecodeConfig, from_config_dict
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
+from t2t_jax.model.layers import Parameters
+from t2t_jax.search import algorithm
+from t2t_jax.tools.bridges.weights import Tensors
+
+
+class Request(NamedTuple):
+    """The user's description of a model to import; empty or None if not given.
+
+    Attributes:
+      path: the model: a folder or a file.
+      source, target: languages, as the model names them (`eng_Latn`, `de`).
+      tokenizer, source_tokenizer: SentencePiece models, for formats without a
+        tokenizer of their own.
+      model: fields of `config.model` that the file does not tell, such as heads.
+    """
+
+    path: Path
+    source: str = ""
+    target: str = ""
+    tokenizer: Path | None = None
+    source_tokenizer: Path | None = None
+    model: Mapping[str, Any] = MappingProxyType({})
+
+
+class Imported(NamedTuple):
+    """A model that was read.
+
+    Attributes:
+      config: its `model`, languages, `data.joint_vocabulary`, vocabulary sizes, and
+        search options (`decode.beam`, `decode.alpha`, `decode.penalty`).
+      parameters: float32 NumPy arrays.
+      peer: the arguments of the format's peer script, JSON-serializable.
+      notes: sentences for the user about what differs from the original.
+    """
+
+    config: Config
+    vocabulary: Vocabulary
+    parameters: Parameters
+    peer: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+class ImportFormat(NamedTuple):
+    """A format that `import` reads.
+
+    Attributes:
+      name: as users know it.
+      recognize: True if a path looks like it; reads file names and a config at most.
+      read: raises UserError for all that it cannot read exactly.
+      peer: a script in bridges/peers/ that runs the original; None if none exists.
+      reads: the fields of a request that it uses besides the path.
+    """
+
+    name: str
+    recognize: Callable[[Path], bool]
+    read: Callable[[Request], Imported]
+    peer: str | None
+    reads: tuple[str, ...] = ("source", "target", "model")
+
+
+class ExportFormat(NamedTuple):
+    """A format that `export` writes.
+
+    Attributes:
+      name: as users know it.
+      write: (translator, folder, options) -> JSON for the peer; the folder exists and
+        is empty. Raises UserError for a model that the format cannot hold.
+      peer: a script in bridges/peers/ that loads the result, in a process without
+        t2t_jax.
+      checks: the tasks of the peer script: `greedy` and `beam` for translations,
+        `logits` for a format without a search, `values` for one of weights alone.
+      options: names of the command's options that it uses, such as `quantization`.
+    """
+
+    name: str
+    write: Callable[[Translator, Path, dict[str, Any]], dict[str, Any]]
+    peer: str
+    checks: tuple[str, ...] = ("greedy", "beam")
+    options: tuple[str, ...] = ()
+
+    @property
+    def holds_weights(self) -> bool:
+        """True if it holds weights alone, which those of any model can be."""
+        return self.checks == ("values",)
+
+
+def load_vocabulary(file: Path, of_source: Path | None = None) -> Vocabulary:
+    """Loads a tokenizer of ours or of SentencePiece; the source may have its own."""
+    source = Vocabulary.load(of_source) if of_source else None
+    return Vocabulary(Vocabulary.load(file).model, str(file), source)
+
+
+def never_generated(vocabulary: Vocabulary) -> tuple[int, ...]:
+    """The tokens that no search with this vocabulary generates."""
+    return algorithm.never_generated(
+        vocabulary.bos, vocabulary.eos, vocabulary.pad, vocabulary.never
+    )
+
+
+# ------------------------------------------------------ the config of an imported model
+
+# Options of sinusoids as Tensor2Tensor computes them, and others after it: all sines
+# before all cosines, and frequencies whose last is 1/10000 exactly.
+TENSOR2TENSOR = {"sinusoid_layout": "half", "sinusoid_spacing": "tensor2tensor"}
+
+
+def languages(
+    request: Request,
+    found: tuple[str, str] = ("", ""),
+    guessed: tuple[str, str] = ("", ""),
+    several: bool = False,
+) -> tuple[str, str]:
+    """Returns source and target: the user's, the files', or else those guessed.
+
+    Args:
+      found: in the files; empty where they do not say.
+      guessed: such as from the folder's name; the user may say others.
+      several: True for a model of several languages, whose files name one pair of them.
+
+    Raises:
+      UserError: nobody says one of them, or the user contradicts the files.
+    """
+    chosen = []
+    for side, own, guess in zip(("source", "target"), found, guessed, strict=True):
+        wish = getattr(request, side)
+        if wish and own and wish != own and not several:
+            raise UserError(
+                f"--{side}={wish}, but {request.path} says {own}; leave --{side} out"
+            )
+        if not (language := wish or own or guess):
+            raise UserError(
+                f"{request.path} does not say its {side} language; add --{side}=, such "
+                f"as --{side}=en"
+            )
+        chosen.append(language)
+    return chosen[0], chosen[1]
+
+
+def imported_config(
+    request: Request,
+    name: str,
+    model: Mapping[str, Any],
+    vocabulary: Vocabulary,
+    between: tuple[str, str],
+    decode: Mapping[str, Any],
+) -> Config:
+    """Puts the config together.
+
+    Args:
+      name: what says `model`, for error messages.
+      model: fields of `config.model`.
+      between: the languages.
+      decode: fields of `config.decode`.
+
+    Raises:
+      UserError: the user's fields contradict the model, or a field is impossible.
+    """
+    for field, value in request.model.items():
+        if model.get(field, value) != value:
+            raise UserError(
+                f"--config.model.{field}={value}, but {name} says {model[field]}; "
+                "leave it out"
+            )
+    longest = model.get("max_positions", DecodeConfig.max_source)
+    return from_config_dict(
+        {
+            "model": {**request.model, **model},
+            "data": {
+                "source": between[0],
+                "target": between[1],
+                "joint_vocabulary": vocabulary.joint,
+                "vocab_size": len(vocabulary),
+                "source_vocab_size": 0 if vocabulary.joint else len(vocabulary.source),
+                "max_length": min(DataConfig.max_length, longest),
+            },
+            "decode": {"average": 1, "max_source": longest, **decode},
+        }
+    )
+
+
+def check_size(name: str, tensors: Tensors, table: str, vocabulary: Vocabulary):
+    """Checks that a table of embeddings has a row for each piece.
+
+    Raises:
+      UserError: the sizes differ, so the tokenizer is of another model.
+    """
+    rows = len(tensors[table]) if table in tensors else len(vocabulary)
+    if rows != len(vocabulary):
+        raise UserError(
+            f"{name}: {table} has {rows:,} rows, and {vocabulary.name} has "
+            f"{len(vocabulary):,} pieces; want the tokenizer that the model was "
+            "trained with"
+        )

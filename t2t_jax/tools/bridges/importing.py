@@ -1,0 +1,259 @@
+"""Imports a published model: `python -m t2t_jax import --model=PATH --workdir=DIR`.
+
+PATH is a folder as it is published, or a file. The model is read, compared with the
+original and stored as an ordinary workdir: translate, score, evaluate, or start
+training from it with --config=finetune:DIR. It has one checkpoint, of step 0, and
+`imported.json`: the files it came from, what was compared, and the notes.
+"""
+
+import dataclasses
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+from absl import flags
+from ml_collections import config_flags
+
+from t2t_jax import __version__
+from t2t_jax import config as fields
+from t2t_jax.commands.config_files import given_fields
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.atomic import write_atomically
+from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.locations import is_local
+from t2t_jax.io.messages import say, waiting
+from t2t_jax.model.model import build
+from t2t_jax.tools.bridges.checks import agreement, peer_process
+from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request
+from t2t_jax.tools.bridges.table import IMPORTS
+from t2t_jax.training.checkpoint import Checkpoints
+from t2t_jax.workdir import IMPORTED, Workdir
+
+STEP = 0  # of the checkpoint: no training has happened here
+
+
+def import_model(request: Request, workdir: Workdir, name: str = "") -> Translator:
+    """Imports a model into a new workdir.
+
+    Args:
+      name: of a format in `IMPORTS`; recognized by the files if empty.
+
+    Raises:
+      UserError: the workdir is in use, the model cannot be read exactly, or it does not
+        compute what the original computes. Then nothing is written.
+    """
+    check_free(workdir)
+    name, form = chosen_format(request.path, name)
+    check_request(request, name, form)
+    say(f"reading {request.path} as {form.name}")
+    imported = form.read(request)
+    config, vocabulary = imported.config, imported.vocabulary
+    model = build(config.model, *vocabulary.sizes)
+    translator = Translator(config, vocabulary, model, imported.parameters, (STEP,))
+    compared = compare(translator, imported, form, request)
+    facts = {
+        "format": name,
+        "files": _hashes(request),
+        "t2t_jax": __version__,
+        "compared": compared,
+        "notes": [*imported.notes],
+    }
+    _store(workdir, imported, facts)
+    report(workdir, translator, imported)
+    return translator
+
+
+def check_free(workdir: Workdir) -> None:
+    """Refuses a folder that already has something else in it."""
+    if not workdir.path.exists():
+        return
+    if not workdir.path.is_dir():
+        raise UserError(f"--workdir={workdir} is a file; want a new folder")
+    names = {entry.name for entry in workdir.path.iterdir()} - {".lock"}
+    # An import that was interrupted has written this file first, and no config.
+    if names and (workdir.has_run() or IMPORTED not in names):
+        raise UserError(f"--workdir={workdir} is not empty; want a new folder")
+
+
+def chosen_format(path: Path, name: str) -> tuple[str, ImportFormat]:
+    """The format of a path: the one that is named, or the first that recognizes it."""
+    if not path.exists():
+        raise UserError(f"--model={path} does not exist; want a folder or a file")
+    if name:
+        if name not in IMPORTS:
+            raise UserError(
+                f"--format={name}: no such format{did_you_mean(name, IMPORTS)} "
+                f"(formats: {', '.join(IMPORTS)})"
+            )
+        return name, IMPORTS[name]
+    for name, form in IMPORTS.items():
+        if form.recognize(path):
+            return name, form
+    known = ", ".join(f"{name} ({form.name})" for name, form in IMPORTS.items())
+    raise UserError(
+        f"--model={path} is not a model of a known format: {known}. Give the folder "
+        "with the model's config, weights and tokenizer, or name its --format"
+    )
+
+
+def check_request(request: Request, name: str, form: ImportFormat) -> None:
+    """Refuses what the user says and the format does not read."""
+    for field, value in request._asdict().items():
+        if field != "path" and field not in form.reads and value:
+            flag = f"config.model.{next(iter(value))}" if field == "model" else field
+            raise UserError(
+                f"--{flag} has no effect with --format={name}, whose files tell it; "
+                "leave it out"
+            )
+
+
+def compare(
+    translator: Translator, imported: Imported, form: ImportFormat, request: Request
+) -> dict[str, Any]:
+    """Compares logits and greedy translations with the original's, on random input.
+
+    Returns:
+      The figures, or why nothing was compared.
+
+    Raises:
+      UserError: they differ.
+    """
+    if form.peer is None:
+        return _not_compared(f"there is no library here that reads {form.name}")
+    if missing := peer_process.missing_packages(form.peer):
+        return _not_compared(
+            f"{' and '.join(missing)} not installed; pip install 't2t_jax[peers]' and "
+            "import again"
+        )
+    translator = agreement.float32(translator).with_options(
+        extra_length=agreement.LONGEST, alpha=0.0
+    )
+    job = {"model": str(request.path.absolute()), **imported.peer}
+    sources, _ = agreement.random_pairs(translator)
+    limits = [len(source) + agreement.LONGEST for source in sources]
+    # GPUs and TPUs would round the inputs of float32 products.
+    exact = jax.default_matmul_precision("highest")
+    with exact, waiting(f"comparing with {form.name}"):
+        logits = agreement.check_logits(translator, form.peer, **job)
+        greedy = agreement.check_greedy(translator, form.peer, sources, limits, **job)
+    say(f"{logits}; {greedy}")
+    if not (logits.agrees and greedy.agrees):
+        raise UserError(
+            f"the imported model does not compute what {request.path} does: {logits}; "
+            f"{greedy}. Nothing was written. Please report this with the model's config"
+        )
+    return {"logits": logits._asdict(), "greedy": dataclasses.asdict(greedy)}
+
+
+def _not_compared(why: str) -> dict[str, Any]:
+    say(f"warning: nothing was compared with the original: {why}")
+    return {"not_compared": why}
+
+
+def _store(workdir: Workdir, imported: Imported, facts: dict[str, Any]) -> None:
+    """Writes the workdir, the config last: until then it is no workdir."""
+    with workdir.hold():
+        content = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
+        write_atomically(workdir / IMPORTED, content.encode())
+        checkpoints = Checkpoints(workdir, keep_parameters=1, keep_best=1)
+        try:
+            parameters = jax.tree.map(
+                lambda x: np.asarray(x, np.float32), imported.parameters
+            )
+            checkpoints.save_parameters(parameters, STEP)
+        finally:
+            checkpoints.close()
+        workdir.store(imported.config, imported.vocabulary, {"imported": True})
+
+
+def report(workdir: Workdir, translator: Translator, imported: Imported) -> None:
+    """Says what was imported, and which fields differ from the paper's."""
+    say(f"imported {translator!r} to {workdir}")
+    shown = [
+        f"{name}={value!r}"
+        for name, value in fields.unusual(imported.config).items()
+        if name.startswith("model.")
+    ]
+    say(f"differs from the paper's base model: {', '.join(shown) or 'in no field'}")
+    for note in imported.notes:
+        say(f"note: {note}")
+
+
+def _hashes(request: Request) -> dict[str, str]:
+    """The SHA-256 of each file of a model: of its folder, and the user's tokenizers."""
+    path = request.path
+    folder = path if path.is_dir() else path.absolute().parent
+    files = {file.name: file for file in sorted(folder.iterdir()) if file.is_file()}
+    for tokenizer in (request.tokenizer, request.source_tokenizer):
+        if tokenizer and tokenizer.absolute().parent != folder.absolute():
+            files[str(tokenizer)] = tokenizer
+    found = {}
+    for name, file in files.items():
+        with file.open("rb") as opened:
+            found[name] = hashlib.file_digest(opened, "sha256").hexdigest()
+    return found
+
+
+# ------------------------------------------------------------------------ the command
+
+
+def define_flags():
+    string = flags.DEFINE_string
+    string("model", None, "The model: a folder or a file.", required=True)
+    string("workdir", None, "The new workdir.", required=True)
+    string(
+        "format",
+        "",
+        f"The format of the model, if its files do not tell: {', '.join(IMPORTS)}.",
+    )
+    string("source", "", "The language to translate from, as the model names it.")
+    string("target", "", "The language to translate into.")
+    string("tokenizer", None, "SentencePiece model, for a format without a tokenizer.")
+    string("source_tokenizer", None, "The same of the source, if it has its own.")
+    config_flags.DEFINE_config_dict(
+        "config",
+        fields.to_config_dict(fields.Config()),
+        "Fields of the model that its files do not tell, such as "
+        "--config.model.heads=8.",
+    )
+
+
+def main(_):
+    given = flags.FLAGS
+    for name in ("model", "workdir"):
+        if not given[name].value:
+            raise UserError(f"--{name} is empty; name a folder")
+    if not is_local(given.model):
+        raise UserError(
+            f"--model={given.model}: want a folder of this machine; copy it"
+        )
+    request = Request(
+        Path(given.model).expanduser(),
+        given.source,
+        given.target,
+        *(
+            Path(given[name].value).expanduser() if given[name].value else None
+            for name in ("tokenizer", "source_tokenizer")
+        ),
+        _model_fields(given.config),
+    )
+    import_model(request, Workdir(given.workdir), given.format)
+
+
+def _model_fields(config: ml_collections.ConfigDict) -> dict[str, Any]:
+    """The fields of `config.model` on the command line."""
+    given = {}
+    for field in given_fields(sys.argv[1:]):
+        section, _, name = field.partition(".")
+        if section != "model" or "." in name:
+            raise UserError(
+                f"--config.{field} is not read by import; only fields of config.model "
+                "that the model's files do not tell are"
+            )
+        given[name] = config.model[name]
+    return given

@@ -1,0 +1,1 @@
+"""Vocabularies of other systems, read as ours and written for them."""

@@ -1,0 +1,323 @@
+"""ASPECTS: ways to divide a test set into buckets, each scored by itself.
+
+A bucket holds lines, which are scored by BLEU and chrF, or words, which are scored by
+how many a system gets right, as in compare-mt (Neubig et al. 2019). A new aspect is a
+function of `Texts`, and a line in `ASPECTS`.
+"""
+
+import bisect
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from t2t_jax.metrics.measures import bounds, sampled_sums
+from t2t_jax.metrics.text_measures import bleu_of, chrf_of
+from t2t_jax.tools.compare.texts import Texts, Words, is_word
+
+LENGTHS = (5, 10, 15, 20, 30, 40, 60)  # words, the upper edges of the buckets
+FREQUENCIES = (0, 1, 4, 9, 99, 999)  # occurrences in the training text, upper edges
+SENTENCE_ENDS = {*".!?:;…。！？", "..."}
+NONE = -1  # the bucket of a word that is in none
+
+
+class LineBuckets(NamedTuple):
+    """A division of the lines.
+
+    Attributes:
+      names: of the buckets.
+      bucket_n: the bucket of each line.
+    """
+
+    names: tuple[str, ...]
+    bucket_n: np.ndarray
+
+
+class WordBuckets(NamedTuple):
+    """A division of some words of references and translations.
+
+    Attributes:
+      names: of the buckets.
+      label: (words of a line, its number from 0) -> the bucket of each word, or NONE.
+    """
+
+    names: tuple[str, ...]
+    label: Callable[[Words, int], list[int]]
+
+
+class Aspect(NamedTuple):
+    """An entry of ASPECTS.
+
+    Attributes:
+      title: a heading.
+      about: how words or lines come into a bucket, in a sentence.
+      divide: Texts -> the division. Raises NotAvailableError if it lacks something.
+    """
+
+    title: str
+    about: str
+    divide: Callable[[Texts], LineBuckets | WordBuckets]
+
+
+def by_length(texts: Texts) -> LineBuckets:
+    """Divides lines by the words of their source."""
+    lengths = [len(words) for words in texts.source_words]
+    names = _ranges(LENGTHS, " words", lowest=0)
+    return LineBuckets(names, np.searchsorted(LENGTHS, lengths))
+
+
+def by_frequency(texts: Texts) -> WordBuckets:
+    """Divides words by how often they occur in the targets of the training text."""
+    count = texts.trained().target_count
+
+    def label(words: Words, line: int) -> list[int]:
+        return [bisect.bisect_left(FREQUENCIES, count[word]) for word in words]
+
+    return WordBuckets(_ranges(FREQUENCIES, " times", lowest=0), label)
+
+
+def numbers(texts: Texts) -> WordBuckets:
+    """Divides words with a digit by whether the source has the same word."""
+    return _by_source(texts, lambda words: [_has_digit(word) for word in words])
+
+
+def names(texts: Texts) -> WordBuckets:
+    """Divides capitalised words by whether the source has the same word."""
+    return _by_source(texts, capitalised)
+
+
+def copied(texts: Texts) -> WordBuckets:
+    """Divides words with a letter or digit by whether the source has the same word."""
+    return _by_source(texts, lambda words: [is_word(word) for word in words])
+
+
+def capitalised(words: Words) -> list[bool]:
+    """Marks words that begin with a capital, and are not first in a sentence.
+
+    It holds for names in most languages with capitals; in German also for each noun.
+    """
+    marks, first = [], True
+    for word in words:
+        marks.append(not first and unicodedata.category(word[0]) in ("Lu", "Lt"))
+        # Quotes and dashes before the first word leave it the first.
+        first = word in SENTENCE_ENDS or (first and not is_word(word))
+    return marks
+
+
+def _by_source(texts: Texts, chosen: Callable[[Words], list[bool]]) -> WordBuckets:
+    in_sources = [{*words} for words in texts.source_words]
+
+    def label(words: Words, line: int) -> list[int]:
+        return [
+            (0 if word in in_sources[line] else 1) if kept else NONE
+            for word, kept in zip(words, chosen(words), strict=True)
+        ]
+
+    return WordBuckets(("in the source", "not in the source"), label)
+
+
+def _has_digit(word: str) -> bool:
+    return any(map(str.isdigit, word))
+
+
+def _ranges(edges: tuple[int, ...], unit: str, lowest: int) -> tuple[str, ...]:
+    """Names the ranges between edges: "0", "1", "2–4", ..., and "1,000 or more"."""
+    named = []
+    for edge in edges:
+        named.append(f"{edge:,}" if edge == lowest else f"{lowest:,}–{edge:,}")
+        lowest = edge + 1
+    return *(f"{name}{unit}" for name in named), f"{lowest:,}{unit} or more"
+
+
+ASPECTS = {
+    "length": Aspect(
+        "Length of the source", "Lines by the number of words of the source.", by_length
+    ),
+    "frequency": Aspect(
+        "Frequency in training",
+        "Words by how often they occur in the target side of the training text.",
+        by_frequency,
+    ),
+    "numbers": Aspect(
+        "Numbers",
+        "Words with a digit, by whether the source has the same word.",
+        numbers,
+    ),
+    "names": Aspect(
+        "Names",
+        "Words that begin with a capital and are not the first of a sentence. A word "
+        "that the source has too is nearly always a name; among the others are, in "
+        "German, all nouns.",
+        names,
+    ),
+    "copied": Aspect(
+        "Copied words",
+        "Words, without punctuation, by whether the source has the same word.",
+        copied,
+    ),
+}
+
+
+# ---------------------------------------------------------------------------- buckets
+# Scores of the buckets of an aspect, and their differences between systems.
+
+REFERENCE, GOT, OUTPUT, RIGHT = range(4)  # the counts of words in a bucket
+CHRF = slice(None, 18)  # the statistics of a line: those of chrF, then those of BLEU
+BLEU = slice(18, None)
+
+
+def _ratio(found: np.ndarray, of: np.ndarray) -> np.ndarray:
+    return np.where(of > 0, 100 * found / np.maximum(of, 1), np.nan)
+
+
+def recall(sums: np.ndarray) -> np.ndarray:
+    """The share of the references' words that a system gets, from sums [..., 4]."""
+    return _ratio(sums[..., GOT], sums[..., REFERENCE])
+
+
+def precision(sums: np.ndarray) -> np.ndarray:
+    """The share of a system's words that the reference has, from sums [..., 4]."""
+    return _ratio(sums[..., RIGHT], sums[..., OUTPUT])
+
+
+def f1(sums: np.ndarray) -> np.ndarray:
+    """The harmonic mean of recall and precision; NaN only without any word."""
+    r, p = (np.nan_to_num(score(sums)) for score in (recall, precision))
+    mean = 2 * r * p / np.where(r + p > 0, r + p, 1)
+    none = (sums[..., REFERENCE] == 0) & (sums[..., OUTPUT] == 0)
+    return np.where(none, np.nan, mean)
+
+
+# The first score of each is the one that is drawn. All are from 0 to 100.
+LINE_SCORES: dict[str, Callable] = {
+    "chrf": lambda sums: chrf_of(sums[..., CHRF]),
+    "bleu": lambda sums: bleu_of(sums[..., BLEU]),
+}
+WORD_SCORES: dict[str, Callable] = {"f1": f1, "recall": recall, "precision": precision}
+
+
+def compare_buckets(
+    aspect: Aspect,
+    texts: Texts,
+    outputs: Sequence[Sequence[Words]],
+    line_statistics: Sequence[np.ndarray],
+) -> dict:
+    """Scores each bucket of an aspect for each system.
+
+    Args:
+      outputs: for each system the words of each line; the first is the baseline.
+      line_statistics: for each system the counts of chrF and of BLEU, [n, 28].
+
+    Returns:
+      `title`, `about`, `unit` ("lines" or "words"), `scores` (their names), and
+      `buckets`: those that hold anything, each with `name`, `count` (lines, or words of
+      the references), `systems`: a dict of scores for each, and `differences`: for each
+      but the first its `difference` to the baseline with its 95% interval `low`,
+      `high`, by score. A score without any word is None.
+
+    Raises:
+      NotAvailableError: the aspect lacks something.
+    """
+    division = aspect.divide(texts)
+    by_line = isinstance(division, LineBuckets)
+    if by_line:
+        scores, counts_b = LINE_SCORES, _lines_in(division)
+        systems = [_spread(division, counts_nk) for counts_nk in line_statistics]
+    else:
+        scores = WORD_SCORES
+        systems = [count_words(division, texts, words) for words in outputs]
+        counts_b = systems[0].sum(0)[:, REFERENCE]
+    sums = [statistics_nbk.sum(0) for statistics_nbk in systems]
+    sampled = [_sampled(statistics_nbk) for statistics_nbk in systems]
+    of_score = {
+        name: (
+            [score(sums_bk) for sums_bk in sums],
+            [score(sums_mbk) for sums_mbk in sampled],
+        )
+        for name, score in scores.items()
+    }
+    held_b = np.any([sums_bk.sum(-1) > 0 for sums_bk in sums], axis=0)
+    return {
+        "title": aspect.title,
+        "about": aspect.about,
+        "unit": "lines" if by_line else "words",
+        "scores": [*scores],
+        "buckets": [
+            {
+                "name": division.names[b],
+                "count": int(counts_b[b]),
+                **_row(of_score, b, len(systems)),
+            }
+            for b in np.flatnonzero(held_b)
+        ],
+    }
+
+
+def _row(of_score: dict, b: int, systems: int) -> dict:
+    return {
+        "systems": [
+            {name: _plain(exact[s][b]) for name, (exact, _) in of_score.items()}
+            for s in range(systems)
+        ],
+        "differences": [
+            {
+                name: _difference(exact, sampled, s, b)
+                for name, (exact, sampled) in of_score.items()
+            }
+            for s in range(1, systems)
+        ],
+    }
+
+
+def _difference(exact: list, sampled: list, s: int, b: int) -> dict:
+    differences_m = sampled[s][:, b] - sampled[0][:, b]
+    finite_m = differences_m[np.isfinite(differences_m)]
+    low, high = bounds(finite_m) if len(finite_m) else [np.nan] * 2
+    found = exact[s][b] - exact[0][b]
+    return {"difference": _plain(found), "low": _plain(low), "high": _plain(high)}
+
+
+def _plain(number: float) -> float | None:
+    return float(number) if np.isfinite(number) else None
+
+
+def _lines_in(division: LineBuckets) -> np.ndarray:
+    return np.bincount(division.bucket_n, minlength=len(division.names))
+
+
+def _spread(division: LineBuckets, counts_nk: np.ndarray) -> np.ndarray:
+    """Puts the counts of each line into its bucket, [n, b, k]."""
+    n, k = counts_nk.shape
+    spread_nbk = np.zeros((n, len(division.names), k))
+    spread_nbk[np.arange(n), division.bucket_n] = counts_nk
+    return spread_nbk
+
+
+def _sampled(statistics_nbk: np.ndarray) -> np.ndarray:
+    n, *rest = statistics_nbk.shape
+    return sampled_sums(statistics_nbk.reshape(n, -1)).reshape(-1, *rest)
+
+
+def count_words(
+    division: WordBuckets, texts: Texts, outputs: Sequence[Words]
+) -> np.ndarray:
+    """Counts the words of references and translations in each bucket, [n, b, 4].
+
+    A word is right as often as both sides have it, as in BLEU: the reference's words in
+    the bucket that are anywhere in the translation, and the other way round.
+    """
+    counts_nbk = np.zeros((len(outputs), len(division.names), 4))
+    for line, sides in enumerate(zip(texts.reference_words, outputs, strict=True)):
+        whole = [Counter(words) for words in sides]
+        for side, words in enumerate(sides):
+            labels = division.label(words, line)
+            for b in {*labels} - {-1}:
+                held = Counter(
+                    w for w, label in zip(words, labels, strict=True) if label == b
+                )
+                total, right = (REFERENCE, GOT) if side == 0 else (OUTPUT, RIGHT)
+                counts_nbk[line, b, total] = held.total()
+                counts_nbk[line, b, right] = (held & whole[1 - side]).total()
+    return counts_nbk

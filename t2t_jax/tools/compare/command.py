@@ -1,0 +1,98 @@
+"""Compares systems on a test set: which is better, and where.
+
+python -m t2t_jax compare A B [C ...] --test=PREFIX [--html=FILE] [--json]
+
+A system is a workdir, WORKDIR@CHECKPOINT, or a text file with a line for each line of
+the test set; NAME=PLACE names it. The others are compared with the first, the baseline.
+Workdirs reuse translations that evaluate has stored, if they are current, or translate
+and store as evaluate does.
+
+--runs compares two workdirs as runs: where their config, data and parameters part.
+"""
+
+import json
+from pathlib import Path
+
+from absl import flags
+
+from t2t_jax.commands.flags import (
+    define_checkpoint_flag,
+    define_search_flags,
+    define_test_flag,
+    search_flags,
+)
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import waiting
+from t2t_jax.io.output_files import check_page, write_file
+from t2t_jax.tools.compare.compare import compare
+from t2t_jax.tools.compare.summary import page, summary
+from t2t_jax.tools.compare.systems import parse_systems, read_systems
+
+WORDS = "SYSTEM"  # the arguments that are not flags
+
+
+def define_flags():
+    define_test_flag(required=False)
+    define_checkpoint_flag()
+    define_search_flags()
+    flags.DEFINE_string(
+        "train",
+        None,
+        "Training text, for words by frequency and for signs of hallucination: a "
+        "PREFIX, or several separated by commas; by default the first workdir's.",
+    )
+    flags.DEFINE_string(
+        "direction",
+        None,
+        "Languages such as en-de, if no system is a workdir: the test set is PREFIX.en "
+        "and PREFIX.de.",
+    )
+    flags.DEFINE_string(
+        "comet",
+        None,
+        "Also score with this COMET model, a .ckpt file on this disk; needs the "
+        "package comet.",
+    )
+    flags.DEFINE_string(
+        "html", None, "Page to write. An earlier file of this name is kept."
+    )
+    flags.DEFINE_bool(
+        "json", False, "Print everything as JSON, in place of the summary."
+    )
+    flags.DEFINE_bool(
+        "runs", False, "Compare two workdirs as runs, rather than their translations."
+    )
+
+
+def main(argv):
+    given = flags.FLAGS
+    if given.runs:
+        # Imported here: this command also works where no run is read.
+        from t2t_jax.tools.compare.runs import main_report
+
+        main_report(argv[1:], given)
+        return
+    if given.test is None:
+        raise UserError("no test set is given; want --test=PREFIX")
+    output = None if given.html is None else Path(given.html).expanduser()
+    if output is not None:
+        check_page("html", output)
+    places = parse_systems(argv[1:])
+    comet = None
+    if given.comet is not None:
+        from t2t_jax.tools.compare.scores import Comet
+
+        comet = Comet(given.comet)  # mistakes are reported before translating
+    search = search_flags(given)
+    compared = []
+    options = given.direction, given.train, given.checkpoint, search
+    for texts, systems in read_systems(places, given.test, *options):
+        with waiting(f"comparing the translations of {texts.name}"):
+            compared.append(compare(texts, systems, comet))
+    if given.json:
+        print(json.dumps({"sets": compared}, indent=1, ensure_ascii=False))
+    else:
+        for n, comparison in enumerate(compared):
+            print("\n".join([*([""] if n else []), *summary(comparison)]))
+    if output is not None:
+        write_file(output, page(compared).encode())

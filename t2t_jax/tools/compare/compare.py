@@ -1,0 +1,278 @@
+"""Compares systems on a test set: `compare`."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from t2t_jax.metrics.text_measures import chrf_of
+from t2t_jax.tools.compare.aspects import ASPECTS, compare_buckets
+from t2t_jax.tools.compare.scores import compare_totals, total_measures
+from t2t_jax.tools.compare.signs import SIGNS, compare_signs
+from t2t_jax.tools.compare.texts import (
+    NotAvailableError,
+    Texts,
+    Words,
+    is_word,
+    words_of,
+)
+
+if TYPE_CHECKING:
+    from t2t_jax.tools.compare.scores import Comet
+
+BINS = 41  # of the histogram, from -100 to 100
+
+
+class System(NamedTuple):
+    """Translations of a test set.
+
+    Attributes:
+      name: for people.
+      lines: one for each line of the set.
+      origin: where they come from, such as a file or a workdir and its checkpoints.
+    """
+
+    name: str
+    lines: Sequence[str]
+    origin: str = ""
+
+
+def compare(
+    texts: Texts, systems: Sequence[System], comet: "Comet | None" = None
+) -> dict:
+    """Compares systems with the first of them, the baseline.
+
+    Args:
+      systems: two or more.
+      comet: adds its scores.
+
+    Returns:
+      What JSON can hold: `name`, `direction`, `lines` (their number), `training` (pairs
+      counted, or the reason why there are none), `systems` (`name`, `origin`),
+      `totals` (`compare_totals`), `length_ratio` (words by those of the references, for
+      each system), `aspects` (`compare_buckets`), `signs` (`compare_signs`), `changes`
+      (`word_changes` for each system but the first), and `sentences` (`_sentences`).
+
+    Raises:
+      ValueError: fewer than two systems, or a wrong number of lines.
+    """
+    if len(systems) < 2:
+        raise ValueError(f"{len(systems)} systems; want two or more")
+    for system in systems:
+        if len(system.lines) != len(texts.references):
+            raise ValueError(
+                f"{system.name} has {len(system.lines)} lines; want "
+                f"{len(texts.references)}"
+            )
+    outputs = [words_of(system.lines, texts.target) for system in systems]
+    of_measure = total_measures(texts.target)
+    statistics = {
+        name: [measure.statistics(s.lines, texts.pairs) for s in systems]
+        for name, measure in of_measure.items()
+    }
+    if comet is not None:
+        of_measure["comet"] = comet.measure
+        statistics["comet"] = [comet.statistics(texts, s.lines) for s in systems]
+    of_lines = [
+        np.concatenate(of_system, axis=1)
+        for of_system in zip(statistics["chrf"], statistics["bleu"], strict=True)
+    ]
+    signs, shown = compare_signs(texts, outputs)
+    chrf = np.array([chrf_of(counts_nk) for counts_nk in statistics["chrf"]])
+    words = max(1, sum(map(len, texts.reference_words)))
+    return {
+        "name": texts.name,
+        "direction": f"{texts.source}-{texts.target}",
+        "lines": len(texts.references),
+        "training": _training(texts),
+        "systems": [{"name": s.name, "origin": s.origin} for s in systems],
+        "totals": compare_totals(of_measure, statistics, texts),
+        "length_ratio": [sum(map(len, lines)) / words for lines in outputs],
+        "aspects": {name: _aspect(name, texts, outputs, of_lines) for name in ASPECTS},
+        "signs": signs,
+        "changes": [
+            word_changes(texts.reference_words, outputs[0], lines)
+            for lines in outputs[1:]
+        ],
+        "histograms": [histogram(of_system - chrf[0]) for of_system in chrf[1:]],
+        "sentences": _sentences(texts, systems, outputs, chrf, shown),
+    }
+
+
+def _training(texts: Texts) -> dict:
+    if texts.training is None:
+        return {"missing": texts.no_training}
+    return {"pairs": texts.training.pairs, "counted": texts.training.counted}
+
+
+def _aspect(name: str, texts: Texts, outputs, of_lines) -> dict:
+    aspect = ASPECTS[name]
+    try:
+        return compare_buckets(aspect, texts, outputs, of_lines)
+    except NotAvailableError as e:
+        return {"title": aspect.title, "about": aspect.about, "missing": str(e)}
+
+
+def histogram(differences_n: np.ndarray) -> dict:
+    """Counts differences of sentence scores.
+
+    Returns:
+      `edges` of the bins, from -100 to 100, and `counts`. The bins are symmetric, so
+      two systems exchanged have the mirrored counts; `equal` is the number of lines
+      without any difference, which the counts leave out. `better` and `worse` are the
+      numbers of lines above and below 0.
+    """
+    differing = differences_n[differences_n != 0]
+    # An odd number of bins: small differences either way share the one in the middle.
+    counts, edges = np.histogram(differing, BINS, (-100, 100))
+    return {
+        "edges": edges.tolist(),
+        "counts": counts.tolist(),
+        "equal": int(len(differences_n) - len(differing)),
+        "better": int((differing > 0).sum()),
+        "worse": int((differing < 0).sum()),
+    }
+
+
+def _sentences(texts: Texts, systems, outputs, chrf, shown) -> list[dict]:
+    """Puts the lines side by side.
+
+    Returns:
+      For each line `source`, `reference` and `outputs`: a text as a list of (word with
+      the white space before it, mark), where a mark is as in `word_changes.marks`;
+      `chrf` of each system's line; `signs`: names for each system.
+    """
+    signs, lines = [*SIGNS], []
+    for n, (source, reference) in enumerate(texts.pairs):
+        words = texts.reference_words[n]
+        own = [of_system[n] for of_system in outputs]
+        wanted, of_outputs = marks(words, own)
+        lines.append(
+            {
+                "source": source,
+                "reference": _marked(reference, words, wanted),
+                "outputs": [
+                    _marked(system.lines[n], *sides)
+                    for system, *sides in zip(systems, own, of_outputs, strict=True)
+                ],
+                "chrf": [float(score) for score in chrf[:, n]],
+                "signs": [
+                    [signs[i] for i in np.flatnonzero(shown[:, s, n])]
+                    for s in range(len(systems))
+                ],
+            }
+        )
+    return lines
+
+
+def _marked(text: str, words: list[str], found: list[int]) -> list[tuple[str, int]]:
+    return list(zip(parts(text, words), found, strict=True))
+
+
+# ----------------------------------------------------------------------- word changes
+# Words that one system gets and another does not, and marks of words in lines.
+
+EXAMPLES = 5  # lines that are named for each word
+
+
+def word_changes(
+    references: Sequence[Words],
+    baseline: Sequence[Words],
+    system: Sequence[Words],
+    most: int = 50,
+) -> dict[str, list[dict]]:
+    """Counts the reference's words that only one of two systems gets.
+
+    A system gets a word of a reference as often as both have it, as in BLEU.
+    Punctuation is left out.
+
+    Args:
+      most: how many words are returned, the most frequent first.
+
+    Returns:
+      `right` (the system gets them, the baseline does not) and `wrong` (the reverse).
+      Each word has `word`, `count`, `reverse` (its count in the other list),
+      `in_references` (how often references have it) and `lines` (numbers, from 0, of
+      the first lines).
+    """
+    changed = {"right": Counter(), "wrong": Counter()}
+    lines = {name: defaultdict(list) for name in changed}
+    in_references: Counter[str] = Counter()
+    for line, sides in enumerate(zip(references, baseline, system, strict=True)):
+        reference, ours, theirs = map(Counter, sides)
+        in_references.update(reference)
+        got = [reference & side for side in (ours, theirs)]
+        for name, gained in (("right", got[1] - got[0]), ("wrong", got[0] - got[1])):
+            for word, count in gained.items():
+                if is_word(word):
+                    changed[name][word] += count
+                    lines[name][word].append(line)
+    other = {"right": "wrong", "wrong": "right"}
+    return {
+        name: [
+            {
+                "word": word,
+                "count": count,
+                "reverse": changed[other[name]][word],
+                "in_references": in_references[word],
+                "lines": lines[name][word][:EXAMPLES],
+            }
+            # Words of the same count in the order of the alphabet: a sorted list does
+            # not depend on the order of the lines.
+            for word, count in sorted(counts.items(), key=lambda c: (-c[1], c[0]))[
+                :most
+            ]
+        ]
+        for name, counts in changed.items()
+    }
+
+
+def marks(
+    reference: Words, outputs: Sequence[Words]
+) -> tuple[list[int], list[list[int]]]:
+    """Marks each word by the systems that have it right.
+
+    Bit s of a mark is set if system s has this word of the reference: its k-th
+    occurrence, if the system's line has the word k times.
+
+    Returns:
+      The marks of the reference's words, and of each system's. In the latter, the
+      system's own bit is 0 where its word is not in the reference.
+    """
+    counts = [Counter(words) for words in outputs]
+    wanted = Counter(reference)
+
+    def marked(words: Words) -> list[int]:
+        seen: Counter[str] = Counter()
+        found = []
+        for word in words:
+            seen[word] += 1
+            number = seen[word]
+            found.append(
+                sum(
+                    1 << s
+                    for s, count in enumerate(counts)
+                    if number <= min(count[word], wanted[word])
+                )
+            )
+        return found
+
+    return marked(reference), [marked(words) for words in outputs]
+
+
+def parts(text: str, words: Words) -> list[str]:
+    """Cuts a text into its words, each with the white space before it.
+
+    BLEU's tokenizer also unescapes entities; a text with such is shown as its words.
+    """
+    found, end = [], 0
+    for word in words:
+        start = end
+        while start < len(text) and text[start].isspace():
+            start += 1
+        if not text.startswith(word, start):
+            return [f" {w}" if n else w for n, w in enumerate(words)]
+        found.append(text[end : start + len(word)])
+        end = start + len(word)
+    return found

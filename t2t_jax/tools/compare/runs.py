@@ -1,0 +1,566 @@
+"""A finished or running run, opened for comparison; nothing in it is changed."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from t2t_jax import config as fields
+from t2t_jax.config import Config
+from t2t_jax.data.feeding import BatchLookup, Epoch, Position, epoch_for
+from t2t_jax.data.pairs import Pairs
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import Progress
+from t2t_jax.model.model import build
+from t2t_jax.parallel.machine import EFFECTS
+from t2t_jax.run.differences import (
+    CLOCKS,
+    compare_trees,
+    first_difference,
+    stored_arrays,
+)
+from t2t_jax.run.rerun import describe_arrays, state_shapes
+from t2t_jax.run.step_lookup import RunText, open_text, position_of_step
+from t2t_jax.training import checkpoint_folders
+from t2t_jax.training.checkpoint_folders import KINDS
+from t2t_jax.training.divergence import Rollbacks
+from t2t_jax.training.metrics_log import METRICS, Log, Metrics, read_log
+from t2t_jax.training.provenance_log import Start, read_starts
+from t2t_jax.training.step import TrainState
+from t2t_jax.workdir import Workdir, short_names
+
+
+class Section(NamedTuple):
+    """One part of the comparison of two runs.
+
+    Attributes:
+      differs: True if the runs part here; None if it cannot be compared.
+      facts: what was found, as JSON.
+      lines: the same for a person.
+    """
+
+    differs: bool | None
+    facts: dict[str, Any]
+    lines: list[str]
+
+
+class OpenedRun:
+    """A run; each part is read when it is first asked for.
+
+    Attributes:
+      workdir: of the run.
+      name: a short name, for people.
+
+    Raises:
+      UserError: not a workdir, or a part of it is damaged.
+    """
+
+    def __init__(self, workdir: Workdir, name: str):
+        self.workdir, self.name = workdir, name
+        self.config: Config = workdir.config()  # raises now if it is not a workdir
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """Its tokenizer."""
+        return self.workdir.vocabulary()
+
+    @cached_property
+    def text(self) -> RunText:
+        """Its training text, if it is on this machine."""
+        return open_text(self.workdir)
+
+    @cached_property
+    def rollbacks(self) -> Rollbacks:
+        """Where it went back and skipped data."""
+        return Rollbacks(self.workdir)
+
+    @cached_property
+    def starts(self) -> list[Start]:
+        """Its starts, oldest first."""
+        return read_starts(self.workdir)
+
+    @cached_property
+    def _log(self) -> Log:
+        return read_log(self.workdir / METRICS)
+
+    @cached_property
+    def train(self) -> dict[int, Metrics]:
+        """Logged metrics of training by step."""
+        return self._log.metrics("train")
+
+    @cached_property
+    def dev(self) -> dict[int, Metrics]:
+        """Logged scores of the dev set by step."""
+        return self._log.metrics("dev")
+
+    @cached_property
+    def shapes(self) -> TrainState:
+        """The shapes of its state."""
+        model = build(self.config.model, *self.vocabulary.sizes)
+        return state_shapes(model, self.config)
+
+    @cached_property
+    def stored(self) -> dict[str, list[int]]:
+        """The steps of its complete checkpoints, by kind."""
+        folder = self.workdir.checkpoints
+        return {kind: checkpoint_folders.sealed_steps(folder / kind) for kind in KINDS}
+
+    @property
+    def steps(self) -> int:
+        """The number of steps trained, as far as checkpoints and the log show."""
+        kept = (step for steps in self.stored.values() for step in steps)
+        return max([*kept, *self.train, 0])
+
+
+# --------------------------------------------------------------------------- settings
+# Compares what two runs were asked to do: config, text and tokenizer.
+
+
+def config_section(a: OpenedRun, b: OpenedRun) -> Section:
+    """Lists the fields of the config that differ."""
+    changed = fields.differences(a.config, b.config)
+    facts = {name: [old, new] for name, (old, new, _) in changed.items()}
+    lines = [f"{name}: {old!r} | {new!r}" for name, (old, new) in facts.items()]
+    return Section(bool(facts), facts, lines or ["the same fields"])
+
+
+def data_section(a: OpenedRun, b: OpenedRun) -> Section:
+    """Compares the hashes of prepared text, dev text and tokenizers.
+
+    The hash of the training text covers the text, the tokenizer and the options of
+    cleaning, so another tokenizer alone changes it.
+    """
+    texts = [run.workdir.text() for run in (a, b)]
+    tokenizers = [
+        [hashlib.sha256(side.model).hexdigest() for side in run.vocabulary.sides]
+        for run in (a, b)
+    ]
+    values = {
+        "tokenizer": tokenizers,
+        "prepared text": [text["prepared"] for text in texts],
+        "dev text": [text["dev"] for text in texts],
+        "pairs": [text["kept"] for text in texts],
+        "models that the loss reads": [text.get("frozen", []) for text in texts],
+    }
+    facts = {
+        name: {"values": pair, "same": pair[0] == pair[1]}
+        for name, pair in values.items()
+    }
+    lines = [
+        f"{name}: {'the same' if fact['same'] else _pair(fact['values'])}"
+        for name, fact in facts.items()
+        if any(fact["values"])
+    ]
+    return Section(not all(fact["same"] for fact in facts.values()), facts, lines)
+
+
+def _pair(values: list) -> str:
+    """Both values; hashes by their first digits."""
+    return " | ".join(
+        f"{value:,}"
+        if isinstance(value, int)
+        else ", ".join(h[:12] for h in ([value] if isinstance(value, str) else value))
+        or "none"
+        for value in values
+    )
+
+
+# --------------------------------------------------------------------------- machines
+# Compares the machines of all starts of two runs.
+
+
+def machines_section(a: OpenedRun, b: OpenedRun) -> Section:
+    """Lists the starts of both runs, and the fields that are not alike in all."""
+    starts = [(run, start) for run in (a, b) for start in run.starts]
+    facts = {
+        "starts": [[start._asdict() for start in run.starts] for run in (a, b)],
+        "fields": [],
+    }
+    if not (a.starts and b.starts):
+        return Section(None, facts, ["not compared: a run has no readable starts"])
+    names = {name: None for _, start in starts for name in start.machine}
+    shared = {}
+    for name in names:
+        values = {str(start.machine.get(name)) for _, start in starts}
+        if len(values) == 1:
+            shared[name] = values.pop()
+        else:
+            facts["fields"].append(name)
+    lines = [
+        "all starts: "
+        + ", ".join(f"{name} {value}" for name, value in shared.items() if value)
+    ]
+    for run, start in starts:
+        own = [f"{name} {start.machine.get(name)}" for name in facts["fields"]]
+        own += [f"--ideas {name} {sha[:12]}" for name, sha in start.ideas.items()]
+        lines.append(f"{run.name}, start after step {start.step:,}: {', '.join(own)}")
+        if not own:
+            lines[-1] = lines[-1].removesuffix(": ")
+    lines += [f"{n}: {EFFECTS[n]}" for n in facts["fields"] if n in EFFECTS]
+    ideas = [{sha for s in run.starts for sha in s.ideas.values()} for run in (a, b)]
+    return Section(bool(facts["fields"]) or ideas[0] != ideas[1], facts, lines)
+
+
+# ---------------------------------------------------------------------------- batches
+# Finds the first step whose batches differ in two runs.
+
+# Fields of config.data that change no batch once the prepared pairs are the same.
+UNUSED = {
+    *("dir", "dev", "test", "feeder", "tokenizer_lines", "tokenizer"),
+    *("source_tokenizer", "vocab_size", "source_vocab_size"),
+}
+
+
+def batches_section(a: OpenedRun, b: OpenedRun) -> Section:
+    """Finds the first step of both runs that they train on other tokens.
+
+    The batches are made again from the plan. If text, seed and options are the same,
+    equal positions have equal batches, and only rollbacks make the positions differ.
+    """
+    steps = min(a.steps, b.steps)
+    if not steps:
+        return Section(None, {"steps": 0}, ["not compared: no step is trained"])
+    try:
+        texts = a.text, b.text
+    except UserError as e:
+        return Section(None, {"error": str(e)}, [f"not compared: {e}"])
+    planned_alike = same_plan(a, b)
+    if planned_alike:
+        step = first_other_position(a, b, steps)
+    else:
+        step = first_other_batch(a, b, steps)
+    facts = {"steps": steps, "same plan": planned_alike, "first": step}
+    if step is None:
+        return Section(False, facts, [f"the same in all {steps:,} common steps"])
+    lookups = [BatchLookup(t.config, t.pairs, t.vocabulary) for t in texts]
+    positions = [
+        position_of_step(lookup, run.rollbacks, step)
+        for lookup, run in zip(lookups, (a, b), strict=True)
+    ]
+    pairs = [[*lookup.pairs(at)] for lookup, at in zip(lookups, positions, strict=True)]
+    places = [{(pair["corpus"], pair["line"]) for pair in of_run} for of_run in pairs]
+    common = len(places[0] & places[1])
+    facts |= {
+        "positions": [at._asdict() for at in positions],
+        "pairs": [len(of_run) for of_run in pairs],
+        "common": common,
+    }
+    lines = [
+        f"first difference: step {step:,} of {steps:,}, with {len(pairs[0]):,} | "
+        f"{len(pairs[1]):,} pairs, {common:,} of them the same lines"
+    ]
+    for run, at, of_run in zip((a, b), positions, pairs, strict=True):
+        first = of_run[0]
+        lines.append(
+            f"{run.name}: batch {at.batch:,} of epoch {at.epoch:,} begins with "
+            f"{first['corpus']}, line {first['line']:,}: {first['source']}"
+        )
+    return Section(True, facts, lines)
+
+
+def same_plan(a: OpenedRun, b: OpenedRun) -> bool:
+    """True if both runs have equal batches at equal positions, by what makes them.
+
+    False does not mean that they differ.
+    """
+    kept = [
+        {
+            name: value
+            for name, value in dataclasses.asdict(run.config.data).items()
+            if name not in UNUSED
+        }
+        for run in (a, b)
+    ]
+    settings = [(run.config.train.seed, run.config.task) for run in (a, b)]
+    models = [[side.model for side in run.vocabulary.sides] for run in (a, b)]
+    alike = kept[0] == kept[1] and settings[0] == settings[1] and models[0] == models[1]
+    return alike and _same_pairs(a.text.pairs, b.text.pairs)
+
+
+def _same_pairs(a: Pairs, b: Pairs) -> bool:
+    if (a.sizes, a.weights, a.block) != (b.sizes, b.weights, b.block):
+        return False
+    if a.key == b.key:  # a hash of all that the arrays depend on
+        return True
+    return all(
+        np.array_equal(x.offsets, y.offsets) and np.array_equal(x.tokens, y.tokens)
+        for x, y in ((a.source, b.source), (a.target, b.target))
+    )
+
+
+def first_other_position(a: OpenedRun, b: OpenedRun, steps: int) -> int | None:
+    """The first step that the runs train at another position of the same plan."""
+    jumps = [run.rollbacks.in_effect() for run in (a, b)]
+    if jumps[0] == jumps[1]:
+        return None
+    # Positions part only behind a step that a run returned to: the next position is
+    # else a function of this one. Both runs have the same plan, so one serves.
+    lookup = BatchLookup(a.text.config, a.text.pairs, a.text.vocabulary)
+    for step in sorted({*jumps[0], *jumps[1]}):
+        if (
+            step < steps
+            and len(
+                {position_of_step(lookup, run.rollbacks, step + 1) for run in (a, b)}
+            )
+            == 2
+        ):
+            return step + 1
+    return None
+
+
+def first_other_batch(a: OpenedRun, b: OpenedRun, steps: int) -> int | None:
+    """The first step whose batches have other arrays, one step after the other."""
+    with Progress("comparing batches", "steps", steps) as progress:
+        for step, *batches in zip(
+            range(1, steps + 1), _batches(a), _batches(b), strict=False
+        ):
+            if not _equal(*batches):
+                return step
+            progress.add(1)
+    return None
+
+
+def _batches(run: OpenedRun) -> Iterator[dict[str, np.ndarray]]:
+    """Yields the arrays of each batch of a run, without end."""
+    jumps, step, at = run.rollbacks.in_effect(), 0, Position()
+    made, number = None, -1
+    while True:
+        at = jumps.get(step, at)
+        if at.epoch != number:
+            made, number = _epoch(run, at.epoch), at.epoch
+        if at.batch >= len(made.plan):
+            at = Position(at.epoch + 1, 0)
+            continue
+        layout = made.plan[at.batch]
+        yield made.pairs.batch(layout, run.config.train.seed, at.epoch)
+        at, step = Position(at.epoch, at.batch + 1), step + 1
+
+
+def _epoch(run: OpenedRun, epoch: int) -> Epoch:
+    return epoch_for(run.text.pairs, run.config.data, run.config.train.seed, epoch)
+
+
+def _equal(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+# ------------------------------------------------------------------------------- logs
+# Compares what two runs have logged: the first number that differs, and curves.
+
+ROWS = 12  # of a table in the terminal; the JSON has all
+
+
+def log_section(a: OpenedRun, b: OpenedRun) -> Section:
+    """Finds the first logged metric that differs; times do not count."""
+    facts, lines = {}, []
+    for kind, one, other in (("train", a.train, b.train), ("dev", a.dev, b.dev)):
+        steps = sorted({*one} & {*other})
+        first = first_difference(one, other, steps)
+        facts[kind] = {"steps": len(steps), "first": first and first._asdict()}
+        if not steps:
+            lines.append(f"{kind}: no step is logged by both")
+        elif first:
+            lines.append(
+                f"{kind}: {first.name} of step {first.step:,} differs first: "
+                f"{first.then!r} | {first.now!r}"
+            )
+        else:
+            lines.append(f"{kind}: the same numbers in {len(steps):,} logged steps")
+    if not any(fact["steps"] for fact in facts.values()):
+        return Section(None, facts, lines)
+    return Section(any(fact["first"] for fact in facts.values()), facts, lines)
+
+
+def metrics_section(a: OpenedRun, b: OpenedRun) -> Section:
+    """Shows logged metrics over steps side by side; both runs' in one cell."""
+    facts, lines = {}, []
+    for kind, one, other in (("train", a.train, b.train), ("dev", a.dev, b.dev)):
+        steps = sorted({*one} | {*other})
+        names = ["loss"] if kind == "train" else _names(one, other)
+        facts[kind] = {
+            name: {
+                str(step): [_value(run, step, name) for run in (one, other)]
+                for step in steps
+            }
+            for name in _names(one, other)
+        }
+        if steps:
+            lines += _table(kind, names, thinned(steps), one, other)
+    return Section(None, facts, lines or ["nothing is logged"])
+
+
+def thinned(steps: Sequence[int], rows: int = ROWS) -> list[int]:
+    """At most `rows` of some steps, evenly spaced, with the first and the last."""
+    if len(steps) <= rows:
+        return [*steps]
+    last = len(steps) - 1
+    return [steps[round(i * last / (rows - 1))] for i in range(rows)]
+
+
+def _names(*runs: dict[int, Metrics]) -> list[str]:
+    names = {name: None for run in runs for of_step in run.values() for name in of_step}
+    return [name for name in names if name not in CLOCKS]
+
+
+def _value(run: dict[int, Metrics], step: int, name: str) -> float | None:
+    return run.get(step, {}).get(name)
+
+
+def _table(
+    kind: str,
+    names: Sequence[str],
+    steps: Sequence[int],
+    one: dict[int, Metrics],
+    other: dict[int, Metrics],
+) -> list[str]:
+    rows = [["step", *(f"{kind} {name}" for name in names)]]
+    for step in steps:
+        cells = (
+            " | ".join(_shown(_value(run, step, name)) for run in (one, other))
+            for name in names
+        )
+        rows.append([f"{step:,}", *cells])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    ]
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+# ----------------------------------------------------------------------------- arrays
+# Finds the first stored checkpoint of two runs in which an array differs.
+
+
+def arrays_section(a: OpenedRun, b: OpenedRun) -> Section:
+    """Compares the checkpoints of the same step and kind that both runs have."""
+    common = sorted(
+        (step, kind) for kind in KINDS for step in {*a.stored[kind]} & {*b.stored[kind]}
+    )
+    facts, lines, first = {"compared": [], "first": None}, [], None
+    for step, kind in common:
+        paths = [run.workdir.checkpoints / kind / str(step) for run in (a, b)]
+        troubles = [(path, checkpoint_folders.damage(path)) for path in paths]
+        if damaged := [f"{path} is damaged ({why})" for path, why in troubles if why]:
+            lines.append(f"step {step:,}, {kind}: not compared: {'; '.join(damaged)}")
+            continue
+        trees = [
+            stored_arrays(path, run.shapes)
+            for run, path in zip((a, b), paths, strict=True)
+        ]
+        found = compare_trees(*trees)
+        facts["compared"].append({"step": step, "kind": kind, "same": found.same})
+        if not found.same:
+            first = found.differing[0] if found.differing else None
+            facts["first"] = {
+                **{"step": step, "kind": kind, "arrays": found.arrays},
+                "differing": len(found.differing),
+                "unmatched": [*found.unmatched],
+                "array": first and first._asdict(),
+            }
+            lines.append(f"step {step:,}, {kind}: {describe_arrays(found)}")
+            break
+    if not facts["compared"]:
+        lines.append("not compared: the runs keep no checkpoint of the same step")
+        return Section(None, facts, lines)
+    same = sum(each["same"] for each in facts["compared"])
+    if same:
+        lines.insert(0, f"the same bytes in {same} of {len(common)} common checkpoints")
+    return Section(facts["first"] is not None, facts, lines)
+
+
+# ----------------------------------------------------------------------------- report
+# `compare --runs`: where two workdirs part, as text or JSON.
+
+# Title -> what finds a section's content, in the order in which runs come to differ.
+SECTIONS: dict[str, Callable[[OpenedRun, OpenedRun], Section]] = {
+    "config": config_section,
+    "data": data_section,
+    "machines": machines_section,
+    "batches": batches_section,
+    "log": log_section,
+    "arrays": arrays_section,
+    "metrics": metrics_section,
+}
+_MARKS = {True: "differs", False: "the same", None: ""}
+
+
+class Options(Protocol):
+    """The flags of the command that are read here.
+
+    Attributes:
+      json: print JSON.
+    """
+
+    json: bool
+
+
+def compare_runs(workdirs: Sequence[str]) -> dict[str, Section]:
+    """Compares two workdirs; reads both and changes nothing.
+
+    Returns:
+      The sections by title, in the order of `SECTIONS`.
+
+    Raises:
+      UserError: not two workdirs, or one of them is damaged.
+    """
+    if len(workdirs) != 2:
+        raise UserError(
+            f"--runs compares two workdirs, and {len(workdirs)} are given; want "
+            "compare --runs DIR DIR. For the curves of several runs: python -m t2t_jax "
+            "plot --workdir=DIR,DIR,DIR"
+        )
+    names = short_names(workdirs)
+    a, b = (
+        OpenedRun(Workdir.open(place), name)
+        for place, name in zip(workdirs, names, strict=True)
+    )
+    return {title: make(a, b) for title, make in SECTIONS.items()}
+
+
+def main_report(workdirs: Sequence[str], options: Options) -> None:
+    """Prints where two runs part; `compare --runs` calls it.
+
+    Args:
+      workdirs: two of them.
+      options: the flags of the command.
+
+    Raises:
+      UserError: as `compare_runs`.
+    """
+    found = compare_runs(workdirs)
+    if options.json:
+        content = {
+            title: {"differs": section.differs, **section.facts}
+            for title, section in found.items()
+        }
+        places = [str(place) for place in workdirs]
+        print(json.dumps({"runs": places, **content}, indent=1))
+        return
+    print("\n".join(report_lines(workdirs, found)))
+
+
+def report_lines(workdirs: Sequence[str], found: dict[str, Section]) -> list[str]:
+    """Formats the comparison for a terminal; values stand as `first | second`."""
+    parts = [title for title, section in found.items() if section.differs]
+    lines = [
+        f"{workdirs[0]} | {workdirs[1]}",
+        f"they part in: {', '.join(parts) or 'nothing that was compared'}",
+    ]
+    for title, section in found.items():
+        mark = _MARKS[section.differs]
+        lines += ["", f"{title}: {mark}" if mark else title]
+        lines += [f"  {line}" for line in section.lines]
+    lines += [
+        "",
+        f"curves: python -m t2t_jax plot --workdir={','.join(map(str, workdirs))}",
+    ]
+    return lines

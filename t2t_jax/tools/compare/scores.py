@@ -1,0 +1,153 @@
+"""Scores of whole systems, with intervals, and tests of their differences."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import waiting
+from t2t_jax.metrics import measures
+from t2t_jax.metrics.measures import Measure
+from t2t_jax.metrics.plain import sacrebleu_metrics, scored
+from t2t_jax.metrics.text_measures import text_measures
+from t2t_jax.tools.compare.texts import Texts
+
+TITLES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "comet": "COMET"}
+LEVEL = 0.05  # p-values below it are called significant
+
+
+def total_measures(language: str) -> dict[str, Measure]:
+    """Returns the measures that need no model: BLEU, chrF and TER."""
+    return {k: v for k, v in text_measures(language).items() if k in TITLES}
+
+
+def compare_totals(
+    of_measure: Mapping[str, Measure],
+    statistics: Mapping[str, Sequence[np.ndarray]],
+    texts: Texts,
+) -> list[dict]:
+    """Scores systems and tests whether each differs from the first.
+
+    Args:
+      of_measure: by name.
+      statistics: for each measure those of each system, [n, k].
+
+    Returns:
+      For each measure `name`, `title`, `higher_is_better`, `digits`, `signature` (of
+      sacreBLEU; None if it is not its score); `systems`, each with `score` and its 95%
+      `interval`; and `differences`, for each system but the first: `difference` with
+      its bounds `low` and `high` (95%), the p-values `bootstrap` (paired bootstrap) and
+      `randomisation` (approximate randomisation), and `verdict`: "better" or "worse" if
+      both are below `LEVEL`, otherwise "not significant".
+    """
+    found = []
+    for name, measure in of_measure.items():
+        baseline, *others = statistics[name]
+        paired = [measures.paired(measure, other, baseline) for other in others]
+        systems = [
+            {"score": paired[0]["baseline_score"]}
+            | {"interval": paired[0]["baseline_interval"]}
+        ] + [{"score": p["score"], "interval": p["interval"]} for p in paired]
+        found.append(
+            {
+                "name": name,
+                "title": TITLES[name],
+                "higher_is_better": measure.higher_is_better,
+                "digits": measure.digits,
+                "signature": _signature(name, texts),
+                "systems": systems,
+                "differences": [
+                    _tested(measure, p, other, baseline)
+                    for p, other in zip(paired, others, strict=True)
+                ],
+            }
+        )
+    return found
+
+
+def _tested(measure: Measure, paired: dict, ours: np.ndarray, baseline) -> dict:
+    p_values = {
+        "bootstrap": paired["p_value"],
+        "randomisation": measures.randomised(measure, ours, baseline),
+    }
+    verdict = "not significant"
+    if max(p_values.values()) < LEVEL:
+        rose = paired["difference"] > 0
+        verdict = "better" if rose == measure.higher_is_better else "worse"
+    kept = {name: paired[name] for name in ("difference", "low", "high")}
+    return {**kept, **p_values, "verdict": verdict}
+
+
+def _signature(name: str, texts: Texts) -> str | None:
+    metrics = sacrebleu_metrics(texts.target)
+    if name not in metrics:
+        return None
+    # A signature is complete only after scoring; it is the same for one line.
+    line = [texts.references[0]]
+    key = "signature" if name == "bleu" else f"{name}_signature"
+    return scored(name, metrics[name], line, line)[key]
+
+
+# ------------------------------------------------------------------------------ comet
+# COMET (Rei et al. 2020), where its package is installed and a model is on disk.
+
+BATCH = 8  # lines; COMET's own default
+
+
+class Comet:
+    """A COMET model.
+
+    Args:
+      place: its checkpoint (.ckpt), or the folder that holds it. Nothing is downloaded.
+
+    Raises:
+      UserError: the package is not installed, or there is no such checkpoint.
+    """
+
+    def __init__(self, place: str):
+        file = _checkpoint(Path(place).expanduser())
+        try:
+            from comet import load_from_checkpoint
+        except ImportError:
+            raise UserError(
+                f"--comet={place} needs the package comet, which is not installed: "
+                "pip install unbabel-comet"
+            ) from None
+        with waiting("loading the COMET model"):
+            self._model = load_from_checkpoint(str(file))
+        self.measure = Measure(
+            f"COMET, {file.name}", self._no_statistics, _mean, digits=4
+        )
+
+    def statistics(self, texts: Texts, outputs: Sequence[str]) -> np.ndarray:
+        """Scores each line, [n, 2]: the score, and 1."""
+        rows = [
+            {"src": source, "mt": output, "ref": reference}
+            for source, output, reference in zip(
+                texts.sources, outputs, texts.references, strict=True
+            )
+        ]
+        with waiting("scoring with COMET"):
+            scores = self._model.predict(rows, batch_size=BATCH).scores
+        return np.stack([np.array(scores, np.float64), np.ones(len(rows))], axis=1)
+
+    @staticmethod
+    def _no_statistics(answers, pairs):
+        raise NotImplementedError("COMET reads sources: call Comet.statistics")
+
+
+def _mean(sums: np.ndarray) -> np.ndarray:
+    return sums[..., 0] / sums[..., 1]
+
+
+def _checkpoint(place: Path) -> Path:
+    """Finds the checkpoint of a model."""
+    found = sorted(place.rglob("*.ckpt")) if place.is_dir() else [place]
+    if len(found) == 1 and found[0].is_file():
+        return found[0]
+    what = f"has {len(found)} files *.ckpt" if place.is_dir() else "does not exist"
+    raise UserError(
+        f"--comet={place} {what}; want the .ckpt file of a COMET model on this disk, "
+        "or a folder with one"
+    )

@@ -1,0 +1,235 @@
+"""SIGNS of hallucination and omission, read from text alone.
+
+Each sign is an indication, not a proof: the references show some of them, too, and
+their figure stands beside those of the systems. A new sign is a function and a line in
+`SIGNS`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from t2t_jax.metrics.measures import bounds, sampled_sums
+from t2t_jax.tools.compare.texts import NotAvailableError, Texts, Words, is_word
+
+SHORT, LONG = 0.5, 2.0  # words of a translation by those of the reference
+LOOP = 4  # words in the longest loop that is looked for
+SUPPORTED = 0.01  # translation probability that counts as an explanation
+Lines = Sequence[Words]
+
+
+class Sign(NamedTuple):
+    """An entry of SIGNS.
+
+    Attributes:
+      title: a few words.
+      about: what is counted, in a sentence.
+      of: "lines" or "words": the unit of the share.
+      count: (Texts, the words of each translation) -> [n, 2]: the number found in each
+        line, and of how many. Raises NotAvailableError if it lacks something.
+    """
+
+    title: str
+    about: str
+    of: str
+    count: Callable[[Texts, Lines], np.ndarray]
+
+
+def empty(texts: Texts, outputs: Lines) -> np.ndarray:
+    """Counts translations without a word, of sources that have one."""
+    return _share(
+        not words if source else None
+        for words, source in zip(outputs, texts.source_words, strict=True)
+    )
+
+
+def short(texts: Texts, outputs: Lines) -> np.ndarray:
+    """Counts translations with less than half the words of the reference."""
+    return _share(
+        len(words) < SHORT * len(reference)
+        for words, reference in zip(outputs, texts.reference_words, strict=True)
+    )
+
+
+def long(texts: Texts, outputs: Lines) -> np.ndarray:
+    """Counts translations with more than twice the words of the reference."""
+    return _share(
+        len(words) > LONG * len(reference)
+        for words, reference in zip(outputs, texts.reference_words, strict=True)
+    )
+
+
+def loops(texts: Texts, outputs: Lines) -> np.ndarray:
+    """Counts translations in which words are repeated at once, and not in the source.
+
+    One word three times in a row, or two to four words twice.
+    """
+    return _share(
+        has_loop(words) and not has_loop(source)
+        for words, source in zip(outputs, texts.source_words, strict=True)
+    )
+
+
+def has_loop(words: Words) -> bool:
+    """True if a word stands three times in a row, or two to four words twice."""
+    for size in range(1, LOOP + 1):
+        times = 3 if size == 1 else 2
+        for start in range(len(words) - size * times + 1):
+            run = words[start : start + size * times]
+            if run == run[:size] * times and all(map(is_word, run[:size])):
+                return True
+    return False
+
+
+def untranslated(texts: Texts, outputs: Lines) -> np.ndarray:
+    """Counts words of the source in translations, where the reference lacks them.
+
+    With a training text only those that are commoner in its sources than its targets:
+    "in" is a word of English and of German.
+    """
+    training, rows = texts.training, []
+    lines = zip(outputs, texts.source_words, texts.reference_words, strict=True)
+    for words, source, reference in lines:
+        left = (Counter(words) - Counter(reference)) & Counter(source)
+        found = sum(
+            count
+            for word, count in left.items()
+            if any(map(str.isalpha, word))
+            and (
+                training is None
+                or training.source_count[word] > training.target_count[word]
+            )
+        )
+        rows.append([found, sum(map(is_word, words))])
+    return np.array(rows, np.float64).reshape(-1, 2)
+
+
+def unsupported(texts: Texts, outputs: Lines) -> np.ndarray:
+    """Counts words of translations that no word of the source explains."""
+    lexicon = texts.trained().forward
+    return _explained(lexicon, texts.source_words, outputs)
+
+
+def uncovered(texts: Texts, outputs: Lines) -> np.ndarray:
+    """Counts words of sources that no word of the translation explains."""
+    lexicon = texts.trained().backward
+    return _explained(lexicon, outputs, texts.source_words)
+
+
+def _explained(lexicon, given: Lines, explained: Lines) -> np.ndarray:
+    rows = []
+    for context, words in zip(given, explained, strict=True):
+        kept = [w for w in words if is_word(w) and w not in context]
+        support = lexicon.support(context, kept) if kept else np.zeros(0)
+        judged = support[~np.isnan(support)]
+        rows.append([(judged < SUPPORTED).sum(), len(judged)])
+    return np.array(rows, np.float64).reshape(-1, 2)
+
+
+def _share(flags) -> np.ndarray:
+    """Counts lines: None is a line that is not judged."""
+    rows = [[bool(flag), flag is not None] for flag in flags]
+    return np.array(rows, np.float64).reshape(-1, 2)
+
+
+SIGNS = {
+    "empty": Sign("Empty", "Translations without a word.", "lines", empty),
+    "short": Sign(
+        "Short",
+        "Translations with less than half the words of the reference.",
+        "lines",
+        short,
+    ),
+    "long": Sign(
+        "Long",
+        "Translations with more than twice the words of the reference.",
+        "lines",
+        long,
+    ),
+    "loops": Sign(
+        "Loops",
+        "Translations with a word three times in a row, or two to four words twice, "
+        "where the source has no such repetition.",
+        "lines",
+        loops,
+    ),
+    "untranslated": Sign(
+        "Untranslated",
+        "Words of the source that stand in the translation and not in the reference; "
+        "with a training text, only words that are commoner in its source side.",
+        "words",
+        untranslated,
+    ),
+    "unsupported": Sign(
+        "Unsupported",
+        "Words of the translation that no word of the source explains: a sign of "
+        "hallucination.",
+        "words",
+        unsupported,
+    ),
+    "uncovered": Sign(
+        "Uncovered",
+        "Words of the source that no word of the translation explains: a sign of "
+        "omission.",
+        "words",
+        uncovered,
+    ),
+}
+
+
+def compare_signs(texts: Texts, outputs: Sequence[Lines]) -> tuple[dict, np.ndarray]:
+    """Counts the signs in each system's translations, and in the references.
+
+    Args:
+      outputs: for each system the words of each line; the first is the baseline.
+
+    Returns:
+      By the name of the sign: `title`, `about`, `of`; `reference` and `systems`, each
+      with `found`, `total` and `share` (found / total; None of none); `differences` of
+      the shares to the baseline with their 95% interval, as `compare_buckets` has them.
+      A sign that lacks something has `missing`, the reason, instead. And bool
+      [signs, systems, n]: the lines that show a sign more often than their reference.
+    """
+    found, shown = {}, np.zeros((len(SIGNS), len(outputs), len(texts.sources)), bool)
+    for number, (name, sign) in enumerate(SIGNS.items()):
+        head = {"title": sign.title, "about": sign.about, "of": sign.of}
+        try:
+            counts = [sign.count(texts, lines) for lines in outputs]
+            reference = sign.count(texts, texts.reference_words)
+        except NotAvailableError as e:
+            found[name] = head | {"missing": str(e)}
+            continue
+        shown[number] = [counts_n2[:, 0] > reference[:, 0] for counts_n2 in counts]
+        shares = [_sampled_shares(counts_n2) for counts_n2 in counts]
+        rows = [_row(counts_n2) for counts_n2 in counts]
+        found[name] = head | {
+            "reference": _row(reference),
+            "systems": rows,
+            "differences": [
+                _difference(row, rows[0], share_m - shares[0])
+                for row, share_m in zip(rows[1:], shares[1:], strict=True)
+            ],
+        }
+    return found, shown
+
+
+def _row(counts_n2: np.ndarray) -> dict:
+    found, total = map(int, counts_n2.sum(0))
+    return {
+        "found": found,
+        "total": total,
+        "share": found / total if total else None,
+    }
+
+
+def _sampled_shares(counts_n2: np.ndarray) -> np.ndarray:
+    found_m, total_m = sampled_sums(counts_n2).T
+    return found_m / np.maximum(total_m, 1)
+
+
+def _difference(row: dict, baseline: dict, differences_m: np.ndarray) -> dict:
+    low, high = bounds(differences_m)
+    found = (row["share"] or 0.0) - (baseline["share"] or 0.0)
+    return {"difference": found, "low": float(low), "high": float(high)}

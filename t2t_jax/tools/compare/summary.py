@@ -1,0 +1,189 @@
+"""Prints a comparison for people, in a terminal."""
+
+from collections.abc import Iterator, Sequence
+
+from t2t_jax.tools.pages.page import Payload
+from t2t_jax.tools.pages.page import page as html_page
+
+WORDS, LINES = 8, 2  # that are shown of each list
+MARKS = {"better": "better", "worse": "worse", "not significant": "n.s."}
+
+
+def summary(comparison: dict) -> list[str]:
+    """Formats a comparison as lines of text: tables, and a few lines side by side."""
+    names = [system["name"] for system in comparison["systems"]]
+    heading = (
+        f"{comparison['name']}, {comparison['direction']}, {comparison['lines']:,} "
+        f"lines; compared with {names[0]}"
+    )
+    lines = [heading, "", *_scores(comparison, names), ""]
+    lines += _signs(comparison["signs"], names)
+    for number, name in enumerate(names[1:]):
+        lines += ["", f"{name} against {names[0]}", *_pair(comparison, number)]
+    return lines
+
+
+def _scores(comparison: dict, names: Sequence[str]) -> Iterator[str]:
+    """A table of all systems, and one of their differences to the first."""
+    totals = comparison["totals"]
+    rows = [["", *(total["title"] for total in totals), "length"]]
+    for s, name in enumerate(names):
+        cells = [
+            f"{of['score']:.{total['digits']}f} ± "
+            f"{of['interval']['half_width']:.{total['digits']}f}"
+            for total in totals
+            for of in [total["systems"][s]]
+        ]
+        rows.append([name, *cells, f"{comparison['length_ratio'][s]:.1%}"])
+    yield from _table(rows)
+    yield ""
+    rows = [["", "score", "difference", "95% interval", "bootstrap", "random.", ""]]
+    for s, name in enumerate(names[1:]):
+        for total in totals:
+            found, digits = total["differences"][s], total["digits"]
+            rows.append(
+                [
+                    name if total is totals[0] else "",
+                    total["title"],
+                    # z: no -0.00
+                    f"{found['difference']:+z.{digits}f}",
+                    f"{found['low']:+z.{digits}f} to {found['high']:+z.{digits}f}",
+                    f"p = {found['bootstrap']:.3f}",
+                    f"p = {found['randomisation']:.3f}",
+                    MARKS[found["verdict"]],
+                ]
+            )
+    yield from _table(rows)
+
+
+def _signs(signs: dict, names: Sequence[str]) -> list[str]:
+    rows = [["signs", "reference", *names]]
+    missing = set()
+    for sign in signs.values():
+        if "missing" in sign:
+            missing.add(sign["missing"])
+            continue
+        cells = [_share(row) for row in (sign["reference"], *sign["systems"])]
+        rows.append([f"{sign['title'].lower()} ({sign['of']})", *cells])
+    return [*_table(rows), *(f"not shown: {reason}" for reason in sorted(missing))]
+
+
+def _share(row: dict) -> str:
+    share = "" if row["share"] is None else f" ({row['share']:.1%})"
+    return f"{row['found']:,}{share}"
+
+
+def _pair(comparison: dict, number: int) -> Iterator[str]:
+    """What differs between a system and the baseline."""
+    counts = comparison["histograms"][number]
+    yield (
+        f"  lines: {counts['better']:,} better, {counts['worse']:,} worse, "
+        f"{counts['equal']:,} equal, by sentence chrF"
+    )
+    yield from (f"  {row}" for row in _table(_buckets(comparison, number)))
+    yield "  (*: the 95% interval does not hold 0)"
+    for side, title in (("right", "newly right"), ("wrong", "newly wrong")):
+        words = comparison["changes"][number][side][:WORDS]
+        listed = ", ".join(f"{w['word']} {w['count']}" for w in words)
+        yield f"  {title}: {listed or 'none'}"
+    ordered = sorted(
+        comparison["sentences"], key=lambda s: s["chrf"][number + 1] - s["chrf"][0]
+    )
+    lines = [s for s in ordered if s["chrf"][number + 1] != s["chrf"][0]]
+    most = min(LINES, len(lines) // 2)
+    named = {"best": lines[::-1][:most], "worst": lines[:most]}
+    for title, sentences in named.items():
+        for sentence in sentences:
+            yield from _side_by_side(title, sentence, comparison, number + 1)
+
+
+def _buckets(comparison: dict, number: int) -> list[list[str]]:
+    rows = [["where", "", "of", "score", "baseline", "system", "difference", ""]]
+    for aspect in comparison["aspects"].values():
+        if "missing" in aspect:
+            continue
+        score = aspect["scores"][0]
+        for i, bucket in enumerate(aspect["buckets"]):
+            found = bucket["differences"][number][score]
+            values = [bucket["systems"][s][score] for s in (0, number + 1)]
+            clear = found["low"] is not None and (found["low"] > 0 or found["high"] < 0)
+            rows.append(
+                [
+                    "" if i else aspect["title"],
+                    bucket["name"],
+                    f"{bucket['count']:,} {aspect['unit']}",
+                    {"chrf": "chrF", "f1": "F1"}[score],
+                    *(_number(value) for value in values),
+                    _number(found["difference"], "+"),
+                    "*" if clear else "",
+                ]
+            )
+    return rows
+
+
+def _number(value: float | None, sign: str = "") -> str:
+    return "–" if value is None else f"{value:{sign}z.1f}"
+
+
+def _side_by_side(
+    title: str, sentence: dict, comparison: dict, number: int
+) -> Iterator[str]:
+    """A line of both systems: [words] that the reference lacks are in brackets."""
+    yield f"  {title}: {sentence['source']}"
+    yield f"    {'reference':12} {_text(sentence['reference'], None)}"
+    for s in (0, number):
+        name = comparison["systems"][s]["name"]
+        text = _text(sentence["outputs"][s], 1 << s)
+        yield f"    {name:12} {text}  (chrF {sentence['chrf'][s]:.1f})"
+
+
+def _text(marked: Sequence[tuple[str, int]], own: int | None) -> str:
+    found = []
+    for part, mark in marked:
+        word = part.lstrip()
+        wrong = own is not None and not mark & own
+        found.append(part[: len(part) - len(word)] + (f"[{word}]" if wrong else word))
+    return "".join(found)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Aligns the columns of a table, the first to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            f"{cell:<{width}}" if n < 2 else f"{cell:>{width}}"
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+# -------------------------------------------------------------------- comparison page
+# The HTML page of comparisons: `page`. Its modules are in pages/page/comparison/.
+
+PAGE_LINES = 5_000  # of a test set on a page: those with the largest differences
+
+
+def page(comparisons: Sequence[dict]) -> str:
+    """Returns a self-contained page.
+
+    Args:
+      comparisons: of `compare`, one for each test set.
+    """
+    *names, last = (system["name"] for system in comparisons[0]["systems"])
+    content = {
+        "title": f"{', '.join(names)} and {last}, compared",
+        "sets": [_shortened(comparison) for comparison in comparisons],
+    }
+    styles = ["style.css", "comparison/comparison.css"]
+    return html_page(Payload(content), "comparison/main.js", styles)
+
+
+def _shortened(comparison: dict) -> dict:
+    """Numbers the lines, and leaves out what a browser would be slow with."""
+    lines = [s | {"number": n} for n, s in enumerate(comparison["sentences"])]
+    left_out = max(0, len(lines) - PAGE_LINES)
+    if left_out:
+        lines.sort(key=lambda s: -max(abs(c - s["chrf"][0]) for c in s["chrf"]))
+        lines = sorted(lines[:PAGE_LINES], key=lambda s: s["number"])
+    return comparison | {"sentences": lines, "left_out": left_out}

@@ -1,0 +1,300 @@
+"""Systems as they are named on a command line: workdirs and files of translations."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from t2t_jax.data.corpus import Corpus, open_corpora, open_places, split_places
+from t2t_jax.data.text_files import read_lines
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.evaluation.scores import distinct, read_answers, results_folder, score_set
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.locations import is_local
+from t2t_jax.io.messages import say, waiting
+from t2t_jax.tasks.table import task_of
+from t2t_jax.tasks.translation import Translation
+from t2t_jax.tools.compare.compare import System
+from t2t_jax.tools.compare.texts import Texts, Training, count_training
+from t2t_jax.workdir import short_names
+
+
+class Place(NamedTuple):
+    """A system that is not read yet.
+
+    Attributes:
+      name: for people.
+      workdirs: a workdir, or the members of an ensemble; empty if it is files.
+      checkpoint: of the workdirs; None for that of the command.
+      files: translations, one file for each test set; empty if it is a workdir.
+    """
+
+    name: str
+    workdirs: tuple[str, ...] = ()
+    checkpoint: str | None = None
+    files: tuple[Path, ...] = ()
+
+    def load(self, checkpoint: str | None, search: dict) -> Translator | None:
+        """Loads the translator of workdirs, with options of the search."""
+        if not self.workdirs:
+            return None
+        translator = Translator.load(self.members(), self.checkpoint or checkpoint)
+        return translator.with_options(**search)
+
+    def members(self) -> str | list[str]:
+        """Returns the workdir, or the list of an ensemble's."""
+        return self.workdirs[0] if len(self.workdirs) == 1 else [*self.workdirs]
+
+
+def parse_systems(written: Sequence[str]) -> list[Place]:
+    """Reads how systems are named: `[NAME=]PLACE`.
+
+    A place is a workdir, several (an ensemble), or `WORKDIR@CHECKPOINT`; or a text file
+    with a line for each line of the test set, for several sets one file each. Commas
+    separate workdirs and files.
+
+    Returns:
+      The systems in order. Two without a name of their own get the shortest names that
+      tell them apart.
+
+    Raises:
+      UserError: fewer than two; a place that is neither; a name given twice.
+    """
+    if len(written) < 2:
+        raise UserError(
+            f"{len(written)} system{'s' * (len(written) != 1)} given; want two or more "
+            "to compare: workdirs, or text files as NAME=FILE"
+        )
+    places = [_parse(system) for system in written]
+    given = [place.name for place in places if place.name]
+    if twice := next((name for name in given if given.count(name) > 1), None):
+        raise UserError(f"two systems are called {twice!r}; give them different names")
+    return _named(places)
+
+
+def _parse(written: str) -> Place:
+    name, equals, rest = written.partition("=")
+    if not equals or _exists(written):
+        name, rest = "", written
+    parts = split_places(rest)
+    if not parts:
+        raise UserError(f"{written!r} names no system; want NAME=FILE or a workdir")
+    if all(Path(part).expanduser().is_file() for part in parts):
+        return Place(name, files=tuple(Path(part).expanduser() for part in parts))
+    last, at, checkpoint = parts[-1].rpartition("@")
+    if at and last and checkpoint and not _exists(parts[-1]):
+        parts[-1] = last
+    else:
+        checkpoint = ""
+    for part in parts:
+        if is_local(part) and not Path(part).expanduser().is_dir():
+            raise UserError(
+                f"{part} is neither a folder nor a file; want the workdir of a run, or "
+                "a text file with a translation of each line of the test set"
+            )
+    return Place(name, tuple(parts), checkpoint or None)
+
+
+def _exists(place: str) -> bool:
+    return is_local(place) and Path(place).expanduser().exists()
+
+
+def _named(places: Sequence[Place]) -> list[Place]:
+    """Names systems that have no name; numbered if the same one is there twice."""
+    paths = [str((place.workdirs or place.files)[0]) for place in places]
+    named, seen = [], [place.name for place in places]
+    for place, short in zip(places, short_names(paths), strict=True):
+        name = place.name
+        if not name:
+            others = "+" * (len(place.workdirs) > 1)
+            at = f"@{place.checkpoint}" if place.checkpoint else ""
+            name = short = f"{short}{others}{at}"
+            number = 2
+            while name in seen:
+                name, number = f"{short} ({number})", number + 1
+            seen.append(name)
+        named.append(place._replace(name=name))
+    return named
+
+
+def read_systems(
+    places: Sequence[Place],
+    tests: str,
+    direction: str | None = None,
+    train: str | None = None,
+    checkpoint: str | None = None,
+    search: dict | None = None,
+) -> list[tuple[Texts, list[System]]]:
+    """Reads, or makes, each system's translations of each test set.
+
+    Workdirs translate where `score_set` has no current scores, and store what it
+    stores. Files are read first: a mistake shows before anything is translated.
+
+    Args:
+      tests: places of test sets.
+      direction: such as "en-de"; needed only if no system is a workdir.
+      train: places of the training text; by default that of the first workdir.
+      checkpoint: of workdirs that name none themselves.
+      search: options of the search, such as `beam`.
+
+    Returns:
+      For each test set the texts, and its translations by each system, in order.
+
+    Raises:
+      UserError: a wrong number of lines or files; no direction; workdirs that read
+        different lines or are not for translation; and errors of reading.
+    """
+    loaded = [place.load(checkpoint, search or {}) for place in places]
+    translators = [translator for translator in loaded if translator is not None]
+    corpora = _corpora(translators, tests, direction)
+    lines = [_lines(translators, corpus) for corpus in corpora]
+    files = [
+        _read_files(place, corpora, lines) if place.files else None for place in places
+    ]
+    count = _counter(translators, train)
+    compared = []
+    for n, corpus in enumerate(corpora):
+        systems = [
+            System(place.name, files[s][n], str(place.files[n]))
+            if translator is None
+            else _translate(place, translator, tests, n, lines[n])
+            for s, (place, translator) in enumerate(zip(places, loaded, strict=True))
+        ]
+        training, missing = count(corpus)
+        sources, references = zip(*lines[n], strict=True)
+        texts = Texts(
+            *(corpus.name, corpus.source, corpus.target, sources, references),
+            *(training, missing),
+        )
+        compared.append((texts, systems))
+    return compared
+
+
+def _corpora(
+    translators: Sequence[Translator], tests: str, direction: str | None
+) -> list[Corpus]:
+    """Opens the test sets as the first workdir does, or in a direction."""
+    if translators:
+        if direction is not None:
+            raise UserError(
+                f"--direction={direction}: a workdir knows its languages; leave it out"
+            )
+        return _open(translators[0], tests)
+    source, dash, target = (direction or "").partition("-")
+    if not (source and dash and target):
+        raise UserError(
+            f"--direction={direction or ''}: no system is a workdir, which would know "
+            "the languages; want --direction=en-de for files PREFIX.en and PREFIX.de"
+        )
+    return _some(distinct(open_corpora(tests, source, target)), tests)
+
+
+def _open(translator: Translator, tests: str) -> list[Corpus]:
+    """Opens the test sets as a workdir's task reads them."""
+    task = task_of(translator.config)
+    corpora = _some(distinct(open_places(tests, task.open)), tests)
+    for corpus in corpora:
+        if (of_set := task.of(corpus)).chosen_by != "bleu":
+            raise UserError(
+                f"compare: {corpus.name} is scored by {of_set.chosen_by!r}; want a set "
+                "of translations, which are scored by BLEU"
+            )
+    return corpora
+
+
+def _some(corpora: list[Corpus], tests: str) -> list[Corpus]:
+    if not corpora:
+        raise UserError(f"--test={tests!r} names no test set; want a PREFIX")
+    return corpora
+
+
+def _lines(translators: Sequence[Translator], corpus: Corpus) -> list[tuple[str, str]]:
+    """The pairs of a test set, without a tag before the source."""
+    if not translators:
+        return list(corpus.pairs())
+    pairs = task_of(translators[0].config).of(corpus).examples(corpus)
+    tag = f"{corpus.tag} " if corpus.tag else ""
+    return [(source.removeprefix(tag), target) for source, target in pairs]
+
+
+def _read_files(
+    place: Place, corpora: Sequence[Corpus], lines: Sequence[Sequence]
+) -> list[list[str]]:
+    if len(place.files) != len(corpora):
+        sets = ", ".join(corpus.name for corpus in corpora)
+        raise UserError(
+            f"{place.name} has {len(place.files)} files for {len(corpora)} test sets "
+            f"({sets}); want NAME=FILE,FILE: one for each, in this order"
+        )
+    read = []
+    for file, corpus, pairs in zip(place.files, corpora, lines, strict=True):
+        found = list(read_lines(file))
+        if len(found) != len(pairs):
+            raise UserError(
+                f"{file} has {len(found):,} lines, but {corpus.place} has "
+                f"{len(pairs):,}; want a translation of each line, in the same order"
+            )
+        read.append(found)
+    return read
+
+
+def _translate(
+    place: Place,
+    translator: Translator,
+    tests: str,
+    n: int,
+    lines: Sequence[tuple[str, str]],
+) -> System:
+    """Reads a workdir's translations of the n-th test set, or makes them."""
+    corpus = _open(translator, tests)[n]
+    if _lines([translator], corpus) != list(lines):
+        raise UserError(
+            f"{place.name} reads other lines of {corpus.place} than the first workdir: "
+            "want runs of the same direction"
+        )
+    workdir = place.members()
+    scores = score_set(translator, corpus, workdir)
+    answers = read_answers(scores, corpus, results_folder(translator, workdir))
+    steps = ", ".join(f"{step:,}" for step in translator.steps)
+    one = len(translator.steps) == 1
+    origin = f"{', '.join(place.workdirs)}; {'step' if one else 'average of'} {steps}"
+    return System(place.name, answers, origin)
+
+
+def _counter(
+    translators: Sequence[Translator], train: str | None
+) -> Callable[[Corpus], tuple[Training | None, str]]:
+    """Returns a function that counts the training text of a test set's direction."""
+    counted: dict[tuple[str, str], tuple[Training | None, str]] = {}
+
+    def count(corpus: Corpus) -> tuple[Training | None, str]:
+        direction = corpus.source, corpus.target
+        if direction not in counted:
+            counted[direction] = _count(translators, train, *direction)
+        return counted[direction]
+
+    return count
+
+
+def _count(
+    translators: Sequence[Translator], train: str | None, source: str, target: str
+) -> tuple[Training | None, str]:
+    """Counts the training text; or says why there is none."""
+    if train is None and not translators:
+        return None, "no training text is given; want --train=PREFIX"
+    if train is not None:
+        corpora = open_corpora(train, source, target, weights=True)
+    else:
+        data = translators[0].config.data
+        if not isinstance(task_of(translators[0].config), Translation):
+            return None, "the first workdir has several tasks; want --train=PREFIX"
+        try:
+            corpora = open_corpora(data.train, source, target, data.dir, weights=True)
+            # The first pair: a text that is not there any more is noticed here.
+            for corpus in corpora:
+                next(itertools.islice(corpus.pairs(), 1), None)
+        except UserError as e:
+            say(f"warning: without the training text of the first workdir: {e}")
+            return None, f"the training text of the first workdir is not there: {e}"
+    with waiting("counting the words of the training text"):
+        return count_training(corpora, source, target), ""

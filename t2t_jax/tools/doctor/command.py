@@ -1,0 +1,166 @@
+"""Examines a text before training: `python -m t2t_jax doctor --config.data.train=...`.
+
+Takes the config flags of `main`, and reads its training text, and its dev and test sets
+to find overlaps. Finds repeated, misaligned, swapped, copied and damaged pairs, wrong
+languages, unusual lengths; with --workdir also pairs that a trained model finds
+improbable. Changes nothing; --fix=PREFIX writes what is kept, and what is not and why.
+"""
+
+import json
+from pathlib import Path
+
+from absl import flags
+
+from t2t_jax.commands.flags import define_config_flag
+from t2t_jax.config import from_config_dict
+from t2t_jax.data.corpus import open_places
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
+from t2t_jax.io.output_files import check_page, write_file
+from t2t_jax.tasks.table import task_of
+from t2t_jax.tools.doctor import findings as found
+from t2t_jax.tools.doctor import rules
+from t2t_jax.tools.doctor.examination import Examination, Options
+from t2t_jax.tools.doctor.findings import EXAMPLES, page, report
+from t2t_jax.tools.doctor.fixing import check_prefix, write_fix
+from t2t_jax.tools.doctor.overlap import Reference
+
+
+def default_config() -> str:
+    """The preset to examine if no --config is given: its text is the built-in one."""
+    return "tiny"
+
+
+def define_flags():
+    define_config_flag()
+    flags.DEFINE_string(
+        "workdir",
+        None,
+        "A trained run, whose cross-entropy of each pair is judged, too: a folder or "
+        "gs://BUCKET/FOLDER.",
+    )
+    flags.DEFINE_string(
+        "reverse",
+        None,
+        "With --workdir: a run of the other direction, for dual cross-entropy.",
+    )
+    flags.DEFINE_string(
+        "contrast",
+        None,
+        "With --workdir: a run on other text, whose cross-entropy is subtracted.",
+    )
+    flags.DEFINE_string("html", None, "Write a page to this FILE.html.")
+    flags.DEFINE_string(
+        "fix",
+        None,
+        "Write the pairs that are kept to PREFIX.SOURCE and PREFIX.TARGET, and the "
+        "others with reasons to PREFIX.removed.tsv.",
+    )
+    flags.DEFINE_string(
+        "drop",
+        "",
+        "Changes to the rules whose pairs --fix removes: 'numbers' adds a rule, "
+        "'-duplicate' takes one away, 'none' takes all away; separated by commas.",
+    )
+    flags.DEFINE_multi_string(
+        "limit", [], "Changes a threshold, such as ratio.z=8; the report lists them"
+    )
+    flags.DEFINE_boolean(
+        "pieces",
+        False,
+        "Count pieces although there is no tokenizer yet: trains it as `main` would, "
+        "which then finds it.",
+    )
+    flags.DEFINE_integer("examples", EXAMPLES, "Pairs printed for each rule.")
+    flags.DEFINE_boolean("json", False, "Print a JSON object, for programs.")
+
+
+def main(_):
+    run(flags.FLAGS)
+
+
+def run(given) -> None:
+    """Examines the text of `given.config`; the other attributes are the flags."""
+    config = from_config_dict(given.config)
+    data = config.data
+    languages = data.source, data.target
+    if config.task.kind != "translation":
+        raise UserError(
+            f"config.task.kind={config.task.kind!r}: the doctor examines pairs of two "
+            "languages; want config.task.kind=translation"
+        )
+    limits, drops = rules.with_limits(given.limit), rules.dropping(given.drop)
+    _check_outputs(given, languages)
+    task = task_of(config)
+    corpora = open_places(data.train, task.open, data.dir, weights=True)
+    if not corpora:
+        raise UserError(
+            f"config.data.train={data.train!r} names no text; give "
+            "--config.data.train=PREFIX, for PREFIX.en and PREFIX.de"
+        )
+    references = [
+        Reference(corpus.place, [*corpus.pairs()])
+        for places in (data.dev, data.test)
+        for corpus in open_places(places, task.open, data.dir)
+    ]
+    scores = _scores(given, languages)
+    vocabulary = _vocabulary(given, task, corpora, scores)
+    options = Options(limits, frozenset(drops), vocabulary, scores)
+    examination = Examination(corpora, references, options)
+    content = found.findings(examination, languages)
+    if given.json:
+        print(json.dumps(content, indent=1, ensure_ascii=False))
+    else:
+        print("\n".join(report(content, given.examples)))
+    if given.html:
+        write_file(Path(given.html).expanduser(), page(content).encode())
+    if given.fix:
+        _fix(examination, Path(given.fix).expanduser(), languages)
+
+
+def _check_outputs(given, languages) -> None:
+    """Refuses, before anything is read, what could not be written at the end."""
+    for flag in ("reverse", "contrast"):
+        if getattr(given, flag) and not given.workdir:
+            raise UserError(
+                f"--{flag} compares with a run; name that one by --workdir, too"
+            )
+    if given.fix == "":
+        raise UserError("--fix is empty; want the PREFIX of the files to write")
+    if given.fix:
+        check_prefix(Path(given.fix).expanduser(), languages)
+    if given.html is not None:
+        check_page("html", Path(given.html).expanduser())
+
+
+def _scores(given, languages):
+    if not given.workdir:
+        return None
+    from t2t_jax.tools.doctor.model_scores import ModelScores
+
+    return ModelScores(given.workdir, given.reverse, given.contrast, languages)
+
+
+def _vocabulary(given, task, corpora, scores):
+    """The tokenizer whose pieces are counted: the run's, the config's, or a new one."""
+    if scores:
+        return scores.model.vocabulary
+    if given.pieces:
+        return task.vocabulary(corpora)  # cached for `main`
+    data = task.data()
+    exists = data.tokenizer and (data.joint_vocabulary or data.source_tokenizer)
+    return task.vocabulary(corpora) if exists else None
+
+
+def _fix(examination: Examination, prefix: Path, languages) -> None:
+    kept, removed = write_fix(examination, prefix, languages)
+    say(
+        f"{kept:,} pairs kept in {prefix}.{languages[0]} and .{languages[1]}, "
+        f"{removed:,} removed to {prefix}.removed.tsv; train with "
+        f"--config.data.train={prefix}"
+    )
+    weighted = [c.place for c in examination.corpora if c.weight != 1]
+    if weighted:
+        say(
+            f"warning: {prefix} has no weights; those of {', '.join(weighted)} are gone"
+        )

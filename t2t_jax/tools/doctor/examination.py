@@ -1,0 +1,395 @@
+"""Reads a text and applies the rules, in memory that hardly grows with the text.
+
+The text is read four times: for a sample, from which the models of `knowledge.py` are
+learnt; in full, for the rules; for lines of stretches that may be misaligned; and for
+examples with their neighbours. Beside the sample, memory holds some 40 bytes a pair:
+three hashes, a mask of rules, and evidence of alignment.
+"""
+
+import heapq
+import itertools
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, NamedTuple
+
+import numpy as np
+
+from t2t_jax.data.cleaning import CHUNK, read_chunks
+from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io.messages import Progress
+from t2t_jax.text.view import View
+from t2t_jax.tools.doctor.knowledge import SAMPLE, Knowledge, Spread, sample_blocks
+from t2t_jax.tools.doctor.overlap import Reference
+from t2t_jax.tools.doctor.relatedness import LIMIT
+from t2t_jax.tools.doctor.rules import BIT, RULES, dropping, with_limits
+
+EXAMPLES = 10  # of each rule, the worst
+
+
+class Options(NamedTuple):
+    """How a text is examined.
+
+    Attributes:
+      limits: thresholds, by rule and name; as `rules.with_limits` returns them.
+      drops: rules whose pairs a fix would remove.
+      vocabulary: the tokenizer whose pieces are counted, or None.
+      scores: a `ModelScores`, or None.
+      sample: pairs that the models are learnt from.
+      chunk: pairs read at a time; results do not depend on it.
+    """
+
+    limits: dict[str, dict[str, float]] = with_limits(())
+    drops: frozenset[str] = frozenset(dropping(""))
+    vocabulary: Vocabulary | None = None
+    scores: object = None
+    sample: int = SAMPLE
+    chunk: int = CHUNK
+
+
+class Examination:
+    """An examined text.
+
+    Attributes:
+      corpora, references, options: what was examined, against which sets, and how.
+      sizes: the pairs of each corpus.
+      mask_p: the rules that each pair breaks, bits of `rules.BIT`, uint32 [pairs].
+      counts: pairs that break each rule.
+      worst: for each rule, (severity, place, note) of its worst pairs, worst first.
+      stretches: those of lines that do not belong together.
+      histograms: of lengths, ratios and evidence.
+      known: the models of the text.
+    """
+
+    def __init__(
+        self,
+        corpora: Sequence[Corpus],
+        references: Sequence[Reference] = (),
+        options: Options | None = None,
+    ):
+        self.corpora, self.references = corpora, references
+        self.options = options or Options()
+        blocks, self.sizes = sample_blocks(corpora, self.options.sample)
+        self.known = Knowledge(blocks, references, self.options.vocabulary)
+        del blocks
+        self.histograms = Histograms()
+        self.counts = dict.fromkeys(RULES, 0)
+        self._heaps: dict[str, list] = {name: [] for name in RULES}
+        # (place, rule, note) of the pairs to be dropped. They are as many as such
+        # pairs, so they wait on disk; those of stretches share their notes.
+        # It closes itself when the examination is no longer used.
+        self._spool: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
+        self._late: list[tuple[int, str, str]] = []
+        self._read()
+        self._find_stretches()
+        self.worst = {
+            name: [(s, -place, note) for s, place, note in sorted(heap, reverse=True)]
+            for name, heap in self._heaps.items()
+        }
+
+    def __len__(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def dropped_p(self) -> np.ndarray:
+        """Which pairs a fix removes, bool [pairs]."""
+        bits = sum(BIT[name] for name in self.options.drops)
+        return self.mask_p & np.uint32(bits) > 0
+
+    def _read(self) -> None:
+        """Reads all pairs and applies the rules that need no more than a chunk."""
+        masks, odds = [], []
+        scores: dict[str, list[np.ndarray]] = {}
+        first = 0
+        with Progress("examining", "pairs", len(self)) as progress:
+            for chunk in read_chunks(self.corpora, self.options.chunk):
+                view = View(chunk.pairs, first)
+                view.log_odds_p = self.known.relatedness.log_odds_p(view)
+                masks.append(self._apply(view))
+                odds.append(view.log_odds_p.astype(np.float16))
+                self.histograms.add(view)
+                if self.options.scores:
+                    found = self.options.scores.score(view.pairs)
+                    for name, score_p in found.items():
+                        scores.setdefault(name, []).append(score_p)
+                first += len(view)
+                progress.add(len(view))
+        self.mask_p = np.concatenate(masks)
+        self._odds_p = np.concatenate(odds)
+        for name, parts in scores.items():
+            self._judge_scores(name, np.concatenate(parts))
+
+    def _apply(self, view: View) -> np.ndarray:
+        mask_p = np.zeros(len(view), np.uint32)
+        dropped = []
+        for name, rule in RULES.items():
+            if rule.check is None:
+                continue
+            accused = rule.check(view, self.known, self.options.limits[name])
+            for place, (severity, note) in sorted(accused.items()):
+                mask_p[place] |= BIT[name]
+                self._accuse(name, view.first + int(place), severity, note)
+                if name in self.options.drops:
+                    dropped.append((view.first + int(place), name, note))
+        self._spool.write(json.dumps(sorted(dropped)) + "\n")
+        return mask_p
+
+    def _accuse(self, name: str, place: int, severity: float, note: str) -> None:
+        """Counts an accusation, and keeps it if it is among the worst of its rule."""
+        self.counts[name] += 1
+        item = severity, -place, note  # of equal ones, the first in the text
+        heap = self._heaps[name]
+        if len(heap) < EXAMPLES:
+            heapq.heappush(heap, item)
+        elif item > heap[0]:
+            heapq.heapreplace(heap, item)
+
+    def _accuse_late(self, name: str, place: int, severity: float, note: str) -> None:
+        """As `_accuse`, by a rule that needed all pairs."""
+        self.mask_p[place] |= BIT[name]
+        self._accuse(name, place, severity, note)
+        if name in self.options.drops:
+            self._late.append((place, name, note))
+
+    def _judge_scores(self, name: str, score_p: np.ndarray) -> None:
+        """Accuses the pairs whose scores are far larger than those of others."""
+        # Entropies are skewed: their logarithms are judged. A contrast has two signs.
+        signed = name == "contrast"
+        value_p = score_p if signed else np.log(np.maximum(score_p, 1e-3))
+        usual = Spread.of(value_p)
+        middle = usual.middle if signed else np.exp(usual.middle)
+        self.histograms.add_scores(name, score_p)
+        z = (value_p - usual.middle) / usual.deviation
+        for place in np.flatnonzero(z > self.options.limits[name]["z"]).tolist():
+            note = f"{score_p[place]:.2f} nats a piece, {middle:.2f} is usual"
+            self._accuse_late(name, place, float(score_p[place]), note)
+
+    def _find_stretches(self) -> None:
+        found = find_stretches(self._odds_p, self.sizes)
+        pairs = self.lines(wanted_lines(found))
+
+        def log_odds(pairs: list[Pair]) -> np.ndarray:
+            return self.known.relatedness.log_odds_p(View(pairs))
+
+        self.stretches: list[Stretch] = []
+        for stretch in found:
+            bounds = self.bounds(stretch.begin)
+            stretch = with_offset(stretch, pairs, bounds, log_odds)
+            self.stretches.append(stretch)
+            name = "misaligned" if stretch.offset else "loose_stretch"
+            note = f"{stretch.end - stretch.begin} lines fit at no offset nearby"
+            if stretch.offset:
+                note = f"its target is {abs(stretch.offset)} lines further "
+                note += "down" if stretch.offset > 0 else "up"
+            for place in range(stretch.begin, stretch.end):
+                self._accuse_late(name, place, stretch.evidence, note)
+
+    def bounds(self, place: int) -> tuple[int, int]:
+        """Returns the places of the first pair of a corpus, and behind its last."""
+        ends = np.cumsum(self.sizes)
+        number = int(np.searchsorted(ends, place, side="right"))
+        return int(ends[number] - self.sizes[number]), int(ends[number])
+
+    def where(self, place: int) -> tuple[Corpus, int]:
+        """Returns the corpus of a pair, and its line there, from 1."""
+        ends = np.cumsum(self.sizes)
+        number = int(np.searchsorted(ends, place, side="right"))
+        return self.corpora[number], int(place - ends[number] + self.sizes[number]) + 1
+
+    def lines(self, places: Iterable[int]) -> dict[int, Pair]:
+        """Reads the pairs at some places of the text; leaves out places beyond it."""
+        wanted = np.array(sorted(p for p in places if 0 <= p < len(self)), np.int64)
+        found: dict[int, Pair] = {}
+        if not len(wanted):
+            return found
+        first = 0
+        for chunk in read_chunks(self.corpora, self.options.chunk):
+            end = first + len(chunk.pairs)
+            here = wanted[np.searchsorted(wanted, first) : np.searchsorted(wanted, end)]
+            found |= {int(p): chunk.pairs[p - first] for p in here}
+            first = end
+            if len(found) == len(wanted):
+                break
+        return found
+
+    def reasons(self) -> Iterator[tuple[int, list[tuple[str, str]]]]:
+        """Yields (place, [(rule, note), ...]) of the pairs to be dropped, in order."""
+        self._spool.seek(0)
+        rows = (tuple(row) for line in self._spool for row in json.loads(line))
+        merged = heapq.merge(rows, sorted(self._late), key=lambda row: row[0])
+        for place, group in itertools.groupby(merged, key=lambda row: row[0]):
+            yield place, [(name, note) for _, name, note in group]
+
+
+# -------------------------------------------------------------------------- stretches
+# Lines whose two sides do not belong together, and by how much they slip. A line that
+# is lost in one file shifts all lines behind it, up to another slip. A single pair is
+# weak evidence, but the log-odds of a stretch add up: its ends are found by cumulative
+# sums (CUSUM, Page 1954).
+
+EVIDENCE = 12.0  # nats that a stretch must collect
+MARGIN = 0.5  # nats that a line must be below even odds to count
+LEAST = 4  # lines
+REACH = 20  # offsets that are tried, in both directions
+LOOKED_AT = 60  # lines of a stretch on which offsets are tried
+MOST = 500  # stretches, those with most evidence
+
+LogOdds = Callable[[list[Pair]], np.ndarray]
+
+
+class Stretch(NamedTuple):
+    """Consecutive pairs, of one corpus.
+
+    Attributes:
+      begin, end: their places in the whole text, from 0; `end` is behind the last.
+      evidence: nats against their belonging together.
+      offset: the target of a source is so many lines further down; 0 if no offset is
+        better than none.
+      here, there: mean log-odds of their lines as they stand, and at the offset.
+    """
+
+    begin: int
+    end: int
+    evidence: float
+    offset: int = 0
+    here: float = 0.0
+    there: float = 0.0
+
+
+def find_stretches(log_odds_p: np.ndarray, sizes: Sequence[int]) -> list[Stretch]:
+    """Finds stretches of low log-odds, in the order of the text.
+
+    Args:
+      log_odds_p: of each pair of all corpora.
+      sizes: the pairs of each corpus; no stretch crosses into the next.
+    """
+    found, first = [], 0
+    for size in sizes:
+        found += _in_corpus(log_odds_p[first : first + size], first)
+        first += size
+    strongest = sorted(found, key=lambda s: (-s.evidence, s.begin))[:MOST]
+    return sorted(strongest)
+
+
+def _in_corpus(log_odds_p: np.ndarray, first: int) -> list[Stretch]:
+    found = []
+    total = best = 0.0
+    begin = end = 0
+    # Behind the last line, evidence that closes an open stretch.
+    costs = (-log_odds_p.astype(np.float64) - MARGIN).tolist()
+    for place, cost in enumerate([*costs, -np.inf]):
+        if not total:
+            begin = place
+        total = max(0.0, total + cost)
+        if total > best:
+            best, end = total, place + 1
+        if (best and total < best - EVIDENCE) or not total:
+            if best >= EVIDENCE and end - begin >= LEAST:
+                found.append(Stretch(first + begin, first + end, best))
+            total = best = 0.0
+    return found
+
+
+def wanted_lines(stretches: Sequence[Stretch]) -> set[int]:
+    """The places of the lines that `with_offset` reads."""
+    places: set[int] = set()
+    for stretch in stretches:
+        end = min(stretch.end, stretch.begin + LOOKED_AT)
+        places.update(range(max(0, stretch.begin - REACH), end + REACH))
+    return places
+
+
+def with_offset(
+    stretch: Stretch,
+    pairs: dict[int, Pair],
+    bounds: tuple[int, int],
+    log_odds: LogOdds,
+) -> Stretch:
+    """Finds the offset at which a stretch's sides belong together.
+
+    Args:
+      stretch: as `find_stretches` returns it.
+      pairs: by place, at least those of `wanted_lines`.
+      bounds: the places of the first pair of the stretch's corpus, and behind its last.
+      log_odds: pairs -> their log-odds.
+    """
+    places = range(stretch.begin, min(stretch.end, stretch.begin + LOOKED_AT))
+    means = {}
+    for offset in range(-REACH, REACH + 1):
+        crossed = [
+            (pairs[p][0], pairs[p + offset][1])
+            for p in places
+            if bounds[0] <= p + offset < bounds[1] and p + offset in pairs
+        ]
+        if 2 * len(crossed) >= len(places):
+            means[offset] = float(np.mean(log_odds(crossed)))
+    best = max(means, key=lambda offset: (means[offset], -abs(offset)))
+    better = means[best] > 0 and means[best] > means[0] + 1.0
+    offset = best if better else 0
+    return stretch._replace(offset=offset, here=means[0], there=means[offset])
+
+
+# ------------------------------------------------------------------------- histograms
+# Histograms of a text, filled chunk by chunk.
+
+# Edges of bins. Lengths and ratios are on a logarithmic scale.
+LENGTHS = np.unique(np.round(np.geomspace(1, 2_000, 41)))
+RATIOS = np.exp(np.linspace(-np.log(8), np.log(8), 49))
+ODDS = np.linspace(-LIMIT, LIMIT, 33)
+
+
+class Histograms:
+    """Counts of pairs by length, by ratio of lengths, by evidence, and by score.
+
+    Values beyond the edges count in the outermost bins.
+    """
+
+    def __init__(self):
+        self.counts = {
+            "source": _Counts("Characters of a source line", LENGTHS, True),
+            "target": _Counts("Characters of a target line", LENGTHS, True),
+            "ratio": _Counts(
+                "Characters of the target for one of the source", RATIOS, True
+            ),
+            "odds": _Counts("Log-odds that the sides belong together", ODDS, False),
+        }
+
+    def add(self, view: View) -> None:
+        """Counts the pairs of a chunk."""
+        s, t = (side.lengths_p for side in view.sides)
+        self.counts["source"].add(s)
+        self.counts["target"].add(t)
+        both = (s > 0) & (t > 0)
+        self.counts["ratio"].add(t[both] / s[both])
+        self.counts["odds"].add(view.log_odds_p)
+
+    def add_scores(self, name: str, score_p: np.ndarray) -> None:
+        """Counts the scores of all pairs by a model, in a histogram of their own."""
+        low, high = np.quantile(score_p, (0.001, 0.999))
+        edges = np.linspace(low, max(high, low + 1e-3), 41)
+        self.counts[name] = _Counts(f"{name}, nats a piece", edges, False)
+        self.counts[name].add(score_p)
+
+    def to_json(self) -> list[dict]:
+        """Returns the histograms as JSON can hold them."""
+        return [{"name": name} | of.to_json() for name, of in self.counts.items()]
+
+
+class _Counts:
+    def __init__(self, title: str, edges: np.ndarray, log: bool):
+        self._title, self._edges, self._log = title, edges, log
+        self._counts = np.zeros(len(edges) - 1, np.int64)
+
+    def add(self, values: np.ndarray) -> None:
+        bins = np.searchsorted(self._edges, values, side="right") - 1
+        bins = np.clip(bins, 0, len(self._counts) - 1)
+        self._counts += np.bincount(bins, minlength=len(self._counts))
+
+    def to_json(self) -> dict:
+        return {
+            "title": self._title,
+            "log": self._log,
+            "edges": self._edges.tolist(),
+            "counts": self._counts.tolist(),
+        }

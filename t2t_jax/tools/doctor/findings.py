@@ -1,0 +1,329 @@
+"""Findings of an examination, as JSON can hold them; terminal and page show them."""
+
+import unicodedata
+from typing import Any
+
+import numpy as np
+
+from t2t_jax.data.corpus import Pair
+from t2t_jax.text.view import View
+from t2t_jax.tools.doctor.examination import Examination
+from t2t_jax.tools.doctor.overlap import Reference
+from t2t_jax.tools.doctor.rules import BIT, RULES
+from t2t_jax.tools.pages.page import Payload
+from t2t_jax.tools.pages.page import page as html_page
+
+NEIGHBOURS = 2  # lines shown before and after an example
+STRETCHES = 50  # stretches listed
+LONGEST = 600  # characters of an example's side that are shown
+
+
+def findings(examination: Examination, languages: tuple[str, str]) -> dict[str, Any]:
+    """Returns all that is reported of an examined text.
+
+    Args:
+      examination: the text.
+      languages: source and target, for headings.
+    """
+    known, total = examination.known, len(examination)
+    dropped = int(examination.dropped_p.sum())
+    pairs = examination.lines(_shown_places(examination))
+    content = {
+        "title": "Text: " + ", ".join(c.place for c in examination.corpora),
+        "languages": list(languages),
+        "places": [
+            {"place": corpus.place, "pairs": size, "weight": corpus.weight}
+            for corpus, size in zip(examination.corpora, examination.sizes, strict=True)
+        ],
+        "pairs": total,
+        "sampled": known.sampled,
+        "accused": int((examination.mask_p > 0).sum()),
+        "dropped": dropped,
+        "dropped_share": dropped / max(1, total),
+        "rules": [
+            _rule(name, examination, pairs)
+            for name in RULES
+            if _applies(name, examination)
+        ],
+        "stretches": [
+            _stretch(s, examination)
+            for s in sorted(examination.stretches, key=lambda s: -s.evidence)[
+                :STRETCHES
+            ]
+        ],
+        "statistics": _statistics(examination),
+        "histograms": examination.histograms.to_json(),
+        "references": [_coverage(r, examination) for r in examination.references],
+    }
+    content["verdict"] = verdict(content)
+    return content
+
+
+def _applies(name: str, examination: Examination) -> bool:
+    """False for rules without what they need: a model, a dev set, a tokenizer."""
+    scores = examination.options.scores
+    if RULES[name].group == "by a model":
+        return bool(scores) and name in scores.names
+    if RULES[name].group == "dev and test":
+        return bool(examination.known.overlap)
+    return name != "many_pieces" or examination.known.pieces is not None
+
+
+def _shown_places(examination: Examination) -> set[int]:
+    places = set()
+    for worst in examination.worst.values():
+        for _, place, _ in worst:
+            low, high = examination.bounds(place)
+            first = max(low, place - NEIGHBOURS)
+            places.update(range(first, min(high, place + NEIGHBOURS + 1)))
+    return places
+
+
+def _rule(name: str, examination: Examination, pairs: dict[int, Pair]) -> dict:
+    rule, count = RULES[name], examination.counts[name]
+    # Pairs that break this rule and no other.
+    alone = int((examination.mask_p == BIT[name]).sum())
+    return {
+        "name": name,
+        "group": rule.group,
+        "description": rule.description,
+        "drops": name in examination.options.drops,
+        "limits": examination.options.limits[name],
+        "count": count,
+        "share": count / max(1, len(examination)),
+        "alone": alone,
+        "examples": [
+            _example(place, severity, note, examination, pairs)
+            for severity, place, note in examination.worst[name]
+        ],
+    }
+
+
+def _example(place, severity, note, examination, pairs) -> dict:
+    corpus, line = examination.where(place)
+    shown = []
+    for near in range(place - NEIGHBOURS, place + NEIGHBOURS + 1):
+        low, high = examination.bounds(place)
+        if low <= near < high:
+            sides = [_cut(side) for side in pairs[near]]
+            shown.append([line + near - place, *sides])
+    return {
+        "corpus": corpus.place,
+        "line": line,
+        "severity": float(severity),
+        "note": note,
+        "lines": shown,
+    }
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= LONGEST else line[:LONGEST] + " […]"
+
+
+def _stretch(stretch, examination: Examination) -> dict:
+    corpus, line = examination.where(stretch.begin)
+    return {
+        "corpus": corpus.place,
+        "first": line,
+        "last": line + stretch.end - stretch.begin - 1,
+        "offset": stretch.offset,
+        "evidence": stretch.evidence,
+        "here": stretch.here,
+        "there": stretch.there,
+    }
+
+
+def _statistics(examination: Examination) -> list[dict]:
+    """Named figures of the text: [{name, value, unit}]."""
+    known = examination.known
+    rows = [
+        ("target characters for one of the source, median", known.lengths.ratio, ""),
+        ("its spread (Gale and Church's s)", known.lengths.deviation, ""),
+    ]
+    for name, spread in zip(("source", "target"), known.log_length, strict=True):
+        median = float(np.exp(spread.middle))
+        rows.append((f"characters of a {name} line, median", median, ""))
+    if known.pieces:
+        for name, (pieces, odd, words) in zip(
+            ("source", "target"), known.pieces.totals.tolist(), strict=True
+        ):
+            rows.append((f"pieces a word, {name}", pieces / max(1, words), ""))
+            rows.append(
+                (f"unknown or byte pieces, {name}", 100 * odd / max(1, pieces), "%")
+            )
+    return [{"name": n, "value": float(v), "unit": u} for n, v, u in rows]
+
+
+def _coverage(reference: Reference, examination: Examination) -> dict:
+    """The share of a set's words, and of its different words, unseen in training."""
+    view, overlap = View(reference.pairs), examination.known.overlap
+    row: dict[str, Any] = {"place": reference.place, "pairs": len(view), "sides": []}
+    for number, side in enumerate(view.sides):
+        ids, seen = overlap.ids[number], overlap.seen[number]
+        words = [word for line in side.words for word in line]
+        unseen = [word for word in words if not seen[ids[word]]]
+        distinct = dict.fromkeys(unseen)
+        row["sides"].append(
+            {
+                "words": len(words),
+                "unseen": len(unseen) / max(1, len(words)),
+                "distinct": len({*words}),
+                "distinct_unseen": len(distinct) / max(1, len({*words})),
+                "examples": [*distinct][:12],
+            }
+        )
+    if examination.known.pieces:
+        row["unseen_pieces"] = examination.known.pieces.unseen_share(view)
+    return row
+
+
+def verdict(content: dict[str, Any]) -> list[str]:
+    """Returns what a reader should do, in sentences, the weightiest first."""
+    counts = {rule["name"]: rule for rule in content["rules"]}
+
+    def of(name: str) -> int:
+        return counts[name]["count"] if name in counts else 0
+
+    said = []
+    share = content["dropped_share"]
+    if not content["dropped"]:
+        said.append("No pair is so bad that it should be left out.")
+    else:
+        how = "few" if share < 0.01 else "some" if share < 0.1 else "many"
+        said.append(
+            f"{content['dropped']:,} of {content['pairs']:,} pairs ({share:.2%}) "
+            f"should be left out: {how}. --fix=PREFIX writes the others."
+        )
+    leaks = of("overlap") + of("near_overlap")
+    if leaks:
+        said.append(
+            f"{leaks:,} pairs are lines of dev or test, or nearly: scores there would "
+            "be too high."
+        )
+    if of("misaligned"):
+        said.append(
+            f"{of('misaligned'):,} pairs are misaligned in stretches: a line was lost "
+            "or added in one file. Mend the files at the first line of each stretch; "
+            "dropping them loses good text."
+        )
+    if of("swapped") > 0.001 * content["pairs"]:
+        said.append(
+            f"{of('swapped'):,} pairs have their sides swapped; swap them back rather "
+            "than drop them."
+        )
+    encodings = of("mojibake") + of("lost_letters") + of("double_escapes")
+    if encodings > 0.001 * content["pairs"]:
+        said.append(
+            f"{encodings:,} accusations concern encodings: the text was converted "
+            "wrongly somewhere; a better copy is worth more than a filter."
+        )
+    for row in content["references"]:
+        for name, side in zip(("source", "target"), row["sides"], strict=True):
+            if side["unseen"] > 0.05:
+                said.append(
+                    f"{side['unseen']:.1%} of the {name} words of {row['place']} never "
+                    "occur in training: another domain, or too little text."
+                )
+    return said
+
+
+# ----------------------------------------------------------------------------- report
+# Prints findings in the terminal.
+
+WIDTH = 100  # columns of an example's side
+EXAMPLES = 2  # of each rule
+
+
+def report(content: dict[str, Any], examples: int = EXAMPLES) -> list[str]:
+    """Returns the lines of a report.
+
+    Args:
+      content: as `findings.findings` returns it.
+      examples: worst pairs that are shown of each rule, with their neighbours.
+    """
+    places = ", ".join(f"{p['place']} ({p['pairs']:,})" for p in content["places"])
+    lines = [f"{content['pairs']:,} pairs of {places}", "", *content["verdict"], ""]
+    lines += _table(content["rules"])
+    for row in content["stretches"][:10]:
+        offset = f"fits at {row['offset']:+d}" if row["offset"] else "fits nowhere near"
+        lines.append(
+            f"  lines {row['first']:,} to {row['last']:,} of {row['corpus']}: {offset}"
+        )
+    lines += ["", *_figures(content), ""]
+    for rule in content["rules"]:
+        for example in rule["examples"][:examples]:
+            lines += _example_lines(rule, example)
+    return lines
+
+
+def _table(rules: list[dict]) -> list[str]:
+    broken = [rule for rule in rules if rule["count"]]
+    if not broken:
+        return ["no rule accuses any pair"]
+    lines = [f"{'pairs':>9} {'share':>7}  drop  rule"]
+    group = ""
+    for rule in broken:
+        if rule["group"] != group:
+            group = rule["group"]
+            lines.append(f"{'':24}-- {group}")
+        mark = "drop" if rule["drops"] else ""
+        lines.append(
+            f"{rule['count']:9,} {rule['share']:7.2%}  {mark:4}  {rule['name']}: "
+            f"{rule['description']}"
+        )
+    return lines
+
+
+def _figures(content: dict[str, Any]) -> list[str]:
+    lines = [
+        f"{row['value']:9.2f}{row['unit']:1} {row['name']}"
+        for row in content["statistics"]
+    ]
+    for row in content["references"]:
+        for name, side in zip(content["languages"], row["sides"], strict=True):
+            lines.append(
+                f"{side['unseen']:9.2%}  of the words of {row['place']}.{name} unseen "
+                f"in training ({side['distinct_unseen']:.1%} of the different ones)"
+            )
+        if "unseen_pieces" in row:
+            lines.append(
+                f"{row['unseen_pieces']:9.2%}  of the pieces of {row['place']} unseen"
+            )
+    return lines
+
+
+def _example_lines(rule: dict, example: dict) -> list[str]:
+    lines = [
+        f"{rule['name']}: {example['corpus']}, line {example['line']:,}: "
+        f"{shown(example['note'])}"
+    ]
+    for number, source, target in example["lines"]:
+        mark = ">" if number == example["line"] else " "
+        lines.append(f"  {mark} {number:>9,}  {_fitted(source)}")
+        lines.append(f"  {mark} {'':>9}  {_fitted(target)}")
+    return [*lines, ""]
+
+
+def _fitted(line: str) -> str:
+    line = shown(line)
+    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
+
+
+def shown(text: str) -> str:
+    """Returns text in which a terminal's controls and unseen characters are spelled."""
+    if text.isprintable():
+        return text
+    return "".join(
+        f"<U+{ord(c):04X}>" if unicodedata.category(c)[0] == "C" else c for c in text
+    )
+
+
+# ------------------------------------------------------------------------------- page
+# The findings as one self-contained HTML page.
+
+MAIN = "doctor/main.js"
+
+
+def page(content: dict[str, Any]) -> str:
+    """Returns the page of what `findings.findings` returns."""
+    return html_page(Payload(content), MAIN, ["style.css", "doctor/doctor.css"])

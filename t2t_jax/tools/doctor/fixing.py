@@ -1,0 +1,119 @@
+"""Writes the pairs that are kept and, beside them, those that are not and why.
+
+    PREFIX.en, PREFIX.de   the kept pairs; the endings are the languages
+    PREFIX.hashes          their hashes (`data/text_files.py`), which training checks
+    PREFIX.removed.tsv     corpus, line, rules, reasons, source, target of all others
+
+All four appear together when they are complete, and none replaces an earlier file.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from t2t_jax.data.cleaning import read_chunks
+from t2t_jax.data.text_files import HASHES_ENDING, encode_line, find_file, pair_hasher
+from t2t_jax.io import atomic
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import Progress
+from t2t_jax.io.output_files import check_folder
+from t2t_jax.tools.doctor.examination import Examination
+
+HEADER = "corpus", "line", "rules", "reasons", "source", "target"
+# A line of a table has no tab. Of text, so that nothing is lost, both are escaped.
+_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\r": r"\r", "\n": r"\n"})
+
+
+def check_prefix(prefix: Path, languages: tuple[str, str]) -> None:
+    """Raises UserError unless the files of a fix can have these names."""
+    if languages[0] == languages[1]:
+        raise UserError(
+            f"--fix: both sides end in {languages[0]!r} and would be one file; want "
+            "two languages"
+        )
+    check_folder("fix", prefix)
+    endings = *languages, HASHES_ENDING
+    existing = find_file(prefix, *endings) or _removed(prefix)
+    if existing.exists():
+        raise UserError(
+            f"--fix={prefix}: {existing} already exists and is not overwritten; give "
+            "another prefix, or remove it"
+        )
+
+
+def write_fix(
+    examination: Examination, prefix: Path, languages: tuple[str, str]
+) -> tuple[int, int]:
+    """Writes the files of a fix; returns the number of pairs kept and removed.
+
+    Args:
+      examination: says which pairs are dropped; its text is read once more.
+      prefix: of the files.
+      languages: source and target, the endings of the files.
+
+    Raises:
+      UserError: a file exists; or the text has changed since it was examined.
+    """
+    check_prefix(prefix, languages)
+    endings = *languages, HASHES_ENDING
+    files = [*(Path(f"{prefix}.{e}") for e in endings), _removed(prefix)]
+    with atomic.together(files) as drafts:
+        with contextlib.ExitStack() as stack:
+            open_files = [
+                stack.enter_context(draft.open("w", encoding="utf-8", newline=""))
+                for draft in drafts
+            ]
+            counts = _write(examination, languages, *open_files)
+        if sum(counts) != len(examination):
+            raise UserError(
+                f"{sum(counts):,} pairs were read, but {len(examination):,} when they "
+                "were examined: the text has changed meanwhile; run the command again"
+            )
+        check_prefix(prefix, languages)  # another process may have been quicker
+    return counts
+
+
+def _removed(prefix: Path) -> Path:
+    return Path(f"{prefix}.removed.tsv")
+
+
+def _write(
+    examination: Examination, languages, source_file, target_file, hashes_file, removed
+) -> tuple[int, int]:
+    hash_pair = pair_hasher(*languages)
+    counts = [0, 0]
+    removed.write("\t".join(HEADER) + "\n")
+    for line, corpus, pair, why in _judged(examination):
+        counts[bool(why)] += 1
+        if why:
+            rules, notes = zip(*why, strict=True)
+            row = (
+                *(corpus.place, str(line), ",".join(rules)),
+                *("; ".join(notes), *pair),
+            )
+            removed.write("\t".join(cell.translate(_ESCAPES) for cell in row) + "\n")
+            continue
+        # A line of TFDS may have line feeds, which would shift all lines behind it.
+        pair = tuple(line.replace("\n", " ") for line in pair)
+        for file, line in zip((source_file, target_file), pair, strict=True):
+            file.write(encode_line(line, counts[0]).decode())
+        hashes_file.write(hash_pair(pair) + "\n")
+    return counts[0], counts[1]
+
+
+def _judged(examination: Examination) -> Iterator[tuple]:
+    """Yields (line, corpus, pair, its (rule, note)s if it is dropped)."""
+    reasons = examination.reasons()
+    next_place, why = next(reasons, (-1, []))
+    place = 0
+    with Progress("writing", "pairs", len(examination)) as progress:
+        for chunk in read_chunks(examination.corpora, examination.options.chunk):
+            corpus = examination.corpora[chunk.corpus]
+            for line, pair in zip(chunk.lines.tolist(), chunk.pairs, strict=True):
+                if place == next_place:
+                    yield line, corpus, pair, why
+                    next_place, why = next(reasons, (-1, []))
+                else:
+                    yield line, corpus, pair, []
+                place += 1
+            progress.add(len(chunk.pairs))

@@ -1,0 +1,201 @@
+"""What the rules know of a text before they read it in full: models of a sample.
+
+Nothing is set for a language or a domain: what is usual in a text is learnt from it, by
+estimates that some per cent of damaged pairs do not change.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from t2t_jax.data.cleaning import HashSet
+from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.tokenizers.training import sample
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io.messages import Progress
+from t2t_jax.text.languages import Languages
+from t2t_jax.text.view import View
+from t2t_jax.tools.doctor.overlap import Overlap, Reference
+from t2t_jax.tools.doctor.relatedness import LengthModel, Lexicon, Relatedness
+
+SAMPLE = 60_000  # pairs
+LETTERS = 30_000  # pairs of the sample whose letters are counted; bounds memory
+BLOCK = 4  # consecutive pairs that are sampled together: neighbours, for Relatedness
+
+
+class Spread(NamedTuple):
+    """Median and robust standard deviation of a quantity of this text."""
+
+    middle: float
+    deviation: float
+
+    @classmethod
+    def of(cls, values: np.ndarray, least: float = 1e-3) -> "Spread":
+        """Estimates both from values [n], the deviation as `least` or more."""
+        if not len(values):
+            return cls(0.0, 1.0)
+        middle = float(np.median(values))
+        deviation = 1.4826 * float(np.median(np.abs(values - middle)))
+        return cls(middle, max(deviation, least))
+
+
+class Knowledge:
+    """Models of a text, and what rules remember of the pairs that they have read.
+
+    Args:
+      blocks: a sample of the text: runs of consecutive pairs.
+      references: dev and test sets.
+      vocabulary: the tokenizer, if pieces are to be counted.
+
+    Attributes:
+      lengths, languages, lexicon, relatedness: the models.
+      log_length: for each side, the logarithm of the characters of a line.
+      overlap: an index of the references.
+      pieces: counts pieces; None without a tokenizer.
+      seen_pairs, seen_keys, seen_sources: hashes of what was read.
+    """
+
+    def __init__(
+        self,
+        blocks: Sequence[Sequence[Pair]],
+        references: Sequence[Reference] = (),
+        vocabulary: Vocabulary | None = None,
+    ):
+        view = View([pair for block in blocks for pair in block])
+        self.sampled = len(view)
+        self.lengths = LengthModel(view)
+        self.log_length = [
+            Spread.of(np.log(side.lengths_p[side.lengths_p > 0]), 0.1)
+            for side in view.sides
+        ]
+        every = -(-len(view) // LETTERS)
+        self.languages = Languages(View(view.pairs[:: max(1, every)]).sides)
+        # Three blocks teach the lexicon, the fourth what its evidence is worth.
+        judged = [n % 4 == 3 or len(blocks) < 4 for n in range(len(blocks))]
+        by_pair = np.repeat(judged, [len(block) for block in blocks])
+        words = list(zip(view.source.words, view.target.words, strict=True))
+        self.lexicon = Lexicon(
+            [w for w, j in zip(words, by_pair, strict=True) if not j]
+        )
+        held_out, neighbours = [], []
+        for block in itertools.compress(blocks, judged):
+            first = len(held_out)
+            held_out += block
+            neighbours += [first + (n + 1) % len(block) for n in range(len(block))]
+        # Equal neighbours, as in a list of "Copyright" lines, are not a wrong pair.
+        neighbours = [
+            n if held_out[n][1] != held_out[i][1] else i
+            for i, n in enumerate(neighbours)
+        ]
+        self.relatedness = Relatedness(
+            View(held_out), neighbours, self.lexicon, self.lengths
+        )
+        self.overlap = Overlap(references)
+        self.pieces = None
+        if vocabulary is not None:
+            self.pieces = Pieces(vocabulary)
+            self.pieces.learn(view)
+        self.seen_pairs, self.seen_keys = HashSet(), HashSet()
+        self.seen_sources = HashSet()
+
+
+def sample_blocks(
+    corpora: Sequence[Corpus], most: int = SAMPLE
+) -> tuple[list[list[Pair]], list[int]]:
+    """Reads a text once, and samples runs of consecutive pairs evenly.
+
+    Args:
+      most: pairs of the sample, about.
+
+    Returns:
+      (the runs, in order; the number of pairs of each corpus).
+    """
+    sizes = [0] * len(corpora)
+
+    def blocks() -> Iterator[list[Pair]]:
+        with Progress("reading", "pairs") as progress:
+            for number, corpus in enumerate(corpora):
+                pairs = iter(corpus.pairs())
+                while block := list(itertools.islice(pairs, BLOCK)):
+                    sizes[number] += len(block)
+                    progress.add(len(block))
+                    yield block
+
+    return sample(blocks(), max(1, most // BLOCK)), sizes
+
+
+# ----------------------------------------------------------------------------- pieces
+# Pieces of the vocabulary in a text: how many a word, and which cannot be spelled.
+
+
+class Pieces:
+    """Counts the pieces of lines.
+
+    A piece is odd if it is the unknown piece, or a byte that spells a character which
+    the vocabulary lacks.
+
+    Args:
+      vocabulary: of the run, or the one that it would have.
+
+    Attributes:
+      totals: for each side, [pieces, odd pieces, words] of all lines counted.
+      seen: for each side, which ids occurred.
+      usual: for each side, (median, robust deviation) of pieces a word.
+    """
+
+    def __init__(self, vocabulary: Vocabulary):
+        self._sides = vocabulary.source, vocabulary
+        self._odd = [_odd(side) for side in self._sides]
+        self.totals = np.zeros((2, 3), np.int64)
+        self.seen = [np.zeros(len(side), bool) for side in self._sides]
+        self.usual = [(1.0, 1.0), (1.0, 1.0)]
+
+    def learn(self, view: View) -> None:
+        """Estimates what is usual, from a sample."""
+        for number in (0, 1):
+            pieces_p, _ = self._counts(view, number)
+            rate = pieces_p / np.maximum(view.sides[number].word_counts_p, 1)
+            middle = float(np.median(rate)) if len(rate) else 1.0
+            deviation = float(np.median(np.abs(rate - middle))) if len(rate) else 1.0
+            self.usual[number] = middle, max(1.4826 * deviation, 0.1)
+
+    def counts(self, view: View, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Counts a side's pieces and odd pieces of each line, and adds to the totals.
+
+        Returns:
+          (pieces, odd pieces), int64 [pairs].
+        """
+        pieces_p, odd_p, ids = self._counts(view, number, ids=True)
+        words = view.sides[number].word_counts_p.sum()
+        self.totals[number] += [pieces_p.sum(), odd_p.sum(), words]
+        self.seen[number][ids] = True
+        return pieces_p, odd_p
+
+    def unseen_share(self, view: View) -> float:
+        """The share of a text's pieces that no line counted so far has had."""
+        unseen = total = 0
+        for number in (0, 1):
+            *_, ids = self._counts(view, number, ids=True)
+            unseen += int((~self.seen[number][ids]).sum())
+            total += len(ids)
+        return unseen / max(1, total)
+
+    def _counts(self, view: View, number: int, ids: bool = False):
+        rows = self._sides[number].encode(view.sides[number].lines)
+        pieces_p = np.fromiter(map(len, rows), np.int64, len(rows))
+        flat = np.fromiter((i for row in rows for i in row), np.int64, pieces_p.sum())
+        line = np.repeat(np.arange(len(rows)), pieces_p)
+        odd = self._odd[number][flat]
+        odd_p = np.bincount(line, odd, len(rows)).astype(np.int64)
+        return (pieces_p, odd_p, flat) if ids else (pieces_p, odd_p)
+
+
+def _odd(vocabulary: Vocabulary) -> np.ndarray:
+    odd = np.array(
+        [isinstance(vocabulary.spelling(i), bytes) for i in range(len(vocabulary))]
+    )
+    if vocabulary.unknown >= 0:
+        odd[vocabulary.unknown] = True
+    return odd

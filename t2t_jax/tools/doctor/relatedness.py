@@ -1,0 +1,273 @@
+"""Which words translate which, learnt from a sample by IBM model 1 (Brown et al. 1993).
+
+Frequent words are left out: "the" stands in every pair, so its translation is evidence
+of nothing. So are words that occur once, which would explain whatever stands opposite.
+"""
+
+import collections
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from t2t_jax.text.view import View
+from t2t_jax.text.word_alignment import translation_table
+
+FREQUENT = 40  # words of each side that are left out
+LEAST = 2  # occurrences together that make two words translations
+PROBABLE = 0.1  # p(word | other word) that makes them translations
+CELLS = 4_000_000  # of all pairs of words of all pairs of lines; bounds memory
+ITERATIONS = 4
+
+Words = Sequence[str]
+
+
+class Lexicon:
+    """Translations of words, symmetric: a word is one of its translations' translation.
+
+    Attributes:
+      forward: source word -> its translations.
+      backward: target word -> its translations.
+      weights: for each side, the information of each of its words in nats: -log of the
+        share of lines that have it.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[Words, Words]]):
+        chosen, numbers, counts = _content_words(pairs)
+        self.weights = [
+            {w: math.log(len(pairs) / c) for w, c in count.items() if c >= LEAST}
+            for count in counts
+        ]
+        self.forward: dict[str, set[str]] = {}
+        self.backward: dict[str, set[str]] = {}
+        names = [list(of_side) for of_side in numbers]
+        for s, t in zip(*_translations(chosen, len(names[1])), strict=True):
+            self.forward.setdefault(names[0][s], set()).add(names[1][t])
+            self.backward.setdefault(names[1][t], set()).add(names[0][s])
+
+    def evidence(self, source: Words, target: Words) -> tuple[float, ...]:
+        """Weighs the words of two lines that have a translation opposite, or none.
+
+        Returns:
+          (found in the source, missing in the source, found in the target, missing in
+          the target, shared words that the lexicon lacks), the first four in nats.
+        """
+        s_set, t_set = set(source), set(target)
+        s_known, t_known = s_set & self.forward.keys(), t_set & self.backward.keys()
+        forward, backward = self.forward, self.backward
+        s_found = {w for w in s_known if not forward[w].isdisjoint(t_set)}
+        t_found = {w for w in t_known if not backward[w].isdisjoint(s_set)}
+        shared = s_set & t_set
+        s_found |= shared & s_known
+        t_found |= shared & t_known
+        s_weight, t_weight = (of.__getitem__ for of in self.weights)
+        return (
+            sum(map(s_weight, s_found)),
+            sum(map(s_weight, s_known - s_found)),
+            sum(map(t_weight, t_found)),
+            sum(map(t_weight, t_known - t_found)),
+            len(shared - s_known - t_known),
+        )
+
+    def found(self, words: Words, opposite: Words, number: int) -> tuple[int, int]:
+        """Counts the words of a line with a translation opposite, and those without.
+
+        Args:
+          words: of a line, or of a part of it.
+          opposite: the words of the other side.
+          number: the side of `words`: 0 the source, 1 the target.
+        """
+        translations = (self.forward, self.backward)[number]
+        known = set(words) & translations.keys()
+        others = set(opposite)
+        found = sum(
+            word in others or not translations[word].isdisjoint(others)
+            for word in known
+        )
+        return found, len(known) - found
+
+
+def _content_words(pairs):
+    """The words of each side that occur often enough, and not too often, as numbers.
+
+    Returns:
+      (pairs of arrays of numbers, for each side word -> number, and word -> lines).
+    """
+    counts, numbers = [], []
+    for n in (0, 1):
+        count = collections.Counter()
+        for pair in pairs:
+            count.update({*pair[n]})
+        frequent = {w for w, c in count.most_common(FREQUENT) if 50 * c > len(pairs)}
+        counts.append(count)
+        # In alphabetical order: the order within a set differs from run to run.
+        kept = sorted(w for w, c in count.items() if c >= LEAST and w not in frequent)
+        numbers.append({w: n for n, w in enumerate(kept)})
+    chosen = [
+        tuple(
+            np.array(sorted({of[w] for w in words if w in of}), np.int64)
+            for words, of in zip(pair, numbers, strict=True)
+        )
+        for pair in pairs
+    ]
+    # Every n-th pair, and not the first ones: they may be of one domain.
+    cells = sum(len(s) * len(t) for s, t in chosen)
+    return chosen[:: max(1, -(-cells // CELLS))], numbers, counts
+
+
+def _translations(chosen, targets: int) -> tuple[list[int], list[int]]:
+    """Runs EM in both directions; returns the numbers of words that translate."""
+    if not chosen:
+        return [], []
+    sizes = [(len(s), len(t)) for s, t in chosen]
+    type_c = np.concatenate(
+        [np.repeat(s, len(t)) * targets + np.tile(t, len(s)) for s, t in chosen]
+    )
+    types, type_c, together = np.unique(type_c, return_inverse=True, return_counts=True)
+    source_k, target_k = np.divmod(types, max(targets, 1))
+    # Places: the words of each side, numbered through the whole sample.
+    s_place_c, t_place_c, s_at, t_at = [], [], 0, 0
+    for s_size, t_size in sizes:
+        s_place_c.append(np.repeat(np.arange(s_at, s_at + s_size), t_size))
+        t_place_c.append(np.tile(np.arange(t_at, t_at + t_size), s_size))
+        s_at, t_at = s_at + s_size, t_at + t_size
+    probable = np.zeros(len(types), bool)
+    for place_c, given_k in (
+        (np.concatenate(t_place_c), source_k),
+        (np.concatenate(s_place_c), target_k),
+    ):
+        table_k = translation_table(type_c, given_k, place_c, ITERATIONS)
+        probable |= table_k >= PROBABLE
+    kept = probable & (together >= LEAST)
+    return source_k[kept].tolist(), target_k[kept].tolist()
+
+
+# ------------------------------------------------------------------------ relatedness
+# Log-odds that the two sides of a pair belong together rather than to neighbours.
+#
+# A classifier of pairs as in Munteanu and Marcu (2005), which needs no labels: the
+# pairs of a sample are its positive examples, and sources with the target of a
+# neighbouring line the negative ones. It learns from this text what a translation has
+# in common with its source (words of the lexicon, length, numbers, final punctuation),
+# also if a few per cent of the text are wrong.
+
+ROUNDS = 2  # of learning; the second one without pairs that the first one rejects
+DOUBTED = -2.0  # log-odds below which a pair is rejected
+LIMIT = 8.0  # of log-odds: no single pair outweighs a stretch of others
+FEATURES = (
+    *("constant", "found share, source", "found share, target", "found", "missing"),
+    *("shared words", "length", "numbers same", "numbers differ", "ending same"),
+)
+_ENDINGS = {c: c for c in ".!?:;…)"} | {"。": ".", "！": "!", "？": "?", "…": "."}
+
+
+class LengthModel:
+    """Lengths of translations, as Gale and Church (1993) model them.
+
+    A target has `ratio` characters for each of the source, with a variance that grows
+    with the length. Both are medians, so that damaged pairs do not shape them.
+    """
+
+    def __init__(self, view: View):
+        s, t = (side.lengths_p.astype(float) for side in view.sides)
+        long = (s >= 4) & (t >= 4)
+        self.ratio = float(np.median(t[long] / s[long])) if long.any() else 1.0
+        self.deviation = 1.0
+        z = np.abs(self.z_p(view)[long])
+        # 1.4826: the median of absolute deviations, as a standard deviation.
+        self.deviation = max(1.4826 * float(np.median(z)) if len(z) else 1.0, 0.1)
+
+    def z_p(self, view: View) -> np.ndarray:
+        """Standard deviations by which targets are longer than expected."""
+        s, t = (side.lengths_p.astype(float) for side in view.sides)
+        mean = np.maximum((s * self.ratio + t) / 2, 1)
+        return (t - self.ratio * s) / (np.sqrt(mean) * self.deviation)
+
+
+class Relatedness:
+    """The classifier, learnt from a sample.
+
+    Args:
+      view: the sample.
+      neighbours: for each pair of the sample, the pair whose target is its negative
+        example, an index; itself if there is none.
+      lexicon: learnt from other pairs, or it would know these by heart.
+      lengths: the model of lengths.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        neighbours: Sequence[int],
+        lexicon: Lexicon,
+        lengths: LengthModel,
+    ):
+        self._lexicon, self._lengths = lexicon, lengths
+        self._weights = np.zeros(len(FEATURES))
+        usable = [i for i, n in enumerate(neighbours) if n != i]
+        if not usable:
+            return
+        crossed = [(view.pairs[i][0], view.pairs[neighbours[i]][1]) for i in usable]
+        true = View([view.pairs[i] for i in usable])
+        positive, negative = self._features(true), self._features(View(crossed))
+        kept = np.ones(len(usable), bool)
+        for _ in range(ROUNDS):
+            inputs = np.concatenate([positive[kept], negative])
+            labels = np.repeat([1.0, 0.0], [kept.sum(), len(usable)])
+            # The classes weigh the same, although some positives are left out.
+            weights = np.where(labels > 0, len(usable) / max(1, kept.sum()), 1.0)
+            self._weights = _logistic_regression(inputs, labels, weights)
+            # Pairs that are wrong themselves teach that translations share little.
+            kept = positive @ self._weights > DOUBTED
+
+    def log_odds_p(self, view: View) -> np.ndarray:
+        """Log-odds of each pair, in nats, between -LIMIT and LIMIT; float64 [pairs]."""
+        return np.clip(self._features(view) @ self._weights, -LIMIT, LIMIT)
+
+    def _features(self, view: View) -> np.ndarray:
+        source, target = view.sides
+        rows = [
+            self._lexicon.evidence(s, t)
+            for s, t in zip(source.words, target.words, strict=True)
+        ]
+        s_found, s_missing, t_found, t_missing, shared = (
+            np.array(rows, np.float64).reshape(-1, 5).T
+        )
+        numbers = list(zip(source.numbers, target.numbers, strict=True))
+        ends = [_ending(s) == _ending(t) for s, t in view.pairs]
+        return np.stack(
+            [
+                np.ones(len(view)),
+                # Shares are drawn to one half where few words are known.
+                (s_found + 2) / (s_found + s_missing + 4) - 0.5,
+                (t_found + 2) / (t_found + t_missing + 4) - 0.5,
+                np.log1p(s_found + t_found),
+                np.log1p(s_missing + t_missing),
+                np.log1p(shared),
+                np.minimum(np.abs(self._lengths.z_p(view)), 6.0),
+                [float(s == t and bool(s)) for s, t in numbers],
+                [float(s != t) for s, t in numbers],
+                np.array(ends, np.float64),
+            ],
+            axis=1,
+        )
+
+
+def _ending(line: str) -> str:
+    return _ENDINGS.get(line.rstrip()[-1:], "")
+
+
+def _logistic_regression(inputs, labels, importance) -> np.ndarray:
+    """Weights that maximize the likelihood, by Newton's method, with a small ridge."""
+    weights = np.zeros(inputs.shape[1])
+    ridge = 1e-3 * len(labels) * np.eye(len(weights))
+    ridge[0, 0] = 1e-6
+    for _ in range(15):
+        p = 1 / (1 + np.exp(-np.clip(inputs @ weights, -30, 30)))
+        gradient = inputs.T @ (importance * (labels - p)) - ridge @ weights
+        curvature = (inputs * (importance * p * (1 - p))[:, None]).T @ inputs + ridge
+        step = np.linalg.solve(curvature, gradient)
+        weights += step
+        if np.abs(step).max() < 1e-6:
+            break
+    return weights

@@ -1,0 +1,267 @@
+"""RULES: all that the doctor accuses pairs of. A rule is a check and a line here."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.tools.doctor import checks
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """One thing that may be wrong with a pair.
+
+    Attributes:
+      group: the heading under which it is reported.
+      description: what is wrong with a pair that breaks it, after "pairs ...".
+      drops: True if --fix removes such pairs by default.
+      check: as described in `checks.py`; None if it needs the whole text: then
+        `Examination` applies it when all pairs were read.
+      limits: its thresholds, by name.
+    """
+
+    group: str
+    description: str
+    drops: bool
+    check: Callable | None
+    limits: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+RULES = {
+    "empty": Rule("sides", "with nothing on a side", True, checks.empty, {"words": 4}),
+    "copied": Rule(
+        "sides",
+        "whose sides are the same",
+        True,
+        checks.copied,
+        {"words": 3, "many": 6, "share": 0.8, "markers": 1},
+    ),
+    "swapped": Rule(
+        "sides",
+        "whose sides are swapped",
+        True,
+        checks.swapped,
+        {"trigrams": 10, "margin": 0.3},
+    ),
+    "wrong_side": Rule(
+        "sides",
+        "of one language",
+        True,
+        checks.wrong_side,
+        {"trigrams": 15, "margin": 0.2, "markers": 2},
+    ),
+    "foreign_script": Rule(
+        "language",
+        "in a script that is rare on their side",
+        True,
+        checks.foreign_script,
+        {"share": 0.3},
+    ),
+    "third_language": Rule(
+        "language",
+        "with function words of a third language",
+        True,
+        checks.third_language,
+        {"words": 3, "share": 0.2, "z": 3.0},
+    ),
+    "unlike_side": Rule(
+        "language",
+        "with letters that are improbable on their side",
+        False,
+        checks.unlike_side,
+        {"z": 7.0, "letters": 20},
+    ),
+    "misaligned": Rule(
+        "alignment",
+        "in a stretch that fits at another offset",
+        True,
+        None,
+    ),
+    "loose_stretch": Rule(
+        "alignment",
+        "in a stretch that fits at no offset nearby",
+        False,
+        None,
+    ),
+    "unrelated": Rule(
+        "alignment",
+        "whose sides share nothing that translations share",
+        False,
+        checks.unrelated,
+        {"nats": 4.5, "words": 4},
+    ),
+    "truncated": Rule(
+        "alignment",
+        "of which a side stops early",
+        True,
+        checks.truncated,
+        {"z": 2.0, "z_alone": 5.0, "words": 2},
+    ),
+    "ratio": Rule(
+        "alignment",
+        "of unusual length ratio",
+        True,
+        checks.ratio,
+        {"z": 6.0, "factor": 2.0},
+    ),
+    "length": Rule(
+        "alignment",
+        "with an unusually long side",
+        False,
+        checks.length,
+        {"z": 4.0},
+    ),
+    "numbers": Rule(
+        "content",
+        "with different numbers",
+        False,
+        checks.numbers,
+        {"small": 12},
+    ),
+    "markup": Rule(
+        "content",
+        "with different placeholders, tags or addresses",
+        False,
+        checks.markup,
+    ),
+    "punctuation": Rule(
+        "content",
+        "with different final signs or brackets",
+        False,
+        checks.punctuation,
+        {"words": 3},
+    ),
+    "repetition": Rule(
+        "content",
+        "with a phrase that follows itself",
+        True,
+        checks.repetition,
+        {"words": 4},
+    ),
+    "mojibake": Rule(
+        "encoding", "of UTF-8 read in another encoding", True, checks.mojibake
+    ),
+    "lost_letters": Rule(
+        "encoding", "with letters lost in a conversion", True, checks.lost_letters
+    ),
+    "double_escapes": Rule(
+        "encoding", "with entities escaped twice", True, checks.double_escapes
+    ),
+    "entities": Rule("encoding", "with HTML entities", False, checks.entities),
+    "odd_characters": Rule(
+        "encoding",
+        "with control, private or zero-width characters",
+        True,
+        checks.odd_characters,
+    ),
+    "mixed_scripts": Rule(
+        "encoding", "with words of two scripts", True, checks.mixed_scripts
+    ),
+    "many_pieces": Rule(
+        "encoding",
+        "of very many or unknown pieces",
+        False,
+        checks.many_pieces,
+        {"z": 8.0, "words": 4, "odd": 0.2},
+    ),
+    "duplicate": Rule("repeated", "that came before", True, checks.duplicate),
+    "near_duplicate": Rule(
+        "repeated", "of words that came before", False, checks.near_duplicate
+    ),
+    "other_target": Rule(
+        "repeated",
+        "whose source came before with another target",
+        False,
+        checks.other_target,
+        {"words": 3},
+    ),
+    "overlap": Rule(
+        "dev and test",
+        "with a line of a dev or test set",
+        True,
+        checks.overlap,
+        {"words": 5},
+    ),
+    "near_overlap": Rule(
+        "dev and test",
+        "nearly equal to a dev or test pair",
+        True,
+        checks.near_overlap,
+        {"jaccard": 0.7},
+    ),
+    # Of the models of --workdir, --reverse and --contrast; limits in robust deviations.
+    "cross_entropy": Rule(
+        "by a model", "that the model finds improbable", False, None, {"z": 4.0}
+    ),
+    "dual": Rule(
+        "by a model",
+        "on which two directions disagree, or improbable in both",
+        False,
+        None,
+        {"z": 4.0},
+    ),
+    "contrast": Rule(
+        "by a model",
+        "more probable by the model of --contrast",
+        False,
+        None,
+        {"z": 4.0},
+    ),
+}
+NAMES = tuple(RULES)
+# Its bit in the mask of a pair.
+BIT = {name: 1 << number for number, name in enumerate(NAMES)}
+
+
+def with_limits(changes: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Returns the limits of all rules, some of them changed.
+
+    Args:
+      changes: such as "ratio.z=8".
+
+    Raises:
+      UserError: no such rule or limit, or not a number.
+    """
+    limits = {name: dict(rule.limits) for name, rule in RULES.items()}
+    known = [f"{name}.{limit}" for name in limits for limit in limits[name]]
+    for change in changes:
+        name, _, value = change.partition("=")
+        if name not in known:
+            raise UserError(
+                f"--limit={change}: no such limit{did_you_mean(name, known)}"
+            )
+        rule, _, limit = name.partition(".")
+        try:
+            limits[rule][limit] = float(value)
+        except ValueError:
+            raise UserError(
+                f"--limit={change}: want a number, such as {name}="
+                f"{limits[rule][limit]:g}"
+            ) from None
+    return limits
+
+
+def dropping(changes: str) -> set[str]:
+    """Returns the rules whose pairs --fix removes.
+
+    Args:
+      changes: changes to the default, separated by commas: "numbers" adds a rule and
+        "-duplicate" takes one away; "none" takes all away.
+
+    Raises:
+      UserError: no such rule.
+    """
+    chosen = {name for name, rule in RULES.items() if rule.drops}
+    for change in filter(None, map(str.strip, changes.split(","))):
+        name = change.lstrip("+-")
+        if name == "none":
+            chosen = set()
+        elif name not in RULES:
+            raise UserError(
+                f"--drop={changes}: no such rule{did_you_mean(name, NAMES)}"
+            )
+        elif change[0] == "-":
+            chosen.discard(name)
+        else:
+            chosen.add(name)
+    return chosen

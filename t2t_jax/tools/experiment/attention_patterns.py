@@ -1,0 +1,188 @@
+"""Describes attention heads by their weights: how sharp, how far, on what.
+
+Shape suffixes: l layers, h heads, t queries, s keys.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from t2t_jax.decoding.alignment import entropies, offsets, peaks
+from t2t_jax.decoding.results import AttentionMaps
+from t2t_jax.text.word_alignment import align_words
+
+# A head is named by its largest share if that is at least NAMED, about four times what
+# uniform attention gives one of twelve pieces. The share is of all queries: a head that
+# looks at a comma wherever there is one is not named by the few queries that have one.
+# Of the others, those of a relative entropy of at least BROAD are "broad", the rest
+# "mixed".
+NAMED, BROAD = 0.3, 0.75
+
+
+class Sentence(NamedTuple):
+    """The weights of one attention for one sentence, and what is at its keys.
+
+    Attributes:
+      weights: of all layers and heads, [l, h, t, s].
+      keys_t: the number of keys that each query may attend to.
+      at: by kind, bool [t, s]: keys of that kind.
+      distance: for self-attention, key - query, [t, s]; None for cross-attention.
+    """
+
+    weights: np.ndarray
+    keys_t: np.ndarray
+    at: Mapping[str, np.ndarray]
+    distance: np.ndarray | None = None
+
+
+def patterns(sentences: Iterable[Sentence]) -> dict[str, np.ndarray]:
+    """Averages over all queries that may attend to two keys or more.
+
+    Returns:
+      Arrays [l, h]: `entropy`, in bits; `relative_entropy`, 1 if uniform; `distance`
+      and `absolute_distance`, in positions, or for cross-attention `peak`, the position
+      of the largest weight, from 0 (first) to 1 (last); `share.KIND`, the share of the
+      weights on keys of each kind; and `share_if_any.KIND`, that share among queries
+      that have such a key.
+    """
+    sums: dict[str, np.ndarray] = {}
+    counts: dict[str, float] = {}
+
+    def add(name: str, values_lht: np.ndarray) -> None:
+        sums[name] = sums.get(name, 0.0) + values_lht.sum(-1, dtype=np.float64)
+        counts[name] = counts.get(name, 0) + values_lht.shape[-1]
+
+    for weights, keys_t, at, distance in sentences:
+        choosing_t = keys_t > 1  # a single key has all the weight, in every head
+        w_lhts, keys_t = weights[:, :, choosing_t], keys_t[choosing_t]
+        entropy_lht = entropies(w_lhts)
+        add("entropy", entropy_lht)
+        add("relative_entropy", entropy_lht / np.log2(keys_t))
+        if distance is None:
+            add("peak", peaks(w_lhts))
+        else:
+            far_ts = distance[choosing_t]
+            add("distance", offsets(w_lhts, far_ts))
+            add("absolute_distance", offsets(w_lhts, np.abs(far_ts)))
+        for kind, at_ts in at.items():
+            at_ts = at_ts[choosing_t]
+            share_lht = (w_lhts * at_ts).sum(-1)
+            add(f"share.{kind}", share_lht)
+            add(f"share_if_any.{kind}", share_lht[..., at_ts.any(-1)])
+    return {name: total / max(counts[name], 1) for name, total in sums.items()}
+
+
+def kind_of(shares: Mapping[str, float], relative_entropy: float) -> str:
+    """The kind with the largest share, `broad` or `mixed`: see `NAMED`."""
+    kind = max(shares, key=shares.__getitem__)
+    if shares[kind] >= NAMED:
+        return kind
+    return "broad" if relative_entropy >= BROAD else "mixed"
+
+
+def self_attention(
+    pieces: Sequence[str], weights: np.ndarray, causal: bool
+) -> Sentence:
+    """Self-attention of pieces to each other; `causal` in the decoder."""
+    n = len(pieces)
+    distance = np.arange(n) - np.arange(n)[:, None]
+    allowed = distance <= 0 if causal else np.ones((n, n), bool)
+    others = allowed & (distance != 0)
+    same = np.array([[a == b for b in pieces] for a in pieces])
+    at = {
+        "previous": distance == -1,
+        "itself": distance == 0,
+        "same piece": same & others,
+        "punctuation": _columns(map(is_punctuation, pieces), n) & others,
+    }
+    if causal:
+        at["start"] = _columns((i == 0 for i in range(n)), n) & others
+    else:
+        at["next"] = distance == 1
+        at["end"] = _columns((i == n - 1 for i in range(n)), n) & others
+    return Sentence(weights, allowed.sum(-1), at, distance)
+
+
+def cross_attention(
+    source: Sequence[str],
+    target: Sequence[str],
+    weights: np.ndarray,
+    links: Sequence[int],
+) -> Sentence:
+    """Attention from the positions that predict `target` to `source`.
+
+    Args:
+      links: the source word of each target word.
+    """
+    s, t = len(source), len(target)
+    source_words = np.array(word_numbers(source))
+    wanted = [links[word] if word >= 0 else -2 for word in word_numbers(target)]
+    read = [-2, *wanted[:-1]]  # a position has read the piece before its own
+    at = {
+        "aligned": source_words == np.array(wanted)[:, None],
+        "aligned to read": source_words == np.array(read)[:, None],
+        "punctuation": _columns(map(is_punctuation, source), t),
+        "end": _columns((i == s - 1 for i in range(s)), t),
+    }
+    return Sentence(weights, np.full(t, s), at)
+
+
+def sentences_of(
+    maps: Sequence[AttentionMaps], text: Iterable[tuple[Sequence[str], Sequence[str]]]
+) -> dict[str, list[Sentence]]:
+    """The encoder's, the decoder's and the cross-attention of pairs.
+
+    Args:
+      text: pieces of further pairs; helps to align the words of `maps`.
+    """
+    pieces = [(each.source, each.target) for each in maps]
+    links = align_words(
+        [tuple(map(words, pair)) for pair in [*pieces, *text]], len(maps)
+    )
+    return {
+        "encoder": [self_attention(m.source, m.encoder, False) for m in maps],
+        "decoder": [self_attention(m.read, m.decoder, True) for m in maps],
+        "cross": [
+            cross_attention(m.source, m.target, m.cross, link)
+            for m, link in zip(maps, links, strict=True)
+        ],
+    }
+
+
+def word_numbers(pieces: Sequence[str]) -> list[int]:
+    """The number of each piece's word, from 0; -1 for the end of the sentence.
+
+    Unlike in text, a punctuation mark is a word of its own.
+    """
+    numbers, word, after_mark = [], -1, True
+    for piece in pieces:
+        if piece == "</s>":
+            numbers.append(-1)
+            continue
+        mark = is_punctuation(piece)
+        word += piece.startswith("▁") or mark or after_mark
+        after_mark = mark
+        numbers.append(word)
+    return numbers
+
+
+def words(pieces: Sequence[str]) -> list[str]:
+    """The words of pieces, in lower case."""
+    numbers = word_numbers(pieces)
+    found = [""] * (max(numbers, default=-1) + 1)
+    for piece, number in zip(pieces, numbers, strict=True):
+        if number >= 0:
+            found[number] += piece.strip("▁").lower()
+    return found
+
+
+def is_punctuation(piece: str) -> bool:
+    """True if a piece has visible characters, and neither letters nor digits."""
+    text = piece.strip("▁")
+    return bool(text) and not any(map(str.isalnum, text))
+
+
+def _columns(is_key: Iterable[bool], queries: int) -> np.ndarray:
+    """Bool [t, s], the same keys for all queries."""
+    return np.tile(np.array([*is_key], bool), (queries, 1))

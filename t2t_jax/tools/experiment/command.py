@@ -1,0 +1,298 @@
+"""Runs the rows of an experiment: `python -m t2t_jax experiment NAME --workdir=DIR`.
+
+NAME is one of the experiments below or a file like those in experiments/. Each row is
+trained in DIR/runs and stays there for other experiments; DIR/NAME has the table and
+the plots, which are made again after each run. Stop it and start it again as you like,
+also several times at once on machines that share DIR: each takes the next row.
+"""
+
+import ast
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from absl import flags
+from ml_collections import config_flags
+
+from t2t_jax import config as fields
+from t2t_jax.commands.config_files import (
+    find_shipped,
+    given_fields,
+    make_importable,
+    missing,
+    shipped_folder,
+    shipped_names,
+)
+from t2t_jax.io import ideas
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.lock import exclusive
+from t2t_jax.io.messages import say
+from t2t_jax.tools.experiment import Experiment, estimates, tables
+from t2t_jax.tools.experiment.estimates import failures, status
+from t2t_jax.tools.experiment.experiment import Request, freeze, with_changes
+from t2t_jax.tools.experiment.results import read_results
+from t2t_jax.tools.experiment.running import LEASES, RUNS, Queue, select
+
+WORD = "NAME"  # the argument that is not a flag
+
+
+def define_flags():
+    flags.DEFINE_string(
+        "workdir",
+        None,
+        "A folder for the runs and tables of experiments; several share their runs.",
+    )
+    flags.DEFINE_string("name", None, "Folder of this plan in --workdir; default NAME.")
+    flags.DEFINE_string(
+        "rows",
+        "",
+        "Run only these rows, separated by commas; * and ? stand for any characters.",
+    )
+    flags.DEFINE_boolean("retry", False, "Run rows again that failed.")
+    flags.DEFINE_boolean("replan", False, "Replace the plan by the file as it is now.")
+    flags.DEFINE_boolean("report", False, "Only make the tables and plots again.")
+    flags.DEFINE_boolean(
+        "dry_run", False, "Only list the rows, their parameters and the time they take."
+    )
+    flags.DEFINE_string(
+        "slice", "", "With --dry_run: also forecast the time on chips such as v5e:2x4."
+    )
+    flags.DEFINE_boolean(
+        "wait", True, "At the end, wait for rows that other processes run."
+    )
+    config_flags.DEFINE_config_dict(
+        "config", fields.defaults(), "Fields to change in all rows."
+    )
+    if name := _given_name():
+        module = load(name)
+        explained = meanings(module)
+        for parameter, default in parameters(module).items():
+            if parameter in flags.FLAGS:
+                raise UserError(
+                    f"{module.__file__}: get_experiment has a parameter {parameter!r}, "
+                    f"and --{parameter} is another flag; rename the parameter"
+                )
+            _define_parameter(parameter, default, explained.get(parameter, ""))
+
+
+def introduction() -> str:
+    """The first part of --help: an experiment's docstring, or all experiments."""
+    if name := _given_name():
+        return load(name).__doc__ or name
+    return f"{__doc__.strip()}\n\nExperiments:\n{overview()}"
+
+
+def _define_parameter(parameter: str, default, meaning: str) -> None:
+    """Defines the flag of an experiment's parameter, typed as its default."""
+    kinds = {
+        bool: flags.DEFINE_boolean,
+        int: flags.DEFINE_integer,
+        float: flags.DEFINE_float,
+        str: flags.DEFINE_string,
+    }
+    text = f"Parameter of the experiment: {meaning}".rstrip(": ")
+    kinds[type(default)](parameter, default, text)
+
+
+def _given_name() -> str:
+    """The experiment on the command line, which is read before flags are parsed."""
+    words = iter(sys.argv[1:])
+    for word in words:
+        if not word.startswith("-"):
+            return word
+        flag = word.lstrip("-")
+        if flag in flags.FLAGS and not flags.FLAGS[flag].boolean:
+            next(words, None)  # its value, as in `--workdir DIR`
+    return ""
+
+
+def main(argv):
+    given = flags.FLAGS
+    if len(argv) < 2:
+        raise UserError(
+            "name an experiment "
+            f"({', '.join(shipped_names(FOLDER))}) or a file: "
+            "python -m t2t_jax experiment table3 --workdir=DIR"
+        )
+    module = load(argv[1])
+    request = _request(argv[1], parameters(module))
+
+    def define(request: Request) -> Experiment:
+        experiment = define_experiment(module, request.parameters)
+        return with_changes(experiment, request.changes)
+
+    if given.dry_run:
+        rows = select(define(request).rows, given.rows)
+        print(estimates.dry_run(rows, given.slice))
+        return
+    folder = _folder(Path(argv[1]).stem)
+    named = [parameter for parameter in request.parameters if given[parameter].present]
+    experiment = freeze(folder, request, named, define, given.replan)
+    _run(experiment, folder)
+
+
+def _run(experiment: Experiment, folder: Path) -> None:
+    """Runs the rows of --rows, and makes the tables after each."""
+    given = flags.FLAGS
+    queue = Queue(folder.parent, experiment.rows)
+    rows = select(experiment.rows, given.rows)
+
+    def report() -> str:
+        results = read_results(experiment.rows, queue.runs)
+        running = {
+            queue.workdir(task).name: "running"
+            for task in queue.tasks
+            if queue.state(task) == "running"
+        }
+        with exclusive(folder):  # other processes make it, too
+            return tables.write_report(experiment, results, folder, running)
+
+    def after_each_run() -> None:
+        report()
+        say(status(queue, joining=True))
+
+    if not given.report:
+        say(status(queue, joining=True))
+        try:
+            queue.run(rows, given.retry, given.wait, after_each_run)
+        except KeyboardInterrupt:
+            say(status(queue))
+            raise
+    print(report())
+    for line in (status(queue), *failures(queue), f"tables and plots: {folder}"):
+        say(line)
+    chosen = [task for task in queue.tasks if task.row in rows]
+    if any(queue.state(task) == "failed" for task in chosen):
+        raise UserError("some rows failed; --retry runs them again")
+
+
+def _folder(name: str) -> Path:
+    """The folder of the plan and its tables, in --workdir."""
+    given = flags.FLAGS
+    if not given.workdir:
+        raise UserError("--workdir is missing; name a folder for the runs and tables")
+    if "://" in given.workdir:
+        raise UserError(
+            f"--workdir={given.workdir}: experiments need a folder on a disk, as a "
+            "bucket has no locks; copy it to the bucket afterwards"
+        )
+    folder = Path(given.workdir) / (given.name or name)
+    if folder.name in (RUNS, LEASES):
+        raise UserError(
+            f"{folder} is not for tables, as all experiments share it; give another "
+            "--name=NAME"
+        )
+    return folder
+
+
+def _request(name: str, defaults: Mapping[str, Any]) -> Request:
+    """Reads the flags."""
+    given = flags.FLAGS
+    changes = {}
+    for field in given_fields(sys.argv[1:]):
+        value = given.config
+        for part in field.split("."):
+            value = value[part]
+        changes[field] = value
+    return Request(
+        name, {p: given[p].value for p in defaults}, changes, dict(ideas.imported)
+    )
+
+
+FOLDER = "experiments"
+
+
+def load(given: str) -> ModuleType:
+    """Imports an experiment's file.
+
+    Args:
+      given: a name (`table3`) or a path (`experiments/mine.py`).
+
+    Raises:
+      UserError: no such file, or one without `get_experiment`.
+    """
+    file = find_shipped(given, FOLDER)
+    if not file.is_file():
+        raise UserError(f"{given}: {missing(given, FOLDER, 'experiment')}")
+    make_importable(file, FOLDER)
+    name = f"{FOLDER}.{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not callable(getattr(module, "get_experiment", None)):
+        raise UserError(
+            f"{file} is not an experiment: it has no function get_experiment, which "
+            "returns a t2t_jax.tools.experiment.Experiment"
+        )
+    return module
+
+
+def overview() -> str:
+    """Lists the shipped experiments with the first lines of their docstrings."""
+    names = shipped_names(FOLDER)
+    width = max(map(len, names))
+    lines = []
+    for name in names:
+        source = (shipped_folder(FOLDER) / f"{name}.py").read_text(encoding="utf-8")
+        first, _, _ = (ast.get_docstring(ast.parse(source)) or "").partition("\n")
+        lines.append(f"  {name:{width}}  {first}")
+    return "\n".join(lines)
+
+
+def parameters(module: ModuleType) -> dict[str, Any]:
+    """The parameters of an experiment, which the command takes as flags.
+
+    Returns:
+      Defaults by name.
+
+    Raises:
+      UserError: a parameter without a default, or of a type that no flag has.
+    """
+    defaults = {}
+    for name, known in inspect.signature(module.get_experiment).parameters.items():
+        if not isinstance(known.default, bool | int | float | str):
+            raise UserError(
+                f"{module.__file__}: the parameter {name!r} of get_experiment needs a "
+                "default that is a number, a text or True or False, as it becomes the "
+                f"flag --{name}"
+            )
+        defaults[name] = known.default
+    return defaults
+
+
+def meanings(module: ModuleType) -> dict[str, str]:
+    """Reads the meaning of parameters in the docstring of `get_experiment`."""
+    text = inspect.getdoc(module.get_experiment) or ""
+    _, _, arguments = text.partition("\nArgs:\n")
+    arguments, _, _ = arguments.partition("\n\n")
+    # A parameter is indented by two or four columns, and its further lines by more.
+    found = re.findall(r"^( +)(\w+): ((?:.|\n\1 )+)", arguments, re.M)
+    return {name: " ".join(meaning.split()) for _, name, meaning in found}
+
+
+def define_experiment(module: ModuleType, arguments: Mapping[str, Any]) -> Experiment:
+    """Calls the experiment's `get_experiment`.
+
+    Args:
+      arguments: by name; those that it does not have (any more) are left out.
+
+    Raises:
+      UserError: it refuses a value by a ValueError, or returns something else.
+    """
+    known = parameters(module)
+    given = {name: value for name, value in arguments.items() if name in known}
+    try:
+        experiment = module.get_experiment(**given)
+    except ValueError as e:
+        raise UserError(f"{Path(module.__file__).stem}: {e}") from e
+    if not isinstance(experiment, Experiment):
+        raise UserError(
+            f"get_experiment of {module.__file__} returns {experiment!r}; want an "
+            "Experiment"
+        )
+    return experiment

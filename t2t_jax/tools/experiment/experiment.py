@@ -1,0 +1,277 @@
+"""An experiment: its rows and how they are shown, its file, and its frozen plan."""
+
+import collections
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from t2t_jax import __version__
+from t2t_jax import config as fields
+from t2t_jax.config import Config
+from t2t_jax.io.atomic import (
+    checked_json,
+    keep_earlier,
+    read_checked_json,
+    write_atomically,
+)
+from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.lock import exclusive
+from t2t_jax.io.messages import say
+from t2t_jax.tools.experiment.rows import Measure, Row, with_fields
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from t2t_jax.tools.experiment.results import Results
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """Rows, and how they are shown.
+
+    Attributes:
+      rows: in the order in which they are run, and shown within their groups.
+      columns: of the table: `parameters`, `flops`, `tokens`, `minutes`, `steps`;
+        `SET.METRIC` of a test set, such as `test.bleu`; `dev.METRIC` and `train.METRIC`
+        of `metrics.jsonl`; `MEASURE.KEY` of a measure; a key of `Row.values`.
+      compared: the column that decides which rows differ from the baseline; by default
+        the first one that `results.BETTER` knows.
+      baseline: the row that the others are compared with; empty compares none.
+      note: what the paper's figures may be compared with; printed below the table.
+      fixed: fields that the rows were computed from, such as `model.*`; `--config`
+        does not change them.
+      plot: draws the results as a figure; None draws nothing.
+      report: writes what stands below the table, as Markdown.
+    """
+
+    rows: Sequence[Row]
+    columns: Sequence[str]
+    compared: str = ""
+    baseline: str = ""
+    note: str = ""
+    fixed: Sequence[str] = ()
+    plot: Callable[["Results"], "Figure | None"] | None = None
+    report: Callable[["Results"], str] | None = None
+
+    def __post_init__(self):
+        object.__setattr__(self, "rows", tuple(self.rows))
+        object.__setattr__(self, "columns", tuple(self.columns))
+        counts = collections.Counter(row.name for row in self.rows)
+        twice = [name for name, count in counts.items() if count > 1]
+        if twice or not counts:
+            raise UserError(
+                f"two rows are called {twice[0]!r}; rows need names of their own"
+                if twice
+                else "the experiment has no rows"
+            )
+        wanted = [need for row in self.rows for need in row.needs]
+        for name in [*wanted, *([self.baseline] if self.baseline else [])]:
+            if name not in counts:
+                hint = did_you_mean(name, counts)
+                raise UserError(f"no row is called {name!r}{hint}")
+        _in_order(self.rows)
+        _one_measure_of_a_name(self.rows)
+
+
+def _in_order(rows: Sequence[Row]) -> None:
+    """Refuses rows that need a later one, and so all circles."""
+    seen = set()
+    for row in rows:
+        if later := [need for need in row.needs if need not in seen]:
+            raise UserError(
+                f"row {row.name!r} needs {later[0]!r}, which comes after it; put it "
+                "before"
+            )
+        seen.add(row.name)
+
+
+def _one_measure_of_a_name(rows: Sequence[Row]) -> None:
+    """Refuses two measures of one run that would be stored in the same file."""
+    known = {}
+    for row in rows:
+        for run in row.runs:
+            for measure in row.measures:
+                first = known.setdefault((run.hash, measure.name), measure)
+                if first != measure:
+                    raise UserError(
+                        f"row {row.name!r}: a run has two measures called "
+                        f"{measure.name!r}, which differ in their arguments; give one "
+                        "another name: Measure(..., name=NAME)"
+                    )
+
+
+PLAN = "plan.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """An experiment as the command line asks for it.
+
+    Attributes:
+      experiment: the name, or the path of the file.
+      parameters: arguments of its `get_experiment`, by name.
+      changes: of `--config.SECTION.FIELD=VALUE`, by the field's full name.
+      ideas: SHA-256 of the modules of `--ideas`, by their names.
+    """
+
+    experiment: str
+    parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    ideas: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def freeze(
+    folder: Path,
+    given: Request,
+    named: Collection[str],
+    define: Callable[[Request], Experiment],
+    replan: bool = False,
+) -> Experiment:
+    """Writes the plan of an experiment, or reads the one that is there.
+
+    Args:
+      folder: of the experiment.
+      given: what the command line asks for. If there is a plan, what it leaves out is
+        as it was when the plan was made.
+      named: the parameters that the command line names; the others have defaults.
+      define: defines the experiment as its file does now.
+      replan: makes a new plan; the old one is kept as `plan.1.json`, and so on. Runs
+        that are the same in both are not repeated.
+
+    Returns:
+      The experiment of the file with the rows of the plan.
+
+    Raises:
+      UserError: the plan is damaged, or was made for another request.
+    """
+    file = folder / PLAN
+    with exclusive(folder):
+        if file.exists() and not replan:
+            plan = _read(file)
+            _check_request(file, plan, given, named)
+            names = [field.name for field in dataclasses.fields(Request)]
+            experiment = define(Request(**{name: plan[name] for name in names}))
+            _report_edits(file, plan["rows"], [_encoded(r) for r in experiment.rows])
+            rows = [_decoded(row) for row in plan["rows"]]
+            return dataclasses.replace(experiment, rows=rows)
+        experiment = define(given)
+        if file.exists():
+            keep_earlier(file)
+        content = dataclasses.asdict(given) | {
+            "t2t_jax": __version__,
+            "time": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+            "rows": [_encoded(row) for row in experiment.rows],
+        }
+        write_atomically(file, checked_json(content))
+    return experiment
+
+
+def with_changes(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
+    """Changes fields of all rows that train.
+
+    Raises:
+      UserError: the rows differ in one of the fields, or were computed from it.
+    """
+    rows = experiment.rows
+    trained = [row.config for row in rows if row.config is not None]
+    for name in changes:
+        if any(fnmatchcase(name, pattern) for pattern in experiment.fixed):
+            raise UserError(
+                f"--config.{name}: the rows of this experiment were computed from that "
+                "field; change a copy of its file instead"
+            )
+        values = {_value(config, name) for config in trained}
+        if len(values) > 1:
+            listed = ", ".join(map(repr, sorted(values, key=str)))
+            raise UserError(
+                f"--config.{name}: the rows of this experiment differ in that field "
+                f"({listed}); change a copy of its file instead"
+            )
+    changed = [
+        row
+        if row.config is None
+        else dataclasses.replace(row, config=with_fields(row.config, changes))
+        for row in rows
+    ]
+    return dataclasses.replace(experiment, rows=changed)
+
+
+def _value(config: Config, name: str) -> Any:
+    """The value of a field or an option, by its full name."""
+    section, _, field = name.partition(".")
+    values = getattr(config, section)
+    if field.startswith("options."):
+        # An option is stored only if it differs from its default.
+        option = field.removeprefix("options.")
+        return values.options.get(option, fields.default_of(name))
+    return getattr(values, field)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return read_checked_json(file)
+    except ValueError as e:
+        raise UserError(
+            f"{file} is damaged: {e}. Restore it from a copy, or make a new plan with "
+            "--replan: runs that it shares with the old one are not repeated"
+        ) from None
+
+
+def _check_request(
+    file: Path, plan: Mapping[str, Any], request: Request, named: Collection[str]
+) -> None:
+    """Refuses flags that are given now and were given otherwise for the plan."""
+    parameters = {name: request.parameters[name] for name in named}
+    for flag, then, now in (
+        ("--", plan["parameters"], parameters),
+        ("--config.", plan["changes"], request.changes),
+    ):
+        for key, value in now.items():
+            if then.get(key) != value:
+                was = f"{flag}{key}={then[key]}" if key in then else f"no {flag}{key}"
+                raise UserError(
+                    f"{file} was made with {was}, and now {flag}{key}={value} is "
+                    "given; leave it out to continue that plan, give --replan to make "
+                    "a new one in its place, or --name=NAME to keep both"
+                )
+    for name, sha256 in plan["ideas"].items():
+        if request.ideas.get(name) != sha256:
+            what = "has changed since" if name in request.ideas else "is not given now"
+            raise UserError(
+                f"{file} was made with --ideas={name}, which {what}; give the same, or "
+                "--replan"
+            )
+
+
+def _report_edits(file: Path, frozen: list[dict], current: list[dict]) -> None:
+    """Says which rows the experiment's file defines otherwise by now."""
+    then, now = ({row["name"]: row for row in rows} for rows in (frozen, current))
+    names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    if names:
+        listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        say(
+            f"the experiment has changed since {file} was made ({listed}); continuing "
+            "with the plan. --replan makes a new one"
+        )
+
+
+def _encoded(row: Row) -> dict[str, Any]:
+    """A row as JSON has it."""
+    content = {
+        field.name: getattr(row, field.name) for field in dataclasses.fields(Row)
+    }
+    content["config"] = row.config and dataclasses.asdict(row.config)
+    content["measures"] = [dataclasses.asdict(measure) for measure in row.measures]
+    content["values"], content["paper"] = dict(row.values), dict(row.paper)
+    return json.loads(json.dumps(content))  # tuples become lists, as in the file
+
+
+def _decoded(content: Mapping[str, Any]) -> Row:
+    """The row of `_encoded`."""
+    config = content["config"] and fields.from_config_dict(content["config"])
+    measures = [Measure(**measure) for measure in content["measures"]]
+    return Row(**{**content, "config": config, "measures": measures})

@@ -1,0 +1,518 @@
+"""Describes attention heads, and measures the loss of each (Michel et al. 2019)."""
+
+import collections
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from t2t_jax.config import Config
+from t2t_jax.data.corpus import Pair, open_corpora
+from t2t_jax.decoding import alignment
+from t2t_jax.decoding.inputs import InputReader
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.tables import markdown_table
+from t2t_jax.metrics.measures import compared
+from t2t_jax.metrics.plain import corpus_scores
+from t2t_jax.metrics.text_measures import text_measures
+from t2t_jax.model.layers import Parameters
+from t2t_jax.tools.experiment.attention_patterns import (
+    BROAD,
+    NAMED,
+    kind_of,
+    patterns,
+    sentences_of,
+)
+from t2t_jax.tools.experiment.results import Context, Results, RunResult
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+# Where the parameters of each attention are: stack, module of a layer.
+ATTENTIONS = {
+    "encoder": ("encoder", "attention"),
+    "decoder": ("decoder", "attention"),
+    "cross": ("decoder", "cross"),
+}
+SIGNIFICANT = 0.05  # p-values below it; two standard errors of a loss
+PRUNED = np.arange(1, 8) / 8  # shares of all heads that are removed together
+ALIGNER_LINES = 5_000  # of the training text, from which the word aligner learns
+
+
+class Head(NamedTuple):
+    """A head: its attention, a key of `ATTENTIONS`; layer and number, from 0."""
+
+    attention: str
+    layer: int
+    head: int
+
+
+def heads_of(parameters: Parameters) -> list[Head]:
+    """All heads of a Transformer; none of other models."""
+    return [
+        Head(attention, layer, head)
+        for attention, (stack, module) in ATTENTIONS.items()
+        for layer, modules in sorted(parameters.get(stack, {}).items())
+        if isinstance(modules, dict) and "out" in modules.get(module, {})
+        for head in range(len(modules[module]["out"]))
+    ]
+
+
+def without_heads(parameters: Parameters, heads: Iterable[Head]) -> Parameters:
+    """Returns parameters with which some heads add nothing to their layer's output.
+
+    The rows of the output projection (W^O of section 3.2.2) that read them are 0. That
+    is the same as masking the heads, and any program for the model computes it.
+
+    Raises:
+      UserError: there is no such head.
+    """
+    existing = {*heads_of(parameters)}
+    parameters = jax.tree.map(lambda x: x, parameters)  # the dicts, not the arrays
+    for head in map(Head._make, heads):
+        if head not in existing:
+            raise UserError(
+                f"{tuple(head)} is not a head of this model; it has {len(existing)}: "
+                "want (encoder, decoder or cross, layer, head), both numbers from 0"
+            )
+        stack, module = ATTENTIONS[head.attention]
+        weights = parameters[stack][head.layer][module]
+        weights["out"] = weights["out"].at[head.head].set(0.0)
+    return parameters
+
+
+class Lines(NamedTuple):
+    """The lines that heads are removed on.
+
+    Attributes:
+      dev: (source, reference) pairs, of which the loss is computed, which decides
+        which heads are kept.
+      test: pairs that are translated.
+      language: of the references.
+    """
+
+    dev: Sequence[Pair]
+    test: Sequence[Pair]
+    language: str
+
+
+class Evaluation(NamedTuple):
+    """A model on `Lines`.
+
+    Attributes:
+      translations: of the test lines, by greedy search.
+      loss_n: -log p of each dev line, summed over its pieces.
+      pieces_n: their numbers.
+    """
+
+    translations: list[str]
+    loss_n: np.ndarray
+    pieces_n: np.ndarray
+
+    @property
+    def loss(self) -> float:
+        """Nats per piece."""
+        return float(self.loss_n.sum() / self.pieces_n.sum())
+
+
+class Ablation:
+    """Evaluates a translator without some of its heads.
+
+    The programs take parameters as arguments, so they are compiled once for all heads.
+    """
+
+    def __init__(self, translator: Translator, lines: Lines):
+        self._translator = translator
+        self._lines = lines
+        self.heads = heads_of(translator.parameters)
+        if not self.heads:
+            raise UserError(
+                f"config.model.kind={translator.config.model.kind!r} has no attention "
+                "heads to remove; want 'transformer'"
+            )
+        self.baseline = Evaluation(self._translations(()), *self._losses(()))
+        _, references = zip(*lines.test, strict=True)
+        scores = corpus_scores(self.baseline.translations, references, lines.language)
+        self.bleu = scores["bleu"]
+
+    def loss(self, heads: Sequence[Head]) -> float:
+        """The dev loss without some heads, in nats per piece."""
+        loss_n, pieces_n = self._losses(heads)
+        return float(loss_n.sum() / pieces_n.sum())
+
+    def lost(self, heads: Sequence[Head]) -> dict[str, Any]:
+        """Measures the BLEU and loss without some heads.
+
+        Returns:
+          `bleu`; `bleu_lost`, positive if it falls; `p_value` of that difference, by
+          a paired bootstrap; `loss_lost`, nats per piece of dev, positive if the loss
+          rises; `loss_error`, its standard error over lines; `distinguishable`: BLEU
+          falls, with a p-value below `SIGNIFICANT`; `loss_distinguishable`: the loss
+          rises by more than two standard errors.
+        """
+        bleu = compared(
+            {"bleu": text_measures(self._lines.language)["bleu"]},
+            self._translations(heads),
+            self.baseline.translations,
+            self._lines.test,
+        )["bleu"]
+        loss_n, pieces_n = self._losses(heads)
+        more_n = loss_n - self.baseline.loss_n
+        lost = more_n.sum() / pieces_n.sum()
+        # Of a ratio of sums over lines: the residuals of each line.
+        error = np.sqrt(((more_n - lost * pieces_n) ** 2).sum()) / pieces_n.sum()
+        fallen = bleu["difference"] < 0 and bleu["p_value"] < SIGNIFICANT
+        return {
+            "bleu": bleu["score"],
+            "bleu_lost": -bleu["difference"],
+            "p_value": bleu["p_value"],
+            "loss_lost": float(lost),
+            "loss_error": float(error),
+            "distinguishable": bool(fallen),
+            "loss_distinguishable": bool(lost > 2 * error),
+        }
+
+    def _without(self, heads: Sequence[Head]) -> Translator:
+        whole = self._translator
+        return Translator(
+            whole.config,
+            whole.vocabulary,
+            whole.model,
+            without_heads(whole.parameters, heads),
+            whole.steps,
+        )
+
+    def _translations(self, heads: Sequence[Head]) -> list[str]:
+        sources = [source for source, _ in self._lines.test]
+        found = self._without(heads).translate(sources, beam=1, warn=False)
+        return [translation.text for translation in found]
+
+    def _losses(self, heads: Sequence[Head]) -> tuple[np.ndarray, np.ndarray]:
+        scores = self._without(heads).score(self._lines.dev, warn=False)
+        return (
+            np.array([-score.log_prob for score in scores]),
+            np.array([len(score.pieces) for score in scores]),
+        )
+
+
+def measure_heads(
+    context: Context, lines: int = 200, test_set: str = ""
+) -> dict[str, Any]:
+    """Measures all heads of a trained Transformer.
+
+    Args:
+      lines: that many of the dev and of the test text, from the first.
+      test_set: its place; by default the first of `config.data.test`.
+
+    Returns:
+      `bleu` and `loss` of the whole model; `count`, its heads; `needless`, those
+      without which BLEU does not fall distinguishably, one at a time, and
+      `loss_needless` likewise; `prunable`, the most that were removed together before
+      BLEU fell distinguishably. `heads`, `layers` and `pruned` hold the values of
+      `Ablation.lost` for each head, for each layer of which only the best head is
+      kept, and for growing numbers of heads that are removed together.
+    """
+    context.check_translates("heads")
+    translator = Translator.load(context.workdir)
+    text = _lines(context.config, lines, test_set)
+    ablation = Ablation(translator, text)
+    described = _described(translator, text.dev, _training_lines(context.config))
+    heads = [
+        {**head._asdict(), **described[head], **ablation.lost([head])}
+        for head in ablation.heads
+    ]
+    pruned = list(_pruned(ablation, [head["loss_lost"] for head in heads]))
+    fine = itertools.takewhile(lambda each: not each["distinguishable"], pruned)
+    return {
+        "dev_lines": len(text.dev),
+        "test_lines": len(text.test),
+        "bleu": ablation.bleu,
+        "loss": ablation.baseline.loss,
+        "count": len(heads),
+        "needless": sum(not head["distinguishable"] for head in heads),
+        "loss_needless": sum(not head["loss_distinguishable"] for head in heads),
+        "prunable": max((each["removed"] for each in fine), default=0),
+        "heads": heads,
+        "layers": list(_one_head_layers(ablation)),
+        "pruned": pruned,
+    }
+
+
+def _lines(config: Config, lines: int, test_set: str) -> Lines:
+    """The first lines of the dev set and of a test set."""
+    data = config.data
+    languages = data.source, data.target, data.dir
+    sets = {
+        "dev": open_corpora(data.dev, *languages),
+        "test": open_corpora(test_set or data.test, *languages),
+    }
+    for name, found in sets.items():
+        if not found:
+            raise UserError(
+                f"config.data.{name} is empty; heads are removed on a dev and a test "
+                "set: name both"
+            )
+    dev, test = (
+        list(itertools.islice(found[0].pairs(), lines)) for found in sets.values()
+    )
+    return Lines(dev, test, data.target)
+
+
+def _training_lines(config: Config) -> Iterator[Pair]:
+    data = config.data
+    languages = data.source, data.target, data.dir
+    corpora = open_corpora(data.train, *languages, weights=True)
+    pairs = itertools.chain.from_iterable(corpus.pairs() for corpus in corpora)
+    return itertools.islice(pairs, ALIGNER_LINES)
+
+
+def _described(
+    translator: Translator, pairs: Sequence[Pair], training: Iterable[Pair]
+) -> dict[Head, dict[str, Any]]:
+    """The `patterns` of each head, those of a kind in dicts, and its own `kind`."""
+    vocabulary, members = translator.vocabulary, translator.members
+    ids = InputReader(vocabulary, members, warn=False).pairs(pairs)
+    maps = list(alignment.attention(vocabulary, members[0], ids))
+    pieces = (
+        (vocabulary.source.pieces(source), vocabulary.pieces(target))
+        for source, target in training
+    )
+    described = {}
+    for attention, sentences in sentences_of(maps, pieces).items():
+        found = patterns(sentences)
+        for layer, head in np.ndindex(found["entropy"].shape):
+            values: dict[str, Any] = {}
+            for name, of in found.items():
+                key, _, kind = name.partition(".")
+                into = values.setdefault(key, {}) if kind else values
+                into[kind or key] = float(of[layer, head])
+            values["kind"] = kind_of(values["share"], values["relative_entropy"])
+            described[Head(attention, layer, head)] = values
+    return described
+
+
+def _one_head_layers(ablation: Ablation) -> Iterator[dict[str, Any]]:
+    """Measures each layer with only its best head, by the dev loss."""
+    for (attention, layer), group in itertools.groupby(
+        ablation.heads, lambda head: head[:2]
+    ):
+        heads = list(group)
+        others = {kept: [h for h in heads if h != kept] for kept in heads}
+        best = min(heads, key=lambda kept: ablation.loss(others[kept]))
+        kept = {"attention": attention, "layer": layer, "kept": best.head}
+        yield {**kept, **ablation.lost(others[best])}
+
+
+def _pruned(ablation: Ablation, loss_lost: Sequence[float]) -> Iterator[dict[str, Any]]:
+    """Removes several heads: first those that cost the least alone.
+
+    Args:
+      loss_lost: by the dev loss, for each head.
+    """
+    order = [ablation.heads[i] for i in np.argsort(loss_lost, kind="stable")]
+    for removed in sorted({round(share * len(order)) for share in PRUNED} - {0}):
+        yield {"removed": removed, **ablation.lost(order[:removed])}
+
+
+MEASURE = "heads"
+COLUMNS = [
+    *("attention", "layer", "head", "kind", "largest share", "entropy, bits"),
+    *("of uniform", "distance", "BLEU lost", "p", "rise of dev loss"),
+]
+
+
+def report(results: Results) -> str:
+    """Tables of the first run's heads, layers and pruning; the counts of all runs."""
+    runs = measured(results)
+    if not runs:
+        return ""
+    of_first = runs[0].measure(MEASURE)
+    return "\n\n".join(
+        [
+            f"### Heads of {runs[0].run.folder}",
+            _explanation(of_first),
+            _table(COLUMNS, [_head(h) for h in _by_loss(of_first["heads"])]),
+            "### Kinds",
+            _kinds(of_first["heads"]),
+            "### Layers with one head, the best by the dev loss",
+            _table(
+                ["attention", "layer", "head kept", *COLUMNS[-3:]],
+                [
+                    [each["attention"], each["layer"], each["kept"], *_lost(each)]
+                    for each in of_first["layers"]
+                ],
+            ),
+            "### Heads removed together, first those that cost the least dev loss",
+            _table(
+                ["heads removed", "BLEU", *COLUMNS[-3:]],
+                [
+                    [each["removed"], f"{each['bleu']:.2f}", *_lost(each)]
+                    for each in of_first["pruned"]
+                ],
+            ),
+            "### Needless heads",
+            "\n".join(_conclusion(run) for run in runs),
+        ]
+    )
+
+
+def measured(results: Results) -> list[RunResult]:
+    """The runs whose heads are measured."""
+    runs = [run for row in results for run in row.runs]
+    return [run for run in runs if run.measure(MEASURE)]
+
+
+def plot(results: Results) -> "Figure | None":
+    """The first run's heads: the BLEU lost without each, with its kind written on it.
+
+    Heads whose loss is distinguishable are in bold.
+    """
+    runs = measured(results)
+    if not runs:
+        return None
+    import matplotlib.pyplot as plt
+
+    heads = runs[0].measure(MEASURE)["heads"]
+    most = max(0.01, *(head["bleu_lost"] for head in heads))
+    grids = {
+        name: _grid([head for head in heads if head["attention"] == name])
+        for name in ATTENTIONS
+    }
+    wide = sum(len(grid[0]) for grid in grids.values())
+    high = max(map(len, grids.values()))
+    figure, axes = plt.subplots(
+        1,
+        len(grids),
+        figsize=(1.5 + 0.95 * wide, 2 + 0.7 * high),
+        width_ratios=[len(grid[0]) for grid in grids.values()],
+        layout="constrained",
+    )
+    for ax, (name, grid) in zip(axes, grids.items(), strict=True):
+        image = _draw(ax, grid, most)
+        ax.set_title(name)
+    axes[0].set_ylabel("layer")
+    figure.colorbar(image, ax=axes, label="BLEU lost without the head", shrink=0.8)
+    return figure
+
+
+def _draw(ax: "Axes", grid: Sequence[Sequence[Mapping]], most: float):
+    """Draws the heads of one attention, a row for each layer."""
+    from matplotlib.colors import LinearSegmentedColormap, to_rgb
+
+    ground, full = np.array(to_rgb(ax.get_facecolor())), np.array(to_rgb("C0"))
+    # Not the full colour, on which the style's text could not be read.
+    shades = LinearSegmentedColormap.from_list("lost", [ground, (ground + full) / 2])
+    lost = [[head["bleu_lost"] for head in layer] for layer in grid]
+    # Less than 0 is noise: an advantage of removing the head is drawn as no loss.
+    image = ax.imshow(lost, cmap=shades, vmin=0, vmax=most, aspect="auto")
+    for i, layer in enumerate(grid):
+        for j, head in enumerate(layer):
+            ax.text(
+                j,
+                i,
+                head["kind"].replace(" ", "\n") + f"\n{_signed(head['bleu_lost'], 1)}",
+                ha="center",
+                va="center",
+                fontsize=7,
+                weight="bold" if head["distinguishable"] else "normal",
+            )
+    ax.set_xticks(range(len(grid[0])))
+    ax.set_yticks(range(len(grid)))
+    ax.set_xlabel("head")
+    ax.grid(False)
+    return image
+
+
+def _grid(heads: Sequence[Mapping]) -> list[list[Mapping]]:
+    """Heads by layer, in order."""
+    layers = collections.defaultdict(list)
+    for head in sorted(heads, key=lambda head: (head["layer"], head["head"])):
+        layers[head["layer"]].append(head)
+    return [*layers.values()]
+
+
+def _explanation(of_run: Mapping[str, Any]) -> str:
+    return (
+        f"Attention weights and loss are of the first {of_run['dev_lines']} lines of "
+        f"the dev set, BLEU of greedy translations of {of_run['test_lines']} lines of "
+        "the test set. Layers and heads count from 0. The whole model has "
+        f"{of_run['bleu']:.2f} BLEU and a loss of {of_run['loss']:.3f} nats per piece. "
+        "A head is named by what has its largest share of attention, if that is at "
+        f"least {NAMED}; otherwise it is broad, with at least {BROAD} of the entropy "
+        "of uniform attention, or mixed. *Aligned* is the source word that the aligner "
+        "links to the word being predicted, *aligned to read* that of the piece just "
+        "read; the aligner (IBM Model 1, in both directions) does not know the model. "
+        "Of self-attention, distance is the mean absolute distance in pieces; of "
+        "cross-attention, the mean place of the largest weight, from 0 (first) to 1 "
+        "(last). p is of a paired bootstrap, ± one standard error over lines. Bold is "
+        f"distinguishable: p < {SIGNIFICANT}, or two standard errors; by chance alone "
+        "up to one head in twenty is."
+    )
+
+
+def _by_loss(heads: Sequence[Mapping]) -> list[Mapping]:
+    """Sorts heads: the greatest loss comes first."""
+    return sorted(heads, key=lambda head: (-head["bleu_lost"], -head["loss_lost"]))
+
+
+def _head(head: Mapping[str, Any]) -> list[str]:
+    far = head.get("absolute_distance", head.get("peak"))
+    most = max(head["share"], key=head["share"].__getitem__)
+    return [
+        *(head["attention"], str(head["layer"]), str(head["head"]), head["kind"]),
+        f"{head['share'][most]:.2f} {most}",
+        f"{head['entropy']:.2f}",
+        f"{head['relative_entropy']:.2f}",
+        f"{far:.2f}",
+        *_lost(head),
+    ]
+
+
+def _lost(each: Mapping[str, Any]) -> list[str]:
+    """BLEU, its p-value, and the loss with its error; bold if distinguishable."""
+    bleu = _signed(each["bleu_lost"], 2)
+    loss = f"{_signed(each['loss_lost'], 3)} ± {each['loss_error']:.3f}"
+    return [
+        f"**{bleu}**" if each["distinguishable"] else bleu,
+        f"{each['p_value']:.3f}",
+        f"**{loss}**" if each["loss_distinguishable"] else loss,
+    ]
+
+
+def _kinds(heads: Sequence[Mapping]) -> str:
+    kinds = collections.Counter(head["kind"] for head in heads)
+    counts = collections.Counter((head["kind"], head["attention"]) for head in heads)
+    return _table(
+        ["kind", *ATTENTIONS, "all"],
+        [
+            [kind, *(counts[kind, name] for name in ATTENTIONS), count]
+            for kind, count in kinds.most_common()
+        ],
+    )
+
+
+def _conclusion(run: RunResult) -> str:
+    """Says how many heads of a run can be removed."""
+    of_run = run.measure(MEASURE)
+    return (
+        f"- {run.run.folder}: of {of_run['count']} heads, {of_run['needless']} can be "
+        "removed one at a time without a distinguishable loss of BLEU "
+        f"(p < {SIGNIFICANT}), {of_run['loss_needless']} without a distinguishable "
+        "rise of the dev loss (two standard errors); "
+        f"{of_run['prunable']} were removed together before BLEU fell distinguishably."
+    )
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    texts = [[str(cell) for cell in row] for row in rows]
+    return "\n".join(markdown_table(columns, texts, left=range(len(columns))))
+
+
+def _signed(value: float, digits: int) -> str:
+    """A number, without the sign of a rounded zero."""
+    return f"{round(value, digits) + 0.0:.{digits}f}"

@@ -1,0 +1,257 @@
+"""MEASURES: what rows of experiments may measure of what they have trained."""
+
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from t2t_jax.config import Config
+from t2t_jax.data import prepare
+from t2t_jax.data.corpus import Corpus, open_corpora
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.evaluation.scores import read_answers, score_set
+from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.metrics.likelihoods import perplexity
+from t2t_jax.metrics.plain import corpus_scores
+from t2t_jax.tools.experiment.heads import measure_heads
+from t2t_jax.tools.experiment.layer_cost import layer_costs, path_lengths
+from t2t_jax.tools.experiment.results import Context
+from t2t_jax.tools.experiment.scaling import predict_loss
+
+EDGES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
+
+
+class Line(NamedTuple):
+    """A translated line of a test set.
+
+    Attributes:
+      output, reference: plain text.
+      source_pieces, output_pieces, reference_pieces: their pieces, EOS included.
+      log_prob: of the reference given the source.
+    """
+
+    output: str
+    reference: str
+    source_pieces: int
+    output_pieces: int
+    reference_pieces: int
+    log_prob: float
+
+
+def by_length(
+    context: Context,
+    sets: Sequence[str] = (),
+    longest: int = 0,
+    edges: Sequence[float] = EDGES,
+) -> dict[str, Any]:
+    """Scores groups of test lines whose sources are equally long.
+
+    Lengths are in pieces, relative to the longest source of the training text, as it is
+    after cleaning (`config.data.max_length`). In training, positions count from the
+    beginning of each sentence, packed or not; so the encoder has seen no position
+    beyond that length. Translations are read from the workdir if they are there.
+
+    Args:
+      sets: names of test sets of the config, whose lines are taken together; all if
+        empty.
+      longest: lengths are relative to this one instead, to compare rows whose training
+        texts differ; 0 for that of the training text.
+      edges: between groups; a group includes its upper edge.
+
+    Returns:
+      `longest`, in pieces; `groups`, a list with the scores of each group that has
+      lines, as `scores_of` returns them, and its edges `above` and `up_to` (None for
+      the last one); `seen.NAME` and `beyond.NAME` of the same scores, for the lines up
+      to the longest source of training and for those beyond.
+
+    Raises:
+      UserError: the row trains nothing; no such test set; a reference is longer than
+        the search may write.
+    """
+    config = context.config
+    if config is None:
+        raise UserError("the row trains no model; by_length needs a config to train")
+    context.check_translates("by_length")
+    corpora, language = _test_sets(config, sets), config.data.target
+    translator = Translator.load(context.workdir)
+    longest = longest or _longest_source_trained(config, translator.vocabulary)
+    lines = [
+        line
+        for corpus in corpora
+        for line in _lines(translator, corpus, context.workdir)
+    ]
+    scored = [
+        {"above": above, "up_to": up_to, **scores_of(group, language)}
+        for above, up_to, group in groups_of(lines, longest, edges)
+    ]
+    halves = groups_of(lines, longest, [1.0])
+    names = {1.0: "seen", None: "beyond"}
+    totals = {
+        f"{names[up_to]}.{name}": value
+        for _, up_to, group in halves
+        for name, value in scores_of(group, language).items()
+    }
+    return {"longest": longest, "groups": scored, **totals}
+
+
+def groups_of(
+    lines: Sequence[Line], longest: int, edges: Sequence[float]
+) -> list[tuple[float, float | None, list[Line]]]:
+    """Divides lines by the length of their source, relative to `longest`.
+
+    Returns:
+      (above, up to, lines) of each group that has lines, from short to long; the last
+      group has no upper edge.
+    """
+    limits = [0.0, *sorted(edges), math.inf]
+    groups = []
+    for above, up_to in itertools.pairwise(limits):
+        group = [
+            line for line in lines if above < line.source_pieces / longest <= up_to
+        ]
+        if group:
+            groups.append((above, None if up_to == math.inf else up_to, group))
+    return groups
+
+
+def scores_of(lines: Sequence[Line], language: str) -> dict[str, float]:
+    """Scores lines as if they were a test set.
+
+    Returns:
+      `lines`, their number; `bleu`, `chrf`; `perplexity` per piece, EOS included;
+      `ratio`, the pieces of all outputs by those of all references; `pieces`, the mean
+      length of a source.
+    """
+    outputs, references = ([line[side] for line in lines] for side in (0, 1))
+    plain = corpus_scores(outputs, references, language)
+    pieces = sum(line.reference_pieces for line in lines)
+    return {
+        "lines": len(lines),
+        "bleu": plain["bleu"],
+        "chrf": plain["chrf"],
+        "perplexity": perplexity(-math.fsum(line.log_prob for line in lines) / pieces),
+        "ratio": sum(line.output_pieces for line in lines) / pieces,
+        "pieces": sum(line.source_pieces for line in lines) / len(lines),
+    }
+
+
+def _longest_source_trained(config: Config, vocabulary: Vocabulary) -> int:
+    """The pieces of the longest source that training has seen, EOS included."""
+    data = config.data
+    corpora = open_corpora(data.train, data.source, data.target, data.dir, weights=True)
+    # From the cache, unless it was deleted since.
+    pairs = prepare.prepared_pairs(corpora, vocabulary, data)
+    return int(pairs.source.lengths.max())
+
+
+def _test_sets(config: Config, sets: Sequence[str]) -> list[Corpus]:
+    """The test sets of these names, or all."""
+    data = config.data
+    corpora = open_corpora(data.test, data.source, data.target, data.dir)
+    named = {corpus.name: corpus for corpus in corpora}
+    for name in sets:
+        if name not in named:
+            hint = did_you_mean(name, named)
+            raise UserError(f"by_length: config.data.test has no set {name!r}{hint}")
+    return [named[name] for name in sets or named]
+
+
+def _lines(translator: Translator, corpus: Corpus, workdir: Path) -> list[Line]:
+    """All lines of a test set, with their translations and log-probabilities."""
+    vocabulary, pairs = translator.vocabulary, list(corpus.pairs())
+    sources, references = zip(*pairs, strict=True)
+    source_pieces = [len(ids) + 1 for ids in vocabulary.source.encode(sources)]
+    reference_pieces = [*map(len, vocabulary.encode(references, end=True))]
+    check_room(source_pieces, reference_pieces, translator.config.decode.extra_length)
+    scores = score_set(translator, corpus, workdir)
+    outputs = read_answers(scores, corpus, workdir)
+    output_pieces = map(len, vocabulary.encode(outputs, end=True))
+    log_probs = (score.log_prob for score in translator.score(pairs))
+    columns = outputs, references, source_pieces, output_pieces, reference_pieces
+    return [Line(*line) for line in zip(*columns, log_probs, strict=True)]
+
+
+def check_room(
+    source_pieces: Sequence[int], reference_pieces: Sequence[int], extra: int
+) -> None:
+    """Refuses references that are longer than the search may write."""
+    needed = max(r - s for s, r in zip(source_pieces, reference_pieces, strict=True))
+    if needed > extra:
+        raise UserError(
+            f"config.decode.extra_length={extra}, but a reference has {needed} pieces "
+            "more than its source: the search could not write it, so lengths would not "
+            f"compare; set config.decode.extra_length={needed} or more"
+        )
+
+
+def speed(context: Context, lines: int = 200, repeats: int = 3) -> dict[str, Any]:
+    """Measures sentences translated in a second, by the config's beam and greedily.
+
+    Args:
+      lines: the number of lines, the first of the first test set.
+      repeats: passes over them, of which the median counts; one more, before them,
+        compiles.
+
+    Returns:
+      `sentences_per_second`, `greedy_sentences_per_second`, `lines` and `beam`.
+
+    Raises:
+      UserError: the config has no test set.
+    """
+    context.check_translates("speed")
+    data = context.config.data
+    corpora = open_corpora(data.test, data.source, data.target, data.dir)
+    if not corpora:
+        raise UserError(
+            "speed is measured on the first test set, and config.data.test is empty; "
+            "name one"
+        )
+    sources = [source for source, _ in itertools.islice(corpora[0].pairs(), lines)]
+    translator = Translator.load(context.workdir)
+
+    def rate(beam: int) -> float:
+        return lines_per_second(
+            lambda lines: translator.translate(lines, beam=beam), sources, repeats
+        )
+
+    beam = context.config.decode.beam
+    return {
+        "sentences_per_second": rate(beam),
+        "greedy_sentences_per_second": rate(1),
+        "lines": len(sources),
+        "beam": beam,
+    }
+
+
+def lines_per_second(
+    translate: Callable[[Sequence[str]], Any],
+    lines: Sequence[str],
+    repeats: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """Returns the lines a second of the median of several passes, after a first one."""
+    seconds = []
+    for _ in range(1 + repeats):
+        start = clock()
+        translate(lines)
+        seconds.append(clock() - start)
+    return len(lines) / statistics.median(seconds[1:])
+
+
+# (context, **arguments) -> what is stored as measures/NAME.json; the context is a
+# `t2t_jax.tools.experiment.results.Context`.
+MeasureFunction = Callable[..., dict[str, Any]]
+
+# Add your measure here.
+MEASURES: dict[str, MeasureFunction] = {
+    "by_length": by_length,
+    "heads": measure_heads,
+    "layer_costs": layer_costs,
+    "path_lengths": path_lengths,
+    "predict_loss": predict_loss,
+    "speed": speed,
+}

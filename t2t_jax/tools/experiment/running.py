@@ -1,0 +1,347 @@
+"""Runs the rows of an experiment: several processes take runs from one queue."""
+
+import dataclasses
+import errno
+import gc
+import json
+import math
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from t2t_jax.io.atomic import keep_earlier, write_atomically
+from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.messages import say
+from t2t_jax.model.model import build
+from t2t_jax.parallel.machine import describe_machine
+from t2t_jax.run.train import train
+from t2t_jax.tools.experiment.leases import Leases, LostError
+from t2t_jax.tools.experiment.measures import MEASURES
+from t2t_jax.tools.experiment.results import (
+    FAILURE,
+    MEASURED,
+    OUTCOME,
+    TRAINING,
+    Context,
+    RunResult,
+    read_json,
+    workdir_of,
+)
+from t2t_jax.tools.experiment.rows import Measure, Row, Run
+from t2t_jax.workdir import Workdir
+
+RUNS, LEASES = "runs", "leases"  # folders in the workdir of experiments
+POLL = 5.0  # seconds between two looks at the runs of other processes
+
+
+class Task(NamedTuple):
+    """A run, and the row that asks for it."""
+
+    row: Row
+    run: Run
+
+
+class Queue:
+    """The runs of an experiment, some of them finished or run by other processes.
+
+    Args:
+      folder: the workdir, which experiments and processes share.
+      rows: of the plan.
+
+    Attributes:
+      tasks: all runs, in order.
+      runs: the folder of the runs' workdirs.
+    """
+
+    def __init__(self, folder: Path, rows: Sequence[Row]):
+        self.tasks = [Task(row, run) for row in rows for run in row.runs]
+        self.runs, self._leases = folder / RUNS, Leases(folder / LEASES)
+        self._started = time.time()
+        self._ended: set[Task] = set()  # those that this process ran to their end
+
+    def workdir(self, task: Task) -> Path:
+        """The workdir of a run."""
+        return workdir_of(task.run, self.runs)
+
+    def state(self, task: Task) -> str:
+        """The state of a run: `done`, `failed`, `running` or `left`."""
+        recorded = self._recorded(task)
+        return "running" if recorded != "done" and self.owner(task) else recorded
+
+    def owner(self, task: Task) -> str:
+        """The process that runs a task; empty if none does."""
+        return self._leases.owner(task.run.hash)
+
+    def run(
+        self,
+        rows: Sequence[Row],
+        retry: bool,
+        wait: bool,
+        after: Callable[[], None],
+    ) -> None:
+        """Runs what no other process runs, until nothing is left.
+
+        Args:
+          rows: those to run.
+          retry: also takes those that failed before this process started.
+          wait: waits for the runs of other processes: those that `rows` need, and
+            those to be taken over if their process dies.
+          after: called after each run.
+
+        Raises:
+          KeyboardInterrupt: Ctrl-C or SIGTERM; the run that it interrupts is continued
+            next time.
+          OSError: an error of the disk.
+        """
+        selected = [task for task in self.tasks if task.row in rows]
+        waiting = False
+        while True:
+            states = {task: self.state(task) for task in self.tasks}
+            todo = [t for t in selected if self._is_open(t, states[t], retry)]
+            ready = self._ready(todo, states)
+            if any(self._take(task, retry) for task in ready):
+                waiting = False
+                after()
+                continue
+            elsewhere = [task for task in self.tasks if states[task] == "running"]
+            wanted = todo or {*selected} & {*elsewhere}
+            if not ready and not (wait and elsewhere and wanted):
+                self._report_blocked(todo, states)
+                return
+            # What was ready has been taken by others since this look at the states.
+            if elsewhere and not waiting:
+                owned = [f"{t.run.folder} ({self.owner(t)})" for t in elsewhere]
+                say(f"waiting for {', '.join(owned)}")
+                waiting = True
+            time.sleep(POLL)
+
+    def _recorded(self, task: Task) -> str:
+        """The state by the files of a run's workdir, whoever runs it."""
+        workdir = self.workdir(task)
+        if _is_done(task.row, workdir, self._needs(task)):
+            return "done"
+        return "failed" if RunResult(task.run, workdir).failed(task.row) else "left"
+
+    def _needs(self, task: Task) -> dict[str, list[Path]]:
+        """The workdirs of the rows that a task needs, by row."""
+        needs = {name: [] for name in task.row.needs}
+        for other in self.tasks:
+            if other.row.name in needs:
+                needs[other.row.name].append(self.workdir(other))
+        return needs
+
+    def _is_open(self, task: Task, state: str, retry: bool) -> bool:
+        """True if a run of this state is to be taken."""
+        if task in self._ended:  # whatever the clocks of the machines say
+            return False
+        if state == "failed" and retry:
+            failure = read_json(self.workdir(task) / FAILURE)
+            return failure.get("unix_time", 0.0) < self._started
+        return state == "left"
+
+    def _ready(self, todo: Sequence[Task], states: Mapping[Task, str]) -> list[Task]:
+        """The runs whose needs are done; those whose processes died come last."""
+        missing = self._missing(states)
+        ready = [task for task in todo if not missing.intersection(task.row.needs)]
+        # A run that takes more memory than there is should not keep others waiting.
+        return sorted(ready, key=lambda task: self._leases.starts(task.run.hash))
+
+    def _missing(self, states: Mapping[Task, str]) -> set[str]:
+        """The rows that are not done."""
+        return {task.row.name for task, state in states.items() if state != "done"}
+
+    def _report_blocked(self, todo: Sequence[Task], states: Mapping[Task, str]) -> None:
+        """Says which runs cannot start, as the rows that they need are not done."""
+        missing = self._missing(states)
+        for row in dict.fromkeys(task.row for task in todo):
+            needs = ", ".join(need for need in row.needs if need in missing)
+            if needs:
+                say(f"not run: {row.name}; it needs {needs}, which is not done")
+
+    def _take(self, task: Task, retry: bool) -> bool:
+        """Runs a task; returns False if another process has taken it."""
+        lease = self._leases.take(task.run.hash)
+        if lease is None:
+            return False
+        try:
+            # Another process may have finished it before the lease was taken.
+            if self._is_open(task, self._recorded(task), retry):
+                number = self.tasks.index(task) + 1
+                say(f"\nrun {number} of {len(self.tasks)}: {self.workdir(task)}")
+                workdir, needs = self.workdir(task), self._needs(task)
+                run(task.row, task.run, workdir, needs, lease.check)
+                self._ended.add(task)
+        except LostError as e:  # as after this machine was suspended
+            say(f"{e}")
+        finally:
+            lease.release()
+        return True
+
+
+def select(rows: Sequence[Row], patterns: str) -> list[Row]:
+    """The rows that --rows names.
+
+    Args:
+      patterns: names, separated by commas; `*` and `?` stand for any characters. Empty
+        selects all.
+
+    Raises:
+      UserError: a pattern is the name of no row.
+    """
+    names = [row.name for row in rows]
+    given = [p for p in map(str.strip, patterns.split(",")) if p] or ["*"]
+    for pattern in given:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise UserError(
+                f"--rows={pattern}: no such row{did_you_mean(pattern, names)} "
+                f"(rows: {', '.join(names)})"
+            )
+    return [row for row in rows if any(fnmatchcase(row.name, p) for p in given)]
+
+
+# These errors of a disk would fail every row, so they end the process instead.
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE}
+
+
+def run(
+    row: Row,
+    run: Run,
+    workdir: Path,
+    needs: Mapping[str, Sequence[Path]],
+    check_owner: Callable[[], None],
+) -> None:
+    """Trains and measures what is not done yet; records an error as `failure.json`.
+
+    Args:
+      workdir: of the run, maybe of an interrupted one, which then continues.
+      needs: the workdirs of the rows that the row needs.
+      check_owner: raises an error once the run belongs to another process.
+
+    Raises:
+      KeyboardInterrupt: Ctrl-C or SIGTERM; everything trained so far is saved.
+      OSError: an error of the disk.
+    """
+    keep_earlier(workdir / FAILURE)
+    step = TRAINING
+    try:
+        if run.config is not None and not (workdir / OUTCOME).exists():
+            started = time.monotonic()
+            train(run.config, workdir)
+            check_owner()
+            seconds = time.monotonic() - started
+            _write(workdir / OUTCOME, totals(workdir) | {"seconds": seconds})
+        for measure in row.measures:
+            step = measure.name
+            if not _is_measured(measure, workdir, needs):
+                say(f"measuring {measure.name}")
+                content = _measured(measure, Context(workdir, run.config, needs))
+                check_owner()
+                keep_earlier(_file(measure, workdir))  # of other arguments or needs
+                _write(_file(measure, workdir), content)
+    except Exception as e:
+        if isinstance(e, OSError) and e.errno in _DISK:
+            raise
+        check_owner()
+        say(f"failed: {e}")
+        _write(workdir / FAILURE, {"step": step} | _failure(e))
+    finally:
+        # The next row has other programs: free the memory of these.
+        jax.clear_caches()
+        gc.collect()
+
+
+def _is_done(row: Row, workdir: Path, needs: Mapping[str, Sequence[Path]]) -> bool:
+    """True once the row is trained and measured in a workdir; arguments as of `run`."""
+    trained = row.config is None or (workdir / OUTCOME).exists()
+    return trained and all(
+        _is_measured(measure, workdir, needs) for measure in row.measures
+    )
+
+
+def _is_measured(
+    measure: Measure, workdir: Path, needs: Mapping[str, Sequence[Path]]
+) -> bool:
+    """True if a workdir has the result of a measure, of the same arguments and runs."""
+    stored = read_json(_file(measure, workdir))
+    wanted = dataclasses.asdict(measure) | {"needs": _names(needs)}
+    wanted = json.loads(json.dumps(wanted))  # tuples are lists
+    return wanted.items() <= ({"needs": {}} | stored).items()
+
+
+def _names(needs: Mapping[str, Sequence[Path]]) -> dict[str, list[str]]:
+    return {row: [path.name for path in paths] for row, paths in needs.items()}
+
+
+def totals(workdir: Path) -> dict[str, Any]:
+    """Sums over a finished training run, from its config and `metrics.jsonl`.
+
+    Returns:
+      `parameters`; `steps`; `tokens` (real ones of both sides), `flops` (of the matrix
+      products of all steps; None if they cannot be counted) and `minutes`, all of
+      training alone, without validation, translation, and steps that a killed process
+      repeated; `machine`.
+    """
+    opened = Workdir.open(workdir)
+    model = build(opened.config().model, *opened.vocabulary().sizes)
+    run = RunResult(None, workdir)
+    entries = [entry for entry in run.metrics if entry["kind"] == "train"]
+    steps = [0, *(entry["step"] for entry in entries)]
+
+    def total(name: str) -> float | None:
+        values = [entry[name] for entry in entries]
+        return None if None in values else math.fsum(values)
+
+    # Not their `seconds`, which leave out what a restart finds trained already.
+    seconds = [
+        (last - first) * entry["seconds_per_step"]
+        for first, last, entry in zip(steps, steps[1:], entries, strict=False)
+    ]
+
+    return {
+        "parameters": model.count(),
+        "steps": steps[-1],
+        "tokens": total("tokens"),
+        "flops": total("flops"),
+        "minutes": math.fsum(seconds) / 60,
+        "machine": describe_machine(),
+    }
+
+
+def _measured(measure: Measure, context: Context) -> dict[str, Any]:
+    """Computes a measure; returns the content of its file."""
+    if measure.function not in MEASURES:
+        raise UserError(
+            f"no measure {measure.function!r}"
+            f"{did_you_mean(measure.function, MEASURES)}; add it to MEASURES of "
+            "t2t_jax/tools/experiment/measures.py"
+        )
+    started = time.monotonic()
+    result = MEASURES[measure.function](context, **measure.arguments)
+    return dataclasses.asdict(measure) | {
+        "needs": _names(context.needs),
+        "result": result,
+        "seconds": time.monotonic() - started,
+        "machine": describe_machine(),
+    }
+
+
+def _failure(error: Exception) -> dict[str, Any]:
+    return {
+        "error": f"{error}" if isinstance(error, UserError) else repr(error),
+        "traceback": "".join(traceback.format_exception(error)),
+        "unix_time": time.time(),
+        "machine": describe_machine(),
+    }
+
+
+def _file(measure: Measure, workdir: Path) -> Path:
+    return workdir / MEASURED / f"{measure.name}.json"
+
+
+def _write(file: Path, content: Mapping[str, Any]) -> None:
+    write_atomically(file, json.dumps(content, indent=1).encode() + b"\n")

@@ -1,0 +1,513 @@
+"""Scaling laws: the loss as a function of parameters and tokens, fitted to runs.
+
+L(N, D) = E + A N^-alpha + B D^-beta (Hoffmann et al. 2022, equation 2), fitted as in
+their approach 3: the Huber loss of log residuals, minimized from several starts. N
+counts all parameters, D source and target tokens trained on.
+"""
+
+import datetime
+import itertools
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.tables import markdown_table
+from t2t_jax.tools.experiment.fits import power_law
+from t2t_jax.tools.experiment.plots import lines
+from t2t_jax.tools.experiment.results import Context, Results, RunResult
+from t2t_jax.tools.experiment.rows import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+# The residual of a log loss from which outliers count linearly (Hoffmann et al.).
+HUBER = 1e-3
+# A constant whose interval spans more than this factor is not identified.
+IDENTIFIED = 3.0
+# 8 runs leave 3 degrees of freedom to 5 constants; a curve with an asymptote needs 3
+# different sizes.
+FEWEST_RUNS, FEWEST_SIZES = 8, 3
+_EXPONENTS = (0.01, 3.0)
+# Below this the share of a term in the loss cannot be told from 0.
+_LEAST_NATS = 1e-4
+
+
+class Runs(NamedTuple):
+    """Runs of a grid, arrays of one length: parameters, tokens, loss in nats, FLOPs."""
+
+    parameters: np.ndarray
+    tokens: np.ndarray
+    loss: np.ndarray
+    flops: np.ndarray
+
+    def subset(self, chosen: np.ndarray) -> "Runs":
+        """The runs that an index or a mask chooses."""
+        return Runs(*(values[chosen] for values in self))
+
+    @property
+    def flops_per_product(self) -> np.ndarray:
+        """k of C = k N D, of each run."""
+        return self.flops / (self.parameters * self.tokens)
+
+
+class Law(NamedTuple):
+    """The constants of L(N, D) = E + A N^-alpha + B D^-beta."""
+
+    E: float
+    A: float
+    alpha: float
+    B: float
+    beta: float
+
+    def loss(self, parameters: ArrayLike, tokens: ArrayLike) -> np.ndarray:
+        """The loss in nats a token."""
+        of_size = self.A * np.asarray(parameters, float) ** -self.alpha
+        return self.E + of_size + self.B * np.asarray(tokens, float) ** -self.beta
+
+    @property
+    def size_exponent(self) -> float:
+        """The exponent of the best N as a power of the compute C."""
+        return self.beta / (self.alpha + self.beta)
+
+    def optimum(
+        self, flops: ArrayLike, flops_per_product: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The N and D of least loss for a compute C = k N D (equation 4)."""
+        product = np.asarray(flops, float) / flops_per_product
+        ratio = self.alpha * self.A / (self.beta * self.B)
+        balance = ratio ** (1 / (self.alpha + self.beta))
+        parameters = balance * product**self.size_exponent
+        return parameters, product / parameters
+
+
+class Interval(NamedTuple):
+    """A value with its 95% interval.
+
+    Attributes:
+      identified: False if the interval is too wide for the value to mean anything, or
+        if the value is at the bound of the search.
+    """
+
+    value: float
+    low: float
+    high: float
+    identified: bool
+
+    def __str__(self):
+        if not self.identified:
+            return "not identified"
+        return f"{self.value:.3g} ({self.low:.3g} to {self.high:.3g})"
+
+
+class Fit(NamedTuple):
+    """A fitted law, and the laws of resampled runs, which give its intervals.
+
+    Attributes:
+      law: fitted to all runs.
+      resampled: fitted to runs drawn with replacement.
+      residuals: log of observed over fitted loss, of each run.
+      at_bound: names of constants that are at the bound of the search.
+    """
+
+    law: Law
+    resampled: list[Law]
+    residuals: np.ndarray
+    at_bound: frozenset[str]
+
+    def interval(self, function: Callable[[Law], float]) -> Interval:
+        """The interval of a quantity that follows from the law."""
+        return _interval(function(self.law), [function(law) for law in self.resampled])
+
+    def constants(self) -> dict[str, Interval]:
+        """E, A, alpha, B and beta; A and B are identified if their exponents are."""
+        found = {
+            name: self.interval(lambda law, name=name: getattr(law, name))
+            for name in Law._fields
+        }
+        known = {
+            name: found[name].identified and name not in self.at_bound
+            for name in ("E", "alpha", "beta")
+        }
+        known |= {"A": known["alpha"], "B": known["beta"]}
+        return {name: found[name]._replace(identified=known[name]) for name in found}
+
+    def exponents(self) -> dict[str, Interval]:
+        """The exponents of the best N and D as powers of the compute."""
+        known = all(self.constants()[name].identified for name in ("alpha", "beta"))
+        of_size = self.interval(lambda law: law.size_exponent)
+        of_data = self.interval(lambda law: 1 - law.size_exponent)
+        return {
+            "parameters": of_size._replace(identified=known and of_size.identified),
+            "tokens": of_data._replace(identified=known and of_data.identified),
+        }
+
+    def predict(self, parameters: float, tokens: float, seed: int = 0) -> Interval:
+        """Predicts the loss of one new run.
+
+        The interval holds the error of the law, by resampling, and the noise of a run,
+        by adding the residual of a random one.
+        """
+        rng = np.random.default_rng(seed)
+        n = len(self.residuals)
+        # A fit of 5 constants to n runs leaves residuals smaller than the noise.
+        noise = self.residuals * (n / (n - len(Law._fields))) ** 0.5
+        drawn = np.exp(rng.choice(noise, len(self.resampled)))
+        losses = [law.loss(parameters, tokens) for law in self.resampled]
+        return _interval(self.law.loss(parameters, tokens), losses * drawn)
+
+
+def fit(runs: Runs, resamples: int = 200, seed: int = 0) -> Fit:
+    """Fits a law to runs, with intervals from resampled runs.
+
+    Args:
+      resamples: sets of as many runs, drawn with replacement.
+      seed: of the draws.
+
+    Raises:
+      UserError: too few runs, or too few different sizes.
+    """
+    if problem := _too_few(runs, FEWEST_RUNS):
+        raise UserError(
+            f"cannot fit L(N, D) to {problem}; want at least {FEWEST_RUNS} runs with "
+            f"{FEWEST_SIZES} numbers of parameters and {FEWEST_SIZES} of tokens: add "
+            "widths or steps to the grid"
+        )
+    search = _Search(runs)
+    start = search.best(runs, search.starts)
+    law = search.law(start)
+    rng, resampled = np.random.default_rng(seed), []
+    while len(resampled) < resamples:
+        drawn = runs.subset(rng.integers(len(runs.loss), size=len(runs.loss)))
+        # Draws that leave a constant free say nothing about the grid as it is.
+        if not _too_few(drawn.subset(_first_of_each(drawn)), len(Law._fields)):
+            resampled.append(search.law(search.best(drawn, [start])))
+    residuals = np.log(runs.loss / law.loss(runs.parameters, runs.tokens))
+    return Fit(law, resampled, residuals, search.at_bound(start))
+
+
+class _Search:
+    """The search for a law, in coordinates in which its constants hardly correlate.
+
+    They are log E, the logs of the two other terms at the centre of the grid, and the
+    two exponents: A alone changes by orders of magnitude with alpha.
+    """
+
+    def __init__(self, runs: Runs):
+        self.centre_n = np.log(runs.parameters).mean()
+        self.centre_d = np.log(runs.tokens).mean()
+        least, most = np.log(runs.loss.min()), np.log(runs.loss.max())
+        floor, steepest = np.log(_LEAST_NATS), _EXPONENTS[1]
+        self.low = np.array([floor, floor, _EXPONENTS[0], floor, _EXPONENTS[0]])
+        self.high = np.array([least, most, steepest, most, steepest])
+        self.starts = [
+            np.array([least + np.log(e), least + np.log(a), alpha, least, beta])
+            for e, a, alpha, beta in itertools.product(
+                (0.1, 0.8), (0.3,), (0.2, 1.0), (0.2, 1.0)
+            )
+        ]
+
+    def best(self, runs: Runs, starts: list[np.ndarray]) -> np.ndarray:
+        """The point of least Huber loss that the starts lead to."""
+        from scipy import optimize
+
+        x = np.log(runs.parameters) - self.centre_n
+        y = np.log(runs.tokens) - self.centre_d
+        observed = np.log(runs.loss)
+
+        def objective(point):
+            e, a, alpha, b, beta = point
+            terms = np.exp([np.full_like(x, e), a - alpha * x, b - beta * y])
+            fitted = terms.sum(0)
+            residual = np.log(fitted) - observed
+            slope = np.clip(residual / HUBER, -1, 1)
+            of_e, of_a, of_b = terms / fitted * slope
+            gradient = [of_e, of_a, -x * of_a, of_b, -y * of_b]
+            cost = slope * (residual / HUBER - slope / 2)
+            return cost.sum(), np.sum(gradient, axis=1) / HUBER
+
+        found = [
+            optimize.minimize(
+                objective,
+                np.clip(start, self.low, self.high),
+                jac=True,
+                # L-BFGS-B finds the same, but waits for threads of BLAS at each step.
+                method="SLSQP",
+                bounds=list(zip(self.low, self.high, strict=True)),
+                options={"maxiter": 500},
+            )
+            for start in starts
+        ]
+        return min(found, key=lambda result: result.fun).x
+
+    def law(self, point: np.ndarray) -> Law:
+        """The law of a point of the search."""
+        e, a, alpha, b, beta = point
+        of_size = np.exp(a + alpha * self.centre_n)
+        of_data = np.exp(b + beta * self.centre_d)
+        return Law(*map(float, (np.exp(e), of_size, alpha, of_data, beta)))
+
+    def at_bound(self, point: np.ndarray) -> frozenset[str]:
+        """The constants that are within 1% of the search's width of its bounds."""
+        share = (point - self.low) / (self.high - self.low)
+        outside = (share < 0.01) | (share > 0.99)
+        return frozenset(itertools.compress(Law._fields, outside))
+
+
+def _interval(value: float, drawn: ArrayLike) -> Interval:
+    low, high = map(float, np.percentile(drawn, [2.5, 97.5]))
+    return Interval(float(value), low, high, 0 < high <= IDENTIFIED * low)
+
+
+def _first_of_each(runs: Runs) -> np.ndarray:
+    """The indices of runs that differ."""
+    return np.unique(np.stack(runs), axis=1, return_index=True)[1]
+
+
+def _too_few(runs: Runs, fewest: int) -> str:
+    """The number of runs and sizes if a law needs more of them; else empty."""
+    n, sizes, data = (
+        len(values)
+        for values in (runs.loss, np.unique(runs.parameters), np.unique(runs.tokens))
+    )
+    if n >= fewest and min(sizes, data) >= FEWEST_SIZES:
+        return ""
+    return f"{n} runs with {sizes} numbers of parameters and {data} of tokens"
+
+
+COLUMNS = ("parameters", "tokens", "dev.loss", "flops")
+
+
+def predict_loss(context: Context, parameters: int, steps: int) -> dict[str, Any]:
+    """Predicts the loss of a larger run from the grid, the rows that the row needs.
+
+    Args:
+      parameters: of the larger run.
+      steps: it will be trained for; its tokens a step are taken to be the grid's.
+
+    Returns:
+      `loss` with its interval; the `time` at which it was predicted; the constants of
+      the law, the `frontier`'s exponents and `flops_per_product`, k of C = k N D.
+
+    Raises:
+      UserError: a run of the grid is not finished, or the grid is too small.
+    """
+    folders = [folder for row in context.needs.values() for folder in row]
+    results = [RunResult(Run("", 0, None, path.name), path) for path in folders]
+    runs = _read_runs(results)
+    tokens_a_step = np.mean([r.outcome["tokens"] / r.outcome["steps"] for r in results])
+    tokens = float(tokens_a_step * steps)
+    fitted = fit(runs)
+    predicted = fitted.predict(parameters, tokens)
+    k = runs.flops_per_product
+    return {
+        **predicted._asdict(),
+        "loss": predicted.value,
+        "parameters": parameters,
+        "tokens": tokens,
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "runs": len(runs.loss),
+        "law": {name: c._asdict() for name, c in fitted.constants().items()},
+        "frontier": {name: e._asdict() for name, e in fitted.exponents().items()},
+        "flops_per_product": {
+            "value": float(np.median(k)),
+            "low": float(k.min()),
+            "high": float(k.max()),
+        },
+    }
+
+
+def _read_runs(results: Iterable[RunResult]) -> Runs:
+    """Reads parameters, tokens, dev loss and FLOPs of finished runs."""
+    columns = []  # the dev loss is without label smoothing
+    for result in results:
+        found = [result.value(column) for column in COLUMNS]
+        if missing := [c for c, v in zip(COLUMNS, found, strict=True) if v is None]:
+            raise UserError(
+                f"{result.path} has no {missing[0]}; a scaling law needs finished runs "
+                "that were evaluated on dev text: run the rows of the grid first"
+            )
+        columns.append(found)
+    return Runs(*np.array(columns, float).reshape(-1, len(COLUMNS)).T)
+
+
+def report(results: Results) -> str:
+    """Writes constants, frontier, and the prediction beside what was observed."""
+    predicted = _prediction(results)
+    if not predicted:
+        return "The law is fitted when all runs of the grid are finished."
+    law, k = predicted["law"], predicted["flops_per_product"]
+    of_size, of_data = (
+        Interval(**predicted["frontier"][name]) for name in ("parameters", "tokens")
+    )
+    constants = [(name, str(Interval(**law[name]))) for name in law]
+    return "\n".join(
+        [
+            "### Fitted law",
+            "",
+            f"L(N, D) = E + A N^-alpha + B D^-beta, fitted to {predicted['runs']} runs "
+            "(Huber loss of log residuals; intervals of 95% by resampling runs). N "
+            "counts all parameters: the one embedding table is the output layer too, "
+            "so it takes part in the matrix products of every target token. D counts "
+            "source and target tokens trained on, also repeated ones.",
+            "",
+            *markdown_table(("constant", "value"), constants, left=(0, 1)),
+            "",
+            *_simple_laws(_grid(results)),
+            "",
+            "### Compute-optimal frontier",
+            "",
+            f"C = k N D with k = {k['value']:.3g} (median of the grid; {k['low']:.3g} "
+            f"to {k['high']:.3g}). The best N grows as C^a, the best D as C^b:",
+            f"a = {of_size}, b = {of_data}. Hoffmann et al. 2022: 0.46 and 0.54.",
+            "",
+            "### Predicted and observed",
+            "",
+            *_comparison(results, predicted),
+        ]
+    )
+
+
+def plot(results: Results) -> "Figure | None":
+    """Draws the loss against parameters, tokens and FLOPs."""
+    runs = _grid(results)
+    if not len(runs.loss):
+        return None
+    from matplotlib.figure import Figure
+
+    predicted = _prediction(results)
+    figure = Figure(figsize=(15, 4.6), layout="constrained")
+    panels = figure.subplots(1, 3, sharey=True)
+    by_size = _curves(runs, runs.parameters, runs.tokens)
+    by_data = _curves(runs, runs.tokens, runs.parameters)
+    by_compute = _curves(runs, runs.flops, runs.parameters)
+    for axes, series, label in (
+        (panels[0], by_size, "parameters"),
+        (panels[1], by_data, "tokens"),
+        (panels[2], by_compute, "FLOPs"),
+    ):
+        y_label = "dev loss (nats a subword)" if axes is panels[0] else ""
+        lines(series, label, y_label, log_x=True, log_y=True, axes=axes)
+    if predicted:
+        _draw_law(panels, runs, predicted)
+        observed = _finished(results, "largest")
+        n, d = predicted["parameters"], predicted["tokens"]
+        c = predicted["flops_per_product"]["value"] * n * d
+        for axes, x, column in zip(panels, (n, d, c), (0, 1, 3), strict=True):
+            _draw_prediction(axes, x, predicted)
+            star = {"color": "C6", "mfc": "none", "ms": 14, "label": "observed"}
+            axes.plot(observed[:, column], observed[:, 2], "*", **star)
+    held = ("M tokens", "M parameters", "M parameters")
+    for axes, title in zip(panels, held, strict=True):
+        axes.legend(title=title, fontsize="small")
+    return figure
+
+
+def _prediction(results: Results) -> dict[str, Any]:
+    return results["prediction"].runs[0].measure("predict_loss")
+
+
+def _finished(results: Results, row: str) -> np.ndarray:
+    """N, D, loss and FLOPs of the row's finished runs, [runs, 4]."""
+    found = [[run.value(c) for c in COLUMNS] for run in results[row].runs]
+    return np.array([v for v in found if None not in v], float).reshape(-1, 4)
+
+
+def _grid(results: Results) -> Runs:
+    """The finished runs of the grid."""
+    rows = results.groups().get("grid", [])
+    finished = [r for row in rows for r in row.runs if r.outcome]
+    return _read_runs(finished)
+
+
+def _simple_laws(runs: Runs) -> list[str]:
+    """L(N) of the longest runs and L(D) of the widest, without asymptotes."""
+    most_d = np.isclose(runs.tokens, runs.tokens.max(), rtol=0.05)
+    most_n = runs.parameters == runs.parameters.max()
+    texts = []
+    for text, sizes, chosen in (
+        ("L(N) = c N^-a of the longest runs", runs.parameters, most_d),
+        ("L(D) = c D^-a of the largest models", runs.tokens, most_n),
+    ):
+        try:
+            found = power_law(sizes[chosen], runs.loss[chosen])
+        except ValueError as e:  # too few runs
+            texts.append(f"{text}: {e}.")
+            continue
+        texts.append(
+            f"{text}: a = {-found.exponent:.3g} ({-found.high:.3g} to "
+            f"{-found.low:.3g}), c = {found.coefficient:.3g}."
+        )
+    return ["  \n".join(texts)]
+
+
+def _comparison(results: Results, predicted: dict[str, Any]) -> list[str]:
+    at = (
+        f"{predicted['parameters'] / 1e6:.2f}M parameters and "
+        f"{predicted['tokens'] / 1e6:.2f}M tokens"
+    )
+    text = f"At {at} the law says {_loss(predicted)}, stored {predicted['time']}"
+    observed = _finished(results, "largest")[:, 2]
+    if not len(observed):
+        return [f"{text}; the run is not finished."]
+    loss = observed.mean()
+    inside = predicted["low"] <= loss <= predicted["high"]
+    # Not if the grid was changed after the larger run, and the law fitted again.
+    stored = datetime.datetime.fromisoformat(predicted["time"]).timestamp()
+    started = min(run.started for run in results["largest"].runs)
+    order = "before" if stored <= started else "AFTER"
+    return [
+        f"{text}, {order} that run began. Observed: {loss:.3f}, "
+        f"{'inside' if inside else 'outside'} the interval, "
+        f"{100 * (loss / predicted['loss'] - 1):+.1f}% from the prediction."
+    ]
+
+
+def _loss(predicted: dict[str, Any]) -> str:
+    """The predicted loss and its interval, which is shown even if it is wide."""
+    interval = f"{predicted['low']:.3f} to {predicted['high']:.3f}"
+    wide = "" if predicted["identified"] else ": too wide to identify the loss"
+    return f"{predicted['loss']:.3f} ({interval}{wide})"
+
+
+def _groups(values: np.ndarray) -> np.ndarray:
+    """Rounds values: runs of as many steps differ a little in their tokens."""
+    return np.array([float(f"{value:.2g}") for value in values])
+
+
+def _curves(runs: Runs, x: np.ndarray, held: np.ndarray) -> dict[str, tuple]:
+    """Observed losses by `x`, one curve for each value of `held`, in millions."""
+    curves = {}
+    for value in np.unique(_groups(held)):
+        chosen = np.flatnonzero(_groups(held) == value)
+        chosen = chosen[np.argsort(x[chosen])]
+        curves[f"{value / 1e6:.2g}"] = (x[chosen], runs.loss[chosen])
+    return curves
+
+
+def _draw_law(panels, runs: Runs, predicted: dict[str, Any]) -> None:
+    """Draws the fitted curves, dashed in the colours of the observed ones."""
+    law = Law(**{name: c["value"] for name, c in predicted["law"].items()})
+    k, most = predicted["flops_per_product"]["value"], 2.0
+    n, d = (
+        np.geomspace(values.min(), values.max() * most, 50)
+        for values in (runs.parameters, runs.tokens)
+    )
+    for i, tokens in enumerate(np.unique(_groups(runs.tokens))):
+        panels[0].plot(n, law.loss(n, tokens), "--", color=f"C{i}", alpha=0.7)
+    for i, parameters in enumerate(np.unique(_groups(runs.parameters))):
+        panels[1].plot(d, law.loss(parameters, d), "--", color=f"C{i}", alpha=0.7)
+    # The envelope: the least loss of each compute.
+    c = np.geomspace(runs.flops.min(), runs.flops.max() * most**2, 50)
+    best = law.loss(*law.optimum(c, k))
+    panels[2].plot(c, best, "--", color="C5", label="optimum")
+
+
+def _draw_prediction(axes, x: float, predicted: dict[str, Any]) -> None:
+    """Draws the predicted loss with its error bar."""
+    loss = predicted["loss"]
+    error = [[max(0, loss - predicted["low"])], [max(0, predicted["high"] - loss)]]
+    axes.errorbar([x], [loss], error, fmt="s", color="C5", capsize=4, label="predicted")

@@ -1,0 +1,284 @@
+"""Decides which rows of an experiment differ from its baseline.
+
+A difference is claimed only if two kinds of chance are unlikely to explain it: other
+seeds of training, and, for scores of a test set, other lines of the test set.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from t2t_jax.data.corpus import Corpus
+from t2t_jax.evaluation.provenance import hashed
+from t2t_jax.evaluation.scores import TRANSLATIONS
+from t2t_jax.io.atomic import write_atomically
+from t2t_jax.io.errors import UserError
+from t2t_jax.metrics.measures import TESTS
+from t2t_jax.tasks.table import known_measures, task_of
+from t2t_jax.tools.experiment.results import (
+    Results,
+    RowResult,
+    RunResult,
+    better,
+    read_json,
+)
+
+LEVEL = 0.05  # of every test, and of the false discoveries among all claims
+BETTER, WORSE, UNDECIDED = "better", "worse", "not distinguishable"
+SAME_RUNS = "same runs"
+
+
+class Comparison(NamedTuple):
+    """A row against the baseline, in one column.
+
+    Attributes:
+      verdict: `BETTER`, `WORSE`, `UNDECIDED`, or `SAME_RUNS` if the row shares runs
+        with the baseline.
+      reason: for the verdict; for people.
+      difference: of the means, row - baseline.
+      p_seeds: of the test over seeds; nan if there is none.
+      p_lines: of each test over lines, if there are any.
+      p_adjusted: the largest of these, or 1 if the lines could not be tested,
+        corrected for the number of comparisons; nan if there is no test over seeds.
+    """
+
+    verdict: str
+    reason: str
+    difference: float
+    p_seeds: float = math.nan
+    p_lines: Mapping[str, float] = {}
+    p_adjusted: float = math.nan
+
+
+def pooled_deviation(samples: Sequence[Sequence[float]]) -> tuple[float, int]:
+    """The standard deviation over seeds that all rows have in common.
+
+    Returns:
+      The deviation, and its degrees of freedom; (nan, 0) if no row has two seeds.
+    """
+    repeated = [sample for sample in samples if len(sample) > 1]
+    if not repeated:
+        return math.nan, 0
+    freedom = sum(len(sample) - 1 for sample in repeated)
+    # Of equal values, rounding makes a variance that is not quite 0.
+    squares = sum(np.var(s) * len(s) if np.ptp(s) else 0.0 for s in repeated)
+    return math.sqrt(squares / freedom), freedom
+
+
+def t_test(
+    ours: Sequence[float], theirs: Sequence[float], deviation: float, freedom: int
+) -> float:
+    """Two-sided p of a difference between two means, of samples of one deviation.
+
+    Args:
+      deviation, freedom: from `pooled_deviation`; one of the samples, or both, may then
+        be a single value.
+    """
+    from scipy import stats  # slow to import
+
+    error = deviation * math.sqrt(1 / len(ours) + 1 / len(theirs))
+    statistic = (np.mean(ours) - np.mean(theirs)) / error
+    return float(2 * stats.t.sf(abs(statistic), freedom))
+
+
+def welch_test(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Two-sided p of a difference between two means, each of a deviation of its own.
+
+    Welch 1947. Of samples of two or more values, which are not all equal.
+    """
+    from scipy import stats
+
+    # Not `ttest_ind`, which warns of samples whose values are nearly equal.
+    first, second = (
+        (np.mean(sample), np.std(sample, ddof=1), len(sample))
+        for sample in (ours, theirs)
+    )
+    return float(stats.ttest_ind_from_stats(*first, *second, equal_var=False).pvalue)
+
+
+def compare(
+    results: Results, column: str, baseline: str, folder: Path
+) -> dict[str, Comparison]:
+    """Compares every row that has a value of the column with the baseline.
+
+    Args:
+      column: one for which `results.better` knows which value is better.
+      folder: of the experiment; tests over lines are cached there.
+
+    Returns:
+      By row; empty while the baseline has no value.
+    """
+    from scipy import stats
+
+    rows = [row for row in results if row.values(column)]
+    if baseline not in [row.row.name for row in rows]:
+        return {}
+    theirs = results[baseline]
+    # Rows may share runs, which count once.
+    finite = [row for row in rows if math.isfinite(row.mean(column))]
+    samples = {_runs(row): row.values(column) for row in finite}
+    pooled = pooled_deviation(list(samples.values()))
+    found = {
+        row.row.name: _compare_row(row, theirs, column, pooled, folder)
+        for row in rows
+        if row is not theirs
+    }
+    tested = [name for name, one in found.items() if not math.isnan(one.p_seeds)]
+    # Benjamini & Hochberg 1995: of the rows whose adjusted p is at most 5%, at most 5%
+    # are expected to be false. This holds for tests of positive dependence, too
+    # (Benjamini & Yekutieli 2001), which is what a common baseline causes: one that is
+    # low by chance makes all rows look better.
+    adjusted = stats.false_discovery_control([_largest_p(found[n]) for n in tested])
+    for name, p in zip(tested, adjusted.tolist(), strict=True):
+        found[name] = _judge(found[name]._replace(p_adjusted=p), better(column))
+    return found
+
+
+def _runs(row: RowResult) -> tuple[str, ...]:
+    return tuple(run.run.hash for run in row.runs)
+
+
+def _compare_row(
+    row: RowResult, theirs: RowResult, column: str, pooled, folder: Path
+) -> Comparison:
+    """The tests of one row; the verdict has to wait for those of the others."""
+    difference = row.mean(column) - theirs.mean(column)
+    if set(_runs(row)) & set(_runs(theirs)):
+        return Comparison(SAME_RUNS, "", difference)
+    if not math.isfinite(difference):
+        return Comparison(UNDECIDED, "a value is not finite", difference)
+    if not pooled[1]:
+        return Comparison(UNDECIDED, "one seed", difference)
+    if not pooled[0]:
+        return Comparison(UNDECIDED, "the seeds do not differ", difference)
+    ours, others = row.values(column), theirs.values(column)
+    if min(len(ours), len(others)) > 1 and np.ptp(ours) + np.ptp(others) > 0:
+        p_seeds = welch_test(ours, others)
+    else:
+        p_seeds = t_test(ours, others, *pooled)
+    one = Comparison("", "", difference, p_seeds)
+    # Without the tests over lines, the largest p of such a row may be too small, but
+    # it is above 5%, where it changes no verdict of this row or of others.
+    if p_seeds > LEVEL or not (has_lines(row, column) and has_lines(theirs, column)):
+        return one
+    try:
+        return one._replace(p_lines=_line_p_values(row, theirs, column, folder))
+    except (ValueError, KeyError, OSError) as e:  # UserError is a ValueError
+        return one._replace(reason=f"lines not tested: {e}")
+
+
+def _largest_p(one: Comparison) -> float:
+    # A claim needs every test, so it is as strong as the weakest of them.
+    return 1.0 if one.reason else max([one.p_seeds, *one.p_lines.values()])
+
+
+def _judge(one: Comparison, direction: str) -> Comparison:
+    """The verdict, once the p-value is corrected."""
+    if one.p_adjusted <= LEVEL:
+        improved = (one.difference > 0) == (direction == "higher")
+        return one._replace(verdict=BETTER if improved else WORSE)
+    reason = one.reason
+    if not reason:
+        lines = max(one.p_lines.values(), default=0)
+        reason = (
+            "within the variation over seeds"
+            if one.p_seeds > LEVEL
+            else "within the variation over lines"
+            if lines > LEVEL
+            else "not after the correction for the number of comparisons"
+        )
+    return one._replace(verdict=UNDECIDED, reason=reason)
+
+
+CACHE = "line_p_values.json"  # in the experiment's folder; the tests take seconds each
+METRICS = ("bleu", "bleu_lc", "chrf", "ter")  # of translations
+
+
+def has_lines(row: RowResult, column: str) -> bool:
+    """True if the column is a score of the row's answers to a test set."""
+    test_set, _, metric = column.rpartition(".")
+    if test_set in ("dev", "train"):
+        return False
+    # Other tasks have an interval of each score that follows from sums over lines.
+    name = metric if metric in METRICS else f"{metric}_interval"
+    known = metric in METRICS or metric in known_measures()
+    return known and any(name in run.scores(test_set) for run in row.runs)
+
+
+def _line_p_values(
+    ours: RowResult, theirs: RowResult, column: str, folder: Path
+) -> dict[str, float]:
+    """By test of `TESTS`, the largest p of all pairs of runs of the same seed.
+
+    A pair whose difference has the opposite sign of the difference between the means
+    has p = 1.
+    """
+    difference = ours.mean(column) - theirs.mean(column)
+    # Not strict: a row may have fewer seeds.
+    pairs = [
+        pair
+        for pair in zip(ours.runs, theirs.runs, strict=False)
+        if all(run.value(column) is not None for run in pair)
+    ]
+    if not pairs:
+        raise UserError("no two runs of the same seed are scored")
+    found = [_pair(*pair, column, folder) for pair in pairs]
+    return {
+        test: max(
+            pair[test] if pair["difference"] * difference > 0 else 1.0 for pair in found
+        )
+        for test in TESTS
+    }
+
+
+def _pair(
+    ours: RunResult, theirs: RunResult, column: str, folder: Path
+) -> dict[str, float]:
+    """The p-values of two runs, and the difference between their scores."""
+    test_set, _, metric = column.rpartition(".")
+    scores = ours.scores(test_set)
+    if scores["sha256"] != theirs.scores(test_set)["sha256"]:
+        raise UserError(f"the two were scored on different lines of {test_set}")
+    task = task_of(ours.run.config)
+    # A scored place starts at the current folder: it includes config.data.dir.
+    corpus = task.open(scores["set"])
+    answers = [_answers(run, test_set, corpus) for run in (ours, theirs)]
+    hashes = [hashlib.sha256(content).hexdigest() for content in answers]
+    # The place alone would miss a change of its files.
+    key = " ".join([*hashes, scores["set"], scores["sha256"], metric])
+    cached = _read_cache(folder)
+    if key not in cached:
+        pairs = task.of(corpus).examples(corpus)
+        if hashed([target for _, target in pairs]) != scores["reference_sha256"]:
+            raise UserError(f"{corpus.place} has changed since it was scored")
+        # Not splitlines(), which would also split at characters such as U+2028.
+        lines = [content.decode().split("\n")[:-1] for content in answers]
+        found = task.of(corpus).significance(metric, *lines, pairs, corpus)
+        cached[key] = found
+        write_atomically(folder / CACHE, json.dumps(cached, indent=1).encode())
+    return cached[key]
+
+
+def _answers(run: RunResult, test_set: str, corpus: Corpus) -> bytes:
+    file = run.path / TRANSLATIONS / f"{test_set}.{corpus.target}"
+    name = file.relative_to(run.path.parent)
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"{name} does not exist") from None
+    wanted = run.scores(test_set)["translations_sha256"]
+    if hashlib.sha256(content).hexdigest() != wanted:
+        raise UserError(f"{name} has changed since it was scored")
+    return content
+
+
+def _read_cache(folder: Path) -> dict[str, dict[str, float]]:
+    try:
+        return read_json(folder / CACHE)
+    except ValueError:  # damaged: all is computed again
+        return {}

@@ -1,0 +1,182 @@
+"""Gradient times input: how much each piece read speaks for a predicted piece.
+
+To first order, the attribution of a piece is what a larger embedding of it would add to
+a log-probability, relative to its size (Simonyan et al. 2013; Shrikumar et al. 2016,
+"gradient * input").
+
+Shape suffixes: b batch rows, s source, t target, d model width, p positions.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax import Array
+
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding.inputs import Member
+from t2t_jax.decoding.programs import program
+from t2t_jax.decoding.scoring import run_batches
+from t2t_jax.model.layers import project
+from t2t_jax.search.algorithm import never_generated
+from t2t_jax.tools.explain.distribution import Distribution
+
+
+class Attribution(NamedTuple):
+    """Attributions of chosen pieces of one target, in units of log-probability.
+
+    Attributes:
+      positions: int [p], the places of the predicted pieces.
+      log_probs: of these pieces, float32 [p].
+      source: of each source piece, float32 [p, s].
+      target: of each target piece that was read, float32 [p, t]: row n is 0 from column
+        `positions[n]` on.
+      start: of the start of the target, which is read first, float32 [p].
+    """
+
+    positions: np.ndarray
+    log_probs: np.ndarray
+    source: np.ndarray
+    target: np.ndarray
+    start: np.ndarray
+
+    def minus(self, other: "Attribution") -> "Attribution":
+        """The attributions of a contrast, log p(y) - log p(other), of the same rows."""
+        differences = (a - b for a, b in zip(self[1:], other[1:], strict=True))
+        return Attribution(self.positions, *differences)
+
+
+class Gradients(NamedTuple):
+    """Gradient times input for the last token of each row.
+
+    Attributes:
+      log_prob_b: of the last token.
+      source_bs, read_bt: of the tokens that encoder and decoder read.
+    """
+
+    log_prob_b: Array
+    source_bs: Array
+    read_bt: Array
+
+
+def most_interesting(distribution: Distribution, at_most: int = 64) -> list[int]:
+    """Returns all positions, or the `at_most` least probable ones, in order."""
+    order = np.argsort(distribution.log_probs, kind="stable")
+    return sorted(order[:at_most].tolist())
+
+
+def strongest_rivals(
+    vocabulary: Vocabulary,
+    ids: Sequence[int],
+    distribution: Distribution,
+    positions: Sequence[int],
+) -> list[int]:
+    """Returns the most probable other token that may be generated at each position."""
+    never = never_generated(
+        vocabulary.bos, vocabulary.eos, vocabulary.pad, vocabulary.never
+    )
+    return [
+        next(
+            token
+            for token in distribution.top_ids[t].tolist()
+            if token != ids[t] and token not in never
+        )
+        for t in positions
+    ]
+
+
+def can_attribute(member: Member) -> bool:
+    """True if the model reads its tokens through a table of embeddings."""
+    return "tokens" in member.parameters.get("embedding", {})
+
+
+def attribute(
+    vocabulary: Vocabulary,
+    member: Member,
+    pair: tuple[Sequence[int], Sequence[int]],
+    positions: Sequence[int],
+    tokens: Sequence[int],
+) -> Attribution:
+    """Attributes log p(token), given the pieces before, at positions of a target.
+
+    Takes a forward and a backward pass for each position. A position's numbers do not
+    depend on the others; with another number of devices, the last bits may differ.
+
+    Args:
+      member: a model that `can_attribute`.
+      pair: source ids and target ids.
+      positions: from 0.
+      tokens: of each position; those of the target, or their rivals.
+    """
+    source, target = pair
+    count, s, t = len(positions), len(source), len(target)
+    found = Attribution(
+        np.array(positions, np.int32),
+        *(np.zeros((count, *sides), np.float32) for sides in ((), (s,), (t,), ())),
+    )
+    compute = partial(
+        last_token_gradients,
+        member.parameters,
+        definition=member.model.definition,
+        mesh=member.mesh,
+    )
+    # A row of its own for each position, which ends with its token.
+    rows = [
+        (source, [*target[:position], token])
+        for position, token in zip(positions, tokens, strict=True)
+    ]
+    # As for attention weights, each process computes all rows.
+    for numbers, of_rows in run_batches(
+        compute, vocabulary, [member], rows, divided=False
+    ):
+        for place, n in enumerate(numbers):
+            log_prob, source_s, read_t = (x[place] for x in of_rows)
+            position = positions[n]
+            found.log_probs[n] = log_prob
+            found.source[n] = source_s[:s]
+            found.start[n] = read_t[0]
+            found.target[n, :position] = read_t[1 : position + 1]
+    return found
+
+
+@program("definition")
+def last_token_gradients(
+    parameters, batch: dict[str, Array], *, definition
+) -> Gradients:
+    """Computes gradient times input of the last target token's log-probability.
+
+    Every place of the batch gets a row of its own in the embedding tables, so that the
+    gradients of two places with the same token are told apart. The output layer stays
+    that of the model.
+    """
+    tables = parameters["embedding"]
+    tied = "source_tokens" not in tables
+    source_vd = tables["tokens" if tied else "source_tokens"]
+    inputs = source_vd[batch["source"]], tables["tokens"][batch["target_input"]]
+    output_layer = nnx.merge(definition, parameters).output_layer()
+    last_b11 = batch["target_segment"].sum(axis=1)[:, None, None] - 1
+    token_b1 = jnp.take_along_axis(batch["target"], last_b11[..., 0], axis=1)
+
+    def total_log_prob(source_bsd: Array, read_btd: Array):
+        places = [jnp.arange(x[..., 0].size).reshape(x.shape[:2]) for x in inputs]
+        rows = [x.reshape(-1, x.shape[2]) for x in (source_bsd, read_btd)]
+        if tied:
+            own = {"tokens": jnp.concatenate(rows)}
+            places[1] += len(rows[0])
+        else:
+            own = {"source_tokens": rows[0], "tokens": rows[1]}
+        model = nnx.merge(definition, parameters | {"embedding": tables | own})
+        x_btd = model.outputs(batch | {"source": places[0], "target_input": places[1]})
+        x_b1d = jnp.take_along_axis(x_btd, last_b11, axis=1)
+        log_probs_bv = jax.nn.log_softmax(project(x_b1d, *output_layer)[:, 0])
+        log_prob_b = jnp.take_along_axis(log_probs_bv, token_b1, axis=1)[:, 0]
+        # The rows do not depend on each other, so the sum's gradients are theirs.
+        return log_prob_b.sum(), log_prob_b
+
+    gradients, log_prob_b = jax.grad(total_log_prob, (0, 1), has_aux=True)(*inputs)
+    products = [(x * g).sum(axis=2) for x, g in zip(inputs, gradients, strict=True)]
+    return Gradients(log_prob_b, *products)

@@ -1,0 +1,433 @@
+"""The tree of a beam search: every hypothesis at every step, and its cause of death.
+
+`tree_builder.py` builds it from the arrays of a traced search.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.search.algorithm import Hypotheses, inverse_penalties, never_generated
+from t2t_jax.search.beam import BeamSearch
+from t2t_jax.tools.explain.trace import TracedStep
+
+FATES = {
+    "alive": "a continuation of it is in the next beam",
+    "outranked": "others took all places of the beam",
+    "ended": "complete, and kept",
+    "lost": "complete, and not kept: others have better scores",
+    "limit": "reached the longest length",
+    "forbidden": "a constraint refuses its continuation",
+    "phrase": "its place went to a less probable one, for the required phrases",
+    "stopped": "the search stopped before it was complete",
+}
+# Two programs may sum in another order. Log-probabilities this close count as equal.
+ROUNDING = 1e-4
+
+Tokens = tuple[int, ...]
+
+
+@dataclasses.dataclass
+class Node:
+    """A hypothesis at one step.
+
+    Attributes:
+      tokens: its tokens so far; none at the root.
+      row: its place in the beam, from 0, best first; None if it was never in the beam.
+      log_prob: natural logarithm, summed over its tokens.
+      score: log_prob / length penalty at its length.
+      rank: among all extensions of the step, from 1; None at the root.
+      fate: a key of `FATES`.
+      by: the tokens of the hypothesis that took its place, or None.
+      margin: the difference to `by`, in log-probability; of ended ones, in score.
+      why: the fate with its numbers, a sentence.
+    """
+
+    tokens: Tokens
+    row: int | None
+    log_prob: float
+    score: float
+    rank: int | None
+    fate: str = "alive"
+    by: Tokens | None = None
+    margin: float | None = None
+    why: str = ""
+
+
+class Stop(NamedTuple):
+    """The end of a search: its length in tokens, and the reason."""
+
+    step: int
+    why: str
+
+
+@dataclasses.dataclass
+class Reference:
+    """A given translation's way through the search.
+
+    Attributes:
+      tokens: with EOS.
+      step: the length at which it left the beam; None if it never did.
+      rank, margin: of its extension at that step, and how far below the last place.
+      verdict: `found`; `search error`, if the model prefers it to the result; or
+        `model error`, if it does not.
+      why: the verdict with its numbers, a sentence.
+    """
+
+    tokens: Tokens
+    step: int | None = None
+    rank: int | None = None
+    margin: float | None = None
+    verdict: str = "found"
+    why: str = ""
+
+
+@dataclasses.dataclass
+class BeamTree:
+    """A beam search.
+
+    Attributes:
+      nodes: by tokens; parents first.
+      result: the search's, leaves [nbest, ...].
+      finished: the tokens of its hypotheses, best first.
+      limit: the longest output in tokens, EOS included.
+      reference: the way of a given translation, or None.
+    """
+
+    algorithm: BeamSearch
+    limit: int
+    nodes: dict[Tokens, Node]
+    result: Hypotheses
+    finished: list[Tokens]
+    stop: Stop
+    reference: Reference | None = None
+
+
+def judge_reference(
+    tree: BeamTree, log_prob: float, best_score: float, vocabulary: Vocabulary
+) -> float:
+    """Decides between search error and model error; returns the reference's score.
+
+    Args:
+      log_prob: of the reference, all tokens.
+      best_score: of the result's first hypothesis.
+    """
+    reference, algorithm = tree.reference, tree.algorithm
+    length = len(reference.tokens)
+    inverse_t = inverse_penalties(length, algorithm.alpha, algorithm.penalty)
+    score = float(np.float32(log_prob) * np.asarray(inverse_t)[length])
+    if tree.finished[:1] == [reference.tokens]:
+        reference.verdict = "found"
+        reference.why = "It is the translation that the search found."
+        return score
+    better = score > best_score + ROUNDING
+    reference.verdict = "search error" if better else "model error"
+    ending = tree.nodes.get(reference.tokens)
+    compared = (
+        f"its score is {shown(score)}, and that of the result {shown(best_score)}"
+    )
+    if reference.step is None and length > tree.limit:
+        end = f"It has {length} pieces and the limit is {tree.limit}"
+    elif ending and ending.fate in ("ended", "lost"):
+        end = ending.why.removesuffix(".")
+    elif reference.step is None:
+        end = "It stayed in the beam until the search ended"
+    else:
+        piece = vocabulary.piece(reference.tokens[reference.step - 1])
+        end = f"It left the beam at piece {reference.step}, “{piece}”"
+        refused = reference.rank is None
+        end += ", which " + ("is refused" if refused else f"ranked {reference.rank}")
+    reference.why = f"{end}. {compared.capitalize()}: the model prefers " + (
+        "it, and the search missed it." if better else "the result."
+    )
+    return score
+
+
+def shown(number: float) -> str:
+    """Formats a number for a sentence, with the sign that the page has everywhere."""
+    return f"{number:.3f}".replace("-", "−")
+
+
+# ----------------------------------------------------------------------- tree builder
+# Builds the tree of a beam search, step by step.
+#
+# From the search's own arrays (`trace.py`). Which hypotheses are alive, ended and
+# kept, and their log-probabilities, are the search's; only extensions that it did not
+# keep have numbers computed beside it, from the same state.
+#
+# Shape suffixes: n beam rows, t target, v vocabulary.
+
+
+class _Extension(NamedTuple):
+    """One extension of a step, with the tokens of the new hypothesis."""
+
+    tokens: Tokens
+    log_prob: float
+
+
+def build_tree(
+    steps: Iterable[TracedStep],
+    algorithm: BeamSearch,
+    vocabulary: Vocabulary,
+    limit: int,
+    required_phrases: bool = False,
+    reference: Sequence[int] | None = None,
+) -> BeamTree:
+    """Builds the tree of a traced search.
+
+    Args:
+      limit: the longest output of the sentence in tokens, EOS included.
+      required_phrases: the search has them, so places do not follow the
+        log-probability alone.
+      reference: tokens of a translation whose way is followed. Its verdict is `found`
+        or empty; `judge_reference` completes it.
+    """
+    builder = _Builder(algorithm, vocabulary, limit, required_phrases, reference)
+    for step in steps:
+        builder.add(step)
+    return builder.tree()
+
+
+class _Builder:
+    """Adds steps to a tree. Attributes as for `BeamTree`."""
+
+    def __init__(self, algorithm, vocabulary, limit, required_phrases, reference):
+        self.algorithm, self.vocabulary, self.limit = algorithm, vocabulary, limit
+        self.required_phrases = required_phrases
+        table_t = inverse_penalties(limit, algorithm.alpha, algorithm.penalty)
+        self.inverse_t = np.asarray(table_t)
+        self.never = never_generated(
+            algorithm.bos, algorithm.eos, algorithm.pad, algorithm.never
+        )
+        self.nodes = {(): Node((), 0, 0.0, 0.0, None)}
+        self.reference = None if reference is None else Reference((*reference,))
+        self.last: TracedStep | None = None
+
+    def add(self, step: TracedStep) -> None:
+        """Adds the hypotheses after a step; settles the fate of those before it."""
+        self.last = step
+        alive = {
+            tuple(step.before.tokens_nt[row, : step.position].tolist()): row
+            for row in np.flatnonzero(step.before.log_prob_n > -np.inf)
+        }
+        kept = self._survivors(step, alive)
+        worst = kept[-1] if kept else None
+        parents = {each.tokens[:-1] for each in kept}
+        allowed_nv = np.where(step.allowed_nv, step.log_prob_nv, -np.inf)
+        prefixes = {row: tokens for tokens, row in alive.items()}
+
+        def extension(row: int, token: int) -> _Extension:
+            tokens = (*prefixes[row], int(token))
+            return _Extension(tokens, float(step.log_prob_nv[row, token]))
+
+        def rank(tokens: Tokens) -> int:
+            return _rank(step.log_prob_nv, allowed_nv, alive[tokens[:-1]], tokens[-1])
+
+        for row, each in enumerate(kept):
+            self._insert(each, row, rank(each.tokens))
+        refused_nv = np.where(step.allowed_nv, -np.inf, step.log_prob_nv)
+        for tokens, row in alive.items():
+            best = extension(row, allowed_nv[row].argmax())
+            refused = extension(row, refused_nv[row].argmax())
+            free_place = len(kept) < self.algorithm.beam
+            would_stay = free_place or refused.log_prob > worst.log_prob
+            if np.isfinite(refused.log_prob) and would_stay:
+                self._insert(refused, None, None)
+                self._forbid(refused.tokens, refused)
+            if tokens in parents:
+                continue
+            if not np.isfinite(allowed_nv[row].max()):
+                self._forbid(tokens, refused)
+            elif np.isfinite(refused.log_prob) and would_stay:
+                self._forbid(tokens, refused)
+                self._lose(best, worst, rank(best.tokens))
+            else:
+                self._lose(best, worst, rank(best.tokens))
+                self._copy_fate(best.tokens, tokens)
+        for row, token in self._next_best(allowed_nv):
+            each = extension(row, token)
+            if each.tokens not in self.nodes:
+                self._lose(each, worst, rank(each.tokens))
+        self._follow_reference(step, alive, kept, worst, allowed_nv)
+
+    def _survivors(self, step: TracedStep, alive: dict) -> list[_Extension]:
+        """The hypotheses that this step chose, ended ones included, best first."""
+        kept: dict[Tokens, _Extension] = {}
+        finished = dict(_finished(step.after.finished))
+        for row, tokens_t in enumerate(step.after.tokens_nt):
+            tokens = tuple(tokens_t[: step.position + 1].tolist())
+            parent = alive.get(tokens[:-1])
+            # A row without a hypothesis holds the rest of another, or of nothing.
+            if parent is None or not step.allowed_nv[parent, tokens[-1]]:
+                continue
+            log_prob = float(step.after.log_prob_n[row])
+            if tokens[-1] == self.algorithm.eos:
+                log_prob = finished.get(
+                    tokens, float(step.log_prob_nv[parent, tokens[-1]])
+                )
+            if np.isfinite(log_prob):
+                kept.setdefault(tokens, _Extension(tokens, log_prob))
+        return [*kept.values()]
+
+    def _insert(self, each: _Extension, row: int | None, rank: int | None) -> Node:
+        score = float(np.float32(each.log_prob) * self.inverse_t[len(each.tokens)])
+        node = Node(each.tokens, row, each.log_prob, score, rank)
+        return self.nodes.setdefault(each.tokens, node)
+
+    def _next_best(self, allowed_nv: np.ndarray) -> list[tuple[int, int]]:
+        """The best extensions of the step, about as many lost ones as kept ones."""
+        count = min(2 * self.algorithm.beam, allowed_nv.size)
+        flat = np.argpartition(-allowed_nv, count - 1, axis=None)[:count]
+        places = zip(*np.unravel_index(flat, allowed_nv.shape), strict=True)
+        return [place for place in places if allowed_nv[place] > -np.inf]
+
+    def _lose(self, each: _Extension, worst: _Extension, rank: int) -> None:
+        """Inserts an extension that got no place, with the reason."""
+        node = self._insert(each, None, rank)
+        node.by, node.margin = worst.tokens, worst.log_prob - each.log_prob
+        piece, taken = self._piece(each.tokens), self._piece(worst.tokens)
+        places = f"{self.algorithm.beam} place{'s' * (self.algorithm.beam > 1)}"
+        if self.required_phrases and node.margin < -ROUNDING:
+            node.fate = "phrase"
+            node.why = (
+                f"With {piece} it ranked {rank} for {places}, {-node.margin:.3f} above "
+                f"the hypothesis with {taken}. Required phrases divide the places "
+                "among hypotheses that lack more of them and less."
+            )
+            return
+        node.fate, node.margin = "outranked", max(0.0, node.margin)
+        node.why = (
+            f"With {piece} it ranked {rank} for {places}: {node.margin:.3f} below "
+            f"the last one kept, which ends in {taken} ({shown(worst.log_prob)})."
+        )
+
+    def _forbid(self, tokens: Tokens, refused: _Extension) -> None:
+        """Settles that a constraint refused the extension `refused`."""
+        node, piece = self.nodes[tokens], self._piece(refused.tokens)
+        node.fate = "forbidden"
+        node.why = f"A constraint refuses {piece} here ({shown(refused.log_prob)})."
+        if refused.tokens[-1] in self.never:
+            node.why = (
+                f"The search never generates {piece} ({shown(refused.log_prob)})."
+            )
+
+    def _copy_fate(self, child: Tokens, parent: Tokens) -> None:
+        """A hypothesis without a place dies as its best extension does."""
+        node, best = self.nodes[parent], self.nodes[child]
+        node.fate, node.by, node.margin = best.fate, best.by, best.margin
+        node.why = f"Its best continuation got no place. {best.why}"
+
+    def _follow_reference(self, step, alive, kept, worst, allowed_nv) -> None:
+        """Notes the step at which the reference leaves the beam."""
+        reference = self.reference
+        if reference is None or reference.step is not None:
+            return
+        tokens = reference.tokens[: step.position + 1]
+        parent = alive.get(tokens[:-1])
+        if len(tokens) <= step.position or parent is None:
+            return  # it has ended
+        if tokens in {each.tokens for each in kept}:
+            return
+        log_prob = float(step.log_prob_nv[parent, tokens[-1]])
+        rank = _rank(step.log_prob_nv, allowed_nv, parent, tokens[-1])
+        each = _Extension(tokens, log_prob)
+        if step.allowed_nv[parent, tokens[-1]]:
+            self._lose(each, worst, rank)
+        else:
+            self._insert(each, None, None)
+            self._forbid(tokens, each)
+        reference.step, reference.rank = len(tokens), self.nodes[tokens].rank
+        reference.margin = self.nodes[tokens].margin
+
+    def tree(self) -> BeamTree:
+        """Settles what is still open after the last step, and returns the tree."""
+        last = self.last
+        length = last.position + 1
+        stop = Stop(length, self._reason_to_stop(last))
+        results = [tokens for tokens, _ in _finished(last.result)]
+        ended = [
+            node
+            for node in self.nodes.values()
+            if node.row is not None and node.tokens[-1:] == (self.algorithm.eos,)
+        ]
+        kept = [self.nodes[tokens] for tokens in results if tokens in self.nodes]
+        for node in ended:
+            self._settle_ended(node, results, kept)
+        for node in self.nodes.values():
+            if len(node.tokens) == length and node.fate == "alive":
+                node.fate = "limit" if length >= self.limit else "stopped"
+                node.why = stop.why
+        return BeamTree(
+            self.algorithm,
+            self.limit,
+            self.nodes,
+            last.result,
+            results,
+            stop,
+            self.reference,
+        )
+
+    def _settle_ended(self, node: Node, results: list[Tokens], kept: list[Node]):
+        if node.tokens in results:
+            node.fate = "ended"
+            number = results.index(node.tokens) + 1
+            node.why = f"Complete, and number {number} of {len(results)} in the result."
+            return
+        worst = kept[-1]
+        last = f"the worst of the {len(kept)} kept" if len(kept) > 1 else "the one kept"
+        node.fate, node.by = "lost", worst.tokens
+        node.margin = max(0.0, worst.score - node.score)
+        node.why = (
+            f"Complete with a score of {shown(node.score)}, {node.margin:.3f} below "
+            f"{last} ({shown(worst.score)})."
+        )
+
+    def _reason_to_stop(self, last: TracedStep) -> str:
+        length, finished = last.position + 1, last.after.finished
+        alive_n = last.after.log_prob_n
+        kept = int(np.sum(finished.ended_bn))
+        if not (alive_n > -np.inf).any():
+            return "No hypothesis is alive any more: all have ended or were refused."
+        if length >= self.limit:
+            return f"The longest length, {self.limit} pieces, is reached."
+        if self.algorithm.stop == "first" and kept == self.algorithm.nbest:
+            return f"The first {kept} complete hypotheses end the search (stop=first)."
+        bound = float(alive_n.max() * self.inverse_t[self.limit])
+        alive, worst = shown(alive_n.max()), shown(finished.score_bn[-1])
+        return (
+            f"Nothing better is possible: the best unfinished hypothesis "
+            f"(log-probability {alive}) would score {shown(bound)} if it reached "
+            f"{self.limit} pieces at no further cost, and the "
+            f"{'worst' if kept > 1 else 'one'} kept has {worst}."
+        )
+
+    def _piece(self, tokens: Tokens) -> str:
+        return f"“{self.vocabulary.piece(tokens[-1])}”"
+
+
+def _rank(log_prob_nv: np.ndarray, allowed_nv: np.ndarray, row: int, token: int) -> int:
+    """The rank of an extension among those that are allowed, from 1.
+
+    All numbers are of one program: another one's may differ in the last bits. Ties rank
+    by row, then by token, as in the search.
+    """
+    log_prob = log_prob_nv[row, token]
+    before = allowed_nv.ravel()[: row * allowed_nv.shape[1] + token]
+    return 1 + int((allowed_nv > log_prob).sum() + (before == log_prob).sum())
+
+
+def _finished(hypotheses: Hypotheses) -> list[tuple[Tokens, float]]:
+    """The tokens and log-probability of each hypothesis of a list, best first."""
+    return [
+        (tuple(tokens_t[:length].tolist()), float(log_prob))
+        for tokens_t, length, log_prob in zip(
+            hypotheses.tokens_bnt,
+            hypotheses.length_bn,
+            hypotheses.log_prob_bn,
+            strict=True,
+        )
+        if length and np.isfinite(log_prob)
+    ]

@@ -1,0 +1,180 @@
+"""Explains translations on a page: `python -m t2t_jax explain --workdir=DIR "A line."`
+
+The page is one HTML file that loads nothing: each piece with its probability and what
+else was probable, attention, word alignment, the beam tree with each hypothesis's cause
+of death, the layers' predictions, and what each piece depends on.
+"""
+
+from pathlib import Path
+
+from absl import flags
+
+from t2t_jax.commands.flags import (
+    chosen_task,
+    define_constraint_flags,
+    define_search_flags,
+    define_task_flag,
+    define_workdir_flags,
+    search_flags,
+    workdirs_of,
+)
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.evaluation.provenance import code_version
+from t2t_jax.evaluation.scores import stored_scores
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
+from t2t_jax.tools.explain.continuations import MOST
+from t2t_jax.tools.explain.explain import explain
+from t2t_jax.tools.explain.explanation import Explanation
+from t2t_jax.workdir import Workdir, short_names
+
+WORD = "SENTENCE"  # the argument that is not a flag
+LARGE = 20e6  # bytes of a page that browsers are slow with
+
+
+def define_flags():
+    define_workdir_flags("Two, separated by a comma, are shown side by side.")
+    define_task_flag()
+    define_search_flags(leave_out=("groups", "diversity"))  # the tree is of one beam
+    define_constraint_flags()
+    string = flags.DEFINE_string
+    string(
+        "output",
+        None,
+        "The page, an .html file. One that is there already is kept as NAME.1.html.",
+        required=True,
+    )
+    string("input", None, "File of sentences, one a line, in place of SENTENCE.")
+    string(
+        "target",
+        None,
+        "A translation of SENTENCE to compare with: where the search lost it, and why "
+        "the model said something else.",
+    )
+    string("targets", None, "File of such translations, one for each line of --input.")
+    flags.DEFINE_integer("nbest", 1, "Hypotheses that the search looks for.")
+    flags.DEFINE_integer(
+        "alternatives",
+        MOST,
+        "The most pieces of a translation after which the page shows what the search "
+        "would have said instead; each is a search of its own.",
+    )
+    string("title", None, "Title of the page; by default the first sentence.")
+
+
+def main(argv):
+    given = flags.FLAGS
+    output = Path(given.output).expanduser()
+    if output.suffix not in (".html", ".htm"):
+        raise UserError(f"--output={given.output}: want a name that ends in .html")
+    if output.is_dir() or not output.absolute().parent.is_dir():
+        raise UserError(f"--output={given.output}: want a file in a folder that exists")
+    lines, targets = _lines(argv, given), None
+    if given.target is not None:
+        targets = [given.target]
+    elif given.targets is not None:
+        targets = _read(given.targets, "targets")
+    places = workdirs_of(given)
+    places = [places] if isinstance(places, str) else places
+    if len(places) > 2:
+        raise UserError(
+            f"--workdir names {len(places)} workdirs; want one, or two to show side "
+            "by side"
+        )
+    explained = [
+        _explain(place, name, lines, targets, given)
+        for place, name in zip(places, _names(places), strict=True)
+    ]
+    explanation = explained[0]
+    for other in explained[1:]:
+        explanation = explanation.beside(other)
+    explanation.save(output, given.title)
+    size = output.stat().st_size
+    many = f"{len(lines)} sentence{'s' * (len(lines) > 1)}"
+    say(f"{output}: {many}, {size / 1e3:,.0f} kB")
+    if size > LARGE:
+        say("the page is large; browsers may be slow with it: explain fewer lines")
+
+
+def _lines(argv: list[str], given: flags.FlagValues) -> list[str]:
+    """The sentences to explain: the argument, or the lines of --input."""
+    if (len(argv) > 1) == (given.input is not None):
+        raise UserError("want either a sentence in quotes or --input=FILE, one of them")
+    for flag, needed in (("target", None), ("targets", "input")):
+        if given[flag].value is not None and (given.input is None) == bool(needed):
+            wanted = "--input" if needed else "a single sentence; want --targets=FILE"
+            raise UserError(f"--{flag} goes with {wanted}")
+    if given.input is None:
+        return [argv[1]]
+    return _read(given.input, "input")
+
+
+def _read(name: str, flag: str) -> list[str]:
+    """The lines of a text file; an empty one stays, as its place counts."""
+    try:
+        text = Path(name).expanduser().read_text(encoding="utf-8-sig")
+    except (FileNotFoundError, IsADirectoryError):
+        raise UserError(f"--{flag}={name}: there is no such file") from None
+    except UnicodeDecodeError as e:
+        raise UserError(
+            f"--{flag}={name}: byte {e.start + 1} is not UTF-8; convert the file"
+        ) from None
+    lines = text.removesuffix("\n").split("\n")
+    if lines == [""]:
+        raise UserError(f"--{flag}={name} is empty; want one sentence a line")
+    return [line.removesuffix("\r") for line in lines]
+
+
+def _names(places: list[str]) -> list[str]:
+    """The shortest names that tell workdirs apart; numbered if one is named twice."""
+    names = short_names(places)
+    if len({*names}) == len(names):
+        return names
+    return [f"{name} ({number})" for number, name in enumerate(names, 1)]
+
+
+def _explain(
+    place: str,
+    name: str,
+    lines: list[str],
+    targets: list[str] | None,
+    given: flags.FlagValues,
+) -> Explanation:
+    """Explains the lines with the model of one workdir."""
+    translator = Translator.load(place, given.checkpoint, given.dtype)
+    task, translator = chosen_task(translator, given)
+    task.check_sources(lines)
+    if (groups := translator.config.decode.groups) > 1:
+        say(f"{place} has a beam of {groups} groups; the page shows the plain beam")
+        translator = translator.with_options(groups=1)
+    explanation = explain(
+        translator,
+        lines,
+        targets,
+        nbest=given.nbest,
+        prefix=given.prefix,
+        must=given.must or (),
+        must_not=given.must_not or (),
+        alternatives=given.alternatives,
+        name=name,
+        **search_flags(given),
+    )
+    return explanation.with_passport((*_scores(place), ("code", _code())))
+
+
+def _scores(place: str) -> list[tuple[str, str]]:
+    """The BLEU of the workdir's test sets."""
+    found = sorted(stored_scores(Workdir.open(place)).items())
+    return [
+        (f"BLEU of {name}", f"{scores['bleu']:.2f}, {scores['signature']}")
+        for name, scores in found
+        if "bleu" in scores and "signature" in scores
+    ]
+
+
+def _code() -> str:
+    version = code_version()
+    if version["commit"] is None:
+        return "not from a checkout"
+    changes = " with uncommitted changes" * bool(version["uncommitted_changes"])
+    return f"commit {version['commit'][:12]}{changes}"

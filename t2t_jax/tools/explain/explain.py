@@ -1,0 +1,275 @@
+"""Explains translations: the search traced, and each target read piece by piece."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+
+from t2t_jax import __version__
+from t2t_jax.config import SearchOptions
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary, show_sizes
+from t2t_jax.decoding.batch_decoding import to_text
+from t2t_jax.decoding.batches import longest_output
+from t2t_jax.decoding.constraints import Constraints
+from t2t_jax.decoding.inputs import InputReader, Member, Source, check_lines
+from t2t_jax.decoding.results import Hypothesis
+from t2t_jax.decoding.search_options import takes
+from t2t_jax.decoding.searcher import Request
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import Progress
+from t2t_jax.model.layers import compute_dtype
+from t2t_jax.parallel import processes
+from t2t_jax.search.algorithm import Hypotheses
+from t2t_jax.search.beam import BeamSearch
+from t2t_jax.tools.explain.beam_tree import BeamTree, build_tree, judge_reference
+from t2t_jax.tools.explain.continuations import MOST
+from t2t_jax.tools.explain.explanation import (
+    ExplainedModel,
+    ExplainedSentence,
+    Explanation,
+)
+from t2t_jax.tools.explain.readings import Explained, Ids, Target, read_of, read_targets
+from t2t_jax.tools.explain.trace import trace_search
+from t2t_jax.tools.explain.words import words_of
+
+
+@takes(SearchOptions)
+def explain(
+    translator: Translator,
+    lines: str | Sequence[str],
+    target: str | Sequence[str | None] | None = None,
+    *,
+    nbest: int = 1,
+    prefix: str | Sequence[str | None] | None = None,
+    must: str | Sequence = (),
+    must_not: str | Sequence = (),
+    alternatives: int = MOST,
+    name: str = "model",
+    warn: bool = True,
+    **search: Any,
+) -> Explanation:
+    """Explains the translation of each line; a notebook shows it as a page.
+
+    Holds the probability of each piece and what else was probable, the beam tree with
+    each hypothesis's cause of death, attention, alignment, the layers' predictions and
+    attributions. The search is that of `Translator.translate`, bit for bit.
+
+    Args:
+      lines: a sentence, or several; for a model without a source, the beginning of each
+        text.
+      target: a translation to compare with, one for each line: where the search lost
+        it, and why the model said something else.
+      alternatives: the most pieces of a translation after which the page shows what the
+        search would have said instead.
+      name: of the model on the page.
+      others: as for `Translator.translate`; the beam has one group.
+
+    Raises:
+      UserError: an option is out of its range, a line has no visible character, or the
+        config's beam has several groups.
+    """
+    lines, targets = _lines_and_targets(lines, target)
+    options = translator.config.decode.override(**search)
+    if options.groups > 1:
+        raise UserError(
+            f"config.decode.groups={options.groups}, but an explanation shows the tree "
+            "of one plain beam; explain translator.with_options(groups=1)"
+        )
+    beam_search = translator.beam_search(nbest, **search)
+    request = Request(prefix=prefix, must=must, must_not=must_not, warn=warn)
+    sources, constraints = translator.encode(lines, request)
+    _check(sources, alternatives)
+    reader = translator.reader(1, warn)
+    references = _encoded(targets, reader)
+    model = Explained(
+        name,
+        translator.members,
+        translator.vocabulary,
+        translator.phrases,
+        beam_search,
+    )
+    sentences = []
+    with Progress("explaining", "sentences", total=len(lines)) as progress:
+        for number, of_line in enumerate(
+            zip(lines, sources, constraints, references, targets, strict=True), 1
+        ):
+            sentences.append(_sentence(model, number, *of_line, alternatives))
+            if number < len(lines):  # nothing is told of what is done
+                progress.add(1)
+    data, vocabulary = translator.config.data, translator.vocabulary
+    explained = ExplainedModel(
+        name=name,
+        kind=translator.config.model.kind,
+        direction=(data.source, data.target),
+        passport=passport(model.members, vocabulary, beam_search.algorithm),
+        piece_of=tuple(map(vocabulary.piece, range(len(vocabulary)))),
+        sentences=tuple(sentences),
+    )
+    return Explanation((explained,))
+
+
+def _lines_and_targets(
+    lines: str | Sequence[str], target: str | Sequence[str | None] | None
+) -> tuple[list[str], list[str | None]]:
+    """Returns a list of lines, and a target or None for each.
+
+    Raises:
+      UserError: there is no line, or another number of targets.
+    """
+    lines = _as_list(lines, "lines")
+    targets = [None] * len(lines) if target is None else _as_list(target, "target")
+    if not lines:
+        raise UserError("there is no line to explain; want at least one sentence")
+    if len(lines) != len(targets):
+        raise UserError(
+            f"got {len(lines):,} lines and {len(targets):,} targets; want one target "
+            "for each line (None or an empty one for a line without)"
+        )
+    return lines, [each if each and str(each).strip() else None for each in targets]
+
+
+def _as_list(value: str | Sequence[str], name: str) -> list:
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, Iterable):
+        raise UserError(f"{name}={value!r}; want a sentence, or a list of them")
+    return [*value]
+
+
+def _sentence(
+    model: Explained,
+    number: int,
+    line: str,
+    source: Source,
+    constraints: Constraints,
+    reference: Ids | None,
+    target: str | None,
+    alternatives: int,
+) -> ExplainedSentence:
+    """Explains one line."""
+    tree, found = _search_for(model, source, constraints, reference)
+    if found is None:
+        raise UserError(
+            f"line {number} has no translation that meets its constraints; change "
+            "prefix, must or must_not"
+        )
+    targets = [Target("translation", found)]
+    if reference is not None:
+        targets.append(_target(model, reference, target))
+    readings = read_targets(model, source, constraints, targets, alternatives)
+    score = None
+    if reference is not None:
+        log_prob = readings[-1].hypothesis.log_prob
+        score = judge_reference(tree, log_prob, found.score, model.vocabulary)
+    own, read = model.vocabulary.source, read_of(model, source)
+    return ExplainedSentence(
+        source=line,
+        pieces=tuple(map(own.piece, read)),
+        words=words_of(own, read),
+        cut=source.cut,
+        tree=tree,
+        readings=readings,
+        reference_score=score,
+    )
+
+
+def _encoded(targets: Sequence[str | None], reader: InputReader) -> list[Ids | None]:
+    """The tokens of each target, with EOS."""
+    check_lines([target for target in targets if target is not None])
+    encoded = reader.targets([target or "" for target in targets])
+    return [
+        None if target is None else ids
+        for target, ids in zip(targets, encoded, strict=True)
+    ]
+
+
+def _check(sources: Sequence[Source], alternatives: int) -> None:
+    if processes.distributed():
+        raise UserError("explanations are computed by one process; start a single one")
+    if alternatives < 0:
+        raise UserError(f"alternatives={alternatives}; want 0 (none) or more")
+    empty = [number for number, source in enumerate(sources, 1) if not source.ids]
+    if empty:
+        listed = ", ".join(map(str, empty))
+        raise UserError(
+            f"nothing to explain in line {listed}: it has no visible character; leave "
+            "it out"
+        )
+
+
+def _search_for(
+    model: Explained, source: Source, constraints: Constraints, reference: Ids | None
+) -> tuple[BeamTree, Hypothesis | None]:
+    """Traces the search for one line; returns its tree and its best hypothesis."""
+    steps = trace_search(
+        model.search,
+        source.ids,
+        constraints,
+        model.vocabulary,
+        model.phrases,
+        model.decode,
+    )
+    tree = build_tree(
+        steps,
+        model.search.algorithm,
+        model.vocabulary,
+        longest_output(len(source.ids), model.decode),
+        bool(constraints.must),
+        reference,
+    )
+    batch_of_one = Hypotheses(*(leaf[None] for leaf in tree.result))
+    best = next(to_text(batch_of_one, model.vocabulary))[0]
+    return tree, best if best.tokens else None
+
+
+def _target(model: Explained, ids: Ids, text: str) -> Target:
+    """The given target of a line; its log-probability is not known yet."""
+    ended = ids[-1] == model.vocabulary.eos
+    nan = float("nan")
+    return Target("target", Hypothesis(text, nan, nan, ended, tuple(ids)))
+
+
+# --------------------------------------------------------------------------- passport
+# The passport of a model: everything that its explanations depend on, as rows.
+
+Rows = tuple[tuple[str, str], ...]
+
+
+def passport(
+    members: Sequence[Member], vocabulary: Vocabulary, algorithm: BeamSearch
+) -> Rows:
+    """Returns (name, value) rows: of each member, of the search, of the program."""
+    rows = []
+    for number, member in enumerate(members, 1):
+        prefix = f"model {number}: " if len(members) > 1 else ""
+        rows += [(prefix + name, value) for name, value in _member(member)]
+    rows += [
+        ("vocabulary", f"{show_sizes(vocabulary.sizes)} pieces"),
+        (
+            "search",
+            f"beam {algorithm.beam}, {algorithm.nbest} best, "
+            f"alpha {algorithm.alpha:g}, penalty {algorithm.penalty}, "
+            f"stop {algorithm.stop}",
+        ),
+        ("computed by", f"t2t_jax {__version__}, jax {jax.__version__} on {_device()}"),
+    ]
+    return tuple(rows)
+
+
+def _member(member: Member) -> list[tuple[str, str]]:
+    model, data = member.config.model, member.config.data
+    steps = ", ".join(f"{step:,}" for step in member.steps) or "none"
+    average = "average of steps " if len(member.steps) > 1 else "step "
+    return [
+        ("model", f"{model.kind}, {member.model.count():,} parameters"),
+        ("direction", f"{data.source} to {data.target}"),
+        ("trained on", str(data.train)),
+        ("checkpoint", average + steps),
+        ("SHA-256 of the parameters", member.parameters_sha256()),
+        ("type of activations", compute_dtype(model).name),
+    ]
+
+
+def _device() -> str:
+    return jax.devices()[0].device_kind

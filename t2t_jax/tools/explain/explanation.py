@@ -1,0 +1,485 @@
+"""`Explanation`: what a model says of some sentences, as arrays and as a page.
+
+Shape suffixes: s source, t target.
+"""
+
+import dataclasses
+import html
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from etils import epath
+
+from t2t_jax.decoding.alignment import HeadSummary, Rollout
+from t2t_jax.decoding.results import AttentionMaps, Hypothesis
+from t2t_jax.io.atomic import keep_earlier, write_atomically
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.explain.attribution import Attribution
+from t2t_jax.tools.explain.beam_tree import BeamTree, Tokens
+from t2t_jax.tools.explain.continuations import Continuation
+from t2t_jax.tools.explain.distribution import Distribution, Lens
+from t2t_jax.tools.explain.words import Coverage, Words
+from t2t_jax.tools.pages.page import Payload, page
+
+
+class Missing(NamedTuple):
+    """A part that a model does not have: the reason, a sentence."""
+
+    why: str
+
+
+class Difference(NamedTuple):
+    """The first piece at which a reading differs from the other one of its sentence.
+
+    Attributes:
+      position: its place in the target, from 0.
+      rival: the other reading's token there.
+    """
+
+    position: int
+    rival: int
+
+
+class Contrast(NamedTuple):
+    """Attributions of pieces, and of their margin over others.
+
+    Attributes:
+      said: attributions of the pieces of a reading.
+      rivals: for each of them, a token that might have been said instead.
+      contrast: attributions of log p(piece) - log p(rival).
+    """
+
+    said: Attribution
+    rivals: tuple[int, ...]
+    contrast: Attribution
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Reading:
+    """A target of a sentence, as the model reads it piece by piece.
+
+    Attributes:
+      name: `translation`, found by the search, or `target`, which was given.
+      hypothesis: its text, tokens, log-probability and score.
+      pieces: readable, `</s>` last if it ended.
+      distribution: the probability of each piece, and what else was probable.
+      continuations: what the search says after other pieces.
+      maps: all attention weights.
+      heads: for `encoder`, `decoder` and `cross`: entropy and place of each head.
+      lens: what each decoder layer would predict.
+      attribution: the effect of each piece read on each piece said.
+    """
+
+    name: str
+    hypothesis: Hypothesis
+    pieces: tuple[str, ...]
+    words: Words
+    distribution: Distribution
+    continuations: tuple[Continuation, ...]
+    difference: Difference | None
+    maps: AttentionMaps | Missing
+    heads: dict[str, HeadSummary]
+    rollout: Rollout | Missing
+    coverage: Coverage | Missing
+    lens: Lens | Missing
+    attribution: Contrast | Missing
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ExplainedSentence:
+    """A line and what a model makes of it.
+
+    Attributes:
+      source: the line.
+      pieces: its pieces, `</s>` last.
+      cut: the number of pieces at its end that are not translated.
+      tree: of the search.
+      readings: the translation, then the given target, if there is one.
+      reference_score: the target's score in the terms of the search; None without one.
+    """
+
+    source: str
+    pieces: tuple[str, ...]
+    words: Words
+    cut: int
+    tree: BeamTree
+    readings: tuple[Reading, ...]
+    reference_score: float | None
+
+    @property
+    def translation(self) -> Reading:
+        """The reading of the search's translation."""
+        return self.readings[0]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ExplainedModel:
+    """A translator's explanations.
+
+    Attributes:
+      direction: source and target language.
+      passport: (name, value) rows: everything that the explanations depend on.
+      piece_of: the readable piece of each token id of the target.
+    """
+
+    name: str
+    kind: str
+    direction: tuple[str, str]
+    passport: tuple[tuple[str, str], ...]
+    piece_of: tuple[str, ...] = dataclasses.field(repr=False)
+    sentences: tuple[ExplainedSentence, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Explanation:
+    """Explained translations; shown as a page in a notebook.
+
+    Attributes:
+      models: one, or two side by side, with the same sentences.
+    """
+
+    models: tuple[ExplainedModel, ...]
+
+    @property
+    def sentences(self) -> tuple[ExplainedSentence, ...]:
+        """The sentences of the first model."""
+        return self.models[0].sentences
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """The readings of the first sentence."""
+        return self.sentences[0].readings
+
+    def __repr__(self) -> str:
+        names = " beside ".join(model.name for model in self.models)
+        count = len(self.sentences)
+        return f"Explanation({names}, {count} sentence{'s' * (count > 1)})"
+
+    def beside(self, other: "Explanation") -> "Explanation":
+        """Returns both models' explanations of the same sentences, side by side.
+
+        Raises:
+          UserError: the sentences differ, or there would be more than two models.
+        """
+        lines, others = (
+            [sentence.source for sentence in each.sentences] for each in (self, other)
+        )
+        if lines != others:
+            raise UserError(
+                "the explanations are of different sentences; explain the same lines "
+                "with both translators"
+            )
+        models = self.models + other.models
+        if len(models) > 2:
+            raise UserError(f"got {len(models)} models; want two side by side")
+        return Explanation(models)
+
+    def with_passport(self, rows: Sequence[tuple[str, str]]) -> "Explanation":
+        """Returns the same with further (name, value) rows in each passport."""
+        return Explanation(
+            tuple(
+                dataclasses.replace(model, passport=(*model.passport, *rows))
+                for model in self.models
+            )
+        )
+
+    def html(self, title: str | None = None) -> str:
+        """Returns a self-contained page: HTML that loads nothing."""
+        return page(to_payload(self, title))
+
+    def save(self, path: epath.PathLike, title: str | None = None) -> None:
+        """Writes the page to a file; one that is there already is kept as NAME.1."""
+        content = self.html(title).encode()
+        keep_earlier(path)
+        write_atomically(path, content)
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, so that styles and names do not mix."""
+        return (
+            f'<iframe srcdoc="{html.escape(self.html())}" '
+            f'title="{html.escape(repr(self))}" '
+            'style="width: 100%; height: 46rem; border: 1px solid #8888"></iframe>'
+        )
+
+
+# ------------------------------------------------------------------------- to payload
+# Turns an explanation into the document and the arrays of a page.
+#
+# The document's keys are the contract between this file and the modules of
+# `pages/page/`; each function below makes one part of it. Arrays become references to
+# compressed blobs (`tools/pages/page.py`).
+
+VERSION = 1
+WEIGHT = 1 / 255  # one step of a weight, from 0 to 1
+LONGEST_TITLE = 60  # characters of a sentence that names the page
+
+
+def to_payload(explanation: Explanation, title: str | None = None) -> Payload:
+    """Returns the payload of the page.
+
+    Args:
+      title: by default the first sentence, shortened, and how many follow.
+    """
+    payload = Payload()
+    models = explanation.models
+    first = explanation.sentences[0].source.strip()
+    short = first if len(first) <= LONGEST_TITLE else f"{first[:LONGEST_TITLE]}…"
+    if more := len(explanation.sentences) - 1:
+        short += f" and {more} more sentence{'s' * (more > 1)}"
+    payload.content |= {
+        "version": VERSION,
+        "title": short if title is None else title,
+        "models": [_model(model) for model in models],
+        "sentences": [
+            {
+                "source": of_models[0].source,
+                "of": [
+                    _entry(payload, model, sentence)
+                    for model, sentence in zip(models, of_models, strict=True)
+                ],
+            }
+            for of_models in zip(*(m.sentences for m in models), strict=True)
+        ],
+    }
+    return payload
+
+
+def _model(model: ExplainedModel) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "kind": model.kind,
+        "direction": model.direction,
+        "passport": model.passport,
+    }
+
+
+def _entry(
+    payload: Payload, model: ExplainedModel, sentence: ExplainedSentence
+) -> dict[str, Any]:
+    """A sentence of one model."""
+    return {
+        "source": sentence.pieces,
+        "source_words": sentence.words.of_piece,
+        "source_word_texts": sentence.words.texts,
+        "cut": sentence.cut,
+        "search": _search(sentence, model.piece_of),
+        "readings": [
+            _reading(payload, reading, model.piece_of) for reading in sentence.readings
+        ],
+    }
+
+
+def _search(sentence: ExplainedSentence, piece_of: Sequence[str]) -> dict[str, Any]:
+    """The beam tree, its nodes numbered in their order."""
+    tree = sentence.tree
+    number = {tokens: n for n, tokens in enumerate(tree.nodes)}
+    best = _way(tree.finished[0] if tree.finished else (), number)
+    reference, way = None, []
+    if tree.reference is not None:
+        way = _way(tree.reference.tokens, number)
+        nodes = [*tree.nodes.values()]
+        reference = _reference(sentence, [n for n in way if nodes[n].row is not None])
+    algorithm = tree.algorithm
+    on_best, on_way = {*best}, {*way}
+    return {
+        "beam": algorithm.beam,
+        "nbest": algorithm.nbest,
+        "alpha": algorithm.alpha,
+        "penalty": algorithm.penalty,
+        "stop": algorithm.stop,
+        "limit": tree.limit,
+        "steps": tree.stop.step,
+        "nodes": [
+            {
+                "parent": number[node.tokens[:-1]] if node.tokens else -1,
+                "step": len(node.tokens),
+                "row": node.row,
+                "piece": piece_of[node.tokens[-1]] if node.tokens else "",
+                "log_prob": node.log_prob,
+                "score": node.score,
+                "fate": node.fate,
+                "by": None if node.by is None else number[node.by],
+                "margin": node.margin,
+                "rank": node.rank,
+                "why": node.why,
+                "flags": "b" * (n in on_best) + "r" * (n in on_way),
+            }
+            for n, node in enumerate(tree.nodes.values())
+        ],
+        "finished": [number[tokens] for tokens in tree.finished],
+        "stopped": tree.stop._asdict(),
+        "best": best,
+        "reference": reference,
+    }
+
+
+def _way(tokens: Tokens, number: dict[Tokens, int]) -> list[int]:
+    """The nodes from the root towards a hypothesis, as far as there are any."""
+    beginnings = (tokens[:length] for length in range(len(tokens) + 1))
+    return [number[each] for each in beginnings if each in number]
+
+
+def _reference(sentence: ExplainedSentence, nodes: list[int]) -> dict[str, Any]:
+    reference, target = sentence.tree.reference, sentence.readings[-1].hypothesis
+    return {
+        "text": target.text,
+        "nodes": nodes,
+        "step": reference.step,
+        "rank": reference.rank,
+        "margin": reference.margin,
+        "log_prob": target.log_prob,
+        "score": sentence.reference_score,
+        "best_score": sentence.translation.hypothesis.score,
+        "verdict": reference.verdict,
+        "why": reference.why,
+    }
+
+
+def _reading(
+    payload: Payload, reading: Reading, piece_of: Sequence[str]
+) -> dict[str, Any]:
+    hypothesis, distribution = reading.hypothesis, reading.distribution
+    parts: dict[str, Callable] = {
+        "rollout": _rollout,
+        "coverage": _alignment,
+        "lens": _lens,
+        "attribution": _attribution,
+    }
+    names = {"coverage": "alignment"}
+    return {
+        "name": reading.name,
+        "text": hypothesis.text,
+        "pieces": reading.pieces,
+        "words": reading.words.of_piece,
+        "word_texts": reading.words.texts,
+        "ended": hypothesis.ended,
+        "log_prob": hypothesis.log_prob,
+        "score": hypothesis.score,
+        "log_probs": distribution.log_probs,
+        "entropy": distribution.entropy,
+        "rank": distribution.rank,
+        "alternatives": _alternatives(reading, piece_of),
+        "continuations": [
+            {
+                "position": each.position,
+                "piece": piece_of[each.token],
+                "text": each.found.text,
+                "pieces": [piece_of[i] for i in each.found.tokens],
+                "log_prob": each.found.log_prob,
+                "score": each.found.score,
+                "ended": each.found.ended,
+            }
+            for each in reading.continuations
+        ],
+        "difference": None
+        if reading.difference is None
+        else {
+            "position": reading.difference.position,
+            "piece": reading.pieces[reading.difference.position],
+            "rival": piece_of[reading.difference.rival],
+        },
+        "attention": _attention(payload, reading),
+        **{
+            names.get(name, name): {"missing": part.why}
+            if isinstance(part := getattr(reading, name), Missing)
+            else make(payload, part, piece_of)
+            for name, make in parts.items()
+        },
+    }
+
+
+def _alternatives(reading: Reading, piece_of: Sequence[str]) -> list[list[list]]:
+    """For each piece, what else was probable: piece, log-probability, continuation."""
+    places = {
+        (each.position, each.token): n for n, each in enumerate(reading.continuations)
+    }
+    distribution = reading.distribution
+    rows = zip(distribution.top_ids, distribution.top_log_probs, strict=True)
+    return [
+        [
+            [piece_of[token], log_prob, places.get((t, int(token)))]
+            for token, log_prob in zip(ids, log_probs, strict=True)
+            if np.isfinite(log_prob)
+        ]
+        for t, (ids, log_probs) in enumerate(rows)
+    ]
+
+
+def _attention(payload: Payload, reading: Reading) -> dict[str, Any]:
+    if isinstance(reading.maps, Missing):
+        missing = {"missing": reading.maps.why}
+        return dict.fromkeys(("encoder", "decoder", "cross"), missing)
+    found = {}
+    for name in ("encoder", "decoder", "cross"):
+        weights = getattr(reading.maps, name)
+        if not len(weights):
+            found[name] = {"missing": f"This model has no {_SIDES[name]}."}
+            continue
+        heads = reading.heads[name]
+        found[name] = {
+            "weights": payload.add(weights, scale=WEIGHT),
+            "entropy": heads.entropy,
+            "offset": heads.offset,
+            "peak": heads.peak,
+        }
+    return found
+
+
+_SIDES = {
+    "encoder": "attention within the source",
+    "decoder": "attention within the target",
+    "cross": "attention from the target to the source",
+}
+
+
+def _rollout(payload: Payload, rollout, piece_of) -> dict[str, Any]:
+    return {
+        name: payload.add(weights, scale=WEIGHT)
+        for name, weights in rollout._asdict().items()
+    }
+
+
+def _alignment(payload: Payload, coverage, piece_of) -> dict[str, Any]:
+    return {
+        "weights": payload.add(coverage.weights, scale=WEIGHT),
+        "links": coverage.links,
+        "coverage": coverage.coverage,
+        "dropped": coverage.dropped,
+        "repeated": coverage.repeated,
+        "layer": coverage.layer,
+    }
+
+
+def _lens(payload: Payload, lens, piece_of) -> dict[str, Any]:
+    return {
+        "names": [f"layer {n}" for n in range(1, len(lens.probs) + 1)],
+        "top": [
+            [
+                [
+                    [piece_of[token], p]
+                    for token, p in zip(ids, probabilities, strict=True)
+                ]
+                for ids, probabilities in zip(of_layer, p_of_layer, strict=True)
+            ]
+            for of_layer, p_of_layer in zip(lens.top_ids, lens.top_probs, strict=True)
+        ],
+        "probability": lens.probs,
+        "rank": lens.rank,
+    }
+
+
+def _attribution(payload: Payload, attribution, piece_of) -> dict[str, Any]:
+    def add(values: np.ndarray) -> dict[str, Any]:
+        return payload.add(values, signed=True, by_row=True)
+
+    said, contrast = attribution.said, attribution.contrast
+    return {
+        "positions": said.positions,
+        "source": add(said.source),
+        "target": add(said.target),
+        "totals": said.source.sum(1) + said.target.sum(1),
+        "rivals": [piece_of[token] for token in attribution.rivals],
+        "source_contrast": add(contrast.source),
+        "target_contrast": add(contrast.target),
+    }

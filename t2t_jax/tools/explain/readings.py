@@ -1,0 +1,242 @@
+"""Reads targets piece by piece: what the model says of each of them.
+
+Each computation runs for all targets together.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from t2t_jax.config import DecodeConfig
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding import alignment
+from t2t_jax.decoding.alignment import rollout, summarize
+from t2t_jax.decoding.constraints import Constraints, Phrases
+from t2t_jax.decoding.inputs import Member, Source
+from t2t_jax.decoding.programs import Search
+from t2t_jax.decoding.results import AttentionMaps, Hypothesis
+from t2t_jax.io.errors import UserError
+from t2t_jax.search.algorithm import PENALTIES
+from t2t_jax.tools.explain.attribution import (
+    attribute,
+    can_attribute,
+    most_interesting,
+    strongest_rivals,
+)
+from t2t_jax.tools.explain.continuations import Continuation, continuations
+from t2t_jax.tools.explain.distribution import (
+    Distribution,
+    Lens,
+    distributions,
+    lenses,
+    missing_lens,
+)
+from t2t_jax.tools.explain.explanation import Contrast, Difference, Missing, Reading
+from t2t_jax.tools.explain.words import Words, cover, words_of
+
+Ids = Sequence[int]
+# An attribution reads a pair once more for each piece. Of a long pair, only the least
+# probable pieces are attributed: about READ tokens are read, for at least LEAST pieces.
+READ, LEAST = 8_192, 8
+
+
+class Explained(NamedTuple):
+    """The models and the search that are explained; `name` is shown on the page."""
+
+    name: str
+    members: Sequence[Member]
+    vocabulary: Vocabulary
+    phrases: Phrases
+    search: Search
+
+    @property
+    def decode(self) -> DecodeConfig:
+        return self.members[0].config.decode
+
+
+class Target(NamedTuple):
+    """A target to read: `translation`, found by the search, or a given `target`."""
+
+    name: str
+    hypothesis: Hypothesis
+
+
+def read_targets(
+    model: Explained,
+    source: Source,
+    constraints: Constraints,
+    targets: Sequence[Target],
+    alternatives: int,
+) -> tuple[Reading, ...]:
+    """Reads the targets of a sentence.
+
+    Args:
+      alternatives: of a target, the most whose continuation is searched for.
+    """
+    vocabulary, members = model.vocabulary, model.members
+    read = read_of(model, source)
+    pairs = [(read, [*target.hypothesis.tokens]) for target in targets]
+    described = distributions(vocabulary, members, pairs)
+    maps = _of_one(members, lambda member: _maps(vocabulary, member, pairs))
+    seen = _of_one(members, lambda member: _lenses(vocabulary, member, pairs))
+    readings = []
+    for row, target in enumerate(targets):
+        # The constraints are those of the search, not of a target that was given.
+        forced = constraints if target.name == "translation" else Constraints()
+        continued = continuations(
+            model.search,
+            vocabulary,
+            model.phrases,
+            model.decode,
+            source,
+            pairs[row][1],
+            described[row],
+            forced,
+            at_most=alternatives,
+        )
+        readings.append(
+            _reading(
+                model,
+                target,
+                pairs[row],
+                described[row],
+                tuple(continued),
+                _difference(target, targets),
+                maps if isinstance(maps, Missing) else maps[row],
+                seen if isinstance(seen, Missing) else seen[row],
+            )
+        )
+    return tuple(readings)
+
+
+def _reading(
+    model: Explained,
+    target: Target,
+    pair: tuple[Ids, Ids],
+    distribution: Distribution,
+    continued: tuple[Continuation, ...],
+    difference: Difference | None,
+    maps: AttentionMaps | Missing,
+    lens: Lens | Missing,
+) -> Reading:
+    """Puts together what is known of a target, and attributes its pieces."""
+    vocabulary = model.vocabulary
+    words = words_of(vocabulary, pair[1])
+    no_maps = isinstance(maps, Missing)
+    source_words = words_of(vocabulary.source, pair[0])
+    return Reading(
+        name=target.name,
+        hypothesis=_with_score(model, target.hypothesis, distribution),
+        pieces=tuple(map(vocabulary.piece, pair[1])),
+        words=words,
+        distribution=distribution,
+        continuations=continued,
+        difference=difference,
+        maps=maps,
+        heads={} if no_maps else summarize(maps),
+        rollout=_rolled(maps),
+        coverage=_of_one(
+            model.members,
+            lambda member: _coverage(member, source_words, words, maps),
+        ),
+        lens=lens,
+        attribution=_of_one(
+            model.members,
+            lambda member: _attribution(
+                vocabulary, member, pair, distribution, difference
+            ),
+        ),
+    )
+
+
+def _of_one(members: Sequence[Member], compute: Callable[[Member], Any]) -> Any:
+    """Computes a part for a single model; `Missing` where there is none."""
+    if len(members) > 1:
+        return Missing(
+            f"This is an ensemble of {len(members)} models; only a single model has "
+            "weights and layers to show."
+        )
+    try:
+        return compute(members[0])
+    except UserError as e:  # the model has no such part, and the error says so
+        return Missing(str(e))
+
+
+def read_of(model: Explained, source: Source) -> Ids:
+    """The tokens of a source that the model reads: EOS stands for no source."""
+    return source.ids if model.members[0].model.has_source else source.ids[-1:]
+
+
+def _maps(vocabulary: Vocabulary, member: Member, pairs) -> list:
+    if member.model.has_source:
+        alignment.checked_cross_layers(member)
+    return list(alignment.attention(vocabulary, member, pairs))
+
+
+def _coverage(member: Member, source: Words, target: Words, maps) -> Any:
+    alignment.checked_cross_layers(member)
+    return cover(source, target, maps)
+
+
+def _rolled(maps) -> Any:
+    if isinstance(maps, Missing):
+        return maps
+    return rollout(maps) or Missing(
+        "This model has no attention within the source and the target to follow."
+    )
+
+
+def _lenses(vocabulary: Vocabulary, member: Member, pairs) -> Any:
+    found = lenses(vocabulary, member, pairs)
+    return Missing(missing_lens(member)) if found is None else found
+
+
+def _attribution(
+    vocabulary: Vocabulary,
+    member: Member,
+    pair: tuple[Ids, Ids],
+    distribution: Distribution,
+    difference: Difference | None,
+) -> Any:
+    """Attributes the pieces of a target, and their contrast with likely others."""
+    if not can_attribute(member):
+        return Missing("This model does not read its pieces through embeddings.")
+    positions = most_interesting(distribution, max(LEAST, READ // sum(map(len, pair))))
+    # The place where the two readings part is always of interest.
+    if difference is not None and difference.position not in positions:
+        positions = sorted([*positions, difference.position])
+    rivals = strongest_rivals(vocabulary, pair[1], distribution, positions)
+    if difference is not None:
+        rivals[positions.index(difference.position)] = difference.rival
+    tokens = [pair[1][t] for t in positions]
+    said, other = (
+        attribute(vocabulary, member, pair, positions, of_positions)
+        for of_positions in (tokens, rivals)
+    )
+    return Contrast(said, tuple(rivals), said.minus(other))
+
+
+def _difference(target: Target, targets: Sequence[Target]) -> Difference | None:
+    """Finds the first piece at which a target differs from the other one."""
+    for other in targets:
+        tokens = target.hypothesis.tokens, other.hypothesis.tokens
+        for position, (ours, rival) in enumerate(zip(*tokens, strict=False)):
+            if ours != rival:
+                return Difference(position, rival)
+    return None
+
+
+def _with_score(
+    model: Explained, hypothesis: Hypothesis, distribution: Distribution
+) -> Hypothesis:
+    """Fills in what is not known of a given target."""
+    if not np.isnan(hypothesis.log_prob):
+        return hypothesis
+    algorithm = model.search.algorithm
+    log_prob = float(distribution.log_probs.sum(dtype=np.float64))
+    penalty = PENALTIES[algorithm.penalty]
+    score = log_prob / penalty(len(hypothesis.tokens), algorithm.alpha)
+    return Hypothesis(
+        hypothesis.text, score, log_prob, hypothesis.ended, hypothesis.tokens
+    )

@@ -1,0 +1,165 @@
+"""Runs a beam search one step at a time and keeps its arrays after each step.
+
+The programs are those of every search (`decoding/programs.py`), with the same shapes
+and the same sizes of caches; only `until` differs, which is an argument and not a
+shape. So a traced search is the untraced one, bit for bit.
+
+Shape suffixes: b batch, n beam rows, t target, v vocabulary.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from t2t_jax.config import DecodeConfig
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding.batch_decoding import STRIDE, block_of, room_for
+from t2t_jax.decoding.batches import groups, longest_output, place_blocks
+from t2t_jax.decoding.constraints import Constraints, Phrases
+from t2t_jax.decoding.inputs import Source
+from t2t_jax.decoding.programs import (
+    Search,
+    SearchState,
+    ensemble_step,
+    grow_caches,
+    program,
+)
+from t2t_jax.search.algorithm import Hypotheses, extensions, never_generated
+from t2t_jax.search.beam import BeamSearch
+from t2t_jax.search.rules import Rules, allowed
+
+
+class Beam(NamedTuple):
+    """The search's arrays for one sentence.
+
+    Attributes:
+      tokens_nt: int32, the alive hypotheses.
+      log_prob_n: float32; -inf in rows without an alive hypothesis.
+      finished: the ended hypotheses that are kept; leaves [nbest, ...].
+      stopped: True if the search has ended.
+    """
+
+    tokens_nt: np.ndarray
+    log_prob_n: np.ndarray
+    finished: Hypotheses
+    stopped: bool
+
+
+class TracedStep(NamedTuple):
+    """One step of the search.
+
+    Attributes:
+      position: the length of the hypotheses of `before`, in tokens.
+      before, after: the beam on both sides of the step.
+      log_prob_nv: float32, the log-probability of each hypothesis of `before` extended
+        by each token, refused ones included; -inf in rows without a hypothesis.
+      allowed_nv: bool, the extensions that are not refused.
+      result: the search's result, leaves [nbest, ...], if it stopped after this step.
+    """
+
+    position: int
+    before: Beam
+    log_prob_nv: np.ndarray
+    allowed_nv: np.ndarray
+    after: Beam
+    result: Hypotheses | None
+
+
+@program("definitions", "algorithm", common=2)
+def all_extensions(
+    parameters,
+    position: Array,
+    state: SearchState,
+    rules: Rules | None,
+    *,
+    definitions,
+    algorithm: BeamSearch,
+) -> tuple[Array, Array]:
+    """Computes every extension of every hypothesis; advances nothing.
+
+    Returns:
+      The log-probabilities [b, n, v], and which of them are allowed, bool.
+    """
+    step = ensemble_step(definitions, parameters, state.memories)
+    sentences, eos = state.search.sentences, algorithm.eos
+    logits_bnv, _ = step(state.search.cache, sentences.token_bn, position)
+    log_prob_bnv = extensions(logits_bnv, sentences.log_prob_bn, banned=())
+    allowed_v = np.ones(logits_bnv.shape[2], bool)
+    never = never_generated(algorithm.bos, eos, algorithm.pad, algorithm.never)
+    allowed_v[list(never)] = False
+    allowed_bnv = jnp.broadcast_to(allowed_v, log_prob_bnv.shape)
+    if rules is not None:
+        allowed_bnv &= allowed(
+            rules, sentences.state_bnc, position, state.search.limit_b, eos
+        )
+    return log_prob_bnv, allowed_bnv
+
+
+def trace_search(
+    search: Search,
+    source: Sequence[int],
+    constraints: Constraints,
+    vocabulary: Vocabulary,
+    phrases: Phrases,
+    decode: DecodeConfig,
+) -> Iterator[TracedStep]:
+    """Yields the steps of the search for one line, in the shapes of `decode_batch`.
+
+    Args:
+      search: by a `BeamSearch`.
+      source: token ids with EOS.
+    """
+    group = groups([len(source)], decode, search.mesh.size)[0]
+    block = block_of(group, [Source([*source], 0)], phrases, [constraints], decode)
+    block = place_blocks(block, search.mesh)
+    present_b = np.arange(group.shape[0]) == 0
+    max_length = longest_output(group.bucket, decode)
+    room = room_for(min(STRIDE, max_length), max_length)
+    state = search.begin(block, room, max_length)
+    before = _first_beam(state)
+    for position in range(max_length):
+        # Caches grow where those of an untraced search do: once in a stride.
+        stride_end = min((position // STRIDE + 1) * STRIDE, max_length)
+        if room < (room := room_for(stride_end, max_length)):
+            state = grow_caches(state, room=room, mesh=search.mesh)
+        log_prob_bnv, allowed_bnv = all_extensions(
+            search.parameters,
+            np.int32(position),
+            state,
+            block.rules,
+            definitions=search.definitions,
+            algorithm=search.algorithm,
+            mesh=search.mesh,
+        )
+        extended = _first((log_prob_bnv, allowed_bnv))
+        # Donates `state`, whose arrays have been read by now.
+        state, _, result = search.advance(
+            state, position, position + 1, present_b, block.rules
+        )
+        after = _first_beam(state)
+        ended = _first(result) if after.stopped else None
+        yield TracedStep(position, before, *extended, after, ended)
+        if after.stopped:
+            return
+        before = after
+
+
+def _first(arrays: Any) -> Any:
+    """The first row of arrays [b, ...], where the traced sentence is."""
+    return jax.device_get(jax.tree.map(lambda leaf: leaf[0], arrays))
+
+
+def _first_beam(state: SearchState) -> Beam:
+    tokens_nt, log_prob_n, finished, stopped = _first(
+        (
+            state.search.sentences.tokens_bnt,
+            state.search.sentences.log_prob_bn,
+            state.search.sentences.finished,
+            state.search.sentences.stopped_b,
+        )
+    )
+    return Beam(tokens_nt, log_prob_n, finished, bool(stopped))

@@ -1,0 +1,154 @@
+"""The words of a line: what an alignment links, and what a view groups pieces into."""
+
+import itertools
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding.alignment import (
+    alignment_layer,
+    links,
+    spellings,
+    word_texts,
+    word_weights,
+    words_of_target,
+)
+from t2t_jax.decoding.results import AttentionMaps
+
+# Scripts that put no space between words, as the names of their characters begin.
+UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
+
+
+class Words(NamedTuple):
+    """The words of a line.
+
+    White space separates them, as in `Translator.align`; where a script has none, each
+    piece is one.
+
+    Attributes:
+      of_piece: the word of each piece, from 0; -1 for EOS and pieces without text.
+      texts: of each word.
+    """
+
+    of_piece: list[int]
+    texts: list[str]
+
+
+def words_of(vocabulary: Vocabulary, ids: Sequence[int]) -> Words:
+    """Returns the words of a line's tokens; a final EOS belongs to none."""
+    texts = word_texts(vocabulary, ids)
+    if _is_unspaced("".join(texts)):
+        return _pieces_as_words(vocabulary, ids)
+    words = words_of_target(vocabulary, ids)
+    return Words(words + [-1] * (len(ids) - len(words)), texts)
+
+
+def _is_unspaced(text: str) -> bool:
+    """True if most letters are of scripts without spaces."""
+    letters = [character for character in text if character.isalpha()]
+    unspaced = sum(
+        unicodedata.name(character, "").startswith(UNSPACED) for character in letters
+    )
+    return 2 * unspaced > len(letters)
+
+
+def _pieces_as_words(vocabulary: Vocabulary, ids: Sequence[int]) -> Words:
+    """Takes each piece as a word; the bytes of one character are one together."""
+    octets = spellings(vocabulary, ids)
+    of_piece: list[int] = []
+    texts: list[str] = []
+    begun = b""
+    for added, rest in zip(octets, _after(octets), strict=True):
+        begun += added
+        of_piece.append(len(texts) if begun.strip() else -1)
+        # A character is complete where another begins, or where the line ends.
+        if begun.strip() and not _continues(rest):
+            texts.append(begun.decode(errors="replace").strip())
+            begun = b""
+    return Words(of_piece, texts)
+
+
+def _after(octets: Sequence[bytes]) -> list[bytes]:
+    """The bytes after each piece: those of the next piece that adds something."""
+    following = itertools.accumulate(
+        reversed(octets[1:]), lambda later, own: own or later, initial=b""
+    )
+    return [*following][::-1]
+
+
+def _continues(octets: bytes) -> bool:
+    """True if these bytes go on with a character of UTF-8."""
+    return octets[:1] >= b"\x80" and octets[:1] < b"\xc0"
+
+
+# --------------------------------------------------------------------------- coverage
+# Word alignment of a pair, and the source words that it covers too little or twice.
+#
+# Shape suffixes: s source pieces, t target pieces, i source words, j target words.
+
+# A source word without a link is dropped if all target words together look at it less
+# than this; a word that is translated alone has a coverage of about 1.
+DROPPED = 0.2
+
+
+class Coverage(NamedTuple):
+    """The word alignment of one pair, by attention to the source.
+
+    Attributes:
+      layer: the decoder layer whose attention aligns, from 0.
+      weights: the attention of each target word to each source word, averaged over
+        heads and over the target word's pieces, summed over the source word's;
+        float64 [j, i]. What rows lack to 1 is on EOS.
+      links: (source word, target word): each target word's source word of most weight.
+      coverage: the sum of the weights on each source word, [i].
+      dropped: source words without a link and of a coverage below `DROPPED`.
+      repeated: source words linked to target words that are not side by side, or to the
+        same word twice.
+    """
+
+    layer: int
+    weights: np.ndarray
+    links: list[tuple[int, int]]
+    coverage: np.ndarray
+    dropped: list[int]
+    repeated: list[int]
+
+
+def cover(source: Words, target: Words, maps: AttentionMaps) -> Coverage:
+    """Aligns the words of a pair as `alignment.align` does, and looks for lost ones.
+
+    Args:
+      maps: the attention weights of a model with attention to the source.
+    """
+    layer = alignment_layer(len(maps.cross))
+    weights_ts = maps.cross[layer].mean(axis=0)
+    weights_ji = word_weights(weights_ts, source.of_piece, target.of_piece)
+    found = links(weights_ji, target.of_piece)
+    coverage_i = weights_ji.sum(axis=0)
+    by_source: list[list[int]] = [[] for _ in coverage_i]
+    for i, j in found:
+        by_source[i].append(j)
+    return Coverage(
+        layer,
+        weights_ji,
+        found,
+        coverage_i,
+        [i for i, js in enumerate(by_source) if not js and coverage_i[i] < DROPPED],
+        [i for i, js in enumerate(by_source) if _repeats(js, target.texts)],
+    )
+
+
+def _repeats(places: list[int], texts: list[str]) -> bool:
+    """True if words at these places are apart from each other, or the same."""
+    apart = any(b - a > 1 for a, b in itertools.pairwise(places))
+    words = [_plain(texts[j]) for j in places]
+    return apart or len({*words}) < len(words)
+
+
+def _plain(word: str) -> str:
+    """The word without case and without the marks around it."""
+    letters = [i for i, character in enumerate(word) if character.isalnum()]
+    return word[letters[0] : letters[-1] + 1].casefold() if letters else word

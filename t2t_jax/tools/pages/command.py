@@ -1,0 +1,76 @@
+"""Plots the logs of runs: loss, dev scores, learning rate, gradient norm, speed.
+
+python -m t2t_jax plot --workdir=DIR[,DIR...] [--output=FILE.html|.png|.svg|.pdf]
+
+A page (.html) is self-contained and needs no network. Works while runs are training;
+nothing in a workdir is changed.
+"""
+
+import io
+from pathlib import Path
+
+from absl import flags
+
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.output_files import check_file, write_file
+from t2t_jax.tools.pages import run_plots
+from t2t_jax.tools.pages.run_log import find_runs
+
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def define_flags():
+    flags.DEFINE_string(
+        "workdir",
+        None,
+        "Workdirs of one or several runs, separated by commas: folders or "
+        "gs://BUCKET/FOLDER; 'runs/*' is every run in runs.",
+        required=True,
+    )
+    flags.DEFINE_string(
+        "output",
+        "plot.html",
+        "File to write: a page (.html), or a picture (.png, .svg, .pdf). An earlier "
+        "file of this name is kept under a new one.",
+    )
+    flags.DEFINE_enum(
+        "x",
+        "steps",
+        [*run_plots.AXES],
+        "The axis: steps, tokens trained on, or hours of training steps.",
+    )
+    flags.DEFINE_integer(
+        "smooth",
+        None,
+        "Draw the mean of so many logged training values, and each one faint behind; "
+        "1 for none; by default a number that suits the length of the runs.",
+    )
+
+
+def main(_):
+    given = flags.FLAGS
+    output = Path(given.output).expanduser()
+    _check_output(output)
+    patterns = [name.strip() for name in given.workdir.split(",") if name.strip()]
+    if not patterns:
+        raise UserError(f"--workdir={given.workdir!r} names no workdir")
+    workdirs = [folder for pattern in patterns for folder in find_runs(pattern)]
+    content = _content(output.suffix.lower(), workdirs, given.x, given.smooth)
+    write_file(output, content)
+
+
+def _check_output(output: Path) -> None:
+    if output.suffix.lower() not in (".html", *PICTURES):
+        raise UserError(
+            f"--output={output}: want a name that ends in .html, for a page, or in "
+            f"{', '.join(PICTURES)}, for a picture"
+        )
+    check_file("output", output)
+
+
+def _content(suffix: str, workdirs: list[str], x: str, smooth: int | None) -> bytes:
+    if suffix == ".html":
+        return run_plots.page(workdirs, x, smooth).encode()
+    drawn = io.BytesIO()
+    run_plots.figure(workdirs, x, smooth).savefig(drawn, format=suffix[1:], dpi=150)
+    return drawn.getvalue()

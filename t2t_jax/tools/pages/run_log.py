@@ -1,0 +1,274 @@
+"""Reads the log of a run for plots: `metrics.jsonl`, while it grows or when it ended.
+
+A run that returned to an earlier checkpoint has logged some steps twice. Both are
+kept here, as the axes of tokens and hours count what was spent: `Stretch.undone` is
+True for what the run discarded.
+"""
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Iterable
+
+import numpy as np
+from etils import epath
+
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.locations import locate
+from t2t_jax.io.messages import say
+from t2t_jax.training.metrics_log import METRICS, Log, read_log
+from t2t_jax.training.provenance_log import read_starts
+from t2t_jax.workdir import CONFIG, Workdir
+
+
+class NothingLoggedError(UserError):
+    """A workdir in which nothing is logged yet."""
+
+
+@dataclasses.dataclass
+class Stretch:
+    """Values that were logged one after the other, and belong to one line of a plot.
+
+    Attributes:
+      kind: "train" or "dev".
+      undone: True if the run returned to a step before these and discarded them.
+      x: for each axis (steps, and tokens and hours if logged) a number per entry.
+      values: for each metric a number per entry; nan where it is missing.
+    """
+
+    kind: str
+    undone: bool
+    x: dict[str, list[float]]
+    values: dict[str, list[float]]
+
+
+@dataclasses.dataclass
+class Event:
+    """Something that happened at a moment of a run.
+
+    Attributes:
+      kind: "restart", "rollback" or "alarm".
+      x: its place on each axis.
+      text: one sentence.
+      value: for an alarm, the gradient norm of its step; nan if it was not finite.
+    """
+
+    kind: str
+    x: dict[str, float]
+    text: str
+    value: float = math.nan
+
+
+@dataclasses.dataclass
+class Run:
+    """The log of a run.
+
+    Attributes:
+      path: its workdir.
+      stretches: what was logged, in order.
+      events: restarts, rollbacks and alarms.
+      axes: the names of the axes that this log allows.
+    """
+
+    path: str
+    stretches: list[Stretch]
+    events: list[Event]
+    axes: list[str]
+
+    @property
+    def last_step(self) -> int:
+        """The last step that was logged and not discarded."""
+        kept = [s.x["steps"][-1] for s in self.stretches if not s.undone]
+        return int(max(kept, default=0))
+
+
+def read_run(workdir: epath.PathLike) -> Run:
+    """Reads the log of a workdir; changes nothing in it.
+
+    Damaged lines are left out with a warning. The last line may be half written, since
+    the run may be writing it: it is left out without one.
+
+    Raises:
+      NothingLoggedError: nothing is logged yet.
+      UserError: not a workdir.
+    """
+    folder = locate(workdir)
+    log = folder / METRICS
+    if not log.is_file():
+        raise _without_log(folder)
+    logged = read_log(log)
+    for number in logged.damaged:
+        say(f"warning: {log}, line {number} is damaged; left out")
+    if not any(entry["kind"] in ("train", "dev") for entry in logged.entries):
+        raise NothingLoggedError(
+            f"{log} holds no metrics yet: a run logs every config.train.log_every "
+            "steps; wait for the first"
+        )
+    starts = [start.step for start in read_starts(Workdir(workdir))]
+    return _run(str(workdir), logged, starts, _log_every(folder / CONFIG))
+
+
+def find_runs(pattern: str) -> list[str]:
+    """Expands a workdir with `*`, such as runs/*, to the folders that hold a log.
+
+    Raises:
+      UserError: there is none.
+    """
+    if not any(c in pattern for c in "*?"):
+        return [pattern]
+    top, rest = re.match(r"((?:[^*?/]*/)*)(.*)", pattern).groups()
+    found = sorted(
+        str(file.parent) for file in locate(top or ".").glob(f"{rest}/{METRICS}")
+    )
+    if not found:
+        raise UserError(f"--workdir={pattern} matches no folder with a {METRICS}")
+    return found
+
+
+def _without_log(folder: epath.Path) -> UserError:
+    """Says why a folder without a log cannot be plotted, and what can."""
+    if (folder / CONFIG).is_file():
+        if (folder / "imported.json").is_file():
+            return UserError(f"{folder} holds an imported model: it was not trained")
+        return NothingLoggedError(
+            f"{folder} has no {METRICS} yet: the run has not logged its first "
+            "config.train.log_every steps; wait for them"
+        )
+    if not folder.is_dir():
+        return UserError(f"--workdir={folder} does not exist; want the folder of a run")
+    for depth in ("*", "*/*"):
+        if found := len([*folder.glob(f"{depth}/{METRICS}")]):
+            return UserError(
+                f"{folder} is a folder of {found} runs and not a run; for all of them "
+                f"in one picture give --workdir='{folder}/{depth}', for some their "
+                "folders, separated by commas"
+            )
+    return UserError(
+        f"{folder} is not a workdir: it has no {METRICS}. A workdir is created by "
+        "python -m t2t_jax train --workdir=DIR"
+    )
+
+
+def _log_every(file: epath.Path) -> int:
+    """The run's logging interval; 1 if its config cannot be read."""
+    try:
+        return max(1, int(json.loads(file.read_bytes())["train"]["log_every"]))
+    except (OSError, ValueError, LookupError, TypeError):
+        return 1
+
+
+def _number(value) -> float:
+    """A logged value; nan for null, which the log writes for all that is not finite."""
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+def _run(path: str, log: Log, starts: list[int], log_every: int) -> Run:
+    entries, undone = log.entries, log.undone()
+    lives = _lives(entries)
+    places = _places(entries, lives, {step for step in starts if step % log_every})
+    stretches = [
+        stretch
+        for kind in ("train", "dev")
+        for stretch in _stretches(kind, entries, lives, undone, places)
+    ]
+    events = []
+    for entry, place in zip(entries, places, strict=True):
+        step = f"step {entry['step']:,}"
+        if entry["kind"] == "rollback":
+            why = f"back to {step}: {entry.get('why', '')}"
+            events.append(Event("rollback", place, why))
+        elif entry["kind"] == "alarm":
+            norm = _number(entry.get("gradient_norm"))
+            size = f"{norm:.3g}" if math.isfinite(norm) else "not finite"
+            why = f"alarm at {step}: gradient norm {size}"
+            events.append(Event("alarm", place, why, norm))
+    kept = [place for place, gone in zip(places, undone, strict=True) if not gone]
+    for step in sorted({step for step in starts if step > 0}):
+        place = {axis: _at(step, kept, axis) for axis in places[0]}
+        events.append(Event("restart", place, f"continued after step {step:,}"))
+    return Run(path, stretches, events, [*places[0]])
+
+
+def _lives(entries: list[dict]) -> list[list[int]]:
+    """The indices of entries, in parts that end with a rollback or with the log."""
+    lives = [[]]
+    for i, entry in enumerate(entries):
+        lives[-1].append(i)
+        if entry["kind"] == "rollback":
+            lives.append([])
+    return lives
+
+
+def _stretches(kind, entries, lives, undone, places) -> list[Stretch]:
+    """Splits a kind into one line that is kept and what each rollback discarded."""
+    own = [[i for i in life if entries[i]["kind"] == kind] for life in lives]
+    kept = [i for life in own for i in life if not undone[i]]
+    lost = [gone for life in own if (gone := [i for i in life if undone[i]])]
+    # From the last point before that is kept, where the lines part.
+    lines = [(True, [i for i in kept if i < gone[0]][-1:] + gone) for gone in lost]
+    lines.insert(0, (False, kept))
+    names = _names(entries[i] for life in own for i in life)
+    return [
+        Stretch(
+            kind,
+            gone,
+            {axis: [places[i][axis] for i in line] for axis in places[0]},
+            {name: [_number(entries[i].get(name)) for i in line] for name in names},
+        )
+        for gone, line in lines
+        if line
+    ]
+
+
+def _names(entries: Iterable[dict]) -> list[str]:
+    """The metrics of some entries, in the order of their first appearance."""
+    names = {
+        name: None
+        for entry in entries
+        for name, value in entry.items()
+        if value is None or type(value) in (int, float)
+    }
+    return [name for name in names if name not in ("step", "kind")]
+
+
+def _places(
+    entries: list[dict], lives: list[list[int]], logged_twice: set[int]
+) -> list[dict[str, float]]:
+    """The place of each entry on each axis that the log allows.
+
+    Tokens and hours count what was spent up to an entry, discarded steps included.
+
+    Args:
+      lives: of `_lives`.
+      logged_twice: steps after which a run continued in the middle of a logging
+        interval; the tokens logged there are logged again with the whole interval.
+    """
+    places = [{"steps": float(entry["step"])} for entry in entries]
+    train = [entry for entry in entries if entry["kind"] == "train"]
+    for axis, name, unit in (("tokens", "tokens", 1.0), ("hours", "seconds", 3600.0)):
+        if not train or any(math.isnan(_number(e.get(name))) for e in train):
+            continue
+        total, start = 0.0, 0
+        for life in lives:
+            steps, sums = [start], [total / unit]
+            for i in life:
+                if entries[i]["kind"] == "train":
+                    steps.append(entries[i]["step"])
+                    sums.append((total + entries[i][name]) / unit)
+                    if not (name == "tokens" and steps[-1] in logged_twice):
+                        total += entries[i][name]
+            own = [entries[i]["step"] for i in life]
+            spent = np.interp(own, steps, sums)
+            for i, place in zip(life, spent.tolist(), strict=True):
+                # A rollback stands at the end of its life.
+                rollback = entries[i]["kind"] == "rollback"
+                places[i][axis] = sums[-1] if rollback else place
+            start = own[-1] if own else start
+    return places
+
+
+def _at(step: int, places: list[dict[str, float]], axis: str) -> float:
+    """The place of a step on an axis, by the entries around it."""
+    steps = [0.0, *(place["steps"] for place in places)]
+    return float(np.interp(step, steps, [0.0, *(place[axis] for place in places)]))

@@ -1,0 +1,332 @@
+"""Plots the logs of runs, one panel a metric: as a matplotlib figure or an HTML page.
+
+from t2t_jax.tools.pages.run_plots import figure
+figure(["runs/tiny", "runs/lstm"])
+"""
+
+import functools
+import io
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.messages import say
+from t2t_jax.tools.pages.page import Payload
+from t2t_jax.tools.pages.page import page as html_page
+from t2t_jax.tools.pages.picture_style import DARK, LIGHT, light_style
+from t2t_jax.tools.pages.run_log import NothingLoggedError, Run, read_run
+from t2t_jax.workdir import short_names
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+AXES = {"steps": "Steps", "tokens": "Tokens, of both languages", "hours": "Hours"}
+# Past the last colour, dashes tell runs apart; in units of the line's width.
+DASHES = [[], [4, 1.5], [1, 1.5]]
+# Panels in this order, before those of metrics that are not listed here; other scores
+# of the dev set, which depend on the task, follow the loss.
+TITLES = {
+    "loss": "Loss per token",
+    "bleu": "BLEU, dev set",
+    "chrf": "chrF, dev set",
+    "perplexity": "Perplexity",
+    "learning_rate": "Learning rate",
+    "gradient_norm": "Gradient norm, maximum",
+    "tokens_per_second": "Tokens per second",
+    "mfu": "MFU: share of the peak FLOP/s",
+    "skipped": "Skipped gradients, total",
+}
+# Logged for other purposes: the axes, and parts of what is shown.
+NOT_SHOWN = {"skipped_in_a_row", "tokens", "flops", "seconds", "seconds_per_step"}
+NOT_SMOOTHED = {"learning_rate", "skipped"}
+
+
+def figure(
+    workdirs: str | Sequence[str], x: str = "steps", smooth: int | None = None
+) -> "Figure":
+    """Draws the logs of runs with matplotlib.
+
+    Args:
+      workdirs: one or several.
+      x: "steps", "tokens" or "hours".
+      smooth: the number of logged training values that a point is the mean of; 1 for
+        none, None for a number that suits the length of the runs.
+
+    Raises:
+      UserError: a workdir has no log, a log lacks this axis, or matplotlib is missing.
+    """
+    try:
+        import matplotlib.style
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UserError(
+            "a picture needs matplotlib: pip install 't2t_jax[notebooks]'; an .html "
+            "page needs none"
+        ) from None
+    content = plot_data(workdirs, x, smooth)
+    columns = min(3, len(content["panels"]))
+    rows = -(-len(content["panels"]) // columns)
+    legend_rows = -(-(len(content["runs"]) + 2) // columns)
+    # From the defaults: a user's own matplotlibrc must not change the plot.
+    with matplotlib.style.context(["default", light_style()], after_reset=True):
+        size = (1 + 4.2 * columns, 0.4 + 2.9 * rows + 0.25 * legend_rows)
+        drawn = Figure(figsize=size)
+        grid = drawn.subplots(rows, columns, squeeze=False, sharex=True).flatten()
+        for axes, panel in zip(grid, content["panels"], strict=False):
+            _draw_panel(axes, content, panel)
+        for axes in grid[len(content["panels"]) :]:
+            axes.remove()
+        drawn.legend(handles=_legend(content), loc="outside upper left", ncols=columns)
+    # Notebooks show figures of pyplot by themselves, and others only once it was used.
+    drawn._repr_png_ = functools.partial(_png, drawn)
+    return drawn
+
+
+def _png(drawn: "Figure") -> bytes:
+    content = io.BytesIO()
+    drawn.savefig(content, format="png")
+    return content.getvalue()
+
+
+def page(
+    workdirs: str | Sequence[str], x: str = "steps", smooth: int | None = None
+) -> str:
+    """Returns a self-contained HTML page of the logs of runs; arguments of `figure`."""
+    payload = Payload(plot_data(workdirs, x, smooth))
+    return html_page(payload, "plots/main.js", ["style.css", "plots/plots.css"])
+
+
+def plot_data(
+    workdirs: str | Sequence[str], x: str = "steps", smooth: int | None = None
+) -> dict[str, Any]:
+    """Returns what figure and page draw, as JSON can hold it; arguments of `figure`."""
+    runs = _read([workdirs] if isinstance(workdirs, str) else workdirs)
+    axes = [axis for axis in AXES if all(axis in run.axes for run in runs)]
+    _check(runs, axes, x, smooth)
+    names = short_names([run.path for run in runs])
+    many = f"{len(names)} runs"
+    longest = max(len(s.x["steps"]) for run in runs for s in run.stretches)
+    return {
+        "title": f"Training of {', '.join(names) if len(names) < 5 else many}",
+        "x": x,
+        "axes": {axis: AXES[axis] for axis in axes},
+        "smooth": smooth or max(1, longest // 100) | 1,
+        "panels": _panels(runs),
+        "runs": [
+            {
+                "name": name,
+                "path": run.path,
+                "last_step": run.last_step,
+                "colours": [colours[i % len(LIGHT)] for colours in (LIGHT, DARK)],
+                "dashes": DASHES[i // len(LIGHT)],
+                "stretches": [
+                    {
+                        "kind": s.kind,
+                        "undone": s.undone,
+                        "x": {axis: _whole(axis, s.x[axis]) for axis in axes},
+                        "values": s.values,
+                    }
+                    for s in run.stretches
+                ],
+                "events": [
+                    {"kind": e.kind, "text": e.text, "value": e.value}
+                    | {"x": {axis: _whole(axis, [e.x[axis]])[0] for axis in axes}}
+                    for e in run.events
+                ],
+            }
+            for i, (name, run) in enumerate(zip(names, runs, strict=True))
+        ],
+    }
+
+
+def _read(workdirs: Sequence[str]) -> list[Run]:
+    """Reads the logs; runs that have just begun are left out beside others."""
+    runs, empty = [], None
+    for workdir in dict.fromkeys(str(workdir).rstrip("/") for workdir in workdirs):
+        try:
+            runs.append(read_run(workdir))
+        except NothingLoggedError as e:
+            empty = e
+            if len(workdirs) > 1:
+                say(f"warning: left out: {e}")
+    if empty and not runs:
+        raise empty
+    return runs
+
+
+def _check(runs: list[Run], axes: list[str], x: str, smooth: int | None) -> None:
+    if not runs:
+        raise UserError("no workdir is given; want one, or several")
+    most = len(LIGHT) * len(DASHES)
+    if len(runs) > most:
+        raise UserError(
+            f"{len(runs)} runs cannot be told apart in one picture; give at most {most}"
+        )
+    if x not in AXES:
+        raise UserError(f"x={x!r}{did_you_mean(x, AXES)}")
+    if x not in axes:
+        run = next(run for run in runs if x not in run.axes)
+        raise UserError(
+            f"the log of {run.path} has no {x}: an earlier version wrote it; choose "
+            f"x among {', '.join(axes)}"
+        )
+    if smooth is not None and smooth < 1:
+        raise UserError(f"smooth={smooth}; want a number of values, or 1 for none")
+
+
+def _panels(runs: list[Run]) -> list[dict[str, Any]]:
+    """The metrics to show, those of TITLES and of the dev set first."""
+    of_kind: dict[str, list[str]] = {"train": [], "dev": []}
+    for run in runs:
+        for stretch in run.stretches:
+            of_kind[stretch.kind] += stretch.values
+    scores = [name for name in of_kind["dev"] if name not in of_kind["train"]]
+    scores = [name for name in scores if name not in TITLES]
+    titles = {"loss": TITLES["loss"]}
+    titles |= {name: f"{_words(name)}, dev set" for name in scores} | TITLES
+    values: dict[str, list[float]] = {name: [] for name in titles}
+    for run in runs:
+        for stretch in run.stretches:
+            for name, logged in stretch.values.items():
+                finite = [v for v in logged if math.isfinite(v)]
+                values.setdefault(name, []).extend(finite)
+    if not any(values["skipped"]):
+        del values["skipped"]
+    return [
+        {
+            "metric": name,
+            "title": titles.get(name, _words(name)),
+            "log": _suits_logarithm(name, logged),
+            "smooth": name not in NOT_SMOOTHED,
+        }
+        for name, logged in values.items()
+        if logged and name not in NOT_SHOWN
+    ]
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _suits_logarithm(name: str, values: list[float]) -> bool:
+    wide = min(values, default=0) > 0 and max(values) / min(values) > 20
+    return wide and (name in ("loss", "perplexity") or name.endswith("_norm"))
+
+
+def _whole(axis: str, places: list[float]) -> list[float]:
+    # The page rounds fractions to five digits, but not whole numbers.
+    return places if axis == "hours" else [round(place) for place in places]
+
+
+def smoothed(values: Sequence[float], count: int) -> list[float]:
+    """The mean of `count` values around each one; fewer at the ends, as many each side.
+
+    Values that are nan stay nan, and do not count in the means of others.
+    """
+    given = np.asarray(values, np.float64)
+    places = np.arange(len(given))
+    reach = np.minimum(np.minimum(places, places[::-1]), count // 2)
+    finite = np.isfinite(given)
+    sums = np.concatenate([[0.0], np.cumsum(np.where(finite, given, 0.0))])
+    counts = np.concatenate([[0], np.cumsum(finite)])
+    first, end = places - reach, places + reach + 1
+    with np.errstate(invalid="ignore"):  # 0 / 0 where nothing is finite
+        means = (sums[end] - sums[first]) / (counts[end] - counts[first])
+    return np.where(finite & (reach > 0), means, given).tolist()
+
+
+def _draw_panel(axes: "Axes", content: dict, panel: dict) -> None:
+    from matplotlib.ticker import EngFormatter
+
+    x, metric = content["x"], panel["metric"]
+    smooth = content["smooth"] if panel["smooth"] else 1
+    for run in content["runs"]:
+        look = {"color": run["colours"][0], "linestyle": (0, tuple(run["dashes"]))}
+        look["linestyle"] = look["linestyle"] if run["dashes"] else "-"
+        for stretch in run["stretches"]:
+            if metric not in stretch["values"]:
+                continue
+            across, up = stretch["x"][x], stretch["values"][metric]
+            if stretch["kind"] == "dev":
+                faint = 0.35 if stretch["undone"] else 1
+                axes.plot(across, up, **look, lw=1, marker="o", ms=4, alpha=faint)
+            elif stretch["undone"]:
+                axes.plot(across, up, **look, lw=1, alpha=0.35)
+            else:
+                _draw_training(axes, across, up, smooth, look)
+        for event in run["events"]:
+            _mark(axes, event, metric, event["x"][x], look["color"])
+    if panel["log"]:
+        _scale_by_logarithm(axes)
+    elif metric == "tokens_per_second":
+        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+    if x != "hours":
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.tick_params(labelbottom=True)  # also of the upper of panels that share it
+    axes.set_title(panel["title"])
+    axes.set_xlabel(content["axes"][x])
+
+
+def _draw_training(axes: "Axes", across, up, smooth: int, look: dict) -> None:
+    marker = "." if len(across) == 1 else ""  # a line of one point is not seen
+    if smooth > 1:
+        axes.plot(across, up, color=look["color"], lw=0.8, alpha=0.3)
+    axes.plot(across, smoothed(up, smooth), **look, marker=marker)
+
+
+def _mark(axes: "Axes", event: dict, metric: str, at: float, colour: str) -> None:
+    """Marks an event: restarts and rollbacks in the loss, alarms in the norms."""
+    if event["kind"] == "alarm" and metric == "gradient_norm":
+        if math.isfinite(event["value"]) and event["value"] > 0:
+            axes.plot(at, event["value"], "x", color=colour, ms=6)
+    elif event["kind"] != "alarm" and metric == "loss":
+        style = "--" if event["kind"] == "rollback" else ":"
+        axes.axvline(at, color=colour, lw=1, linestyle=style)
+
+
+def _scale_by_logarithm(axes: "Axes") -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    few = high / low < 300
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _legend(content: dict) -> list:
+    """Lists the lines of the picture: the runs, then the kinds of line."""
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D(
+            *([], []),
+            color=run["colours"][0],
+            linestyle=(0, tuple(run["dashes"])) if run["dashes"] else "-",
+            label=f"{run['name']}, to step {run['last_step']:,}",
+        )
+        for run in content["runs"]
+    ]
+    smooth = content["smooth"]
+    line = f"training, mean of {smooth} logged values (faint: each)"
+    kinds = {
+        line if smooth > 1 else "training, as logged": {"ls": "-"},
+        "dev set": {"ls": "-", "marker": "o", "ms": 4, "lw": 1},
+    }
+    events = {event["kind"] for run in content["runs"] for event in run["events"]}
+    marks = {
+        "rollback": {"went back here (faint: discarded)": {"ls": "--", "lw": 1}},
+        "restart": {"continued here": {"ls": ":", "lw": 1}},
+        "alarm": {"alarm: a step's large gradient": {"ls": "", "marker": "x"}},
+    }
+    for kind, mark in marks.items():
+        kinds |= mark if kind in events else {}
+    return handles + [
+        Line2D([], [], color="0.4", label=label, **look)
+        for label, look in kinds.items()
+    ]

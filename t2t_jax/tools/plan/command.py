@@ -1,0 +1,282 @@
+"""Forecasts whether a run fits on chips before they are rented, and how long it takes.
+
+python -m t2t_jax plan --config=big --slice=v5e:2x4 --mesh=data:2,fsdp:4
+"""
+
+import json
+from pathlib import Path
+
+from absl import flags
+
+from t2t_jax import config as fields
+from t2t_jax.commands.flags import define_config_flag
+from t2t_jax.costs import chips, memory_check
+from t2t_jax.costs.chips import CHIPS
+from t2t_jax.data.tokenizers.vocabulary import show_sizes
+from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.parallel.mesh import AXES
+from t2t_jax.tools.plan.forecast import VOCABULARIES
+from t2t_jax.tools.plan.plan import plan
+
+
+def default_config() -> str:
+    """The preset to plan if no --config is given."""
+    return "tiny"
+
+
+def define_flags():
+    define_config_flag()
+    flags.DEFINE_string(
+        "slice",
+        None,
+        "Chips to plan for, as CHIP:SIZE, such as v5e:2x4, h100:8 or cpu:1 (this "
+        f"machine). Chips: {', '.join(CHIPS)}.",
+        required=True,
+    )
+    flags.DEFINE_string("mesh", "", "Shorthand for config.mesh, such as data:2,fsdp:4.")
+    flags.DEFINE_boolean("json", False, "Print a JSON object, for programs.")
+    flags.DEFINE_string("picture", "", "PNG file to write a chart of the memory to.")
+    flags.DEFINE_boolean(
+        "remedy", True, "If the run does not fit, search for a change that does."
+    )
+
+
+def main(_):
+    given = flags.FLAGS
+    config = fields.from_config_dict(given.config)
+    if given.mesh:
+        config = fields.changed(config, "mesh", **parse_mesh(given.mesh))
+    result = plan(config, given.slice, measure=True, remedy=given.remedy)
+    print(json.dumps(result, indent=1) if given.json else page(result))
+    if given.picture:
+        picture(result, given.picture)
+    if not result["fits"]:
+        raise UserError(refusal(result))
+
+
+def parse_mesh(text: str) -> dict[str, int]:
+    """Parses --mesh: `data:32,fsdp:8` -> `{"data": 32, "fsdp": 8, "tensor": 1}`.
+
+    Without `data`, the data axis gets all remaining devices (-1).
+
+    Raises:
+      UserError: no such axis, or a size that is not a number.
+    """
+    sizes = {"data": -1, "fsdp": 1, "tensor": 1}
+    for part in filter(None, text.split(",")):
+        axis, _, size = part.partition(":")
+        if axis not in AXES:
+            raise UserError(
+                f"--mesh={text}: no axis {axis!r}" + did_you_mean(axis, AXES)
+            )
+        if not size.lstrip("-").isdecimal():
+            raise UserError(f"--mesh={text}: want AXIS:NUMBER, such as {axis}:2")
+        sizes[axis] = int(size)
+    return sizes
+
+
+GIB = 2**30
+# Part of the memory -> its letter in a terminal, its colour in a picture.
+COLORS = {
+    "parameters": ("P", "#4477aa"),
+    "average": ("E", "#66ccee"),
+    "optimizer": ("O", "#228833"),
+    "frozen": ("F", "#bbbbbb"),
+    "batch": ("B", "#ccbb44"),
+    "temporary": ("T", "#ee6677"),
+    "program": ("C", "#aa3377"),
+}
+MEANING = {
+    "parameters": "parameters, float32",
+    "average": "their moving average",
+    "optimizer": "the optimizer's state",
+    "frozen": "parameters of the models that the loss reads",
+    "batch": "token ids",
+    "temporary": "activations, gradients and other temporaries",
+    "program": "machine code",
+}
+
+
+def page(plan: dict) -> str:
+    """Formats a plan: model, batch, memory, communication and time.
+
+    Args:
+      plan: the result of `plan`.
+    """
+    mesh = " x ".join(f"{axis} {n}" for axis, n in plan["mesh"].items())
+    batch = plan["batch"]
+    labels, *sizes = [plan[name] for name in VOCABULARIES if name in plan]
+    sizes = sizes if plan["labels"] else [labels, *sizes]
+    pieces = f"{show_sizes(sizes)} pieces"
+    if plan["labels"]:
+        pieces = f"{labels:,} labels, {pieces}"
+    lines = [
+        f"{plan['slice']}   {plan['chips']} chips, mesh {mesh}",
+        f"model     {plan['parameters']:,} parameters, {pieces}; "
+        f"activations in {plan['dtype']}, remat {plan['remat']}",
+        f"batch     {batch['rows']} rows; microbatches: {plan['accumulate']}; shape "
+        "assumed, since no text is read:",
+        f"          {batch['assumed']}",
+        *memory_lines(plan),
+        *_collective_lines(plan["collectives"]),
+        *_time_lines(plan),
+        f"chip      {plan['chip']['source']}",
+    ]
+    if plan["fits"]:
+        lines.append("It fits.")
+    return "\n".join(lines)
+
+
+def _size(n: float) -> str:
+    return f"{n / GIB:,.2f} GiB" if n >= GIB / 100 else f"{n / 2**20:,.2f} MiB"
+
+
+def memory_lines(plan: dict, width: int = 64) -> list[str]:
+    """Draws the memory of a chip as a bar of letters, with a legend.
+
+    Args:
+      plan: the result of `plan`.
+      width: characters of the bar, where the memory needed is at most four times the
+        chip's; beyond that the bar is longer.
+    """
+    memory = plan["memory"]
+    scale = width / max(memory["chip"], min(memory["needed"], 4 * memory["chip"]))
+    # Round the end of every part, not its length, so that the bar's length is right.
+    bar, at = "", 0.0
+    for name, size in memory["parts"].items():
+        at += size
+        bar += COLORS[name][0] * (min(round(at * scale), 4 * width) - len(bar))
+    end = round(memory["chip"] * scale)
+    bar = bar.ljust(end, ".")
+    if len(bar) > end:  # everything after the mark does not fit
+        bar = f"{bar[:end]}|{bar[end:]}"
+    share = memory["needed"] / memory["chip"]
+    compiler = memory["by"]
+    guess = "" if plan["chip"]["kind"] != "gpu" else " (an upper estimate for a GPU)"
+    lines = [
+        f"memory    {_size(memory['needed'])} of {_size(memory['chip'])} a chip "
+        f"({share:.0%}), by {compiler}{guess}",
+        f"          [{bar}]",
+    ]
+    for name, size in memory["parts"].items():
+        if size:
+            lines.append(
+                f"          {COLORS[name][0]} {_size(size):>12}  {MEANING[name]}"
+            )
+    if plan["chip"]["kind"] == "gpu":
+        installed = memory["chip"] / chips.GPU_USABLE
+        if memory["needed"] > chips.JAX_TAKES * installed and plan["fits"]:
+            lines.append(
+                "          set XLA_PYTHON_CLIENT_MEM_FRACTION="
+                f"{chips.GPU_USABLE}: JAX's default is {chips.JAX_TAKES}"
+            )
+    return lines
+
+
+def _collective_lines(rows: list[dict] | None) -> list[str]:
+    if rows is None:
+        return ["sent      unknown: the compiler ran out of memory"]
+    if not rows:
+        return ["sent      nothing: one device"]
+    lines = ["sent      by each chip in a step, with ring algorithms"]
+    for row in rows:
+        axes = "+".join(row["axes"])
+        lines.append(
+            f"          {row['count']:4} {row['kind']} over {axes}: "
+            f"{_size(row['sent'])} ({', '.join(row['types'])}; largest "
+            f"{row['largest']})"
+        )
+        lines.append(f"               {row['why']}")
+    return lines
+
+
+def _time_lines(plan: dict) -> list[str]:
+    spent, flops = plan["time"], plan["flops"]
+    lines = [
+        f"compute   {flops['model']:.3g} FLOPs a step"
+        + (
+            f", {flops['computed']:.3g} with recomputation"
+            if flops["computed"] > flops["model"]
+            else ""
+        )
+    ]
+    if spent is None:
+        return lines
+    lines += [
+        f"          {1e3 * spent['compute']:8.2f} ms  matrix products, at "
+        f"{spent['share_of_peak']} of the peak (assumed)",
+        f"          {1e3 * spent['memory']:8.2f} ms  memory traffic, at least "
+        f"{_size(spent['moved_bytes'])}",
+        f"          {1e3 * spent['links']:8.2f} ms  links, at "
+        f"{spent['share_of_links']} of their bandwidth (assumed)",
+        f"step      {1e3 * spent['step']:.2f} ms if nothing overlaps with sending "
+        f"({spent['tokens_per_second']:,.0f} tokens/s, source and target), "
+        f"{1e3 * spent['best']:.2f} ms if everything does",
+        f"run       {plan['steps']:,} steps: {spent['days']:.2f} days, "
+        f"{spent['chip_hours']:,.0f} chip-hours; evaluations and saves not counted",
+    ]
+    if "measured_step" in plan:
+        real = plan["measured_step"]
+        lines.append(
+            f"measured  {1e3 * real:.1f} ms a step, "
+            f"{real / spent['step']:.2f} times the forecast"
+        )
+    return lines
+
+
+def picture(plan: dict, path: str | Path) -> None:
+    """Draws the memory of a chip as a stacked bar and writes it as a PNG.
+
+    Args:
+      plan: the result of `plan`.
+      path: of the file.
+
+    Raises:
+      UserError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+    except ImportError:
+        raise UserError(
+            "--picture needs matplotlib: pip install -e '.[notebooks]'"
+        ) from None
+    matplotlib.use("Agg")  # draws without a display
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(9, 2.4))
+    left = 0.0
+    for name, size in plan["memory"]["parts"].items():
+        if size:
+            label = f"{MEANING[name]}: {_size(size)}"
+            axes.barh(0, size / GIB, left=left, color=COLORS[name][1], label=label)
+            left += size / GIB
+    limit = plan["memory"]["chip"] / GIB
+    if left < limit:
+        label = f"free: {limit - left:.2f} GiB"
+        axes.barh(0, limit - left, left=left, color="#eeeeee", label=label)
+    axes.axvline(limit, color="black")
+    axes.set_yticks([])
+    axes.set_xlabel(f"GiB of a chip of {plan['slice']}")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.35), ncol=2, frameon=False)
+    figure.savefig(path, dpi=120, bbox_inches="tight")
+    pyplot.close(figure)
+
+
+def refusal(plan: dict) -> str:
+    """The error message for a run that does not fit, with a change that does, if any.
+
+    Args:
+      plan: the result of `plan`.
+    """
+    memory = plan["memory"]
+    text = (
+        f"does not fit: needs {_size(memory['needed'])} on each chip of "
+        f"{plan['slice']}, which has {_size(memory['chip'])}"
+    )
+    if not plan["remedy"]:
+        return text + "; no change that was tried fits: take more or larger chips"
+    changed = plan["remedy"]["forecast"]["memory"]
+    return (
+        f"{text}. With {memory_check.as_flags(plan['remedy']['change'])} it fits, in "
+        f"{_size(changed['needed'])}"
+    )

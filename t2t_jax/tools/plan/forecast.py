@@ -1,0 +1,268 @@
+"""Forecasts a run's memory, communication and time on chips that are not here.
+
+The real train step is compiled for the chips. Its memory and its collectives come from
+the compiler; its time is computed from both (`docs/planning.md`).
+"""
+
+import dataclasses
+import re
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from t2t_jax import config as fields
+from t2t_jax.config import Config
+from t2t_jax.costs import chips as chips_table
+from t2t_jax.costs import step_costs
+from t2t_jax.costs.chips import Chip, Slice
+from t2t_jax.io.errors import UserError
+from t2t_jax.model.model import build, check_batching
+from t2t_jax.parallel import mesh as meshes
+from t2t_jax.tasks.table import task_of
+from t2t_jax.tools.plan import collectives
+from t2t_jax.training.step import Steps, compile_steps
+
+# The sizes in a forecast; the second one only if the vocabulary is not joint.
+VOCABULARIES = "vocabulary", "source_vocabulary"
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """The compiler's account of a step, per device.
+
+    If the compiler runs out of the chip's memory, only `needed` and `seconds` are
+    known: `temporary` and `rows` are None, the other numbers 0.
+
+    Attributes:
+      temporary: bytes of activations, gradients and other intermediate results.
+      needed: bytes of everything, if the compiler ran out of memory; otherwise None.
+      program: bytes of machine code; 0 if it is not stored in the chip's memory.
+      outputs: bytes of results that do not reuse the memory of donated arguments.
+      rows: of `collectives.table`.
+      arguments: bytes of state and batch.
+      flops: XLA's count, with the body of a loop counted once.
+      seconds: time that compilation took.
+    """
+
+    temporary: int | None
+    needed: float | None
+    program: int
+    outputs: int
+    rows: list[dict] | None
+    arguments: int
+    flops: float
+    seconds: float
+
+
+def for_chip(config: Config, chip: Chip) -> Config:
+    """Returns the config with dtype `auto` replaced by the chip's type."""
+    if config.model.dtype != "auto":
+        return config
+    dtype = "bfloat16" if chip.native and chip.kind != "cpu" else "float32"
+    return fields.changed(config, "model", dtype=dtype)
+
+
+def _compile_step(steps: Steps, batch: dict, chip: Chip, length: int) -> Compiled:
+    """Compiles the train step for the mesh's devices, which need not be here."""
+    started = time.monotonic()
+    lowered = steps.train.lower(steps.shapes, batch, *steps.frozen)
+    try:
+        compiled = lowered.compile()
+    except jax.errors.JaxRuntimeError as e:
+        out_of_memory = _out_of_memory(str(e))
+        if out_of_memory is None:
+            raise
+        needed, temporaries_only = out_of_memory
+        if temporaries_only:
+            needed += step_costs.bytes_on_device((steps.shapes, steps.frozen, batch))
+        spent = time.monotonic() - started
+        return Compiled(None, needed, 0, 0, None, 0, 0.0, spent)
+    memory = compiled.memory_analysis()
+    found = collectives.parse_collectives(compiled.as_text(), dict(steps.mesh.shape))
+    weights = {x.shape for x in jax.tree.leaves(steps.shapes.parameters)}
+    tpu = chip.kind == "tpu"
+    return Compiled(
+        temporary=memory.temp_size_in_bytes,
+        needed=None,
+        program=memory.generated_code_size_in_bytes if tpu else 0,
+        # The state is donated: aliased outputs are stored over the arguments.
+        outputs=max(0, memory.output_size_in_bytes - memory.alias_size_in_bytes),
+        rows=collectives.table(found, length, weights),
+        arguments=memory.argument_size_in_bytes,
+        flops=float((compiled.cost_analysis() or {}).get("flops", 0.0)),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _out_of_memory(message: str) -> tuple[float, bool] | None:
+    """Parses the TPU compiler's message that a program does not fit.
+
+    It says `... required for HLO temporaries (20.13G) exceeds available HBM (15.75G)`,
+    in an older version `Used 20.13G of 15.75G hbm`.
+
+    Returns:
+      The bytes needed, and True if they are the temporaries alone; None for a message
+      about anything else.
+    """
+    if "RESOURCE_EXHAUSTED" not in message:
+        return None
+    used = re.search(r"\(([\d.]+)([KMGT]?)\) exceeds", message) or re.search(
+        r"[Uu]sed ([\d.]+)([KMGT]?) of [\d.]+[KMGT]? hbm", message
+    )
+    if not used:
+        raise UserError(f"the compiler ran out of memory: {message[:2000]}")
+    scale = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+    return float(used[1]) * scale[used[2]], "HLO temporaries" in message
+
+
+def forecast(config: Config, chips: Slice, devices: list) -> dict:
+    """Forecasts memory, communication and time of a run on a slice.
+
+    Args:
+      config: of the run.
+      chips: the slice.
+      devices: of `virtual_devices.make_devices`.
+
+    Returns:
+      Strings, numbers, lists and dicts, as `--json` prints them. Bytes are per chip.
+
+    Raises:
+      UserError: the mesh needs another number of devices, or an axis does not divide.
+    """
+    config = for_chip(config, chips.chip)
+    mesh = meshes.make_mesh(config.mesh, devices)
+    model = build(config.model, *task_of(config).vocab_sizes)
+    check_batching(model, config)
+    steps = compile_steps(
+        model, config, mesh, step_costs.BOS, step_costs.frozen_models(model, config)
+    )
+    shape, assumed = step_costs.assumed_shape(config, mesh)
+    batch = step_costs.batch_shapes(shape, mesh)
+    compiled = _compile_step(steps, batch, chips.chip, shape.target)
+    flops = step_costs.step_flops(model, config, shape)
+    result = {
+        "slice": chips.topology,
+        "chips": chips.count,
+        "chip": _numbers(chips.chip),
+        "mesh": dict(mesh.shape),
+        "dtype": config.model.dtype,
+        "parameters": model.count(),
+        **dict(zip(VOCABULARIES, task_of(config).vocab_sizes, strict=False)),
+        "labels": model.predicts == "label",  # are what the first of these holds
+        "accumulate": config.train.accumulate,
+        "remat": config.model.remat,
+        "steps": config.train.steps,
+        "batch": {
+            "rows": shape.rows,
+            "real_rows": step_costs.real_rows(config),
+            "source": shape.source,
+            "target": shape.target,
+            "assumed": assumed,
+        },
+        "memory": _memory(steps, batch, compiled, chips.chip),
+        "flops": flops | {"compiler_a_chip": compiled.flops},
+        "collectives": compiled.rows,
+        "compile_seconds": compiled.seconds,
+    }
+    result["fits"] = result["memory"]["needed"] <= result["memory"]["chip"]
+    result["time"] = _time(result, chips) if compiled.rows is not None else None
+    return result
+
+
+def _numbers(chip: Chip) -> dict:
+    """The chip's fields, without the slices on offer."""
+    numbers = dataclasses.asdict(chip)
+    del numbers["sizes"], numbers["torus"]
+    return numbers
+
+
+def _memory(steps: Steps, batch: dict, compiled: Compiled, chip: Chip) -> dict:
+    """Bytes on a chip, by purpose."""
+    parts = step_costs.state_bytes(steps)
+    parts["batch"] = step_costs.bytes_on_device(batch)
+    known = sum(parts.values())
+    if compiled.temporary is None:  # out of memory: only the total is known
+        parts["temporary"] = compiled.needed - known
+    else:
+        parts["temporary"] = compiled.temporary + compiled.outputs
+        parts["program"] = compiled.program
+    return {
+        "chip": chip.memory,
+        "parts": parts,
+        "needed": sum(parts.values()),
+        "arguments": compiled.arguments,
+        "gradients": parts["parameters"],  # float32; within `temporary`
+        "by": "the TPU's compiler" if chip.kind == "tpu" else "the CPU's compiler",
+    }
+
+
+def _time(result: dict, chips: Slice) -> dict:
+    """Estimates the seconds of a step, and from them speed and cost of the run.
+
+    `step`, the forecast, has no overlap of communication with computation; `best`
+    assumes that matrix units, memory and links are busy at the same time.
+    """
+    chip, parts = chips.chip, result["memory"]["parts"]
+    peak = chip.bfloat16 if result["dtype"] == "bfloat16" else chip.float32
+    state = parts["parameters"] + parts["average"] + parts["optimizer"]
+    # The state is read and written once in a step, temporaries once per microbatch.
+    # Frozen models are only read.
+    moved = (
+        2 * state
+        + parts.get("frozen", 0)
+        + 2 * parts["temporary"] * result["accumulate"]
+    )
+    sent = sum(row["sent"] for row in result["collectives"])
+    compute = result["flops"]["computed"] / chips.count / peak
+    compute /= chips_table.SHARE_OF_PEAK
+    memory = moved / chip.bandwidth
+    links = 0.0
+    if sent:
+        links = sent / (chips.interconnect() * chips_table.SHARE_OF_LINKS)
+    step = max(compute, memory) + links
+    batch = result["batch"]
+    tokens = batch["real_rows"] * (batch["source"] + batch["target"])
+    days = step * result["steps"] / 86_400
+    return {
+        "compute": compute,
+        "memory": memory,
+        "links": links,
+        "step": step,
+        "best": max(compute, memory, links),
+        "tokens_per_second": tokens / step,
+        "days": days,
+        "chip_hours": days * 24 * chips.count,
+        "moved_bytes": moved,
+        "sent_bytes": sent,
+        "share_of_peak": chips_table.SHARE_OF_PEAK,
+        "share_of_links": chips_table.SHARE_OF_LINKS,
+    }
+
+
+def measure_step(config: Config, devices: Sequence[Any], count: int = 5) -> float:
+    """Measures a real step on devices of this machine: the median, in seconds."""
+    mesh = meshes.make_mesh(config.mesh, devices)
+    model = build(config.model, *task_of(config).vocab_sizes)
+    check_batching(model, config)
+    steps = compile_steps(
+        model, config, mesh, step_costs.BOS, step_costs.frozen_models(model, config)
+    )
+    shape, _ = step_costs.assumed_shape(config, mesh)
+    batch = {
+        name: jnp.ones(x.shape, x.dtype)
+        for name, x in step_costs.batch_shapes(shape, mesh).items()
+    }
+    frozen = jax.tree.map(  # values do not matter
+        lambda x: jnp.zeros(x.shape, x.dtype, device=x.sharding), steps.frozen
+    )
+    state, spent = steps.init(), []
+    for _ in range(count + 1):  # the first one compiles, and is left out
+        started = time.perf_counter()
+        state, metrics = steps.train(state, batch, *frozen)
+        jax.block_until_ready((state, metrics))
+        spent.append(time.perf_counter() - started)
+    return float(np.median(spent[1:]))

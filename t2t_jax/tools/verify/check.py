@@ -1,0 +1,245 @@
+"""Checks of the documentation's promises: what one is, and how they run."""
+
+import contextlib
+import dataclasses
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from t2t_jax.io.errors import UserError, did_you_mean, first_line
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass
+class Context:
+    """Where checks work, and what they share.
+
+    Attributes:
+      scratch: an empty folder, deleted at the end.
+      workdir: the workdir of --workdir, or None.
+      full: True with --full: a check may then measure more, or longer.
+      began: when it was created, in seconds of `time.monotonic`.
+    """
+
+    scratch: Path
+    workdir: str | None = None
+    full: bool = False
+    began: float = dataclasses.field(default_factory=time.monotonic)
+    _shared: dict[str, object] = dataclasses.field(default_factory=dict)
+
+    def folder(self, name: str) -> Path:
+        """Returns a folder in the scratch folder, made if it does not exist."""
+        folder = self.scratch / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def shared(self, name: str, make: Callable[[], T]) -> T:
+        """Returns what `make` returned at the first call with this name.
+
+        For what several checks need and is dear: a small trained run, a compiled
+        function. If `make` raises, the next check tries again.
+        """
+        if name not in self._shared:
+            self._shared[name] = make()
+        return self._shared[name]
+
+
+class Unavailable(Exception):  # noqa: N818 - it is an answer, not a fault
+    """Raised by a check that cannot run here. Its message is the reason, in words."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """The result of one check.
+
+    Attributes:
+      figure: what was measured, for people, such as `3.1e-07`.
+      bound: what it must satisfy, such as `<= 1e-05`; empty if it is only reported.
+      held: True if the bound is kept; None for a figure that is only reported.
+      numbers: the same for programs: a dict that JSON can hold.
+      details: further lines, shown below the row.
+    """
+
+    figure: str
+    bound: str
+    held: bool | None
+    numbers: dict = dataclasses.field(default_factory=dict)
+    details: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One promise: a row of the table of `verify`.
+
+    Attributes:
+      group: the heading that it stands under, such as `numbers`.
+      promise: what is promised, in a few words.
+      run: measures it. Raises `Unavailable` where it cannot; any other error counts as
+        a promise that is not held.
+      quick: False for a check that only --full, or --only with its name, runs.
+    """
+
+    group: str
+    promise: str
+    run: Callable[[Context], Measured]
+    quick: bool = True
+
+
+def at_most(measured: float, bound: float, **numbers) -> Measured:
+    """The `Measured` of an error that may be at most `bound`. NaN is not held.
+
+    Args:
+      **numbers: more numbers for JSON.
+    """
+    return Measured(
+        f"{measured:.2g}",
+        f"<= {bound:.2g}",
+        bool(measured <= bound),
+        {"measured": float(measured), "bound": bound, **numbers},
+    )
+
+
+def worst(errors: Iterable[float]) -> float:
+    """The largest of some errors; NaN if one is, which Python's `max` may pass over."""
+    return float(np.max([*errors], initial=0.0))
+
+
+def all_equal(differing: int, compared: int, what: str, **numbers) -> Measured:
+    """The `Measured` of things that must all be equal.
+
+    Args:
+      differing: how many differ.
+      compared: how many were compared; none at all is not held.
+      what: their name, in the plural.
+      **numbers: more numbers for JSON.
+    """
+    return Measured(
+        f"{differing} of {compared} {what} differ",
+        "none",
+        differing == 0 and compared > 0,
+        {"differing": differing, "compared": compared, **numbers},
+    )
+
+
+NOT_QUICK = "only --full runs it, or --only={name}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What one check came to.
+
+    Attributes:
+      name: of the check.
+      check: the check.
+      measured: None if it was not checked.
+      unchecked: the reason why it was not checked; empty if it was.
+      error: the traceback if the check raised an error; then it is not held.
+      seconds: how long it took.
+    """
+
+    name: str
+    check: Check
+    measured: Measured | None = None
+    unchecked: str = ""
+    error: str = ""
+    seconds: float = 0.0
+
+    @property
+    def held(self) -> bool | None:
+        """None if it was not checked, or is only reported."""
+        return self.measured.held if self.measured else None
+
+
+def chosen(
+    checks: Mapping[str, Check], only: Iterable[str] = (), full: bool = False
+) -> list[str]:
+    """Returns the names of the checks to run, in the order of the table.
+
+    Args:
+      only: names of checks or of groups; empty for all that `full` allows.
+
+    Raises:
+      UserError: there is no such check or group.
+    """
+    groups = {check.group for check in checks.values()}
+    only = [*only]
+    for name in only:
+        if name not in checks and name not in groups:
+            hint = did_you_mean(name, [*checks, *sorted(groups)])
+            raise UserError(f"--only={name}: no such check{hint} (--list shows all)")
+    if not only:
+        return [name for name, check in checks.items() if full or check.quick]
+    # A check named itself runs in any case; of a group, those that `full` allows.
+    return [
+        name
+        for name, check in checks.items()
+        if name in only or (check.group in only and (full or check.quick))
+    ]
+
+
+def run_checks(
+    checks: Mapping[str, Check],
+    names: Iterable[str],
+    context: Context,
+    report: Callable[[Result], None] = lambda result: None,
+    before: Callable[[str], contextlib.AbstractContextManager] = (
+        lambda name: contextlib.nullcontext()
+    ),
+) -> list[Result]:
+    """Runs checks in order.
+
+    Args:
+      names: of the checks to run.
+      report: called with each result as soon as it is there.
+      before: called with the name of a check; the check runs within what it returns.
+    """
+    results = []
+    for name in names:
+        started = time.perf_counter()
+        with before(name):
+            outcome = _run(checks[name], context)
+        seconds = time.perf_counter() - started
+        results.append(Result(name, checks[name], **outcome, seconds=seconds))
+        report(results[-1])
+    return results
+
+
+def _run(check: Check, context: Context) -> dict:
+    """The fields of a `Result` that a check determines."""
+    try:
+        return {"measured": check.run(context)}
+    except Unavailable as e:
+        return {"unchecked": str(e)}
+    # SystemExit: of a command that a check runs in this process.
+    except (Exception, SystemExit) as e:
+        measured = Measured(
+            f"{type(e).__name__}: {first_line(e, most=60)}",
+            "no error",
+            False,
+            {"error": f"{type(e).__name__}: {e}"},
+        )
+        return {"measured": measured, "error": traceback.format_exc()}
+
+
+def left_out(checks: Mapping[str, Check], names: Iterable[str]) -> list[Result]:
+    """The checks that were not asked to run, with that as the reason."""
+    names = {*names}
+    return [
+        Result(name, check, unchecked=NOT_QUICK.format(name=name))
+        for name, check in checks.items()
+        if name not in names
+    ]
+
+
+def all_held(results: Iterable[Result]) -> bool:
+    """True if something was checked, and no promise was broken.
+
+    A figure that is only reported counts as checked.
+    """
+    checked = [result for result in results if result.measured]
+    return bool(checked) and all(result.held is not False for result in checked)

@@ -1,0 +1,291 @@
+"""Small training runs in processes of their own, started as a user starts them.
+
+They train on short lines of the built-in corpus. Where the platform is a TPU, only one
+process at a time can have it: these runs need that this one has not started JAX.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+
+import t2t_jax
+from t2t_jax.grammar import corpus
+from t2t_jax.parallel.machine import GPU_FLAGS
+from t2t_jax.tools.verify.check import Context, Unavailable
+from t2t_jax.training.metrics_log import METRICS, read_log
+from t2t_jax.training.provenance_log import read_starts
+from t2t_jax.workdir import Workdir
+
+STEPS, SAVE_EVERY = 20, 5
+LONG = 600.0  # seconds after which a process is killed that has not ended
+TIME_LIMIT = "DEADLINE_EXCEEDED"  # in the log of a process that waited in vain
+LONGEST_LINE = 34  # characters: short lines are quick to translate
+FIELDS = {
+    "model": {"layers": 1, "width": 32, "heads": 2, "hidden": 32, "dropout": 0.1},
+    "data": {
+        "train": "train",
+        "dev": "dev",
+        "vocab_size": 330,
+        "batching": "packed",
+        "row_length": 64,
+        "batch_tokens": 1_024,
+        "feeder": "numpy",
+    },
+    "train": {
+        "steps": STEPS,
+        # A long warmup: Adam divides by what it has seen, and would make rounding
+        # errors grow that runs on different devices have.
+        "warmup": 400,
+        "ema_decay": 0.9,
+        "log_every": 1,
+        "save_every": SAVE_EVERY,
+        "eval_every": 10,
+        "dev_lines": 0,
+    },
+    "decode": {"beam": 2, "average": 2, "extra_length": 6, "batch_tokens": 256},
+}
+
+
+class ChildRuns:
+    """Runs on one text, each in a workdir of its own, and what they share.
+
+    Args:
+      folder: for the text, the workdirs and the logs.
+      translate: True also evaluates by translating, and scores a test set.
+    """
+
+    def __init__(self, folder: Path, translate: bool = False):
+        self.folder = folder
+        self._fields = {name: dict(values) for name, values in FIELDS.items()}
+        self._fields["data"] |= {"dir": folder / "text", "test": ""}
+        if translate:
+            self._fields["train"]["dev_lines"] = 8
+            self._fields["data"]["test"] = "test"
+        write_text(folder / "text")
+
+    def command(self, workdir: Path) -> list[str]:
+        """Returns what a user would type."""
+        flags = [
+            f"--config.{section}.{name}={value}"
+            for section, values in self._fields.items()
+            for name, value in values.items()
+        ]
+        return [
+            *(sys.executable, "-m", "t2t_jax.main", "--config=tiny"),
+            *(f"--workdir={workdir}", *flags),
+        ]
+
+    def finished(self, name: str) -> Path:
+        """Trains to the end, and returns the workdir."""
+        workdir = self.folder / name
+        _check_ended(self.start([self.command(workdir)], name))
+        return workdir
+
+    def killed(self, name: str, steps: Sequence[int]) -> tuple[Path, list[int]]:
+        """Trains to the end, and is killed by SIGKILL at some checkpoints before.
+
+        Args:
+          steps: for each life, the step whose checkpoint is waited for.
+
+        Returns:
+          The workdir, and after which checkpoint each killed process ended.
+        """
+        workdir, deaths = self.folder / name, []
+        for step in steps:
+            with self._started([self.command(workdir)], name) as (process,):
+                if not _wait_for(workdir / f"checkpoints/state/{step}", process):
+                    break  # it ended, or failed: the next life says which
+                process.send_signal(signal.SIGKILL)
+                if process.wait() == -signal.SIGKILL:
+                    deaths.append(step)
+        return self.finished(name), deaths
+
+    def group(
+        self, name: str, environments: Sequence[dict[str, str]]
+    ) -> tuple[Path, bool]:
+        """Trains in several processes at once.
+
+        XLA lets processes of a CPU wait 30 seconds for each other. On a busy machine
+        one may still be compiling then; so a group that ran into a time limit is
+        started once more, finds its programs compiled, and goes on.
+
+        Args:
+          environments: of each process, added to this one's.
+
+        Returns:
+          The workdir, and True if the group was started twice.
+        """
+        workdir, count = self.folder / name, len(environments)
+        where = f"--coordinator_address=127.0.0.1:{_free_port()}"
+        commands = [
+            [
+                *self.command(workdir),
+                where,
+                f"--num_processes={count}",
+                f"--process_id={i}",
+            ]
+            for i in range(count)
+        ]
+        outcomes = self.start(commands, name, environments)
+        late = any(status and TIME_LIMIT in log for status, log in outcomes)
+        if late:
+            outcomes = self.start(commands, name, environments)
+        _check_ended(outcomes)
+        return workdir, late
+
+    def start(self, commands, name: str, environments=None) -> list[tuple[int, str]]:
+        """Runs commands at once; returns the exit status and the log of each."""
+        with self._started(commands, name, environments) as processes:
+            end = time.monotonic() + LONG
+            for process in processes:
+                with contextlib.suppress(subprocess.TimeoutExpired):  # it is killed
+                    process.wait(max(0.1, end - time.monotonic()))
+        logs = [self._log(name, i) for i in range(len(commands))]
+        return [
+            (process.returncode, log.read_text(encoding="utf-8", errors="replace"))
+            for process, log in zip(processes, logs, strict=True)
+        ]
+
+    @contextlib.contextmanager
+    def _started(self, commands, name: str, environments=None):
+        """Processes, which are killed if they have not ended by the end."""
+        processes = []
+        try:
+            for i, command in enumerate(commands):
+                environment = child_environment(self.folder / "cache")
+                environment |= (environments or [{}] * len(commands))[i]
+                # On a cluster, a single process must not wait for others.
+                alone = ["--num_processes=1"] if len(commands) == 1 else []
+                with self._log(name, i).open("ab") as log:
+                    processes.append(
+                        subprocess.Popen(
+                            [*command, *alone],
+                            cwd=self.folder,
+                            env=environment,
+                            stdin=subprocess.DEVNULL,
+                            stdout=log,
+                            stderr=log,
+                        )
+                    )
+            yield processes
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+
+    def _log(self, name: str, number: int) -> Path:
+        return self.folder / f"{name}.{number}.log"
+
+
+def child_runs(context: Context) -> ChildRuns:
+    """The runs that all checks share.
+
+    Raises:
+      Unavailable: this process has the machine's TPU.
+    """
+    if _has_tpu():
+        raise Unavailable(
+            "another process cannot use the TPU that this one has; run this check "
+            "alone, with --only"
+        )
+    return context.shared(
+        "child runs", lambda: ChildRuns(context.folder("runs"), context.full)
+    )
+
+
+def baseline(context: Context) -> Path:
+    """The workdir of an undisturbed run, trained at the first call."""
+    return context.shared("baseline", lambda: child_runs(context).finished("whole"))
+
+
+def child_environment(cache: Path | None = None) -> dict[str, str]:
+    """The environment of a process that imports this package and no other copy.
+
+    Compiled programs are shared with this process.
+
+    Args:
+      cache: a folder for prepared text; by default the user's.
+    """
+    package = str(Path(t2t_jax.__file__).parent.parent)
+    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        # Several processes may share a GPU: none takes most of its memory at once.
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    }
+    if cache:
+        environment["T2T_JAX_CACHE"] = str(cache)
+    if folder := jax.config.jax_compilation_cache_dir:
+        environment["JAX_COMPILATION_CACHE_DIR"] = folder
+    if Path("/dev/nvidia0").exists():  # bytes are promised with these flags only
+        flags = [os.environ.get("XLA_FLAGS", ""), GPU_FLAGS]
+        environment["XLA_FLAGS"] = " ".join(filter(None, flags))
+    return environment
+
+
+def machine_of(workdir: Path) -> dict:
+    """The machine on which a workdir's last start ran, as `describe_machine` says."""
+    return read_starts(Workdir(workdir))[-1].machine
+
+
+def losses(workdir: Path) -> dict[int, float]:
+    """The training losses that a workdir's log has, by step."""
+    logged = read_log(workdir / METRICS).metrics("train")
+    return {step: metrics["loss"] for step, metrics in logged.items()}
+
+
+def write_text(folder: Path) -> None:
+    """Writes train, dev and test sets of short English-German lines."""
+    folder.mkdir(parents=True)
+    lines = [*corpus.pairs("dev"), *corpus.pairs("test")]
+    short = sorted(
+        (pair for pair in lines if max(map(len, pair)) <= LONGEST_LINE),
+        key=lambda pair: max(map(len, pair)),
+    )
+    for name, pairs in {
+        "test": short[:10],
+        "dev": short[10:18],
+        "train": short[10:],
+    }.items():
+        for language, side in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+            content = "".join(f"{line}\n" for line in side)
+            (folder / f"{name}.{language}").write_text(content, encoding="utf-8")
+
+
+def _check_ended(outcomes: Sequence[tuple[int, str]]) -> None:
+    """Raises RuntimeError if a process did not end well, with the end of its log."""
+    for number, (status, log) in enumerate(outcomes):
+        if status:
+            end = "\n".join(log.splitlines()[-12:])
+            raise RuntimeError(f"process {number} ended with status {status}:\n{end}")
+
+
+def _wait_for(path: Path, process: subprocess.Popen) -> bool:
+    """Waits until a path exists; False if the process ends before."""
+    end = time.monotonic() + LONG
+    while not path.exists():
+        if process.poll() is not None or time.monotonic() > end:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _has_tpu() -> bool:
+    """True if JAX has started in this process, on a TPU; does not start it."""
+    from jax._src import xla_bridge  # JAX has no public name for this
+
+    return xla_bridge.backends_are_initialized() and jax.default_backend() == "tpu"

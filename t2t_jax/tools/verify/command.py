@@ -1,0 +1,251 @@
+"""Checks on this machine what the documentation promises: `python -m t2t_jax verify`.
+
+Numbers against float64 references, equal bytes, speed and memory, and with --workdir a
+trained run. Prints a table; the exit status is 0 only if every promise that could be
+checked is held. docs/verify.md explains the checks.
+"""
+
+import datetime
+import itertools
+import json
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from absl import flags
+
+from t2t_jax.io.atomic import write_atomically
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say, waiting
+from t2t_jax.io.tables import markdown_cell, markdown_table, text_table
+from t2t_jax.parallel.machine import describe_machine
+from t2t_jax.tools.verify.check import (
+    Check,
+    Context,
+    Result,
+    all_held,
+    chosen,
+    left_out,
+    run_checks,
+)
+from t2t_jax.tools.verify.table import CHECKS
+
+NOT_HELD = 1  # exit status; 2 is that of a mistake on the command line
+
+
+def define_flags():
+    flags.DEFINE_string(
+        "workdir", None, "Workdir of a trained run, to check that, too."
+    )
+    flags.DEFINE_boolean("quick", False, "Run the checks that take seconds: default.")
+    flags.DEFINE_boolean("full", False, "Run all checks, and measure more in some.")
+    flags.DEFINE_list(
+        "only", [], "Names of checks or groups to run, separated by commas."
+    )
+    flags.DEFINE_boolean("list", False, "List the checks, and run none.")
+    flags.DEFINE_boolean("json", False, "Print a JSON object, for programs.")
+    flags.DEFINE_string(
+        "output", None, "FILE.md to write machine, versions and table to, as a page."
+    )
+
+
+def main(_):
+    given = flags.FLAGS
+    if given.list:
+        print("\n".join(_listing(CHECKS)))
+        return
+    if given.quick and given.full:
+        raise UserError("--quick and --full exclude each other; leave one out")
+    output = _output_file(given.output)
+    names = chosen(CHECKS, [name.strip() for name in given.only if name], given.full)
+    machine = describe_machine()
+    with tempfile.TemporaryDirectory(prefix="t2t_jax_verify_") as scratch:
+        context = Context(Path(scratch), given.workdir, given.full)
+        results = run_checks(
+            CHECKS,
+            names,
+            context,
+            report=_say_result,
+            before=lambda name: waiting(f"checking {name}"),
+        )
+    if not given.only:
+        results += left_out(CHECKS, names)
+    if given.json:
+        print(json.dumps(as_json(results, machine), indent=1))
+    else:
+        print("\n".join(["", *table(results)]), flush=True)
+    if output:
+        text = page(results, machine, _command(), datetime.date.today())
+        write_atomically(output, text.encode())
+        say(f"wrote {output}")
+    if not all_held(results):
+        sys.exit(NOT_HELD)
+
+
+def _say_result(result) -> None:
+    """Reports a check as soon as it ends; the table follows when all have."""
+    if result.measured is None:
+        say(f"{result.name}: not checked: {result.unchecked}")
+        return
+    held = HELD[result.held]
+    say(f"{result.name}: {held}: {result.measured.figure} ({result.seconds:.1f} s)")
+
+
+def _output_file(name: str | None) -> Path | None:
+    """The file of --output, refused before minutes are spent on the checks."""
+    if name is None:
+        return None
+    file = Path(name)
+    if file.suffix != ".md":
+        raise UserError(f"--output={name}: want a name that ends in .md")
+    if file.exists():
+        raise UserError(
+            f"--output={name} exists, and is not overwritten; delete it, or give "
+            "another name"
+        )
+    if not file.parent.is_dir():
+        raise UserError(f"--output={name}: there is no folder {file.parent}")
+    return file
+
+
+def _command() -> str:
+    """What was typed, for the page."""
+    return shlex.join(["python", "-m", "t2t_jax", "verify", *sys.argv[1:]])
+
+
+HELD = {True: "held", False: "NOT HELD", None: "reported"}
+HEADINGS = "", "check", "promise", "figure", "bound", "s"
+
+
+def table(results: Sequence[Result]) -> list[str]:
+    """The lines of the terminal's table, by group, and what was not checked."""
+    checked = [result for result in results if result.measured]
+    rows = [HEADINGS] if checked else []
+    for group, of_group in itertools.groupby(checked, lambda one: one.check.group):
+        rows += [("",), (group,)]
+        for result in of_group:
+            details = [*result.measured.details, *result.error.splitlines()]
+            rows += [_cells(result), *((f"    {detail}",) for detail in details)]
+    missing = [(f"  {one.name}", one.unchecked) for one in results if not one.measured]
+    return [
+        *text_table(rows, left=range(5)),
+        *(["", "not checked", *text_table(missing, left=(0, 1))] if missing else []),
+        "",
+        _summary(results),
+    ]
+
+
+def _cells(result: Result) -> tuple[str, ...]:
+    """The cells below `HEADINGS`."""
+    measured = result.measured
+    return (
+        HELD[measured.held],
+        result.name,
+        result.check.promise,
+        measured.figure,
+        measured.bound,
+        f"{result.seconds:.1f}",
+    )
+
+
+def _summary(results: Sequence[Result]) -> str:
+    """One line: how many held, which did not."""
+    failed = [result.name for result in results if result.held is False]
+    counts = {
+        "held": sum(result.held is True for result in results),
+        "not held": len(failed),
+        "reported": sum(
+            result.measured is not None and result.held is None for result in results
+        ),
+        "not checked": sum(result.measured is None for result in results),
+    }
+    text = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    seconds = sum(result.seconds for result in results)
+    ending = f"; not held: {', '.join(failed)}" if failed else ""
+    return f"{text}, in {seconds:.0f} s{ending}"
+
+
+def as_json(results: Sequence[Result], machine: Mapping[str, object]) -> dict:
+    """An object for programs: the machine, and each check under its name."""
+    return {
+        "held": all_held(results),
+        "machine": dict(machine),
+        "checks": {result.name: _json_of(result) for result in results},
+    }
+
+
+def _json_of(result: Result) -> dict:
+    common = {"group": result.check.group, "promise": result.check.promise}
+    if result.measured is None:
+        return {**common, "checked": False, "reason": result.unchecked}
+    measured = result.measured
+    return {
+        **common,
+        "checked": True,
+        "held": measured.held,
+        "figure": measured.figure,
+        "bound": measured.bound,
+        "numbers": measured.numbers,
+        "details": [*measured.details],
+        "error": result.error,
+        "seconds": round(result.seconds, 2),
+    }
+
+
+def page(
+    results: Sequence[Result],
+    machine: Mapping[str, object],
+    command: str,
+    when: datetime.date,
+) -> str:
+    """A section of Markdown to paste into docs/performance.md.
+
+    Args:
+      machine: as `describe_machine` returns it.
+      command: what was typed.
+      when: the day of the measurement.
+    """
+    lines = [
+        f"## Verified on {machine['devices']} x {machine['device']}, {when}",
+        "",
+        f"`{command}`: {_summary(results)}.",
+        "",
+        *_markdown(("machine", ""), machine.items(), left=(0, 1)),
+    ]
+    checked = [result for result in results if result.measured]
+    heads = ("check", "promise", "figure", "bound", "", "s")
+    for group, of_group in itertools.groupby(checked, lambda one: one.check.group):
+        lines += ["", f"### {group.capitalize()}", ""]
+        rows, details = [], []
+        for result in of_group:
+            held, *others, seconds = _cells(result)
+            rows.append([*others, held, seconds])
+            details += [f"- {result.name}: {d}" for d in result.measured.details]
+        lines += _markdown(heads, rows, left=range(5))
+        lines += ["", *details] if details else []
+    missing = [result for result in results if not result.measured]
+    if missing:
+        lines += ["", "### Not checked", ""]
+        lines += [f"- {result.name}: {result.unchecked}" for result in missing]
+    return "\n".join([*lines, ""])
+
+
+def _markdown(heads: Sequence[str], rows: Iterable, left: Sequence[int]) -> list[str]:
+    """A Markdown table of values."""
+    texts = [[markdown_cell(str(value)) for value in row] for row in rows]
+    return markdown_table(heads, texts, left)
+
+
+def _listing(checks: Mapping[str, Check]) -> list[str]:
+    """The lines of --list."""
+    width = max(map(len, checks))
+    lines, group = [], None
+    for name, check in checks.items():
+        if check.group != group:
+            group = check.group
+            lines += ["", group] if lines else [group]
+        when = "" if check.quick else " (--full)"
+        lines.append(f"  {name:{width}}  {check.promise}{when}")
+    return lines

@@ -1,0 +1,288 @@
+"""Checks of equal results: twice, after a kill, on other devices, among other lines."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from t2t_jax import config as fields
+from t2t_jax.config import MeshConfig
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.grammar import corpus
+from t2t_jax.model.model import build
+from t2t_jax.parallel import mesh as meshes
+from t2t_jax.run.differences import COMPARED, workdir_differences
+from t2t_jax.tools.verify import child_runs, numbers
+from t2t_jax.tools.verify.check import (
+    Context,
+    Measured,
+    Unavailable,
+    all_equal,
+    at_most,
+    worst,
+)
+from t2t_jax.tools.verify.random_models import BOS, PAPER, VOCABULARY
+from t2t_jax.training.step import compile_steps
+
+# Of losses, relative: devices add in another order (docs/scaling.md: 6.5e-7 at most).
+ORDER = 1e-5
+VIRTUAL_DEVICES = 4
+PIECES = 330  # of the vocabulary of the translator of `lines`
+# Set in the process that this one starts to get virtual devices.
+STARTED = "T2T_JAX_VERIFY_DEVICES"
+
+
+# ------------------------------------------------------------------------ runs as bytes
+
+
+def twice(context: Context) -> Measured:
+    """Trains twice from one config, and compares all that the two runs wrote."""
+    whole = child_runs.baseline(context)
+    return same_workdirs(whole, child_runs.child_runs(context).finished("again"))
+
+
+def resume(context: Context) -> Measured:
+    """Kills a run by SIGKILL, lets it go on, and compares it with an undisturbed one.
+
+    With --full it is killed three times.
+    """
+    whole = child_runs.baseline(context)
+    wanted = [5, 10, 15] if context.full else [10]
+    workdir, deaths = child_runs.child_runs(context).killed("killed", wanted)
+    if not deaths:
+        raise Unavailable("each run came to its end before it could be killed")
+    said = f"killed when the checkpoint of step {', '.join(map(str, deaths))} was there"
+    return same_workdirs(whole, workdir, said)
+
+
+def same_workdirs(whole: Path, other: Path, *details: str) -> Measured:
+    """Compares checkpoints to the last bit, and metrics and files, without times."""
+    found = workdir_differences(whole, other)
+    compared = sum(len(read(whole)) for read in COMPARED.values())
+    listed = [f"{thing}: {name}" for thing, names in found.items() for name in names]
+    more = [f"and {len(listed) - 5} more"] if len(listed) > 5 else []
+    measured = all_equal(len(listed), compared, "values")
+    return Measured(
+        measured.figure,
+        measured.bound,
+        measured.held,
+        measured.numbers | {"differences": listed[:100]},
+        (*details, *listed[:5], *more),
+    )
+
+
+def processes(context: Context) -> Measured:
+    """Trains in two processes, as launch/local.sh starts them, and compares losses."""
+    whole = child_runs.baseline(context)
+    environments = two_environments(child_runs.machine_of(whole))
+    runs = child_runs.child_runs(context)
+    workdir, late = runs.group("two_processes", environments)
+    got, want = child_runs.losses(workdir), child_runs.losses(whole)
+    devices = child_runs.machine_of(workdir)["devices"]
+    measured = at_most(
+        loss_difference(got, want), ORDER, steps=len(want), devices=devices
+    )
+    said = "started twice: the machine is busy, and XLA waits 30 s for a process"
+    return dataclasses.replace(measured, details=(said,) if late else ())
+
+
+def two_environments(machine: dict) -> list[dict[str, str]]:
+    """What two processes on a machine are given so that each has its own devices.
+
+    Args:
+      machine: as `describe_machine` returns it.
+
+    Raises:
+      Unavailable: they cannot share its devices.
+    """
+    if machine["device"] == "cpu":
+        return [{}, {}]
+    if "tpu" in machine["device"].lower():
+        raise Unavailable("the processes of a TPU start on its hosts: launch/tpu_vm.sh")
+    count = machine["devices"]
+    if count < 2:
+        raise Unavailable("two processes need a GPU each, and there is one")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = visible.split(",") if visible else [*map(str, range(count))]
+    half = count // 2
+    return [
+        {"CUDA_VISIBLE_DEVICES": ",".join(part)}
+        for part in (names[:half], names[half : 2 * half])
+    ]
+
+
+def loss_difference(got: dict[int, float], want: dict[int, float]) -> float:
+    """The largest relative difference of losses by step; infinite if steps differ."""
+    if not want or got.keys() != want.keys():
+        return float("inf")
+    return worst(abs(got[step] / want[step] - 1) for step in want)
+
+
+# -------------------------------------------------------------------------- devices
+
+
+def devices(context: Context) -> Measured:
+    """Compares the losses of three steps on one device with those on all of them.
+
+    A CPU has one device; there a process with virtual devices runs this check.
+    """
+    if len(jax.devices()) == 1:
+        if jax.default_backend() != "cpu" or os.environ.get(STARTED):
+            raise Unavailable("there is one device only")
+        return on_virtual_devices(context.full)
+    small = numbers.models(context)[PAPER]
+    copies = len(jax.devices())  # so that rows divide among any number of devices
+    batch = {name: np.tile(x, (copies, 1)) for name, x in small.batch.items()}
+    want = mesh_losses(batch, MeshConfig(), jax.devices()[:1])
+    errors = {}
+    for name, mesh in meshes_of(len(jax.devices()), context.full).items():
+        got = mesh_losses(batch, mesh, jax.devices())
+        errors[name] = loss_difference(dict(enumerate(got)), dict(enumerate(want)))
+    measured = at_most(worst(errors.values()), ORDER, meshes=errors)
+    said = f"{len(jax.devices())} x {jax.devices()[0].device_kind}: {', '.join(errors)}"
+    return Measured(
+        measured.figure, measured.bound, measured.held, measured.numbers, (said,)
+    )
+
+
+def meshes_of(count: int, full: bool) -> dict[str, MeshConfig]:
+    """Meshes of so many devices: one that divides batch and weights, if it can be.
+
+    Args:
+      full: also those that divide the batch only, and heads and features.
+    """
+    half, quarter = count // 2, count // 4
+    only_data = {f"{count} data": MeshConfig(data=count)}
+    if count % 2:
+        return only_data
+    found = {f"{half} data x 2 fsdp": MeshConfig(data=half, fsdp=2)}
+    if full:
+        found |= only_data
+    if full and count % 4 == 0:
+        name = f"{quarter} data x 2 fsdp x 2 tensor"
+        found[name] = MeshConfig(data=quarter, fsdp=2, tensor=2)
+    return found
+
+
+def mesh_losses(batch, mesh: MeshConfig, devices: Sequence) -> list[float]:
+    """The losses of three steps with dropout on a mesh; all from one seed."""
+    config = numbers.step_config(warmup=400, layers=1, dropout=0.1)
+    placed_on = meshes.make_mesh(mesh, devices)
+    model = build(config.model, VOCABULARY)
+    steps = compile_steps(model, config, placed_on, BOS)
+    found = []
+    with numbers.exact():
+        state = steps.init()
+        placed = meshes.place_batch(placed_on, batch)
+        for _ in range(numbers.STEPS):
+            state, metrics = steps.train(state, placed)
+            found.append(float(metrics["loss"]))
+    return found
+
+
+def on_virtual_devices(full: bool) -> Measured:
+    """Runs `devices` in a process with virtual devices of a CPU."""
+    command = [sys.executable, "-m", "t2t_jax", "verify", "--only=devices", "--json"]
+    command += ["--full"] if full else []
+    environment = child_runs.child_environment() | {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_NUM_CPU_DEVICES": str(VIRTUAL_DEVICES),
+        STARTED: "1",
+    }
+    done = subprocess.run(
+        command,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=child_runs.LONG,
+    )
+    try:
+        row = json.loads(done.stdout)["checks"]["devices"]
+    except (ValueError, KeyError):
+        end = "\n".join(done.stderr.splitlines()[-12:])
+        raise RuntimeError(f"status {done.returncode}:\n{end}") from None
+    if not row["checked"]:
+        raise Unavailable(row["reason"])
+    if row["error"]:
+        raise RuntimeError(row["error"])
+    return Measured(
+        row["figure"],
+        row["bound"],
+        row["held"],
+        row["numbers"],
+        tuple(f"virtual devices of a CPU: {detail}" for detail in row["details"]),
+    )
+
+
+# ------------------------------------------------------------------------------- lines
+
+
+def lines(context: Context) -> Measured:
+    """Translates lines in other orders, batches and company; counts what changes.
+
+    Texts, pieces and log-probabilities must be equal to the last bit.
+    """
+    translator = random_translator()
+    texts = short_lines(40 if context.full else 16)
+    wanted = results(translator, texts, batch_size=64)
+    differing = compared = 0
+    for order, batch_size in ways(len(texts), context.full):
+        found = results(translator, [texts[n] for n in order], batch_size)
+        differing += sum(
+            mine != wanted[n] for mine, n in zip(found, order, strict=True)
+        )
+        compared += len(order)
+    return all_equal(differing, compared, "translations")
+
+
+def ways(count: int, full: bool) -> list[tuple[list[int], int]]:
+    """Orders of lines, and how many of them are sorted into batches together.
+
+    Shuffled; each line among copies of a few others; some lines all alone.
+    """
+    random = np.random.default_rng(0)
+    found = [
+        (random.permutation(count).tolist(), 7),
+        ([*range(count), *random.integers(0, count, 3 * count).tolist()], 64),
+    ]
+    alone = range(count) if full else range(0, count, max(1, count // 3))
+    return found + [([n], 1) for n in alone]
+
+
+def results(translator: Translator, texts: Sequence[str], batch_size: int) -> list:
+    """The pieces and log-probabilities of all hypotheses of each line."""
+    found = translator.translate(texts, nbest=2, batch_size=batch_size, warn=False)
+    return [
+        [(h.text, [*h.tokens], h.log_prob, h.score) for h in each.hypotheses]
+        for each in found
+    ]
+
+
+def short_lines(count: int) -> list[str]:
+    """Different sources of the built-in corpus that fall into few shapes."""
+    sources = dict.fromkeys(source for source, _ in corpus.pairs("dev"))
+    return [line for line in sources if len(line) <= child_runs.LONGEST_LINE][:count]
+
+
+def random_translator() -> Translator:
+    """A translator with random weights that is sure of what it says."""
+    config = fields.from_config_dict(
+        {
+            "model": {"layers": 1, "width": 16, "heads": 2, "hidden": 16},
+            "decode": {"beam": 3, "extra_length": 5, "batch_tokens": 256},
+        }
+    )
+    text = [line for pair in corpus.pairs("dev")[:200] for line in pair]
+    vocabulary = Vocabulary(train_tokenizer(text, PIECES))
+    model = build(config.model, PIECES)
+    # Larger weights: probabilities far from equal, as those of a trained model.
+    parameters = jax.tree.map(lambda x: 4 * x, model.init(jax.random.key(1)))
+    return Translator(config, vocabulary, model, parameters, [1])

@@ -1,0 +1,351 @@
+"""Checks of a workdir's files: checkpoints, tokenizer, log, and that they train on.
+
+None writes into it. Each check judges one thing. What another check judges makes it
+unavailable here, so that one fault is reported once.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import jax
+import numpy as np
+from etils import epath
+
+from t2t_jax.config import Config
+from t2t_jax.data.corpus import Corpus, open_places
+from t2t_jax.data.feeding import Position, feed
+from t2t_jax.data.pairs import Pairs
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io import sealed
+from t2t_jax.io.errors import UserError, first_line
+from t2t_jax.model.layers import Parameters
+from t2t_jax.model.model import build
+from t2t_jax.parallel import mesh as meshes
+from t2t_jax.run.step_lookup import open_text
+from t2t_jax.tasks.table import task_of
+from t2t_jax.tasks.task import Task
+from t2t_jax.tools.verify.check import Context, Measured, Unavailable, all_equal
+from t2t_jax.training import checkpoint_folders
+from t2t_jax.training.checkpoint import read_state
+from t2t_jax.training.checkpoint_folders import KINDS
+from t2t_jax.training.divergence import Rollbacks
+from t2t_jax.training.frozen_models import open_frozen
+from t2t_jax.training.metrics_log import METRICS, read_log
+from t2t_jax.training.step import compile_steps
+from t2t_jax.workdir import IMPORTED, Workdir
+
+T = TypeVar("T")
+
+SHOWN = 5  # faults that are listed one by one
+MOST_LINES = 2_000  # of the dev text that are encoded and decoded
+# Lines in which a tokenizer could lose something.
+HARD_LINES = (
+    *("", " ", "two  spaces, one at the end ", "\ttab", "no-break\u00a0space"),
+    *("ein Käfer, 1.000,50 €", "«guillemets» — dash", "日本語のテキスト", "👩‍👩‍👧 🇩🇪"),
+    *("e\u0301 decomposed", "</s> <s> <unk> <pad>", "zero\u200bwidth", "ﬁ ligature"),
+)
+
+
+def _workdir_of(context: Context) -> Workdir:
+    """Returns the workdir of --workdir; unavailable if there is none."""
+    if not context.workdir:
+        raise Unavailable("no --workdir is given")
+    workdir = Workdir(context.workdir)
+    if not workdir.has_run():
+        workdir.config()  # raises, and says why
+    return workdir
+
+
+@contextlib.contextmanager
+def judged_by(check: str) -> Iterator[None]:
+    """Turns a UserError inside into `Unavailable`: another check reports it."""
+    try:
+        yield
+    except UserError as e:
+        raise Unavailable(f"{first_line(e)} (see the check {check})") from None
+
+
+def opened(context: Context) -> tuple[Workdir, Config, Vocabulary]:
+    """Opens the workdir, for checks that do not judge its config and tokenizer."""
+    workdir = _workdir_of(context)
+    with judged_by("tokenizer"):
+        return workdir, workdir.config(), workdir.vocabulary()
+
+
+def check_here(corpus: Corpus) -> Corpus:
+    """Returns a corpus; refuses one that would be downloaded when it is read.
+
+    Raises:
+      UserError: its data set is not on this machine.
+    """
+    if not corpus.is_here():
+        raise UserError(f"{corpus.place} is not on this machine, and not downloaded")
+    return corpus
+
+
+def with_details(measured: Measured, lines: Sequence[str]) -> Measured:
+    """Adds faults to a result, the first few one by one."""
+    lines = [*lines]
+    if len(lines) > SHOWN:
+        lines[SHOWN:] = [f"and {len(lines) - SHOWN} more"]
+    return dataclasses.replace(measured, details=(*measured.details, *lines))
+
+
+def checkpoints(context: Context) -> Measured:
+    """Hashes every file of every checkpoint, and compares with the manifests.
+
+    The newest checkpoint of a kind may lack its manifest: a run that was killed while
+    it saved leaves one such, and does not use it. Any other without one is a fault.
+    """
+    workdir = _workdir_of(context)
+    folders = [workdir.checkpoints / kind for kind in KINDS]
+    folders = [folder for folder in folders if folder.exists()]
+    if not any(map(checkpoint_folders.sealed_steps, folders)):
+        raise Unavailable(f"{workdir} has no complete checkpoint yet")
+    faults, notes, size, count = [], [], 0, 0
+    for folder in folders:
+        kind, steps = folder.name, checkpoint_folders.steps_in(folder)
+        for step in steps:
+            path = folder / str(step)
+            if not sealed.is_sealed(path) and step == steps[-1] and len(steps) > 1:
+                notes.append(f"{kind}/{step} has no manifest yet: it does not count")
+                continue
+            count += 1
+            size += sealed.size(path)
+            if trouble := checkpoint_folders.damage(path):
+                faults.append(f"{kind}/{step}: {trouble}")
+    result = all_equal(len(faults), count, "checkpoints", bytes=size)
+    return with_details(result, [*faults, *notes])
+
+
+def tokenizer(context: Context) -> Measured:
+    """Compares the tokenizer with its recorded hash; encodes and decodes lines.
+
+    The lines are those of the dev set, where it is on this machine, and a dozen hard
+    ones. A tokenizer that was trained elsewhere may lose something: then lines that
+    change are reported only.
+    """
+    workdir = _workdir_of(context)
+    try:  # these read and compare the hashes
+        config, vocabulary = workdir.config(), workdir.vocabulary()
+        workdir.text()
+    except UserError as e:
+        return Measured(first_line(e), "as recorded", False)
+    sides = {
+        side: of_side
+        for side, of_side in {"source": vocabulary.source, "target": vocabulary}.items()
+        if _is_text(task_of(config), side)
+    }
+    lines, note = _dev_lines(config, sides)
+    own = not (config.data.tokenizer or config.train.init_from)
+    own &= not (workdir / IMPORTED).exists()
+    changed = []
+    for side, of_side in sides.items():
+        asked = [*lines[side], *HARD_LINES]
+        decoded = of_side.decode(of_side.encode(asked))
+        changed += [
+            f"{side}: {line!r} becomes {after!r}"
+            for line, after in zip(asked, decoded, strict=True)
+            if line != after
+        ]
+    count = sum(map(len, lines.values())) + len(sides) * len(HARD_LINES)
+    result = all_equal(len(changed), count, "lines, encoded and decoded,")
+    result = dataclasses.replace(
+        result, figure=f"as recorded; {len(changed)} of {count:,} lines change"
+    )
+    if changed and not own:
+        note = "the tokenizer was not trained by this run, so it may lose something"
+        result = dataclasses.replace(result, held=None, bound="")
+    return with_details(result, [*([note] if note else []), *changed])
+
+
+def _is_text(task: Task, side: str) -> bool:
+    """True if a side of the examples is text, not a label, nor empty."""
+    if side == "source":
+        return 0 in task.sides
+    return 1 in task.sides and task.predicts != "label"
+
+
+def _dev_lines(
+    config: Config, sides: Iterable[str]
+) -> tuple[dict[str, list[str]], str]:
+    """Lines of the dev set by side, and a note if they cannot be read."""
+    task, data, pairs, note = task_of(config), config.data, [], ""
+    try:
+        for corpus in open_places(data.dev, task.open, data.dir):
+            lines = check_here(corpus).pairs()
+            pairs += itertools.islice(lines, MOST_LINES - len(pairs))
+    except (UserError, OSError) as e:
+        pairs, note = [], f"the dev set cannot be read here: {first_line(e)}"
+    lines = {"source": [s for s, _ in pairs], "target": [t for _, t in pairs]}
+    return {side: lines[side] for side in sides}, note
+
+
+def metrics(context: Context) -> Measured:
+    """Reads metrics.jsonl, and compares its steps and scores with the checkpoints.
+
+    Up to the newest state each logging interval must be there, in order. The best
+    checkpoints must have the scores that were logged at their steps.
+    """
+    workdir = _workdir_of(context)
+    with judged_by("tokenizer"):
+        config = workdir.config()
+    file = workdir / METRICS
+    states = checkpoint_folders.sealed_steps(workdir.checkpoints / "state")
+    if not file.exists() and not states:
+        raise Unavailable(f"{workdir} holds no training: no state and no log")
+    log = read_log(file)
+    entries = log.counted()
+    faults = [f"line {number} is not an entry" for number in log.damaged]
+    expected = 0
+    if states:
+        every = config.train.log_every
+        wanted = [*range(every, states[-1] + 1, every)]
+        missing = {*wanted} - {e["step"] for e in entries if e["kind"] == "train"}
+        expected = len(wanted)
+        faults += [f"step {step:,} is not logged" for step in sorted(missing)]
+    faults += _in_order(entries, config.train.steps)
+    found, compared = _best_scores(workdir, config, entries)
+    count = expected + compared + len(entries)
+    if not count:
+        raise Unavailable(f"{workdir} has not logged its first step yet")
+    result = all_equal(len(faults) + len(found), count, "entries and scores")
+    return with_details(result, [*faults, *found])
+
+
+def _in_order(entries: list[dict], last: int) -> list[str]:
+    """Faults in the order of steps: each kind has a step once, none after the last."""
+    faults, before = [], {}
+    for entry in entries:
+        step, kind = entry["step"], entry["kind"]
+        if step <= before.get(kind, -1):
+            faults.append(f"{kind} of step {step:,} follows step {before[kind]:,}")
+        if step > last:
+            faults.append(f"{kind} of step {step:,}: the run has {last:,} steps")
+        before[kind] = step
+    return faults
+
+
+def _best_scores(
+    workdir: Workdir, config: Config, entries: list[dict]
+) -> tuple[list[str], int]:
+    """Compares the scores of the best checkpoints with the log; counts them."""
+    task = task_of(config)
+    best = checkpoint_folders.best_steps(workdir.checkpoints / "best")
+    scores = {e["step"]: e for e in entries if e["kind"] == "dev"}
+    faults = []
+    for step, goodness in best.items():
+        score = scores.get(step, {}).get(task.chosen_by)
+        kept = goodness if task.higher_is_better else -goodness
+        if score is None or not math.isclose(score, kept, rel_tol=1e-9):
+            faults.append(
+                f"best/{step} was kept for {task.chosen_by} {kept}; the log has {score}"
+            )
+    return faults, len(best)
+
+
+def _newest_intact(
+    folder: epath.Path, read: Callable[[epath.Path], T]
+) -> tuple[int, T]:
+    """The step of the newest intact checkpoint of a folder, and what `read` returns."""
+    for step in reversed(checkpoint_folders.sealed_steps(folder)):
+        if not checkpoint_folders.damage(folder / str(step)):
+            return step, read(folder / str(step))
+    raise Unavailable(f"{folder} has no intact checkpoint (see the check checkpoints)")
+
+
+NEAR = 0.25  # a step's loss may be so far, relatively, from the last one logged
+
+
+def trains(context: Context) -> Measured:
+    """Trains one step from the newest state, on the batch that would come next.
+
+    On one device, in memory. The loss must be near the last one logged, and parameters
+    must change and stay finite.
+    """
+    workdir, config, vocabulary = opened(context)
+    folder = workdir.checkpoints / "state"
+    if not folder.exists():
+        raise Unavailable(f"{workdir} holds no state to continue from")
+    try:
+        pairs = open_text(workdir).pairs
+        model = build(config.model, *vocabulary.sizes)
+        frozen = open_frozen(config, model, vocabulary).frozen
+    except UserError as e:
+        raise Unavailable(str(e)) from None
+    mesh = meshes.make_mesh(devices=jax.devices()[:1])
+    steps = compile_steps(model, config, mesh, vocabulary.bos, frozen.models)
+    number, (state, progress) = _newest_intact(
+        folder, lambda path: read_state(path, steps.shapes)
+    )
+    position = Rollbacks(workdir).position(number, progress.position)
+    batch = _batch(config, pairs, position, mesh)
+    placed = jax.device_put(state, jax.tree.map(lambda x: x.sharding, steps.shapes))
+    of_frozen = tuple(
+        jax.device_put(p, jax.tree.map(lambda x: x.sharding, shapes))
+        for p, shapes in zip(frozen.read(), steps.frozen, strict=True)
+    )
+    after, values = steps.train(placed, batch, *of_frozen)
+    loss, rate = float(values["loss"]), float(values["learning_rate"])
+    # A schedule may have fallen to 0 at the end of the run.
+    if not _trained(state.parameters, after.parameters, moved=rate > 0):
+        figure = f"loss {loss:.3f}; no parameter changed, or one is not finite"
+        return Measured(figure, "parameters change, and stay finite", False)
+    return _judged(number, loss, _logged_loss(workdir, number))
+
+
+def _batch(
+    config: Config, pairs: Pairs, position: Position, mesh: jax.sharding.Mesh
+) -> dict[str, jax.Array]:
+    """The batch at a data position, on the device."""
+    # Both feeders give the same bytes; this one needs no TensorFlow.
+    data = dataclasses.replace(config.data, feeder="numpy")
+    accumulate = config.train.accumulate
+
+    def local(layout):
+        return meshes.local_layout(mesh, layout, accumulate)
+
+    batches = feed(pairs, data, config.train.seed, position, local)
+    try:
+        return meshes.place_batch(mesh, next(batches)[1])
+    finally:
+        batches.close()
+
+
+def _trained(before: Parameters, after: Parameters, moved: bool) -> bool:
+    """True if parameters are finite, and, if `moved`, not all as they were."""
+    pairs = [
+        (np.asarray(a), np.asarray(b))
+        for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
+    ]
+    finite = all(np.isfinite(b).all() for _, b in pairs)
+    return finite and (not moved or any((a != b).any() for a, b in pairs))
+
+
+def _logged_loss(workdir: Workdir, step: int) -> float:
+    """The last training loss that was logged up to a step; nan if there is none."""
+    losses = [
+        metrics["loss"]
+        for of_step, metrics in read_log(workdir / METRICS).metrics("train").items()
+        if of_step <= step and metrics.get("loss")
+    ]
+    return losses[-1] if losses else math.nan
+
+
+def _judged(step: int, loss: float, recorded: float) -> Measured:
+    """Compares the loss of a step with the one recorded before it."""
+    numbers = {"step": step + 1, "loss": loss, "recorded": recorded}
+    if math.isnan(recorded):
+        numbers["recorded"] = None
+        return Measured(f"loss {loss:.3f}", "finite", math.isfinite(loss), numbers)
+    low, high = sorted((recorded * (1 - NEAR), recorded * (1 + NEAR)))
+    return Measured(
+        f"loss {loss:.3f} at step {step + 1:,}",
+        f"{low:.3f} to {high:.3f} (logged: {recorded:.3f})",
+        bool(low <= loss <= high),
+        numbers,
+    )

@@ -1,1 +1,0 @@
-"""The workdir, the folder of one run: its files, and the lock that reserves it."""
