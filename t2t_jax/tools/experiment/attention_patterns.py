@@ -117,10 +117,10 @@ def cross_attention(
     """
     s, t = len(source), len(target)
     source_words = np.array(word_numbers(source))
-    wanted = [links[word] if word >= 0 else -2 for word in word_numbers(target)]
-    read = [-2, *wanted[:-1]]  # a position has read the piece before its own
+    linked = [links[word] if word >= 0 else -2 for word in word_numbers(target)]
+    read = [-2, *linked[:-1]]  # a position has read the piece before its own
     at = {
-        "aligned": source_words == np.array(wanted)[:, None],
+        "aligned": source_words == np.array(linked)[:, None],
         "aligned to read": source_words == np.array(read)[:, None],
         "punctuation": _columns(map(is_punctuation, source), t),
         "end": _columns((i == s - 1 for i in range(s)), t),
@@ -170,11 +170,11 @@ def word_numbers(pieces: Sequence[str]) -> list[int]:
 def words(pieces: Sequence[str]) -> list[str]:
     """The words of pieces, in lower case."""
     numbers = word_numbers(pieces)
-    found = [""] * (max(numbers, default=-1) + 1)
+    spelled = [""] * (max(numbers, default=-1) + 1)
     for piece, number in zip(pieces, numbers, strict=True):
         if number >= 0:
-            found[number] += piece.strip("▁").lower()
-    return found
+            spelled[number] += piece.strip("▁").lower()
+    return spelled
 
 
 def is_punctuation(piece: str) -> bool:

@@ -166,8 +166,8 @@ def _run(experiment: Experiment, folder: Path) -> None:
     print(report())
     for line in (status(queue), *failures(queue), f"tables and plots: {folder}"):
         say(line)
-    chosen = [task for task in queue.tasks if task.row in rows]
-    if any(queue.state(task) == "failed" for task in chosen):
+    selected = [task for task in queue.tasks if task.row in rows]
+    if any(queue.state(task) == "failed" for task in selected):
         raise UserError("some rows failed; --retry runs them again")
 
 
@@ -254,14 +254,14 @@ def parameters(module: ModuleType) -> dict[str, Any]:
       UserError: a parameter without a default, or of a type that no flag has.
     """
     defaults = {}
-    for name, known in inspect.signature(module.get_experiment).parameters.items():
-        if not isinstance(known.default, bool | int | float | str):
+    for name, parameter in inspect.signature(module.get_experiment).parameters.items():
+        if not isinstance(parameter.default, bool | int | float | str):
             raise UserError(
                 f"{module.__file__}: the parameter {name!r} of get_experiment needs a "
                 "default that is a number, a text or True or False, as it becomes the "
                 f"flag --{name}"
             )
-        defaults[name] = known.default
+        defaults[name] = parameter.default
     return defaults
 
 
@@ -271,8 +271,8 @@ def meanings(module: ModuleType) -> dict[str, str]:
     _, _, arguments = text.partition("\nArgs:\n")
     arguments, _, _ = arguments.partition("\n\n")
     # A parameter is indented by two or four columns, and its further lines by more.
-    found = re.findall(r"^( +)(\w+): ((?:.|\n\1 )+)", arguments, re.M)
-    return {name: " ".join(meaning.split()) for _, name, meaning in found}
+    matches = re.findall(r"^( +)(\w+): ((?:.|\n\1 )+)", arguments, re.M)
+    return {name: " ".join(meaning.split()) for _, name, meaning in matches}
 
 
 def define_experiment(module: ModuleType, arguments: Mapping[str, Any]) -> Experiment:
@@ -284,10 +284,10 @@ def define_experiment(module: ModuleType, arguments: Mapping[str, Any]) -> Exper
     Raises:
       UserError: it refuses a value by a ValueError, or returns something else.
     """
-    known = parameters(module)
-    given = {name: value for name, value in arguments.items() if name in known}
+    names = parameters(module)
+    kept = {name: value for name, value in arguments.items() if name in names}
     try:
-        experiment = module.get_experiment(**given)
+        experiment = module.get_experiment(**kept)
     except ValueError as e:
         raise UserError(f"{Path(module.__file__).stem}: {e}") from e
     if not isinstance(experiment, Experiment):

@@ -42,7 +42,7 @@ def dry_run(rows: Sequence[Row], slice: str = "") -> str:
     lines = [header + ([f"hours on {slice}"] if slice else [])]
     width = max(len(row.name) for row in rows)
     sums = [0.0, 0.0]
-    known = set()  # runs that rows share count once
+    counted = set()  # runs that rows share count once
     for row in rows:
         if row.config is None:
             functions = ", ".join(measure.function for measure in row.measures)
@@ -55,8 +55,8 @@ def dry_run(rows: Sequence[Row], slice: str = "") -> str:
         with waiting(f"measuring {row.name}"):
             seconds = _step_seconds(config)
         steps = config.train.steps
-        new = {run.hash for run in row.runs} - known
-        known |= new
+        new = {run.hash for run in row.runs} - counted
+        counted |= new
         hours = [len(new) * _hours(config, step) for step in (seconds, *rented)]
         sums = [total + more for total, more in zip(sums, [*hours, 0.0], strict=False)]
         cells = [row.name, str(row.seeds), f"{model.count():,}", f"{steps:,}"]
@@ -183,10 +183,10 @@ class _Cost:
         """Seconds of the steps that are left.
 
         Args:
-          started: runs whose speed stands for that of this one, if it has not started:
+          started: runs whose speed counts as this one's, if it has not started:
             those of the same row, else all.
         """
-        known = [cost.step_seconds for cost in started if cost.row == self.row]
-        known = known or [cost.step_seconds for cost in started]
-        rate = self.step_seconds or (math.fsum(known) / len(known) if known else 0.0)
+        others = [cost.step_seconds for cost in started if cost.row == self.row]
+        others = others or [cost.step_seconds for cost in started]
+        rate = self.step_seconds or (math.fsum(others) / len(others) if others else 0.0)
         return max(0, self.steps - self.done) * rate

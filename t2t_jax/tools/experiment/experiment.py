@@ -45,7 +45,7 @@ class Experiment:
       fixed: fields that the rows were computed from, such as `model.*`; `--config`
         does not change them.
       plot: draws the results as a figure; None draws nothing.
-      report: writes what stands below the table, as Markdown.
+      report: writes what comes below the table, as Markdown.
     """
 
     rows: Sequence[Row]
@@ -68,8 +68,8 @@ class Experiment:
                 if twice
                 else "the experiment has no rows"
             )
-        wanted = [need for row in self.rows for need in row.needs]
-        for name in [*wanted, *([self.baseline] if self.baseline else [])]:
+        named = [need for row in self.rows for need in row.needs]
+        for name in [*named, *([self.baseline] if self.baseline else [])]:
             if name not in counts:
                 hint = did_you_mean(name, counts)
                 raise UserError(f"no row is called {name!r}{hint}")
@@ -91,11 +91,11 @@ def _in_order(rows: Sequence[Row]) -> None:
 
 def _one_measure_of_a_name(rows: Sequence[Row]) -> None:
     """Refuses two measures of one run that would be stored in the same file."""
-    known = {}
+    measures = {}
     for row in rows:
         for run in row.runs:
             for measure in row.measures:
-                first = known.setdefault((run.hash, measure.name), measure)
+                first = measures.setdefault((run.hash, measure.name), measure)
                 if first != measure:
                     raise UserError(
                         f"row {row.name!r}: a run has two measures called "

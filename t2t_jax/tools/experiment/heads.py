@@ -189,8 +189,8 @@ class Ablation:
 
     def _translations(self, heads: Sequence[Head]) -> list[str]:
         sources = [source for source, _ in self._lines.test]
-        found = self._without(heads).translate(sources, beam=1, warn=False)
-        return [translation.text for translation in found]
+        answers = self._without(heads).translate(sources, beam=1, warn=False)
+        return [translation.text for translation in answers]
 
     def _losses(self, heads: Sequence[Head]) -> tuple[np.ndarray, np.ndarray]:
         scores = self._without(heads).score(self._lines.dev, warn=False)
@@ -251,14 +251,14 @@ def _lines(config: Config, lines: int, test_set: str) -> Lines:
         "dev": open_corpora(data.dev, *languages),
         "test": open_corpora(test_set or data.test, *languages),
     }
-    for name, found in sets.items():
-        if not found:
+    for name, corpora in sets.items():
+        if not corpora:
             raise UserError(
                 f"config.data.{name} is empty; heads are removed on a dev and a test "
                 "set: name both"
             )
     dev, test = (
-        list(itertools.islice(found[0].pairs(), lines)) for found in sets.values()
+        list(itertools.islice(corpora[0].pairs(), lines)) for corpora in sets.values()
     )
     return Lines(dev, test, data.target)
 
@@ -284,13 +284,13 @@ def _described(
     )
     described = {}
     for attention, sentences in sentences_of(maps, pieces).items():
-        found = patterns(sentences)
-        for layer, head in np.ndindex(found["entropy"].shape):
+        means = patterns(sentences)
+        for layer, head in np.ndindex(means["entropy"].shape):
             values: dict[str, Any] = {}
-            for name, of in found.items():
+            for name, of_heads in means.items():
                 key, _, kind = name.partition(".")
                 into = values.setdefault(key, {}) if kind else values
-                into[kind or key] = float(of[layer, head])
+                into[kind or key] = float(of_heads[layer, head])
             values["kind"] = kind_of(values["share"], values["relative_entropy"])
             described[Head(attention, layer, head)] = values
     return described
@@ -321,8 +321,17 @@ def _pruned(ablation: Ablation, loss_lost: Sequence[float]) -> Iterator[dict[str
 
 MEASURE = "heads"
 COLUMNS = [
-    *("attention", "layer", "head", "kind", "largest share", "entropy, bits"),
-    *("of uniform", "distance", "BLEU lost", "p", "rise of dev loss"),
+    "attention",
+    "layer",
+    "head",
+    "kind",
+    "largest share",
+    "entropy, bits",
+    "of uniform",
+    "distance",
+    "BLEU lost",
+    "p",
+    "rise of dev loss",
 ]
 
 
@@ -464,7 +473,10 @@ def _head(head: Mapping[str, Any]) -> list[str]:
     far = head.get("absolute_distance", head.get("peak"))
     most = max(head["share"], key=head["share"].__getitem__)
     return [
-        *(head["attention"], str(head["layer"]), str(head["head"]), head["kind"]),
+        head["attention"],
+        str(head["layer"]),
+        str(head["head"]),
+        head["kind"],
         f"{head['share'][most]:.2f} {most}",
         f"{head['entropy']:.2f}",
         f"{head['relative_entropy']:.2f}",

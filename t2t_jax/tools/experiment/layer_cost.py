@@ -86,7 +86,10 @@ def _attention_function(_, config: ModelConfig, x_btd: Array) -> Array:
     options = {"options": config.own_options(function)} if function.Options else {}
     x_bthk = x_btd.reshape(*x_btd.shape[:2], config.heads, -1)
     y_bthk = function.attend(
-        *(x_bthk, KV(x_bthk, x_bthk), _mask(x_btd), NO_POSITION),
+        x_bthk,
+        KV(x_bthk, x_bthk),
+        _mask(x_btd),
+        NO_POSITION,
         Dropout(0.0, None),
         **options,
     )
@@ -122,14 +125,16 @@ LAYERS: dict[str, Kind] = {
     ),
     "recurrence": Kind(
         lambda config, rng, _: LSTMLayer(config.width, config.width, rng),
-        *(_recurrence, {"kind": "lstm"}),
+        _recurrence,
+        {"kind": "lstm"},
     ),
     "convolution": Kind(
         lambda config, rng, _: Convolution(config, rng), _convolution, {"kind": "conv"}
     ),
     "dilated_convolution": Kind(
         lambda config, rng, dilation: Block(config, dilation, rng),
-        *(_bytenet, {"kind": "bytenet"}),
+        _bytenet,
+        {"kind": "bytenet"},
         dilated=True,
     ),
 }
@@ -343,8 +348,12 @@ def path_lengths(
         x_btd = jax.ShapeDtypeStruct((1, n, width), jnp.float32)
         inside = sequential_operations(apply, shapes, x_btd)
         paths.append(layers[-1] * inside)
-    found = {"lengths": list(lengths), "layers": layers, "paths": paths}
-    return found | {"longest": paths[-1]}
+    return {
+        "lengths": list(lengths),
+        "layers": layers,
+        "paths": paths,
+        "longest": paths[-1],
+    }
 
 
 def _layers_between_ends(

@@ -84,7 +84,7 @@ class Leases:
         )
 
     def starts(self, name: str) -> int:
-        """How often a lease was taken since an owner last gave it back."""
+        """Counts how often a lease was taken since an owner last gave it back."""
         content, _ = self._read(name)
         return content["starts"] if content else 0
 

@@ -72,9 +72,9 @@ def bars(
       axes: where to draw; by default a figure of its own.
     """
     groups = {
-        group: found
+        group: valued
         for group, rows in results.groups().items()
-        if (found := [row for row in rows if row.values(column)])
+        if (valued := [row for row in rows if row.values(column)])
     }
     count = sum(map(len, groups.values())) + len(groups)
     axes = axes or new_axes(height=1.2 + 0.34 * max(count, 3))
@@ -82,7 +82,8 @@ def bars(
     for number, (group, rows) in enumerate(groups.items()):
         if group:
             axes.text(
-                *(0.0, place),
+                0.0,
+                place,
                 f" {group}",
                 transform=axes.get_yaxis_transform(),
                 va="center",

@@ -21,7 +21,7 @@ from t2t_jax.training.metrics_log import METRICS, read_log
 TRAINING = "training"  # the step of a failure; or the name of a measure
 OUTCOME, FAILURE, MEASURED = "outcome.json", "failure.json", "measures"
 # Which value of a column is better, by the last part of its name; those of
-# `Task.measures` are known besides.
+# `Task.measures` are added.
 BETTER = {
     **dict.fromkeys(("bleu", "bleu_lc", "chrf", "f1", "accuracy"), "higher"),
     **dict.fromkeys(("ter", "perplexity", "loss"), "lower"),
@@ -82,10 +82,10 @@ class RunResult:
             return self.outcome[column]
         first, _, key = column.partition(".")
         if first in ("dev", "train"):
-            found = [e[key] for e in self.metrics if e["kind"] == first and key in e]
-            if not (self.outcome and found):
+            logged = [e[key] for e in self.metrics if e["kind"] == first and key in e]
+            if not (self.outcome and logged):
                 return None
-            return math.nan if found[-1] is None else found[-1]
+            return math.nan if logged[-1] is None else logged[-1]
         test_set, _, metric = column.rpartition(".")  # a set's name may have dots
         return self.measure(first).get(key, self.scores(test_set).get(metric))
 
@@ -118,8 +118,8 @@ class RowResult:
         """The numbers of a column, of those runs that have one."""
         if column in self.row.values:
             return [self.row.values[column]]
-        found = [run.value(column) for run in self.runs]
-        return [value for value in found if _is_number(value)]
+        values = [run.value(column) for run in self.runs]
+        return [value for value in values if _is_number(value)]
 
     def mean(self, column: str) -> float:
         """The mean over seeds; `nan` if no run has a value."""

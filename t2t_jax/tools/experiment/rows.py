@@ -45,10 +45,10 @@ class Row:
       seeds: repetitions, with the seeds `config.train.seed`, and those after it.
       measures: what to measure, after training.
       needs: names of rows that come first; measures may read their results.
-      values: what the row has and others have not, such as `{"layers": 4}`: columns of
+      values: what sets the row apart, such as `{"layers": 4}`: columns of
         the table, and axes of plots.
       paper: the paper's figures, by column.
-      group: the part of the table; rows of one group stand together.
+      group: the part of the table; rows of one group are listed together.
     """
 
     name: str

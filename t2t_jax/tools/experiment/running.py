@@ -109,8 +109,8 @@ class Queue:
                 after()
                 continue
             elsewhere = [task for task in self.tasks if states[task] == "running"]
-            wanted = todo or {*selected} & {*elsewhere}
-            if not ready and not (wait and elsewhere and wanted):
+            unfinished = todo or {*selected} & {*elsewhere}
+            if not ready and not (wait and elsewhere and unfinished):
                 self._report_blocked(todo, states)
                 return
             # What was ready has been taken by others since this look at the states.
@@ -268,9 +268,9 @@ def _is_measured(
 ) -> bool:
     """True if a workdir has the result of a measure, of the same arguments and runs."""
     stored = read_json(_file(measure, workdir))
-    wanted = dataclasses.asdict(measure) | {"needs": _names(needs)}
-    wanted = json.loads(json.dumps(wanted))  # tuples are lists
-    return wanted.items() <= ({"needs": {}} | stored).items()
+    expected = dataclasses.asdict(measure) | {"needs": _names(needs)}
+    expected = json.loads(json.dumps(expected))  # tuples are lists
+    return expected.items() <= ({"needs": {}} | stored).items()
 
 
 def _names(needs: Mapping[str, Sequence[Path]]) -> dict[str, list[str]]:

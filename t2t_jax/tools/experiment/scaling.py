@@ -32,7 +32,7 @@ IDENTIFIED = 3.0
 # different sizes.
 FEWEST_RUNS, FEWEST_SIZES = 8, 3
 _EXPONENTS = (0.01, 3.0)
-# Below this the share of a term in the loss cannot be told from 0.
+# Below this the share of a term in the loss cannot be distinguished from 0.
 _LEAST_NATS = 1e-4
 
 
@@ -124,25 +124,32 @@ class Fit(NamedTuple):
 
     def constants(self) -> dict[str, Interval]:
         """E, A, alpha, B and beta; A and B are identified if their exponents are."""
-        found = {
+        intervals = {
             name: self.interval(lambda law, name=name: getattr(law, name))
             for name in Law._fields
         }
-        known = {
-            name: found[name].identified and name not in self.at_bound
+        identified = {
+            name: intervals[name].identified and name not in self.at_bound
             for name in ("E", "alpha", "beta")
         }
-        known |= {"A": known["alpha"], "B": known["beta"]}
-        return {name: found[name]._replace(identified=known[name]) for name in found}
+        identified |= {"A": identified["alpha"], "B": identified["beta"]}
+        return {
+            name: interval._replace(identified=identified[name])
+            for name, interval in intervals.items()
+        }
 
     def exponents(self) -> dict[str, Interval]:
         """The exponents of the best N and D as powers of the compute."""
-        known = all(self.constants()[name].identified for name in ("alpha", "beta"))
+        identified = all(
+            self.constants()[name].identified for name in ("alpha", "beta")
+        )
         of_size = self.interval(lambda law: law.size_exponent)
         of_data = self.interval(lambda law: 1 - law.size_exponent)
         return {
-            "parameters": of_size._replace(identified=known and of_size.identified),
-            "tokens": of_data._replace(identified=known and of_data.identified),
+            "parameters": of_size._replace(
+                identified=identified and of_size.identified
+            ),
+            "tokens": of_data._replace(identified=identified and of_data.identified),
         }
 
     def predict(self, parameters: float, tokens: float, seed: int = 0) -> Interval:
@@ -229,7 +236,7 @@ class _Search:
             cost = slope * (residual / HUBER - slope / 2)
             return cost.sum(), np.sum(gradient, axis=1) / HUBER
 
-        found = [
+        minima = [
             optimize.minimize(
                 objective,
                 np.clip(start, self.low, self.high),
@@ -241,7 +248,7 @@ class _Search:
             )
             for start in starts
         ]
-        return min(found, key=lambda result: result.fun).x
+        return min(minima, key=lambda result: result.fun).x
 
     def law(self, point: np.ndarray) -> Law:
         """The law of a point of the search."""
@@ -324,18 +331,18 @@ def _read_runs(results: Iterable[RunResult]) -> Runs:
     """Reads parameters, tokens, dev loss and FLOPs of finished runs."""
     columns = []  # the dev loss is without label smoothing
     for result in results:
-        found = [result.value(column) for column in COLUMNS]
-        if missing := [c for c, v in zip(COLUMNS, found, strict=True) if v is None]:
+        values = [result.value(column) for column in COLUMNS]
+        if missing := [c for c, v in zip(COLUMNS, values, strict=True) if v is None]:
             raise UserError(
                 f"{result.path} has no {missing[0]}; a scaling law needs finished runs "
                 "that were evaluated on dev text: run the rows of the grid first"
             )
-        columns.append(found)
+        columns.append(values)
     return Runs(*np.array(columns, float).reshape(-1, len(COLUMNS)).T)
 
 
 def report(results: Results) -> str:
-    """Writes constants, frontier, and the prediction beside what was observed."""
+    """Writes constants, frontier, and the prediction next to what was observed."""
     predicted = _prediction(results)
     if not predicted:
         return "The law is fitted when all runs of the grid are finished."
@@ -412,8 +419,8 @@ def _prediction(results: Results) -> dict[str, Any]:
 
 def _finished(results: Results, row: str) -> np.ndarray:
     """N, D, loss and FLOPs of the row's finished runs, [runs, 4]."""
-    found = [[run.value(c) for c in COLUMNS] for run in results[row].runs]
-    return np.array([v for v in found if None not in v], float).reshape(-1, 4)
+    values = [[run.value(c) for c in COLUMNS] for run in results[row].runs]
+    return np.array([v for v in values if None not in v], float).reshape(-1, 4)
 
 
 def _grid(results: Results) -> Runs:
@@ -433,13 +440,13 @@ def _simple_laws(runs: Runs) -> list[str]:
         ("L(D) = c D^-a of the largest models", runs.tokens, most_n),
     ):
         try:
-            found = power_law(sizes[chosen], runs.loss[chosen])
+            law = power_law(sizes[chosen], runs.loss[chosen])
         except ValueError as e:  # too few runs
             texts.append(f"{text}: {e}.")
             continue
         texts.append(
-            f"{text}: a = {-found.exponent:.3g} ({-found.high:.3g} to "
-            f"{-found.low:.3g}), c = {found.coefficient:.3g}."
+            f"{text}: a = {-law.exponent:.3g} ({-law.high:.3g} to "
+            f"{-law.low:.3g}), c = {law.coefficient:.3g}."
         )
     return ["  \n".join(texts)]
 

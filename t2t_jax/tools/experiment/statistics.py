@@ -123,20 +123,24 @@ def compare(
     finite = [row for row in rows if math.isfinite(row.mean(column))]
     samples = {_runs(row): row.values(column) for row in finite}
     pooled = pooled_deviation(list(samples.values()))
-    found = {
+    comparisons = {
         row.row.name: _compare_row(row, theirs, column, pooled, folder)
         for row in rows
         if row is not theirs
     }
-    tested = [name for name, one in found.items() if not math.isnan(one.p_seeds)]
+    tested = [name for name, one in comparisons.items() if not math.isnan(one.p_seeds)]
     # Benjamini & Hochberg 1995: of the rows whose adjusted p is at most 5%, at most 5%
     # are expected to be false. This holds for tests of positive dependence, too
     # (Benjamini & Yekutieli 2001), which is what a common baseline causes: one that is
     # low by chance makes all rows look better.
-    adjusted = stats.false_discovery_control([_largest_p(found[n]) for n in tested])
+    adjusted = stats.false_discovery_control(
+        [_largest_p(comparisons[n]) for n in tested]
+    )
     for name, p in zip(tested, adjusted.tolist(), strict=True):
-        found[name] = _judge(found[name]._replace(p_adjusted=p), better(column))
-    return found
+        comparisons[name] = _judge(
+            comparisons[name]._replace(p_adjusted=p), better(column)
+        )
+    return comparisons
 
 
 def _runs(row: RowResult) -> tuple[str, ...]:
@@ -206,8 +210,8 @@ def has_lines(row: RowResult, column: str) -> bool:
         return False
     # Other tasks have an interval of each score that follows from sums over lines.
     name = metric if metric in METRICS else f"{metric}_interval"
-    known = metric in METRICS or metric in known_measures()
-    return known and any(name in run.scores(test_set) for run in row.runs)
+    is_score = metric in METRICS or metric in known_measures()
+    return is_score and any(name in run.scores(test_set) for run in row.runs)
 
 
 def _line_p_values(
@@ -227,10 +231,11 @@ def _line_p_values(
     ]
     if not pairs:
         raise UserError("no two runs of the same seed are scored")
-    found = [_pair(*pair, column, folder) for pair in pairs]
+    tested = [_pair(*pair, column, folder) for pair in pairs]
     return {
         test: max(
-            pair[test] if pair["difference"] * difference > 0 else 1.0 for pair in found
+            pair[test] if pair["difference"] * difference > 0 else 1.0
+            for pair in tested
         )
         for test in TESTS
     }
@@ -258,8 +263,7 @@ def _pair(
             raise UserError(f"{corpus.place} has changed since it was scored")
         # Not splitlines(), which would also split at characters such as U+2028.
         lines = [content.decode().split("\n")[:-1] for content in answers]
-        found = task.of(corpus).significance(metric, *lines, pairs, corpus)
-        cached[key] = found
+        cached[key] = task.of(corpus).significance(metric, *lines, pairs, corpus)
         write_atomically(folder / CACHE, json.dumps(cached, indent=1).encode())
     return cached[key]
 
@@ -271,8 +275,8 @@ def _answers(run: RunResult, test_set: str, corpus: Corpus) -> bytes:
         content = file.read_bytes()
     except FileNotFoundError:
         raise UserError(f"{name} does not exist") from None
-    wanted = run.scores(test_set)["translations_sha256"]
-    if hashlib.sha256(content).hexdigest() != wanted:
+    expected = run.scores(test_set)["translations_sha256"]
+    if hashlib.sha256(content).hexdigest() != expected:
         raise UserError(f"{name} has changed since it was scored")
     return content
 

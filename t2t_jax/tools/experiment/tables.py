@@ -82,12 +82,12 @@ def write_report(
 
 def _compared_column(experiment: Experiment) -> str:
     """The column that decides which rows differ from the baseline; may be empty."""
-    known = (column for column in experiment.columns if better(column))
-    return experiment.compared or next(known, "")
+    judged = (column for column in experiment.columns if better(column))
+    return experiment.compared or next(judged, "")
 
 
 def state_of(row: RowResult, run: RunResult) -> str:
-    """The state of a run as its files tell it: finished, left, or its error."""
+    """The state of a run by its files: finished, left, or its error."""
     measured = all(run.measure(measure.name) for measure in row.row.measures)
     trained = run.run.config is None or run.outcome
     if trained and measured:
@@ -174,7 +174,7 @@ def _table(
             state = row_states[name]
             cells += ["" if state == FINISHED else _escaped(state)] * unfinished
             lines.append(cells)
-    # Names stand to the left, and numbers to the right.
+    # Names are aligned to the left, and numbers to the right.
     texts = ("group", "row", "state", f"{compared} vs {experiment.baseline}")
     left = [number for number, name in enumerate(head) if name in texts]
     return "\n".join(markdown_table(head, lines, left))
@@ -372,7 +372,7 @@ def _unknown(value: Any) -> bool:
 
 # Columns in millions, by the last part of their names.
 MILLIONS = {"parameters": 3, "tokens": 2}
-# Digits after the point; those of `Task.measures` are known besides.
+# Digits after the point; those of `Task.measures` are added.
 DIGITS = {
     **dict.fromkeys(("bleu", "bleu_lc", "bleu_paper", "chrf", "ter", "minutes"), 1),
     **dict.fromkeys(("loss", "perplexity"), 3),

@@ -13,7 +13,10 @@ from collections.abc import Collection, Iterator, Mapping
 import numpy as np
 
 KINDS = (
-    *("all-reduce", "all-gather", "reduce-scatter", "all-to-all"),
+    "all-reduce",
+    "all-gather",
+    "reduce-scatter",
+    "all-to-all",
     "collective-permute",
 )
 Shapes = Collection[tuple[int, ...]]
@@ -161,9 +164,9 @@ def _lines(
 
 def _trips(line: str, bodies: dict) -> int:
     """Number of iterations of a loop: XLA's own count, or the condition's bound."""
-    known = re.search(r"known_trip_count\W+n\W+(\d+)", line)
-    if known:
-        return int(known[1])
+    count = re.search(r"known_trip_count\W+n\W+(\d+)", line)
+    if count:
+        return int(count[1])
     condition = re.search(r"condition=%?([\w.-]+)", line)
     # `i < N` compares with a constant; the largest one in the condition is the bound.
     bounds = [

@@ -82,7 +82,7 @@ def _compile_step(steps: Steps, batch: dict, chip: Chip, length: int) -> Compile
         spent = time.monotonic() - started
         return Compiled(None, needed, 0, 0, None, 0, 0.0, spent)
     memory = compiled.memory_analysis()
-    found = collectives.parse_collectives(compiled.as_text(), dict(steps.mesh.shape))
+    sent = collectives.parse_collectives(compiled.as_text(), dict(steps.mesh.shape))
     weights = {x.shape for x in jax.tree.leaves(steps.shapes.parameters)}
     tpu = chip.kind == "tpu"
     return Compiled(
@@ -91,7 +91,7 @@ def _compile_step(steps: Steps, batch: dict, chip: Chip, length: int) -> Compile
         program=memory.generated_code_size_in_bytes if tpu else 0,
         # The state is donated: aliased outputs are stored over the arguments.
         outputs=max(0, memory.output_size_in_bytes - memory.alias_size_in_bytes),
-        rows=collectives.table(found, length, weights),
+        rows=collectives.table(sent, length, weights),
         arguments=memory.argument_size_in_bytes,
         flops=float((compiled.cost_analysis() or {}).get("flops", 0.0)),
         seconds=time.monotonic() - started,

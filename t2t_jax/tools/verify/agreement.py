@@ -235,7 +235,7 @@ def table_search(options: search.Options):
 
 
 def search_differences(run, options: search.Options, seed: int) -> tuple[int, int]:
-    """Of a random table: the outputs that are not those of exhaustive search, and all.
+    """Counts outputs of a random table: those that exhaustive search has not, and all.
 
     Four sentences, which may have 1, 2, 3 and 4 tokens.
     """

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclasses.dataclass
 class Context:
-    """Where checks work, and what they share.
+    """The folders that checks work in, and fixtures that they share.
 
     Attributes:
       scratch: an empty folder, deleted at the end.
@@ -131,7 +131,7 @@ NOT_QUICK = "only --full runs it, or --only={name}"
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What one check came to.
+    """The result of one check.
 
     Attributes:
       name: of the check.

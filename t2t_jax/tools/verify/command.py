@@ -111,7 +111,7 @@ def _output_file(name: str | None) -> Path | None:
 
 
 def _command() -> str:
-    """What was typed, for the page."""
+    """The command line, for the page."""
     return shlex.join(["python", "-m", "t2t_jax", "verify", *sys.argv[1:]])
 
 
@@ -129,9 +129,10 @@ def table(results: Sequence[Result]) -> list[str]:
             details = [*result.measured.details, *result.error.splitlines()]
             rows += [_cells(result), *((f"    {detail}",) for detail in details)]
     missing = [(f"  {one.name}", one.unchecked) for one in results if not one.measured]
+    unchecked = ["", "not checked", *text_table(missing, (0, 1))] if missing else []
     return [
         *text_table(rows, left=range(5)),
-        *(["", "not checked", *text_table(missing, left=(0, 1))] if missing else []),
+        *unchecked,
         "",
         _summary(results),
     ]

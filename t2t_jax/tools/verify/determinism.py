@@ -95,7 +95,7 @@ def processes(context: Context) -> Measured:
 
 
 def two_environments(machine: dict) -> list[dict[str, str]]:
-    """What two processes on a machine are given so that each has its own devices.
+    """The environments of two processes on a machine that each have their own devices.
 
     Args:
       machine: as `describe_machine` returns it.

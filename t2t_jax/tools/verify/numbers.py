@@ -121,7 +121,7 @@ def reference(context: Context) -> Reference:
 
 
 def reference_error(small: SmallModel, loss: float, gradient) -> float:
-    """How far the differentiable reference is from the twin: in loss and in slope.
+    """The distance of the differentiable reference from the twin, in loss and slope.
 
     The slope is that of the twin's loss in a random direction, by central differences.
     """

@@ -63,7 +63,7 @@ def in_time(run: Callable[[Context], Measured]) -> Callable[[Context], Measured]
 
 
 class Sizes(NamedTuple):
-    """How much is measured on a kind of device.
+    """The amounts that are measured on a kind of device.
 
     Attributes:
       matrix: dtype -> size of the square matrices, and the number of products.

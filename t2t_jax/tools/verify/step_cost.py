@@ -29,7 +29,7 @@ from t2t_jax.training.step import compile_steps
 
 @dataclasses.dataclass(frozen=True)
 class StepCost:
-    """What a training step costs on one device, and what `plan` forecasts.
+    """The cost of a training step on one device, and the forecast of `plan`.
 
     Attributes:
       parameters: their number.
@@ -125,7 +125,7 @@ def _measured(config: Config, count: int) -> StepCost:
 
 
 def _planned(config: Config, chips: Slice, device: jax.Device) -> dict:
-    """What `plan` says of one such chip, as fields of a `StepCost`."""
+    """The forecast of `plan` for one such chip, as fields of a `StepCost`."""
     # For a GPU, `plan` compiles with the CPU's compiler: it needs no GPU.
     on = [device] if chips.chip.kind in ("cpu", "tpu") else jax.devices("cpu")[:1]
     result = forecast.forecast(config, chips, on)
@@ -140,7 +140,7 @@ def _planned(config: Config, chips: Slice, device: jax.Device) -> dict:
 class PeakMemory:
     """Bytes that were in use at most since this object was created.
 
-    On a CPU the process's resident memory, which Linux tells; XLA's buffers are in it.
+    On a CPU the process's resident memory, as Linux reports it, with XLA's buffers.
     On other devices the allocator's count, whose peak is that of the whole process: if
     an earlier computation took more, the peak of this one is unknown.
     """

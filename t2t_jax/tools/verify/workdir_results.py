@@ -246,7 +246,7 @@ def _perplexity_faults(
 
 
 def _differences(stored: dict) -> set[str]:
-    """What of the machine and versions differs from those that made scores."""
+    """The parts of machine and versions that differ from those that made scores."""
     then = stored.get("machine", {}) | stored.get("versions", {})
     here = describe_machine()
     return {f"{k} {then.get(k)} -> {v}" for k, v in here.items() if then.get(k) != v}
