@@ -76,9 +76,28 @@ def inside() -> SimpleNamespace:
 # Keys of JSON of which no two runs have the same values, or that name what was
 # installed.
 UNSTABLE = {
-    *("seconds", "seconds_per_step", "tokens_per_second", "mfu", "time", "when"),
-    *("machine", "version", "versions", "t2t_jax", "jax", "compile_seconds", "workdir"),
-    *("checksum", "check", "date", "mtime", "commit", "sentences_per_second"),
+    "seconds",
+    "seconds_per_step",
+    "tokens_per_second",
+    "mfu",
+    "time",
+    "when",
+    "machine",
+    "version",
+    "versions",
+    "t2t_jax",
+    "jax",
+    "compile_seconds",
+    "workdir",
+    "checksum",
+    "check",
+    "date",
+    "mtime",
+    "commit",
+    "sentences_per_second",
+    # `plan` for the chip that is here measures it.
+    "chip",
+    "measured_step",
 }
 
 
@@ -145,8 +164,13 @@ def write_text(folder: Path) -> None:
 SMALL = {
     "model": {"layers": 1, "width": 16, "heads": 2, "hidden": 24, "dropout": 0.1},
     "data": {
-        **{"dir": "text", "train": "train", "dev": "dev", "test": "test"},
-        **{"vocab_size": 400, "batch_tokens": 1_024, "row_length": 64},
+        "dir": "text",
+        "train": "train",
+        "dev": "dev",
+        "test": "test",
+        "vocab_size": 400,
+        "batch_tokens": 1_024,
+        "row_length": 64,
         "feeder": "numpy",
     },
     "train": {"warmup": 4},
@@ -170,43 +194,72 @@ BUCKETS = {"batching": "bucketed", "buckets": 3}
 VARIANTS = {
     "paper": {},
     "learned, pre, dense": {
-        **{"positions": "learned", "norm": "pre", "attention": "dense"},
-        **{"max_positions": 128, "feed_forward": "gelu", "attention_bias": True},
+        "positions": "learned",
+        "norm": "pre",
+        "attention": "dense",
+        "max_positions": 128,
+        "feed_forward": "gelu",
+        "attention_bias": True,
     },
     "rotary, rms, swiglu": {
-        **{"positions": "rotary", "norm_kind": "rms", "feed_forward": "swiglu"},
-        **{"norm": "pre", "head_width": 6, "tied": "none", "output_bias": True},
+        "positions": "rotary",
+        "norm_kind": "rms",
+        "feed_forward": "swiglu",
+        "norm": "pre",
+        "head_width": 6,
+        "tied": "none",
+        "output_bias": True,
     },
     "relative, geglu, attention dropout": {
-        **{"positions": "relative", "feed_forward": "geglu", "layers": 2},
-        **{"attention_dropout": 0.1, "activation_dropout": 0.1},
+        "positions": "relative",
+        "feed_forward": "geglu",
+        "layers": 2,
+        "attention_dropout": 0.1,
+        "activation_dropout": 0.1,
     },
     "t5, unscaled": {
-        **{"positions": "t5", "attention": "unscaled", "norm_kind": "rms"},
-        **{"feed_forward": "silu", "embedding_scale": False, "norm": "pre"},
+        "positions": "t5",
+        "attention": "unscaled",
+        "norm_kind": "rms",
+        "feed_forward": "silu",
+        "embedding_scale": False,
+        "norm": "pre",
     },
     "alibi, chunked": {"positions": "alibi", "attention": "chunked"},
     "none, restricted, remat": {
-        **{"positions": "none", "attention": "restricted", "norm_kind": "none"},
-        **{"remat": "full", "residual": False},
+        "positions": "none",
+        "attention": "restricted",
+        "norm_kind": "none",
+        "remat": "full",
+        "residual": False,
     },
     "uneven, bfloat16": {
-        **{"encoder_layers": 2, "decoder_heads": 4, "value_width": 4},
+        "encoder_layers": 2,
+        "decoder_heads": 4,
+        "value_width": 4,
         "dtype": "bfloat16",
     },
 }
 # Fields of config.train.
 TRAININGS = {
     "accumulated, clipped, averaged": {
-        **{"accumulate": 2, "clip_norm": 0.1, "ema_decay": 0.9, "weight_decay": 0.01},
+        "accumulate": 2,
+        "clip_norm": 0.1,
+        "ema_decay": 0.9,
+        "weight_decay": 0.01,
     },
     "adafactor, linear": {
-        **{"optimizer": "adafactor", "schedule": "linear", "steps": 10},
+        "optimizer": "adafactor",
+        "schedule": "linear",
+        "steps": 10,
         "peak_learning_rate": 0.01,
     },
     "lion, cosine, frozen": {
-        **{"optimizer": "lion", "schedule": "cosine", "steps": 10},
-        **{"peak_learning_rate": 0.001, "freeze": "embedding"},
+        "optimizer": "lion",
+        "schedule": "cosine",
+        "steps": 10,
+        "peak_learning_rate": 0.001,
+        "freeze": "embedding",
     },
 }
 
@@ -393,6 +446,7 @@ RUN = {
     "train.dev_lines": "10",
     "decode.average": "2",
     "decode.extra_length": "8",
+    "decode.max_source": "64",
 }
 
 
@@ -497,7 +551,10 @@ def commands(folder: Path) -> dict:
     asked = {
         "translate": ("translate", run, source, "--nbest=3", "--beam=3"),
         "translate by mbr": (
-            *("translate", run, source, "--choose=mbr:samples=4,utility=chrf"),
+            "translate",
+            run,
+            source,
+            "--choose=mbr:samples=4,utility=chrf",
         ),
         "translate, pairs": ("translate", run, source, "--pairs=pairs", *noise),
         "score": ("score", run, "--test=text/test"),
@@ -509,13 +566,14 @@ def commands(folder: Path) -> dict:
         found[f"pairs.{side}"] = sha256((folder / f"pairs.{side}").read_bytes())
     jsons = {
         "evaluate": ("evaluate", run, "--test=text/dev", "--damage=key_typos"),
-        "compare": (
-            *("compare", "run@last", "run@best", "--test=text/test", "--json"),
-        ),
+        "compare": ("compare", "run@last", "run@best", "--test=text/test", "--json"),
         "describe big": ("describe", f"--config={ROOT}/configs/big.py", "--json"),
         "describe a run": ("describe", run, "--json"),
         "plan tiny": (
-            *("plan", f"--config={ROOT}/configs/tiny.py", "--slice=cpu:1", "--json"),
+            "plan",
+            f"--config={ROOT}/configs/tiny.py",
+            "--slice=cpu:1",
+            "--json",
         ),
     }
     for name, way in jsons.items():
@@ -568,7 +626,7 @@ def exports(folder: Path) -> dict:
             found[f"{form}/{name}"] = value
         for file in place.rglob("*.onnx"):
             found[f"{form}/{file.name}"] = of_onnx(file)
-        for file in place.rglob("*.stablehlo"):
+        for file in place.rglob("*.jax_export"):
             found[f"{form}/{file.name}"] = of_stablehlo(file)
     return found
 
@@ -635,8 +693,7 @@ def machine() -> dict:
         "cores": len(os.sched_getaffinity(0)),
         "device": jax.devices()[0].device_kind,
         "python": sys.version.split()[0],
-        **{name: importlib.metadata.version(name) for name in packages},
-    }
+    } | {name: importlib.metadata.version(name) for name in packages}
 
 
 def compute(parts: dict) -> dict:

@@ -52,6 +52,8 @@ KINDS = (
     *("space", "digit", "mark", "symbol", "punctuation", "any language"),
     *("control", "invisible", "private", "replacement", "soft hyphen"),
 )
+# Scripts that put no space between words.
+UNSPACED = {"Han and kana", "Thai", "Lao", "Khmer", "Myanmar"}
 SCRIPTS = (*dict.fromkeys(_SCRIPTS.values()), "another script")
 CLASSES = (*KINDS, *SCRIPTS)
 CLASS = {name: index for index, name in enumerate(CLASSES)}

@@ -5,6 +5,7 @@ diagonal as in fast_align (Dyer et al. 2013), which decides between repeated wor
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,15 +28,15 @@ def align_words(
       there is none.
     """
     numbers: dict[str, int] = {}
-    # A cell is a source word and a target word of one pair.
-    cells = [_cells(pair, numbers) for pair in pairs]
-    source_c, target_c = (np.concatenate(side) for side in zip(*cells, strict=True))
-    types_k, type_c = np.unique(source_c * len(numbers) + target_c, return_inverse=True)
+    sides = _numbered([side for pair in pairs for side in pair], numbers)
+    cells = cells_of(list(zip(sides[::2], sides[1::2], strict=True)))
+    types_k, type_c = np.unique(
+        cells.source_c * len(numbers) + cells.target_c, return_inverse=True
+    )
     source_k, target_k = np.divmod(types_k, len(numbers))
-    source_place_c, target_place_c = _places(pairs)
     score_c = (
-        translation_table(type_c, source_k, target_place_c, iterations)
-        * translation_table(type_c, target_k, source_place_c, iterations)
+        translation_table(type_c, source_k, cells.target_place_c, iterations)
+        * translation_table(type_c, target_k, cells.source_place_c, iterations)
     )[type_c]
     links, start = [], 0
     for source, target in pairs[:aligned]:
@@ -53,25 +54,59 @@ def _near_diagonal(targets: int, sources: int) -> np.ndarray:
     return np.exp(-DIAGONAL * np.abs(along_t[:, None] - along_s))
 
 
-def _cells(pair: tuple[Words, Words], numbers: dict[str, int]):
-    """The source word and the target word of each cell, as numbers."""
-    source, target = (
-        np.array([numbers.setdefault(w, len(numbers)) for w in side], np.int64)
-        for side in pair
+def _numbered(lines: Sequence[Words], numbers: dict[str, int]) -> list[np.ndarray]:
+    """The words of lines as numbers; new words get the next ones."""
+    return [
+        np.array([numbers.setdefault(w, len(numbers)) for w in line], np.int64)
+        for line in lines
+    ]
+
+
+class Cells(NamedTuple):
+    """Each source word beside each target word of its pair, pair by pair.
+
+    Attributes:
+      source_c, target_c: the words, as numbers.
+      source_place_c, target_place_c: their places in all words of their side.
+    """
+
+    source_c: np.ndarray
+    target_c: np.ndarray
+    source_place_c: np.ndarray
+    target_place_c: np.ndarray
+
+
+def cells_of(
+    pairs: Sequence[tuple[np.ndarray, np.ndarray]], empty_word: bool = False
+) -> Cells:
+    """Lists the cells of pairs, all sources of a target one after the other.
+
+    Args:
+      pairs: (source words, target words), as numbers.
+      empty_word: each target also meets the empty word, after the source words.
+    """
+    lengths = np.array([(len(s), len(t)) for s, t in pairs], np.int64).reshape(-1, 2)
+    # The empty word is behind the last source, so its place, -1, finds it.
+    sources = np.concatenate([*(s for s, _ in pairs), [EMPTY]]).astype(np.int64)
+    targets = np.concatenate([*(t for _, t in pairs), []]).astype(np.int64)
+    sizes = lengths[:, 0]
+    # Of each target word: the length of its source, and where that begins.
+    size_t, first_t = (
+        np.repeat(x, lengths[:, 1]) for x in (sizes, np.cumsum(sizes) - sizes)
     )
-    return np.tile(source, len(target)), np.repeat(target, len(source))
-
-
-def _places(pairs: Sequence[tuple[Words, Words]]) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers the source word and the target word of each cell in the whole text."""
-    source_places, target_places, sources, targets = [], [], 0, 0
-    for source, target in pairs:
-        places = np.arange(sources, sources + len(source))
-        source_places.append(np.tile(places, len(target)))
-        places = np.arange(targets, targets + len(target))
-        target_places.append(np.repeat(places, len(source)))
-        sources, targets = sources + len(source), targets + len(target)
-    return np.concatenate(source_places), np.concatenate(target_places)
+    count_t = size_t + empty_word
+    target_place_c = np.repeat(np.arange(len(targets)), count_t)
+    start_t = np.cumsum(count_t) - count_t
+    within_c = np.arange(len(target_place_c)) - start_t[target_place_c]
+    source_place_c = np.where(
+        within_c < size_t[target_place_c], first_t[target_place_c] + within_c, EMPTY
+    )
+    return Cells(
+        sources[source_place_c],
+        targets[target_place_c],
+        source_place_c,
+        target_place_c,
+    )
 
 
 def translation_table(type_c, given_k, explained_c, iterations: int) -> np.ndarray:
@@ -111,33 +146,17 @@ class Lexicon:
     ):
         self._numbers: dict[str, int] = {}
         sources, targets = (
-            np.array(
-                [
-                    self._numbers.setdefault(word, len(self._numbers))
-                    for pair in pairs
-                    for word in pair[side]
-                ],
-                np.int64,
-            )
-            for side in (0, 1)
+            _numbered([pair[side] for pair in pairs], self._numbers) for side in (0, 1)
         )
-        # A cell is a target word and a source word of its pair, or the empty word.
-        lengths = np.array([(len(s), len(t)) for s, t in pairs], np.int64)
-        lengths = lengths.reshape(-1, 2)
-        sizes, first = lengths[:, 0], np.cumsum(lengths[:, 0]) - lengths[:, 0]
-        # Of each target word: the length of its source, and where that begins.
-        size_t, first_t = (np.repeat(x, lengths[:, 1]) for x in (sizes, first))
-        place_c = np.repeat(np.arange(len(targets)), size_t + 1)
-        start_t = np.cumsum(size_t + 1) - size_t - 1
-        within_c = np.arange(len(place_c)) - start_t[place_c]  # the empty word is last
-        source_c = np.full(len(place_c), EMPTY)
-        filled_c = within_c < size_t[place_c]
-        source_c[filled_c] = sources[(first_t[place_c] + within_c)[filled_c]]
-        type_c = (source_c + 1) * len(self._numbers) + targets[place_c]
+        cells = cells_of(list(zip(sources, targets, strict=True)), empty_word=True)
+        type_c = (cells.source_c + 1) * len(self._numbers) + cells.target_c
         self._types_k, type_c = np.unique(type_c, return_inverse=True)
         given_k = self._types_k // max(len(self._numbers), 1)
-        self._table_k = translation_table(type_c, given_k, place_c, iterations)
-        self._judged_w = np.bincount(targets, minlength=len(self._numbers)) >= least
+        self._table_k = translation_table(
+            type_c, given_k, cells.target_place_c, iterations
+        )
+        words = np.concatenate([*targets, []]).astype(np.int64)
+        self._judged_w = np.bincount(words, minlength=len(self._numbers)) >= least
 
     def support(self, source: Words, target: Words) -> np.ndarray:
         """Finds how well each target word is explained by a word of its source.

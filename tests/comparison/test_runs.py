@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -41,7 +40,7 @@ def opened(*workdirs):
 
 
 def test_a_run_and_its_copy_part_nowhere(trained, copy, capsys):
-    main_report([trained[0], copy], SimpleNamespace(json=True))
+    main_report([trained[0], copy], as_json=True)
     found = json.loads(capsys.readouterr().out)
     assert [*found] == ["runs", *SECTIONS]
     differs = {name: found[name]["differs"] for name in SECTIONS}
@@ -50,7 +49,7 @@ def test_a_run_and_its_copy_part_nowhere(trained, copy, capsys):
     assert {(e["step"], e["kind"]) for e in found["arrays"]["compared"]} >= {
         *((8, "state"), (12, "state"), (8, "parameters"), (12, "parameters"))
     }
-    main_report([trained[0], copy], SimpleNamespace(json=False))
+    main_report([trained[0], copy], as_json=False)
     assert "part in: nothing that was compared" in capsys.readouterr().out
 
 
@@ -78,7 +77,7 @@ def test_each_difference_is_found_where_it_is(trained, copy, capsys):
     )
     assert found["batches"].facts["first"] == 1
     assert found["batches"].facts["common"] == len(a & b) < len(a)
-    main_report([trained[0], copy], SimpleNamespace(json=False))
+    main_report([trained[0], copy], as_json=False)
     told = capsys.readouterr().out
     assert "part in: config, machines, batches, log\n" in told
     assert "cores: XLA divides the sums" in told

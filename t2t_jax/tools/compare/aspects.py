@@ -1,4 +1,4 @@
-"""ASPECTS: ways to divide a test set into buckets, each scored by itself.
+"""ASPECTS: ways to divide a test set into buckets, and the scores of these.
 
 A bucket holds lines, which are scored by BLEU and chrF, or words, which are scored by
 how many a system gets right, as in compare-mt (Neubig et al. 2019). A new aspect is a
@@ -160,8 +160,7 @@ ASPECTS = {
 }
 
 
-# ---------------------------------------------------------------------------- buckets
-# Scores of the buckets of an aspect, and their differences between systems.
+# ------------------------------------------------------------------------------- scores
 
 REFERENCE, GOT, OUTPUT, RIGHT = range(4)  # the counts of words in a bucket
 CHRF = slice(None, 18)  # the statistics of a line: those of chrF, then those of BLEU

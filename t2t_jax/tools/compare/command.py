@@ -70,7 +70,7 @@ def main(argv):
         # Imported here: this command also works where no run is read.
         from t2t_jax.tools.compare.runs import main_report
 
-        main_report(argv[1:], given)
+        main_report(argv[1:], given.json)
         return
     if given.test is None:
         raise UserError("no test set is given; want --test=PREFIX")

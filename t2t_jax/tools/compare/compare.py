@@ -170,8 +170,7 @@ def _marked(text: str, words: list[str], found: list[int]) -> list[tuple[str, in
     return list(zip(parts(text, words), found, strict=True))
 
 
-# ----------------------------------------------------------------------- word changes
-# Words that one system gets and another does not, and marks of words in lines.
+# -------------------------------------------------------------------------------- words
 
 EXAMPLES = 5  # lines that are named for each word
 

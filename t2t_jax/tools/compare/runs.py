@@ -1,21 +1,22 @@
-"""A finished or running run, opened for comparison; nothing in it is changed."""
+"""`compare --runs`: where two workdirs part, as text or JSON; changes nothing."""
 
 import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
-from t2t_jax.data.feeding import BatchLookup, Epoch, Position, epoch_for
+from t2t_jax.data.feeding import BatchLookup, Position, epoch_for
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import Progress
+from t2t_jax.io.tables import text_table
 from t2t_jax.model.model import build
 from t2t_jax.parallel.machine import EFFECTS
 from t2t_jax.run.differences import (
@@ -117,8 +118,7 @@ class OpenedRun:
         return max([*kept, *self.train, 0])
 
 
-# --------------------------------------------------------------------------- settings
-# Compares what two runs were asked to do: config, text and tokenizer.
+# ---------------------------------------------------------------------- config and data
 
 
 def config_section(a: OpenedRun, b: OpenedRun) -> Section:
@@ -170,8 +170,7 @@ def _pair(values: list) -> str:
     )
 
 
-# --------------------------------------------------------------------------- machines
-# Compares the machines of all starts of two runs.
+# ----------------------------------------------------------------------------- machines
 
 
 def machines_section(a: OpenedRun, b: OpenedRun) -> Section:
@@ -206,13 +205,19 @@ def machines_section(a: OpenedRun, b: OpenedRun) -> Section:
     return Section(bool(facts["fields"]) or ideas[0] != ideas[1], facts, lines)
 
 
-# ---------------------------------------------------------------------------- batches
-# Finds the first step whose batches differ in two runs.
+# ------------------------------------------------------------------------------ batches
 
 # Fields of config.data that change no batch once the prepared pairs are the same.
 UNUSED = {
-    *("dir", "dev", "test", "feeder", "tokenizer_lines", "tokenizer"),
-    *("source_tokenizer", "vocab_size", "source_vocab_size"),
+    "dir",
+    "dev",
+    "test",
+    "feeder",
+    "tokenizer_lines",
+    "tokenizer",
+    "source_tokenizer",
+    "vocab_size",
+    "source_vocab_size",
 }
 
 
@@ -332,7 +337,9 @@ def _batches(run: OpenedRun) -> Iterator[dict[str, np.ndarray]]:
     while True:
         at = jumps.get(step, at)
         if at.epoch != number:
-            made, number = _epoch(run, at.epoch), at.epoch
+            number = at.epoch
+            seed = run.config.train.seed
+            made = epoch_for(run.text.pairs, run.config.data, seed, number)
         if at.batch >= len(made.plan):
             at = Position(at.epoch + 1, 0)
             continue
@@ -341,16 +348,11 @@ def _batches(run: OpenedRun) -> Iterator[dict[str, np.ndarray]]:
         at, step = Position(at.epoch, at.batch + 1), step + 1
 
 
-def _epoch(run: OpenedRun, epoch: int) -> Epoch:
-    return epoch_for(run.text.pairs, run.config.data, run.config.train.seed, epoch)
-
-
 def _equal(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
 
-# ------------------------------------------------------------------------------- logs
-# Compares what two runs have logged: the first number that differs, and curves.
+# ---------------------------------------------------------------------------------- log
 
 ROWS = 12  # of a table in the terminal; the JSON has all
 
@@ -425,19 +427,14 @@ def _table(
             for name in names
         )
         rows.append([f"{step:,}", *cells])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        for row in rows
-    ]
+    return text_table(rows, left=())
 
 
 def _shown(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-# ----------------------------------------------------------------------------- arrays
-# Finds the first stored checkpoint of two runs in which an array differs.
+# ------------------------------------------------------------------------------- arrays
 
 
 def arrays_section(a: OpenedRun, b: OpenedRun) -> Section:
@@ -477,8 +474,7 @@ def arrays_section(a: OpenedRun, b: OpenedRun) -> Section:
     return Section(facts["first"] is not None, facts, lines)
 
 
-# ----------------------------------------------------------------------------- report
-# `compare --runs`: where two workdirs part, as text or JSON.
+# ------------------------------------------------------------------------------- report
 
 # Title -> what finds a section's content, in the order in which runs come to differ.
 SECTIONS: dict[str, Callable[[OpenedRun, OpenedRun], Section]] = {
@@ -491,16 +487,6 @@ SECTIONS: dict[str, Callable[[OpenedRun, OpenedRun], Section]] = {
     "metrics": metrics_section,
 }
 _MARKS = {True: "differs", False: "the same", None: ""}
-
-
-class Options(Protocol):
-    """The flags of the command that are read here.
-
-    Attributes:
-      json: print JSON.
-    """
-
-    json: bool
 
 
 def compare_runs(workdirs: Sequence[str]) -> dict[str, Section]:
@@ -526,18 +512,10 @@ def compare_runs(workdirs: Sequence[str]) -> dict[str, Section]:
     return {title: make(a, b) for title, make in SECTIONS.items()}
 
 
-def main_report(workdirs: Sequence[str], options: Options) -> None:
-    """Prints where two runs part; `compare --runs` calls it.
-
-    Args:
-      workdirs: two of them.
-      options: the flags of the command.
-
-    Raises:
-      UserError: as `compare_runs`.
-    """
+def main_report(workdirs: Sequence[str], as_json: bool) -> None:
+    """Prints where two runs part; raises as `compare_runs`."""
     found = compare_runs(workdirs)
-    if options.json:
+    if as_json:
         content = {
             title: {"differs": section.differs, **section.facts}
             for title, section in found.items()

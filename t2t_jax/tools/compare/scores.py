@@ -89,8 +89,7 @@ def _signature(name: str, texts: Texts) -> str | None:
     return scored(name, metrics[name], line, line)[key]
 
 
-# ------------------------------------------------------------------------------ comet
-# COMET (Rei et al. 2020), where its package is installed and a model is on disk.
+# -------------------------------------------------------------------------------- COMET
 
 BATCH = 8  # lines; COMET's own default
 

@@ -1,11 +1,13 @@
-"""Prints a comparison for people, in a terminal."""
+"""A comparison for people: in a terminal, and as a page (pages/page/comparison/)."""
 
 from collections.abc import Iterator, Sequence
 
+from t2t_jax.io.tables import text_table
 from t2t_jax.tools.pages.page import Payload
 from t2t_jax.tools.pages.page import page as html_page
 
 WORDS, LINES = 8, 2  # that are shown of each list
+TEXT = (0, 1)  # columns of tables that hold text
 MARKS = {"better": "better", "worse": "worse", "not significant": "n.s."}
 
 
@@ -35,7 +37,7 @@ def _scores(comparison: dict, names: Sequence[str]) -> Iterator[str]:
             for of in [total["systems"][s]]
         ]
         rows.append([name, *cells, f"{comparison['length_ratio'][s]:.1%}"])
-    yield from _table(rows)
+    yield from text_table(rows, TEXT)
     yield ""
     rows = [["", "score", "difference", "95% interval", "bootstrap", "random.", ""]]
     for s, name in enumerate(names[1:]):
@@ -53,7 +55,7 @@ def _scores(comparison: dict, names: Sequence[str]) -> Iterator[str]:
                     MARKS[found["verdict"]],
                 ]
             )
-    yield from _table(rows)
+    yield from text_table(rows, TEXT)
 
 
 def _signs(signs: dict, names: Sequence[str]) -> list[str]:
@@ -65,7 +67,10 @@ def _signs(signs: dict, names: Sequence[str]) -> list[str]:
             continue
         cells = [_share(row) for row in (sign["reference"], *sign["systems"])]
         rows.append([f"{sign['title'].lower()} ({sign['of']})", *cells])
-    return [*_table(rows), *(f"not shown: {reason}" for reason in sorted(missing))]
+    return [
+        *text_table(rows, TEXT),
+        *(f"not shown: {reason}" for reason in sorted(missing)),
+    ]
 
 
 def _share(row: dict) -> str:
@@ -80,7 +85,7 @@ def _pair(comparison: dict, number: int) -> Iterator[str]:
         f"  lines: {counts['better']:,} better, {counts['worse']:,} worse, "
         f"{counts['equal']:,} equal, by sentence chrF"
     )
-    yield from (f"  {row}" for row in _table(_buckets(comparison, number)))
+    yield from (f"  {row}" for row in text_table(_buckets(comparison, number), TEXT))
     yield "  (*: the 95% interval does not hold 0)"
     for side, title in (("right", "newly right"), ("wrong", "newly wrong")):
         words = comparison["changes"][number][side][:WORDS]
@@ -146,20 +151,7 @@ def _text(marked: Sequence[tuple[str, int]], own: int | None) -> str:
     return "".join(found)
 
 
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Aligns the columns of a table, the first to the left."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            f"{cell:<{width}}" if n < 2 else f"{cell:>{width}}"
-            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
-# -------------------------------------------------------------------- comparison page
-# The HTML page of comparisons: `page`. Its modules are in pages/page/comparison/.
+# --------------------------------------------------------------------------------- page
 
 PAGE_LINES = 5_000  # of a test set on a page: those with the largest differences
 

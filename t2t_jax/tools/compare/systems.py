@@ -163,8 +163,13 @@ def read_systems(
         training, missing = count(corpus)
         sources, references = zip(*lines[n], strict=True)
         texts = Texts(
-            *(corpus.name, corpus.source, corpus.target, sources, references),
-            *(training, missing),
+            corpus.name,
+            corpus.source,
+            corpus.target,
+            sources,
+            references,
+            training,
+            missing,
         )
         compared.append((texts, systems))
     return compared

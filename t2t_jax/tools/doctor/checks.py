@@ -1,4 +1,4 @@
-"""Checks of single lines: encodings, odd characters, repetition, pieces.
+"""Checks of lines (encodings, characters, repetition, pieces), and of pairs.
 
 A check is a function (view, knowledge, limits) -> {place: (severity, note)} of the
 pairs of a chunk that it accuses. Severities of one check compare with each other only.
@@ -277,10 +277,8 @@ def many_pieces(view: View, known: Knowledge, limits: Limits) -> Accused:
     return accused
 
 
-# ------------------------------------------------------------------------ pair checks
-# Checks of the two sides of a pair against each other, and of pairs against others.
-#
-# A check is a function as in `line_checks.py`.
+# -------------------------------------------------------------------------------- pairs
+# The two sides of a pair against each other, and pairs against others.
 
 # Placeholders of printf and of templates, tags, addresses.
 _MARKUP = re.compile(

@@ -222,7 +222,7 @@ class Examination:
             yield place, [(name, note) for _, name, note in group]
 
 
-# -------------------------------------------------------------------------- stretches
+# ---------------------------------------------------------------------------- stretches
 # Lines whose two sides do not belong together, and by how much they slip. A line that
 # is lost in one file shifts all lines behind it, up to another slip. A single pair is
 # weak evidence, but the log-odds of a stretch add up: its ends are found by cumulative
@@ -330,8 +330,7 @@ def with_offset(
     return stretch._replace(offset=offset, here=means[0], there=means[offset])
 
 
-# ------------------------------------------------------------------------- histograms
-# Histograms of a text, filled chunk by chunk.
+# --------------------------------------------------------------------------- histograms
 
 # Edges of bins. Lengths and ratios are on a logarithmic scale.
 LENGTHS = np.unique(np.round(np.geomspace(1, 2_000, 41)))

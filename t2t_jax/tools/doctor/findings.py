@@ -1,4 +1,4 @@
-"""Findings of an examination, as JSON can hold them; terminal and page show them."""
+"""Findings of an examination: as JSON, in the terminal, and as an HTML page."""
 
 import unicodedata
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from t2t_jax.data.corpus import Pair
+from t2t_jax.io.tables import text_table
 from t2t_jax.text.view import View
 from t2t_jax.tools.doctor.examination import Examination
 from t2t_jax.tools.doctor.overlap import Reference
@@ -227,8 +228,7 @@ def verdict(content: dict[str, Any]) -> list[str]:
     return said
 
 
-# ----------------------------------------------------------------------------- report
-# Prints findings in the terminal.
+# --------------------------------------------------------------------------- for people
 
 WIDTH = 100  # columns of an example's side
 EXAMPLES = 2  # of each rule
@@ -238,7 +238,7 @@ def report(content: dict[str, Any], examples: int = EXAMPLES) -> list[str]:
     """Returns the lines of a report.
 
     Args:
-      content: as `findings.findings` returns it.
+      content: as `findings` returns it.
       examples: worst pairs that are shown of each rule, with their neighbours.
     """
     places = ", ".join(f"{p['place']} ({p['pairs']:,})" for p in content["places"])
@@ -260,36 +260,44 @@ def _table(rules: list[dict]) -> list[str]:
     broken = [rule for rule in rules if rule["count"]]
     if not broken:
         return ["no rule accuses any pair"]
-    lines = [f"{'pairs':>9} {'share':>7}  drop  rule"]
-    group = ""
+    rows, group = [("pairs", "share", "drop", "rule")], ""
     for rule in broken:
         if rule["group"] != group:
             group = rule["group"]
-            lines.append(f"{'':24}-- {group}")
-        mark = "drop" if rule["drops"] else ""
-        lines.append(
-            f"{rule['count']:9,} {rule['share']:7.2%}  {mark:4}  {rule['name']}: "
-            f"{rule['description']}"
+            rows.append(("", "", "", f"-- {group}"))
+        rows.append(
+            (
+                f"{rule['count']:,}",
+                f"{rule['share']:.2%}",
+                "drop" if rule["drops"] else "",
+                f"{rule['name']}: {rule['description']}",
+            )
         )
-    return lines
+    return text_table(rows, left=(2, 3))
 
 
 def _figures(content: dict[str, Any]) -> list[str]:
-    lines = [
-        f"{row['value']:9.2f}{row['unit']:1} {row['name']}"
+    rows = [
+        (f"{row['value']:.2f}{row['unit']}", row["name"])
         for row in content["statistics"]
     ]
     for row in content["references"]:
         for name, side in zip(content["languages"], row["sides"], strict=True):
-            lines.append(
-                f"{side['unseen']:9.2%}  of the words of {row['place']}.{name} unseen "
-                f"in training ({side['distinct_unseen']:.1%} of the different ones)"
+            rows.append(
+                (
+                    f"{side['unseen']:.2%}",
+                    f"of the words of {row['place']}.{name} unseen in training "
+                    f"({side['distinct_unseen']:.1%} of the different ones)",
+                )
             )
         if "unseen_pieces" in row:
-            lines.append(
-                f"{row['unseen_pieces']:9.2%}  of the pieces of {row['place']} unseen"
+            rows.append(
+                (
+                    f"{row['unseen_pieces']:.2%}",
+                    f"of the pieces of {row['place']} unseen",
+                )
             )
-    return lines
+    return text_table(rows, left=(1,))
 
 
 def _example_lines(rule: dict, example: dict) -> list[str]:
@@ -318,12 +326,11 @@ def shown(text: str) -> str:
     )
 
 
-# ------------------------------------------------------------------------------- page
-# The findings as one self-contained HTML page.
-
-MAIN = "doctor/main.js"
+# --------------------------------------------------------------------------------- page
 
 
 def page(content: dict[str, Any]) -> str:
-    """Returns the page of what `findings.findings` returns."""
-    return html_page(Payload(content), MAIN, ["style.css", "doctor/doctor.css"])
+    """Returns a self-contained HTML page of what `findings` returns."""
+    return html_page(
+        Payload(content), "doctor/main.js", ["style.css", "doctor/doctor.css"]
+    )

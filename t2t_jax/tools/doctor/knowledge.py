@@ -1,4 +1,4 @@
-"""What the rules know of a text before they read it in full: models of a sample.
+"""Models of a sample of the text, which the rules judge the whole text by.
 
 Nothing is set for a language or a domain: what is usual in a text is learnt from it, by
 estimates that some per cent of damaged pairs do not change.
@@ -126,8 +126,7 @@ def sample_blocks(
     return sample(blocks(), max(1, most // BLOCK)), sizes
 
 
-# ----------------------------------------------------------------------------- pieces
-# Pieces of the vocabulary in a text: how many a word, and which cannot be spelled.
+# ------------------------------------------------------------------------------- pieces
 
 
 class Pieces:

@@ -1,4 +1,6 @@
-"""Which words translate which, learnt from a sample by IBM model 1 (Brown et al. 1993).
+"""Do the sides of a pair belong together? Learnt from a sample, without labels.
+
+The lexicon of translations is learnt by IBM model 1 (Brown et al. 1993).
 
 Frequent words are left out: "the" stands in every pair, so its translation is evidence
 of nothing. So are words that occur once, which would explain whatever stands opposite.
@@ -11,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from t2t_jax.text.view import View
-from t2t_jax.text.word_alignment import translation_table
+from t2t_jax.text.word_alignment import cells_of, translation_table
 
 FREQUENT = 40  # words of each side that are left out
 LEAST = 2  # occurrences together that make two words translations
@@ -119,22 +121,14 @@ def _translations(chosen, targets: int) -> tuple[list[int], list[int]]:
     """Runs EM in both directions; returns the numbers of words that translate."""
     if not chosen:
         return [], []
-    sizes = [(len(s), len(t)) for s, t in chosen]
-    type_c = np.concatenate(
-        [np.repeat(s, len(t)) * targets + np.tile(t, len(s)) for s, t in chosen]
-    )
+    cells = cells_of(chosen)
+    type_c = cells.source_c * targets + cells.target_c
     types, type_c, together = np.unique(type_c, return_inverse=True, return_counts=True)
     source_k, target_k = np.divmod(types, max(targets, 1))
-    # Places: the words of each side, numbered through the whole sample.
-    s_place_c, t_place_c, s_at, t_at = [], [], 0, 0
-    for s_size, t_size in sizes:
-        s_place_c.append(np.repeat(np.arange(s_at, s_at + s_size), t_size))
-        t_place_c.append(np.tile(np.arange(t_at, t_at + t_size), s_size))
-        s_at, t_at = s_at + s_size, t_at + t_size
     probable = np.zeros(len(types), bool)
     for place_c, given_k in (
-        (np.concatenate(t_place_c), source_k),
-        (np.concatenate(s_place_c), target_k),
+        (cells.target_place_c, source_k),
+        (cells.source_place_c, target_k),
     ):
         table_k = translation_table(type_c, given_k, place_c, ITERATIONS)
         probable |= table_k >= PROBABLE

@@ -1,6 +1,8 @@
 """The tree of a beam search: every hypothesis at every step, and its cause of death.
 
-`tree_builder.py` builds it from the arrays of a traced search.
+`build_tree` builds it from the arrays of a traced search.
+
+Shape suffixes: n beam rows, t target, v vocabulary.
 """
 
 import dataclasses
@@ -151,14 +153,10 @@ def shown(number: float) -> str:
     return f"{number:.3f}".replace("-", "−")
 
 
-# ----------------------------------------------------------------------- tree builder
-# Builds the tree of a beam search, step by step.
-#
+# ----------------------------------------------------------------------------- building
 # From the search's own arrays (`trace.py`). Which hypotheses are alive, ended and
 # kept, and their log-probabilities, are the search's; only extensions that it did not
 # keep have numbers computed beside it, from the same state.
-#
-# Shape suffixes: n beam rows, t target, v vocabulary.
 
 
 class _Extension(NamedTuple):

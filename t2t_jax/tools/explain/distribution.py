@@ -1,6 +1,7 @@
-"""The distribution over the next token at each position of a given target.
+"""The distribution over the next token at each position of a target, and each layer.
 
-Shape suffixes: b batch rows, t target, k best tokens, v vocabulary.
+Shape suffixes: b batch rows, t target, k best tokens, v vocabulary, d model width,
+l decoder layers.
 """
 
 from collections.abc import Sequence
@@ -93,13 +94,10 @@ def describe_logits(logits_btv: Array, token_bt: Array, top: int) -> Distributio
     )
 
 
-# ----------------------------------------------------------------------------- layers
-# The logit lens: what each decoder layer would predict if it were the last one.
-#
-# The output layer reads every layer's output, normalized as the last one's is
+# ------------------------------------------------------------------------------- layers
+# The logit lens: what each decoder layer would predict if it were the last one. The
+# output layer reads every layer's output, normalized as the last one's is
 # (nostalgebraist 2020, "interpreting GPT: the logit lens").
-#
-# Shape suffixes: b batch rows, t target, d model width, l decoder layers.
 
 LAYER_TOP = 5  # tokens listed for each layer and position
 

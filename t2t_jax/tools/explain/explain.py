@@ -230,8 +230,7 @@ def _target(model: Explained, ids: Ids, text: str) -> Target:
     return Target("target", Hypothesis(text, nan, nan, ended, tuple(ids)))
 
 
-# --------------------------------------------------------------------------- passport
-# The passport of a model: everything that its explanations depend on, as rows.
+# ----------------------------------------------------------------------------- passport
 
 Rows = tuple[tuple[str, str], ...]
 

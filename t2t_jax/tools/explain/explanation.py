@@ -203,12 +203,10 @@ class Explanation:
         )
 
 
-# ------------------------------------------------------------------------- to payload
-# Turns an explanation into the document and the arrays of a page.
-#
-# The document's keys are the contract between this file and the modules of
-# `pages/page/`; each function below makes one part of it. Arrays become references to
-# compressed blobs (`tools/pages/page.py`).
+# --------------------------------------------------------------------------------- page
+# The document and the arrays of a page. The document's keys are the contract with the
+# modules of `pages/page/`; each function below makes one part of it. Arrays become
+# references to compressed blobs (`Payload`).
 
 VERSION = 1
 WEIGHT = 1 / 255  # one step of a weight, from 0 to 1
@@ -340,13 +338,6 @@ def _reading(
     payload: Payload, reading: Reading, piece_of: Sequence[str]
 ) -> dict[str, Any]:
     hypothesis, distribution = reading.hypothesis, reading.distribution
-    parts: dict[str, Callable] = {
-        "rollout": _rollout,
-        "coverage": _alignment,
-        "lens": _lens,
-        "attribution": _attribution,
-    }
-    names = {"coverage": "alignment"}
     return {
         "name": reading.name,
         "text": hypothesis.text,
@@ -380,13 +371,20 @@ def _reading(
             "rival": piece_of[reading.difference.rival],
         },
         "attention": _attention(payload, reading),
-        **{
-            names.get(name, name): {"missing": part.why}
-            if isinstance(part := getattr(reading, name), Missing)
-            else make(payload, part, piece_of)
-            for name, make in parts.items()
-        },
+        "rollout": _part(_rollout, payload, reading.rollout, piece_of),
+        "alignment": _part(_alignment, payload, reading.coverage, piece_of),
+        "lens": _part(_lens, payload, reading.lens, piece_of),
+        "attribution": _part(_attribution, payload, reading.attribution, piece_of),
     }
+
+
+def _part(
+    describe: Callable[..., dict], payload: Payload, part: Any, piece_of: Sequence[str]
+) -> dict[str, Any]:
+    """What `describe` returns of a part, or the reason why the model has none."""
+    if isinstance(part, Missing):
+        return {"missing": part.why}
+    return describe(payload, part, piece_of)
 
 
 def _alternatives(reading: Reading, piece_of: Sequence[str]) -> list[list[list]]:

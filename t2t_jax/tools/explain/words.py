@@ -1,7 +1,9 @@
-"""The words of a line: what an alignment links, and what a view groups pieces into."""
+"""The words of a line, their alignment, and which are covered too little or twice.
+
+Shape suffixes: s source pieces, t target pieces, i source words, j target words.
+"""
 
 import itertools
-import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,9 +19,7 @@ from t2t_jax.decoding.alignment import (
     words_of_target,
 )
 from t2t_jax.decoding.results import AttentionMaps
-
-# Scripts that put no space between words, as the names of their characters begin.
-UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
+from t2t_jax.text.characters import UNSPACED, class_name
 
 
 class Words(NamedTuple):
@@ -49,9 +49,7 @@ def words_of(vocabulary: Vocabulary, ids: Sequence[int]) -> Words:
 def _is_unspaced(text: str) -> bool:
     """True if most letters are of scripts without spaces."""
     letters = [character for character in text if character.isalpha()]
-    unspaced = sum(
-        unicodedata.name(character, "").startswith(UNSPACED) for character in letters
-    )
+    unspaced = sum(class_name(character) in UNSPACED for character in letters)
     return 2 * unspaced > len(letters)
 
 
@@ -84,10 +82,7 @@ def _continues(octets: bytes) -> bool:
     return octets[:1] >= b"\x80" and octets[:1] < b"\xc0"
 
 
-# --------------------------------------------------------------------------- coverage
-# Word alignment of a pair, and the source words that it covers too little or twice.
-#
-# Shape suffixes: s source pieces, t target pieces, i source words, j target words.
+# ----------------------------------------------------------------------------- coverage
 
 # A source word without a link is dropped if all target words together look at it less
 # than this; a word that is translated alone has a coverage of about 1.

@@ -22,9 +22,7 @@ import numpy as np
 
 from t2t_jax.io.errors import UserError
 
-# ---------------------------------------------------------------------------- payload
-# The data of a page: a JSON document and arrays of bytes, compressed into its HTML.
-#
+# --------------------------------------------------------------------------------- data
 # An array becomes a blob of one byte a number, beside the scale that turns the bytes
 # back into values, and the document holds a reference to it. A page decompresses a blob
 # when a view first asks for it. All that a user wrote is inside gzip and base64, so no
@@ -142,7 +140,7 @@ def _packed(data: bytes) -> str:
     return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode()
 
 
-# ------------------------------------------------------------------------------ bundle
+# ------------------------------------------------------------------------------ program
 
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "(\.[^"]+)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:async )?function|const|class) (\w+)", re.MULTILINE)
