@@ -125,6 +125,8 @@ def quick(text, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=pytest_names)
 def test_runs_and_draws(path, quick, tmp_path):
+    if "from IPython" in path.read_text(encoding="utf-8"):
+        pytest.importorskip("IPython", reason="needs pip install -e '.[notebooks]'")
     pictures = tmp_path / "pictures"
     pictures.mkdir()
     done = run(RUNNER, path, pictures, cwd=tmp_path, **quick)

@@ -64,8 +64,8 @@ def test_another_text_is_told(hosts):
     text.write_text("".join([second, first, *lines]))
     assert refused() == (
         f"error: the prepared text of process 1 on {HOST} is not that of process 0 on "
-        f"{HOST}; every process reads and prepares the same text: put the same files "
-        "there, or let T2T_JAX_CACHE name a folder that all of them see"
+        f"{HOST}; all processes read and prepare the same text: put the same files on "
+        "each machine, or point T2T_JAX_CACHE to a folder that all of them see"
     )
 
 
