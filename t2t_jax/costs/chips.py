@@ -11,6 +11,7 @@ import dataclasses
 import math
 import re
 import time
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -324,23 +325,25 @@ def matrix_rate(dtype: str, size: int, times: int) -> float:
     """
     # Random numbers: some GPUs are faster, as they stay cooler, on constants.
     x = jax.random.normal(jax.random.key(0), (size, size), dtype)
-    return 2 * size**3 / _fastest(jax.jit(lambda x: x @ x), x, times)
+    product = jax.jit(lambda x: x @ x)
+    return 2 * size**3 / fastest(lambda: product(x), times)
 
 
 def memory_rate(size: int) -> float:
     """Bytes/s to and from the memory: those of an addition over `size` bytes."""
     y = jnp.ones(size // 4, jnp.float32)
     # `y + 1` reads and writes the array.
-    return 2 * y.nbytes / _fastest(jax.jit(lambda y: y + 1), y)
+    addition = jax.jit(lambda y: y + 1)
+    return 2 * y.nbytes / fastest(lambda: addition(y))
 
 
-def _fastest(function, x, times: int = 5) -> float:
-    """Seconds of the fastest of some calls."""
-    jax.block_until_ready(function(x))  # compiles
+def fastest(call: Callable[[], object], times: int = 5) -> float:
+    """Seconds of the fastest of some calls after the first."""
+    jax.block_until_ready(call())  # compiles
     spent = []
     for _ in range(times):
         started = time.perf_counter()
-        jax.block_until_ready(function(x))
+        jax.block_until_ready(call())
         spent.append(time.perf_counter() - started)
     return min(spent)
 
