@@ -7,7 +7,7 @@ refuses. `rules` maps the parameters; it needs no CTranslate2.
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,15 +29,7 @@ from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.exports.card import card, direction
 from t2t_jax.tools.bridges.formats import ExportFormat, never_generated
 from t2t_jax.tools.bridges.vocabularies.written import sentencepiece_files
-from t2t_jax.tools.bridges.weights import (
-    FLAT,
-    LINEAR,
-    LINEAR_OUT,
-    SAME,
-    Form,
-    Rule,
-    listed,
-)
+from t2t_jax.tools.bridges.weights import SAME, Form, Layers, Rule, listed
 from t2t_jax.workdir import TOKENIZERS
 
 QUANTIZATIONS = ("float32", "int8", "int8_float32", "int16", "float16", "bfloat16")
@@ -59,6 +51,30 @@ _CHOICES = {
     "attention": ("fused", "dense", "chunked", "unscaled"),
     "feed_forward": tuple(_ACTIVATIONS),
 }
+# It multiplies by the matrices of one input together.
+LAYERS = Layers(
+    layer="{side}/layer_{number}/",
+    linears={
+        "attention.query": "self_attention/linear_0/{}",
+        "attention.key": "self_attention/linear_0/{}",
+        "attention.value": "self_attention/linear_0/{}",
+        "attention.out": "self_attention/linear_1/{}",
+        "cross.query": "attention/linear_0/{}",
+        "cross.key": "attention/linear_1/{}",
+        "cross.value": "attention/linear_1/{}",
+        "cross.out": "attention/linear_2/{}",
+        "ff.inner": "ffn/linear_0/{}",
+        "ff.outer": "ffn/linear_1/{}",
+    },
+    norms={
+        "attention": "self_attention/layer_norm/{}",
+        "cross": "attention/layer_norm/{}",
+        "ff": "ffn/layer_norm/{}",
+    },
+    final_norm="{side}/layer_norm/{}",
+    norm=("gamma", "beta"),
+)
+_GATED = {"ff.gate": "ffn/linear_0/{}", "ff.inner": "ffn/linear_0_noact/{}"}
 # The bias of tokens that no search may generate. float16 ends at -65,504.
 _NEVER = -60_000.0
 # On some GPUs, CTranslate2 pads rows to a multiple of this, padding has positions too.
@@ -203,54 +219,22 @@ def rules(config: ModelConfig) -> list[Rule]:
         Rule("decoder/projection/bias", ("embedding.output_bias",), SAME),
     ]
     for side in ("encoder", "decoder"):
-        for number in range(config.side(side).layers):
-            found += _layer_rules(config, side, number)
-        if config.norm in ("pre", "post_final"):
-            found += _norm_rules(config, f"{side}/layer_norm", f"{side}_norm")
         if config.positions == "learned":
             skipped = config.own_options(Learned).position_offset
             name = f"{side}/position_encodings/encodings"
             ours = f"{side}_positions.0.table"
             found.append(Rule(name, (ours,), _without_rows(skipped)))
-    return found
-
-
-def _layer_rules(config: ModelConfig, side: str, number: int) -> Iterator[Rule]:
-    ours, theirs = f"{side}.{number}", f"{side}/layer_{number}"
-    # It multiplies by the matrices of one input together.
-    parts = {"attention": ("self_attention", ("query", "key", "value"), ("out",))}
-    if side == "decoder":
-        parts["cross"] = ("attention", ("query",), ("key", "value"), ("out",))
-    for part, (name, *fused) in parts.items():
-        for n, projections in enumerate(fused):
-            linear, form = f"{theirs}/{name}/linear_{n}", LINEAR
-            if projections == ("out",):
-                form = LINEAR_OUT
-            at = tuple(f"{ours}.{part}.{p}" for p in projections)
-            yield Rule(f"{linear}/weight", at, form)
-            if config.attention_bias:
-                yield Rule(f"{linear}/bias", tuple(f"{p}_bias" for p in at), FLAT)
-        norm = f"{theirs}/{name}/layer_norm", f"{ours}.{part}_sub.norm"
-        yield from _norm_rules(config, *norm)
-    if config.positions == "relative":
-        own = config.own_options(Relative)
-        for part in ("key", "value") if own.relative_values else ("key",):
-            name = f"{theirs}/self_attention/relative_position_{part}s"
-            yield Rule(name, (f"{side}_positions.{number}.{part}",), SAME)
-    linears = {"inner": "linear_0", "outer": "linear_1"}
+        if config.positions == "relative":
+            values = config.own_options(Relative).relative_values
+            for number in range(config.side(side).layers):
+                at = f"{side}/layer_{number}/self_attention/relative_position_"
+                for part in ("key", "value") if values else ("key",):
+                    ours = f"{side}_positions.{number}.{part}"
+                    found.append(Rule(f"{at}{part}s", (ours,), SAME))
+    names = LAYERS
     if _is_gated(config):
-        linears = {"gate": "linear_0", "inner": "linear_0_noact", "outer": "linear_1"}
-    for part, name in linears.items():
-        yield Rule(f"{theirs}/ffn/{name}/weight", (f"{ours}.ff.{part}",), LINEAR)
-        if not _is_gated(config):
-            yield Rule(f"{theirs}/ffn/{name}/bias", (f"{ours}.ff.{part}_bias",), SAME)
-    yield from _norm_rules(config, f"{theirs}/ffn/layer_norm", f"{ours}.ff_sub.norm")
-
-
-def _norm_rules(config: ModelConfig, theirs: str, ours: str) -> Iterator[Rule]:
-    yield Rule(f"{theirs}/gamma", (f"{ours}.scale",), SAME)
-    if config.norm_kind == "layer":
-        yield Rule(f"{theirs}/beta", (f"{ours}.bias",), SAME)
+        names = LAYERS._replace(linears=LAYERS.linears | _GATED)
+    return [*found, *weights.layer_rules(config, names)]
 
 
 def _without_rows(count: int) -> Form:

@@ -4,7 +4,7 @@ A checkpoint comes with dictionaries and codes, which `vocabularies/fairseq.py` 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from t2t_jax.tools.bridges.vocabularies.fairseq import (
     fairseq_vocabulary,
     fsmt_vocabulary,
 )
-from t2t_jax.tools.bridges.weights import FAIRSEQ_NAMES, SAME, Rule
+from t2t_jax.tools.bridges.weights import Rule, Tables
 
 # File names in a folder, the first that exists counts.
 CHECKPOINTS = ("model.pt", "checkpoint_best.pt", "checkpoint_last.pt")
@@ -57,6 +57,16 @@ SOURCE, TARGET, OUTPUT = (
     "encoder.embed_tokens.weight",
     "decoder.embed_tokens.weight",
     "decoder.output_projection.weight",
+)
+TABLES = Tables(
+    SOURCE,
+    TARGET,
+    OUTPUT,
+    bias="",
+    positions={
+        side: f"{side}.embed_positions.weight" for side in ("encoder", "decoder")
+    },
+    shared=SOURCE,
 )
 # Positions are numbered from 2, after padding, which is 1. A learned table has a row
 # for each number.
@@ -267,21 +277,12 @@ def _newest_name(key: str) -> str:
     return key
 
 
-def weight_rules(config: ModelConfig) -> Iterator[Rule]:
-    """Yields the rules of a model."""
-    first = SOURCE if config.tied == "all" else TARGET
-    yield Rule(first, ("embedding.tokens",), SAME)
-    if config.tied != "all":
-        yield Rule(SOURCE, ("embedding.source_tokens",), SAME)
-    if config.tied == "none":
-        yield Rule(OUTPUT, ("embedding.output",), SAME)
-    yield from weights.layer_rules(config, FAIRSEQ_NAMES)
-    for side in ("encoder", "decoder"):
-        if config.norm == "pre":
-            yield from weights.norm_rules(f"{side}.layer_norm", f"{side}_norm")
-        if config.positions == "learned":
-            table = f"{side}_positions.0.table"
-            yield Rule(f"{side}.embed_positions.weight", (table,), SAME)
+def weight_rules(config: ModelConfig) -> list[Rule]:
+    """The rules of a model."""
+    return [
+        *weights.table_rules(config, TABLES),
+        *weights.layer_rules(config, weights.FAIRSEQ),
+    ]
 
 
 def shorten_positions(tensors: dict[str, Any], name: str) -> int:
@@ -292,7 +293,7 @@ def shorten_positions(tensors: dict[str, Any], name: str) -> int:
     Raises:
       UserError: a table is missing.
     """
-    names = [f"{side}.embed_positions.weight" for side in ("encoder", "decoder")]
+    names = TABLES.positions.values()
     for table in names:
         if table not in tensors:
             raise UserError(f"{name} lacks {table}, its learned positions")

@@ -13,7 +13,7 @@ from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import Sinusoid, sinusoids
 from t2t_jax.tools.bridges import weights
-from t2t_jax.tools.bridges.weights import FAIRSEQ_NAMES, ROW, SAME, Rule
+from t2t_jax.tools.bridges.weights import FAIRSEQ, ROW, Rule, Tables
 
 SHARED, SOURCE, TARGET, HEAD = (
     "model.shared.weight",
@@ -34,22 +34,11 @@ def weight_rules(config: ModelConfig, head: str = HEAD) -> list[Rule]:
       config: as `model_fields` gives it.
       head: the name of the output layer's matrix.
     """
-    rules = [
-        Rule(names[0], (ours,), SAME)
-        for ours, names in table_names(config.tied, head).items()
+    tables = Tables(SOURCE, TARGET, head, BIAS, POSITIONS, SHARED)
+    return [
+        *weights.table_rules(config, tables, ROW),
+        *weights.layer_rules(config, FAIRSEQ._replace(prefix="model.")),
     ]
-    if config.output_bias:
-        rules.append(Rule(BIAS, ("embedding.output_bias",), ROW))
-    if config.positions == "learned":
-        rules += [
-            Rule(name, (f"{side}_positions.0.table",), SAME)
-            for side, name in POSITIONS.items()
-        ]
-    rules += weights.layer_rules(config, FAIRSEQ_NAMES, "model.")
-    if config.norm in ("pre", "post_final"):
-        for side in ("encoder", "decoder"):
-            rules += weights.norm_rules(f"model.{side}.layer_norm", f"{side}_norm")
-    return rules
 
 
 def table_names(tied: str, head: str = HEAD) -> dict[str, tuple[str, ...]]:
