@@ -141,11 +141,7 @@ def export(
 
 
 def check_task(translator: Translator, name: str, form: ExportFormat) -> None:
-    """Checks that a format other than one of weights may hold the task's model.
-
-    Raises:
-      UserError: its answers are not found by a search for a target of a source.
-    """
+    """Checks that a format other than one of weights may hold the task's model."""
     if not form.holds_weights and not task_of(translator.config).searches:
         others = [other for other, form in EXPORTS.items() if form.holds_weights]
         raise UserError(
@@ -165,11 +161,7 @@ def _format(name: str) -> ExportFormat:
 
 
 def check_text(translator: Translator, test: str, references: bool) -> Lines:
-    """Finds lines to compare translations on, at most `LINES`.
-
-    Raises:
-      UserError: references are needed and there are none.
-    """
+    """Finds lines to compare translations on, at most `LINES`."""
     data = translator.config.data
     folder = "" if test else data.dir
     own = [place for place in f"{data.dev},{data.test}".split(",") if place]

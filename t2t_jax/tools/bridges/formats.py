@@ -131,9 +131,6 @@ def languages(
       found: in the files; empty where they do not say.
       guessed: such as from the folder's name; the user may say others.
       several: True for a model of several languages, whose files name one pair of them.
-
-    Raises:
-      UserError: nobody says one of them, or the user contradicts the files.
     """
     chosen = []
     for side, own, guess in zip(("source", "target"), found, guessed, strict=True):
@@ -194,11 +191,7 @@ def imported_config(
 
 
 def check_size(name: str, tensors: Tensors, table: str, vocabulary: Vocabulary):
-    """Checks that a table of embeddings has a row for each piece.
-
-    Raises:
-      UserError: the sizes differ, so the tokenizer is of another model.
-    """
+    """Checks that a table of embeddings has a row for each piece."""
     rows = len(tensors[table]) if table in tensors else len(vocabulary)
     if rows != len(vocabulary):
         raise UserError(

@@ -119,9 +119,6 @@ def compare(
 
     Returns:
       The figures, or why nothing was compared.
-
-    Raises:
-      UserError: they differ.
     """
     if form.peer is None:
         return _not_compared(f"there is no library here that reads {form.name}")

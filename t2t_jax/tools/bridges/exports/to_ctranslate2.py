@@ -91,9 +91,6 @@ def write(
 
     Returns:
       Arguments for peers/ctranslate2_peer.py.
-
-    Raises:
-      UserError: CTranslate2 has no such model or quantization, or is not installed.
     """
     quantization = options.get("quantization") or "float32"
     check(translator, quantization)
@@ -251,11 +248,7 @@ def _is_gated(config: ModelConfig) -> bool:
 
 
 def piece_names(vocabulary: Vocabulary, tokens: dict[str, str]) -> list[str]:
-    """The names of all tokens; those that CTranslate2 looks up are as in `tokens`.
-
-    Raises:
-      UserError: two tokens have one name, so that a text could not choose.
-    """
+    """The names of all tokens; those that CTranslate2 looks up are as in `tokens`."""
     names = [vocabulary.piece(i) for i in range(len(vocabulary))]
     # Both vocabularies need the same names of these.
     names[vocabulary.eos] = tokens["eos_token"]

@@ -61,9 +61,6 @@ def write(translator: Translator, folder: Path, options: dict[str, Any]) -> dict
 
     Returns:
       Arguments of the peer script: only what to compare.
-
-    Raises:
-      UserError: the model or its tokenizer has no counterpart there.
     """
     vocabulary = translator.vocabulary
     check(translator.config.model)

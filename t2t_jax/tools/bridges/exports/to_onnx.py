@@ -43,11 +43,7 @@ INPUTS = "source", "source_length", "target"
 def write(
     translator: Translator, folder: Path, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Writes the graph and the tokenizers; returns the length of its rows.
-
-    Raises:
-      UserError: jax2onnx is not installed, or cannot convert the model.
-    """
+    """Writes the graph and the tokenizers; returns the length of its rows."""
     if importlib.util.find_spec("jax2onnx") is None:
         raise UserError(
             "--to=onnx needs jax2onnx, which is not installed: "

@@ -91,12 +91,7 @@ def recognize(path: Path) -> bool:
 
 
 def read(request: Request) -> Imported:
-    """Reads a folder that `write` wrote.
-
-    Raises:
-      UserError: a file is missing, damaged, does not belong to the others, or was
-        written by a newer version.
-    """
+    """Reads a folder that `write` wrote."""
     folder = request.path
     about = _description(folder)
     config = _config(folder, about)

@@ -76,10 +76,6 @@ def write(
 
     Args:
       options: `beam` and `alpha`; those of `config.decode` by default.
-
-    Raises:
-      UserError: the model does not generate, or has no source; an option is out of
-        its range.
     """
     if not translator.model.has_source:
         raise UserError(

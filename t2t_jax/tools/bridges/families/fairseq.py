@@ -131,11 +131,7 @@ def find_checkpoint(path: Path) -> Path:
 
 
 def read_options(content: Any, path: Path) -> Fields:
-    """Reads the options of a checkpoint, in either of the forms that fairseq writes.
-
-    Raises:
-      UserError: it has none, or is of another kind of model or task.
-    """
+    """Reads the options of a checkpoint, in either of the forms that fairseq writes."""
     if not isinstance(content, Mapping) or not isinstance(content.get("model"), dict):
         raise UserError(f"{path} is not a checkpoint of fairseq: it lacks `model`")
     config = content.get("cfg")
@@ -242,9 +238,6 @@ def newest_names(stored: Mapping[str, Any], tied: str, name: str) -> dict[str, A
     Args:
       tied: as `config.model.tied`; copies of a table are left out.
       name: the file, for error messages.
-
-    Raises:
-      UserError: copies of a tied table differ, or an entry is not an array.
     """
     found: dict[str, Any] = {}
     for key, array in stored.items():
@@ -289,9 +282,6 @@ def shorten_positions(tensors: dict[str, Any], name: str) -> int:
     """Cuts the learned tables to the length of the shorter one; returns its positions.
 
     Ours have as many positions for the source as for the target.
-
-    Raises:
-      UserError: a table is missing.
     """
     names = TABLES.positions.values()
     for table in names:

@@ -51,11 +51,7 @@ class Folder(NamedTuple):
 
 
 def open_folder(path: Path) -> Folder:
-    """Reads the JSON files of a model's folder.
-
-    Raises:
-      UserError: config.json is missing or damaged, or asks for code of its own.
-    """
+    """Reads the JSON files of a model's folder."""
     config = Fields.load(path / "config.json")
     # These change the model's class or the meaning of its weights.
     for field in ("auto_map", "quantization_config", "pruned_heads"):
@@ -93,9 +89,6 @@ def model_fields(config: Fields, *, scaled: bool, **own: Any) -> dict[str, Any]:
       config: of the folder.
       scaled: the class's default of `scale_embedding`.
       **own: the fields that the class itself decides.
-
-    Raises:
-      UserError: a field has a value that we have no counterpart of.
     """
     config.only(is_encoder_decoder=True, is_decoder=False)
     activation = config.get("activation_function", "")
@@ -165,11 +158,7 @@ _NEUTRAL = {
 
 
 def search_fields(options: Fields) -> dict[str, Any]:
-    """Reads fields of `config.decode` from generation_config.json or an older config.
-
-    Raises:
-      UserError: a field that changes the search has a value that ours cannot have.
-    """
+    """Reads fields of `config.decode` from generation_config.json or older configs."""
     beam = options.size("num_beams") if options.get("num_beams") else 1
     alpha = options.get("length_penalty", 1.0)
     if not isinstance(alpha, int | float) or not 0 <= alpha < math.inf:
@@ -245,9 +234,6 @@ def finish(
       stored_positions: the class adds a stored table of positions as it is.
       silent: tokens for `silence`.
       more_notes: of the format.
-
-    Raises:
-      UserError: as `read_weights`; or the user's fields contradict the model.
     """
     path = request.path
     tensors = read_tensors(path)
@@ -272,11 +258,7 @@ def finish(
 
 
 def own_vocabulary(folder: Folder) -> Vocabulary | None:
-    """The vocabulary of an export of ours, which stores our tokenizers as well.
-
-    Raises:
-      UserError: it does not fit the config.
-    """
+    """The vocabulary of an export of ours, which stores our tokenizers as well."""
     path, of_source = (
         folder.path / n for n in ("tokenizer.model", "source_tokenizer.model")
     )

@@ -71,10 +71,6 @@ def read_weights(
       sizes: of the vocabularies, as `model.build` takes them.
       name: the file, for error messages.
       head: as for `weight_rules`.
-
-    Raises:
-      UserError: a tensor is missing, unknown or of another shape; copies of a tied
-        matrix differ; or a stored table of positions is not ours.
     """
     tensors = dict(tensors)
     if config.tied == "none" and (shared := tensors.pop(SHARED, None)) is not None:

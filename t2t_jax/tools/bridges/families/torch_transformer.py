@@ -243,9 +243,6 @@ def find_tables(around: Tensors, width: int, name: str) -> Tables:
     Args:
       around: the arrays of the module outside of its layers.
       name: the file, for error messages.
-
-    Raises:
-      UserError: a table is missing, or it is not clear which is which.
     """
     positions, matrices = [], []
     for key, x in around.items():

@@ -40,9 +40,6 @@ def fairseq_vocabulary(
 
     Returns:
       The vocabulary, and sentences for the user about what was assumed.
-
-    Raises:
-      UserError: a file is missing or damaged, or the text is split in another way.
     """
     notes: list[str] = []
     source, target = (_option(options, f"{side}_lang") for side in ("source", "target"))
@@ -197,11 +194,7 @@ def _vocabulary(
 
 
 def read_dictionary(path: Path) -> list[str]:
-    """Reads a fairseq dictionary, lines of `PIECE COUNT`; special pieces come first.
-
-    Raises:
-      UserError: missing or damaged, or it has a piece twice.
-    """
+    """Reads a fairseq dictionary, lines of `PIECE COUNT`; special pieces come first."""
     numbers = dict.fromkeys(SPECIAL, 0)
     for number, line in enumerate(read_lines(path), 1):
         piece, _, count = line.rstrip().rpartition(" ")
@@ -227,9 +220,6 @@ def read_codes(path: Path) -> dict[str, Any]:
 
     A line has two symbols; in fastBPE's also their count. Codes of subword-nmt begin
     with their version, except those before 0.2.
-
-    Raises:
-      UserError: missing or damaged, or of another version.
     """
     lines = read_lines(path)
     header = lines[0].startswith("#version:")
@@ -266,9 +256,6 @@ def fsmt_vocabulary(
 
     Returns:
       The vocabulary, and sentences for the user: none.
-
-    Raises:
-      UserError: a file is missing or damaged.
     """
     path = folder / "tokenizer_config.json"
     options = read_json(path) if path.is_file() else {}

@@ -34,9 +34,6 @@ def marian_vocabulary(
       config: of config.json, with that of generation_config.json over it.
       target: of a model of several target languages, the language `xx` of the tag
         `>>xx<<` that every source line begins with; if empty, the lines have tags.
-
-    Raises:
-      UserError: a file is missing or damaged, or the model has no such language.
     """
     joint = config.get("share_encoder_decoder_embeddings", True)
     own_file = settings(folder).get(
@@ -120,9 +117,6 @@ def npz_vocabulary(request: Request, path: Path, joint: bool) -> Vocabulary:
       request: its tokenizers, if it has any, replace those of the model's folder.
       path: the model.
       joint: True if source and target share a table of embeddings.
-
-    Raises:
-      UserError: they are not found, or are damaged.
     """
     files = _files(request, path)
     sides = [_read(file, path.parent, side) for side, file in files.items()]

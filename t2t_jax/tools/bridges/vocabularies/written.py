@@ -48,11 +48,7 @@ def own_files(vocabulary: Vocabulary) -> dict[str, bytes]:
 
 
 def huggingface_files(vocabulary: Vocabulary, config: Config) -> dict[str, bytes]:
-    """The files of Hugging Face's tokenizers, by name.
-
-    Raises:
-      UserError: their tokenizers cannot read such a vocabulary.
-    """
+    """The files of Hugging Face's tokenizers, by name."""
     settings = {
         "model_max_length": config.decode.max_source,
         "clean_up_tokenization_spaces": False,
