@@ -101,8 +101,7 @@ def test_a_parameter_without_a_place_is_refused():
 def test_added_biases_are_zero_and_all_else_stays():
     plain = dataclasses.replace(CONFIG, attention_bias=False, output_bias=False)
     ours = parameters(model=build(plain, PIECES))
-    config, more = weights.with_attention_biases(plain, ours)
-    config, more = weights.with_output_bias(config, more)
+    config, more = weights.with_biases(plain, ours, "attention_bias", "output_bias")
     assert config == CONFIG
     flat, before = weights.flatten(more), weights.flatten(ours)
     assert flat.keys() == weights.flatten(MODEL.shapes).keys()

@@ -6,6 +6,7 @@ the other reads back.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,51 +23,36 @@ Tensors = Mapping[str, np.ndarray]
 
 
 class Form(NamedTuple):
-    """The storage layout of an array in another system, and the way there and back.
+    """How another system stores an array: reshaped, and perhaps then transposed."""
 
-    Attributes:
-      there: our array -> theirs.
-      back: (their array, our shape) -> our array.
-      shape: our shape -> theirs.
-    """
+    reshaped: Callable[[tuple[int, ...]], tuple[int, ...]]
+    transposed: bool = False
 
-    there: Callable[[np.ndarray], np.ndarray]
-    back: Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
-    shape: Callable[[tuple[int, ...]], tuple[int, ...]]
+    def shape(self, ours: tuple[int, ...]) -> tuple[int, ...]:
+        """Our shape -> theirs."""
+        return self.reshaped(ours)[::-1] if self.transposed else self.reshaped(ours)
 
+    def there(self, x: np.ndarray) -> np.ndarray:
+        """Our array -> theirs."""
+        x = x.reshape(self.reshaped(x.shape))
+        return x.T if self.transposed else x
 
-def _merged(shape: tuple[int, ...], inputs: int) -> tuple[int, int]:
-    """The shape of a matrix [inputs, outputs] whose first axes are the inputs."""
-    return int(np.prod(shape[:inputs])), int(np.prod(shape[inputs:]))
-
-
-def _matrix(inputs: int, turned: bool) -> Form:
-    """A matrix, with our `inputs` first axes merged; [outputs, inputs] if turned."""
-
-    def shape(ours):
-        return _merged(ours, inputs)[::-1] if turned else _merged(ours, inputs)
-
-    def there(x):
-        matrix = x.reshape(_merged(x.shape, inputs))
-        return matrix.T if turned else matrix
-
-    return Form(there, lambda x, ours: (x.T if turned else x).reshape(ours), shape)
+    def back(self, x: np.ndarray, ours: tuple[int, ...]) -> np.ndarray:
+        """Their array -> that of our shape."""
+        return (x.T if self.transposed else x).reshape(ours)
 
 
-# The array itself; embeddings and norms.
-SAME = Form(lambda x: x, lambda x, ours: x.reshape(ours), lambda ours: ours)
-# One axis: biases of attention, which keep heads apart here.
-FLAT = Form(
-    lambda x: x.reshape(-1),
-    lambda x, ours: x.reshape(ours),
-    lambda ours: (int(np.prod(ours)),),
-)
-# [1, n], as Marian stores vectors.
-ROW = Form(
-    lambda x: x.reshape(1, -1),
-    lambda x, ours: x.reshape(ours),
-    lambda ours: (1, int(np.prod(ours))),
-)
+# The array itself, one axis, and [1, n], as Marian stores vectors.
+SAME = Form(lambda ours: ours)
+FLAT = Form(lambda ours: (math.prod(ours),))
+ROW = Form(lambda ours: (1, math.prod(ours)))
+
+
+def _matrix(inputs: int, transposed: bool) -> Form:
+    """[inputs, outputs], with our `inputs` first axes merged, and all others."""
+    return Form(
+        lambda ours: (math.prod(ours[:inputs]), math.prod(ours[inputs:])), transposed
+    )
 
 
 class Rule(NamedTuple):
@@ -170,8 +156,8 @@ def listed(names: Sequence[str], most: int = 4) -> str:
 
 # Forms of matrices, of matrices whose inputs are [h, k], and of vectors: PyTorch's
 # Linear is [outputs, inputs], Marian's matrices are [inputs, outputs].
-PYTORCH = _matrix(1, turned=True), _matrix(2, turned=True), FLAT
-MARIAN = _matrix(1, turned=False), _matrix(2, turned=False), ROW
+PYTORCH = _matrix(1, transposed=True), _matrix(2, transposed=True), FLAT
+MARIAN = _matrix(1, transposed=False), _matrix(2, transposed=False), ROW
 
 
 class Tables(NamedTuple):
@@ -259,10 +245,15 @@ def table_rules(
             yield Rule(table, (f"{side}_positions.0.table",), SAME)
 
 
+def is_gated(config: ModelConfig) -> bool:
+    """True for a feed-forward layer with three matrices, which have no biases."""
+    return config.variant("feed_forward").func is GatedFeedForward
+
+
 def layer_rules(config: ModelConfig, names: Layers) -> Iterator[Rule]:
     """Yields the rules of all layers, and of the norms after them."""
     sides = {"encoder": ("attention", "ff"), "decoder": ("attention", "cross", "ff")}
-    gated = config.variant("feed_forward").func is GatedFeedForward
+    gated = is_gated(config)
     stored: dict[str, list[str]] = {}
     for ours, theirs in names.linears.items():
         stored.setdefault(theirs, []).append(ours)
@@ -296,29 +287,14 @@ def layer_rules(config: ModelConfig, names: Layers) -> Iterator[Rule]:
             yield from norm(theirs, f"{side}_norm")
 
 
-def with_attention_biases(
-    config: ModelConfig, parameters: Parameters
+def with_biases(
+    config: ModelConfig, parameters: Parameters, *fields: str
 ) -> tuple[ModelConfig, Parameters]:
-    """The same function with biases of 0 in attention, for systems that have them."""
-    if config.attention_bias:
-        return config, parameters
-    return _adding(config, parameters, attention_bias=True)
+    """The same function with biases of 0, for systems that have them.
 
-
-def with_output_bias(
-    config: ModelConfig, parameters: Parameters
-) -> tuple[ModelConfig, Parameters]:
-    """The same function with a bias of 0 of the logits."""
-    if config.output_bias:
-        return config, parameters
-    return _adding(config, parameters, output_bias=True)
-
-
-def _adding(
-    config: ModelConfig, parameters: Parameters, **changed: bool
-) -> tuple[ModelConfig, Parameters]:
-    """Adds the parameters that a changed config has besides, as zeros."""
-    config = dataclasses.replace(config, **changed)
+    `fields` are those of the config: `attention_bias`, `output_bias`.
+    """
+    config = dataclasses.replace(config, **dict.fromkeys(fields, True))
     shapes = _model(config, parameters).shapes
     zeros = {name: np.zeros(x.shape, np.float32) for name, x in flatten(shapes).items()}
     return config, nest(zeros | flatten(parameters), shapes)

@@ -24,6 +24,7 @@ from t2t_jax.tools.bridges.formats import (
     check_size,
     imported_config,
     languages,
+    layerdrop_notes,
 )
 from t2t_jax.tools.bridges.model_files import Fields
 from t2t_jax.tools.bridges.tensor_files import read_checkpoint
@@ -172,9 +173,6 @@ def model_fields(options: Fields) -> dict[str, Any]:
     width = options.size("encoder_embed_dim")
     same = ("decoder_embed_dim", "decoder_input_dim", "decoder_output_dim")
     options.only(**dict.fromkeys(same, width))
-    activation = options.get("activation_fn", "relu")
-    if activation not in ACTIVATIONS:
-        raise options.error("activation_fn", " or ".join(ACTIVATIONS))
     pre, learned = (
         _on_both_sides(options, name) for name in ("normalize_before", "learned_pos")
     )
@@ -185,7 +183,7 @@ def model_fields(options: Fields) -> dict[str, Any]:
         tied = "all"
     fields = {
         "width": width,
-        "feed_forward": ACTIVATIONS[activation],
+        "feed_forward": options.choice("activation_fn", ACTIVATIONS, "relu"),
         "norm": "pre" if pre else "post",
         "norm_epsilon": 1e-5,
         "attention_bias": True,
@@ -219,11 +217,7 @@ def _on_both_sides(options: Fields, name: str) -> bool:
 
 
 def _notes(options: Fields) -> list[str]:
-    found = [
-        f"{name}={rate}: training here does not drop whole layers"
-        for name in ("encoder_layerdrop", "decoder_layerdrop")
-        if (rate := options.rate(name))
-    ]
+    found = layerdrop_notes(options)
     if options.get("alignment_heads"):
         found.append(
             "alignment_heads: training here does not supervise attention; translations "
@@ -235,9 +229,7 @@ def _notes(options: Fields) -> list[str]:
 def newest_names(stored: Mapping[str, Any], tied: str, name: str) -> dict[str, Any]:
     """Returns the arrays of a checkpoint under the names of fairseq's newest version.
 
-    Args:
-      tied: as `config.model.tied`; copies of a table are left out.
-      name: the file, for error messages.
+    Copies of tied tables are left out.
     """
     found: dict[str, Any] = {}
     for key, array in stored.items():
@@ -310,15 +302,9 @@ def read_fsmt(request: Request) -> Imported:
     size = config.size("src_vocab_size")
     # Its two vocabularies have a table each; no published model shares them.
     config.only(tie_word_embeddings=False)
+    options = huggingface.after_padding(config, size)
     model = huggingface.model_fields(
-        config,
-        scaled=True,
-        norm="post",
-        tied="none",
-        options={
-            **TENSOR2TENSOR,
-            "position_offset": config.token("pad_token_id", size, 1) + 1,
-        },
+        config, scaled=True, norm="post", tied="none", options=options
     )
     langs = config.get("langs", ["", ""])
     if not isinstance(langs, list) or len(langs) != 2:

@@ -25,6 +25,7 @@ from t2t_jax.tools.bridges.formats import (
     Request,
     imported_config,
     languages,
+    layerdrop_notes,
     load_vocabulary,
     never_generated,
 )
@@ -81,25 +82,23 @@ def recognizer(model_type: str) -> Callable[[Path], bool]:
 # Their names of activations that we have; theirs of `gelu` is exact, as ours is.
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
 
+# Their names of sizes, of each side.
+SIZES = {"layers": "layers", "heads": "attention_heads", "hidden": "ffn_dim"}
+
 
 def model_fields(config: Fields, *, scaled: bool, **own: Any) -> dict[str, Any]:
     """Reads the fields of `config.model` that all classes have.
 
-    Args:
-      config: of the folder.
-      scaled: the class's default of `scale_embedding`.
-      **own: the fields that the class itself decides.
+    `scaled` is the class's default of `scale_embedding`; it decides its `own` fields.
     """
     config.only(is_encoder_decoder=True, is_decoder=False)
-    activation = config.get("activation_function", "")
-    if activation not in ACTIVATIONS:
-        raise config.error("activation_function", " or ".join(ACTIVATIONS))
+    activation = config.choice("activation_function", ACTIVATIONS)
     width = config.size("d_model")
     if width % 2:
         raise config.error("d_model", "an even number")
     fields = {
         "width": width,
-        "feed_forward": ACTIVATIONS[activation],
+        "feed_forward": activation,
         "embedding_scale": config.flag("scale_embedding", scaled),
         "dropout": config.rate("dropout"),
         "attention_dropout": config.rate("attention_dropout"),
@@ -110,16 +109,9 @@ def model_fields(config: Fields, *, scaled: bool, **own: Any) -> dict[str, Any]:
         "positions": "sinusoid",
         **own,
     }
-    for ours, theirs in (
-        ("layers", "{}_layers"),
-        ("heads", "{}_attention_heads"),
-        ("hidden", "{}_ffn_dim"),
-    ):
-        encoder, decoder = (
-            config.size(theirs.format(side)) for side in ("encoder", "decoder")
-        )
-        fields[ours] = encoder
-        if decoder != encoder:
+    for ours, theirs in SIZES.items():
+        fields[ours] = config.size(f"encoder_{theirs}")
+        if (decoder := config.size(f"decoder_{theirs}")) != fields[ours]:
             fields[f"decoder_{ours}"] = decoder
     for side in ("encoder", "decoder"):
         heads = fields.get(f"{side}_heads", fields["heads"])
@@ -163,26 +155,15 @@ def search_fields(options: Fields) -> dict[str, Any]:
     alpha = options.get("length_penalty", 1.0)
     if not isinstance(alpha, int | float) or not 0 <= alpha < math.inf:
         raise options.error("length_penalty", "a number of at least 0")
-    stops = {False: "best", True: "first", "never": "best"}
-    stop = options.get("early_stopping", False)
-    if stop not in stops:
-        raise options.error("early_stopping", 'true, false or "never"')
-    return {
-        "beam": beam,
-        "alpha": float(alpha),
-        "penalty": "length",
-        "stop": stops[stop],
-    }
+    stops = {True: "first", False: "best", "never": "best"}
+    stop = options.choice("early_stopping", stops, False)
+    return {"beam": beam, "alpha": float(alpha), "penalty": "length", "stop": stop}
 
 
 def notes(folder: Folder) -> list[str]:
     """Lists what the original has besides, to be called after all has been read."""
     config, generation = folder.config, folder.generation
-    found = [
-        f"{side}_layerdrop={rate}: training here does not drop whole layers"
-        for side in ("encoder", "decoder")
-        if (rate := config.rate(f"{side}_layerdrop"))
-    ]
+    found = layerdrop_notes(config)
     for fields in dict.fromkeys((config, generation)):
         # Search options of a config count only without a generation_config.json.
         elsewhere = (*generation.values, *_SEARCH) if fields is not generation else ()
@@ -228,12 +209,10 @@ def finish(
     """Reads the weights and puts together what the parts of an import have found.
 
     Args:
-      model: fields of `config.model`, from `model_fields`.
+      model: from `model_fields`.
       between: the languages.
-      head: as for `weight_rules`.
       stored_positions: the class adds a stored table of positions as it is.
       silent: tokens for `silence`.
-      more_notes: of the format.
     """
     path = request.path
     tensors = read_tensors(path)
@@ -276,7 +255,7 @@ def own_vocabulary(folder: Folder) -> Vocabulary | None:
 
 
 def peer_arguments(path: Path, vocabulary: Vocabulary) -> dict[str, Any]:
-    """The arguments of the peer script `py` for the folder `path`."""
+    """The arguments of the peer script for the folder `path`."""
     # A target's language token begins every line, so an empty one has nothing else.
     first = vocabulary.encode([""])[0]
     return {
@@ -289,6 +268,21 @@ def peer_arguments(path: Path, vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
+def after_padding(config: Fields, size: int) -> dict[str, Any]:
+    """The options of sinusoids whose positions are numbered from after padding."""
+    padding = config.token("pad_token_id", size, 1)
+    return {**TENSOR2TENSOR, "position_offset": padding + 1}
+
+
+# Of old versions, which had these as options.
+_PRE_NORM = {
+    "normalize_before": True,
+    "normalize_embedding": False,
+    "add_final_layer_norm": True,
+    "static_position_embeddings": True,
+}
+
+
 # -------------------- M2M100 and NLLB, which are one class with two tokenizers
 
 # Their classes of tokenizers; "Fast" ones have the same files.
@@ -299,23 +293,10 @@ def read_m2m100(request: Request) -> Imported:
     """Reads a folder; raises UserError for all that has no exact counterpart."""
     folder = open_folder(request.path)
     config = folder.config
-    config.only(
-        normalize_before=True,
-        normalize_embedding=False,
-        add_final_layer_norm=True,
-        static_position_embeddings=True,
-    )
-    size = config.size("vocab_size")
-    model = model_fields(
-        config,
-        scaled=True,
-        norm="pre",
-        tied="all" if config.flag("tie_word_embeddings", True) else "none",
-        options={
-            **TENSOR2TENSOR,
-            "position_offset": config.token("pad_token_id", size, 1) + 1,
-        },
-    )
+    config.only(**_PRE_NORM)
+    options = after_padding(config, config.size("vocab_size"))
+    tied = "all" if config.flag("tie_word_embeddings", True) else "none"
+    model = model_fields(config, scaled=True, norm="pre", tied=tied, options=options)
     between = languages(request, stored_languages(folder), several=True)
     vocabulary = _reader(folder)(request.path, folder.merged(), *between)
     # The language of the target decides, whatever the folder was saved with.
@@ -351,12 +332,7 @@ def read_pegasus(request: Request) -> Imported:
     """Reads a folder; raises UserError for all that has no exact counterpart."""
     folder = open_folder(request.path)
     config = folder.config
-    config.only(
-        normalize_before=True,
-        normalize_embedding=False,
-        add_final_layer_norm=True,
-        static_position_embeddings=True,
-    )
+    config.only(**_PRE_NORM)
     folder.generation.only(forced_bos_token_id=None)
     config.size("vocab_size")
     model = model_fields(

@@ -28,12 +28,7 @@ POSITIONS = {
 
 
 def weight_rules(config: ModelConfig, head: str = HEAD) -> list[Rule]:
-    """The rules of a model; tied tables are stored once, under their first name.
-
-    Args:
-      config: as `model_fields` gives it.
-      head: the name of the output layer's matrix.
-    """
+    """The rules of a model; tied tables are stored once, under their first name."""
     tables = Tables(SOURCE, TARGET, head, BIAS, POSITIONS, SHARED)
     return [
         *weights.table_rules(config, tables, ROW),
@@ -64,14 +59,7 @@ def read_weights(
     name: str,
     head: str = HEAD,
 ) -> Parameters:
-    """Reads the parameters of a model from its file.
-
-    Args:
-      config: as `model_fields` gives it.
-      sizes: of the vocabularies, as `model.build` takes them.
-      name: the file, for error messages.
-      head: as for `weight_rules`.
-    """
+    """Reads the parameters of a model from its file."""
     tensors = dict(tensors)
     if config.tied == "none" and (shared := tensors.pop(SHARED, None)) is not None:
         # Before version 5, both sides shared it whatever the output layer did.

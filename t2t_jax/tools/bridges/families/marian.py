@@ -200,9 +200,7 @@ def model_fields(options: Fields) -> dict[str, Any]:
             f'{options.name} has {shown}; want "", "dan" and "" or "n" (post-norm), or '
             '"n", "da" and "n" (pre-norm)'
         )
-    activation = options.get("transformer-ffn-activation", "swish")
-    if activation not in ACTIVATIONS:
-        raise options.error("transformer-ffn-activation", " or ".join(ACTIVATIONS))
+    activation = options.choice("transformer-ffn-activation", ACTIVATIONS, "swish")
     hidden = options.size("transformer-dim-ffn")
     return {
         "width": options.size("dim-emb"),
@@ -211,7 +209,7 @@ def model_fields(options: Fields) -> dict[str, Any]:
         "heads": options.size("transformer-heads"),
         "hidden": hidden,
         "decoder_hidden": options.get("transformer-decoder-dim-ffn") or hidden,
-        "feed_forward": ACTIVATIONS[activation],
+        "feed_forward": activation,
         "norm": NORMS[operations],
         "norm_epsilon": 1e-6,
         "attention_bias": True,

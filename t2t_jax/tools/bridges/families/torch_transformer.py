@@ -236,13 +236,9 @@ def _peer(
 
 
 def find_tables(around: Tensors, width: int, name: str) -> Tables:
-    """Finds the tables by their shapes, their biases and words in their names.
+    """Finds the tables around the layers by their shapes, biases and words in names.
 
     A table of both sides is its source and target; what is not there is empty.
-
-    Args:
-      around: the arrays of the module outside of its layers.
-      name: the file, for error messages.
     """
     positions, matrices = [], []
     for key, x in around.items():
