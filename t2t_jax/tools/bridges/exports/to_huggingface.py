@@ -26,8 +26,12 @@ from t2t_jax.tools.bridges.exports.card import (
     write_files,
     write_json,
 )
-from t2t_jax.tools.bridges.families.huggingface import ACTIVATIONS, SIZES
-from t2t_jax.tools.bridges.families.huggingface_weights import POSITIONS, weight_rules
+from t2t_jax.tools.bridges.families.huggingface import (
+    ACTIVATIONS,
+    POSITIONS,
+    SIZES,
+    weight_rules,
+)
 from t2t_jax.tools.bridges.formats import (
     ExportFormat,
     check_choices,

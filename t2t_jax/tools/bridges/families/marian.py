@@ -16,8 +16,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.families import huggingface
-from t2t_jax.tools.bridges.families.huggingface import open_folder, recognizer
-from t2t_jax.tools.bridges.families.huggingface_weights import silence
+from t2t_jax.tools.bridges.families.huggingface import open_folder, recognizer, silence
 from t2t_jax.tools.bridges.formats import (
     TENSOR2TENSOR,
     Imported,
