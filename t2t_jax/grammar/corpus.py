@@ -221,18 +221,18 @@ def _translations() -> dict[str, set[str]]:
             add(en["past"], de["past"], de["pasts"])
     for en, row in DETERMINERS.items():
         stem, table, _ = row.split()
-        forms = {cell for cells in ENDINGS[table].values() for cell in cells.split()}
+        forms = {*ENDINGS[table].replace("|", "").split()}
         add(en, *(stem + form.strip("-") for form in forms))
     for en, de in PRONOUNS.values():
         for form in en.split():
             add(form, *de.replace("-", "").split())
-    for en, de, _ in CONJUNCTIONS:
+    for en, de, *_ in CONJUNCTIONS:
         add(en, de)
     for name in lexicon.names:
         add(name, name)
         add(f"{name}'s", f"{name}s")
     for table in (lexicon.NUMERALS, lexicon.CITIES, FUNCTION_WORDS):
-        for en, de in table.items():
+        for en, de in lexicon.entries(table):
             add(en, *de.split())
     for modal in lexicon.modals:
         de = modal.german
@@ -247,60 +247,18 @@ def _translations() -> dict[str, set[str]]:
     return forms_of
 
 
-# Words that no table of the lexicon has; "" is translated as nothing.
-FUNCTION_WORDS = {
-    "the": "der die das den dem",
-    "an": "ein eine einen einem einer",
-    "not": "nicht",
-    "cannot": "kann",
-    "is": "ist",
-    "am": "bin",
-    "are": "sind",
-    "was": "war",
-    "were": "waren",
-    "be": "sein",
-    "has": "hat",
-    "have": "haben",
-    "will": "wird werden",
-    "in": "in im",
-    "at": "an am auf",
-    "to": "zu in",
-    "from": "aus von",
-    "with": "mit bei",
-    "for": "für auf",
-    "of": "von an",
-    "about": "über",
-    "very": "sehr",
-    "like": "",
-    "and": "und",
-    "but": "aber",
-    "whether": "ob",
-    "that": "dass",
-    "why": "warum",
-    "when": "wann wenn als",
-    "week": "Woche",
-    "year": "Jahr",
-    "last": "letzte",
-    "next": "nächste",
-    "day": "Tag",
-    "morning": "Morgen",
-    "evening": "Abend",
-    "monday": "Montag",
-    "friday": "Freitag",
-    "sundays": "sonntags",
-    "on": "am",
-    "moment": "Moment",
-    "up": "auf",
-    "off": "aus",
-    "away": "weg",
-    "back": "zurück",
-    "along": "mit",
-    "does": "",
-    "do": "",
-    "did": "",
-    "shopping": "ein",
-    "asleep": "ein",
-}
+# Words that no table of the lexicon has; some are translated as nothing.
+FUNCTION_WORDS = """
+    the : der die das den dem | an : ein eine einen einem einer | not : nicht |
+    cannot : kann | is : ist | am : bin | are : sind | was : war | were : waren |
+    be : sein | has : hat | have : haben | will : wird werden | in : in im |
+    at : an am auf | to : zu in | from : aus von | with : mit bei | for : für auf |
+    of : von an | about : über | very : sehr | like : | and : und | but : aber |
+    whether : ob | that : dass | why : warum | when : wann wenn als | week : Woche |
+    year : Jahr | last : letzte | next : nächste | day : Tag | morning : Morgen |
+    evening : Abend | monday : Montag | friday : Freitag | sundays : sonntags |
+    on : am | moment : Moment | up : auf | off : aus | away : weg | back : zurück |
+    along : mit | does : | do : | did : | shopping : ein | asleep : ein"""
 
 
 @functools.cache
