@@ -14,7 +14,6 @@ The German is a function of the English, and everything is a function of the see
 """
 
 import collections
-import difflib
 import functools
 import hashlib
 import itertools
@@ -28,6 +27,7 @@ from t2t_jax.grammar.dice import Dice, digest
 from t2t_jax.grammar.german import DETERMINERS, ENDINGS
 from t2t_jax.grammar.sentences import Sentence, Writer
 from t2t_jax.grammar.trees import Tree
+from t2t_jax.io.errors import UserError, did_you_mean
 
 SIZES = {
     "train": 30_000,
@@ -110,19 +110,20 @@ def pairs(split: str, seed: int = 0, count: int | None = None) -> list[tuple[str
       count: The number of sentences; None is the default in `SIZES`.
 
     Raises:
-      ValueError: There is no such split.
+      UserError: There is no such split.
     """
     return list(_pairs(split, seed, _count(split, count)))
 
 
-def _count(split: str, count: int | None) -> int:
-    """The number of sentences to draw; raises ValueError if there is no such split."""
+def check_split(split: str, place: str) -> None:
+    """Raises UserError if the split that a place names does not exist."""
     if split not in SIZES:
-        near = difflib.get_close_matches(split, SPLITS, n=1, cutoff=0)[0]
-        raise ValueError(
-            f"the grammar has no split {split!r}; did you mean {near!r}? "
-            f"It has {', '.join(SPLITS)}"
-        )
+        raise UserError(f"{place}: no such split" + did_you_mean(split, SPLITS))
+
+
+def _count(split: str, count: int | None) -> int:
+    """The number of sentences to draw; raises UserError if there is no such split."""
+    check_split(split, f"grammar:{split}")
     return SIZES[split] if count is None else count
 
 
