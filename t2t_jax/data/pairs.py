@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from t2t_jax.data.shapes import Shape
 from t2t_jax.data.tokenizers.training import SEPARATE
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.cache import cache_key
-
-if TYPE_CHECKING:
-    from t2t_jax.data.variation import Variation
 
 # (pairs, vocabulary, threads) -> the tokens of their sources and of their targets
 Encode = Callable[[Sequence[Pair], Vocabulary, int], tuple[Ragged, Ragged]]
@@ -45,8 +42,8 @@ class Pairs:
       noise: What makes the examples of an epoch of the pairs; None if they are the
         pairs themselves.
       block: The most tokens of a target, if longer ones were cut into blocks; else 0.
-      variation: What makes the tokens of an epoch from the text of the pairs; None if
-        they are the same in every epoch.
+      variation: The `variation.Variation` that makes the tokens of an epoch from the
+        text of the pairs; None if they are the same in every epoch.
     """
 
     source: Ragged
@@ -60,7 +57,7 @@ class Pairs:
     line: Sequence[int] | np.ndarray = ()
     noise: Noise | None = None
     block: int = 0
-    variation: "Variation | None" = None
+    variation: Any | None = None
 
     def __len__(self) -> int:
         return len(self.source.offsets) - 1
