@@ -4,7 +4,7 @@ Functions that read one raise a UserError that names the file: missing, or damag
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,18 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{path} has a {type(content).__name__}; want a JSON object")
     return content
+
+
+def recognizer(field: str, value: str) -> Callable[[Path], bool]:
+    """Returns a function that recognizes folders by a field of config.json."""
+
+    def recognize(path: Path) -> bool:
+        try:
+            return json.loads((path / "config.json").read_bytes())[field] == value
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return False
+
+    return recognize
 
 
 def read_lines(path: Path, ended: bool = False) -> list[str]:

@@ -15,7 +15,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.families import huggingface
-from t2t_jax.tools.bridges.families.huggingface import open_folder, recognizer
+from t2t_jax.tools.bridges.families.huggingface import open_folder
 from t2t_jax.tools.bridges.formats import (
     TENSOR2TENSOR,
     Imported,
@@ -26,7 +26,7 @@ from t2t_jax.tools.bridges.formats import (
     languages,
     layerdrop_notes,
 )
-from t2t_jax.tools.bridges.model_files import Fields
+from t2t_jax.tools.bridges.model_files import Fields, recognizer
 from t2t_jax.tools.bridges.tensor_files import read_checkpoint
 from t2t_jax.tools.bridges.vocabularies.fairseq import (
     fairseq_vocabulary,
@@ -298,5 +298,8 @@ def read_fsmt(request: Request) -> Imported:
 
 
 FSMT = ImportFormat(
-    "FSMT of Hugging Face", recognizer("fsmt"), read_fsmt, peer="huggingface"
+    "FSMT of Hugging Face",
+    recognizer("model_type", "fsmt"),
+    read_fsmt,
+    peer="huggingface",
 )

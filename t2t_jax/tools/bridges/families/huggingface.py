@@ -6,7 +6,7 @@ class computes; configs, search options and weights are read here.
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from t2t_jax.tools.bridges.formats import (
     load_vocabulary,
     never_generated,
 )
-from t2t_jax.tools.bridges.model_files import Fields
+from t2t_jax.tools.bridges.model_files import Fields, recognizer
 from t2t_jax.tools.bridges.tensor_files import read_tensors
 from t2t_jax.tools.bridges.vocabularies.huggingface import (
     m2m100_vocabulary,
@@ -66,20 +66,6 @@ def open_folder(path: Path) -> Folder:
         generation = config
     tokenizer = Fields.load(path / "tokenizer_config.json", required=False)
     return Folder(path, config, generation, tokenizer)
-
-
-def recognizer(model_type: str) -> Callable[[Path], bool]:
-    """Returns a function that recognizes folders of a `model_type`."""
-
-    def recognize(path: Path) -> bool:
-        try:
-            return json.loads((path / "config.json").read_text())["model_type"] == (
-                model_type
-            )
-        except (OSError, ValueError, LookupError, TypeError):
-            return False
-
-    return recognize
 
 
 # Their names of activations that we have; theirs of `gelu` is exact, as ours is.
@@ -419,7 +405,7 @@ def _reader(folder: Folder):
 
 M2M100 = ImportFormat(
     "M2M100 or NLLB of Hugging Face",
-    recognizer("m2m_100"),
+    recognizer("model_type", "m2m_100"),
     read_m2m100,
     peer="huggingface",
 )
@@ -454,7 +440,7 @@ def read_pegasus(request: Request) -> Imported:
 
 PEGASUS = ImportFormat(
     "Pegasus of Hugging Face",
-    recognizer("pegasus"),
+    recognizer("model_type", "pegasus"),
     read_pegasus,
     peer="huggingface",
 )
