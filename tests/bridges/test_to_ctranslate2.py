@@ -292,7 +292,7 @@ def test_the_readme_tokenizes_as_published_tokenizers_do(tmp_path, stored, kind)
 @pytest.mark.parametrize("separate", [False, True])
 def test_byte_pairs_come_with_the_tables_of_both_sides(tmp_path, stored, separate):
     if separate:
-        vocabulary, _ = fsmt_vocabulary(tmp_path, bpe_folders.fsmt(tmp_path))
+        vocabulary = fsmt_vocabulary(tmp_path, bpe_folders.fsmt(tmp_path))
     else:
         options = bpe_folders.fairseq(tmp_path)
         shutil.copy(tmp_path / "dict.en.txt", tmp_path / "dict.de.txt")

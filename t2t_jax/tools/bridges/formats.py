@@ -224,7 +224,7 @@ def check_choices(
             )
 
 
-def named(flag: str, name: str, formats: Mapping[str, Any]) -> Any:
+def find_format(flag: str, name: str, formats: Mapping[str, Any]) -> Any:
     """The format of a name."""
     if name not in formats:
         raise UserError(

@@ -68,11 +68,10 @@ def read_lines(path: Path, ended: bool = False) -> list[str]:
     return lines
 
 
-def read_sentencepiece(path: Path) -> bytes:
-    """Reads a SentencePiece model, and checks that it is one."""
+def read_sentencepiece(path: Path) -> tuple[bytes, list[str]]:
+    """Reads a SentencePiece model and its pieces."""
     content = read_content(path)
-    own_pieces(content, path)
-    return content
+    return content, own_pieces(content, path)
 
 
 def read_pieces(

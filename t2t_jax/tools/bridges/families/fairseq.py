@@ -291,10 +291,8 @@ def read_fsmt(request: Request) -> Imported:
     if not isinstance(langs, list) or len(langs) != 2:
         raise config.error("langs", "two languages")
     between = languages(request, (langs[0], langs[1]))
-    vocabulary, notes = fsmt_vocabulary(request.path, folder.merged())
-    return huggingface.finish(
-        request, folder, model, vocabulary, between, head=HEAD, more_notes=notes
-    )
+    vocabulary = fsmt_vocabulary(request.path, folder.merged())
+    return huggingface.finish(request, folder, model, vocabulary, between, head=HEAD)
 
 
 FSMT = ImportFormat(

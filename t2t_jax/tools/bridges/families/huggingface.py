@@ -292,7 +292,6 @@ def finish(
     head: str = HEAD,
     stored_positions: bool = False,
     silent: Sequence[int] = (),
-    more_notes: Sequence[str] = (),
 ) -> Imported:
     """Reads the weights and puts together what the parts of an import have found.
 
@@ -320,8 +319,7 @@ def finish(
     if config.model.output_bias:
         parameters = silence(parameters, silent)
     peer = peer_arguments(path, vocabulary)
-    all_notes = (*notes(folder), *more_notes)
-    return Imported(config, vocabulary, parameters, peer, all_notes)
+    return Imported(config, vocabulary, parameters, peer, (*notes(folder),))
 
 
 def own_vocabulary(folder: Folder) -> Vocabulary | None:
