@@ -12,7 +12,7 @@ tags of punctuation, as COLLINS.prm requires, the counts are EVALB's.
 
 import collections
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,13 +21,24 @@ if TYPE_CHECKING:
     from t2t_jax.grammar.trees import Tree
 
 
-# The rules of COLLINS.prm; it calls the root TOP, other treebanks give it other names.
-PUNCTUATION = frozenset({",", ":", "``", "''", "."})  # tags
+class Rules(NamedTuple):
+    """Which nodes of a tree are scored.
+
+    Attributes:
+      left_out: labels that do not count. A word with such a tag is removed; of a
+        constituent with such a label only the bracket is.
+      equal: labels that count as another one.
+    """
+
+    left_out: frozenset[str]
+    equal: Mapping[str, str]
+
+
+# Tags of punctuation that the scores leave out.
+PUNCTUATION = frozenset({",", ":", "``", "''", "."})
+# COLLINS.prm; it calls the root TOP, other treebanks give it other names.
 ROOTS = frozenset({"TOP", "ROOT", "S1", ""})
-# Labels that do not count: a word with such a tag is removed; of a constituent with
-# such a label only the bracket is.
-LEFT_OUT = PUNCTUATION | ROOTS | {"-NONE-"}
-EQUAL = {"PRT": "ADVP"}  # labels that count as another one
+COLLINS = Rules(PUNCTUATION | ROOTS | {"-NONE-"}, {"PRT": "ADVP"})
 
 
 class Counts(NamedTuple):
@@ -54,7 +65,7 @@ class Counts(NamedTuple):
     sentences: float | np.ndarray
 
 
-def count(answer: "Tree", reference: "Tree") -> Counts:
+def count(answer: "Tree", reference: "Tree", rules: Rules = COLLINS) -> Counts:
     """Compares two trees over the same words.
 
     Raises:
@@ -67,10 +78,10 @@ def count(answer: "Tree", reference: "Tree") -> Counts:
             f"{' '.join(wanted_words)!r}"
         )
     tags, wanted_tags = answer.tags(), reference.tags()
-    kept = [tag not in LEFT_OUT for tag in wanted_tags]
+    kept = [tag not in rules.left_out for tag in wanted_tags]
     # Scored words before each word: spans are of scored words.
     before = [0, *itertools.accumulate(kept)]
-    found, wanted = (_brackets(tree, before) for tree in (answer, reference))
+    found, wanted = (_brackets(tree, before, rules) for tree in (answer, reference))
     matched = (found & wanted).total()
     crossing = sum(
         times
@@ -78,11 +89,12 @@ def count(answer: "Tree", reference: "Tree") -> Counts:
         if any(s < start < e < end or start < s < end < e for _, s, e in wanted)
     )
     right = sum(
-        EQUAL.get(tag, tag) == EQUAL.get(wanted_tag, wanted_tag)
+        rules.equal.get(tag, tag) == rules.equal.get(wanted_tag, wanted_tag)
         for tag, wanted_tag, scored in zip(tags, wanted_tags, kept, strict=True)
         if scored
     )
-    sentences = int(any(kept))  # EVALB skips a sentence without scored words
+    # EVALB skips a sentence without scored words.
+    sentences = int(any(kept))
     return Counts(
         matched=matched,
         answer=found.total(),
@@ -96,14 +108,14 @@ def count(answer: "Tree", reference: "Tree") -> Counts:
 
 
 def _brackets(
-    tree: "Tree", before: Sequence[int]
+    tree: "Tree", before: Sequence[int], rules: Rules
 ) -> collections.Counter[tuple[str, int, int]]:
     """Counts the scored brackets (label, start, end) of a tree."""
     return collections.Counter(
-        (EQUAL.get(label, label), before[start], before[end])
+        (rules.equal.get(label, label), before[start], before[end])
         for label, start, end in tree.spans()
         # A constituent of nothing but punctuation is not a bracket.
-        if label not in LEFT_OUT and before[start] < before[end]
+        if label not in rules.left_out and before[start] < before[end]
     )
 
 
