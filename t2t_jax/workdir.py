@@ -53,17 +53,11 @@ CHECK = "check"  # key of config.json: the SHA-256 of itself, TEXT and the token
 
 
 class Start(NamedTuple):
-    """A start of a run: a line of starts.jsonl.
+    """A start of a run: a line of starts.jsonl."""
 
-    Attributes:
-      step: the step that it continued after; 0 for the first.
-      machine: as `describe_machine` returned it.
-      ideas: the SHA-256 of each module of --ideas.
-    """
-
-    step: int
-    machine: dict[str, str | int]
-    ideas: dict[str, str]
+    step: int  # the step that it continued after; 0 for the first
+    machine: dict[str, str | int]  # as `describe_machine` returned it
+    ideas: dict[str, str]  # the SHA-256 of each module of --ideas
 
     @classmethod
     def parsed(cls, line: bytes) -> "Start | None":

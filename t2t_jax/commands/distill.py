@@ -36,11 +36,7 @@ def default_config() -> str:
 
 def define_flags():
     define_config_flag()
-    string, integer, boolean = (
-        flags.DEFINE_string,
-        flags.DEFINE_integer,
-        flags.DEFINE_boolean,
-    )
+    string, integer = flags.DEFINE_string, flags.DEFINE_integer
     string(
         "teacher",
         None,
@@ -75,7 +71,7 @@ def define_flags():
         "Further training text, with weights: original@1 is the --input itself, read "
         "once an epoch.",
     )
-    boolean(
+    flags.DEFINE_boolean(
         "word_level",
         False,
         "The student also learns the teacher's probabilities of each piece "

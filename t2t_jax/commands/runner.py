@@ -173,8 +173,6 @@ def _exit(status: int, message: str, everywhere: bool = False) -> None:
     """Ends the program with a message.
 
     Args:
-      status: exit status.
-      message: for standard error.
       everywhere: True if all processes end for this reason; only process 0 prints it.
     """
     if processes.distributed():

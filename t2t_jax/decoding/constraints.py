@@ -42,14 +42,11 @@ class Automaton:
     """A deterministic automaton that matches phrases in a sequence of tokens.
 
     State 0 is the start. The last state, `matched`, means that a phrase has matched.
-
-    Attributes:
-      next_sv: int32, the state after a token; `matched` leads to itself.
-      distance_s: int32, the least number of tokens to `matched`; -1 if the vocabulary
-        cannot spell the phrase.
     """
 
-    next_sv: np.ndarray
+    next_sv: np.ndarray  # int32, the state after a token; `matched` leads to itself
+    # int32, the least number of tokens to `matched`; -1 if the vocabulary cannot spell
+    # the phrase.
     distance_s: np.ndarray
 
     @property
@@ -115,11 +112,7 @@ class Phrases:
         return Automaton(next_sv, distance_s)
 
     def _automaton(self, phrases: tuple[str, ...], doubtful: bool) -> Automaton:
-        """Builds an automaton over tokens from one over symbols.
-
-        Args:
-          doubtful: as for `_symbol_automaton`.
-        """
+        """Builds an automaton over tokens from one over symbols."""
         # A tokenizer that normalizes may leave nothing of a phrase: then none matches.
         spelled = filter(None, map(self._vocabulary.spelled, phrases))
         free_spaces = self._vocabulary.free_spaces
@@ -160,7 +153,6 @@ class Phrases:
 
         Args:
           prefixes: the first tokens of each sentence.
-          must, must_not: the phrases of each sentence.
           begun: what the token after each prefix begins with; may be empty.
           max_length: the width of the token arrays of the search.
         """
@@ -279,17 +271,13 @@ def _is_word(character: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class _Phrase:
-    """A phrase and its bytes.
-
-    Attributes:
-      begins, ends: True if its first or its last character is a word character.
-      gaps: the numbers of bytes after which a space does not count.
-    """
+    """A phrase and its bytes."""
 
     text: str
     content: bytes
-    begins: bool
-    ends: bool
+    begins: bool  # its first character is a word character
+    ends: bool  # its last one is
+    # The numbers of bytes after which a space does not count.
     gaps: frozenset[int] = frozenset()
 
     @classmethod
@@ -398,18 +386,12 @@ def _distances(next_sv: np.ndarray) -> np.ndarray:
 
 
 class Constraints(NamedTuple):
-    """Constraints on the translation of one line.
+    """Constraints on the translation of one line."""
 
-    Attributes:
-      prefix: token ids that it begins with.
-      must, must_not: phrases that it contains, and that it does not contain.
-      begun: what the token after the prefix begins with.
-    """
-
-    prefix: tuple[int, ...] = ()
-    must: tuple[str, ...] = ()
-    must_not: tuple[str, ...] = ()
-    begun: str = ""
+    prefix: tuple[int, ...] = ()  # token ids that it begins with
+    must: tuple[str, ...] = ()  # phrases that it contains
+    must_not: tuple[str, ...] = ()  # phrases that it does not contain
+    begun: str = ""  # what the token after the prefix begins with
 
 
 def constraints_for(
@@ -428,11 +410,6 @@ def constraints_for(
         Trailing white space is removed; the last word may continue.
       must, must_not: a phrase, a list of phrases for all lines, or a list with the
         phrases of each line.
-      first_line: the number of the first line in errors.
-
-    Raises:
-      UserError: a list of the wrong length; an empty phrase or one with a line break;
-        or constraints that contradict each other.
     """
     prefixes = _for_each(prefix, count, "prefix")
     phrases_of = [

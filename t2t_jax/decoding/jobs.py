@@ -24,11 +24,7 @@ def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
 
 
 def parse_shard(shard: str) -> tuple[int, int]:
-    """Parses `"2/4"`, the second of four parts, into (2, 4).
-
-    Raises:
-      UserError: not of the form I/N, or not 1 <= I <= N.
-    """
+    """Parses `"2/4"`, the second of four parts, into (2, 4)."""
     number, _, count = shard.partition("/")
     if number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count):
         return int(number), int(count)
@@ -45,7 +41,6 @@ class InputLines:
     Attributes:
       total: the number of lines of the text.
       first: the number of lines before the part.
-      count: the number of its lines.
 
     Args:
       read: returns an iterator over all lines, anew each time.
@@ -68,11 +63,7 @@ class InputLines:
 
 
 class InputFile(InputLines):
-    """The lines of a text file, or of a part of it.
-
-    Raises:
-      UserError: the file is missing, or some line is not UTF-8.
-    """
+    """The lines of a text file, or of a part of it."""
 
     def __init__(self, file: Path, shard: tuple[int, int] = (1, 1)):
         if not file.is_file():
@@ -107,8 +98,6 @@ def run_job(
       translate_lines: (lines, number of the first, from 1) -> their output.
       text: the input, of process 0 only; None is standard input.
       path: the output file, of process 0 only; None is standard output.
-      made_from, resume: as for `OutputFile`.
-      batch_size: the number of lines read and translated together.
       open_output: (path, made_from, resume) -> the output, of process 0 only.
     """
     before = text.first if text else 0

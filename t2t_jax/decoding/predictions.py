@@ -70,17 +70,12 @@ ANY, BEGINS, CONTINUES = range(3)
 
 
 class AtPlace(NamedTuple):
-    """What a model predicts at one place.
+    """What a model predicts at one place."""
 
-    Attributes:
-      tokens: the most probable pieces, of `ANY`, `BEGINS` and `CONTINUES`.
-      log_probs: theirs.
-      log_prob: that of the piece that was hidden.
-    """
-
+    # The most probable pieces, of `ANY`, `BEGINS` and `CONTINUES`.
     tokens: tuple[int, int, int]
     log_probs: tuple[float, float, float]
-    log_prob: float
+    log_prob: float  # that of the piece that was hidden
 
 
 class Restored(NamedTuple):
@@ -93,16 +88,11 @@ class Restored(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """A line with its masks filled in; `str(filled)` is its text.
-
-    Attributes:
-      text: the line.
-      pieces: the piece in each mask, without the space before a word.
-      probabilities: theirs, each as if the other masks were still there.
-    """
+    """A line with its masks filled in; `str(filled)` is its text."""
 
     text: str
-    pieces: tuple[str, ...]
+    pieces: tuple[str, ...]  # the piece in each mask, without the space before a word
+    # Theirs, each as if the other masks were still there.
     probabilities: tuple[float, ...]
 
     def __str__(self) -> str:
@@ -179,7 +169,6 @@ def restore(
 
     Args:
       masking: hides the same pieces in every call.
-      warn: log a warning about lines that are cut.
     """
     _check_fills(members)
     sources = InputReader(vocabulary, members, warn=warn).sources(lines)

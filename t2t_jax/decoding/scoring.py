@@ -48,7 +48,6 @@ def score(
 
     Args:
       members: an ensemble predicts with the mean of their probabilities.
-      alpha, penalty: of the length penalty in `Score.score`.
     """
     log_probs = for_each_pair(
         "log-probabilities",
@@ -79,7 +78,6 @@ def for_each_pair(
 
     Args:
       what: names the results, for the exchange between processes.
-      program: of `decoding/programs.py`.
       read: (number of a pair, its row of the outputs) -> its result, for JSON.
       common: arguments of the program between the parameters and the batch.
 
@@ -187,10 +185,6 @@ def log_probs(
       members: language models; an ensemble predicts with the mean of their
         probabilities.
       texts: token ids with EOS.
-      window, stride: as for `windows`.
-
-    Raises:
-      UserError: a window that a model cannot read, or a stride above the window.
     """
     longest = min((m.model.longest for m in members if m.model.longest), default=window)
     if window > longest:
@@ -224,11 +218,7 @@ class ConfidenceOptions:
     # Passes with dropout, over which means and variances are taken.
     passes: int = field(10, low=2)
     # Seed of dropout.
-    seed: int = field(0, low=0)
-
-    def __post_init__(self):
-        if self.seed >= 1 << 32:
-            raise UserError(f"seed={self.seed}; want 0 <= seed < 2^32")
+    seed: int = field(0, low=0, below=1 << 32)
 
 
 class Scorer(NamedTuple):
@@ -272,11 +262,7 @@ DROPPING = dict.fromkeys(("dropout_mean", "dropout_variance"), ConfidenceOptions
 
 
 def parse_confidence(text: str) -> tuple[str, ConfidenceOptions]:
-    """Parses `"dropout_mean:passes=20,seed=1"` into the measure and its options.
-
-    Raises:
-      UserError: no such measure or option, or a value out of its range.
-    """
+    """Parses `"dropout_mean:passes=20,seed=1"` into the measure and its options."""
     kinds = {name: DROPPING.get(name) for name in CONFIDENCES}
     name, options = parse_variant("--confidence", text, kinds)
     options = checked_options(ConfidenceOptions, options, f"--confidence={name}:")

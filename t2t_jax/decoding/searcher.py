@@ -41,17 +41,12 @@ from t2t_jax.workdir import Workdir
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What a caller asks of the translations of some lines.
-
-    Attributes:
-      nbest: hypotheses of each line.
-      search: options of beam search by name; the config has the others.
-      prefix, must, must_not, batch_size, first_line, warn: as for
-        `Translator.translate`.
-    """
+    """What a caller asks of the translations of some lines."""
 
     nbest: int = 1
+    # Options of beam search by name; the config has the others.
     search: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # The rest is as for `Translator.translate`.
     prefix: str | Sequence[str | None] | None = None
     must: str | Sequence = ()
     must_not: str | Sequence = ()

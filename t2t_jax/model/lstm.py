@@ -51,19 +51,13 @@ class State(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The encoded source.
+    """The encoded source."""
 
-    Attributes:
-      z_bse: the encoder's outputs.
-      keys_bsd: the keys of attention.
-      at: the source tokens.
-      last: the state [b, d] of each encoder layer after the sentence (one a row); empty
-        if the decoder begins with zeros.
-    """
-
-    z_bse: Array
-    keys_bsd: Array
-    at: Tokens
+    z_bse: Array  # the encoder's outputs
+    keys_bsd: Array  # the keys of attention
+    at: Tokens  # the source tokens
+    # The state [b, d] of each encoder layer after the sentence (one a row); empty if
+    # the decoder begins with zeros.
     last: list[State]
 
 

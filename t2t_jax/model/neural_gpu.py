@@ -134,16 +134,12 @@ class Source(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The state of the decoder.
+    """The state of the decoder."""
 
-    Attributes:
-      x_bcrd: the active memory.
-      tapes: for each unit, the convolution of what is on the tape, [b, c + 2, r, 3, d]:
-        it is linear, so each token adds to the columns around its own. A column more at
-        either end takes what would stand outside.
-    """
-
-    x_bcrd: Array
+    x_bcrd: Array  # the active memory
+    # For each unit, the convolution of what is on the tape, [b, c + 2, r, 3, d]: it is
+    # linear, so each token adds to the columns around its own. A column more at either
+    # end takes what would stand outside.
     tapes: list[Array]
 
     @classmethod

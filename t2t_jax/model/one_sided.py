@@ -16,7 +16,14 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.architecture import DECODER_FIELDS, ENCODER_FIELDS
 from t2t_jax.model.decoder_cache import Memory
 from t2t_jax.model.embedding import Embedding
-from t2t_jax.model.layers import DropoutRng, constant, dropout, dropout_rngs, weight
+from t2t_jax.model.layers import (
+    DropoutRng,
+    constant,
+    dropout,
+    dropout_rngs,
+    linear,
+    weight,
+)
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.transformer import Transformer, checked_side, longest
 from t2t_jax.parallel.mesh import constrain
@@ -145,9 +152,7 @@ class Head(nnx.Module):
         self.labels_bias = constant(0.0, {"vocab": labels})
 
     def __call__(self, x_btd: Array, rng: DropoutRng | None) -> Array:
-        y_btd = jnp.einsum("btd,de->bte", x_btd, self.dense[...].astype(x_btd.dtype))
-        y_btd = constrain(y_btd, "batch", "length", "hidden")
-        y_btd = jnp.tanh(y_btd + self.dense_bias[...].astype(x_btd.dtype))
+        y_btd = jnp.tanh(linear(x_btd, self.dense, "hidden", self.dense_bias))
         y_btd = constrain(y_btd, "batch", "length", "features")
         return dropout(y_btd, self.rate, rng)
 

@@ -39,10 +39,6 @@ def check_source(config: Config) -> None:
     """Checks that the other workdir's parameters fit this run's model.
 
     Called before anything is prepared. Prints a note if the languages differ.
-
-    Raises:
-      UserError: a field of the model differs, or the other workdir has no such
-        checkpoint.
     """
     source = Workdir(config.train.init_from)
     theirs = source.config()
@@ -81,9 +77,6 @@ def vocabulary(config: Config) -> Vocabulary:
     """Loads the other workdir's tokenizer, as its embeddings belong to those pieces.
 
     Not called with `config.train.remap_vocabulary` or without their embeddings.
-
-    Raises:
-      UserError: the config names a different tokenizer, or symbols that it lacks.
     """
     source = config.train.init_from
     their_config, theirs = Workdir(source).config_and_vocabulary()
@@ -213,9 +206,6 @@ def check_parts(
 
     Args:
       their_model, our_model: with vocabularies of the same size.
-
-    Raises:
-      UserError: one of them has no such part, or the parts differ.
     """
     source = f"config.train.init_from={config.train.init_from}"
     differences = {}

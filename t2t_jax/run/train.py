@@ -131,12 +131,12 @@ def _train(
         if dev_pairs:
             dev_shapes = dev_plan(dev_pairs, config).shapes
             _check_lengths(model, dev_shapes, "rows of the dev set")
-        opened = frozen_models.open_frozen(config, model, vocabulary)
+        frozen = frozen_models.open_frozen(config, model, vocabulary)
         longest = max(max(shape.source, shape.target) for shape in plan.shapes)
-        frozen_models.check_positions(config, opened, longest)
+        frozen_models.check_positions(config, frozen, longest)
         text = prepare.text_summary(pairs, dev_lines)
-        if opened.sha256:
-            text["frozen"] = opened.sha256
+        if frozen.sha256:
+            text["frozen"] = frozen.sha256
     # The manifest holds hashes of the arrays, so this compares the tokens themselves.
     prepared = text | {"manifest": sealed.fingerprint(pairs.folder)}
     processes.check_same("the prepared text", prepared, _SAME_TEXT)
@@ -155,10 +155,10 @@ def _train(
             steps, config, plan.shapes
         ),
         step_flops=lambda shape: step_costs.model_flops(
-            model, config, shape, opened.frozen.models
+            model, config, shape, frozen.models
         ),
         peak_flops=_peak_flops(config),
-        frozen=opened.frozen,
+        frozen=frozen,
     )
     try:
         outcome = loop.run(

@@ -76,7 +76,6 @@ def allowed(
     """Returns the tokens that may come at `position`, bool [b, n, v].
 
     Args:
-      position: int32 scalar, the same for all sentences.
       limit_b: the longest output of each sentence in tokens, EOS included.
     """
     # An output that reaches its limit ends without EOS. This completes a forbidden

@@ -88,11 +88,7 @@ def projected(
     sums and, under differentiation, for the gradients of the factors, and drops them.
 
     Args:
-      x_btd: the decoder's outputs, in the compute dtype.
       table_vd: float32, the embeddings; cast to the dtype of `x_btd` for the product.
-      target_bt: int [b, t].
-      real_bt: bool [b, t], False at padding.
-      smoothing: epsilon_ls, 0 <= smoothing < 1.
       bias_v: float32; None if the output layer has none.
       sparse: most tokens are not real: skips chunks without real tokens. After
         `real_first`, these are the last ones.
@@ -177,15 +173,12 @@ SPARSE_CHUNKS = 8
 
 
 class TokenFunction(NamedTuple):
-    """A function of each token's logits.
+    """A function of each token's logits."""
 
-    Attributes:
-      value: (logits of the outputs, of frozen models, others) -> a tuple of [b, c].
-      with_gradient: the same -> that tuple, and the gradient of the sum of its first
-        array by the logits of the outputs.
-    """
-
+    # (logits of the outputs, of frozen models, others) -> a tuple of [b, c].
     value: Callable[..., tuple[Array, ...]]
+    # The same -> that tuple, and the gradient of the sum of its first array by the
+    # logits of the outputs.
     with_gradient: Callable[..., tuple[tuple[Array, ...], Array]]
 
 
