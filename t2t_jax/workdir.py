@@ -31,7 +31,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, Union
 
 from etils import epath
@@ -222,7 +222,9 @@ class Workdir:
                 write_atomically(file, written[name])
 
     def hold(self) -> AbstractContextManager[Callable[[], None]]:
-        """Keeps the workdir for one run; see `lock.hold`."""
+        """Keeps the workdir for one run; see `lock.hold`. Only process 0 does."""
+        if not processes.is_first():
+            return nullcontext(lambda: None)
         return lock.hold(self.path)
 
     def check_writable(self) -> None:

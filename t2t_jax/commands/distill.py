@@ -11,11 +11,7 @@ import sys
 from absl import flags
 
 from t2t_jax.commands.config_files import given_fields
-from t2t_jax.commands.flags import (
-    define_config_flag,
-    define_search_flags,
-    search_flags,
-)
+from t2t_jax.commands.flags import define_config_flag, define_search_flags, search_flags
 from t2t_jax.config import from_config_dict
 from t2t_jax.decoding.jobs import parse_shard
 from t2t_jax.io.errors import UserError

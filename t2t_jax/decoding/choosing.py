@@ -245,10 +245,8 @@ class MinimumBayesRisk(Choice):
         self, searcher: Searcher, found: Sequence[Translation], request: Request
     ) -> list[np.ndarray]:
         """Computes the expected utility of each hypothesis, 0 to 100."""
-        utility, language = (
-            UTILITIES[self.options.utility],
-            searcher.config.data.target,
-        )
+        utility = UTILITIES[self.options.utility]
+        language = searcher.config.data.target
         weigh = drawn_alike if self.options.candidates == "samples" else posterior
         return [
             expected_utilities(
@@ -348,17 +346,9 @@ class Reranking(Choice):
         self, searcher: Searcher, found: Sequence[Translation], request: Request
     ) -> list[np.ndarray]:
         """Computes the weighted sum for each hypothesis."""
-        weights_k = self.weights()
-        return [
-            terms_nk @ weights_k for terms_nk in self.terms(searcher, found, request)
-        ]
-
-    def weights(self) -> np.ndarray:
-        """Returns the weights of the `terms`."""
-        options = self.options
-        return np.array(
-            [1.0, options.reverse_weight, options.lm_weight, options.length]
-        )
+        own = self.options
+        weights_k = np.array([1.0, own.reverse_weight, own.lm_weight, own.length])
+        return [of_line @ weights_k for of_line in self.terms(searcher, found, request)]
 
     def terms(
         self, searcher: Searcher, found: Sequence[Translation], request: Request
@@ -376,18 +366,14 @@ class Reranking(Choice):
         reverse = self._reverse([(h.text, source) for source, h in rows])
         of_text = self._language([h.text for _, h in rows])
         encoded = searcher.vocabulary.source.encode([t.source for t in found])
-        terms, at = [], 0
+        lengths = [len(h.tokens) for _, h in rows]
+        others = zip(reverse, of_text, lengths, strict=True)
+        terms = []
         for t, ids in zip(found, encoded, strict=True):
-            end = at + len(t.hypotheses)
-            others = (
-                reverse[at:end],
-                of_text[at:end],
-                [len(h.tokens) for h in t.hypotheses],
-            )
-            others_nk = np.array(others).T / penalty(len(ids) + 1, alpha)
+            others_nk = np.array([next(others) for _ in t.hypotheses])
+            others_nk = others_nk / penalty(len(ids) + 1, alpha)
             score_n1 = np.array([[h.score] for h in t.hypotheses])
             terms.append(np.concatenate([score_n1, others_nk], axis=1))
-            at = end
         return terms
 
     def _reverse(self, pairs: Sequence[tuple[str, str]]) -> list[float]:

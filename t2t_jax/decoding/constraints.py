@@ -76,7 +76,10 @@ class Phrases:
         self._vocabulary = vocabulary
         self._spellings = [_symbols(vocabulary, i) for i in range(len(vocabulary))]
         self.required = functools.cache(self._required)
-        self.forbidden = functools.cache(self._forbidden)
+        # One automaton matches any of the forbidden phrases.
+        self.forbidden = functools.cache(
+            functools.partial(self._automaton, doubtful=True)
+        )
         # The words of prefixes are many, so only the latest are kept.
         self.begins = functools.lru_cache(maxsize=1024)(self._begins)
 
@@ -89,10 +92,6 @@ class Phrases:
                 "it; remove it from must"
             )
         return automaton
-
-    def _forbidden(self, phrases: tuple[str, ...]) -> Automaton:
-        """Builds one automaton that matches any of the forbidden phrases."""
-        return self._automaton(phrases, doubtful=True)
 
     def _begins(self, begun: str) -> np.ndarray:
         """Returns, for each token, if it begins with a part of a word.
@@ -176,20 +175,21 @@ class Phrases:
                 other = not_continued(len(prefix), word)
                 states.append(table.add(other, required=False))
         width = _next_power_of_two(max(map(len, starts)))
-        start_bc = np.full((rows, width), _Table.NONE, np.int32)
+        start_bc = np.zeros((rows, width), np.int32)
         for row, states in zip(start_bc, starts, strict=False):
             row[: len(states)] = states
         return Rules(prefix_bt, start_bc, *table.arrays())
 
 
 class _Table:
-    """The automata of a batch, stacked into one table of states."""
+    """The automata of a batch, stacked into one table of states.
 
-    NONE = 0  # a state without a phrase, for sentences with fewer phrases than others
+    State 0 is of no phrase: for sentences with fewer phrases than others.
+    """
 
     def __init__(self, vocabulary: int, eos: int):
         self._eos = eos
-        # State NONE leads to itself and refuses nothing.
+        # State 0 leads to itself and refuses nothing.
         self._next = [np.zeros((1, vocabulary), np.int32)]
         self._refused = [np.zeros((1, vocabulary), bool)]
         self._distance = [np.zeros(1, np.int32)]

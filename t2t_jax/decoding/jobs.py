@@ -107,7 +107,8 @@ def run_job(
         output, lines = PrintedOutput(), iter(())  # process 0 replaces them
         with processes.fail_together("beginning the output"):
             if processes.is_first():
-                lines = text.lines() if text else _standard_input()
+                stdin = sys.stdin.buffer
+                lines = text.lines() if text else decode_lines(stdin, "standard input")
             if path:
                 output = stack.enter_context(open_output(path, made_from, resume))
                 lines = output.rest_of(lines)
@@ -125,10 +126,6 @@ def run_job(
             progress.add(len(chunk))
     if path:
         say(f"{output.lines:,} lines are translated: {path}")
-
-
-def _standard_input() -> Iterator[str]:
-    return decode_lines(sys.stdin.buffer, "standard input")
 
 
 def record(

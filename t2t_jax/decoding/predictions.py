@@ -146,16 +146,16 @@ def fill(
 
 
 def _filled(vocabulary, line: str, found: Sequence[AtPlace], choices) -> Filled:
-    chosen = [p.tokens[choice] for p, choice in zip(found, choices, strict=True)]
-    pieces = [str(vocabulary.spelling(token)).strip() for token in chosen]
+    chosen = [
+        (p.tokens[choice], float(np.exp(p.log_probs[choice])))
+        for p, choice in zip(found, choices, strict=True)
+    ]
+    pieces = tuple(str(vocabulary.spelling(token)).strip() for token, _ in chosen)
     parts = line.split(MASK)
     # Masks beyond the longest source are not filled.
     between = [*pieces, *[MASK] * (len(parts) - 1 - len(pieces)), ""]
     text = "".join(part + piece for part, piece in zip(parts, between, strict=True))
-    probabilities = [
-        float(np.exp(p.log_probs[c])) for p, c in zip(found, choices, strict=True)
-    ]
-    return Filled(text, tuple(pieces), tuple(probabilities))
+    return Filled(text, pieces, tuple(p for _, p in chosen))
 
 
 def restore(

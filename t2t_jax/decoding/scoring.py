@@ -118,25 +118,16 @@ def run_batches(
         rows, bucket = group.shape
         # A bucket may exceed a model's longest row, though its sentences do not.
         shape = rows, min([bucket, *limits])
-        source, source_segment = pad_rows(
-            [pairs[row][0] for row in group.lines], *shape
-        )
-        target, target_segment = pad_rows(
-            [pairs[row][1] for row in group.lines], *shape
-        )
         position = np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape)
-        batch = {
-            "source": source,
-            "source_segment": source_segment,
-            "source_position": position,
-            "target": target,
-            "target_segment": target_segment,
-            "target_position": position,
-        }
+        batch = {}
+        for i, side in enumerate(("source", "target")):
+            ids = [pairs[row][i] for row in group.lines]
+            batch[side], batch[f"{side}_segment"] = pad_rows(ids, *shape)
+            batch[f"{side}_position"] = position
         return teacher_forcing(batch, vocabulary.bos)
 
     lengths = [max(map(len, pair)) for pair in pairs]
-    return compute_blocks(make, compute, lengths, decode, members[0].mesh)
+    return compute_blocks(make, compute, lengths, decode, members[0].mesh, divided)
 
 
 def piece_names(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:

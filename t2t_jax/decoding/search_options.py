@@ -29,8 +29,7 @@ class SamplingOptions:
         0, help="Sampling: only the K most probable tokens; 0 means all."
     )
     top_p: float = field(
-        1.0,
-        help="Sampling: only the most probable tokens, up to this probability.",
+        1.0, help="Sampling: only the most probable tokens, up to this probability."
     )
     epsilon: float = field(
         0.0,

@@ -29,12 +29,7 @@ from t2t_jax.model.architecture import (
 from t2t_jax.model.attention import NO_POSITION
 from t2t_jax.model.decoder_cache import States
 from t2t_jax.model.embedding import Embedding
-from t2t_jax.model.layers import (
-    constant,
-    dropout,
-    dropout_rngs,
-    rematerialized,
-)
+from t2t_jax.model.layers import constant, dropout, dropout_rngs, rematerialized
 from t2t_jax.model.mask import Tokens
 from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field

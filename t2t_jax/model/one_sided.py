@@ -25,7 +25,7 @@ from t2t_jax.model.layers import (
     weight,
 )
 from t2t_jax.model.mask import Mask, Tokens
-from t2t_jax.model.transformer import Transformer, checked_side, longest
+from t2t_jax.model.transformer import Transformer, checked_side
 from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
 
@@ -50,11 +50,6 @@ class EncoderOnly(Transformer):
             config, source_vocab_size or vocab_size, vocab_size, embedding_rng
         )
         self.create_encoder(encoder, layer_rngs, jax.random.fold_in(rng, 1))
-
-    @property
-    def longest(self) -> int | None:
-        """The number of positions that exist; None for no limit."""
-        return longest(self.encoder_positions)
 
     def outputs(self, batch, rng=None, trace=None):
         """Returns the encoder's output, [b, s, d]; arguments as for `Architecture`."""
@@ -82,11 +77,6 @@ class DecoderOnly(Transformer):
         )
         position_rng = jax.random.fold_in(rng, 1)
         self.create_decoder(decoder, layer_rngs, position_rng, cross=False)
-
-    @property
-    def longest(self) -> int | None:
-        """The number of positions that exist; None for no limit."""
-        return longest(self.decoder_positions)
 
     def encode(self, source_bs, at, rng=None, trace=None) -> Memory:
         """Returns a memory without keys, which keeps the rows of the batch."""

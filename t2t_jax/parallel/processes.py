@@ -169,9 +169,7 @@ def bytes_from_first(what: str, make: Callable[[], bytes | None]) -> bytes | Non
 
 
 def arrays_from_first(
-    what: str,
-    make: Callable[[], tuple[Json, Any] | None],
-    shapes: Any,
+    what: str, make: Callable[[], tuple[Json, Any] | None], shapes: Any
 ) -> tuple[Json, Any] | None:
     """`from_first` for a pair of a JSON value and a pytree of arrays, or None.
 

@@ -123,9 +123,7 @@ class LoggedDifference(NamedTuple):
 
 
 def first_difference(
-    then: dict[int, Metrics],
-    now: dict[int, Metrics],
-    steps: list[int],
+    then: dict[int, Metrics], now: dict[int, Metrics], steps: list[int]
 ) -> LoggedDifference | None:
     """The first metric that differs, of those that both logs have; `CLOCKS` aside.
 

@@ -264,13 +264,8 @@ def _check_teacher(
             f"{teachers[0]} has config.task.kind={kind!r}; want a teacher that "
             f"translates, {TaskConfig().kind!r}"
         )
-    same = [
-        teacher
-        for teacher in teachers
-        if Workdir.open(teacher).path.absolute()
-        == Workdir.open(workdir).path.absolute()
-    ]
-    if same:
+    ours = Workdir.open(workdir).path.absolute()
+    if any(Workdir.open(teacher).path.absolute() == ours for teacher in teachers):
         raise UserError(
             f"--workdir={workdir} is the teacher; give the student a folder of its own"
         )

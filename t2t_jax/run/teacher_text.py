@@ -108,15 +108,6 @@ class Recipe:
         return choose
 
 
-def _source_lines(file: Path, corpus: Corpus) -> Corpus:
-    """A corpus of which only the source file exists; its references are empty."""
-    return dataclasses.replace(
-        corpus,
-        pairs=lambda: ((line, "") for line in read_lines(file)),
-        fingerprint=lambda: file_hash(file),
-    )
-
-
 def open_input(places: str, source: str, target: str, references: bool) -> list[Corpus]:
     """Opens the text whose source lines a teacher translates.
 
@@ -136,8 +127,14 @@ def open_input(places: str, source: str, target: str, references: bool) -> list[
                 f"teacher translates {source} -> {target}; there "
                 + (f"are {', '.join(there[:6])}" if there else "is no such file")
             )
-        alone = not references and not find_file(prefix, target)
-        return _source_lines(file, corpus) if alone else corpus
+        if references or find_file(prefix, target):
+            return corpus
+        # Only the source file exists; the references are empty.
+        return dataclasses.replace(
+            corpus,
+            pairs=lambda: ((line, "") for line in read_lines(file)),
+            fingerprint=lambda: file_hash(file),
+        )
 
     corpora = open_places(places, open_one)
     if not corpora:

@@ -75,9 +75,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
     # Compared without data.dir: machines may keep the text in different folders.
     same_everywhere = fields.changed(config, "data", dir="")
     processes.check_same(
-        "the config",
-        dataclasses.asdict(same_everywhere),
-        "give all processes the same",
+        "the config", dataclasses.asdict(same_everywhere), "give all processes the same"
     )
     processes.check_same(
         "the code of --ideas",
@@ -101,15 +99,9 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
             for corpus in tests:
                 task.of(corpus).examples(corpus)
             feeder_name(config.data)  # raises if TensorFlow is needed but missing
-            check_owner = _owned_by_process_0
-            if processes.is_first():
-                check_owner = until_the_end.enter_context(workdir.hold())
+            check_owner = until_the_end.enter_context(workdir.hold())
         _train(config, task, workdir, training, dev, check_owner)
         return score_all(workdir, config, tests)
-
-
-def _owned_by_process_0() -> None:
-    """Does nothing: only process 0 checks ownership."""
 
 
 def _train(

@@ -112,6 +112,11 @@ class State(NamedTuple):
         """Sentences whose result is final: all groups have stopped."""
         return jnp.all(self.sentences.stopped_b, axis=1)
 
+    def stop(self, rows_b: Array) -> "State":
+        """Stops the search of some sentences."""
+        stopped_b = self.sentences.stopped_b | rows_b[:, None]
+        return self._replace(sentences=self.sentences._replace(stopped_b=stopped_b))
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BeamSearch(Algorithm):
@@ -157,29 +162,14 @@ class BeamSearch(Algorithm):
         limit_b = jnp.clip(limit_b, 1, max_length)
         return State(cache, limit_b, self._by_sentence(sentences))
 
-    def advance(
-        self, step, state, position, until, rules=None, present_b=None
-    ) -> State:
-        """Searches from `position` to `until`, or until all sentences have stopped."""
-        sentences = self._by_group(state.sentences)
+    def extend(self, step, state, position, rules) -> State:
+        """Extends every alive hypothesis by one token."""
+        before = self._by_group(state.sentences)
         limit_b, rules = self._repeat(state.limit_b), self._rules_of_groups(rules)
-        if present_b is not None:
-            stopped_b = sentences.stopped_b | ~self._repeat(present_b)
-            sentences = sentences._replace(stopped_b=stopped_b)
-
-        def running(loop):
-            position, _, sentences = loop
-            return (position < until) & ~jnp.all(sentences.stopped_b)
-
-        def one_step(loop):
-            position, cache, before = loop
-            # The caches of stopped sentences change too, but nothing reads them again.
-            cache, after = self._step(step, cache, before, position, limit_b, rules)
-            return position + 1, cache, where_rows(before.stopped_b, before, after)
-
-        loop = (jnp.int32(position), state.cache, sentences)
-        _, cache, sentences = jax.lax.while_loop(running, one_step, loop)
-        return State(cache, state.limit_b, self._by_sentence(sentences))
+        # The caches of stopped sentences change too, but nothing reads them again.
+        cache, after = self._step(step, state.cache, before, position, limit_b, rules)
+        after = where_rows(before.stopped_b, before, after)
+        return State(cache, state.limit_b, self._by_sentence(after))
 
     def _step(
         self,
@@ -190,7 +180,7 @@ class BeamSearch(Algorithm):
         limit_b: Array,
         rules: Rules | None,
     ) -> tuple[Any, Sentences]:
-        """Extends every alive hypothesis by one token."""
+        """The cache, and each group as if none had stopped before."""
         max_length = before.tokens_bnt.shape[2]
         inverse_t = inverse_penalties(max_length, self.alpha, self.penalty)
         token_bm = before.token_bn.reshape(-1, self.beam)

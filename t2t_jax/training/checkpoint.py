@@ -66,8 +66,7 @@ def read_state(path: epath.Path, shapes: TrainState) -> tuple[TrainState, RunPro
     # distributes them to the devices of all processes.
     arrays = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), shapes)
     args = ocp.args.Composite(
-        state=ocp.args.StandardRestore(arrays._asdict()),
-        reached=ocp.args.JsonRestore(),
+        state=ocp.args.StandardRestore(arrays._asdict()), reached=ocp.args.JsonRestore()
     )
     with ocp.Checkpointer(handler(), multiprocessing_options=SINGLE_PROCESS) as reader:
         try:

@@ -200,19 +200,11 @@ def sums(function: TokenFunction, sparse: bool, inputs: Inputs):
     return _pass(function, sparse, inputs, gradients=False)[0]
 
 
-def _forward(function, sparse, inputs):
-    sums, gradients = _pass(function, sparse, inputs, gradients=True)
-    return sums, gradients
-
-
 def _backward(function, sparse, gradients, cotangents):
     # The gradients are those of the loss itself; the chain rule only scales them, by
     # the cotangent of the first output. Nothing else is differentiated: None.
     scaled = jax.tree.map(lambda x: (cotangents[0] * x).astype(x.dtype), gradients)
     return (Inputs(*scaled, None, None, None),)
-
-
-sums.defvjp(_forward, _backward)
 
 
 def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool):
@@ -302,6 +294,9 @@ def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool
     grad_table_vd = constrain(grad_table_gvd.sum(0), "vocab", "width")
     grad_bias_v = None if bias_v is None else grad_bias_gv.sum(0)
     return sums, (grad_outputs, grad_table_vd.astype(table_vd.dtype), grad_bias_v)
+
+
+sums.defvjp(partial(_pass, gradients=True), _backward)
 
 
 def _real_sums(by_token: tuple[Array, ...], real_bt: Array) -> tuple[Array, ...]:

@@ -47,11 +47,7 @@ class Meter:
         self.seconds_a_step = 0.0
 
     def add(
-        self,
-        step: int,
-        at: Position,
-        metrics: dict[str, jax.Array],
-        flops: float = 0.0,
+        self, step: int, at: Position, metrics: dict[str, jax.Array], flops: float = 0.0
     ) -> None:
         """Adds the metrics of one step, still on the device.
 
