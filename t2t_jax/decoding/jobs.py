@@ -89,7 +89,7 @@ def run_job(
     resume: bool,
     batch_size: int,
     open_output: Callable[[Path, dict, bool], OutputFile] = OutputFile,
-) -> None:
+) -> OutputFile | PrintedOutput:
     """Translates all lines of an input, in order and in bounded memory.
 
     Process 0 reads and writes; all processes translate.
@@ -126,6 +126,7 @@ def run_job(
             progress.add(len(chunk))
     if path:
         say(f"{output.lines:,} lines are translated: {path}")
+    return output
 
 
 def record(

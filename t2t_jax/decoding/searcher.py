@@ -247,11 +247,7 @@ class Searcher:
     def search(
         self, lines: Sequence[str], request: Request = Request()
     ) -> list[Translation]:
-        """Finds the best hypotheses of each line by beam search; results are in order.
-
-        Raises:
-          UserError: as `Translator.translate`.
-        """
+        """Finds the best hypotheses of each line by beam search, in order."""
         search = self.beam_search(request.nbest, **request.search)
         return self._decode(search, lines, request)
 
@@ -339,23 +335,12 @@ class Searcher:
         return Phrases(self.vocabulary)
 
     def beam_search(self, nbest: int = 1, **search: Any) -> Search:
-        """A beam search with these models.
-
-        Args:
-          search: fields of `SearchOptions`; the config has the others.
-
-        Raises:
-          UserError: an option is out of its range, or a model generates no text.
-        """
+        """A beam search with these models; `search` are fields of `SearchOptions`."""
         options = self.config.decode.override(**search)
         return self._search(beam_search_algorithm(options, self.vocabulary, nbest))
 
     def _search(self, algorithm: Algorithm, seed: int = 0) -> Search:
-        """The search of an algorithm with these models.
-
-        Raises:
-          UserError: one of them generates no text.
-        """
+        """The search of an algorithm with these models, if all generate text."""
         for member in self.members:
             if not member.model.generates:
                 raise UserError(
@@ -374,11 +359,7 @@ class Searcher:
     def encode(
         self, lines: Sequence[str], request: Request = Request()
     ) -> tuple[list[Source], list[Constraints]]:
-        """Encodes lines, and the constraints on the translation of each.
-
-        Raises:
-          UserError: a line is not text, or its constraints cannot be met.
-        """
+        """Encodes lines, and the constraints on the translation of each."""
         check_lines(lines)
         reader = self.reader(request.first_line, request.warn)
         encode, prefix = reader.sources, request.prefix

@@ -245,23 +245,20 @@ def write_pairs(
     made_from = made_from | {"pairs": pairs}
     note = note | {"symbols": options.symbols}  # `corpus.symbols_of` reads it
     files = PairFiles.of(prefix, source, target) if prefix else None
-    outputs: list[PairsOutput] = []  # the one that `run_job` opens, in process 0
 
     def open_output(_: Path, *job) -> PairsOutput:
-        outputs.append(PairsOutput(files, languages, text, note, *job))
-        return outputs[0]
+        return PairsOutput(files, languages, text, note, *job)
 
     path = files.translations if files else None
-    run_job(translate_lines, text, path, made_from, resume, batch_size, open_output)
-    for output in outputs:
-        _say_how_to_use(prefix, output, options.symbols)
-
-
-def _say_how_to_use(prefix: Path, output: PairsOutput, symbols: Sequence[str]) -> None:
+    output = run_job(
+        translate_lines, text, path, made_from, resume, batch_size, open_output
+    )
+    if not files:
+        return
     flags = f"--config.data.train=TRAIN,{prefix}"
-    if symbols:
+    if options.symbols:
         # Without it the tokenizer would split a tag into pieces of its letters.
-        flags += f" --config.data.symbols='{','.join(symbols)}'"
+        flags += f" --config.data.symbols='{','.join(options.symbols)}'"
     say(
         f"{output.empty:,} of {output.lines:,} pairs are empty, and will be dropped in "
         f"training; train with {flags}"
