@@ -279,11 +279,7 @@ def posterior(hypotheses: Sequence[Hypothesis]) -> np.ndarray:
 def expected_utilities(
     texts: Sequence[str], weights: np.ndarray, utility, language: str = ""
 ) -> np.ndarray:
-    """Computes each text's mean utility, with every text as a reference.
-
-    Args:
-      texts: n candidates; equal ones get equal values.
-    """
+    """Computes each text's mean utility, with every text as a reference."""
     row = {text: n for n, text in enumerate(dict.fromkeys(texts))}
     rows = [row[text] for text in texts]
     # Each different text is compared once, however often it was drawn.

@@ -151,9 +151,7 @@ class Phrases:
         """Returns the rules of a batch, padded to `rows` sentences; None without any.
 
         Args:
-          prefixes: the first tokens of each sentence.
           begun: what the token after each prefix begins with; may be empty.
-          max_length: the width of the token arrays of the search.
         """
         if not any(map(len, (*prefixes, *must, *must_not, *begun))):
             return None

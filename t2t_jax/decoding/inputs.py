@@ -61,7 +61,6 @@ class InputReader:
 
     Args:
       warn: if True, log warnings to the logger `t2t_jax`; else log at level DEBUG.
-      tag: a symbol that is put before each line, if any.
     """
 
     def __init__(

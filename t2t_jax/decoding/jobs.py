@@ -44,7 +44,6 @@ class InputLines:
 
     Args:
       read: returns an iterator over all lines, anew each time.
-      shard: (I, N), the I-th of N parts.
     """
 
     def __init__(

@@ -165,11 +165,7 @@ def restore(
     masking: Masking,
     warn: bool = True,
 ) -> list[list[Restored]]:
-    """Hides pieces of lines and predicts them; returns those of each line.
-
-    Args:
-      masking: hides the same pieces in every call.
-    """
+    """Hides pieces of lines and predicts them; returns those of each line."""
     _check_fills(members)
     sources = InputReader(vocabulary, members, warn=warn).sources(lines)
     sentences = ragged([source.ids for source in sources])

@@ -175,7 +175,6 @@ def log_probs(
     Args:
       members: language models; an ensemble predicts with the mean of their
         probabilities.
-      texts: token ids with EOS.
     """
     longest = min((m.model.longest for m in members if m.model.longest), default=window)
     if window > longest:

@@ -125,11 +125,7 @@ class LoggedDifference(NamedTuple):
 def first_difference(
     then: dict[int, Metrics], now: dict[int, Metrics], steps: list[int]
 ) -> LoggedDifference | None:
-    """The first metric that differs, of those that both logs have; `CLOCKS` aside.
-
-    Args:
-      steps: the steps to compare, ascending.
-    """
+    """The first metric that differs, of those that both logs have; `CLOCKS` aside."""
     for step in steps:
         for name, before in then[step].items():
             if name in CLOCKS or name not in now[step]:

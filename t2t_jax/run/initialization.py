@@ -377,7 +377,6 @@ def remap(
     Args:
       parameters: float32 NumPy arrays of a model of the vocabulary `old`, or some parts
         of them.
-      model: of the vocabulary `new`, and otherwise the same.
     """
     axes = flatten_dict(model.axes)
 

@@ -99,9 +99,6 @@ def rerun(
     after `first`, since only checkpoints are compared in every bit.
 
     Writes nothing into the workdir.
-
-    Raises:
-      KeyboardInterrupt: Ctrl-C.
     """
     workdir = Workdir.open(workdir)
     text = open_text(workdir)

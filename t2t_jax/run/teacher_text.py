@@ -187,11 +187,7 @@ CHUNK = 4_096  # pairs sorted and translated together
 
 
 class TeacherText:
-    """The files of a teacher's text.
-
-    Args:
-      prefix: of the files; their folder need not exist.
-    """
+    """The files of a teacher's text."""
 
     def __init__(self, prefix: Path, source: str, target: str):
         self.prefix, self.source, self.target = prefix, source, target
@@ -276,7 +272,6 @@ class TeacherText:
         """Writes the text from its files of pairs, in order, and then removes them.
 
         Args:
-          made_from: the provenance that all of them must have.
           notes: stored with it, for people.
         """
         endings = self.source, self.target, HASHES_ENDING

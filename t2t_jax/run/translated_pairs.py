@@ -62,9 +62,6 @@ class PairOptions:
         """Returns the line to write for the translation of a line of the input.
 
         It is empty if not all of the line was translated. Cleaning drops such pairs.
-
-        Args:
-          number: of the line in the input, from 1.
         """
         text = next(iter(complete_texts(translation)), "")
         if not visible(text):
@@ -127,7 +124,6 @@ class PairsOutput(OutputFile):
     """The output of a job that writes pairs; the files appear when all lines are done.
 
     Args:
-      text: the input, of which the originals are a copy.
       note: what the record says besides `made_from`.
     """
 

@@ -177,9 +177,6 @@ class DamagedError(UserError):
 def read_parameters(folder: epath.Path, shapes: Parameters) -> Parameters:
     """Reads a checkpoint of parameters alone, as NumPy arrays.
 
-    Args:
-      shapes: the model's parameters, as arrays or shapes.
-
     Raises:
       DamagedError: the checkpoint differs from what was written.
       UserError: the checkpoint is of a model with other names or shapes.

@@ -151,9 +151,6 @@ class Checkpoints:
     ) -> tuple[TrainState, RunProgress] | None:
         """Reads the newest intact state; sets newer, damaged ones aside.
 
-        Args:
-          save_every: steps between two saves (`config.train.save_every`).
-
         Returns:
           The state as NumPy arrays, or None if the run has not saved one yet.
 

@@ -68,9 +68,6 @@ def report_alarm(workdir: Workdir, alarm: Row, describe: Describe | None) -> Non
     """Prints a warning about a step, and saves the sentences of its batch.
 
     The pairs go to `alarms/STEP.jsonl`, for the first `KEPT` alarms of a run.
-
-    Args:
-      describe: looks up the pairs of a batch; None saves none.
     """
     step, norm = int(alarm["step"]), alarm["gradient_norm"]
     if math.isfinite(norm) and math.isfinite(alarm["loss"]):

@@ -298,10 +298,9 @@ class TrainingRun:
         self.saved = self.step
 
     def _log(self, keep: bool = False) -> Divergence | None:
-        """Logs the steps since the last call; returns evidence of divergence, if any.
+        """Logs the steps since the last call; returns a divergence that shows in them.
 
-        Args:
-          keep: leaves the steps unread, to be logged again later.
+        With `keep` the steps stay unread, to be logged again later.
         """
         self.hooks.check_owner()
         rows, values = self.meter.unread(), self.meter.read(keep)

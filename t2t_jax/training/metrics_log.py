@@ -49,11 +49,7 @@ class Meter:
     def add(
         self, step: int, at: Position, metrics: dict[str, jax.Array], flops: float = 0.0
     ) -> None:
-        """Adds the metrics of one step, still on the device.
-
-        Args:
-          flops: FLOPs that the model needs for a batch of this shape.
-        """
+        """Adds the metrics of one step, still on the device."""
         # Fetching a value here would wait for the step and stall the device.
         self._rows.append({"step": step, **at._asdict(), "flops": float(flops)})
         self._on_device.append(metrics)

@@ -161,11 +161,7 @@ def in_part(key: str, part: str) -> bool:
 
 
 def split_frozen(parameters: Parameters, names: str) -> tuple[Parameters, Parameters]:
-    """Splits parameters into those that train and the frozen ones.
-
-    Args:
-      names: `config.train.freeze`, such as `embedding,encoder`.
-    """
+    """Splits parameters into those that train and the frozen ones."""
     parts = [part for part in map(str.strip, names.split(",")) if part]
     for part in parts:
         if not any(in_part(key, part) for key in parameters):

@@ -55,11 +55,7 @@ class Reporter:
             self._board.add(step, kind, values)
 
     def roll_back(self, rollbacks: Sequence[Rollback]) -> None:
-        """Logs rollbacks that are not logged yet, which discards the steps they undo.
-
-        Args:
-          rollbacks: all rollbacks of the run, oldest first.
-        """
+        """Logs rollbacks that are not logged yet; discards the steps that they undo."""
         if self._lines.rollbacks > len(rollbacks):
             raise UserError(
                 f"metrics.jsonl records {self._lines.rollbacks} rollbacks, but "

@@ -94,9 +94,6 @@ def train_step(
     the gradient is not finite, only the counters change. Frozen parameters stay as they
     are: no gradient is computed for them.
 
-    Args:
-      frozen_parameters: of `frozen_models`, which the loss reads (`Loss.frozen`).
-
     Returns:
       The new state, and scalars: `loss`; the means that it brings as metrics, such as
       `nll`; for each of these NAME the number NAME_count that it is a mean over;
