@@ -300,21 +300,16 @@ class Marks:
         pairs = [(t.source, h) for t in translations for h in t.hypotheses]
         options = dataclasses.asdict(self._options)
         found = translator.confidence(pairs, self.measure, warn=False, **options)
+        low = [self._lowest is not None and x < self._lowest for x in found]
         best = 0  # the place of the first hypothesis of a line
         for of_line in translations:
             self._lines += 1
-            self._low += self._is_low(found[best])
+            self._low += low[best]
             best += len(of_line.hypotheses)
-        return iter([self._field(confidence) for confidence in found])
-
-    def _is_low(self, confidence: float) -> bool:
-        return self._lowest is not None and confidence < self._lowest
-
-    def _field(self, confidence: float) -> str:
-        text = f"{confidence:.6g}"
         if self._lowest is None:
-            return text
-        return f"{text} ||| {LOW if self._is_low(confidence) else OK}"
+            return iter([f"{x:.6g}" for x in found])
+        marks = [LOW if is_low else OK for is_low in low]
+        return iter([f"{x:.6g} ||| {m}" for x, m in zip(found, marks, strict=True)])
 
     def report(self) -> None:
         """Reports how many of the lines of this command are marked."""

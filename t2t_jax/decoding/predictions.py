@@ -34,6 +34,7 @@ def classify(
       members: an ensemble predicts with the mean of their probabilities.
       sources: one without tokens is read as an end of sentence alone.
     """
+    check_predicts(members, "label", "labels", "classification")
     # Any label serves as the target: the outputs at its place do not depend on it.
     pairs = [(source.ids or [vocabulary.source.eos], [0]) for source in sources]
     probabilities = for_each_pair(
@@ -51,13 +52,13 @@ def classify(
     ]
 
 
-def check_classifies(members: Sequence[Member]) -> None:
-    """Raises UserError if a model does not predict labels."""
+def check_predicts(members: Sequence[Member], what: str, shown: str, task: str) -> None:
+    """Raises UserError if a model predicts something else."""
     for member in members:
-        if member.model.predicts != "label":
+        if member.model.predicts != what:
             raise UserError(
                 f"config.model.kind={member.config.model.kind!r} does not predict "
-                "labels; load the workdir of a run of config.task.kind='classification'"
+                f"{shown}; load the workdir of a run of config.task.kind={task!r}"
             )
 
 
@@ -120,7 +121,7 @@ def fill(
       members: an ensemble predicts with the mean of their probabilities.
       reader: encodes the lines. What it cuts off at their end stays unfilled.
     """
-    _check_fills(members)
+    check_predicts(members, "source", "hidden pieces", "masked_language_model")
     without = [row for row, line in enumerate(lines) if MASK not in line]
     nothing = f"no {MASK}: there is nothing to fill in"
     reader.warn(without, len(lines), f" has {nothing}", f"lines have {nothing}")
@@ -166,7 +167,7 @@ def restore(
     warn: bool = True,
 ) -> list[list[Restored]]:
     """Hides pieces of lines and predicts them; returns those of each line."""
-    _check_fills(members)
+    check_predicts(members, "source", "hidden pieces", "masked_language_model")
     sources = InputReader(vocabulary, members, warn=warn).sources(lines)
     sentences = ragged([source.ids for source in sources])
     every_p = np.arange(len(sources))
@@ -191,17 +192,6 @@ def restore(
         ]
         for (_, ids), of_line, predictions in zip(rows, places, found, strict=True)
     ]
-
-
-def _check_fills(members: Sequence[Member]) -> None:
-    """Raises UserError if a model does not predict hidden pieces."""
-    for member in members:
-        if member.model.predicts != "source":
-            raise UserError(
-                f"config.model.kind={member.config.model.kind!r} does not predict "
-                "hidden pieces; load the workdir of a run of "
-                "config.task.kind='masked_language_model'"
-            )
 
 
 def _predict(
