@@ -40,6 +40,9 @@ class PublishedSet:
       label: sacreBLEU's name for it; empty if sacreBLEU does not have it.
       lines: number of lines.
       first: SHA-256 of the first line and its line feed, by language.
+      direction: that of the published results.
+      results: says with which results scores in this direction compare.
+      if_averaged: the same for the average of several checkpoints, if it differs.
       whole: SHA-256 of the complete text, by language; empty if unknown.
     """
 
@@ -47,7 +50,10 @@ class PublishedSet:
     label: str
     lines: int
     first: dict[str, str]
-    whole: dict[str, str]
+    direction: str
+    results: str
+    if_averaged: str = ""
+    whole: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def has_languages(self, text: ScoredText) -> bool:
         """True if the set has both languages of the text."""
@@ -68,7 +74,7 @@ class PublishedSet:
 
 # The full newstest2014 has 3,003 lines; the "cleaned" release has 2,737. Papers and
 # sacreBLEU mean one or the other by the same name, so both are listed.
-FULL_DE, FULL_FR, CLEANED, DEV, CAPTIONS = PUBLISHED = (
+PUBLISHED = (
     PublishedSet(
         name="newstest2014",
         label="wmt14/full",
@@ -77,7 +83,12 @@ FULL_DE, FULL_FR, CLEANED, DEV, CAPTIONS = PUBLISHED = (
             "en": "d7a7045ebf5afcb4634eed95659c436665c1d3b2650cb65a8fac9d7be8e3c5f8",
             "de": "ef6e155ecbdd7d94e6cf143e5ba1d7335cc4eac490932ca7a8c66a6430077f18",
         },
-        whole={},
+        direction="en-de",
+        results=(
+            "bleu_paper is comparable with {paper}, Table 2 (base 27.3, big 28.4: "
+            "tokenized, compounds split); bleu is not, as it is usually 0.7 to 1.5 "
+            "lower for the same output; {sacre}"
+        ),
     ),
     PublishedSet(
         name="newstest2014",
@@ -87,7 +98,12 @@ FULL_DE, FULL_FR, CLEANED, DEV, CAPTIONS = PUBLISHED = (
             "en": "261d9dfdc73326352f52633c89fe1f4ce7e57e65c02059603a57ab7db251dae8",
             "fr": "6692679e8422e9d1064916f29558cd9ec810a75a807d15ac67ddc9f2566e7116",
         },
-        whole={},
+        direction="en-fr",
+        results=(
+            "bleu_paper is comparable with {paper}, Table 2 (base 38.1, big 41.8: "
+            "tokenized, nothing split); bleu is not, as it is tokenized differently; "
+            "{sacre}"
+        ),
     ),
     PublishedSet(
         name="newstest2014",
@@ -97,7 +113,11 @@ FULL_DE, FULL_FR, CLEANED, DEV, CAPTIONS = PUBLISHED = (
             "en": "63595b85179c84e9d8c1e08044ca124645fff7bf0b176bf1beed5771b0b2a56f",
             "de": "23af2792daadd97683e49b97e0263bd9cd039dd95da03f344782e1c268ad6a16",
         },
-        whole={},
+        direction="en-de",
+        results=(
+            "the cleaned set: not comparable with {paper}, Table 2, which scores all "
+            "3,003 lines; {sacre}"
+        ),
     ),
     PublishedSet(
         name="newstest2013",
@@ -108,6 +128,16 @@ FULL_DE, FULL_FR, CLEANED, DEV, CAPTIONS = PUBLISHED = (
             "de": "ae435753efccc6465c0ee5b8edd41e011d608cb6588ae76bf12e597e01138c87",
             "fr": "826ccb90580beadedf8392062f46f5f1d9e9e2332e1b2d9da37b04052e494643",
         },
+        direction="en-de",
+        results=(
+            "bleu_paper is comparable with {paper}, Table 3 (base 25.8, big 26.4: one "
+            "checkpoint, presumably tokenized as in Table 2); bleu is not; {sacre}; "
+            "{subwords}"
+        ),
+        if_averaged=(
+            "not comparable with {paper}, Table 3 (base 25.8), which averages no "
+            "checkpoints: here {averaged} are averaged; {sacre}; {subwords}"
+        ),
         whole={
             "en": "ace268a1d9724ca76f6d8e5c720ffdc08f01bdce45630ed8b269dc7918e1c16e",
             "de": "d7ea35ab91ff3709e03ad9cb6bf5b4f2cc775cd2d72efd5254c4aec5e69663ca",
@@ -122,6 +152,13 @@ FULL_DE, FULL_FR, CLEANED, DEV, CAPTIONS = PUBLISHED = (
             "en": "c34245b441e11f10f3f555429515ed023dc94b1d8eec069296e36a5c5f998c00",
             "de": "2ea650f17278633fe8a132ad8601229822b5308062f37538a6e8ddfcc1307045",
         },
+        direction="en-de",
+        results=(
+            "bleu_lc_tok is comparable with the published 41.02 (lower-cased, "
+            "tokenized BLEU; its reference file equals our tokenization of this text, "
+            "line for line, with sacremoses 0.2.0); bleu and bleu_paper are not; "
+            "{sacre}"
+        ),
         whole={
             "en": "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182",
             "de": "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16",
@@ -169,50 +206,15 @@ def _these(text: ScoredText) -> str:
 
 def _published(known: PublishedSet, text: ScoredText, averaged: int) -> str:
     """Names the results published for a set, in the direction of the text."""
-    direction = text.source, text.target
-    title = f"{known.name} {text.source}-{text.target}, {text.lines:,} lines"
-    sacre = (
-        f"compare bleu only with sacreBLEU scores on {known.label}, same signature"
-        if known.label
-        else "compare bleu only with sacreBLEU scores on these lines, same signature"
+    direction = f"{text.source}-{text.target}"
+    results = "no published number is known for this direction; {sacre}"
+    if direction == known.direction:
+        results = (averaged > 1 and known.if_averaged) or known.results
+    comparison = results.format(
+        paper="Vaswani et al. 2017",
+        averaged=averaged,
+        sacre="compare bleu only with sacreBLEU scores on "
+        f"{known.label or 'these lines'}, same signature",
+        subwords="perplexity is per subword: compare it only for the same tokenizer",
     )
-    subwords = "perplexity is per subword: compare it only for the same tokenizer"
-    paper = "Vaswani et al. 2017"
-    if known is FULL_DE and direction == ("en", "de"):
-        comparison = (
-            f"bleu_paper is comparable with {paper}, Table 2 (base 27.3, big 28.4: "
-            f"tokenized, compounds split); bleu is not, as it is usually 0.7 to 1.5 "
-            f"lower for the same output; {sacre}"
-        )
-    elif known is FULL_FR and direction == ("en", "fr"):
-        comparison = (
-            f"bleu_paper is comparable with {paper}, Table 2 (base 38.1, big 41.8: "
-            "tokenized, nothing split); bleu is not, as it is tokenized differently; "
-            f"{sacre}"
-        )
-    elif known is CLEANED and direction == ("en", "de"):
-        comparison = (
-            f"the cleaned set: not comparable with {paper}, Table 2, which scores all "
-            f"3,003 lines; {sacre}"
-        )
-    elif known is DEV and direction == ("en", "de") and averaged > 1:
-        comparison = (
-            f"not comparable with {paper}, Table 3 (base 25.8), which averages no "
-            f"checkpoints: here {averaged} are averaged; {sacre}; {subwords}"
-        )
-    elif known is DEV and direction == ("en", "de"):
-        comparison = (
-            f"bleu_paper is comparable with {paper}, Table 3 (base 25.8, big 26.4: one "
-            f"checkpoint, presumably tokenized as in Table 2); bleu is not; {sacre}; "
-            f"{subwords}"
-        )
-    elif known is CAPTIONS and direction == ("en", "de"):
-        comparison = (
-            "bleu_lc_tok is comparable with the published 41.02 (lower-cased, "
-            "tokenized BLEU; its reference file equals our tokenization of this text, "
-            "line for line, with sacremoses 0.2.0); bleu and bleu_paper are not; "
-            f"{sacre}"
-        )
-    else:
-        comparison = f"no published number is known for this direction; {sacre}"
-    return f"{title}: {comparison}"
+    return f"{known.name} {direction}, {text.lines:,} lines: {comparison}"

@@ -29,6 +29,23 @@ PRONOUNS = {
     "what": ("what what", "was was -"),
     "this": ("this this", "das das -"),
 }
+# What a verb takes, in the labels of English and of German trees, by its frame.
+FRAMES = {
+    **dict.fromkeys(
+        ("intransitive", "intransitive, no place", "swim"),
+        ("intransitive", "intransitive"),
+    ),
+    **dict.fromkeys(("rest", "goal", "origin", "journey"), ("place", "place")),
+    **dict.fromkeys(
+        ("accusative", "accusative, for someone"), ("object", "accusative")
+    ),
+    "dative": ("object", "dative"),
+    "ditransitive": ("objects", "both"),
+    "ditransitive, to": ("to", "both"),
+    "clause": ("clause", "clause"),
+    "prepositional": ("object", "preposition"),
+    "be": ("be", "be"),
+}
 
 
 class Phrase(NamedTuple):

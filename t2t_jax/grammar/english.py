@@ -10,30 +10,15 @@ verb, the number of determiner and noun, the objects that a verb takes (its fram
 
 import functools
 
-from t2t_jax.grammar.clauses import PRONOUNS, Clause, Node, Phrase
-from t2t_jax.grammar.lexicon import NUMERALS, Noun, be
+from t2t_jax.grammar.clauses import FRAMES, PRONOUNS, Clause, Node, Phrase
+from t2t_jax.grammar.lexicon import POSSESSIVES, Noun, be, numerals
 
 # Determiners that are not DT.
-TAGS = dict.fromkeys(("my", "his", "her", "our", "their"), "PRP$")
-TAGS |= {"many": "JJ"} | dict.fromkeys(NUMERALS, "CD")
+TAGS = dict.fromkeys(POSSESSIVES, "PRP$")
+TAGS |= {"many": "JJ"} | dict.fromkeys(numerals, "CD")
 TIME_TAGS = {"every": "DT", "the": "DT", "last": "JJ", "next": "JJ", "Sundays": "NNPS"}
 TIME_TAGS |= dict.fromkeys(("on", "in", "at"), "IN")
 TIME_TAGS |= dict.fromkeys(("Monday", "Friday"), "NNP")
-# What a verb takes, by the frames of the lexicon.
-FRAMES = {
-    "intransitive": "intransitive",
-    "intransitive, no place": "intransitive",
-    "swim": "intransitive",
-    **dict.fromkeys(("rest", "goal", "origin", "journey"), "place"),
-    "accusative": "object",
-    "accusative, for someone": "object",
-    "dative": "object",
-    "ditransitive": "objects",
-    "ditransitive, to": "to",
-    "clause": "clause",
-    "prepositional": "object",
-    "be": "be",
-}
 
 
 def english_phrase(phrase: Phrase, role: str = "object") -> Node:
@@ -107,7 +92,7 @@ def english_verb(clause: Clause) -> tuple[list[Node], list[Node]]:
     form of *do* if it is negated or asked.
     """
     verb, tense, forms = clause.verb, clause.tense, clause.verb.english
-    frame = "-" + FRAMES[verb.frame]
+    frame = "-" + FRAMES[verb.frame][0]
     if verb.particle:
         frame += "-particle" if verb.particle_moves else "-preposition"
     person = clause.subject.person if clause.subject else "plural"
@@ -116,9 +101,8 @@ def english_verb(clause: Clause) -> tuple[list[Node], list[Node]]:
     finite = "VBD" if past else "VBZ" if third else "VBP"
     base = "VB" + frame, forms["base"]
     # A question for the subject needs no *do*: "Who sleeps?".
-    needs_do = clause.negated or (
-        clause.question is not None and clause.gap != "subject"
-    )
+    asked = clause.question is not None and clause.gap != "subject"
+    needs_do = clause.negated or asked
     if tense == "infinitive":
         return [("TO", "to")], [base]
     if tense == "perfect":

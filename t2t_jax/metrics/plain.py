@@ -57,7 +57,7 @@ def plain_scores(
     Returns:
       For every `NAME` of `sacrebleu_metrics`: the score; its `NAME_signature`, or
       `signature` for `bleu`; and for `bleu`, `chrf` and `ter` also `NAME_interval`
-      (see `bootstrap.scored`).
+      (see `scored`).
 
     Raises:
       ValueError: the numbers of hypotheses and references differ.

@@ -6,7 +6,6 @@ of `plain.py`.
 """
 
 import functools
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -19,72 +18,64 @@ CHRF_ORDERS, CHRF_BETA = 6, 2  # sacreBLEU's defaults
 BLEU_ORDERS = 4
 
 
+# Columns of sacreBLEU's counts of a line, in the order in which scores use them.
+_COLUMNS = {
+    "bleu": [*range(2, 2 * BLEU_ORDERS + 2), 0, 1],
+    "bleu_lc": [*range(2, 2 * BLEU_ORDERS + 2), 0, 1],
+    "chrf": [*np.arange(3 * CHRF_ORDERS).reshape(-1, 3).T.flat],
+    "ter": [0, 1],
+}
+
+
 def text_measures(language: str = "") -> dict[str, Measure]:
     """Returns `bleu`, `bleu_lc`, `chrf` and `ter` for text of a language.
 
     sacreBLEU counts the edits of TER (Snover et al. 2006), which is slow.
     """
-    of_bleu, of_bleu_lc, of_ter = (
-        functools.partial(statistics, language=language)
-        for statistics in (bleu_statistics, lower_cased_bleu_statistics, ter_statistics)
-    )
+    described = {
+        "bleu": ("sacreBLEU of plain text", bleu_of),
+        "bleu_lc": ("sacreBLEU, lower-cased", bleu_of),
+        "chrf": ("chrF2", chrf_of),
+        "ter": ("TER, less is better", ter_of),
+    }
     return {
-        "bleu": Measure("sacreBLEU of plain text", of_bleu, bleu_of),
-        "bleu_lc": Measure("sacreBLEU, lower-cased", of_bleu_lc, bleu_of),
-        "chrf": Measure("chrF2", chrf_statistics, chrf_of),
-        "ter": Measure("TER, less is better", of_ter, ter_of, higher_is_better=False),
+        name: Measure(
+            description,
+            functools.partial(_counts, name, language=language),
+            of,
+            higher_is_better=name != "ter",
+        )
+        for name, (description, of) in described.items()
     }
 
 
-def ter_statistics(
-    answers: Sequence[str], pairs: Sequence[Pair], language: str = ""
+def _counts(
+    name: str, answers: Sequence[str], pairs: Sequence[Pair], language: str = ""
 ) -> np.ndarray:
-    """Counts edits and words of references, [n, 2]."""
-    metric, rows = sacrebleu_metrics(language)["ter"], []
-    for answer, (_, reference) in zip(answers, pairs, strict=True):
-        score = metric.corpus_score([answer], [[reference]])
-        rows.append([score.num_edits, score.ref_length])
-    return np.array(rows, np.float64).reshape(-1, 2)
-
-
-def ter_of(sums: np.ndarray) -> np.ndarray:
-    """Computes TER from sums [..., 2]; 100 for edits without a word of a reference."""
-    edits, words = sums[..., 0], sums[..., 1]
-    return 100 * np.where(words > 0, edits / np.maximum(words, 1), edits > 0)
+    """sacreBLEU's own counts of each line, of which it makes the score of that name."""
+    references = [pair[1] for _, pair in zip(answers, pairs, strict=True)]
+    metric, columns = sacrebleu_metrics(language)[name], _COLUMNS[name]
+    metric._force = True  # no warning that the input looks tokenised
+    rows = metric._extract_corpus_statistics(answers, [references])
+    return np.array(rows, np.float64).reshape(-1, len(columns))[:, columns]
 
 
 def bleu_statistics(
     answers: Sequence[str], pairs: Sequence[Pair], language: str = ""
 ) -> np.ndarray:
     """Counts matches, n-grams of answers, and both lengths, [n, 2 orders + 2]."""
-    tokenize, rows = tokenizer(language), []
-    for answer, (_, reference) in zip(answers, pairs, strict=True):
-        ours, theirs = (tokenize(text.rstrip()).split() for text in (answer, reference))
-        totals = [max(len(ours) - order, 0) for order in range(BLEU_ORDERS)]
-        matches = _matches(ours, theirs, BLEU_ORDERS)
-        rows.append([*matches, *totals, len(ours), len(theirs)])
-    return np.array(rows, np.float64).reshape(-1, 2 * BLEU_ORDERS + 2)
+    return _counts("bleu", answers, pairs, language)
 
 
-def lower_cased_bleu_statistics(
-    answers: Sequence[str], pairs: Sequence[Pair], language: str = ""
-) -> np.ndarray:
-    """Counts as `bleu_statistics`, of lower-cased text."""
-    lower_cased = [(source, reference.lower()) for source, reference in pairs]
-    return bleu_statistics([line.lower() for line in answers], lower_cased, language)
+def chrf_statistics(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
+    """Counts n-grams of answers and references, and matches, [n, 3 orders]."""
+    return _counts("chrf", answers, pairs)
 
 
-def _matches(ours: Sequence[str], theirs: Sequence[str], orders: int) -> list[int]:
-    """Counts the n-grams of each order that two sequences share."""
-    found = []
-    for order in range(1, orders + 1):
-        grams = (
-            # Shifted copies side by side are the n-grams.
-            Counter(zip(*(side[start:] for start in range(order)), strict=False))
-            for side in (ours, theirs)
-        )
-        found.append((next(grams) & next(grams)).total())
-    return found
+def ter_of(sums: np.ndarray) -> np.ndarray:
+    """Computes TER from sums [..., 2]; 100 for edits without a word of a reference."""
+    edits, words = sums[..., 0], sums[..., 1]
+    return 100 * np.where(words > 0, edits / np.maximum(words, 1), edits > 0)
 
 
 def bleu_of(sums: np.ndarray, effective_order: bool = False) -> np.ndarray:
@@ -110,18 +101,6 @@ def bleu_of(sums: np.ndarray, effective_order: bool = False) -> np.ndarray:
     # Without any match nothing is smoothed.
     scored = match.any(-1) & (effective_order | counts.all(-1))
     return np.where(scored, score, 0.0)
-
-
-def chrf_statistics(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
-    """Counts n-grams of answers and references, and matches, [n, 3 orders]."""
-    rows, shorter = [], np.arange(CHRF_ORDERS)
-    for answer, (_, reference) in zip(answers, pairs, strict=True):
-        texts = ["".join(text.split()) for text in (answer, reference)]
-        ours, theirs = (np.maximum(len(text) - shorter, 0) for text in texts)
-        # As in sacreBLEU: only orders that the reference is long enough for.
-        ours = np.where(theirs > 0, ours, 0)
-        rows.append([*ours, *theirs, *_matches(*texts, CHRF_ORDERS)])
-    return np.array(rows, np.float64).reshape(-1, 3 * CHRF_ORDERS)
 
 
 def chrf_of(sums: np.ndarray) -> np.ndarray:

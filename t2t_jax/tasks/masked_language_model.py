@@ -142,10 +142,6 @@ class MaskedLanguageModel(Task):
             answers.append(f"{correct}\t{len(pieces)}\t{log_prob:.6f}\t{as_json}")
         return answers
 
-    def extra_scores(self, translator: "Translator", pairs: Sequence[Pair]) -> dict:
-        """Returns nothing: all scores follow from the answers."""
-        return {}
-
     def example(self, answer: str, pair: Pair) -> list[str]:
         """Formats the hidden pieces of a line, and what was predicted."""
         pieces = json.loads(answer.split("\t")[3])

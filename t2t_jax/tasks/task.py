@@ -229,8 +229,11 @@ class Task(Examples):
     def extra_scores(self, translator: "Translator", pairs: Sequence[Pair]) -> dict:
         """Computes scores that do not follow from the answers; in all processes.
 
-        By default `perplexity`, per piece of the target, EOS included.
+        By default, if answers are searched for, `perplexity`: per piece of the target,
+        EOS included.
         """
+        if not self.searches:
+            return {}
         scores = translator.score(pairs)
         # fsum: no rounding errors accumulate over thousands of sentences.
         nll = -math.fsum(score.log_prob for score in scores)

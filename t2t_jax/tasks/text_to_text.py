@@ -23,7 +23,7 @@ import numpy as np
 
 from t2t_jax.config import Config, TaskConfig
 from t2t_jax.data.corpus import Corpus, Pair, copied, open_lines, split_places, tagged
-from t2t_jax.data.noise import SENTINELS, Noise, TaggedSpans
+from t2t_jax.data.noise import SENTINELS, Noise, SpanCorruption
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.metrics import classification
@@ -158,7 +158,7 @@ class TextToText(Task):
         applies_p = np.concatenate(corrupted)
         if not applies_p.any():
             return None
-        return TaggedSpans(vocabulary, _tag(SPANS), applies_p)
+        return SpanCorruption(vocabulary, applies_p=applies_p, tag=_tag(SPANS))
 
     # --------------------------------------------------------- answers are scored
 
