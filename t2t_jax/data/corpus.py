@@ -113,11 +113,7 @@ def named_hash(kind: str, fingerprint: str) -> str:
 
 
 def grammar_corpus(split: str, source: str, target: str) -> Corpus:
-    """A split of the built-in English-German corpus, in either direction.
-
-    Raises:
-      UserError: An unknown split, or other languages.
-    """
+    """A split of the built-in English-German corpus, in either direction."""
     place = f"grammar:{split}"
     if {source, target} != {"en", "de"}:
         raise UserError(
@@ -152,13 +148,8 @@ def file_corpus(prefix: Path, source: str, target: str) -> Corpus:
         names = files()
         aligned = _aligned(names)
         if hashes := find_file(prefix, HASHES_ENDING):
-            aligned = check_hashes(
-                aligned,
-                read_lines(hashes),
-                pair_hasher(source, target),
-                (str(names[0]), str(names[1])),
-                str(hashes),
-            )
+            hash_pair = pair_hasher(source, target)
+            aligned = check_hashes(aligned, hash_pair, names, hashes)
         yield from aligned
 
     def fingerprint() -> str:
@@ -426,13 +417,8 @@ def split_places(places: str) -> list[str]:
 def _split_weight(written: str, weights: bool, exists: bool) -> tuple[str, float]:
     """Splits `news@2` into ("news", 2.0); `mail@home/news` keeps its @, with weight 1.
 
-    File names may have an @ too. If weights are allowed, a number after the last @ is a
-    weight, and anything else is an error unless such files exist.
-
-    Args:
-      written: A place, perhaps with a weight.
-      weights: True if a weight is allowed.
-      exists: True if there are files with `written` as their prefix.
+    File names may have an @ too. If `weights` are allowed, a number after the last @ is
+    a weight, and anything else is an error unless such files exist.
     """
     place, at, number = written.rpartition("@")
     if not at or "/" in number or (exists and not weights):

@@ -148,13 +148,7 @@ class Masking:
     def _chosen(
         self, drawn_u: np.ndarray, first_u: np.ndarray, eos_u: np.ndarray
     ) -> np.ndarray:
-        """Chooses the units that are hidden.
-
-        Args:
-          drawn_u: a random number of each unit.
-          first_u: True for the first unit of each sentence.
-          eos_u: True for EOS.
-        """
+        """Chooses the units that are hidden, by a random number of each."""
         # A number below both probabilities of the chain hides its unit, whatever the
         # unit before; one above both does not; one between them continues the state.
         rate_u = np.where(first_u, self._rate, self._begin)
@@ -322,11 +316,7 @@ class SpanCorruption:
         return self._applies_p[number_p]
 
     def _counts(self, length_p: np.ndarray) -> np.ndarray:
-        """Computes the pieces and the spans that are cut out, int64 [2, p].
-
-        Args:
-          length_p: the pieces of each sentence, without EOS.
-        """
+        """The pieces and the spans cut out of sentences, without EOS, int64 [2, p]."""
         cut_p = np.floor(length_p * self._rate + 0.5).astype(np.int64)
         cut_p = np.minimum(np.maximum(cut_p, 1), length_p)
         spans_p = np.floor(cut_p / self._mean_span + 0.5).astype(np.int64)
@@ -359,11 +349,8 @@ def _drawn(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws `count_p` different numbers below `of_p` for each pair, in rising order.
 
-    Args:
-      with_first: 0 is one of them.
-
-    Returns:
-      For each number drawn, its pair and the number.
+    Returns the pair of each number drawn, and the number; `with_first`, 0 is one of
+    each pair.
     """
     seed, epoch, number_p, stream = keys
     pair = np.repeat(np.arange(len(of_p)), of_p)

@@ -64,12 +64,7 @@ class Part(NamedTuple):
 
 
 def read_parts(pairs: Pairs, corpora: Sequence[Corpus]) -> Iterator[Part]:
-    """Yields the text of all pairs in order, as it was before it was encoded.
-
-    Args:
-      pairs: Prepared pairs; their `line` and `sizes` say what was kept.
-      corpora: The corpora that they were prepared from.
-    """
+    """Yields the text of prepared pairs in order, from the corpora that they are of."""
     end_c = np.cumsum(pairs.sizes)
     line_p = np.asarray(pairs.line)
     for chunk in read_chunks(corpora, LINES):
@@ -421,13 +416,9 @@ class Variation:
 def kept_within(
     stored: Ragged, encoded: Ragged, new: np.ndarray, fits: np.ndarray
 ) -> Ragged:
-    """Replaces stored sentences by those encoded anew, but only where they fit.
+    """Replaces the stored sentences of a part by those encoded anew, where they fit.
 
-    Args:
-      stored: All sentences of a part.
-      encoded: The new ones, which may be fewer.
-      new: The index in `stored` of each of `encoded`.
-      fits: A mask of `encoded`: False keeps the stored sentence.
+    There may be fewer of these: `new` are their indices in `stored`.
     """
     index_p = len(encoded) + np.arange(len(stored))
     index_p[new[fits]] = np.flatnonzero(fits)

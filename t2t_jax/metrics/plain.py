@@ -217,10 +217,14 @@ def paper_scores(
     sides = (paper_tokenized(s, language, split) for s in (hypotheses, references))
     # `force` stops sacreBLEU's warning that its input looks tokenised.
     bleu = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True)
-    scores = scored("bleu_paper", with_plain_floats(bleu), *sides, interval=True)
-    # sacreBLEU's signature does not know of these steps, so they are added to it.
     steps = f"punctuation+moses-{language}-escaped{'+compounds-split' * split}"
-    scores["bleu_paper_signature"] += f"|{steps}:sacremoses-{version('sacremoses')}"
+    return _scored_tokens("bleu_paper", bleu, sides, steps, interval=True)
+
+
+def _scored_tokens(name, bleu, sides, steps: str, interval: bool = False) -> dict:
+    """As `scored`; sacreBLEU's signature does not know of the steps before it."""
+    scores = scored(name, with_plain_floats(bleu), *sides, interval)
+    scores[f"{name}_signature"] += f"|{steps}:sacremoses-{version('sacremoses')}"
     return scores
 
 
@@ -268,10 +272,7 @@ def tokenized_scores(
     sides = (lower_tokenized(side, language) for side in (hypotheses, references))
     # `force` stops sacreBLEU's warning that its input looks tokenised.
     bleu = sacrebleu.BLEU(tokenize="none", force=True)
-    scores = scored("bleu_lc_tok", bleu, *sides)
-    how = f"|lc+moses-{language}-escaped:sacremoses-{version('sacremoses')}"
-    scores["bleu_lc_tok_signature"] += how
-    return scores
+    return _scored_tokens("bleu_lc_tok", bleu, sides, f"lc+moses-{language}-escaped")
 
 
 def lower_tokenized(lines: Sequence[str], language: str) -> list[str]:

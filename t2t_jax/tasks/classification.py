@@ -131,19 +131,13 @@ class Classification(Task):
                 f"all of {', '.join(c.place for c in corpora)} has the label "
                 f"{labels[0]!r}; want examples of at least two labels to tell apart"
             )
-        data = self.config.data
-        others = [
-            corpus
-            for places in (data.dev, data.test)
-            for corpus in open_places(places, self.open, data.dir)
-        ]
+        remedy = "Add it to config.task.options.labels, correct it, or remove the line"
         for corpus in corpora:
-            remedy = (
-                "Add it to config.task.options.labels, correct it, or remove the line"
-            )
             check_labels(corpus.pairs(), labels, corpus.place, remedy)
-        for corpus in others:
-            check_labels(corpus.pairs(), labels, corpus.place)
+        data = self.config.data
+        for places in (data.dev, data.test):
+            for corpus in open_places(places, self.open, data.dir):
+                check_labels(corpus.pairs(), labels, corpus.place)
         return labels
 
     def respond(
@@ -186,9 +180,8 @@ class Classification(Task):
             "Want the other system's label of each sentence, as the model writes it"
         )
         check_labels(theirs, known, "--baseline", remedy)
-        chosen = self.measures
-        if not classification.have_probabilities(baseline):
-            chosen = classification.OF_LABELS
+        whole = all("\t" in line for line in baseline)  # not the labels alone
+        chosen = self.measures if whole else classification.OF_LABELS
         return compared(chosen, answers, baseline, pairs)
 
 
