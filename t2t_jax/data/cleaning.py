@@ -98,29 +98,34 @@ def with_progress(
             progress.add(len(chunk.pairs))
 
 
-def in_order(make: Callable[[T], Made], items: Iterable[T]) -> Iterator[Made]:
-    """Maps `make` over items in as many threads as there are cores; keeps the order.
+def in_order(
+    make: Callable[[T], Made],
+    items: Iterable[T],
+    threads: int = 0,
+    ahead: int = 0,
+    name: str = "encoder",
+) -> Iterator[Made]:
+    """Maps `make` over items in threads; yields the results in order.
 
-    Threads suffice if `make` is mostly SentencePiece, which releases the interpreter's
-    lock. The caller's thread draws the items, only a few ahead of the results.
+    Threads suffice if `make` is mostly SentencePiece or NumPy, which release the
+    interpreter's lock. The caller's thread draws the items.
 
     Args:
       make: A function of one item.
       items: The items, consumed lazily.
-
-    Yields:
-      The result of each item.
+      threads: By default as many as there are cores.
+      ahead: The most items that are drawn ahead of the results; 0: two a thread.
+      name: That of the threads.
     """
-    if hasattr(os, "sched_getaffinity"):  # the cores of this process, e.g. in Slurm
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
+    if not threads and hasattr(os, "sched_getaffinity"):
+        threads = len(os.sched_getaffinity(0))  # of this process, e.g. in Slurm
+    threads = threads or os.cpu_count() or 1
     pending = collections.deque()
-    with ThreadPoolExecutor(cores, "encoder") as pool:
+    with ThreadPoolExecutor(threads, name) as pool:
         try:
             for item in items:
                 pending.append(pool.submit(make, item))
-                if len(pending) > 2 * cores:  # bounds memory
+                if len(pending) > (ahead or 2 * threads):  # bounds memory
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()

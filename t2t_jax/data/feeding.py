@@ -22,6 +22,7 @@ import numpy as np
 
 from t2t_jax.config import Config, DataConfig
 from t2t_jax.data.batching import Layout, Plan, plan_epoch
+from t2t_jax.data.cleaning import in_order
 from t2t_jax.data.corpus import split_places
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.shapes import lengths_within, shapes_of_epochs
@@ -192,37 +193,12 @@ def numpy_batches(
     make: Make, layouts: Iterator[Placed]
 ) -> Iterator[tuple[Position, HostBatch]]:
     """Yields the batch of each layout, in order, filled ahead by a thread."""
-    filled: queue.Queue = queue.Queue(AHEAD)
-    stop = threading.Event()
 
-    def put(item):
-        # With a timeout, because a full queue would block forever once the consumer
-        # has gone.
-        while not stop.is_set():
-            with contextlib.suppress(queue.Full):
-                filled.put(item, timeout=0.1)
-                break
+    def filled(placed: Placed) -> tuple[Position, HostBatch]:
+        position, planned = placed
+        return position, make(planned)
 
-    def work():
-        try:
-            for position, planned in layouts:
-                put(((position, make(planned)), None))
-                if stop.is_set():
-                    break
-        except BaseException as e:  # re-raised where the batches are consumed
-            put((None, e))
-
-    thread = threading.Thread(target=work, name="feeder", daemon=True)
-    thread.start()
-    try:
-        while True:
-            batch, error = filled.get()
-            if error is not None:
-                raise error
-            yield batch
-    finally:
-        stop.set()
-        thread.join()
+    return in_order(filled, layouts, threads=1, ahead=AHEAD, name="feeder")
 
 
 def tfdata_batches(
