@@ -8,13 +8,14 @@ all.
 """
 
 import dataclasses
+import itertools
 import math
 import re
-import time
 
 import jax
 import jax.numpy as jnp
 
+from t2t_jax.costs.timing import timed
 from t2t_jax.io.errors import UserError, did_you_mean
 
 GIB, TERA, GIGA = 2**30, 1e12, 1e9
@@ -335,14 +336,8 @@ def memory_rate(size: int) -> float:
 
 
 def _fastest(function, x, times: int = 5) -> float:
-    """Seconds of the fastest of some calls."""
-    jax.block_until_ready(function(x))  # compiles
-    spent = []
-    for _ in range(times):
-        started = time.perf_counter()
-        jax.block_until_ready(function(x))
-        spent.append(time.perf_counter() - started)
-    return min(spent)
+    """Seconds of the fastest of some calls, after the one that compiles."""
+    return min(itertools.islice(timed(lambda: function(x)), 1, 1 + times))
 
 
 def memory_here() -> float:

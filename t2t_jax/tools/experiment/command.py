@@ -35,7 +35,7 @@ from t2t_jax.io.messages import say
 from t2t_jax.tools.experiment import Experiment, estimates, tables
 from t2t_jax.tools.experiment.estimates import failures, status
 from t2t_jax.tools.experiment.experiment import Request, freeze, with_changes
-from t2t_jax.tools.experiment.results import read_results
+from t2t_jax.tools.experiment.results import FAILED, RUNNING, read_results
 from t2t_jax.tools.experiment.running import LEASES, RUNS, Queue, select
 
 WORD = "NAME"  # the argument that is not a flag
@@ -144,11 +144,7 @@ def _run(experiment: Experiment, folder: Path) -> None:
 
     def report() -> str:
         results = read_results(experiment.rows, queue.runs)
-        running = {
-            queue.workdir(task).name: "running"
-            for task in queue.tasks
-            if queue.state(task) == "running"
-        }
+        running = {t.run.hash for t in queue.tasks if queue.state(t) == RUNNING}
         with exclusive(folder):  # other processes make it, too
             return tables.write_report(experiment, results, folder, running)
 
@@ -167,7 +163,7 @@ def _run(experiment: Experiment, folder: Path) -> None:
     for line in (status(queue), *failures(queue), f"tables and plots: {folder}"):
         say(line)
     selected = [task for task in queue.tasks if task.row in rows]
-    if any(queue.state(task) == "failed" for task in selected):
+    if any(queue.state(task) == FAILED for task in selected):
         raise UserError("some rows failed; --retry runs them again")
 
 

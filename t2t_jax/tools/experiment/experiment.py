@@ -39,7 +39,7 @@ class Experiment:
         `SET.METRIC` of a test set, such as `test.bleu`; `dev.METRIC` and `train.METRIC`
         of `metrics.jsonl`; `MEASURE.KEY` of a measure; a key of `Row.values`.
       compared: the column that decides which rows differ from the baseline; by default
-        the first one that `results.BETTER` knows.
+        the first one of which it is known which value is better.
       baseline: the row that the others are compared with; empty compares none.
       note: what the paper's figures may be compared with; printed below the table.
       fixed: fields that the rows were computed from, such as `model.*`; `--config`
