@@ -17,7 +17,7 @@ from t2t_jax.tools.experiment.results import DONE, FAILED, LEFT, RUNNING, STATES
 from t2t_jax.tools.experiment.rows import Row
 from t2t_jax.tools.experiment.running import Queue, Task
 from t2t_jax.tools.plan import forecast
-from t2t_jax.tools.plan.plan import plan
+from t2t_jax.tools.plan.forecast import plan
 
 HOUR = 3600.0  # seconds
 

@@ -15,8 +15,7 @@ from t2t_jax.costs.chips import CHIPS, GIB
 from t2t_jax.data.tokenizers.vocabulary import show_sizes
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.parallel.mesh import AXES
-from t2t_jax.tools.plan.forecast import VOCABULARIES
-from t2t_jax.tools.plan.plan import plan
+from t2t_jax.tools.plan.forecast import VOCABULARIES, plan
 
 
 def default_config() -> str:
@@ -231,7 +230,7 @@ def picture(plan: dict, path: str | Path) -> None:
 
 
 def refusal(plan: dict) -> str:
-    """The error message for a run that does not fit, with a change that does, if any."""
+    """The error message for a run that does not fit, with a change that does."""
     memory = plan["memory"]
     text = (
         f"does not fit: needs {_size(memory['needed'])} on each chip of "
