@@ -75,8 +75,13 @@ class Row:
             )
         if self.seeds < 1:
             raise UserError(f"row {self.name!r} has seeds={self.seeds}; want 1 or more")
-        for name in ("measures", "needs"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name, kind in (
+            ("measures", tuple),
+            ("needs", tuple),
+            ("values", dict),
+            ("paper", dict),
+        ):
+            object.__setattr__(self, name, kind(getattr(self, name)))
 
     @functools.cached_property
     def runs(self) -> tuple["Run", ...]:
