@@ -36,20 +36,6 @@ from t2t_jax.tools.experiment.results import Context
 HEAD_WIDTH = 64  # of the paper's base and big models
 
 
-class Layer(NamedTuple):
-    """A layer without parameter values.
-
-    Attributes:
-      apply: (parameters, x [b, t, d]) -> [b, t, d].
-      init: () -> random parameters, a dict of float32 arrays.
-      shapes: the parameters as `jax.ShapeDtypeStruct`s.
-    """
-
-    apply: Callable[[Parameters, Array], Array]
-    init: Callable[[], Parameters]
-    shapes: Parameters
-
-
 class Kind(NamedTuple):
     """A kind of layer.
 
@@ -125,10 +111,13 @@ LAYERS: dict[str, Kind] = {
 
 def build_layer(
     layer: str, width: int, options: Mapping[str, Any], dilation: int = 1
-) -> Layer:
+) -> tuple[Callable, Callable, Parameters]:
     """Builds a layer of `LAYERS`, without allocating arrays.
 
     Attention has a head for every 64 features of the width.
+
+    Returns:
+      (parameters, x [b, t, d]) -> [b, t, d]; () -> random parameters; their shapes.
     """
     if layer not in LAYERS:
         raise UserError(f"layer={layer!r}{did_you_mean(layer, LAYERS)}")
@@ -152,7 +141,7 @@ def build_layer(
         at = Tokens(jnp.ones_like(position_bt), position_bt)
         return kind.call(nnx.merge(definition, parameters), config, x_btd, at)
 
-    return Layer(apply, init, nnx.to_pure_dict(state))
+    return apply, init, nnx.to_pure_dict(state)
 
 
 def layer_cost(

@@ -201,16 +201,13 @@ def _time_lines(plan: dict) -> list[str]:
 def picture(plan: dict, path: str | Path) -> None:
     """Draws the memory of a chip as a stacked bar and writes it as a PNG."""
     try:
-        import matplotlib
+        from matplotlib.figure import Figure
     except ImportError:
         raise UserError(
             "--picture needs matplotlib: pip install -e '.[notebooks]'"
         ) from None
-    matplotlib.use("Agg")  # draws without a display
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(9, 2.4))
-    left = 0.0
+    figure = Figure(figsize=(9, 2.4))
+    axes, left = figure.subplots(), 0.0
     for name, size in plan["memory"]["parts"].items():
         _, color, meaning = PARTS[name]
         if size:
@@ -226,7 +223,6 @@ def picture(plan: dict, path: str | Path) -> None:
     axes.set_xlabel(f"GiB of a chip of {plan['slice']}")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.35), ncol=2, frameon=False)
     figure.savefig(path, dpi=120, bbox_inches="tight")
-    pyplot.close(figure)
 
 
 def refusal(plan: dict) -> str:
