@@ -122,15 +122,16 @@ def grammar_corpus(split: str, source: str, target: str) -> Corpus:
         )
     grammar.check_split(split, place)
 
-    def pairs() -> Iterator[Pair]:
-        for english, german in grammar.pairs(split):
-            yield (english, german) if source == "en" else (german, english)
-
-    def fingerprint() -> str:
-        direction = f"{source}-{target}"
-        return _hash(grammar.fingerprint(split).encode(), direction.encode())
-
-    return Corpus(place, split, source, target, pairs, fingerprint)
+    step = 1 if source == "en" else -1
+    direction = f"{source}-{target}".encode()
+    return Corpus(
+        place,
+        split,
+        source,
+        target,
+        pairs=lambda: (pair[::step] for pair in grammar.pairs(split)),
+        fingerprint=lambda: _hash(grammar.fingerprint(split).encode(), direction),
+    )
 
 
 def file_corpus(prefix: Path, source: str, target: str) -> Corpus:
@@ -169,15 +170,14 @@ def _aligned(files: tuple[Path, Path]) -> Iterator[Pair]:
             counts[side] += pair[side] is not None
         if None not in pair:
             yield pair
+    one, other = files
     if counts[0] != counts[1]:
         raise UserError(
-            f"{files[0]} has {counts[0]:,} lines but {files[1]} has {counts[1]:,}; "
-            "want one sentence a line, the two files aligned by line"
+            f"{one} has {counts[0]:,} lines but {other} has {counts[1]:,}; want one "
+            "sentence a line, the two files aligned by line"
         )
     if not counts[0]:
-        raise UserError(
-            f"{files[0]} and {files[1]} are empty; want one sentence a line"
-        )
+        raise UserError(f"{one} and {other} are empty; want one sentence a line")
 
 
 def _hash(*parts: bytes) -> str:

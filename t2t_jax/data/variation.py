@@ -12,6 +12,7 @@ Suffix: `p` pairs.
 """
 
 import dataclasses
+import itertools
 import re
 import weakref
 import zlib
@@ -133,44 +134,38 @@ class TextVariation:
 
     def _following(self, pairs, numbers: np.ndarray, i: int) -> list[Pair]:
         """The next lines of the chunk as far as none was left out between them."""
-        following = []
-        for n in range(i + 1, min(i + 1 + MOST_NEIGHBOURS, len(pairs))):
-            if numbers[n] != numbers[i] + n - i:
-                break
-            following.append(pairs[n])
-        return following
+        places = range(i + 1, min(i + 1 + MOST_NEIGHBOURS, len(pairs)))
+        follow = itertools.takewhile(lambda n: numbers[n] - numbers[i] == n - i, places)
+        return [pairs[n] for n in follow]
 
     def _changed(self, change, pair: Pair, draws: Stream, following) -> Pair:
         """Changes a pair, but not the symbols that its lines begin with."""
         tags, text = self._split(pair)
         if not all(side.strip() for side in text):
             return pair  # one-sided text, or nothing to change
-        if any(symbol in side for symbol in self.symbols for side in text):
+        if self._has_symbol(text):
             return pair
-        alike = []
-        for other in following:
-            other_tags, other_text = self._split(other)
-            # Lines of different tags do not form one text.
-            if other_tags != tags or any(
-                s in t for s in self.symbols for t in other_text
-            ):
-                break
-            alike.append(other_text)
+        # Lines of different tags do not form one text.
+        alike = itertools.takewhile(
+            lambda other: other[0] == tags and not self._has_symbol(other[1]),
+            map(self._split, following),
+        )
+        alike = [other_text for _, other_text in alike]
         changed = change(text, draws, alike)
         if changed is text:
             return pair
         return tags[0] + changed[0], tags[1] + changed[1]
 
+    def _has_symbol(self, text: Pair) -> bool:
+        return any(symbol in side for symbol in self.symbols for side in text)
+
     def _split(self, pair: Pair) -> tuple[Pair, Pair]:
         """Splits both sides into the symbols they begin with, and text."""
         if not self.symbols:
             return ("", ""), pair
-        tags = "|".join(map(re.escape, self.symbols))
-        found = [re.match(rf"(?:(?:{tags})\s*)*", side).end() for side in pair]
-        return (
-            (pair[0][: found[0]], pair[1][: found[1]]),
-            (pair[0][found[0] :], pair[1][found[1] :]),
-        )
+        tags = re.compile(rf"(?:(?:{'|'.join(map(re.escape, self.symbols))})\s*)*")
+        begun = [(side, tags.match(side).end()) for side in pair]
+        return tuple(s[:end] for s, end in begun), tuple(s[end:] for s, end in begun)
 
 
 def text_variation_of(
