@@ -78,8 +78,7 @@ class Chunk(NamedTuple):
 def read_chunks(corpora: Sequence[Corpus], size: int = 0) -> Iterator[Chunk]:
     """Yields all pairs of all corpora, in order; a chunk is of one corpus.
 
-    Args:
-      size: The most pairs of a chunk; 0 means `CHUNK`.
+    A chunk has at most `size` pairs; 0 means `CHUNK`.
     """
     for number, corpus in enumerate(corpora):
         pairs, read = iter(corpus.pairs()), 0
@@ -170,14 +169,9 @@ class Cleaner:
         return chunk
 
     def by_length(self, chunk: Chunk, source_p, target_p) -> np.ndarray:
-        """Applies the other rules.
+        """Applies the other rules by the pieces on each side, EOS included.
 
-        Args:
-          chunk: Pairs that `by_text` left.
-          source_p, target_p: Their pieces on each side, EOS included.
-
-        Returns:
-          A boolean mask of the pairs to keep.
+        Returns a mask of the pairs of the chunk, which `by_text` left, that are kept.
         """
         longer_p = np.maximum(source_p, target_p)
         long_p = longer_p > self._config.max_length

@@ -128,14 +128,10 @@ class Masking:
     def masked(
         self, sentences: Ragged, number_p: np.ndarray, seed: int, epoch: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Masks sentences.
+        """Masks sentences; `number_p` are their numbers in the text.
 
-        Args:
-          number_p: the number of each sentence in its text.
-
-        Returns:
-          For each token of `sentences.tokens`, the id that the model reads, int32, and
-          whether it is hidden and to be predicted, bool.
+        Returns for each token the id that the model reads, int32, and whether it is
+        hidden and to be predicted, bool.
         """
         number = of_sentence(sentences, number_p)
         position = positions(sentences)
@@ -284,11 +280,7 @@ class SpanCorruption:
         seed: int,
         epoch: int,
     ) -> tuple[Ragged, Ragged]:
-        """Returns the source and the target of the examples of some pairs.
-
-        Args:
-          number_p: the number of each pair in its text.
-        """
+        """Returns both sides of the examples of pairs; `number_p` as in `Masking`."""
         applies_p = self._applies(number_p)
         cut_p, spans_p = self._counts(target.lengths - 1) * applies_p
         begin_s, end_s = _spans(target, cut_p, spans_p, (seed, epoch, number_p))

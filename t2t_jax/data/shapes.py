@@ -33,12 +33,7 @@ class Shape:
 
 
 def rows_within(batch_tokens: int, source: int, target: int, multiple: int) -> int:
-    """The most rows that fit a token budget, a multiple of `multiple`.
-
-    Args:
-      batch_tokens: The most tokens of a batch on each side, padding included.
-      source, target: Tokens in a row.
-      multiple: The number of rows is a multiple of this.
+    """The most rows of these lengths within a token budget, a multiple of `multiple`.
 
     Raises:
       UserError: Not even `multiple` rows fit.

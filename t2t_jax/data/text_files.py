@@ -99,13 +99,10 @@ def decode_lines(raw_lines, name: str) -> Iterator[str]:
 
 
 def encode_line(line: str, number: int) -> bytes:
-    """Encodes a line so that `read_lines` returns it unchanged.
+    """Encodes line `number`, from 1, so that `read_lines` returns it unchanged.
 
     It takes away a carriage return before the line feed, and a byte order mark at the
     beginning of the file. A line with one of its own there gets another.
-
-    Args:
-      number: of the line in its file, from 1.
     """
     mark = "\ufeff" if number == 1 and line.startswith("\ufeff") else ""
     end = "\r\n" if line.endswith("\r") else "\n"
@@ -117,13 +114,9 @@ _BYTES = 8  # of each hash: a chance of 5e-20 that a wrong line goes unnoticed
 
 
 def pair_hasher(source: str, target: str) -> Callable[[tuple[str, str]], str]:
-    """Returns the function that hashes a pair of lines.
+    """Returns the function that hashes a pair of lines to 16 hexadecimal digits.
 
-    Args:
-      source, target: the languages, which are the endings of the two files.
-
-    Returns:
-      (source line, target line) -> 16 hexadecimal digits. Lines are without line ends.
+    Lines are without line ends; the languages are the endings of the two files.
     """
     # In the order of the endings: both directions have the same hashes.
     in_order = source <= target

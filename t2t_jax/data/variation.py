@@ -105,20 +105,11 @@ class TextVariation:
     def __call__(
         self, pairs: Sequence[Pair], numbers: np.ndarray, seed: int, epoch: int
     ) -> list[Pair]:
-        """Returns the pairs as an epoch has them.
+        """Returns as many pairs, as an epoch has them; unchanged ones are the same.
 
         A line depends on its number alone, not on the others of the chunk, with one
-        exception: `neighbours` and `joined` join lines of a chunk. So chunks must begin
-        at the same lines in every run.
-
-        Args:
-          pairs: A chunk of one corpus, in order.
-          numbers: The number of each pair in the training text, int64 [pairs]; numbers
-            that follow one another are lines that do.
-          seed, epoch: What the choice depends on.
-
-        Returns:
-          As many pairs; those that nothing changes are the given objects.
+        exception: `neighbours` and `joined` join lines of a chunk, whose numbers follow
+        one another. So chunks must begin at the same lines in every run.
         """
         varied = list(pairs)
         for name, share in self.shares.items():
@@ -171,15 +162,7 @@ class TextVariation:
 def text_variation_of(
     augment: str, symbols: Sequence[str] = ()
 ) -> TextVariation | None:
-    """Reads `config.data.augment`.
-
-    Args:
-      augment: Names of `TRAINABLE`, separated by commas, each perhaps with its
-        share of lines: "typos,case@0.05".
-      symbols: As of `TextVariation`.
-
-    Returns:
-      The variation; None if `augment` is empty.
+    """Reads `config.data.augment`: "typos,case@0.05"; None if it is empty.
 
     Raises:
       UserError: An unknown name, one given twice, or a share that is not above 0 and at
@@ -262,12 +245,8 @@ class Variation:
         """Makes the pairs of an epoch: as many, of the same lines, in the same order.
 
         A pair keeps its stored tokens if it would become empty on a side, or longer
-        than `config.data.max_length` or the rows of `within`: no pair is dropped.
-
-        Args:
-          pairs: The pairs as prepared.
-          seed, epoch: What the variation depends on, besides the line.
-          within: The largest shape of the batches; None sets no limit.
+        than `config.data.max_length` or the rows of `within`, the largest shape of the
+        batches: no pair is dropped.
 
         Raises:
           UserError: The text has changed since it was prepared, or cannot be read.
@@ -327,12 +306,7 @@ class Variation:
         return Typical(*after, int(sampled_p.sum()), kept)
 
     def describe(self, pairs: Pairs, within: Shape) -> str:
-        """Describes in one line what varies, and what that does to the lengths.
-
-        Args:
-          pairs: The pairs that vary.
-          within: The largest shape of the batches.
-        """
+        """Describes in one line what varies, and what that does to the lengths."""
         what = []
         if self.text is not None:
             what.append(f"text (augment={self.config.augment})")
@@ -434,12 +408,6 @@ def variation_of(
     encode: Encode = encode_pairs,
 ) -> Variation | None:
     """Builds the variation that a config asks for; None if nothing varies.
-
-    Args:
-      config: As for `training_pairs`.
-      corpora: The training text.
-      vocabulary: Its tokenizer.
-      encode: As for `training_pairs`.
 
     Raises:
       UserError: The fields are wrong, or the tokenizer cannot sample subwords.

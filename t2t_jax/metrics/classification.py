@@ -35,8 +35,7 @@ def labels_of(answers: Sequence[str]) -> list[str]:
 def probabilities_of(answers: Sequence[str]) -> tuple[np.ndarray, list[str]]:
     """Returns the probabilities, float64 [n, c], and the labels of their columns.
 
-    Raises:
-      UserError: an answer has none, or other labels than the first.
+    Raises UserError if an answer has none, or other labels than the first.
     """
     rows, columns = [], None
     for number, answer in enumerate(answers, 1):

@@ -105,10 +105,9 @@ class Classification(Task):
     def _labels(self, corpora: Sequence[Corpus]) -> list[str]:
         """Returns the labels in the order of their ids.
 
-        Raises:
-          UserError: a label of the dev or test text, or with `config.task.options.
-            labels` one of the training text, is unknown; a label has no example; there
-            are not two labels.
+        Refuses unknown labels of the dev and test text (with
+        `config.task.options.labels` also of the training text), labels without an
+        example, and fewer than two labels.
         """
         counts: collections.Counter[str] = collections.Counter()
         for corpus in corpora:
@@ -202,14 +201,9 @@ def check_labels(
 
 
 def open_labelled(place: str, source: str, target: str, folder: str = "") -> Corpus:
-    """Opens the corpus at one place.
+    """Opens labelled text at one place; sentences of the grammar are in `source`.
 
-    Args:
-      source, target: the languages of the grammar; sentences are of the first.
-      folder: as for `data/corpus.py: open_corpus`.
-
-    Raises:
-      UserError: the grammar has no such split, or the place holds no labels.
+    Raises UserError if the grammar has no such split, or the place holds no labels.
     """
     if (scheme := scheme_of(place)) == "grammar":
         return derived(

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def counts(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
-    """Reads (correct, hidden, log-probability of the hidden pieces) off each answer.
-
-    Raises:
-      UserError: a line is not an answer.
-    """
+    """Reads (correct, hidden, log-probability of the hidden pieces) off each answer."""
     rows = np.zeros((len(answers), 3))
     for number, line in enumerate(answers, 1):
         try:

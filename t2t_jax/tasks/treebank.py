@@ -48,16 +48,8 @@ def open_treebank(
 ) -> Corpus:
     """Opens the treebank at a place: a prefix, or `grammar:trees/SPLIT`.
 
-    Args:
-      language: of the built-in grammar.
-      linearise: makes the target line of a tree.
-      folder: where relative prefixes start.
-
-    Returns:
-      Pairs (sentence, linearised tree).
-
-    Raises:
-      UserError: it does not exist, or is none.
+    Its pairs are (sentence, tree as `linearise` writes it). Raises UserError if it does
+    not exist, or is none.
     """
     if (scheme := scheme_of(place)) == "grammar":
         rest = place.removeprefix("grammar:")
@@ -79,9 +71,8 @@ def open_treebank(
 def tree_file(prefix: Path, linearise: Linearise) -> Corpus:
     """A file of bracketed trees, and perhaps one of their sentences.
 
-    Raises:
-      UserError: there is no file of trees. Reading it: a mistake in a file, or
-        sentences that differ from their trees.
+    Raises UserError if there is no file of trees; reading it also for a mistake in a
+    file, or sentences that differ from their trees.
     """
     _files(prefix)  # raises if there is none
 
@@ -230,8 +221,7 @@ def read_trees(lines: Iterable[str], name: str) -> Iterator[tuple[int, Tree]]:
 def cleaned(tree: Tree) -> Tree | None:
     """Removes traces, function labels and a root that only marks a tree.
 
-    Returns:
-      None if no word is left.
+    None if no word is left.
     """
 
     def without_traces(node: Tree) -> Tree | None:
