@@ -219,14 +219,9 @@ def symbols_of(prefix: Path) -> tuple[str, ...]:
 def open_lines(place: str, source: str, target: str, folder: str = "") -> Corpus:
     """Opens one-sided text, for language models; an example is ("", line).
 
-    Args:
-      place: A text file, plain or `.gz`, one example a line; or a place of sentence
-        pairs with a scheme, such as `grammar:train`, of which the target is read.
-      source, target: The languages of a corpus of pairs, whose target is read.
-      folder: The folder where relative names of files start.
-
-    Raises:
-      UserError: There is no such file or corpus.
+    A place is a text file, plain or `.gz`, one example a line; or one of sentence pairs
+    with a scheme, such as `grammar:train`, of which the target is read. Raises
+    UserError if there is none.
     """
     if scheme_of(place):
         return derived(
@@ -375,16 +370,9 @@ def open_places(
     folder: str = "",
     weights: bool = False,
 ) -> list[Corpus]:
-    """Opens the corpora at several places.
+    """Opens the corpora at places separated by commas, in order, by `open_one`.
 
-    Args:
-      places: Places separated by commas; see the top of this file.
-      open_one: (place, folder) -> the corpus.
-      folder: The folder where relative prefixes start.
-      weights: True if places may end in a weight, as in training text.
-
-    Returns:
-      The corpora, in the order of the places.
+    `weights` is True if places may end in a weight, as in training text.
 
     Raises:
       UserError: A weight that is not a number above 0, or that is not allowed here; a

@@ -310,7 +310,10 @@ def compare_with(text: ScoredText, averaged: int) -> str:
 
     `averaged` is the number of checkpoints whose parameters were averaged.
     """
-    among = f"compare only with systems scored on {_these(text)}, same signature"
+    among = (
+        f"compare only with systems scored on these {text.lines:,} lines (reference "
+        f"sha256 {text.reference_sha256[:12]}), same signature"
+    )
     if text.synthetic:
         return (
             "synthetic text of the built-in grammar, without published numbers; "
@@ -334,10 +337,6 @@ def compare_with(text: ScoredText, averaged: int) -> str:
         else f"{text.lines:,} lines instead of {' or '.join(f'{n:,}' for n in counts)}"
     )
     return f"not {named[0].name} despite its name: {wrong}; {among}"
-
-
-def _these(text: ScoredText) -> str:
-    return f"these {text.lines:,} lines (reference sha256 {text.reference_sha256[:12]})"
 
 
 def _published(known: PublishedSet, text: ScoredText, averaged: int) -> str:
