@@ -15,7 +15,7 @@ from t2t_jax.data.corpus import Corpus, open_corpora
 from t2t_jax.io.errors import UserError
 from t2t_jax.tasks.table import known_measures, task_of
 from t2t_jax.tasks.translation import Translation
-from t2t_jax.tools.experiment.rows import Measure, Row, Run
+from t2t_jax.tools.experiment.experiment import Measure, Row, Run
 from t2t_jax.training.metrics_log import METRICS, read_log
 
 # Files of a run's workdir that the runner adds to those of training.

@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike
 
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.tables import markdown_table
+from t2t_jax.tools.experiment.experiment import Run
 from t2t_jax.tools.experiment.fits import power_law
 from t2t_jax.tools.experiment.plots import lines
 from t2t_jax.tools.experiment.results import Context, Results, RunResult
-from t2t_jax.tools.experiment.rows import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
