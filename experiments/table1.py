@@ -11,6 +11,7 @@ for an accelerator.
 
 import math
 
+from experiments import _texts
 from t2t_jax.io.tables import markdown_table
 from t2t_jax.tools.experiment import Experiment, Measure, Row
 from t2t_jax.tools.experiment.fits import crossing
@@ -66,15 +67,14 @@ def get_experiment(scale="small"):
     Args:
       scale: small or full.
     """
-    if scale not in SIZES:
-        raise ValueError(f"unknown scale {scale!r}; want 'small' or 'full'")
+    sizes = _texts.chosen("scale", scale, SIZES)
     rows = [
         Row(
             name,
             measures=[
                 Measure(
                     "layer_costs",
-                    {"layer": layer, "options": options, **SIZES[scale]},
+                    {"layer": layer, "options": options, **sizes},
                     name="cost",
                 ),
                 Measure(

@@ -150,11 +150,9 @@ def with_fields(config: Config | ConfigDict, changes: Mapping[str, Any]) -> Conf
     for name, value in changes.items():
         if name not in names:
             raise UserError(f"config.{name}: no such field{did_you_mean(name, names)}")
-        section, _, field = name.partition(".")
-        if field.startswith("options."):
-            options = sections[section]["options"]
-            value = {**options, field.removeprefix("options."): value}
-            field = "options"
+        section, *options, field = name.split(".")
+        if options:
+            field, value = "options", {**sections[section]["options"], field: value}
         sections[section][field] = value
     return fields.from_config_dict(sections)
 
