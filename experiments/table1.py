@@ -102,8 +102,7 @@ def get_experiment(scale="small"):
 
 def measured(results, name="cost"):
     """The results of a measure, by row, of the rows that are finished."""
-    found = {row.row.name: row.runs[0].measure(name) for row in results}
-    return {row: measure for row, measure in found.items() if measure}
+    return {run.run.row: run.measure(name) for run in results.measured(name)}
 
 
 def plot(results):

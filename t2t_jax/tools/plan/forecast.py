@@ -29,10 +29,8 @@ from t2t_jax.model.model import Model, build, check_batching
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tools.plan import collectives
+from t2t_jax.tools.plan.describe import VOCABULARIES
 from t2t_jax.training.step import Steps, compile_steps
-
-# The sizes in a forecast; the second one only if the vocabulary is not joint.
-VOCABULARIES = "vocabulary", "source_vocabulary"
 
 
 def plan(
