@@ -153,7 +153,7 @@ class RowResult:
     runs: Sequence[RunResult]
     needs: Needs
 
-    @property
+    @functools.cached_property
     def states(self) -> list[str]:
         """The state of each run, by its files."""
         return [run.state(self.row, self.needs) for run in self.runs]
