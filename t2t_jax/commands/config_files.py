@@ -136,9 +136,7 @@ def _load(path: str) -> ml_collections.ConfigDict:
 
 def given_fields(argv: Sequence[str]) -> list[str]:
     """The full names of the fields that a command line sets: `['model.layers']`."""
-    words = [word for word in argv if word.startswith("-")]
-    names = [word.lstrip("-").partition("=")[0] for word in words]
-    found = [re.fullmatch(r"(?:no)?config\.(.+)", name) for name in names]
+    found = [re.match(r"-+(?:no)?config\.([^=]+)", word) for word in argv]
     return [match[1] for match in found if match]
 
 
