@@ -52,13 +52,9 @@ NEVER = 1 << 40  # steps between two checkpoints of the scratch folder
 class Stretch(NamedTuple):
     """The steps to execute, and what they are compared with."""
 
-    # first, last: the steps that were asked for.
-    first: int
-    last: int
     start: int  # the step of the state to continue from; 0: the initial parameters
     end: int
-    # The kinds of checkpoints of each step that has some.
-    stored: dict[int, tuple[str, ...]]
+    stored: dict[int, tuple[str, ...]]  # the kinds of checkpoints of each step
 
 
 class StoredComparison(NamedTuple):
@@ -105,11 +101,9 @@ def rerun(
     feeder_name(text.config.data)  # raises if TensorFlow is needed but missing
     model = build(text.config.model, *text.vocabulary.sizes)
     stretch = plan_stretch(workdir, text.config, first, last)
-    from_where = (
-        f"the checkpoint of step {stretch.start:,}"
-        if stretch.start
-        else "the initial parameters"
-    )
+    from_where = "the initial parameters"
+    if stretch.start:
+        from_where = f"the checkpoint of step {stretch.start:,}"
     say(
         f"executing steps {stretch.start + 1:,} to {stretch.end:,} again, from "
         f"{from_where}; {workdir} is only read"
@@ -171,7 +165,7 @@ def plan_stretch(
     next_stored = min((step for step in stored if step >= first), default=trained)
     end = next_stored if last is None else last
     between = {step: kinds for step, kinds in stored.items() if start < step <= end}
-    return Stretch(first, first if last is None else last, start, end, between)
+    return Stretch(start, end, between)
 
 
 def _newest_intact(workdir: Workdir, steps: list[int]) -> int:
