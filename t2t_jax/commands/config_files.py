@@ -56,11 +56,6 @@ def shipped_names(folder: str) -> list[str]:
     return sorted(f.stem for f in files if f.stem[0] != "_")
 
 
-def preset_names() -> list[str]:
-    """Names of all presets, sorted: `['base', 'big', ...]`."""
-    return shipped_names("configs")
-
-
 def resolve(given: str) -> str:
     """Finds the file of a config; makes the package `configs` importable for it.
 
