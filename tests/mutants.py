@@ -311,7 +311,7 @@ PROMISES = [
     ),
     Mutant(
         "the_papers_bleu_is_smoothed",
-        "t2t_jax/metrics/tokenized.py",
+        "t2t_jax/metrics/plain.py",
         'smooth_method="none"',
         'smooth_method="exp"',
         "tests/evaluation/test_bleu.py",
