@@ -209,14 +209,9 @@ def _narrow(array_p: np.ndarray) -> np.ndarray:
 def plan_packed(shapes, pair_p, source_p, target_p, permutation):
     """Packs the pairs into rows, shuffles the rows, and cuts them into batches.
 
-    Args:
-      shapes: The one shape of all batches.
-      pair_p: The numbers of all pairs, shuffled.
-      source_p, target_p: The lengths of pair 0, 1, ...
-      permutation: A function of n that returns a permutation of n.
-
-    Returns:
-      shape_b, offset_b and arrays of a Plan.
+    Takes the one shape, the shuffled numbers of all pairs, the lengths of pair 0, 1,
+    ... and a function of n that returns a permutation of n; returns shape_b, offset_b
+    and arrays of a Plan.
     """
     (shape,) = shapes
     row_p, rows = _pack(source_p[pair_p], target_p[pair_p], shape)
@@ -287,13 +282,9 @@ def _pack(source_p, target_p, shape: Shape) -> tuple[np.ndarray, int]:
 def _pack_windows(source_iw, target_iw, shape: Shape, rows: int) -> np.ndarray:
     """Packs each window by itself: best fit, largest pair first.
 
-    Args:
-      source_iw, target_iw: Lengths of the pairs, [steps, windows].
-      shape: The lengths of a row.
-      rows: A guess of the rows that a window needs; more are added if it is too low.
-
-    Returns:
-      Each pair's row in its window, int32 [steps, windows].
+    Takes lengths [steps, windows] and a guess of the rows that a window needs; more are
+    added if it is too low. Returns each pair's row in its window, int32 [steps,
+    windows].
     """
     # In 16 bits where lengths allow: a vector instruction handles twice as many.
     small = max(shape.source, shape.target) < 1 << 15

@@ -113,11 +113,7 @@ def named_hash(kind: str, fingerprint: str) -> str:
 
 
 def grammar_corpus(split: str, source: str, target: str) -> Corpus:
-    """A split of the built-in English-German corpus, in either direction.
-
-    Raises:
-      UserError: An unknown split, or other languages.
-    """
+    """A split of the built-in English-German corpus, in either direction."""
     place = f"grammar:{split}"
     if {source, target} != {"en", "de"}:
         raise UserError(
@@ -126,15 +122,16 @@ def grammar_corpus(split: str, source: str, target: str) -> Corpus:
         )
     grammar.check_split(split, place)
 
-    def pairs() -> Iterator[Pair]:
-        for english, german in grammar.pairs(split):
-            yield (english, german) if source == "en" else (german, english)
-
-    def fingerprint() -> str:
-        direction = f"{source}-{target}"
-        return _hash(grammar.fingerprint(split).encode(), direction.encode())
-
-    return Corpus(place, split, source, target, pairs, fingerprint)
+    step = 1 if source == "en" else -1
+    direction = f"{source}-{target}".encode()
+    return Corpus(
+        place,
+        split,
+        source,
+        target,
+        pairs=lambda: (pair[::step] for pair in grammar.pairs(split)),
+        fingerprint=lambda: _hash(grammar.fingerprint(split).encode(), direction),
+    )
 
 
 def file_corpus(prefix: Path, source: str, target: str) -> Corpus:
@@ -152,13 +149,8 @@ def file_corpus(prefix: Path, source: str, target: str) -> Corpus:
         names = files()
         aligned = _aligned(names)
         if hashes := find_file(prefix, HASHES_ENDING):
-            aligned = check_hashes(
-                aligned,
-                read_lines(hashes),
-                pair_hasher(source, target),
-                (str(names[0]), str(names[1])),
-                str(hashes),
-            )
+            hash_pair = pair_hasher(source, target)
+            aligned = check_hashes(aligned, hash_pair, names, hashes)
         yield from aligned
 
     def fingerprint() -> str:
@@ -178,15 +170,14 @@ def _aligned(files: tuple[Path, Path]) -> Iterator[Pair]:
             counts[side] += pair[side] is not None
         if None not in pair:
             yield pair
+    one, other = files
     if counts[0] != counts[1]:
         raise UserError(
-            f"{files[0]} has {counts[0]:,} lines but {files[1]} has {counts[1]:,}; "
-            "want one sentence a line, the two files aligned by line"
+            f"{one} has {counts[0]:,} lines but {other} has {counts[1]:,}; want one "
+            "sentence a line, the two files aligned by line"
         )
     if not counts[0]:
-        raise UserError(
-            f"{files[0]} and {files[1]} are empty; want one sentence a line"
-        )
+        raise UserError(f"{one} and {other} are empty; want one sentence a line")
 
 
 def _hash(*parts: bytes) -> str:
@@ -426,13 +417,8 @@ def split_places(places: str) -> list[str]:
 def _split_weight(written: str, weights: bool, exists: bool) -> tuple[str, float]:
     """Splits `news@2` into ("news", 2.0); `mail@home/news` keeps its @, with weight 1.
 
-    File names may have an @ too. If weights are allowed, a number after the last @ is a
-    weight, and anything else is an error unless such files exist.
-
-    Args:
-      written: A place, perhaps with a weight.
-      weights: True if a weight is allowed.
-      exists: True if there are files with `written` as their prefix.
+    File names may have an @ too. If `weights` are allowed, a number after the last @ is
+    a weight, and anything else is an error unless such files exist.
     """
     place, at, number = written.rpartition("@")
     if not at or "/" in number or (exists and not weights):

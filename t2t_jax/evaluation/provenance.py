@@ -105,14 +105,9 @@ def hashed(lines: Sequence[str]) -> str:
 
 
 def code_version(folder: Path = Path(__file__).parent) -> dict[str, str | bool | None]:
-    """Finds the git commit of a folder of code.
+    """Finds the git commit of a folder of code, and whether tracked files are changed.
 
-    Args:
-      folder: by default this package, wherever the program starts.
-
-    Returns:
-      `commit`, and `uncommitted_changes` to tracked files; both None if the code is
-      not in a checkout or git is not installed.
+    Both are None if the code is not in a checkout or git is not installed.
     """
     unknown = {"commit": None, "uncommitted_changes": None}
     # A package in site-packages may sit inside another project's checkout, which does
@@ -313,9 +308,7 @@ PUBLISHED = (
 def compare_with(text: ScoredText, averaged: int) -> str:
     """Explains in one line which results these scores are comparable with, and why.
 
-    Args:
-      text: the scored test set.
-      averaged: number of checkpoints whose parameters were averaged.
+    `averaged` is the number of checkpoints whose parameters were averaged.
     """
     among = f"compare only with systems scored on {_these(text)}, same signature"
     if text.synthetic:
