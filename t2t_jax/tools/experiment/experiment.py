@@ -30,8 +30,6 @@ from t2t_jax.io.messages import say
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from t2t_jax.tools.experiment.results import Results
-
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
@@ -183,8 +181,8 @@ class Experiment:
       note: what the paper's figures may be compared with; printed below the table.
       fixed: fields that the rows were computed from, such as `model.*`; `--config`
         does not change them.
-      plot: draws the results as a figure; None draws nothing.
-      report: writes what comes below the table, as Markdown.
+      plot: draws `results.Results` as a figure; None draws nothing.
+      report: writes what comes below the table of `results.Results`, as Markdown.
     """
 
     rows: Sequence[Row]
@@ -193,8 +191,8 @@ class Experiment:
     baseline: str = ""
     note: str = ""
     fixed: Sequence[str] = ()
-    plot: Callable[["Results"], "Figure | None"] | None = None
-    report: Callable[["Results"], str] | None = None
+    plot: Callable[[Any], "Figure | None"] | None = None
+    report: Callable[[Any], str] | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "rows", tuple(self.rows))
