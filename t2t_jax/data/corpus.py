@@ -113,11 +113,7 @@ def named_hash(kind: str, fingerprint: str) -> str:
 
 
 def grammar_corpus(split: str, source: str, target: str) -> Corpus:
-    """A split of the built-in English-German corpus, in either direction.
-
-    Raises:
-      UserError: An unknown split, or other languages.
-    """
+    """A split of the built-in English-German corpus, in either direction."""
     place = f"grammar:{split}"
     if {source, target} != {"en", "de"}:
         raise UserError(
@@ -126,15 +122,16 @@ def grammar_corpus(split: str, source: str, target: str) -> Corpus:
         )
     grammar.check_split(split, place)
 
-    def pairs() -> Iterator[Pair]:
-        for english, german in grammar.pairs(split):
-            yield (english, german) if source == "en" else (german, english)
-
-    def fingerprint() -> str:
-        direction = f"{source}-{target}"
-        return _hash(grammar.fingerprint(split).encode(), direction.encode())
-
-    return Corpus(place, split, source, target, pairs, fingerprint)
+    step = 1 if source == "en" else -1
+    direction = f"{source}-{target}".encode()
+    return Corpus(
+        place,
+        split,
+        source,
+        target,
+        pairs=lambda: (pair[::step] for pair in grammar.pairs(split)),
+        fingerprint=lambda: _hash(grammar.fingerprint(split).encode(), direction),
+    )
 
 
 def file_corpus(prefix: Path, source: str, target: str) -> Corpus:
@@ -152,13 +149,8 @@ def file_corpus(prefix: Path, source: str, target: str) -> Corpus:
         names = files()
         aligned = _aligned(names)
         if hashes := find_file(prefix, HASHES_ENDING):
-            aligned = check_hashes(
-                aligned,
-                read_lines(hashes),
-                pair_hasher(source, target),
-                (str(names[0]), str(names[1])),
-                str(hashes),
-            )
+            hash_pair = pair_hasher(source, target)
+            aligned = check_hashes(aligned, hash_pair, names, hashes)
         yield from aligned
 
     def fingerprint() -> str:
@@ -178,15 +170,14 @@ def _aligned(files: tuple[Path, Path]) -> Iterator[Pair]:
             counts[side] += pair[side] is not None
         if None not in pair:
             yield pair
+    one, other = files
     if counts[0] != counts[1]:
         raise UserError(
-            f"{files[0]} has {counts[0]:,} lines but {files[1]} has {counts[1]:,}; "
-            "want one sentence a line, the two files aligned by line"
+            f"{one} has {counts[0]:,} lines but {other} has {counts[1]:,}; want one "
+            "sentence a line, the two files aligned by line"
         )
     if not counts[0]:
-        raise UserError(
-            f"{files[0]} and {files[1]} are empty; want one sentence a line"
-        )
+        raise UserError(f"{one} and {other} are empty; want one sentence a line")
 
 
 def _hash(*parts: bytes) -> str:
@@ -228,14 +219,9 @@ def symbols_of(prefix: Path) -> tuple[str, ...]:
 def open_lines(place: str, source: str, target: str, folder: str = "") -> Corpus:
     """Opens one-sided text, for language models; an example is ("", line).
 
-    Args:
-      place: A text file, plain or `.gz`, one example a line; or a place of sentence
-        pairs with a scheme, such as `grammar:train`, of which the target is read.
-      source, target: The languages of a corpus of pairs, whose target is read.
-      folder: The folder where relative names of files start.
-
-    Raises:
-      UserError: There is no such file or corpus.
+    A place is a text file, plain or `.gz`, one example a line; or one of sentence pairs
+    with a scheme, such as `grammar:train`, of which the target is read. Raises
+    UserError if there is none.
     """
     if scheme_of(place):
         return derived(
@@ -384,16 +370,9 @@ def open_places(
     folder: str = "",
     weights: bool = False,
 ) -> list[Corpus]:
-    """Opens the corpora at several places.
+    """Opens the corpora at places separated by commas, in order, by `open_one`.
 
-    Args:
-      places: Places separated by commas; see the top of this file.
-      open_one: (place, folder) -> the corpus.
-      folder: The folder where relative prefixes start.
-      weights: True if places may end in a weight, as in training text.
-
-    Returns:
-      The corpora, in the order of the places.
+    `weights` is True if places may end in a weight, as in training text.
 
     Raises:
       UserError: A weight that is not a number above 0, or that is not allowed here; a
@@ -426,13 +405,8 @@ def split_places(places: str) -> list[str]:
 def _split_weight(written: str, weights: bool, exists: bool) -> tuple[str, float]:
     """Splits `news@2` into ("news", 2.0); `mail@home/news` keeps its @, with weight 1.
 
-    File names may have an @ too. If weights are allowed, a number after the last @ is a
-    weight, and anything else is an error unless such files exist.
-
-    Args:
-      written: A place, perhaps with a weight.
-      weights: True if a weight is allowed.
-      exists: True if there are files with `written` as their prefix.
+    File names may have an @ too. If `weights` are allowed, a number after the last @ is
+    a weight, and anything else is an error unless such files exist.
     """
     place, at, number = written.rpartition("@")
     if not at or "/" in number or (exists and not weights):

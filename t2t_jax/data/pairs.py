@@ -78,12 +78,7 @@ class Pairs:
         return self.source.lengths, self.target.lengths
 
     def batch(self, layout: Layout, seed: int, epoch: int) -> dict[str, np.ndarray]:
-        """The arrays of a batch, as `filling.fill` returns them.
-
-        Args:
-          layout: The batch, from the plan of the epoch.
-          seed, epoch: What noise depends on.
-        """
+        """The arrays of a batch of an epoch's plan, as `filling.fill` returns them."""
         if self.noise is not None:
             return self.noise.fill(layout, self.source, self.target, seed, epoch)
         return fill(layout, self.source, self.target)
@@ -116,20 +111,16 @@ class Examples:
     ) -> Noise | None:
         """Returns what changes examples from epoch to epoch, if anything.
 
-        Args:
-          texts: Each corpus of the text, with its number of pairs.
+        `texts` are the corpora of the text, each with its number of pairs.
         """
         return None
 
 
 def cut(pairs: Pairs, block: int) -> Pairs:
-    """Cuts targets into consecutive blocks, which become pairs of their own.
+    """Cuts targets into consecutive blocks of at most `block` tokens, each a pair.
 
     Only the last block of a target ends in EOS. Tokens are not copied: the blocks are
     more offsets into the same array. Sources are empty.
-
-    Args:
-      block: The most tokens of a block.
     """
     lengths = pairs.target.lengths
     blocks = -(-lengths // block)  # of each pair, rounded up
@@ -157,10 +148,9 @@ def tokenize_in_memory(
 ) -> Pairs:
     """Tokenizes a dev or test set in memory; never drops a pair.
 
-    Args:
-      encode: Encodes pairs; by default `encode_pairs`.
-      block: Cut targets into blocks of at most this many tokens; 0 does not.
-      noise: Makes the examples of the pairs; None if they are the pairs themselves.
+    `encode` is `encode_pairs` by default, `block` the most tokens of the blocks that
+    targets are cut into (0: they are not cut), and `noise` makes the examples of the
+    pairs.
     """
     pairs = list(pairs)
     source, target = (encode or encode_pairs)(pairs, vocabulary, -1)
@@ -191,13 +181,7 @@ def encode_pairs(
 def prepared_key(
     fingerprints: Sequence[str], vocabulary: Vocabulary, config: DataConfig
 ) -> str:
-    """A hash of everything that the arrays of a training text depend on.
-
-    Args:
-      fingerprints: Those of its corpora.
-      vocabulary: Its tokenizer.
-      config: The options of cleaning.
-    """
+    """A hash of everything that the arrays of a training text depend on."""
     # Every option that changes the arrays. Weights and the temperature do not; the plan
     # applies them. Nor does what varies from epoch to epoch (variation.py).
     names = ("max_length", "max_ratio", "deduplicate", "symbols")

@@ -12,6 +12,7 @@ Suffix: `p` pairs.
 """
 
 import dataclasses
+import itertools
 import re
 import weakref
 import zlib
@@ -64,12 +65,7 @@ class Part(NamedTuple):
 
 
 def read_parts(pairs: Pairs, corpora: Sequence[Corpus]) -> Iterator[Part]:
-    """Yields the text of all pairs in order, as it was before it was encoded.
-
-    Args:
-      pairs: Prepared pairs; their `line` and `sizes` say what was kept.
-      corpora: The corpora that they were prepared from.
-    """
+    """Yields the text of prepared pairs in order, from the corpora that they are of."""
     end_c = np.cumsum(pairs.sizes)
     line_p = np.asarray(pairs.line)
     for chunk in read_chunks(corpora, LINES):
@@ -109,20 +105,11 @@ class TextVariation:
     def __call__(
         self, pairs: Sequence[Pair], numbers: np.ndarray, seed: int, epoch: int
     ) -> list[Pair]:
-        """Returns the pairs as an epoch has them.
+        """Returns as many pairs, as an epoch has them; unchanged ones are the same.
 
         A line depends on its number alone, not on the others of the chunk, with one
-        exception: `neighbours` and `joined` join lines of a chunk. So chunks must begin
-        at the same lines in every run.
-
-        Args:
-          pairs: A chunk of one corpus, in order.
-          numbers: The number of each pair in the training text, int64 [pairs]; numbers
-            that follow one another are lines that do.
-          seed, epoch: What the choice depends on.
-
-        Returns:
-          As many pairs; those that nothing changes are the given objects.
+        exception: `neighbours` and `joined` join lines of a chunk, whose numbers follow
+        one another. So chunks must begin at the same lines in every run.
         """
         varied = list(pairs)
         for name, share in self.shares.items():
@@ -138,58 +125,44 @@ class TextVariation:
 
     def _following(self, pairs, numbers: np.ndarray, i: int) -> list[Pair]:
         """The next lines of the chunk as far as none was left out between them."""
-        following = []
-        for n in range(i + 1, min(i + 1 + MOST_NEIGHBOURS, len(pairs))):
-            if numbers[n] != numbers[i] + n - i:
-                break
-            following.append(pairs[n])
-        return following
+        places = range(i + 1, min(i + 1 + MOST_NEIGHBOURS, len(pairs)))
+        follow = itertools.takewhile(lambda n: numbers[n] - numbers[i] == n - i, places)
+        return [pairs[n] for n in follow]
 
     def _changed(self, change, pair: Pair, draws: Stream, following) -> Pair:
         """Changes a pair, but not the symbols that its lines begin with."""
         tags, text = self._split(pair)
         if not all(side.strip() for side in text):
             return pair  # one-sided text, or nothing to change
-        if any(symbol in side for symbol in self.symbols for side in text):
+        if self._has_symbol(text):
             return pair
-        alike = []
-        for other in following:
-            other_tags, other_text = self._split(other)
-            # Lines of different tags do not form one text.
-            if other_tags != tags or any(
-                s in t for s in self.symbols for t in other_text
-            ):
-                break
-            alike.append(other_text)
+        # Lines of different tags do not form one text.
+        alike = itertools.takewhile(
+            lambda other: other[0] == tags and not self._has_symbol(other[1]),
+            map(self._split, following),
+        )
+        alike = [other_text for _, other_text in alike]
         changed = change(text, draws, alike)
         if changed is text:
             return pair
         return tags[0] + changed[0], tags[1] + changed[1]
 
+    def _has_symbol(self, text: Pair) -> bool:
+        return any(symbol in side for symbol in self.symbols for side in text)
+
     def _split(self, pair: Pair) -> tuple[Pair, Pair]:
         """Splits both sides into the symbols they begin with, and text."""
         if not self.symbols:
             return ("", ""), pair
-        tags = "|".join(map(re.escape, self.symbols))
-        found = [re.match(rf"(?:(?:{tags})\s*)*", side).end() for side in pair]
-        return (
-            (pair[0][: found[0]], pair[1][: found[1]]),
-            (pair[0][found[0] :], pair[1][found[1] :]),
-        )
+        tags = re.compile(rf"(?:(?:{'|'.join(map(re.escape, self.symbols))})\s*)*")
+        begun = [(side, tags.match(side).end()) for side in pair]
+        return tuple(s[:end] for s, end in begun), tuple(s[end:] for s, end in begun)
 
 
 def text_variation_of(
     augment: str, symbols: Sequence[str] = ()
 ) -> TextVariation | None:
-    """Reads `config.data.augment`.
-
-    Args:
-      augment: Names of `TRAINABLE`, separated by commas, each perhaps with its
-        share of lines: "typos,case@0.05".
-      symbols: As of `TextVariation`.
-
-    Returns:
-      The variation; None if `augment` is empty.
+    """Reads `config.data.augment`: "typos,case@0.05"; None if it is empty.
 
     Raises:
       UserError: An unknown name, one given twice, or a share that is not above 0 and at
@@ -272,12 +245,8 @@ class Variation:
         """Makes the pairs of an epoch: as many, of the same lines, in the same order.
 
         A pair keeps its stored tokens if it would become empty on a side, or longer
-        than `config.data.max_length` or the rows of `within`: no pair is dropped.
-
-        Args:
-          pairs: The pairs as prepared.
-          seed, epoch: What the variation depends on, besides the line.
-          within: The largest shape of the batches; None sets no limit.
+        than `config.data.max_length` or the rows of `within`, the largest shape of the
+        batches: no pair is dropped.
 
         Raises:
           UserError: The text has changed since it was prepared, or cannot be read.
@@ -337,12 +306,7 @@ class Variation:
         return Typical(*after, int(sampled_p.sum()), kept)
 
     def describe(self, pairs: Pairs, within: Shape) -> str:
-        """Describes in one line what varies, and what that does to the lengths.
-
-        Args:
-          pairs: The pairs that vary.
-          within: The largest shape of the batches.
-        """
+        """Describes in one line what varies, and what that does to the lengths."""
         what = []
         if self.text is not None:
             what.append(f"text (augment={self.config.augment})")
@@ -421,13 +385,9 @@ class Variation:
 def kept_within(
     stored: Ragged, encoded: Ragged, new: np.ndarray, fits: np.ndarray
 ) -> Ragged:
-    """Replaces stored sentences by those encoded anew, but only where they fit.
+    """Replaces the stored sentences of a part by those encoded anew, where they fit.
 
-    Args:
-      stored: All sentences of a part.
-      encoded: The new ones, which may be fewer.
-      new: The index in `stored` of each of `encoded`.
-      fits: A mask of `encoded`: False keeps the stored sentence.
+    There may be fewer of these: `new` are their indices in `stored`.
     """
     index_p = len(encoded) + np.arange(len(stored))
     index_p[new[fits]] = np.flatnonzero(fits)
@@ -448,12 +408,6 @@ def variation_of(
     encode: Encode = encode_pairs,
 ) -> Variation | None:
     """Builds the variation that a config asks for; None if nothing varies.
-
-    Args:
-      config: As for `training_pairs`.
-      corpora: The training text.
-      vocabulary: Its tokenizer.
-      encode: As for `training_pairs`.
 
     Raises:
       UserError: The fields are wrong, or the tokenizer cannot sample subwords.

@@ -113,6 +113,24 @@ class Clause:
     dependent: "tuple[str, str, Clause] | None" = None
 
 
+def time_phrase(
+    adverb: tuple[str, str] | None, side: int, tags: dict[str, str], one_word: str
+) -> list[Node]:
+    """An adverb of time, if any, in English (side 0) or German: often, every day.
+
+    `tags` are those of words that are not NN, `one_word` that of an adverb of one word.
+    """
+    if adverb is None:
+        return []
+    words = adverb[side].split()
+    leaves = [(tags.get(word, "NN") + "-time", word) for word in words]
+    if len(leaves) == 1:
+        return [("ADVP-time", [(one_word, adverb[side])])]
+    if leaves[0][0] in ("IN-time", "APPRART-time"):
+        return [("PP-time", [leaves[0], ("NP-day", leaves[1:])])]
+    return [("NP-time", leaves)]
+
+
 def collect(nodes: list[Node], words: list[str]) -> None:
     """Appends the words below the nodes, with all their commas, to `words`."""
     for _, inner in nodes:

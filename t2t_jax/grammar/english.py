@@ -8,9 +8,7 @@ verb, the number of determiner and noun, the objects that a verb takes (its fram
 "gap" where an object is said before the clause (*the hat that she bought*).
 """
 
-import functools
-
-from t2t_jax.grammar.clauses import FRAMES, PRONOUNS, Clause, Node, Phrase
+from t2t_jax.grammar.clauses import FRAMES, PRONOUNS, Clause, Node, Phrase, time_phrase
 from t2t_jax.grammar.lexicon import POSSESSIVES, Noun, be, numerals
 
 # Determiners that are not DT.
@@ -173,25 +171,8 @@ def english_objects(clause: Clause) -> list[Node]:
     return [particle, *objects]
 
 
-@functools.cache
-def english_time(words: str) -> Node:
-    """An adverb of time: often, every day, on Monday."""
-    leaves = [(TIME_TAGS.get(word, "NN") + "-time", word) for word in words.split()]
-    if len(leaves) == 1:
-        return "ADVP-time", [("RB-time", words)]
-    if leaves[0][0] == "IN-time":
-        return "PP-time", [leaves[0], ("NP-day", leaves[1:])]
-    return "NP-time", leaves
-
-
 def verb_phrase(forms: list[Node], inner: list[Node], mark: str) -> list[Node]:
-    """Nests verb phrases: each form with what follows it, the innermost with `inner`.
-
-    Args:
-      forms: The verb forms behind the finite verb.
-      inner: What follows the last of them.
-      mark: "-gap" or "".
-    """
+    """Nests verb phrases: each form and what follows it, the innermost with `inner`."""
     for tag, word in reversed(forms):
         inner = [(f"VP-{tag.partition('-')[0]}{mark}", [(tag, word), *inner])]
         if tag == "TO":
@@ -204,7 +185,7 @@ def english(clause: Clause) -> Node:
     gap, asked = clause.gap, clause.question is not None
     mark = "-gap" if gap and gap != "subject" else ""
     auxiliary, forms = english_verb(clause)
-    adverb = [english_time(clause.adverb[0])] if clause.adverb else []
+    adverb = time_phrase(clause.adverb, 0, TIME_TAGS, "RB-time")
     middle = adverb if clause.position == "middle" else []
     inner = english_objects(clause)
     if clause.verb is be and clause.predicate:

@@ -27,6 +27,7 @@ from t2t_jax.grammar.clauses import (
     Clause,
     Node,
     Phrase,
+    time_phrase,
 )
 from t2t_jax.grammar.lexicon import POSSESSIVES, Noun, be, cities, haben, werden
 
@@ -160,12 +161,7 @@ def german_relative(phrase: Phrase) -> list[Node]:
 
 
 def with_relative(phrase: Phrase, node: Node) -> Node:
-    """A phrase and the relative clause that follows it at once, if it has one.
-
-    Args:
-      phrase: The phrase.
-      node: Its words, an NP; or a PP, whose NP gets the clause.
-    """
+    """A phrase, an NP or in a PP, and the relative clause that follows it at once."""
     label, nodes = node
     if phrase.relative is None:
         return node
@@ -241,7 +237,7 @@ def german_middle(clause: Clause) -> tuple[list[Node], Phrase | None, bool]:
     roles = {"dative": clause.dative, "accusative": clause.accusative}
     objects = [(p, case) for case, p in roles.items() if p and case != clause.gap]
     nodes = [german_phrase(p, case) for p, case in objects if p.pronoun]
-    nodes += [german_time(clause.adverb[1])] if clause.adverb else []
+    nodes += time_phrase(clause.adverb, 1, TIME_TAGS, "ADV")
     negate, last, ends = clause.negated, None, 0
     # negate: no word has negated it yet; ends: the number of nodes up to `last`
     for phrase, case in objects:
@@ -269,17 +265,6 @@ def german_middle(clause: Clause) -> tuple[list[Node], Phrase | None, bool]:
     return nodes, last, ends == len(nodes)
 
 
-@functools.cache
-def german_time(words: str) -> Node:
-    """An adverb of time: oft, jeden Tag, am Montag."""
-    tagged = [(TIME_TAGS.get(word, "NN") + "-time", word) for word in words.split()]
-    if len(tagged) == 1:
-        return "ADVP-time", [("ADV", words)]
-    if tagged[0][0] == "APPRART-time":
-        return "PP-time", [tagged[0], ("NP-day", tagged[1:])]
-    return "NP-time", tagged
-
-
 def german(clause: Clause, order: str) -> Node:
     """The tree of a clause.
 
@@ -293,7 +278,7 @@ def german(clause: Clause, order: str) -> Node:
     finite, closing = german_verb(clause)
     front, said = [], clause
     if order == "second" and clause.position == "front" and clause.adverb:
-        front = [german_time(clause.adverb[1])]
+        front = time_phrase(clause.adverb, 1, TIME_TAGS, "ADV")
         said = dataclasses.replace(clause, adverb=None)  # not in the middle again
     middle, last, ends = german_middle(said)
     after = []

@@ -1,6 +1,6 @@
 """The words of the built-in English-German corpus: tables, and rules for their forms.
 
-A row of a table is one word in both languages. It gives only forms that must be
+An entry of a table is one word in both languages. It gives only forms that must be
 memorized; rules derive the others (the English plural *dogs*, the German dative plural
 *Hunden*). Nouns belong to groups (person, text, food, ...), and verbs and adjectives
 name the groups that they go with, so people read books and dogs do not.
@@ -11,168 +11,98 @@ depends on knowledge of the world are excluded (*you*, *it*, the past of *read*)
 
 from typing import NamedTuple
 
-# One noun a line, by group: English singular (and plural, if irregular) | German
-# article, singular, plural ("-" for a mass noun, which has none), and for people and
-# weak nouns the genitive.
+# Nouns by group. English singular (and plural, if irregular) : German article,
+# singular, plural ("-" for a mass noun, which has none), and of men, children and weak
+# nouns the genitive.
 NOUNS = {
     "he": """
-        man men | der Mann Männer Mannes
-        boy | der Junge Jungen Jungen
-        teacher | der Lehrer Lehrer Lehrers
-        student | der Student Studenten Studenten
-        doctor | der Arzt Ärzte Arztes
-        neighbor | der Nachbar Nachbarn Nachbarn
-        friend | der Freund Freunde Freundes
-        farmer | der Bauer Bauern Bauern
-        baker | der Bäcker Bäcker Bäckers
-        painter | der Maler Maler Malers
-        singer | der Sänger Sänger Sängers
-        king | der König Könige Königs
-        uncle | der Onkel Onkel Onkels
-        brother | der Bruder Brüder Bruders
-        father | der Vater Väter Vaters
-        son | der Sohn Söhne Sohnes
-        grandfather | der Großvater Großväter Großvaters
-        pilot | der Pilot Piloten Piloten
-        guest | der Gast Gäste Gastes
-        thief thieves | der Dieb Diebe Diebes
-        soldier | der Soldat Soldaten Soldaten
-        waiter | der Kellner Kellner Kellners
-        gardener | der Gärtner Gärtner Gärtners
-        policeman policemen | der Polizist Polizisten Polizisten
-        prince | der Prinz Prinzen Prinzen""",
+        man men : der Mann Männer Mannes | boy : der Junge Jungen Jungen |
+        teacher : der Lehrer Lehrer Lehrers |
+        student : der Student Studenten Studenten | doctor : der Arzt Ärzte Arztes |
+        neighbor : der Nachbar Nachbarn Nachbarn |
+        friend : der Freund Freunde Freundes | farmer : der Bauer Bauern Bauern |
+        baker : der Bäcker Bäcker Bäckers | painter : der Maler Maler Malers |
+        singer : der Sänger Sänger Sängers | king : der König Könige Königs |
+        uncle : der Onkel Onkel Onkels | brother : der Bruder Brüder Bruders |
+        father : der Vater Väter Vaters | son : der Sohn Söhne Sohnes |
+        grandfather : der Großvater Großväter Großvaters |
+        pilot : der Pilot Piloten Piloten | guest : der Gast Gäste Gastes |
+        thief thieves : der Dieb Diebe Diebes | soldier : der Soldat Soldaten Soldaten |
+        waiter : der Kellner Kellner Kellners |
+        gardener : der Gärtner Gärtner Gärtners |
+        policeman policemen : der Polizist Polizisten Polizisten |
+        prince : der Prinz Prinzen Prinzen""",
     "she": """
-        woman women | die Frau Frauen Frau
-        aunt | die Tante Tanten Tante
-        queen | die Königin Königinnen Königin
-        sister | die Schwester Schwestern Schwester
-        mother | die Mutter Mütter Mutter
-        daughter | die Tochter Töchter Tochter
-        grandmother | die Großmutter Großmütter Großmutter
-        nurse | die Krankenschwester Krankenschwestern Krankenschwester
-        princess | die Prinzessin Prinzessinnen Prinzessin
-        actress | die Schauspielerin Schauspielerinnen Schauspielerin""",
+        woman women : die Frau Frauen | aunt : die Tante Tanten |
+        queen : die Königin Königinnen | sister : die Schwester Schwestern |
+        mother : die Mutter Mütter | daughter : die Tochter Töchter |
+        grandmother : die Großmutter Großmütter |
+        nurse : die Krankenschwester Krankenschwestern |
+        princess : die Prinzessin Prinzessinnen |
+        actress : die Schauspielerin Schauspielerinnen""",
     "young": """
-        girl | das Mädchen Mädchen Mädchens
-        child children | das Kind Kinder Kindes""",
+        girl : das Mädchen Mädchen Mädchens |
+        child children : das Kind Kinder Kindes""",
     "animal": """
-        dog | der Hund Hunde
-        cat | die Katze Katzen
-        horse | das Pferd Pferde
-        bird | der Vogel Vögel
-        cow | die Kuh Kühe
-        mouse mice | die Maus Mäuse
-        rabbit | das Kaninchen Kaninchen
-        bear | der Bär Bären Bären
-        lion | der Löwe Löwen Löwen
-        duck | die Ente Enten
-        goat | die Ziege Ziegen
-        pig | das Schwein Schweine
-        monkey | der Affe Affen Affen
-        elephant | der Elefant Elefanten Elefanten""",
+        dog : der Hund Hunde | cat : die Katze Katzen | horse : das Pferd Pferde |
+        bird : der Vogel Vögel | cow : die Kuh Kühe | mouse mice : die Maus Mäuse |
+        rabbit : das Kaninchen Kaninchen | bear : der Bär Bären Bären |
+        lion : der Löwe Löwen Löwen | duck : die Ente Enten | goat : die Ziege Ziegen |
+        pig : das Schwein Schweine | monkey : der Affe Affen Affen |
+        elephant : der Elefant Elefanten Elefanten""",
     "text": """
-        book | das Buch Bücher
-        letter | der Brief Briefe
-        newspaper | die Zeitung Zeitungen
-        poem | das Gedicht Gedichte
-        report | der Bericht Berichte
-        story | die Geschichte Geschichten
-        novel | der Roman Romane
-        magazine | die Zeitschrift Zeitschriften""",
+        book : das Buch Bücher | letter : der Brief Briefe |
+        newspaper : die Zeitung Zeitungen | poem : das Gedicht Gedichte |
+        report : der Bericht Berichte | story : die Geschichte Geschichten |
+        novel : der Roman Romane | magazine : die Zeitschrift Zeitschriften""",
     "food": """
-        apple | der Apfel Äpfel
-        cake | der Kuchen Kuchen
-        egg | das Ei Eier
-        banana | die Banane Bananen
-        tomato tomatoes | die Tomate Tomaten
-        potato potatoes | die Kartoffel Kartoffeln
-        pear | die Birne Birnen
-        sausage | die Wurst Würste
-        carrot | die Karotte Karotten
-        roll | das Brötchen Brötchen
-        bread | das Brot -
-        cheese | der Käse -
-        soup | die Suppe -
-        rice | der Reis -""",
+        apple : der Apfel Äpfel | cake : der Kuchen Kuchen | egg : das Ei Eier |
+        banana : die Banane Bananen | tomato tomatoes : die Tomate Tomaten |
+        potato potatoes : die Kartoffel Kartoffeln | pear : die Birne Birnen |
+        sausage : die Wurst Würste | carrot : die Karotte Karotten |
+        roll : das Brötchen Brötchen | bread : das Brot - | cheese : der Käse - |
+        soup : die Suppe - | rice : der Reis -""",
     "drink": """
-        milk | die Milch -
-        water | das Wasser -
-        tea | der Tee -
-        coffee | der Kaffee -
-        juice | der Saft -
-        beer | das Bier -
-        wine | der Wein -""",
+        milk : die Milch - | water : das Wasser - | tea : der Tee - |
+        coffee : der Kaffee - | juice : der Saft - | beer : das Bier - |
+        wine : der Wein -""",
     "clothes": """
-        hat | der Hut Hüte
-        coat | der Mantel Mäntel
-        shirt | das Hemd Hemden
-        dress | das Kleid Kleider
-        jacket | die Jacke Jacken
-        skirt | der Rock Röcke
-        scarf scarves | der Schal Schals
-        sweater | der Pullover Pullover
-        blouse | die Bluse Blusen""",
+        hat : der Hut Hüte | coat : der Mantel Mäntel | shirt : das Hemd Hemden |
+        dress : das Kleid Kleider | jacket : die Jacke Jacken | skirt : der Rock Röcke |
+        scarf scarves : der Schal Schals | sweater : der Pullover Pullover |
+        blouse : die Bluse Blusen""",
     "thing": """
-        table | der Tisch Tische
-        chair | der Stuhl Stühle
-        clock | die Uhr Uhren
-        bag | die Tasche Taschen
-        key | der Schlüssel Schlüssel
-        knife knives | das Messer Messer
-        bottle | die Flasche Flaschen
-        glass | das Glas Gläser
-        plate | der Teller Teller
-        cup | die Tasse Tassen
-        picture | das Bild Bilder
-        flower | die Blume Blumen
-        ball | der Ball Bälle
-        box | die Kiste Kisten
-        suitcase | der Koffer Koffer
-        umbrella | der Regenschirm Regenschirme
-        guitar | die Gitarre Gitarren
-        mirror | der Spiegel Spiegel""",
+        table : der Tisch Tische | chair : der Stuhl Stühle | clock : die Uhr Uhren |
+        bag : die Tasche Taschen | key : der Schlüssel Schlüssel |
+        knife knives : das Messer Messer | bottle : die Flasche Flaschen |
+        glass : das Glas Gläser | plate : der Teller Teller | cup : die Tasse Tassen |
+        picture : das Bild Bilder | flower : die Blume Blumen | ball : der Ball Bälle |
+        box : die Kiste Kisten | suitcase : der Koffer Koffer |
+        umbrella : der Regenschirm Regenschirme | guitar : die Gitarre Gitarren |
+        mirror : der Spiegel Spiegel""",
     "device": """
-        lamp | die Lampe Lampen
-        radio | das Radio Radios
-        computer | der Computer Computer
-        television | der Fernseher Fernseher""",
+        lamp : die Lampe Lampen | radio : das Radio Radios |
+        computer : der Computer Computer | television : der Fernseher Fernseher""",
     "vehicle": """
-        car | das Auto Autos
-        bicycle | das Fahrrad Fahrräder
-        bus | der Bus Busse
-        train | der Zug Züge
-        ship | das Schiff Schiffe
-        boat | das Boot Boote""",
+        car : das Auto Autos | bicycle : das Fahrrad Fahrräder | bus : der Bus Busse |
+        train : der Zug Züge | ship : das Schiff Schiffe | boat : das Boot Boote""",
     "opening": """
-        door | die Tür Türen
-        window | das Fenster Fenster""",
+        door : die Tür Türen | window : das Fenster Fenster""",
     "meal": """
-        breakfast | das Frühstück -
-        lunch | das Mittagessen -
-        dinner | das Abendessen -""",
+        breakfast : das Frühstück - | lunch : das Mittagessen - |
+        dinner : das Abendessen -""",
     "place": """
-        garden | der Garten Gärten
-        park | der Park Parks
-        city | die Stadt Städte
-        village | das Dorf Dörfer
-        forest | der Wald Wälder
-        house | das Haus Häuser
-        school | die Schule Schulen
-        church | die Kirche Kirchen
-        kitchen | die Küche Küchen
-        market | der Markt Märkte
-        station | der Bahnhof Bahnhöfe
-        library | die Bibliothek Bibliotheken
-        museum | das Museum Museen
-        restaurant | das Restaurant Restaurants
-        hospital | das Krankenhaus Krankenhäuser
-        office | das Büro Büros
-        beach | der Strand Strände
-        castle | das Schloss Schlösser
-        hotel | das Hotel Hotels""",
+        garden : der Garten Gärten | park : der Park Parks | city : die Stadt Städte |
+        village : das Dorf Dörfer | forest : der Wald Wälder | house : das Haus Häuser |
+        school : die Schule Schulen | church : die Kirche Kirchen |
+        kitchen : die Küche Küchen | market : der Markt Märkte |
+        station : der Bahnhof Bahnhöfe | library : die Bibliothek Bibliotheken |
+        museum : das Museum Museen | restaurant : das Restaurant Restaurants |
+        hospital : das Krankenhaus Krankenhäuser | office : das Büro Büros |
+        beach : der Strand Strände | castle : das Schloss Schlösser |
+        hotel : das Hotel Hotels""",
     "waters": """
-        lake | der See Seen
-        river | der Fluss Flüsse""",
+        lake : der See Seen | river : der Fluss Flüsse""",
 }
 
 # Prepositions that depend on the place: the English one for being there ("at"), then
@@ -559,7 +489,11 @@ def _nouns() -> list[Noun]:
     """Parses NOUNS."""
     nouns = []
     for group, table in NOUNS.items():
-        for (name, *irregular), (article, singular, plural, *genitive) in rows(table):
+        for english, german in entries(table):
+            name, *irregular = english.split()
+            article, singular, plural, *genitive = german.split()
+            if group == "she":  # feminine nouns have one form in the singular
+                genitive = [singular]
             groups = {group, name} | {g for g in GROUPS if name in GROUPS[g].split()}
             if group in ("he", "she", "young"):
                 groups.add("person")
@@ -582,11 +516,10 @@ def _nouns() -> list[Noun]:
 
 def _adjectives() -> list[Adjective]:
     """Parses ADJECTIVES."""
-    adjectives = []
-    for (english,), (german, *stem), groups in rows(ADJECTIVES):
-        stem = stem[0] if stem else german.removesuffix("e")
-        adjectives.append(Adjective(english, german, stem, frozenset(groups)))
-    return adjectives
+    return [
+        Adjective(english, german, *(stem or [german.removesuffix("e")]), frozenset(of))
+        for (english,), (german, *stem), of in rows(ADJECTIVES)
+    ]
 
 
 def _verb(frame, english, german, *groups, preposition=("", "")) -> Verb:
@@ -651,14 +584,9 @@ def _modals() -> list[Modal]:
     for english, german, flags in rows(MODALS):
         en = zip(("third", "others", "past"), english, strict=True)
         de = zip(("third", "plural", "past", "pasts"), german, strict=True)
-        modals.append(
-            Modal(
-                {name: tuple(form.split("_")) for name, form in en if form != "-"},
-                {name: form for name, form in de if form != "-"},
-                do="do" in flags,
-                deny="deny" in flags,
-            )
-        )
+        en = {name: tuple(form.split("_")) for name, form in en if form != "-"}
+        de = {name: form for name, form in de if form != "-"}
+        modals.append(Modal(en, de, do="do" in flags, deny="deny" in flags))
     return modals
 
 

@@ -7,7 +7,6 @@ of `plain.py`.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -116,30 +115,17 @@ def chrf_of(sums: np.ndarray) -> np.ndarray:
     return 100 * numerator / np.where(denominator > 0, denominator, 1)
 
 
-class Matches(NamedTuple):
-    """N-grams of texts, and those that two texts share; all counts are whole numbers.
-
-    Attributes:
-      count_no: float64, the n-grams of each text and order.
-      match_onn: float64, sum over n-grams of the smaller of two texts' counts.
-    """
-
-    count_no: np.ndarray
-    match_onn: np.ndarray
-
-    def of_pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Counts of the hypothesis, of the reference, and matches; each [h, r, o]."""
-        match_nno = np.moveaxis(self.match_onn, 0, -1)
-        counts = self.count_no[:, None], self.count_no[None]
-        ours_nno, theirs_nno = (np.broadcast_to(c, match_nno.shape) for c in counts)
-        return ours_nno, theirs_nno, match_nno
-
-
-def ngram_matches(texts: Sequence[Sequence[str]], orders: int) -> Matches:
+def ngram_matches(
+    texts: Sequence[Sequence[str]], orders: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Counts the n-grams, of orders 1 to `orders`, that each two texts share.
 
     Args:
       texts: each a sequence of tokens, which may be characters.
+
+    Returns:
+      The n-grams of the first text, those of the second, and those that both have: the
+      sum over n-grams of the smaller count. All are whole numbers, float64 [n, n, o].
     """
     lengths = np.array([len(text) for text in texts], np.int64)
     text_of = np.repeat(np.arange(len(texts)), lengths)  # of each token
@@ -152,7 +138,7 @@ def ngram_matches(texts: Sequence[Sequence[str]], orders: int) -> Matches:
     rest = np.concatenate([np.arange(n)[::-1] for n in lengths] or [token])
     start = np.arange(len(token))
     ngram = token
-    match_onn = np.zeros((orders, len(texts), len(texts)))
+    match_nno = np.zeros((len(texts), len(texts), orders))
     for order in range(orders):
         if order:
             kept = rest[start] >= order
@@ -163,9 +149,10 @@ def ngram_matches(texts: Sequence[Sequence[str]], orders: int) -> Matches:
             ngram = np.unique(pair, return_inverse=True)[1].reshape(-1)
         if not len(ngram):
             break
-        match_onn[order] = _shared(text_of[start], ngram, len(texts))
-    count_no = np.maximum(lengths[:, None] - np.arange(orders), 0)
-    return Matches(count_no.astype(np.float64), match_onn)
+        match_nno[..., order] = _shared(text_of[start], ngram, len(texts))
+    count_no = np.maximum(lengths[:, None] - np.arange(orders), 0).astype(np.float64)
+    ours_nno, theirs_nno = np.broadcast_arrays(count_no[:, None], count_no[None])
+    return ours_nno, theirs_nno, match_nno
 
 
 def _shared(text_of: np.ndarray, ngram: np.ndarray, texts: int) -> np.ndarray:
@@ -210,37 +197,24 @@ def _of_unique(score: Callable) -> Callable:
 
 @_of_unique
 def chrf(texts: Sequence[str], language: str = "") -> np.ndarray:
-    """Computes sacreBLEU's sentence chrF2 (Popovic 2015), 0 to 100.
+    """Computes sacreBLEU's sentence chrF2 (Popovic 2015), 0 to 100, float64 [h, r].
 
-    Args:
-      hypotheses, references: texts.
-      language: has no influence: words do not matter.
-
-    Returns:
-      float64 [h, r].
+    The language has no influence: words do not matter.
     """
     spaceless = ["".join(text.split()) for text in texts]
-    matches = ngram_matches(spaceless, CHRF_ORDERS)
-    return chrf_of(np.concatenate(matches.of_pairs(), -1))
+    return chrf_of(np.concatenate(ngram_matches(spaceless, CHRF_ORDERS), -1))
 
 
 @_of_unique
 def bleu(texts: Sequence[str], language: str = "") -> np.ndarray:
-    """Computes sacreBLEU's sentence BLEU, 0 to 100.
+    """Computes sacreBLEU's sentence BLEU, 0 to 100, float64 [h, r].
 
-    Orders that the hypothesis is too short for do not count (`bleu_of`).
-
-    Args:
-      hypotheses, references: texts.
-      language: of the texts, which chooses the tokenizer as for the `bleu` of a test
-        set (`plain.sacrebleu_metrics`).
-
-    Returns:
-      float64 [h, r].
+    Orders that the hypothesis is too short for do not count (`bleu_of`). The language
+    chooses the tokenizer as for the `bleu` of a test set (`plain.sacrebleu_metrics`).
     """
     tokenize = tokenizer(language)
     words = [tokenize(text.rstrip()).split() for text in texts]
-    ours_nno, theirs_nno, match_nno = ngram_matches(words, BLEU_ORDERS).of_pairs()
+    ours_nno, theirs_nno, match_nno = ngram_matches(words, BLEU_ORDERS)
     lengths = ours_nno[..., :1], theirs_nno[..., :1]
     sums = np.concatenate([match_nno, ours_nno, *lengths], -1)
     return bleu_of(sums, effective_order=True)

@@ -323,7 +323,7 @@ class Task(Examples):
     def compare_with(self, corpus: Corpus) -> str:
         """Says with which results the scores of a set compare, in one line.
 
-        "" leaves it to `evaluation/published_sets.py`, which knows translation.
+        "" leaves it to `evaluation/provenance.py`, which knows translation.
         """
         if "grammar" in corpus.place.split(":")[:-1]:
             return (

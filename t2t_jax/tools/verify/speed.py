@@ -7,6 +7,7 @@ the documentation states.
 
 import dataclasses
 import functools
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 
 from t2t_jax.config import Config, ModelConfig, changed
 from t2t_jax.costs import chips
+from t2t_jax.costs.timing import timed, timed_steps
 from t2t_jax.data.shapes import Shape
 from t2t_jax.model.attention import ATTENTION, KV
 from t2t_jax.model.kernels import kernel_for
@@ -394,13 +396,8 @@ def _gradient(attend: Callable, rest: tuple) -> Callable:
 
 def _seconds(function: Callable, arguments: Sequence, times: int = 10) -> float:
     """Median seconds of a call after the first."""
-    jax.block_until_ready(function(*arguments))  # compiles
-    spent = []
-    for _ in range(times):
-        began = time.perf_counter()
-        jax.block_until_ready(function(*arguments))
-        spent.append(time.perf_counter() - began)
-    return statistics.median(spent)
+    seconds = timed(lambda: function(*arguments))
+    return statistics.median(itertools.islice(seconds, 1, 1 + times))
 
 
 @in_time
@@ -450,10 +447,5 @@ def _step_seconds(config: Config, devices: Sequence[jax.Device]) -> float:
     steps = compile_steps(build(config.model, PIECES), config, mesh, bos=BOS)
     shape = Shape(_rows() * len(devices), *[sizes().small_rows[0]] * 2)
     batch = place_batch(mesh, random_batch(shape, PIECES))
-    state, spent = steps.init(), []
-    for _ in range(1 + sizes().steps):
-        began = time.perf_counter()
-        state, metrics = steps.train(state, batch)
-        jax.block_until_ready((state, metrics))
-        spent.append(time.perf_counter() - began)
-    return statistics.median(spent[1:])  # the first one compiles
+    seconds = timed_steps(steps.train, steps.init(), batch)  # the first one compiles
+    return statistics.median(itertools.islice(seconds, 1, 1 + sizes().steps))
