@@ -19,6 +19,7 @@ import numpy as np
 from t2t_jax.config import Config
 from t2t_jax.costs import chips, step_costs
 from t2t_jax.costs.chips import Slice
+from t2t_jax.costs.timing import timed
 from t2t_jax.data.feeding import AHEAD
 from t2t_jax.data.filling import Ragged
 from t2t_jax.data.pairs import Pairs
@@ -45,12 +46,7 @@ def median_seconds(call: Callable[[], object], times: int) -> float:
 
     Each call returns what is to be waited for, or waits itself.
     """
-    spent = []
-    for _ in range(1 + times):
-        began = time.perf_counter()
-        jax.block_until_ready(call())
-        spent.append(time.perf_counter() - began)
-    return statistics.median(spent[1:])
+    return statistics.median(itertools.islice(timed(call), 1, 1 + times))
 
 
 class Trainer:

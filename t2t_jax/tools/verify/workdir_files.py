@@ -25,7 +25,7 @@ from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.run.step_lookup import open_text
+from t2t_jax.run.rerun import open_text
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
 from t2t_jax.tools.verify.check import Context, Measured, Unavailable, all_equal
@@ -274,7 +274,7 @@ def trains(context: Context) -> Measured:
     try:
         pairs = open_text(workdir).pairs
         model = build(config.model, *vocabulary.sizes)
-        frozen = open_frozen(config, model, vocabulary).frozen
+        frozen = open_frozen(config, model, vocabulary)
     except UserError as e:
         raise Unavailable(str(e)) from None
     mesh = meshes.make_mesh(devices=jax.devices()[:1])
