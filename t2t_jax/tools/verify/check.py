@@ -104,6 +104,22 @@ def at_most(measured: float, bound: float, **numbers) -> Measured:
     )
 
 
+def reported(figure: str, numbers: dict, details: Iterable[str] = ()) -> Measured:
+    """The `Measured` of a figure that nothing bounds."""
+    return Measured(figure, "", None, numbers, tuple(details))
+
+
+SHOWN = 5  # faults that are listed one by one
+
+
+def with_details(measured: Measured, lines: Iterable[str]) -> Measured:
+    """Adds lines to a result, the first few one by one."""
+    lines = [*lines]
+    if len(lines) > SHOWN:
+        lines[SHOWN:] = [f"and {len(lines) - SHOWN} more"]
+    return dataclasses.replace(measured, details=(*measured.details, *lines))
+
+
 def worst(errors: Iterable[float]) -> float:
     """The largest of some errors; NaN if one is, which Python's `max` may pass over."""
     return float(np.max([*errors], initial=0.0))

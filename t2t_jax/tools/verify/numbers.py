@@ -18,7 +18,15 @@ from flax import nnx
 from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.tools.verify.check import Context, Measured, Unavailable, at_most, worst
+from t2t_jax.tools.verify.check import (
+    Context,
+    Measured,
+    Unavailable,
+    at_most,
+    reported,
+    with_details,
+    worst,
+)
 from t2t_jax.tools.verify.random_models import BOS, PAPER, SmallModel, small_models
 from t2t_jax.tools.verify.references import twin
 from t2t_jax.training.losses import loss_sums
@@ -76,7 +84,7 @@ def default_precision(context: Context) -> Measured:
     if jax.default_backend() == "cpu":
         raise Unavailable("a CPU computes float32 products in float32, see forward")
     error = worst(forward_error(small) for small in small_models().values())
-    return Measured(f"{error:.2g}", "", None, {"measured": error})
+    return reported(f"{error:.2g}", {"measured": error})
 
 
 # ---------------------------------------------------------------- gradients and updates
@@ -234,7 +242,7 @@ def golden(context: Context) -> Measured:
     equal = losses == [*map(np.float32, GOLDEN_LOSSES)]
     said = "the stored ones" if equal else "not the stored ones"
     measured = at_most(error, GOLDEN_TOLERANCE, losses=[float(x) for x in losses])
-    return dataclasses.replace(measured, details=(f"to the last bit {said}",))
+    return with_details(measured, [f"to the last bit {said}"])
 
 
 def losses_from_seed(seed: int = 1) -> list[np.float32]:
