@@ -12,7 +12,7 @@ from t2t_jax import load_config
 from t2t_jax.config import from_config_dict
 from t2t_jax.costs import chips
 from t2t_jax.tools.verify import own_process, speed, speed_around
-from t2t_jax.tools.verify.check import Context, Unavailable, run_checks
+from t2t_jax.tools.verify.check import Context, Unavailable, run_check
 from t2t_jax.tools.verify.measuring import StepCost
 from t2t_jax.tools.verify.own_process import PeakMemory, in_own_process
 from t2t_jax.tools.verify.table import CHECKS
@@ -184,8 +184,9 @@ def test_an_accelerator_s_time_is_limited(context, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.usefixtures("eight_devices")
 def test_the_whole_group_is_rehearsed_on_virtual_devices(tiny, tmp_path):
-    names = [name for name, check in CHECKS.items() if check.group == "speed"]
-    results = run_checks(CHECKS, names, Context(tmp_path, full=True))
+    context = Context(tmp_path, full=True)
+    checks = {name: each for name, each in CHECKS.items() if each.group == "speed"}
+    results = [run_check(name, each, context) for name, each in checks.items()]
     unchecked = {result.name for result in results if result.unchecked}
     assert unchecked == {"attention"}, [result.unchecked for result in results]
     assert not [result.error for result in results if result.held is False]

@@ -189,11 +189,7 @@ class ChildRuns:
 
 
 def child_runs(context: Context) -> ChildRuns:
-    """The runs that all checks share.
-
-    Raises:
-      Unavailable: this process has the machine's TPU.
-    """
+    """The runs that all checks share."""
     if _has_tpu():
         raise Unavailable(
             "another process cannot use the TPU that this one has; run this check "
@@ -212,10 +208,7 @@ def baseline(context: Context) -> Path:
 def child_environment(cache: Path | None = None) -> dict[str, str]:
     """The environment of a process that imports this package and no other copy.
 
-    Compiled programs are shared with this process.
-
-    Args:
-      cache: a folder for prepared text; by default the user's.
+    Compiled programs are shared with this process; `cache` is for prepared text.
     """
     package = str(Path(t2t_jax.__file__).parent.parent)
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -89,14 +89,7 @@ def processes(context: Context) -> Measured:
 
 
 def two_environments(machine: dict) -> list[dict[str, str]]:
-    """The environments of two processes on a machine that each have their own devices.
-
-    Args:
-      machine: as `describe_machine` returns it.
-
-    Raises:
-      Unavailable: they cannot share its devices.
-    """
+    """The environments of two processes on a machine, with devices of their own."""
     if machine["device"] == "cpu":
         return [{}, {}]
     if "tpu" in machine["device"].lower():
@@ -170,14 +163,8 @@ def mesh_losses(batch, mesh: MeshConfig, devices: Sequence) -> list[float]:
     placed_on = meshes.make_mesh(mesh, devices)
     model = build(config.model, VOCABULARY)
     steps = compile_steps(model, config, placed_on, BOS)
-    found = []
-    with numbers.exact():
-        state = steps.init()
-        placed = meshes.place_batch(placed_on, batch)
-        for _ in range(numbers.STEPS):
-            state, metrics = steps.train(state, placed)
-            found.append(float(metrics["loss"]))
-    return found
+    _, losses = numbers.trained(steps, batch)
+    return [float(loss) for loss in losses]
 
 
 def on_virtual_devices(full: bool) -> Measured:

@@ -149,11 +149,7 @@ def _model(check: str) -> str:
 def _decoded(
     check: str, lengths: tuple[int, int, int], batch_tokens: int
 ) -> tuple[float, int]:
-    """Sentences/s of the second of two calls, and the lines in a block.
-
-    Raises:
-      Unavailable: an output has another length, so a rate would mean nothing.
-    """
+    """Sentences/s of the second of two calls, and the lines in a block."""
     count, source, target = lengths
     model = dataclasses.replace(ModelConfig(), **sizes().decoders[check])
     one = jax.devices()[:1]

@@ -82,11 +82,7 @@ def opened(context: Context) -> tuple[Workdir, Config, Vocabulary]:
 
 
 def check_here(corpus: Corpus) -> Corpus:
-    """Returns a corpus; refuses one that would be downloaded when it is read.
-
-    Raises:
-      UserError: its data set is not on this machine.
-    """
+    """Returns a corpus; refuses one that would be downloaded when it is read."""
     if not corpus.is_here():
         raise UserError(f"{corpus.place} is not on this machine, and not downloaded")
     return corpus
