@@ -3,12 +3,6 @@
 import { el } from "../common/dom.js";
 import { swatch } from "./look.js";
 
-const MARKS = {
-  restart: "dotted line in the loss: the run was continued here",
-  rollback: "dashed line in the loss: the run went back here; faint: what it discarded",
-  alarm: "cross: a step whose gradient was large or not finite",
-};
-
 /** Makes the legend; a press on a run hides or shows it. */
 export function legend(content, view, changed) {
   const buttons = content.runs.map((run, index) => {
@@ -29,17 +23,12 @@ export function legend(content, view, changed) {
     );
     return el("li", {}, button);
   });
-  const happened = new Set(content.runs.flatMap((run) => run.events.map(({ kind }) => kind)));
-  const kinds = [
-    "line: training, smoothed as chosen above; faint: each logged value",
-    "line with points: dev set",
-    ...Object.keys(MARKS).filter((kind) => happened.has(kind)).map((kind) => MARKS[kind]),
-  ];
+  const kinds = [["line", "training, smoothed as chosen above (faint: each logged value)"], ...content.legend];
   return el(
     "div",
     { class: "legend" },
     el("ul", { class: "runs", "aria-label": "Runs; press one to hide it" }, buttons),
-    el("p", { class: "kinds" }, kinds.join(" · ")),
+    el("p", { class: "kinds" }, kinds.map((each) => each.join(": ")).join(" · ")),
   );
 }
 
