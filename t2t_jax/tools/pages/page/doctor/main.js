@@ -3,7 +3,7 @@
 import { el } from "../common/dom.js";
 import { start } from "../shell/start.js";
 import { followTheme, themeButton } from "../shell/theme.js";
-import { histogram } from "./histogram.js";
+import { histogram } from "../common/histogram.js";
 import { ruleEntry } from "./rule.js";
 
 start(open);

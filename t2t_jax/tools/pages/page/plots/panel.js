@@ -5,7 +5,7 @@ import { numbersAsText } from "../common/numbers.js";
 import { number } from "../common/text.js";
 import { nearest, pathOf, smoothed } from "./curves.js";
 import { colours, dashes, swatch } from "./look.js";
-import { domainOf, place, scale, short, ticks } from "./scales.js";
+import { domainOf, place, scale, short, ticks } from "../common/scales.js";
 
 const HEIGHT = 230;
 const MARGIN = { left: 52, right: 12, top: 10, bottom: 24 };

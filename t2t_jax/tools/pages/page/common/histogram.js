@@ -1,8 +1,8 @@
 // A histogram: bars on a linear or logarithmic axis, and its numbers as text.
 
-import { el, svg } from "../common/dom.js";
-import { numbersAsText } from "../common/numbers.js";
-import { scale, short, ticks } from "../plots/scales.js";
+import { el, svg } from "./dom.js";
+import { numbersAsText } from "./numbers.js";
+import { scale, short, ticks } from "./scales.js";
 
 const WIDTH = 380;
 const HEIGHT = 180;
