@@ -35,6 +35,18 @@ function setStyle(element, style) {
       element.style.setProperty(name, value);
 }
 
+/** Makes a section with its heading; links lead to its `id`, if it has one. */
+export function section({ id, title, about }, ...children) {
+  const heading = id && `${id}-title`;
+  return el(
+    "section",
+    { id, "aria-labelledby": heading },
+    el("h2", { id: heading }, title),
+    about && el("p", { class: "about" }, about),
+    children,
+  );
+}
+
 /** Makes a label with a <select>; `change` gets the index of the chosen option. */
 export function chooser(label, options, chosen, change) {
   const select = el(

@@ -1,6 +1,7 @@
 // What the lines are: the runs, each of which can be hidden, and the kinds of line.
 
-import { el } from "../common/dom.js";
+import { el, section } from "../common/dom.js";
+import { numberCell, row, table } from "../common/table.js";
 import { swatch } from "./look.js";
 
 /** Makes the legend; a press on a run hides or shows it. */
@@ -35,29 +36,15 @@ export function legend(content, view, changed) {
 /** Makes the table of runs: where they are, how far they came, what happened. */
 export function runsTable(content) {
   const rows = content.runs.map((run) =>
-    el(
-      "tr",
-      {},
-      el("th", { scope: "row" }, swatch(run), el("bdi", {}, run.name)),
-      el("td", { class: "path" }, el("bdi", {}, run.path)),
-      el("td", { class: "number" }, run.last_step.toLocaleString("en")),
-      el("td", {}, el("ul", { class: "events" }, run.events.map(({ text }) => el("li", {}, text)))),
+    row(
+      [swatch(run), el("bdi", {}, run.name)],
+      [
+        el("td", { class: "path" }, el("bdi", {}, run.path)),
+        numberCell(run.last_step.toLocaleString("en")),
+        el("ul", { class: "events" }, run.events.map(({ text }) => el("li", {}, text))),
+      ],
     ),
   );
-  const titles = ["Run", "Workdir", "Last step", "What happened"];
-  return el(
-    "section",
-    { class: "all-runs" },
-    el("h2", {}, "Runs"),
-    el(
-      "div",
-      { class: "scroll", tabindex: 0 },
-      el(
-        "table",
-        {},
-        el("thead", {}, el("tr", {}, titles.map((title) => el("th", { scope: "col" }, title)))),
-        el("tbody", {}, rows),
-      ),
-    ),
-  );
+  const all = table("Runs", ["Run", "Workdir", "Last step", "What happened"], rows);
+  return el("div", { class: "all-runs" }, section({ title: "Runs" }, all));
 }

@@ -2,6 +2,7 @@
 
 import { el } from "../common/dom.js";
 import { runningText } from "../common/running.js";
+import { numberCell, row, table } from "../common/table.js";
 import { number, pieceText } from "../common/text.js";
 
 /** Makes the card of a continuation from piece `t` on; `back()` closes it. */
@@ -48,25 +49,10 @@ function textOf(t, continuation) {
 }
 
 function scores(reading, continuation) {
-  const row = (name, { log_prob: logProb, score, pieces }) =>
-    el(
-      "tr",
-      {},
-      el("th", { scope: "row" }, name),
-      [number(logProb, 4), number(score, 4), pieces.length].map((text) =>
-        el("td", { class: "number" }, String(text)),
-      ),
-    );
-  const heads = ["", "Log-probability", "With length penalty", "Pieces"];
-  return el(
-    "table",
-    {},
-    el("thead", {}, el("tr", {}, heads.map((text) => el("th", { scope: "col" }, text)))),
-    el(
-      "tbody",
-      {},
-      row(reading.name === "target" ? "Your target" : "Translation", reading),
-      row(["With ", pieceText(continuation.piece)], continuation),
-    ),
-  );
+  const scoresOf = (name, { log_prob: logProb, score, pieces }) =>
+    row(name, [number(logProb, 4), number(score, 4), String(pieces.length)].map((text) => numberCell(text)));
+  return table("Scores", [null, "Log-probability", "With length penalty", "Pieces"], [
+    scoresOf(reading.name === "target" ? "Your target" : "Translation", reading),
+    scoresOf(["With ", pieceText(continuation.piece)], continuation),
+  ]);
 }

@@ -2,6 +2,7 @@
 
 import { el, svg } from "../common/dom.js";
 import { numbersAsText } from "../common/numbers.js";
+import { row, table } from "../common/table.js";
 import { number, percent, shownPieces, visible } from "../common/text.js";
 
 const ABOUT_LENS =
@@ -149,16 +150,7 @@ function lensDetails(lens, shown, layer, position) {
       "div",
       { "data-layer": layer, "data-position": position },
       el("h3", {}, `${lens.names[layer]}, in place of `, piece()),
-      el(
-        "table",
-        { class: "lens-top" },
-        el(
-          "thead",
-          {},
-          el("tr", {}, el("th", { scope: "col" }, "Its best five"), el("th", { scope: "col" }, "Probability")),
-        ),
-        el("tbody", {}, lens.top[layer][position].map(([text, p]) => topRow(text, p))),
-      ),
+      el("div", { class: "lens-top" }, table("Its best five", ["Its best five", "Probability"], lens.top[layer][position].map(topRow))),
     ),
     el(
       "figure",
@@ -169,13 +161,11 @@ function lensDetails(lens, shown, layer, position) {
   ];
 }
 
-function topRow(text, probability) {
-  return el(
-    "tr",
-    {},
-    el("th", { scope: "row" }, el("bdi", { dir: "auto" }, visible(text))),
-    el("td", { class: "number bar-cell", style: { "--share": probability } }, percent(probability)),
-  );
+function topRow([text, probability]) {
+  const style = { "--share": probability };
+  return row(el("bdi", { dir: "auto" }, visible(text)), [
+    el("td", { class: "number bar-cell", style }, percent(probability)),
+  ]);
 }
 
 const CHART = { layer: 44, height: 170, left: 40, right: 16, top: 24, bottom: 26 };
