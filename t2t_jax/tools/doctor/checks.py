@@ -430,9 +430,9 @@ def truncated(view: View, known: Knowledge, limits: Limits) -> Accused:
         words = view.sides[1 - short].words[p]
         opposite = view.sides[short].words[p]
         half = len(words) // 2
-        begun, _ = known.lexicon.found(words[:half], opposite, 1 - short)
-        ended, missing = known.lexicon.found(words[half:], opposite, 1 - short)
-        if begun and not ended and missing >= limits["words"]:
+        begun, _ = known.lexicon.split(words[:half], opposite, 1 - short)
+        ended, missing = known.lexicon.split(words[half:], opposite, 1 - short)
+        if begun and not ended and len(missing) >= limits["words"]:
             note = f"the {NAMES[short]} lacks the second half of the other side"
             accused[p] = float(abs(z[p])), note
     return accused
