@@ -362,26 +362,7 @@ def copy(pair: Pair, draws: Stream, _: Sequence[Pair]) -> Pair:
 
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_SYLLABLES = [
-    "ba",
-    "ko",
-    "mi",
-    "ru",
-    "ten",
-    "sal",
-    "vor",
-    "dra",
-    "li",
-    "no",
-    "qua",
-    "zel",
-    "tur",
-    "fi",
-    "gan",
-    "hesk",
-    "ol",
-    "py",
-]
+_SYLLABLES = "ba ko mi ru ten sal vor dra li no qua zel tur fi gan hesk ol py".split()
 _ENDINGS = "com", "org", "net", "eu", "de", "io"
 
 

@@ -121,7 +121,7 @@ CASES = {
 def accused(name, pairs, known):
     view = View(pairs)
     view.log_odds_p = known.relatedness.log_odds_p(view)
-    return {*RULES[name].check(view, known, RULES[name].limits)}
+    return {*RULES[name].accuse(view, known, RULES[name].limits)}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -136,7 +136,7 @@ def test_hardly_a_pair_of_a_clean_text_is_accused(text, known):
     view.log_odds_p = known.relatedness.log_odds_p(view)
     for name, rule in RULES.items():
         if rule.check and name not in limits:
-            found = rule.check(view, known, rule.limits)
+            found = rule.accuse(view, known, rule.limits)
             assert len(found) <= len(text) * 0.01, (name, found)
 
 

@@ -7,7 +7,7 @@ by MinHash (Broder 1997) with locality-sensitive hashing in bands, and compared 
 
 import itertools
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -76,17 +76,16 @@ class Overlap:
             ids, _ = self._tokens(view, number)
             seen[ids] = True
 
-    def equal(self, view: View, least_words: int) -> dict[int, tuple[float, str]]:
+    def equal(self, view: View, least_words: int) -> Iterator[tuple[int, float, str]]:
         """Finds pairs with a side that is a line of a reference, on the same side.
 
         Args:
           least_words: of a line that counts if only one side is equal: the sides of
             different texts may both have "Yes.".
 
-        Returns:
-          place in the chunk -> (1.0 if both sides are of one line, else 0.5; which).
+        Yields:
+          (place in the chunk, 1.0 if both sides are lines, else 0.5; which).
         """
-        found = {}
         keys = zip(*(side.keys for side in view.sides), strict=True)
         for place, both in enumerate(keys):
             lines = [of.get(key) for of, key in zip(self._lines, both, strict=True)]
@@ -94,22 +93,21 @@ class Overlap:
                 continue
             s, t = lines
             if s is not None and t is not None:
-                found[place] = 1.0, f"both sides: {self._pairs[s][0]}"
+                yield place, 1.0, f"both sides: {self._pairs[s][0]}"
                 continue
             side, name = (0, "source") if t is None else (1, "target")
             line = lines[side]
             if self._words[side][line] >= least_words:
-                found[place] = 0.5, f"the {name}: {self._pairs[line][0]}"
-        return found
+                yield place, 0.5, f"the {name}: {self._pairs[line][0]}"
 
-    def near(self, view: View, least: float) -> dict[int, tuple[float, str]]:
+    def near(self, view: View, least: float) -> Iterator[tuple[int, float, str]]:
         """Finds pairs that share most words and word pairs with a reference.
 
         Args:
           least: the smallest Jaccard index that counts, of both sides together.
 
-        Returns:
-          place in the chunk -> (Jaccard index, which reference).
+        Yields:
+          (place in the chunk, Jaccard index, which reference).
         """
         tokens = [self._tokens(view, n) for n in (0, 1)]
         shingles = _shingles(tokens)
@@ -119,15 +117,13 @@ class Overlap:
             for place, key in enumerate(keys.tolist()):
                 if key in band_of:
                     candidates.setdefault(place, set()).update(band_of[key])
-        found = {}
         sets = _shingle_sets(*shingles, candidates)
         for (place, lines), own in zip(candidates.items(), sets, strict=True):
             best = max(
                 ((_jaccard(own, self._shingles[n]), -n) for n in lines), default=(0, 0)
             )
             if best[0] >= least and own:
-                found[place] = best[0], self._pairs[-best[1]][0]
-        return found
+                yield place, best[0], self._pairs[-best[1]][0]
 
     def _tokens(self, view: View, number: int) -> tuple[np.ndarray, np.ndarray]:
         """The reference ids of all words of a side, and the words of each line."""
