@@ -11,6 +11,7 @@ for an accelerator.
 
 import math
 
+from t2t_jax.io.tables import markdown_table
 from t2t_jax.tools.experiment import Experiment, Measure, Row
 from t2t_jax.tools.experiment.fits import crossing
 from t2t_jax.tools.experiment.layer_cost import larger_half
@@ -161,7 +162,10 @@ def report(results):
         "times the sequential operations in a layer.",
         _table(
             ["row", *(f"n = {n}" for n in PATHS)],
-            [[name, *map(_number, path["paths"])] for name, path in paths.items()],
+            [
+                [name, *map("{:,.0f}".format, path["paths"])]
+                for name, path in paths.items()
+            ],
         ),
     ]
     if {ATTENTION, RECURRENT} <= set(costs):
@@ -226,10 +230,5 @@ def _range(cost, sweep):
     return f"{sizes[0]} to {sizes[-1]}"
 
 
-def _number(value):
-    return f"{value:,.0f}"
-
-
 def _table(head, rows):
-    rule = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *rows])
+    return "\n".join(markdown_table(head, rows))

@@ -69,12 +69,6 @@ def resolve(given: str) -> str:
 
     Args:
       given: a preset or a file, optionally with `:ARGUMENT`.
-
-    Returns:
-      The path of the file, with the same argument.
-
-    Raises:
-      UserError: no such preset or file.
     """
     place, colon, argument = given.partition(":")
     file = find_shipped(place, "configs")

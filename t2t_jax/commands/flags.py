@@ -55,7 +55,6 @@ def define_workdir_flags(several: str = "", dtype: bool = True) -> None:
 
     Args:
       several: what several workdirs mean, if the command takes them.
-      dtype: False leaves out --dtype.
     """
     flags.DEFINE_string(
         "workdir",
@@ -104,11 +103,7 @@ def define_search_flags(leave_out: Sequence[str] = ()) -> None:
 
 
 def search_flags(given: flags.FlagValues) -> dict[str, Any]:
-    """Returns the options of a search that flags give, by name.
-
-    Raises:
-      UserError: a value out of its range, whatever the config has.
-    """
+    """Returns the options of a search that flags give, by name."""
     # Not all commands define all of them.
     named = {name: getattr(given, name, None) for name in SEARCH}
     return checked_options(SearchOptions, named, "--")
@@ -164,17 +159,11 @@ def define_task_flag() -> None:
 def chosen_task(
     translator: Translator, given: flags.FlagValues
 ) -> tuple[Task, Translator]:
-    """Returns the task of the config or of --task, and the translator for its lines.
-
-    Raises:
-      UserError: the model has no such subtask, or only one task.
-    """
+    """Returns the task of the config or of --task, and the translator for its lines."""
     task = task_of(translator.config)
-    return (
-        (task, translator)
-        if given.task is None
-        else task.chosen(given.task, translator)
-    )
+    if given.task is None:
+        return task, translator
+    return task.chosen(given.task, translator)
 
 
 def refuse_unused(task: Task, given: flags.FlagValues) -> None:
@@ -198,11 +187,7 @@ def define_process_flags() -> None:
 
 
 def test_sets(given: flags.FlagValues, config: fields.Config) -> list[Corpus]:
-    """Opens the test sets of --test, as the task of a workdir reads them.
-
-    Raises:
-      UserError: no test set is named, or one cannot be opened.
-    """
+    """Opens the test sets of --test, as the task of a workdir reads them."""
     corpora = open_places(given.test, task_of(config).open)
     if not corpora:
         raise UserError(f"--test={given.test!r} names no test set; want a PREFIX")
@@ -210,11 +195,7 @@ def test_sets(given: flags.FlagValues, config: fields.Config) -> list[Corpus]:
 
 
 def workdirs_of(given: flags.FlagValues) -> str | list[str]:
-    """The workdir of --workdir, or the list of an ensemble's workdirs.
-
-    Raises:
-      UserError: none is named.
-    """
+    """The workdir of --workdir, or the list of an ensemble's workdirs."""
     names = [name for name in map(str.strip, given.workdir.split(",")) if name]
     if not names:
         raise UserError(f"--workdir={given.workdir!r} names no workdir")
@@ -222,13 +203,7 @@ def workdirs_of(given: flags.FlagValues) -> str | list[str]:
 
 
 def help_text(name: str, introduction: str, defined: list[str]) -> str:
-    """Formats the text of --help.
-
-    Args:
-      name: of the command.
-      introduction: what stands above the flags.
-      defined: the names of its flags.
-    """
+    """Formats the text of --help."""
     lines = [introduction.strip(), "", f"Flags of {name}:"]
     for flag_name in defined:
         flag = flags.FLAGS[flag_name]

@@ -62,11 +62,7 @@ def main(_):
 
 
 def parse_steps(steps: str) -> tuple[int, int | None]:
-    """Parses "N" as (N, None) and "N-M" as (N, M).
-
-    Raises:
-      UserError: neither a number nor two.
-    """
+    """Parses "N" as (N, None) and "N-M" as (N, M)."""
     if not (found := re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", steps)):
         raise UserError(f"--step={steps!r}; want a step, such as 600, or a stretch N-M")
     first, last = found.groups()

@@ -13,7 +13,7 @@ largest pair of each window). Lengths are in tokens, including EOS.
 
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -108,18 +108,12 @@ class Plan:
     @property
     def computed_source(self) -> int:
         """Source tokens of all batches, padding included."""
-        return sum(
-            n * s.rows * s.source
-            for n, s in zip(self._batches(), self.shapes, strict=True)
-        )
+        return sum(shape.rows * shape.source * n for shape, n in self._batches())
 
     @property
     def computed_target(self) -> int:
         """Target tokens of all batches, padding included."""
-        return sum(
-            n * s.rows * s.target
-            for n, s in zip(self._batches(), self.shapes, strict=True)
-        )
+        return sum(shape.rows * shape.target * n for shape, n in self._batches())
 
     @property
     def efficiency(self) -> float:
@@ -127,9 +121,10 @@ class Plan:
         computed = self.computed_source + self.computed_target
         return (self.real_source + self.real_target) / computed
 
-    def _batches(self) -> list[int]:
-        """The number of batches of each shape."""
-        return np.bincount(self.shape_b, minlength=len(self.shapes)).tolist()
+    def _batches(self) -> Iterator[tuple[Shape, int]]:
+        """The shapes, each with the number of its batches."""
+        counts = np.bincount(self.shape_b, minlength=len(self.shapes)).tolist()
+        return zip(self.shapes, counts, strict=True)
 
 
 def checked_index(i: int, n: int, what: str) -> int:
@@ -343,14 +338,7 @@ def _pack_windows(source_iw, target_iw, shape: Shape, rows: int) -> np.ndarray:
 def plan_bucketed(shapes, pair_p, source_p, target_p, permutation):
     """Cuts the pairs of each bucket into batches, and shuffles the batches.
 
-    Args:
-      shapes: One for each bucket, nested, in rising order.
-      pair_p: The numbers of all pairs, shuffled.
-      source_p, target_p: The lengths of pair 0, 1, ...
-      permutation: A function of n that returns a permutation of n.
-
-    Returns:
-      shape_b, offset_b and arrays of a Plan.
+    Like `plan_packed`, with a shape for each bucket, nested, in rising order.
     """
     # Each pair goes to the first shape that holds it on either side.
     bucket_p = np.maximum(

@@ -30,6 +30,7 @@ from t2t_jax.data.text_files import (
     check_hashes,
     file_hash,
     find_file,
+    not_empty,
     pair_hasher,
     read_lines,
     similar_files,
@@ -37,7 +38,7 @@ from t2t_jax.data.text_files import (
 from t2t_jax.data.tfds import TfdsSplit
 from t2t_jax.grammar import corpus as grammar
 from t2t_jax.io.atomic import read_checked_json
-from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError
 
 Pair = tuple[str, str]
 
@@ -123,8 +124,7 @@ def grammar_corpus(split: str, source: str, target: str) -> Corpus:
             f"{place} is English-German; got config.data.source={source!r} and "
             f"config.data.target={target!r}; want 'en' and 'de', in either order"
         )
-    if split not in grammar.SPLITS:
-        raise UserError(f"{place}: no such split" + did_you_mean(split, grammar.SPLITS))
+    grammar.check_split(split, place)
 
     def pairs() -> Iterator[Pair]:
         for english, german in grammar.pairs(split):
@@ -237,8 +237,7 @@ def open_lines(place: str, source: str, target: str, folder: str = "") -> Corpus
     Raises:
       UserError: There is no such file or corpus.
     """
-    scheme, colon, _ = place.partition(":")
-    if colon and scheme in ("grammar", "tfds"):
+    if scheme_of(place):
         return derived(
             open_corpus(place, source, target, folder),
             "targets",
@@ -246,22 +245,19 @@ def open_lines(place: str, source: str, target: str, folder: str = "") -> Corpus
             source="",
             target="lines",
         )
-    file = in_folder(place, folder)
-    if not file.is_file() and Path(f"{file}.gz").is_file():
-        file = Path(f"{file}.gz")
-    if not file.is_file():
+    named = in_folder(place, folder)
+    file = next(filter(Path.is_file, (named, Path(f"{named}.gz"))), None)
+    if file is None:
         raise UserError(
-            f"{file} does not exist; {similar_files(file)}. One-sided text is named by "
-            "its file, such as news.en"
+            f"{named} does not exist; {similar_files(named)}. One-sided text is named "
+            "by its file, such as news.en"
         )
 
     def pairs() -> Iterator[Pair]:
-        empty = True
-        for line in read_lines(file):
-            empty = False
+        for line in not_empty(
+            read_lines(file), f"{file} is empty; want one sentence a line"
+        ):
             yield "", line
-        if empty:
-            raise UserError(f"{file} is empty; want one sentence a line")
 
     return Corpus(
         str(file),
@@ -282,18 +278,21 @@ def documents(corpus: Corpus) -> Corpus:
 
     def joined(pairs: Iterator[Pair]) -> Iterator[Pair]:
         text = (line for _, line in pairs)
-        none = True
         for has_text, lines in itertools.groupby(text, lambda line: bool(line.strip())):
             if has_text:
-                none = False
                 yield "", "\n".join(lines)
-        if none:
-            raise UserError(
-                f"{corpus.place} has no document: all its lines are empty; want text, "
-                "with an empty line between two documents"
-            )
 
-    return derived(corpus, "documents", joined, source="", target="documents")
+    complaint = (
+        f"{corpus.place} has no document: all its lines are empty; want text, with an "
+        "empty line between two documents"
+    )
+    return derived(
+        corpus,
+        "documents",
+        lambda pairs: not_empty(joined(pairs), complaint),
+        source="",
+        target="documents",
+    )
 
 
 # ------------------------------------------------------------- several tasks in one
@@ -328,6 +327,12 @@ def in_folder(place: str, folder: str) -> Path:
     return Path(folder).expanduser() / Path(place).expanduser()
 
 
+def scheme_of(place: str) -> str:
+    """The beginning of a place that is not files: "grammar", "tfds"; or ""."""
+    scheme, colon, _ = place.partition(":")
+    return scheme if colon and scheme in ("grammar", "tfds") else ""
+
+
 def open_corpus(place: str, source: str, target: str, folder: str = "") -> Corpus:
     """Opens the corpus at one place.
 
@@ -339,10 +344,10 @@ def open_corpus(place: str, source: str, target: str, folder: str = "") -> Corpu
     Raises:
       UserError: An unknown split or data set, or languages that it does not have.
     """
-    scheme, colon, rest = place.partition(":")
-    if colon and scheme == "grammar":
-        return grammar_corpus(rest, source, target)
-    if colon and scheme == "tfds":
+    scheme = scheme_of(place)
+    if scheme == "grammar":
+        return grammar_corpus(place.removeprefix("grammar:"), source, target)
+    if scheme == "tfds":
         split = TfdsSplit(place, source, target)
         return Corpus(
             place,

@@ -5,7 +5,6 @@ same examples, and any batch can be looked up again.
 
     Masking          tokens are hidden, and the model restores them in place (BERT)
     SpanCorruption   spans are cut out, and the decoder writes them (T5)
-    TaggedSpans      the same for some of the texts of a mixture
 
 Suffixes: `p` pairs, `u` units, `s` spans of all pairs, `v` vocabulary; others are
 [tokens of the sentences].
@@ -231,13 +230,15 @@ class PieceTable(NamedTuple):
 class SpanCorruption:
     """Cuts spans out of the targets of pairs, as a `Noise`.
 
-    The source of a pair, such as a tag, is kept and precedes what is left of the text.
+    The source of a pair, or its tag alone, is kept and precedes what is left of the
+    text.
 
     Args:
       mask_rate: the share of the pieces that is cut out.
       mean_span: pieces of a span, on average.
       applies_p: bool [pairs], the pairs it applies to; the others are left as they are.
         None is all pairs.
+      tag: the symbol that begins their sources, of which it alone is kept.
 
     Raises:
       UserError: an option is out of its range.
@@ -249,6 +250,7 @@ class SpanCorruption:
         mask_rate: float = 0.15,
         mean_span: float = 3.0,
         applies_p: np.ndarray | None = None,
+        tag: str = "",
     ):
         if not vocabulary.joint:
             raise UserError(
@@ -261,6 +263,8 @@ class SpanCorruption:
             raise UserError(f"mean_span={mean_span}; want at least 1 piece")
         self._rate, self._mean_span = mask_rate, mean_span
         self._applies_p = applies_p
+        # Tokens of a source that are kept, EOS apart.
+        self._kept = len(vocabulary.source.encode([tag])[0]) if tag else np.inf
         self._sentinels = np.array([vocabulary.id_of(s) for s in SENTINELS], np.int32)
 
     def lengths(self, source: Ragged, target: Ragged) -> tuple[np.ndarray, np.ndarray]:
@@ -268,7 +272,8 @@ class SpanCorruption:
         source_p, target_p = source.lengths, target.lengths
         cut_p, spans_p = self._counts(target_p - 1)
         # EOS of a sentence stays on both sides; that of the source before it goes.
-        left_p = np.maximum(source_p - 1, 0) + target_p - cut_p + spans_p
+        kept_p = np.clip(source_p - 1, 0, self._kept).astype(np.int64)
+        left_p = kept_p + target_p - cut_p + spans_p
         applies_p = self._applies(np.arange(len(target)))
         return (
             np.where(applies_p, left_p, source_p),
@@ -307,7 +312,7 @@ class SpanCorruption:
         steps[begin_s], steps[end_s] = 1, -1
         cut = steps.cumsum()[:-1] > 0
         return (
-            _left(source, target, applies_p, cut, begin_s, sentinel_s),
+            _left(source, target, applies_p, cut, begin_s, sentinel_s, self._kept),
             _restored(target, applies_p, cut, begin_s, sentinel_s),
         )
 
@@ -374,7 +379,7 @@ def _drawn(
     return pair[chosen], number[chosen]
 
 
-def _left(source, target, applies_p, cut, begin_s, sentinel_s) -> Ragged:
+def _left(source, target, applies_p, cut, begin_s, sentinel_s, most) -> Ragged:
     """The sources: that of the pair, and its target with a sentinel for each span."""
     tokens = target.tokens.copy()
     tokens[begin_s] = sentinel_s  # replaces the first piece of a span
@@ -382,8 +387,8 @@ def _left(source, target, applies_p, cut, begin_s, sentinel_s) -> Ragged:
     kept[begin_s] = True
     kept &= of_sentence(target, applies_p)
     # EOS of the source goes, where text follows.
-    is_end = positions(source) == of_sentence(source, source.lengths - 1)
-    before = ~(is_end & of_sentence(source, applies_p))
+    end = of_sentence(source, np.minimum(source.lengths - 1, most))
+    before = (positions(source) < end) | ~of_sentence(source, applies_p)
     return _sentences(
         np.append(source.tokens[before], tokens[kept]),
         np.append(_pair(source)[before], _pair(target)[kept]),
@@ -412,40 +417,3 @@ def _sentences(tokens: np.ndarray, pair: np.ndarray, pairs: int) -> Ragged:
     order = np.argsort(pair, kind="stable")
     offsets = np.append(0, np.bincount(pair, minlength=pairs).cumsum())
     return Ragged(tokens[order], offsets)
-
-
-class TaggedSpans(SpanCorruption):
-    """Cuts spans out of the pairs that `applies_p` chooses, bool [pairs].
-
-    Args:
-      tag: the symbol that begins their sources.
-    """
-
-    def __init__(self, vocabulary: Vocabulary, tag: str, applies_p: np.ndarray):
-        super().__init__(vocabulary, applies_p=applies_p)
-        self._kept = len(vocabulary.source.encode([tag])[0])
-
-    def lengths(self, source: Ragged, target: Ragged) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the source and target lengths of the examples, int [pairs]."""
-        of_tag = self._kept + 1  # and EOS
-        lengths_p = np.where(self._applies_p, of_tag, source.lengths)
-        offsets = np.append(0, lengths_p.cumsum())
-        # Only the lengths of these are read.
-        return super().lengths(Ragged(source.tokens, offsets), target)
-
-    def corrupted(
-        self,
-        source: Ragged,
-        target: Ragged,
-        number_p: np.ndarray,
-        seed: int,
-        epoch: int,
-    ) -> tuple[Ragged, Ragged]:
-        """Returns the source and the target of the examples of some pairs."""
-        # Of a source that is replaced, the tag and EOS are kept.
-        is_end = positions(source) == of_sentence(source, source.lengths - 1)
-        replaced = of_sentence(source, self._applies_p[number_p])
-        kept = ~replaced | is_end | (positions(source) < self._kept)
-        before = np.append(0, kept.cumsum())[source.offsets]
-        tags = Ragged(source.tokens[kept], before)
-        return super().corrupted(tags, target, number_p, seed, epoch)

@@ -1,39 +1,25 @@
 """Tokenized pairs: the token arrays of a text, in memory or mapped from disk."""
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
+from t2t_jax.config import DataConfig
 from t2t_jax.data.batching import Layout
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.filling import Ragged, fill, ragged
 from t2t_jax.data.noise import Noise
 from t2t_jax.data.shapes import Shape
+from t2t_jax.data.tokenizers.training import SEPARATE
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io.cache import cache_key
 
 # (pairs, vocabulary, threads) -> the tokens of their sources and of their targets
 Encode = Callable[[Sequence[Pair], Vocabulary, int], tuple[Ragged, Ragged]]
-
-
-class Epochs(Protocol):
-    """Makes the tokens of an epoch from the text of pairs; see `variation.py`.
-
-    Attributes:
-      typical: Source and target lengths of a typical epoch, then what was measured.
-    """
-
-    typical: tuple
-
-    def of_epoch(
-        self, pairs: "Pairs", seed: int, epoch: int, within: Shape | None
-    ) -> "Pairs":
-        """Makes the pairs of an epoch: as many, of the same lines, in that order."""
-
-    def describe(self, pairs: "Pairs", within: Shape) -> str:
-        """Describes in one line what varies, for a person."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +42,8 @@ class Pairs:
       noise: What makes the examples of an epoch of the pairs; None if they are the
         pairs themselves.
       block: The most tokens of a target, if longer ones were cut into blocks; else 0.
-      variation: What makes the tokens of an epoch from the text of the pairs; None if
-        they are the same in every epoch.
+      variation: The `variation.Variation` that makes the tokens of an epoch from the
+        text of the pairs; None if they are the same in every epoch.
     """
 
     source: Ragged
@@ -71,13 +57,13 @@ class Pairs:
     line: Sequence[int] | np.ndarray = ()
     noise: Noise | None = None
     block: int = 0
-    variation: Epochs | None = None
+    variation: Any | None = None
 
     def __len__(self) -> int:
         return len(self.source.offsets) - 1
 
     def of_epoch(self, seed: int, epoch: int, within: Shape | None = None) -> "Pairs":
-        """The pairs of one epoch: these, unless they vary (`Epochs.of_epoch`)."""
+        """The pairs of one epoch: these, unless they vary (`Variation.of_epoch`)."""
         if self.variation is None:
             return self
         return self.variation.of_epoch(self, seed, epoch, within)
@@ -200,3 +186,24 @@ def encode_pairs(
         else:
             encoded.append(ragged([()] * len(lines)))
     return encoded[0], encoded[1]
+
+
+def prepared_key(
+    fingerprints: Sequence[str], vocabulary: Vocabulary, config: DataConfig
+) -> str:
+    """A hash of everything that the arrays of a training text depend on.
+
+    Args:
+      fingerprints: Those of its corpora.
+      vocabulary: Its tokenizer.
+      config: The options of cleaning.
+    """
+    # Every option that changes the arrays. Weights and the temperature do not; the plan
+    # applies them. Nor does what varies from epoch to epoch (variation.py).
+    names = ("max_length", "max_ratio", "deduplicate", "symbols")
+    hashes = {
+        part.tokenizer: hashlib.sha256(side.model).hexdigest()
+        for part, side in zip(SEPARATE, vocabulary.sides, strict=False)
+    }
+    options = {name: getattr(config, name) for name in names}
+    return cache_key(text=[*fingerprints], **hashes, **options)

@@ -26,8 +26,7 @@ from t2t_jax.data.cleaning import (
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.drawing import tempered
 from t2t_jax.data.filling import Ragged
-from t2t_jax.data.pairs import Examples, Pairs, cut
-from t2t_jax.data.tokenizers.training import SEPARATE
+from t2t_jax.data.pairs import Examples, Pairs, cut, prepared_key
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.data.variation import Variation, variation_of
 from t2t_jax.io.cache import build_once, cache_folder, cache_key, is_intact, known_size
@@ -107,37 +106,9 @@ def varied(pairs: Pairs, variation: Variation | None) -> Pairs:
     """
     if variation is None:
         return pairs
-    prints, vocabulary = variation.fingerprints, variation.vocabulary
-    if pairs.key != prepared_key(prints, vocabulary, variation.config):
-        places = ", ".join(corpus.place for corpus in variation.corpora)
-        raise UserError(
-            f"the text of {places} has changed since it was prepared, and epochs of "
-            "varied text are made from it; put the text back"
-        )
     typical = variation.measure(pairs)
     variation = dataclasses.replace(variation, typical=typical)
     return dataclasses.replace(pairs, variation=variation)
-
-
-def prepared_key(
-    fingerprints: Sequence[str], vocabulary: Vocabulary, config: DataConfig
-) -> str:
-    """A hash of everything that the arrays of a training text depend on.
-
-    Args:
-      fingerprints: Those of its corpora.
-      vocabulary: Its tokenizer.
-      config: The options of cleaning.
-    """
-    # Every option that changes the arrays. Weights and the temperature do not; the plan
-    # applies them. Nor does what varies from epoch to epoch (variation.py).
-    names = ("max_length", "max_ratio", "deduplicate", "symbols")
-    hashes = {
-        part.tokenizer: hashlib.sha256(side.model).hexdigest()
-        for part, side in zip(SEPARATE, vocabulary.sides, strict=False)
-    }
-    options = {name: getattr(config, name) for name in names}
-    return cache_key(text=[*fingerprints], **hashes, **options)
 
 
 def _write_pairs(

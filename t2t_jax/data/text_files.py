@@ -18,8 +18,11 @@ import itertools
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from t2t_jax.io.errors import UserError
+
+T = TypeVar("T")
 
 UTF_16_MARKS = b"\xff\xfe", b"\xfe\xff"  # how such a file begins
 
@@ -38,6 +41,16 @@ def similar_files(prefix: Path) -> str:
     if not names:
         return f"that folder has no file {prefix.name}*"
     return f"that folder has {', '.join(names[:6])}"
+
+
+def not_empty(items: Iterable[T], complaint: str) -> Iterator[T]:
+    """Yields the items; raises UserError with this complaint if there are none."""
+    empty = True
+    for item in items:
+        empty = False
+        yield item
+    if empty:
+        raise UserError(complaint)
 
 
 def file_hash(file: Path) -> str:

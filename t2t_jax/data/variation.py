@@ -25,7 +25,7 @@ from t2t_jax.config import DataConfig
 from t2t_jax.data.cleaning import blank_matcher, in_order, read_chunks
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.filling import Ragged, concatenated, take
-from t2t_jax.data.pairs import Encode, Pairs, encode_pairs
+from t2t_jax.data.pairs import Encode, Pairs, encode_pairs, prepared_key
 from t2t_jax.data.shapes import Shape
 from t2t_jax.data.tokenizers.subword_sampling import SubwordSampling
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
@@ -250,7 +250,6 @@ class Variation:
       text: Changes pairs of lines; None leaves them as they are.
       subwords: Encodes lines; None encodes them as `encode` does.
       encode: Encodes pairs as they were when they were prepared.
-      fingerprints: Those of the corpora.
       typical: What `measure` found.
     """
 
@@ -260,7 +259,6 @@ class Variation:
     text: TextVariation | None = None
     subwords: SubwordSampling | None = None
     encode: Encode = encode_pairs
-    fingerprints: tuple[str, ...] = ()
     typical: Typical | None = None
     # The epochs that somebody still holds: what the feeder has need not be made again
     # to look up a batch. Weak references, as two epochs take memory enough.
@@ -287,7 +285,7 @@ class Variation:
         known = seed, epoch, within
         if (made := self._alive.get(known)) is not None:
             return made
-        self._check_text()
+        self._check_text(pairs)
         limits = self._limits(within)
         vary = partial(self._vary, pairs, seed, epoch, limits)
         # Bytes that grow in place: arrays that are joined at the end would take twice
@@ -315,7 +313,7 @@ class Variation:
 
     def measure(self, pairs: Pairs) -> Typical:
         """Varies a sample of the text to learn how long pairs become."""
-        self._check_text()
+        self._check_text(pairs)
         every = -(-len(pairs) // SAMPLED)  # of each corpus the first part, ...
         parts = (p for p in read_parts(pairs, self.corpora) if p.place % every == 0)
         vary = partial(self._vary, pairs, 0, 0, self._limits(None))
@@ -364,14 +362,15 @@ class Variation:
             line += f"; {share:.2%} of pairs would be too long or empty, and do not"
         return line
 
-    def _check_text(self) -> None:
-        """Raises UserError if a corpus is not what it was."""
-        for corpus, before in zip(self.corpora, self.fingerprints, strict=True):
-            if corpus.fingerprint() != before:
-                raise UserError(
-                    f"{corpus.place} has changed since it was prepared, and an epoch "
-                    "of varied text is made from it; put the text back"
-                )
+    def _check_text(self, pairs: Pairs) -> None:
+        """Raises UserError if the text is not what it was when it was prepared."""
+        fingerprints = [corpus.fingerprint() for corpus in self.corpora]
+        if pairs.key != prepared_key(fingerprints, self.vocabulary, self.config):
+            places = ", ".join(corpus.place for corpus in self.corpora)
+            raise UserError(
+                f"the text of {places} has changed since it was prepared, and epochs "
+                "of varied text are made from it; put the text back"
+            )
 
     def _limits(self, within: Shape | None) -> tuple[int, int]:
         """The most tokens of a varied source and target."""
@@ -465,7 +464,4 @@ def variation_of(
         subwords = SubwordSampling(vocabulary, config.subword_dropout)
     if text is None and subwords is None:
         return None
-    fingerprints = tuple(corpus.fingerprint() for corpus in corpora)
-    return Variation(
-        tuple(corpora), vocabulary, config, text, subwords, encode, fingerprints
-    )
+    return Variation(tuple(corpora), vocabulary, config, text, subwords, encode)

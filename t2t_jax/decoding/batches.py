@@ -49,20 +49,14 @@ def longest_output(source_length: int, decode: DecodeConfig) -> int:
 
 
 class Group(NamedTuple):
-    """Lines of one bucket, in consecutive blocks of one array.
+    """Lines of one bucket, in consecutive blocks of one array."""
 
-    Attributes:
-      lines: the numbers of the lines, in row order. Empty rows come last, so the last
-        blocks may be empty.
-      bucket: the width of a block, in positions.
-      rows: the number of rows of a block.
-      blocks: the number of blocks, one for each device.
-    """
-
+    # The numbers of the lines, in row order. Empty rows come last, so the last blocks
+    # may be empty.
     lines: list[int]
-    bucket: int
+    bucket: int  # the width of a block, in positions
     rows: int
-    blocks: int
+    blocks: int  # the number of blocks, one for each device
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -171,7 +165,6 @@ def gather_results(
     """Merges the results of all processes; every process returns all lines.
 
     Args:
-      what: a name for the exchange, in error messages.
       found: line number -> result, of this process's lines.
     """
     if not processes.distributed():

@@ -29,8 +29,7 @@ class SamplingOptions:
         0, help="Sampling: only the K most probable tokens; 0 means all."
     )
     top_p: float = field(
-        1.0,
-        help="Sampling: only the most probable tokens, up to this probability.",
+        1.0, help="Sampling: only the most probable tokens, up to this probability."
     )
     epsilon: float = field(
         0.0,
@@ -49,11 +48,7 @@ class SamplingOptions:
 
     @classmethod
     def of(cls, **given: Any) -> "SamplingOptions":
-        """Returns the options with some values given, checked.
-
-        Raises:
-          UserError: no such option, or a value of the wrong type or out of its range.
-        """
+        """Returns the options with some values given, checked."""
         return cls(**checked_options(cls, given))
 
 
@@ -90,11 +85,7 @@ def takes(kind: type) -> Callable[[Callable], Callable]:
 def beam_search_algorithm(
     options: SearchOptions, vocabulary: Vocabulary, nbest: int = 1
 ) -> BeamSearch:
-    """Returns the beam search of these options, which have been checked.
-
-    Raises:
-      UserError: `nbest` is out of its range.
-    """
+    """Returns the beam search of these options, which have been checked."""
     if not 1 <= nbest <= options.beam:
         raise UserError(
             f"nbest={nbest} with beam={options.beam}; want 1 <= nbest <= beam: set "
@@ -118,14 +109,7 @@ def sampling_algorithm(
     vocabulary: Vocabulary,
     samples: int = 1,
 ) -> Sampling:
-    """Returns the sampling of these options.
-
-    Args:
-      penalty: has the length penalty of the scores.
-
-    Raises:
-      UserError: `samples` is below 1.
-    """
+    """Returns the sampling of these options."""
     if samples < 1:
         raise UserError(f"samples={samples}; want at least 1")
     return Sampling(

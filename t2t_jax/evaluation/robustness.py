@@ -19,6 +19,7 @@ from t2t_jax.evaluation.scores import (
     score_set,
 )
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.tables import text_table
 from t2t_jax.parallel import processes
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
@@ -201,12 +202,10 @@ def _codes(line: str) -> Counter[str]:
 
 def table(rows: dict[str, Row]) -> list[str]:
     """Formats the rows as lines of a table."""
-    width = max(map(len, (HEADER[0], *rows)))
-    lines = [f"{HEADER[0]:{width}}  {HEADER[1]:>6}  " + "  ".join(HEADER[2:])]
+    cells = [HEADER]
     for name, row in rows.items():
         difference = "" if name == UNDAMAGED else f"{row['difference']:+.2f}"
         copied = "" if row["copied"] is None else f"{row['copied']:.1%}"
         changed = "" if name == UNDAMAGED else f"{row['changed']:,}"
-        line = f"{name:{width}}  {row['bleu']:6.2f}  {difference:>10}  {copied:>12}"
-        lines.append(f"{line}  {changed:>13}".rstrip())
-    return lines
+        cells.append((name, f"{row['bleu']:.2f}", difference, copied, changed))
+    return text_table(cells)

@@ -108,8 +108,8 @@ class PhraseWriter:
             if noun.english not in choices.BELONGING:
                 return "the", "", None
         if kind == "number":
-            numeral = dice.pick(list(lexicon.NUMERALS))
-            return numeral, lexicon.NUMERALS[numeral], None
+            numeral = dice.pick(list(lexicon.numerals))
+            return numeral, lexicon.numerals[numeral], None
         if kind == "name":
             return "", "", dice.pick(lexicon.names)
         if kind == "of":
@@ -139,7 +139,7 @@ class PhraseWriter:
 
     def city(self, goal: bool) -> Adjunct:
         """Draws a city: in Berlin, or to Berlin if it is the goal."""
-        city = Phrase(self.dice.pick(list(lexicon.CITIES)))
+        city = Phrase(self.dice.pick(list(lexicon.cities)))
         return Adjunct("to" if goal else "in", "nach" if goal else "in", "dative", city)
 
     def company(self, with_: str, mit: str, case: str) -> Adjunct:

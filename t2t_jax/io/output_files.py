@@ -75,6 +75,15 @@ def write_file(output: Path, content: bytes) -> None:
     say(f"wrote {output}")
 
 
+def changes(then: dict, now: dict) -> str:
+    """Lists the values that differ, each on a line of its own; empty if none does."""
+    return "".join(
+        f"\n  {name}: {then.get(name)!r} then, {now.get(name)!r} now"
+        for name in now | then  # also what only one of them has
+        if then.get(name) != now.get(name)
+    )
+
+
 class PrintedOutput:
     """Standard output; translations are printed as soon as they exist."""
 
@@ -145,15 +154,9 @@ class OutputFile:
             noted = atomic.read_checked_json(self._record)
         except (OSError, ValueError) as e:
             raise UserError(f"{self._record} is damaged ({e}); {_ANEW}") from None
-        then, now = noted["made_from"], self._made_from
-        changed = [
-            f"\n  {name}: {then.get(name)!r} then, {now.get(name)!r} now"
-            for name in now | then  # also what only one of them has
-            if then.get(name) != now.get(name)
-        ]
-        if changed:
+        if changed := changes(noted["made_from"], self._made_from):
             raise UserError(
-                f"{self._partial} was begun with other settings:{''.join(changed)}\n"
+                f"{self._partial} was begun with other settings:{changed}\n"
                 f"Give the same options again, or {_ANEW}"
             )
         # A job writes lines before it records them, so some may lack a record.

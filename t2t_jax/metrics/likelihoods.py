@@ -10,6 +10,7 @@ Shape suffixes: n examples, k numbers per example.
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -64,14 +65,9 @@ def _bits_per_byte(sums: np.ndarray) -> np.ndarray:
     return sums[..., NLL] / np.log(2) / sums[..., BYTES]
 
 
-def _perplexity_per(unit: int):
-    """Returns the function sums -> perplexity per word or piece; finite."""
-
-    def perplexity(sums: np.ndarray) -> np.ndarray:
-        # Cross-entropies above 700 count as 700: exp overflows above 709.
-        return np.exp(np.minimum(sums[..., NLL] / sums[..., unit], 700.0))
-
-    return perplexity
+def _perplexity_per(unit: int, sums: np.ndarray) -> np.ndarray:
+    """`perplexity` per word or piece."""
+    return np.exp(np.minimum(sums[..., NLL] / sums[..., unit], 700.0))
 
 
 LIKELIHOODS = {
@@ -85,13 +81,13 @@ LIKELIHOODS = {
     "perplexity_per_word": Measure(
         "perplexity per word, ends of lines included",
         statistics,
-        _perplexity_per(WORDS),
+        partial(_perplexity_per, WORDS),
         higher_is_better=False,
     ),
     "perplexity": Measure(
         "perplexity per piece, EOS included",
         statistics,
-        _perplexity_per(PIECES),
+        partial(_perplexity_per, PIECES),
         higher_is_better=False,
     ),
 }

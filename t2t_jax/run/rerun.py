@@ -7,7 +7,7 @@ of a stored state. The workdir of the run is only read.
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -50,19 +50,14 @@ NEVER = 1 << 40  # steps between two checkpoints of the scratch folder
 
 
 class Stretch(NamedTuple):
-    """The steps to execute, and what they are compared with.
+    """The steps to execute, and what they are compared with."""
 
-    Attributes:
-      first, last: the steps that were asked for.
-      start: the step of the state to continue from; 0: the initial parameters.
-      end: the last step to execute.
-      stored: the kinds of checkpoints of each step that has some.
-    """
-
+    # first, last: the steps that were asked for.
     first: int
     last: int
-    start: int
+    start: int  # the step of the state to continue from; 0: the initial parameters
     end: int
+    # The kinds of checkpoints of each step that has some.
     stored: dict[int, tuple[str, ...]]
 
 
@@ -75,24 +70,16 @@ class StoredComparison(NamedTuple):
 
 
 class Rerun(NamedTuple):
-    """The result of `rerun`.
-
-    Attributes:
-      stretch: what was executed.
-      stored: the comparisons with checkpoints, in order of their steps.
-      logged: the steps whose logged metrics were compared.
-      first_logged: the first metric that differs; None if all are the same.
-      sha256: of the state after the last step.
-      starts: the starts of the run that executed these steps.
-      machine, ideas: of this rerun.
-    """
+    """The result of `rerun`."""
 
     stretch: Stretch
+    # The comparisons with checkpoints, in order of their steps.
     stored: list[StoredComparison]
-    logged: list[int]
+    logged: list[int]  # the steps whose logged metrics were compared
+    # The first metric that differs; None if all are the same.
     first_logged: LoggedDifference | None
     sha256: str
-    starts: list[Start]
+    starts: list[Start]  # the starts of the run that executed these steps
     machine: dict[str, str | int]
     ideas: dict[str, str]
 
@@ -112,11 +99,6 @@ def rerun(
     after `first`, since only checkpoints are compared in every bit.
 
     Writes nothing into the workdir.
-
-    Raises:
-      UserError: the run has not trained these steps, its text is not on this machine,
-        or no state from before them is left.
-      KeyboardInterrupt: Ctrl-C.
     """
     workdir = Workdir.open(workdir)
     text = open_text(workdir)
@@ -165,12 +147,7 @@ def rerun(
 def plan_stretch(
     workdir: Workdir, config: Config, first: int, last: int | None
 ) -> Stretch:
-    """Chooses where to start and to end; see `rerun`.
-
-    Raises:
-      UserError: the run has not trained these steps, or it started from a model that is
-        gone and has no state from before them.
-    """
+    """Chooses where to start and to end; see `rerun`."""
     steps_of = {
         kind: checkpoint_folders.sealed_steps(workdir.checkpoints / kind)
         for kind in KINDS
@@ -301,14 +278,13 @@ def _execute(
         **{"minutes": 0.0, "patience": 0, "save_every": NEVER},
         **{"alarm_norm": 0.0, "max_rise": 0.0, "max_skipped": NEVER},
     )
-    opened = frozen_models.open_frozen(text.config, model, text.vocabulary)
-    if (then := text.workdir.text().get("frozen", [])) != [*opened.sha256]:
+    frozen = frozen_models.open_frozen(text.config, model, text.vocabulary)
+    if (then := text.workdir.text().get("frozen", [])) != [*frozen.sha256]:
         raise UserError(
             f"the parameters of the models that the loss of {text.workdir} reads are "
             f"not those of the run: SHA-256 {', '.join(then)} then, "
-            f"{', '.join(opened.sha256)} now; put their checkpoints back"
+            f"{', '.join(frozen.sha256)} now; put their checkpoints back"
         )
-    frozen = opened.frozen
     for last in _ends(scratch, stretch):
         hooks = loop.Hooks(
             initial=initialization.hook(text.config, model, text.vocabulary),
@@ -319,9 +295,7 @@ def _execute(
         bos = text.vocabulary.bos
         loop.run(config, scratch, model, bos, text.pairs, None, hooks)
         if frozen.models and last != stretch.end:  # its arrays were handed over
-            frozen = frozen_models.open_frozen(
-                text.config, model, text.vocabulary
-            ).frozen
+            frozen = frozen_models.open_frozen(text.config, model, text.vocabulary)
 
 
 def _ends(scratch: Workdir, stretch: Stretch) -> Iterator[int]:
@@ -386,19 +360,14 @@ def describe_arrays(arrays: TreeComparison) -> str:
     )
 
 
-def describe_starts(starts: Sequence[Start]) -> str:
-    """Names starts by the steps that they continued after."""
-    steps = ", ".join(f"{start.step:,}" for start in starts)
-    return f"the start after step {steps}" if len(starts) == 1 else f"starts {steps}"
-
-
 def _machines(result: Rerun) -> Iterator[str]:
     """Yields what of the machine and of the code of --ideas differs."""
     if not result.starts:
         yield "starts.jsonl is missing or damaged: the machine of the run is not known"
         return
     if len(result.starts) > 1:
-        yield f"the run executed these steps by {describe_starts(result.starts)}"
+        steps = ", ".join(f"{start.step:,}" for start in result.starts)
+        yield f"the run executed these steps by starts {steps}"
     known = {}  # each difference once, whichever of the starts it is of
     for start in result.starts:
         known |= machine_differences(start.machine, result.machine)

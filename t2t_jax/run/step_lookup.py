@@ -24,10 +24,6 @@ def batch_of_step(
 
     Returns:
       The position, and each pair as a line of JSON.
-
-    Raises:
-      UserError: the run does not have this step, or its prepared text is not on this
-        machine.
     """
     run = open_text(Workdir.open(workdir))
     steps = run.config.train.steps
@@ -46,27 +42,17 @@ def position_of_step(lookup: BatchLookup, rollbacks: Rollbacks, step: int) -> Po
 
 
 class RunText(NamedTuple):
-    """The text of a run, as its training reads it.
-
-    Attributes:
-      workdir, config, vocabulary: of the run.
-      task: that of the config.
-      pairs: the prepared pairs, with the noise and the variation of the run.
-    """
+    """The text of a run, as its training reads it."""
 
     workdir: Workdir
     config: Config
     vocabulary: Vocabulary
     task: Task
-    pairs: Pairs
+    pairs: Pairs  # the prepared pairs, with the noise and the variation of the run
 
 
 def open_text(workdir: Workdir) -> RunText:
-    """Opens the training text of a run from the cache; writes nothing.
-
-    Raises:
-      UserError: not a workdir, or its prepared text is not on this machine.
-    """
+    """Opens the training text of a run from the cache; writes nothing."""
     config, vocabulary = workdir.config(), workdir.vocabulary()
     arrays = find_prepared(workdir.text())
     task, data = task_of(config), config.data

@@ -18,8 +18,9 @@ from t2t_jax.data.corpus import (
     named_hash,
     open_corpus,
     open_places,
+    scheme_of,
 )
-from t2t_jax.data.text_files import file_hash, find_file, read_lines
+from t2t_jax.data.text_files import file_hash, find_file, not_empty, read_lines
 from t2t_jax.data.tokenizers.table import pack
 from t2t_jax.data.tokenizers.training import make_source_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
@@ -170,10 +171,6 @@ class Classification(Task):
         found = translator.classify([text for text, _ in pairs], warn=warn)
         return [classification.answer_line(x.label, x.probabilities) for x in found]
 
-    def extra_scores(self, translator: "Translator", pairs: Sequence[Pair]) -> dict:
-        """Nothing: all scores follow from the answers."""
-        return {}
-
     def compare(
         self,
         answers: Sequence[str],
@@ -221,8 +218,7 @@ def open_labelled(place: str, source: str, target: str, folder: str = "") -> Cor
     Raises:
       UserError: the grammar has no such split, or the place holds no labels.
     """
-    scheme, colon, _ = place.partition(":")
-    if colon and scheme == "grammar":
+    if (scheme := scheme_of(place)) == "grammar":
         return derived(
             open_corpus(place, source, target, folder),
             f"last marks {MARKS}",
@@ -230,7 +226,7 @@ def open_labelled(place: str, source: str, target: str, folder: str = "") -> Cor
             source="text",
             target="label",
         )
-    if colon and scheme == "tfds":
+    if scheme == "tfds":
         raise UserError(
             f"{place} holds pairs of sentences and no labels; want the prefix of a "
             "file PREFIX.tsv, or grammar:train"
@@ -246,13 +242,10 @@ def labelled_file(prefix: Path) -> Corpus:
     """
 
     def pairs() -> Iterator[Pair]:
-        file, number = _file(prefix), 0
-        for number, line in enumerate(read_lines(file), 1):
+        file = _file(prefix)
+        want = f"{file} is empty; want a sentence, a tab and a label in each line"
+        for number, line in enumerate(not_empty(read_lines(file), want), 1):
             yield _parsed(line, f"{file}, line {number:,}", number == 1)
-        if not number:
-            raise UserError(
-                f"{file} is empty; want a sentence, a tab and a label in each line"
-            )
 
     return Corpus(
         str(prefix),

@@ -14,7 +14,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.predictions import restore
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io.errors import UserError
-from t2t_jax.metrics.measures import Measure
+from t2t_jax.metrics.measures import Measure, percent
 from t2t_jax.sections import field
 from t2t_jax.tasks.task import OF_SEARCH, Task
 
@@ -71,7 +71,7 @@ class MaskedLanguageModel(Task):
         "accuracy": Measure(
             "% of hidden pieces",
             counts,
-            lambda sums: 100 * sums[..., 0] / np.maximum(sums[..., 1], 1),
+            percent,
         ),
         "masked_perplexity": Measure(
             "of hidden pieces, less is better",
@@ -141,10 +141,6 @@ class MaskedLanguageModel(Task):
             as_json = json.dumps(shown, ensure_ascii=False)
             answers.append(f"{correct}\t{len(pieces)}\t{log_prob:.6f}\t{as_json}")
         return answers
-
-    def extra_scores(self, translator: "Translator", pairs: Sequence[Pair]) -> dict:
-        """Returns nothing: all scores follow from the answers."""
-        return {}
 
     def example(self, answer: str, pair: Pair) -> list[str]:
         """Formats the hidden pieces of a line, and what was predicted."""

@@ -23,11 +23,11 @@ import numpy as np
 
 from t2t_jax.config import Config, TaskConfig
 from t2t_jax.data.corpus import Corpus, Pair, copied, open_lines, split_places, tagged
-from t2t_jax.data.noise import SENTINELS, Noise, TaggedSpans
+from t2t_jax.data.noise import SENTINELS, Noise, SpanCorruption
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.metrics import classification
-from t2t_jax.metrics.measures import Measure
+from t2t_jax.metrics.measures import Measure, percent, with_count
 from t2t_jax.sections import table_of
 from t2t_jax.tasks.task import Task
 
@@ -158,7 +158,7 @@ class TextToText(Task):
         applies_p = np.concatenate(corrupted)
         if not applies_p.any():
             return None
-        return TaggedSpans(vocabulary, _tag(SPANS), applies_p)
+        return SpanCorruption(vocabulary, applies_p=applies_p, tag=_tag(SPANS))
 
     # --------------------------------------------------------- answers are scored
 
@@ -236,22 +236,14 @@ def _task(config: Config, kind: str, **languages: str) -> Task:
 
 def _matches(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
     """1 for an answer that is the target, and 1 for each example, [n, 2]."""
-    matches = [
-        answer == target for answer, (_, target) in zip(answers, pairs, strict=True)
-    ]
-    return np.stack([matches, np.ones(len(pairs))], axis=1).astype(np.float64)
+    examples = zip(answers, pairs, strict=True)
+    return with_count([answer == target for answer, (_, target) in examples])
 
 
 class Copy(Task):
     """Repeats a line; an answer is right if no character differs."""
 
-    measures: ClassVar = {
-        "accuracy": Measure(
-            "% of exact answers",
-            _matches,
-            lambda sums: 100 * sums[..., 0] / sums[..., 1],
-        )
-    }
+    measures: ClassVar = {"accuracy": Measure("% of exact answers", _matches, percent)}
 
     def open(self, place: str, folder: str = "") -> Corpus:
         """Opens one-sided text; `grammar:` and `tfds:` have their target side."""

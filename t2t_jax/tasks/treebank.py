@@ -20,11 +20,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from t2t_jax.data.corpus import Corpus, Pair, in_folder
+from t2t_jax.data.corpus import Corpus, Pair, in_folder, scheme_of
 from t2t_jax.data.text_files import file_hash, find_file, read_lines, similar_files
 from t2t_jax.grammar import corpus as grammar
 from t2t_jax.grammar.trees import ESCAPES, Tree, parse_bracketed
-from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.brackets import ROOTS
 
 ROOT = "TOP"
@@ -52,8 +52,8 @@ def open_treebank(
     Raises:
       UserError: it does not exist, or is none.
     """
-    scheme, colon, rest = place.partition(":")
-    if colon and scheme == "grammar":
+    if (scheme := scheme_of(place)) == "grammar":
+        rest = place.removeprefix("grammar:")
         trees, _, split = rest.partition("/")
         if trees != "trees":
             raise UserError(
@@ -61,7 +61,7 @@ def open_treebank(
                 f"grammar:trees/{rest if rest in grammar.SPLITS else 'train'}"
             )
         return grammar_trees(split or "train", language, linearise)
-    if colon and scheme == "tfds":
+    if scheme == "tfds":
         raise UserError(
             f"{place}: trees are not read from TensorFlow Datasets; want a prefix, "
             "such as 'wsj/23' for wsj/23.mrg, or grammar:trees/SPLIT"
@@ -95,8 +95,7 @@ def tree_file(prefix: Path, linearise: Linearise) -> Corpus:
 def grammar_trees(split: str, language: str, linearise: Linearise) -> Corpus:
     """A split of the built-in corpus, in one of its languages."""
     place = f"grammar:trees/{split}"
-    if split not in grammar.SPLITS:
-        raise UserError(f"{place}: no such split" + did_you_mean(split, grammar.SPLITS))
+    grammar.check_split(split, place)
     if language not in ("en", "de"):
         raise UserError(
             f"{place} has English and German trees; got config.data.target="

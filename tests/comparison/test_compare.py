@@ -518,8 +518,8 @@ def test_statistics_by_counters_are_those_of_all_pairs(example):
         rows, systems[1].lines, texts.references, strict=True
     ):
         sides = ["".join(text.split()) for text in (line, reference)]
-        _, match = ngram_matches(sides, 6)
-        assert [*row[12:]] == [*match[:, 0, 1]]
+        _, _, match = ngram_matches(sides, 6)
+        assert [*row[12:]] == [*match[0, 1]]
     assert bleu_statistics([], []).shape == (0, 10)
 
 

@@ -192,7 +192,7 @@ def test_refuses_other_probabilities(ours, dropout):
 
 def test_the_config_refuses_a_dropout_of_one():
     assert Config().data.subword_dropout == 0
-    with pytest.raises(UserError, match="want 0 <= data.subword_dropout < 1"):
+    with pytest.raises(UserError, match="want at least 0 and below 1"):
         Config(data=DataConfig(subword_dropout=1.0))
 
 

@@ -4,17 +4,24 @@ A format is a function in a file of `families/` or `exports/`, and a line in `ta
 Formats that are read share the functions here, which make a config of ours.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from t2t_jax.config import Config, DataConfig, DecodeConfig, from_config_dict
+from t2t_jax.config import (
+    Config,
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    from_config_dict,
+)
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.io.errors import UserError
+from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.layers import Parameters
 from t2t_jax.search import algorithm
+from t2t_jax.tools.bridges.model_files import Fields
 from t2t_jax.tools.bridges.weights import Tensors
 
 
@@ -125,15 +132,9 @@ def languages(
     guessed: tuple[str, str] = ("", ""),
     several: bool = False,
 ) -> tuple[str, str]:
-    """Returns source and target: the user's, the files', or else those guessed.
+    """Returns source and target: the user's, those in the files, or those guessed.
 
-    Args:
-      found: in the files; empty where they do not say.
-      guessed: such as from the folder's name; the user may say others.
-      several: True for a model of several languages, whose files name one pair of them.
-
-    Raises:
-      UserError: nobody says one of them, or the user contradicts the files.
+    A model of `several` languages may have others than its files name.
     """
     chosen = []
     for side, own, guess in zip(("source", "target"), found, guessed, strict=True):
@@ -159,13 +160,11 @@ def imported_config(
     between: tuple[str, str],
     decode: Mapping[str, Any],
 ) -> Config:
-    """Puts the config together.
+    """Puts the config together from fields of `model` and of `decode`.
 
     Args:
       name: what says `model`, for error messages.
-      model: fields of `config.model`.
       between: the languages.
-      decode: fields of `config.decode`.
 
     Raises:
       UserError: the user's fields contradict the model, or a field is impossible.
@@ -194,11 +193,7 @@ def imported_config(
 
 
 def check_size(name: str, tensors: Tensors, table: str, vocabulary: Vocabulary):
-    """Checks that a table of embeddings has a row for each piece.
-
-    Raises:
-      UserError: the sizes differ, so the tokenizer is of another model.
-    """
+    """Checks that a table of embeddings has a row for each piece."""
     rows = len(tensors[table]) if table in tensors else len(vocabulary)
     if rows != len(vocabulary):
         raise UserError(
@@ -206,3 +201,34 @@ def check_size(name: str, tensors: Tensors, table: str, vocabulary: Vocabulary):
             f"{len(vocabulary):,} pieces; want the tokenizer that the model was "
             "trained with"
         )
+
+
+def layerdrop_notes(options: Fields) -> list[str]:
+    """Notes on layers that the original drops."""
+    return [
+        f"{name}={rate}: training here does not drop whole layers"
+        for name in ("encoder_layerdrop", "decoder_layerdrop")
+        if (rate := options.rate(name))
+    ]
+
+
+def check_choices(
+    config: ModelConfig, choices: Mapping[str, Sequence], system: str, hint: str
+) -> None:
+    """Refuses a model with another value of a field than a system computes."""
+    for name, values in choices.items():
+        if (value := getattr(config, name)) not in values:
+            raise UserError(
+                f"config.model.{name}={value!r} has no counterpart in {system}: want "
+                f"{' or '.join(map(repr, values))}{hint}"
+            )
+
+
+def named(flag: str, name: str, formats: Mapping[str, Any]) -> Any:
+    """The format of a name."""
+    if name not in formats:
+        raise UserError(
+            f"--{flag}={name}: no such format{did_you_mean(name, formats)} (formats: "
+            f"{', '.join(formats)})"
+        )
+    return formats[name]

@@ -126,6 +126,14 @@ class Fields:
         value = self.values.get(field)
         return default if value is None else value
 
+    def choice(self, field: str, choices: Mapping[Any, Any], default: Any = "") -> Any:
+        """Returns our word for a field that has one of several values."""
+        value = self.get(field, default)
+        if value not in choices:
+            shown = [json.dumps(each).strip('"') for each in choices]
+            raise self.error(field, " or ".join(shown))
+        return choices[value]
+
     def size(self, field: str) -> int:
         """Returns a field that is a number of at least 1."""
         value = self.get(field)

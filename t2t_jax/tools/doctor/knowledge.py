@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_jax.data.cleaning import HashSet
 from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.hashing import HashSet
 from t2t_jax.data.tokenizers.training import sample
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.messages import Progress

@@ -1,6 +1,5 @@
 """An experiment: its rows and how they are shown, its file, and its frozen plan."""
 
-import collections
 import dataclasses
 import json
 import time
@@ -39,7 +38,7 @@ class Experiment:
         `SET.METRIC` of a test set, such as `test.bleu`; `dev.METRIC` and `train.METRIC`
         of `metrics.jsonl`; `MEASURE.KEY` of a measure; a key of `Row.values`.
       compared: the column that decides which rows differ from the baseline; by default
-        the first one that `results.BETTER` knows.
+        the first one of which it is known which value is better.
       baseline: the row that the others are compared with; empty compares none.
       note: what the paper's figures may be compared with; printed below the table.
       fixed: fields that the rows were computed from, such as `model.*`; `--config`
@@ -60,33 +59,27 @@ class Experiment:
     def __post_init__(self):
         object.__setattr__(self, "rows", tuple(self.rows))
         object.__setattr__(self, "columns", tuple(self.columns))
-        counts = collections.Counter(row.name for row in self.rows)
-        twice = [name for name, count in counts.items() if count > 1]
-        if twice or not counts:
-            raise UserError(
-                f"two rows are called {twice[0]!r}; rows need names of their own"
-                if twice
-                else "the experiment has no rows"
-            )
-        named = [need for row in self.rows for need in row.needs]
-        for name in [*named, *([self.baseline] if self.baseline else [])]:
-            if name not in counts:
-                hint = did_you_mean(name, counts)
+        if not self.rows:
+            raise UserError("the experiment has no rows")
+        names = [row.name for row in self.rows]
+        needed = [need for row in self.rows for need in row.needs]
+        for name in [*needed, *([self.baseline] if self.baseline else [])]:
+            if name not in names:
+                hint = did_you_mean(name, names)
                 raise UserError(f"no row is called {name!r}{hint}")
-        _in_order(self.rows)
+        seen = set()
+        for row in self.rows:
+            if row.name in seen:
+                raise UserError(
+                    f"two rows are called {row.name!r}; rows need names of their own"
+                )
+            if later := [need for need in row.needs if need not in seen]:
+                raise UserError(  # and so circles are refused, too
+                    f"row {row.name!r} needs {later[0]!r}, which comes after it; put "
+                    "it before"
+                )
+            seen.add(row.name)
         _one_measure_of_a_name(self.rows)
-
-
-def _in_order(rows: Sequence[Row]) -> None:
-    """Refuses rows that need a later one, and so all circles."""
-    seen = set()
-    for row in rows:
-        if later := [need for need in row.needs if need not in seen]:
-            raise UserError(
-                f"row {row.name!r} needs {later[0]!r}, which comes after it; put it "
-                "before"
-            )
-        seen.add(row.name)
 
 
 def _one_measure_of_a_name(rows: Sequence[Row]) -> None:
@@ -131,7 +124,7 @@ def freeze(
     define: Callable[[Request], Experiment],
     replan: bool = False,
 ) -> Experiment:
-    """Writes the plan of an experiment, or reads the one that is there.
+    """Writes the plan of an experiment, or takes the rows of the one that is there.
 
     Args:
       folder: of the experiment.
@@ -141,20 +134,21 @@ def freeze(
       define: defines the experiment as its file does now.
       replan: makes a new plan; the old one is kept as `plan.1.json`, and so on. Runs
         that are the same in both are not repeated.
-
-    Returns:
-      The experiment of the file with the rows of the plan.
-
-    Raises:
-      UserError: the plan is damaged, or was made for another request.
     """
     file = folder / PLAN
     with exclusive(folder):
         if file.exists() and not replan:
-            plan = _read(file)
+            try:
+                plan = read_checked_json(file)
+            except ValueError as e:
+                raise UserError(
+                    f"{file} is damaged: {e}. Restore it from a copy, or make a new "
+                    "plan with --replan: runs that it shares with the old one are not "
+                    "repeated"
+                ) from None
             _check_request(file, plan, given, named)
-            names = [field.name for field in dataclasses.fields(Request)]
-            experiment = define(Request(**{name: plan[name] for name in names}))
+            request = {name: plan[name] for name in dataclasses.asdict(given)}
+            experiment = define(Request(**request))
             _report_edits(file, plan["rows"], [_encoded(r) for r in experiment.rows])
             rows = [_decoded(row) for row in plan["rows"]]
             return dataclasses.replace(experiment, rows=rows)
@@ -176,8 +170,7 @@ def with_changes(experiment: Experiment, changes: Mapping[str, Any]) -> Experime
     Raises:
       UserError: the rows differ in one of the fields, or were computed from it.
     """
-    rows = experiment.rows
-    trained = [row.config for row in rows if row.config is not None]
+    trained = [row.config for row in experiment.rows if row.config is not None]
     for name in changes:
         if any(fnmatchcase(name, pattern) for pattern in experiment.fixed):
             raise UserError(
@@ -191,53 +184,41 @@ def with_changes(experiment: Experiment, changes: Mapping[str, Any]) -> Experime
                 f"--config.{name}: the rows of this experiment differ in that field "
                 f"({listed}); change a copy of its file instead"
             )
-    changed = [
-        row
-        if row.config is None
-        else dataclasses.replace(row, config=with_fields(row.config, changes))
-        for row in rows
+    rows = [
+        dataclasses.replace(row, config=row.config and with_fields(row.config, changes))
+        for row in experiment.rows
     ]
-    return dataclasses.replace(experiment, rows=changed)
+    return dataclasses.replace(experiment, rows=rows)
 
 
 def _value(config: Config, name: str) -> Any:
     """The value of a field or an option, by its full name."""
-    section, _, field = name.partition(".")
+    section, *options, field = name.split(".")
     values = getattr(config, section)
-    if field.startswith("options."):
-        # An option is stored only if it differs from its default.
-        option = field.removeprefix("options.")
-        return values.options.get(option, fields.default_of(name))
+    if options:  # which are stored only if they differ from their defaults
+        return values.options.get(field, fields.default_of(name))
     return getattr(values, field)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        return read_checked_json(file)
-    except ValueError as e:
-        raise UserError(
-            f"{file} is damaged: {e}. Restore it from a copy, or make a new plan with "
-            "--replan: runs that it shares with the old one are not repeated"
-        ) from None
 
 
 def _check_request(
     file: Path, plan: Mapping[str, Any], request: Request, named: Collection[str]
 ) -> None:
     """Refuses flags that are given now and were given otherwise for the plan."""
-    parameters = {name: request.parameters[name] for name in named}
-    for flag, then, now in (
-        ("--", plan["parameters"], parameters),
-        ("--config.", plan["changes"], request.changes),
-    ):
-        for key, value in now.items():
-            if then.get(key) != value:
-                was = f"{flag}{key}={then[key]}" if key in then else f"no {flag}{key}"
-                raise UserError(
-                    f"{file} was made with {was}, and now {flag}{key}={value} is "
-                    "given; leave it out to continue that plan, give --replan to make "
-                    "a new one in its place, or --name=NAME to keep both"
-                )
+
+    def as_flags(parameters: Mapping, changes: Mapping) -> dict[str, Any]:
+        fields = {f"--config.{name}": value for name, value in changes.items()}
+        return {f"--{name}": value for name, value in parameters.items()} | fields
+
+    then = as_flags(plan["parameters"], plan["changes"])
+    now = {name: request.parameters[name] for name in named}
+    for flag, value in as_flags(now, request.changes).items():
+        if then.get(flag) != value:
+            was = f"{flag}={then[flag]}" if flag in then else f"no {flag}"
+            raise UserError(
+                f"{file} was made with {was}, and now {flag}={value} is given; leave "
+                "it out to continue that plan, give --replan to make a new one in its "
+                "place, or --name=NAME to keep both"
+            )
     for name, sha256 in plan["ideas"].items():
         if request.ideas.get(name) != sha256:
             what = "has changed since" if name in request.ideas else "is not given now"
@@ -261,13 +242,8 @@ def _report_edits(file: Path, frozen: list[dict], current: list[dict]) -> None:
 
 def _encoded(row: Row) -> dict[str, Any]:
     """A row as JSON has it."""
-    content = {
-        field.name: getattr(row, field.name) for field in dataclasses.fields(Row)
-    }
-    content["config"] = row.config and dataclasses.asdict(row.config)
-    content["measures"] = [dataclasses.asdict(measure) for measure in row.measures]
-    content["values"], content["paper"] = dict(row.values), dict(row.paper)
-    return json.loads(json.dumps(content))  # tuples become lists, as in the file
+    content = json.dumps(dataclasses.asdict(row))
+    return json.loads(content)  # tuples become lists, as in the file
 
 
 def _decoded(content: Mapping[str, Any]) -> Row:

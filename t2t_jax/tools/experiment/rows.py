@@ -64,19 +64,21 @@ class Row:
         if isinstance(self.config, ConfigDict):
             config = fields.from_config_dict(self.config)
             object.__setattr__(self, "config", config)
+        problem = ""
         if self.config is None and not self.measures:
-            raise UserError(
-                f"row {self.name!r} has neither a config nor measures; give it one"
+            problem = "neither a config nor measures; give it one"
+        elif self.config is None and self.seeds != 1:
+            problem = (
+                f"seeds={self.seeds}, but no config: only training is repeated with "
+                "other seeds"
             )
-        if self.config is None and self.seeds != 1:
-            raise UserError(
-                f"row {self.name!r} has seeds={self.seeds}, but no config: only "
-                "training is repeated with other seeds"
-            )
-        if self.seeds < 1:
-            raise UserError(f"row {self.name!r} has seeds={self.seeds}; want 1 or more")
-        for name in ("measures", "needs"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        elif self.seeds < 1:
+            problem = f"seeds={self.seeds}; want 1 or more"
+        if problem:
+            raise UserError(f"row {self.name!r} has {problem}")
+        kinds = {"measures": tuple, "needs": tuple, "values": dict, "paper": dict}
+        for name, kind in kinds.items():
+            object.__setattr__(self, name, kind(getattr(self, name)))
 
     @functools.cached_property
     def runs(self) -> tuple["Run", ...]:
@@ -84,14 +86,13 @@ class Row:
         if self.config is None:
             measures = [dataclasses.asdict(measure) for measure in self.measures]
             return (Run(self.name, 0, None, _folder(self.name, measures)),)
-        runs = []
-        for i in range(self.seeds):
-            seed = self.config.train.seed + i
-            config = fields.changed(self.config, "train", seed=seed)
-            name = f"{self.name}.seed{seed}" if seed else self.name
-            folder = _folder(name, fields.unusual(config))
-            runs.append(Run(self.name, seed, config, folder))
-        return tuple(runs)
+        first = self.config.train.seed
+        return tuple(map(self._trained, range(first, first + self.seeds)))
+
+    def _trained(self, seed: int) -> "Run":
+        config = fields.changed(self.config, "train", seed=seed)
+        name = f"{self.name}.seed{seed}" if seed else self.name
+        return Run(self.name, seed, config, _folder(name, fields.unusual(config)))
 
 
 class Run(NamedTuple):

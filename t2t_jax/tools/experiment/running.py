@@ -23,13 +23,18 @@ from t2t_jax.run.train import train
 from t2t_jax.tools.experiment.leases import Leases, LostError
 from t2t_jax.tools.experiment.measures import MEASURES
 from t2t_jax.tools.experiment.results import (
+    DONE,
+    FAILED,
     FAILURE,
+    LEFT,
     MEASURED,
     OUTCOME,
+    RUNNING,
     TRAINING,
     Context,
+    Needs,
     RunResult,
-    read_json,
+    names_of,
     workdir_of,
 )
 from t2t_jax.tools.experiment.rows import Measure, Row, Run
@@ -68,12 +73,16 @@ class Queue:
         """The workdir of a run."""
         return workdir_of(task.run, self.runs)
 
-    def state(self, task: Task) -> str:
-        """The state of a run: `done`, `failed`, `running` or `left`."""
-        recorded = self._recorded(task)
-        return "running" if recorded != "done" and self.owner(task) else recorded
+    def result(self, task: Task) -> RunResult:
+        """What a run has written so far."""
+        return RunResult(task.run, self.workdir(task))
 
-    def owner(self, task: Task) -> str:
+    def state(self, task: Task) -> str:
+        """The state of a run, one of `STATES`."""
+        recorded = self._recorded(task)
+        return RUNNING if recorded != DONE and self._owner(task) else recorded
+
+    def _owner(self, task: Task) -> str:
         """The process that runs a task; empty if none does."""
         return self._leases.owner(task.run.hash)
 
@@ -108,24 +117,20 @@ class Queue:
                 waiting = False
                 after()
                 continue
-            elsewhere = [task for task in self.tasks if states[task] == "running"]
+            elsewhere = [task for task in self.tasks if states[task] == RUNNING]
             unfinished = todo or {*selected} & {*elsewhere}
             if not ready and not (wait and elsewhere and unfinished):
                 self._report_blocked(todo, states)
                 return
             # What was ready has been taken by others since this look at the states.
             if elsewhere and not waiting:
-                owned = [f"{t.run.folder} ({self.owner(t)})" for t in elsewhere]
+                owned = [f"{t.run.folder} ({self._owner(t)})" for t in elsewhere]
                 say(f"waiting for {', '.join(owned)}")
                 waiting = True
             time.sleep(POLL)
 
     def _recorded(self, task: Task) -> str:
-        """The state by the files of a run's workdir, whoever runs it."""
-        workdir = self.workdir(task)
-        if _is_done(task.row, workdir, self._needs(task)):
-            return "done"
-        return "failed" if RunResult(task.run, workdir).failed(task.row) else "left"
+        return self.result(task).state(task.row, self._needs(task))
 
     def _needs(self, task: Task) -> dict[str, list[Path]]:
         """The workdirs of the rows that a task needs, by row."""
@@ -139,10 +144,9 @@ class Queue:
         """True if a run of this state is to be taken."""
         if task in self._ended:  # whatever the clocks of the machines say
             return False
-        if state == "failed" and retry:
-            failure = read_json(self.workdir(task) / FAILURE)
-            return failure.get("unix_time", 0.0) < self._started
-        return state == "left"
+        if state == FAILED and retry:
+            return self.result(task).failure.get("unix_time", 0.0) < self._started
+        return state == LEFT
 
     def _ready(self, todo: Sequence[Task], states: Mapping[Task, str]) -> list[Task]:
         """The runs whose needs are done; those whose processes died come last."""
@@ -153,7 +157,7 @@ class Queue:
 
     def _missing(self, states: Mapping[Task, str]) -> set[str]:
         """The rows that are not done."""
-        return {task.row.name for task, state in states.items() if state != "done"}
+        return {task.row.name for task, state in states.items() if state != DONE}
 
     def _report_blocked(self, todo: Sequence[Task], states: Mapping[Task, str]) -> None:
         """Says which runs cannot start, as the rows that they need are not done."""
@@ -171,10 +175,9 @@ class Queue:
         try:
             # Another process may have finished it before the lease was taken.
             if self._is_open(task, self._recorded(task), retry):
-                number = self.tasks.index(task) + 1
-                say(f"\nrun {number} of {len(self.tasks)}: {self.workdir(task)}")
-                workdir, needs = self.workdir(task), self._needs(task)
-                run(task.row, task.run, workdir, needs, lease.check)
+                number, workdir = self.tasks.index(task) + 1, self.workdir(task)
+                say(f"\nrun {number} of {len(self.tasks)}: {workdir}")
+                run(task, workdir, self._needs(task), lease.check)
                 self._ended.add(task)
         except LostError as e:  # as after this machine was suspended
             say(f"{e}")
@@ -209,11 +212,7 @@ _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE}
 
 
 def run(
-    row: Row,
-    run: Run,
-    workdir: Path,
-    needs: Mapping[str, Sequence[Path]],
-    check_owner: Callable[[], None],
+    task: Task, workdir: Path, needs: Needs, check_owner: Callable[[], None]
 ) -> None:
     """Trains and measures what is not done yet; records an error as `failure.json`.
 
@@ -227,54 +226,40 @@ def run(
       OSError: an error of the disk.
     """
     keep_earlier(workdir / FAILURE)
-    step = TRAINING
+    step, config, result = TRAINING, task.run.config, RunResult(task.run, workdir)
     try:
-        if run.config is not None and not (workdir / OUTCOME).exists():
+        if config is not None and not (workdir / OUTCOME).exists():
             started = time.monotonic()
-            train(run.config, workdir)
+            train(config, workdir)
             check_owner()
             seconds = time.monotonic() - started
             _write(workdir / OUTCOME, totals(workdir) | {"seconds": seconds})
-        for measure in row.measures:
+        for measure in task.row.measures:
             step = measure.name
-            if not _is_measured(measure, workdir, needs):
+            if not result.has(measure, needs):
                 say(f"measuring {measure.name}")
-                content = _measured(measure, Context(workdir, run.config, needs))
+                content = _measured(measure, Context(workdir, config, needs))
                 check_owner()
-                keep_earlier(_file(measure, workdir))  # of other arguments or needs
-                _write(_file(measure, workdir), content)
+                file = workdir / MEASURED / f"{measure.name}.json"
+                keep_earlier(file)  # of other arguments or needs
+                _write(file, content)
     except Exception as e:
         if isinstance(e, OSError) and e.errno in _DISK:
             raise
         check_owner()
         say(f"failed: {e}")
-        _write(workdir / FAILURE, {"step": step} | _failure(e))
+        failure = {
+            "step": step,
+            "error": f"{e}" if isinstance(e, UserError) else repr(e),
+            "traceback": "".join(traceback.format_exception(e)),
+            "unix_time": time.time(),
+            "machine": describe_machine(),
+        }
+        _write(workdir / FAILURE, failure)
     finally:
         # The next row has other programs: free the memory of these.
         jax.clear_caches()
         gc.collect()
-
-
-def _is_done(row: Row, workdir: Path, needs: Mapping[str, Sequence[Path]]) -> bool:
-    """True once the row is trained and measured in a workdir; arguments as of `run`."""
-    trained = row.config is None or (workdir / OUTCOME).exists()
-    return trained and all(
-        _is_measured(measure, workdir, needs) for measure in row.measures
-    )
-
-
-def _is_measured(
-    measure: Measure, workdir: Path, needs: Mapping[str, Sequence[Path]]
-) -> bool:
-    """True if a workdir has the result of a measure, of the same arguments and runs."""
-    stored = read_json(_file(measure, workdir))
-    expected = dataclasses.asdict(measure) | {"needs": _names(needs)}
-    expected = json.loads(json.dumps(expected))  # tuples are lists
-    return expected.items() <= ({"needs": {}} | stored).items()
-
-
-def _names(needs: Mapping[str, Sequence[Path]]) -> dict[str, list[str]]:
-    return {row: [path.name for path in paths] for row, paths in needs.items()}
 
 
 def totals(workdir: Path) -> dict[str, Any]:
@@ -288,8 +273,7 @@ def totals(workdir: Path) -> dict[str, Any]:
     """
     opened = Workdir.open(workdir)
     model = build(opened.config().model, *opened.vocabulary().sizes)
-    run = RunResult(None, workdir)
-    entries = [entry for entry in run.metrics if entry["kind"] == "train"]
+    entries = RunResult(None, workdir).trained
     steps = [0, *(entry["step"] for entry in entries)]
 
     def total(name: str) -> float | None:
@@ -323,24 +307,11 @@ def _measured(measure: Measure, context: Context) -> dict[str, Any]:
     started = time.monotonic()
     result = MEASURES[measure.function](context, **measure.arguments)
     return dataclasses.asdict(measure) | {
-        "needs": _names(context.needs),
+        "needs": names_of(context.needs),
         "result": result,
         "seconds": time.monotonic() - started,
         "machine": describe_machine(),
     }
-
-
-def _failure(error: Exception) -> dict[str, Any]:
-    return {
-        "error": f"{error}" if isinstance(error, UserError) else repr(error),
-        "traceback": "".join(traceback.format_exception(error)),
-        "unix_time": time.time(),
-        "machine": describe_machine(),
-    }
-
-
-def _file(measure: Measure, workdir: Path) -> Path:
-    return workdir / MEASURED / f"{measure.name}.json"
 
 
 def _write(file: Path, content: Mapping[str, Any]) -> None:

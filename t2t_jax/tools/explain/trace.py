@@ -29,7 +29,7 @@ from t2t_jax.decoding.programs import (
     program,
 )
 from t2t_jax.search.algorithm import Hypotheses, extensions, never_generated
-from t2t_jax.search.beam import BeamSearch
+from t2t_jax.search.beam import BeamSearch, Sentences
 from t2t_jax.search.rules import Rules, allowed
 
 
@@ -85,7 +85,7 @@ def all_extensions(
       The log-probabilities [b, n, v], and which of them are allowed, bool.
     """
     step = ensemble_step(definitions, parameters, state.memories)
-    sentences, eos = state.search.sentences, algorithm.eos
+    sentences, eos = _only_group(state), algorithm.eos
     logits_bnv, _ = step(state.search.cache, sentences.token_bn, position)
     log_prob_bnv = extensions(logits_bnv, sentences.log_prob_bn, banned=())
     allowed_v = np.ones(logits_bnv.shape[2], bool)
@@ -154,12 +154,10 @@ def _first(arrays: Any) -> Any:
 
 
 def _first_beam(state: SearchState) -> Beam:
-    tokens_nt, log_prob_n, finished, stopped = _first(
-        (
-            state.search.sentences.tokens_bnt,
-            state.search.sentences.log_prob_bn,
-            state.search.sentences.finished,
-            state.search.sentences.stopped_b,
-        )
-    )
-    return Beam(tokens_nt, log_prob_n, finished, bool(stopped))
+    kept = _first(_only_group(state))
+    return Beam(kept.tokens_bnt, kept.log_prob_bn, kept.finished, bool(kept.stopped_b))
+
+
+def _only_group(state: SearchState) -> Sentences:
+    """The sentences of a plain beam, which has one group; leaves [b, ...]."""
+    return jax.tree.map(lambda leaf: leaf[:, 0], state.search.sentences)

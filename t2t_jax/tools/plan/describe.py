@@ -184,11 +184,9 @@ def beside_paper(config: Config) -> dict[str, dict]:
     kind = config.task.kind
     pair = frozenset({config.data.source, config.data.target})
     of_task = PARSING if kind == "parsing" else LANGUAGES.get(pair, {})
-    unusual = {
-        name: (section, fields.default_of(name), fields.default_of(name))
-        for name, section in USUAL.items()
-        if name in fields.unusual(config)
-    }
+    different = USUAL.keys() & fields.unusual(config)
+    usual = {name: fields.default_of(name) for name in USUAL if name in different}
+    unusual = {name: (USUAL[name], value, value) for name, value in usual.items()}
     compared = {}
     given = PAPER | unusual | of_task
     if kind == "parsing":  # with what else the base model has
@@ -302,9 +300,7 @@ def _learning_rate(config: Config) -> dict:
         rates = np.asarray(schedule(config)(np.array(steps) - 1), np.float32)
     # str() gives the shortest decimal that is the same float32: 0.0007, and not the
     # float64 0.0006999999...
-    table = {
-        str(step): float(str(rate)) for step, rate in zip(steps, rates, strict=True)
-    }
+    table = dict(zip(map(str, steps), (float(str(r)) for r in rates), strict=True))
     top = min(warmup, train.steps)
     return {
         "formula": formula(config),

@@ -274,7 +274,7 @@ def trains(context: Context) -> Measured:
     try:
         pairs = open_text(workdir).pairs
         model = build(config.model, *vocabulary.sizes)
-        frozen = open_frozen(config, model, vocabulary).frozen
+        frozen = open_frozen(config, model, vocabulary)
     except UserError as e:
         raise Unavailable(str(e)) from None
     mesh = meshes.make_mesh(devices=jax.devices()[:1])

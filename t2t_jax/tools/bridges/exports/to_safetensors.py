@@ -26,14 +26,7 @@ from t2t_jax.io.tables import markdown_table
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build
 from t2t_jax.tools.bridges import weights
-from t2t_jax.tools.bridges.exports.card import (
-    card,
-    direction,
-    origin,
-    vocabulary_sha256,
-    write_json,
-    write_tokenizers,
-)
+from t2t_jax.tools.bridges.exports.card import origin, vocabulary_sha256, write_own
 from t2t_jax.tools.bridges.formats import (
     ExportFormat,
     Imported,
@@ -64,11 +57,8 @@ def write(
     }
     texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in about.items()}
     write_safetensors(folder / WEIGHTS, tensors, texts)
-    write_json(folder / CONFIG, about)
-    write_tokenizers(translator.vocabulary, folder)
-    heading = f"{direction(translator)}: a model of t2t_jax"
-    text = card(translator, heading, _use(translator), scores=options.get("scores"))
-    (folder / "README.md").write_text(text, encoding="utf-8")
+    use = _use(translator)
+    write_own(translator, folder / CONFIG, about, "a model of t2t_jax", use, options)
     return {
         "tensors": {
             name: {
@@ -91,12 +81,7 @@ def recognize(path: Path) -> bool:
 
 
 def read(request: Request) -> Imported:
-    """Reads a folder that `write` wrote.
-
-    Raises:
-      UserError: a file is missing, damaged, does not belong to the others, or was
-        written by a newer version.
-    """
+    """Reads a folder that `write` wrote."""
     folder = request.path
     about = _description(folder)
     config = _config(folder, about)

@@ -4,7 +4,7 @@ A checkpoint comes with dictionaries and codes, which `vocabularies/fairseq.py` 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from t2t_jax.tools.bridges.formats import (
     check_size,
     imported_config,
     languages,
+    layerdrop_notes,
 )
 from t2t_jax.tools.bridges.model_files import Fields
 from t2t_jax.tools.bridges.tensor_files import read_checkpoint
@@ -31,7 +32,7 @@ from t2t_jax.tools.bridges.vocabularies.fairseq import (
     fairseq_vocabulary,
     fsmt_vocabulary,
 )
-from t2t_jax.tools.bridges.weights import FAIRSEQ_NAMES, SAME, Rule
+from t2t_jax.tools.bridges.weights import Rule, Tables
 
 # File names in a folder, the first that exists counts.
 CHECKPOINTS = ("model.pt", "checkpoint_best.pt", "checkpoint_last.pt")
@@ -57,6 +58,16 @@ SOURCE, TARGET, OUTPUT = (
     "encoder.embed_tokens.weight",
     "decoder.embed_tokens.weight",
     "decoder.output_projection.weight",
+)
+TABLES = Tables(
+    SOURCE,
+    TARGET,
+    OUTPUT,
+    bias="",
+    positions={
+        side: f"{side}.embed_positions.weight" for side in ("encoder", "decoder")
+    },
+    shared=SOURCE,
 )
 # Positions are numbered from 2, after padding, which is 1. A learned table has a row
 # for each number.
@@ -121,11 +132,7 @@ def find_checkpoint(path: Path) -> Path:
 
 
 def read_options(content: Any, path: Path) -> Fields:
-    """Reads the options of a checkpoint, in either of the forms that fairseq writes.
-
-    Raises:
-      UserError: it has none, or is of another kind of model or task.
-    """
+    """Reads the options of a checkpoint, in either of the forms that fairseq writes."""
     if not isinstance(content, Mapping) or not isinstance(content.get("model"), dict):
         raise UserError(f"{path} is not a checkpoint of fairseq: it lacks `model`")
     config = content.get("cfg")
@@ -166,9 +173,6 @@ def model_fields(options: Fields) -> dict[str, Any]:
     width = options.size("encoder_embed_dim")
     same = ("decoder_embed_dim", "decoder_input_dim", "decoder_output_dim")
     options.only(**dict.fromkeys(same, width))
-    activation = options.get("activation_fn", "relu")
-    if activation not in ACTIVATIONS:
-        raise options.error("activation_fn", " or ".join(ACTIVATIONS))
     pre, learned = (
         _on_both_sides(options, name) for name in ("normalize_before", "learned_pos")
     )
@@ -179,7 +183,7 @@ def model_fields(options: Fields) -> dict[str, Any]:
         tied = "all"
     fields = {
         "width": width,
-        "feed_forward": ACTIVATIONS[activation],
+        "feed_forward": options.choice("activation_fn", ACTIVATIONS, "relu"),
         "norm": "pre" if pre else "post",
         "norm_epsilon": 1e-5,
         "attention_bias": True,
@@ -213,11 +217,7 @@ def _on_both_sides(options: Fields, name: str) -> bool:
 
 
 def _notes(options: Fields) -> list[str]:
-    found = [
-        f"{name}={rate}: training here does not drop whole layers"
-        for name in ("encoder_layerdrop", "decoder_layerdrop")
-        if (rate := options.rate(name))
-    ]
+    found = layerdrop_notes(options)
     if options.get("alignment_heads"):
         found.append(
             "alignment_heads: training here does not supervise attention; translations "
@@ -229,12 +229,7 @@ def _notes(options: Fields) -> list[str]:
 def newest_names(stored: Mapping[str, Any], tied: str, name: str) -> dict[str, Any]:
     """Returns the arrays of a checkpoint under the names of fairseq's newest version.
 
-    Args:
-      tied: as `config.model.tied`; copies of a table are left out.
-      name: the file, for error messages.
-
-    Raises:
-      UserError: copies of a tied table differ, or an entry is not an array.
+    Copies of tied tables are left out.
     """
     found: dict[str, Any] = {}
     for key, array in stored.items():
@@ -267,32 +262,20 @@ def _newest_name(key: str) -> str:
     return key
 
 
-def weight_rules(config: ModelConfig) -> Iterator[Rule]:
-    """Yields the rules of a model."""
-    first = SOURCE if config.tied == "all" else TARGET
-    yield Rule(first, ("embedding.tokens",), SAME)
-    if config.tied != "all":
-        yield Rule(SOURCE, ("embedding.source_tokens",), SAME)
-    if config.tied == "none":
-        yield Rule(OUTPUT, ("embedding.output",), SAME)
-    yield from weights.layer_rules(config, FAIRSEQ_NAMES)
-    for side in ("encoder", "decoder"):
-        if config.norm == "pre":
-            yield from weights.norm_rules(f"{side}.layer_norm", f"{side}_norm")
-        if config.positions == "learned":
-            table = f"{side}_positions.0.table"
-            yield Rule(f"{side}.embed_positions.weight", (table,), SAME)
+def weight_rules(config: ModelConfig) -> list[Rule]:
+    """The rules of a model."""
+    return [
+        *weights.table_rules(config, TABLES),
+        *weights.layer_rules(config, weights.FAIRSEQ),
+    ]
 
 
 def shorten_positions(tensors: dict[str, Any], name: str) -> int:
     """Cuts the learned tables to the length of the shorter one; returns its positions.
 
     Ours have as many positions for the source as for the target.
-
-    Raises:
-      UserError: a table is missing.
     """
-    names = [f"{side}.embed_positions.weight" for side in ("encoder", "decoder")]
+    names = TABLES.positions.values()
     for table in names:
         if table not in tensors:
             raise UserError(f"{name} lacks {table}, its learned positions")
@@ -319,15 +302,9 @@ def read_fsmt(request: Request) -> Imported:
     size = config.size("src_vocab_size")
     # Its two vocabularies have a table each; no published model shares them.
     config.only(tie_word_embeddings=False)
+    options = huggingface.after_padding(config, size)
     model = huggingface.model_fields(
-        config,
-        scaled=True,
-        norm="post",
-        tied="none",
-        options={
-            **TENSOR2TENSOR,
-            "position_offset": config.token("pad_token_id", size, 1) + 1,
-        },
+        config, scaled=True, norm="post", tied="none", options=options
     )
     langs = config.get("langs", ["", ""])
     if not isinstance(langs, list) or len(langs) != 2:

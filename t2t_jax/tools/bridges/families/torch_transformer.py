@@ -7,9 +7,9 @@ of `config.model`.
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from t2t_jax.tools.bridges.formats import (
     never_generated,
 )
 from t2t_jax.tools.bridges.tensor_files import read_tensors
-from t2t_jax.tools.bridges.weights import SAME, LayerNames, Rule, Tensors, listed
+from t2t_jax.tools.bridges.weights import Layers, Rule, Tables, Tensors, listed
 
 SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 # Fields that only the user knows, and what they are in PyTorch.
@@ -50,45 +50,24 @@ RENAME = (
     "(or embedding.weight for both), output.weight and output.bias, and "
     "positions.weight"
 )
-NAMES = LayerNames(
-    attention={"attention": "self_attn", "cross": "multihead_attn"},
-    norms={"attention": "norm1", "cross": "norm2", "ff": "norm3"},
-    projections={"out": "out_proj"},
-    feed_forward={"inner": "linear1", "outer": "linear2"},
+NAMES = Layers(
+    layer="{side}.layers.{number}.",
+    linears={
+        "attention.query": "self_attn.in_proj_{}",
+        "attention.key": "self_attn.in_proj_{}",
+        "attention.value": "self_attn.in_proj_{}",
+        "attention.out": "self_attn.out_proj.{}",
+        "cross.query": "multihead_attn.in_proj_{}",
+        "cross.key": "multihead_attn.in_proj_{}",
+        "cross.value": "multihead_attn.in_proj_{}",
+        "cross.out": "multihead_attn.out_proj.{}",
+        "ff.inner": "linear1.{}",
+        "ff.outer": "linear2.{}",
+    },
+    norms=dict.fromkeys(("attention", "cross", "ff"), "norm{nth}.{}"),
+    final_norm="{side}.norm.{}",
 )
 _FIRST = "encoder.layers.0.self_attn.in_proj_weight"
-
-
-class Tables(NamedTuple):
-    """Names of the arrays around the layers.
-
-    Attributes:
-      source, target: embeddings; the same name if both are one.
-      output: the matrix of the output layer; empty if it is the target's embedding.
-      bias: of the output layer; empty if there is none.
-      positions: the table of position encodings of `encoder` and `decoder`; or none.
-    """
-
-    source: str
-    target: str
-    output: str
-    bias: str
-    positions: dict[str, str]
-
-    def tied(self, tensors: Tensors) -> str:
-        """Says which tables are equal, as `config.model.tied`."""
-
-        def equal(one: str, other: str) -> bool:
-            return one == other or np.array_equal(tensors[one], tensors[other])
-
-        if self.output and not equal(self.target, self.output):
-            return "none"
-        return "all" if equal(self.source, self.target) else "target"
-
-    def copies(self, tied: str) -> list[str]:
-        """Names of tables that repeat the target's embedding."""
-        copies = {"all": [self.source, self.output], "target": [self.output]}
-        return [name for name in copies.get(tied, []) if name and name != self.target]
 
 
 def recognize(path: Path) -> bool:
@@ -109,14 +88,16 @@ def read(request: Request) -> Imported:
     asked = _asked(request, tables, path)
     model = {**sizes, **asked, "attention_bias": True}
     model |= _read_positions(tensors, tables)
-    model |= {"tied": tables.tied(tensors), "output_bias": bool(tables.bias)}
+    model |= {"tied": _tied(tables, tensors), "output_bias": bool(tables.bias)}
     model.setdefault("norm_epsilon", 1e-5)
     _check_norm(model["norm"], tensors, prefix, name)
     check_size(name, tensors, tables.source, vocabulary.source)
     check_size(name, tensors, tables.target, vocabulary)
     config = imported_config(request, name, model, vocabulary, languages(request), {})
-    for copy in tables.copies(config.model.tied):
-        tensors.pop(copy, None)
+    copies = {"all": (tables.source, tables.output), "target": (tables.output,)}
+    for copy in copies.get(config.model.tied, ()):
+        if copy != tables.target:
+            tensors.pop(copy, None)
     if config.model.positions != "learned":
         for table in tables.positions.values():
             tensors.pop(table, None)
@@ -175,6 +156,17 @@ def _asked(request: Request, tables: Tables, path: Path) -> dict[str, Any]:
     return {field: request.model[field] for field in asked if field in request.model}
 
 
+def _tied(tables: Tables, tensors: Tensors) -> str:
+    """Says which tables are equal, as `config.model.tied`."""
+
+    def equal(one: str, other: str) -> bool:
+        return one == other or np.array_equal(tensors[one], tensors[other])
+
+    if tables.output and not equal(tables.target, tables.output):
+        return "none"
+    return "all" if equal(tables.source, tables.target) else "target"
+
+
 def _read_positions(tensors: dict[str, np.ndarray], tables: Tables) -> dict[str, Any]:
     """Recognizes sinusoids among tables of positions; others are learned."""
     if not tables.positions:
@@ -212,25 +204,12 @@ def _vocabulary(request: Request) -> Vocabulary:
     return load_vocabulary(request.tokenizer, request.source_tokenizer)
 
 
-def weight_rules(config: ModelConfig, prefix: str, tables: Tables) -> Iterator[Rule]:
-    """Yields the rules of a model."""
-    yield Rule(tables.target, ("embedding.tokens",), SAME)
-    if config.tied != "all":
-        yield Rule(tables.source, ("embedding.source_tokens",), SAME)
-    if config.tied == "none":
-        yield Rule(tables.output, ("embedding.output",), SAME)
-    if tables.bias:
-        yield Rule(tables.bias, ("embedding.output_bias",), SAME)
-    for rule in weights.layer_rules(config, NAMES, prefix, packed="in_proj_"):
-        # An encoder's layer has no norm of cross-attention: the last one is its second.
-        second = re.sub(r"(encoder\.layers\.\d+\.)norm3", r"\1norm2", rule.theirs)
-        yield rule._replace(theirs=second)
-    for side in ("encoder", "decoder"):
-        if config.norm != "post":
-            yield from weights.norm_rules(f"{prefix}{side}.norm", f"{side}_norm")
-        if config.positions == "learned":
-            ours = f"{side}_positions.0.table"
-            yield Rule(tables.positions[side], (ours,), SAME)
+def weight_rules(config: ModelConfig, prefix: str, tables: Tables) -> list[Rule]:
+    """The rules of a model."""
+    return [
+        *weights.table_rules(config, tables),
+        *weights.layer_rules(config, NAMES._replace(prefix=prefix)),
+    ]
 
 
 def _peer(
@@ -257,14 +236,9 @@ def _peer(
 
 
 def find_tables(around: Tensors, width: int, name: str) -> Tables:
-    """Finds the tables by their shapes, their biases and words in their names.
+    """Finds the tables around the layers by their shapes, biases and words in names.
 
-    Args:
-      around: the arrays of the module outside of its layers.
-      name: the file, for error messages.
-
-    Raises:
-      UserError: a table is missing, or it is not clear which is which.
+    A table of both sides is its source and target; what is not there is empty.
     """
     positions, matrices = [], []
     for key, x in around.items():

@@ -9,7 +9,8 @@ from t2t_jax.data.tokenizers.bpe import END, INSIDE
 from t2t_jax.data.tokenizers.table import pack
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
-from t2t_jax.tools.bridges.model_files import read_json, read_lines, read_pieces
+from t2t_jax.tools.bridges.model_files import read_lines, read_pieces
+from t2t_jax.tools.bridges.vocabularies.huggingface import settings
 
 BOS, PAD, EOS, UNKNOWN = SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 # fairseq's decoder starts with the end of sentence.
@@ -27,22 +28,14 @@ _KINDS = ("subword_nmt", "fastbpe", "sentencepiece")
 def fairseq_vocabulary(
     folder: Path, options: Mapping[str, Any], joint: bool | None = None
 ) -> tuple[Vocabulary, tuple[str, ...]]:
-    """Reads the tokenizer of a fairseq model.
+    """Reads the tokenizer of a fairseq model, and notes for the user.
 
     Args:
       folder: has `dict.LANGUAGE.txt` of both languages, and the codes or a
         SentencePiece model.
-      options: fairseq's arguments; of interest are the languages, `bpe`, `bpe_codes`,
-        `bpe_separator`, `sentencepiece_model`, `tokenizer`, and those that begin with
-        `moses_`.
+      options: fairseq's arguments.
       joint: True if both languages share one table of embeddings; None if that is for
         `options` to say (`share_all_embeddings`).
-
-    Returns:
-      The vocabulary, and sentences for the user about what was assumed.
-
-    Raises:
-      UserError: a file is missing or damaged, or the text is split in another way.
     """
     notes: list[str] = []
     source, target = (_option(options, f"{side}_lang") for side in ("source", "target"))
@@ -197,11 +190,7 @@ def _vocabulary(
 
 
 def read_dictionary(path: Path) -> list[str]:
-    """Reads a fairseq dictionary, lines of `PIECE COUNT`; special pieces come first.
-
-    Raises:
-      UserError: missing or damaged, or it has a piece twice.
-    """
+    """Reads a fairseq dictionary, lines of `PIECE COUNT`; special pieces come first."""
     numbers = dict.fromkeys(SPECIAL, 0)
     for number, line in enumerate(read_lines(path), 1):
         piece, _, count = line.rstrip().rpartition(" ")
@@ -227,9 +216,6 @@ def read_codes(path: Path) -> dict[str, Any]:
 
     A line has two symbols; in fastBPE's also their count. Codes of subword-nmt begin
     with their version, except those before 0.2.
-
-    Raises:
-      UserError: missing or damaged, or of another version.
     """
     lines = read_lines(path)
     header = lines[0].startswith("#version:")
@@ -257,24 +243,11 @@ def read_codes(path: Path) -> dict[str, Any]:
 def fsmt_vocabulary(
     folder: Path, config: Mapping[str, Any]
 ) -> tuple[Vocabulary, tuple[str, ...]]:
-    """Reads the tokenizer of a FSMT model of Hugging Face.
-
-    Args:
-      folder: has `vocab-src.json`, `vocab-tgt.json`, `merges.txt` and
-        `tokenizer_config.json`.
-      config: of the model; has `langs` if `tokenizer_config.json` lacks it.
-
-    Returns:
-      The vocabulary, and sentences for the user: none.
-
-    Raises:
-      UserError: a file is missing or damaged.
-    """
-    path = folder / "tokenizer_config.json"
-    options = read_json(path) if path.is_file() else {}
+    """Reads vocab-src.json, vocab-tgt.json and merges.txt of a FSMT; has no notes."""
+    options = settings(folder)
     languages = options.get("langs") or config.get("langs")
     if not isinstance(languages, list) or len(languages) != 2:
-        raise UserError(f"{path} has langs={languages!r}; want two, ['en', 'de']")
+        raise UserError(f"{folder} has langs={languages!r}; want two, ['en', 'de']")
     fields = {
         "merges": _fsmt_merges(folder / "merges.txt"),
         "separate_end": False,

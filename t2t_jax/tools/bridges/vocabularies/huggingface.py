@@ -27,11 +27,7 @@ ROUNDED_TO = 64
 def m2m100_vocabulary(
     folder: Path, config: dict[str, Any], source: str, target: str
 ) -> Vocabulary:
-    """Reads vocab.json and sentencepiece.bpe.model of an M2M100.
-
-    Args:
-      source, target: languages, such as `de`.
-    """
+    """Reads vocab.json and sentencepiece.bpe.model of an M2M100; languages as `de`."""
     file = folder / "sentencepiece.bpe.model"
     model = read_sentencepiece(file)
     pieces = read_pieces(folder / "vocab.json", ("</s>", "<unk>", "<pad>"))
@@ -54,11 +50,7 @@ def m2m100_vocabulary(
 def nllb_vocabulary(
     folder: Path, config: dict[str, Any], source: str, target: str
 ) -> Vocabulary:
-    """Reads sentencepiece.bpe.model of an NLLB.
-
-    Args:
-      source, target: languages, such as `deu_Latn`.
-    """
+    """Reads sentencepiece.bpe.model of an NLLB; languages as `deu_Latn`."""
     file = folder / "sentencepiece.bpe.model"
     model = read_sentencepiece(file)
     own = own_pieces(model, file)[3:]  # after <unk>, <s> and </s>
@@ -112,15 +104,7 @@ def pack_vocabulary(
     source: Vocabulary | None = None,
     **fields: Any,
 ) -> Vocabulary:
-    """Packs a tokenizer; checks its special tokens against the configuration.
-
-    Args:
-      kind: of `TOKENIZERS`.
-      name: the file, for error messages.
-      config: the folder's; empty if nothing is to be checked.
-      source: the vocabulary of the source, if it has its own.
-      fields: of the tokenizer.
-    """
+    """Packs the fields of a tokenizer; checks its special tokens against the config."""
     ids = {piece: i for i, piece in enumerate(fields["pieces"])}
     for key, piece in (
         ("pad_token_id", "<pad>"),
@@ -138,11 +122,7 @@ def pack_vocabulary(
 def filled(
     pieces: list[str], size: int, place: Path, rounded_to: int = ROUNDED_TO
 ) -> list[str]:
-    """Appends empty pieces up to the size of the table of embeddings.
-
-    Args:
-      rounded_to: the table may be rounded up to a multiple of this.
-    """
+    """Appends empty pieces up to the size of the table, which may be rounded up."""
     if not len(pieces) <= size < len(pieces) + rounded_to:
         raise UserError(
             f"the tokenizer in {place} has {len(pieces):,} pieces, and config.json "

@@ -30,13 +30,8 @@ def marian_vocabulary(
 ) -> Vocabulary:
     """Reads source.spm, target.spm, vocab.json and target_vocab.json of a MarianMT.
 
-    Args:
-      config: of config.json, with that of generation_config.json over it.
-      target: of a model of several target languages, the language `xx` of the tag
-        `>>xx<<` that every source line begins with; if empty, the lines have tags.
-
-    Raises:
-      UserError: a file is missing or damaged, or the model has no such language.
+    Of a model of several target languages, every source line begins with the tag
+    `>>xx<<` of `target`; if that is empty, the lines have tags.
     """
     joint = config.get("share_encoder_decoder_embeddings", True)
     own_file = settings(folder).get(
@@ -116,13 +111,7 @@ def settings_beside(path: Path) -> dict[str, Any]:
 def npz_vocabulary(request: Request, path: Path, joint: bool) -> Vocabulary:
     """Reads the vocabularies of a model, with a token of padding added at the end.
 
-    Args:
-      request: its tokenizers, if it has any, replace those of the model's folder.
-      path: the model.
-      joint: True if source and target share a table of embeddings.
-
-    Raises:
-      UserError: they are not found, or are damaged.
+    Tokenizers of the request replace those of the model's folder.
     """
     files = _files(request, path)
     sides = [_read(file, path.parent, side) for side, file in files.items()]

@@ -1,11 +1,7 @@
-"""Translates with an exported search; needs jax, numpy and sentencepiece.
-
-python -P stablehlo.py JOB.json
-"""
+"""Translates with an exported search; needs jax, numpy and sentencepiece."""
 
 import json
-import re
-import sys
+import runpy
 import time
 from pathlib import Path
 
@@ -19,8 +15,9 @@ ROWS = 16  # sentences at a time
 class Searches:
     """The exported programs of one beam width."""
 
-    def __init__(self, folder: Path, about: dict, beam: int):
+    def __init__(self, folder: Path, beam: int):
         self.folder = folder
+        self.about = about = json.loads((folder / "export.json").read_bytes())
         self.parameters = jax.device_put(dict(np.load(folder / about["parameters"])))
         self.files = {
             program["source"]: program["file"]
@@ -86,36 +83,36 @@ class Searches:
         ]
 
 
-def greedy(folder: Path, about: dict, job: dict) -> dict:
+def greedy(job: dict) -> dict:
     """Greedy search from ids."""
-    return Searches(folder, about, 1).run(job["sources"], job["limits"])
+    return Searches(Path(job["model"]), 1).run(job["sources"], job["limits"])
 
 
-def beam(folder: Path, about: dict, job: dict) -> dict:
+def beam(job: dict) -> dict:
     """Beam search from text to text; the ids of the job are not used."""
-    import sentencepiece
-
-    source, target = (
-        sentencepiece.SentencePieceProcessor(
-            model_file=str(folder / about[side]["tokenizer"])
-        )
-        for side in ("source", "target")
-    )
-    searches = Searches(folder, about, job["beam"])
+    folder = Path(job["model"])
+    searches = Searches(folder, job["beam"])
+    about = searches.about
+    described = {
+        "kind": "sentencepiece",
+        "special": [],
+        "source_prefix": [],
+        **{side: about[side]["tokenizer"] for side in ("source", "target")},
+    }
+    pieces = runpy.run_path(str(Path(__file__).with_name("pieces.py")))["Pieces"]
+    text = pieces(folder, described)
     first, eos = about["source"]["first"], about["source"]["eos"]
-    lines = [line.replace("\uf8fe", "\uf8fe" * 2) for line in job["lines"]]
-    lines = [line.replace("\u2581", "\uf8fe\uf8fd") for line in lines]
-    encoded = [[*first, *ids] for ids in source.encode(lines)]
+    find = text.source.piece_to_id
+    encoded = [[*first, *map(find, text.encode(line))] for line in job["lines"]]
     sources = [[*ids[: searches.longest - 1], eos] for ids in encoded]
     limits = [len(ids) + about["extra_length"] for ids in sources]
     found = searches.run(sources, limits)
     special = set(about["target"]["special"])
-    texts = target.decode(
-        [[i for i in tokens if i not in special] for tokens in found["tokens"]]
-    )
-    spaces = {"\uf8fe\uf8fe": "\uf8fe", "\uf8fe\uf8fd": "\u2581"}
-    unescape = re.compile("|".join(spaces))
-    texts = [unescape.sub(lambda found: spaces[found[0]], text) for text in texts]
+    name = text.target.id_to_piece
+    texts = [
+        text.decode([name(i) for i in tokens if i not in special])
+        for tokens in found["tokens"]
+    ]
     # A line without a visible character has no translation.
     texts = [
         " ".join(text.splitlines()) if line.strip() else ""
@@ -125,10 +122,3 @@ def beam(folder: Path, about: dict, job: dict) -> dict:
 
 
 TASKS = {"greedy": greedy, "beam": beam}
-
-if __name__ == "__main__":
-    job = json.loads(Path(sys.argv[1]).read_bytes())
-    folder = Path(job["model"])
-    about = json.loads((folder / "export.json").read_bytes())
-    result = TASKS[job["task"]](folder, about, job)
-    Path(job["output"]).write_text(json.dumps(result))
