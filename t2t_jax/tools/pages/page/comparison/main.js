@@ -1,6 +1,6 @@
 // The page of the compare command: several systems' translations of the same lines.
 
-import { choice, chooser, el, section } from "../common/dom.js";
+import { announce, choice, chooser, el, section } from "../common/dom.js";
 import { contents } from "../shell/contents.js";
 import { helpButton, isShortcut, openHelp } from "../shell/keys.js";
 import { start } from "../shell/start.js";
@@ -90,10 +90,6 @@ function open(found) {
       keys[key]();
     }
   }
-}
-
-function announce(text) {
-  document.getElementById("announcements").textContent = text;
 }
 
 // Which test set, and which system is compared with the baseline.

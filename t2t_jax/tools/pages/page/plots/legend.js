@@ -1,28 +1,14 @@
 // What the lines are: the runs, each of which can be hidden, and the kinds of line.
 
-import { el, section } from "../common/dom.js";
+import { el, section, visibilityButton } from "../common/dom.js";
 import { numberCell, row, table } from "../common/table.js";
 import { swatch } from "./look.js";
 
 /** Makes the legend; a press on a run hides or shows it. */
 export function legend(content, view, changed) {
   const buttons = content.runs.map((run, index) => {
-    const button = el(
-      "button",
-      {
-        type: "button",
-        "aria-pressed": "true",
-        title: run.path,
-        onclick: () => {
-          if (!view.hidden.delete(index)) view.hidden.add(index);
-          button.setAttribute("aria-pressed", String(!view.hidden.has(index)));
-          changed();
-        },
-      },
-      swatch(run),
-      el("bdi", {}, run.name),
-    );
-    return el("li", {}, button);
+    const name = [swatch(run), el("bdi", {}, run.name)];
+    return el("li", {}, visibilityButton(view.hidden, index, { title: run.path }, changed, name));
   });
   const kinds = [["line", "training, smoothed as chosen above (faint: each logged value)"], ...content.legend];
   return el(
