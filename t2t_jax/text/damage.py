@@ -362,7 +362,26 @@ def copy(pair: Pair, draws: Stream, _: Sequence[Pair]) -> Pair:
 
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_SYLLABLES = "ba ko mi ru ten sal vor dra li no qua zel tur fi gan hesk ol py".split()
+_SYLLABLES = [
+    "ba",
+    "ko",
+    "mi",
+    "ru",
+    "ten",
+    "sal",
+    "vor",
+    "dra",
+    "li",
+    "no",
+    "qua",
+    "zel",
+    "tur",
+    "fi",
+    "gan",
+    "hesk",
+    "ol",
+    "py",
+]
 _ENDINGS = "com", "org", "net", "eu", "de", "io"
 
 

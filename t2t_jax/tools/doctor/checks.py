@@ -57,7 +57,9 @@ def empty(view: View, known: Knowledge, limits: Limits) -> Accusations:
 
 def mojibake(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds UTF-8 that was decoded as Windows-1252 or Latin-1, such as Ã¼ for ü."""
-    for place, number, line in over_lines(view, _not_ascii):
+    for place, number, line in over_lines(
+        view, lambda side: _lines_with(side, side.codes_c >= 0x80)
+    ):
         found = [m[0] for m in _MOJIBAKE.finditer(line) if _decoded(m[0])]
         # "ß“" in a German text is no letter of N'Ko.
         found = [f for f in found if f[0] in "ÃÂ" or f[1:2] not in _TYPOGRAPHIC]
@@ -66,9 +68,9 @@ def mojibake(view: View, known: Knowledge, limits: Limits) -> Accusations:
             yield place, len(found), note
 
 
-def _not_ascii(side: Side) -> np.ndarray:
+def _lines_with(side: Side, found_c: np.ndarray) -> np.ndarray:
     flags = np.zeros(len(side), bool)
-    flags[side.line_c[side.codes_c >= 0x80]] = True
+    flags[side.line_c[found_c]] = True
     return flags
 
 
@@ -99,19 +101,17 @@ def lost_letters(view: View, known: Knowledge, limits: Limits) -> Accusations:
         view, lambda side: side.count_p("replacement") > 0
     ):
         yield place, 1.0 + line.count("\ufffd"), f"{NAMES[number]}: U+FFFD"
-    for place, number, line in over_lines(view, lambda side: _has(side, "?")):
+    for place, number, line in over_lines(
+        view, lambda side: _lines_with(side, side.codes_c == ord("?"))
+    ):
         if "://" not in line and (found := _LOST_LETTER.findall(line)):
             yield place, 0.5, f"{NAMES[number]}: {found[0]}"
 
 
-def _has(side: Side, character: str) -> np.ndarray:
-    flags = np.zeros(len(side), bool)
-    flags[side.line_c[side.codes_c == ord(character)]] = True
-    return flags
-
-
 def _entities(pattern: re.Pattern, view: View) -> Accusations:
-    for place, number, line in over_lines(view, lambda side: _has(side, "&")):
+    for place, number, line in over_lines(
+        view, lambda side: _lines_with(side, side.codes_c == ord("&"))
+    ):
         if found := pattern.findall(line):
             yield place, len(found), f"{NAMES[number]}: {found[0]}"
 
@@ -471,7 +471,7 @@ def punctuation(view: View, known: Knowledge, limits: Limits) -> Accusations:
         if (ends := (_ending(s), _ending(t))) and ends[0] != ends[1]:
             s_end, t_end = (end or "nothing" for end in ends)
             yield p, 1.0, f"the source ends in {s_end}, the target in {t_end}"
-        for bracket in "([":
+        for bracket in "[(":
             counts = [_count(line, bracket) for line in (s, t)]
             if counts[0] != counts[1]:
                 severity = 1.0 + abs(counts[0] - counts[1])

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_jax.data.corpus import Pair
+from t2t_jax.text.counter_random import mixed
 from t2t_jax.text.view import View
 
 BANDS, ROWS = 10, 4  # found: 1 - (1 - J^4)^10; 94% of pairs with J = 0.7
@@ -147,21 +148,14 @@ class Overlap:
             return keys
         full = starts[~empty]
         for index in range(HASHES):
-            salted = _mix(values ^ np.uint64(_SALTS[index]))
+            salted = mixed(values ^ np.uint64(_SALTS[index]))
             least = np.minimum.reduceat(salted, full)
             band = index // ROWS
-            keys[~empty, band] = _mix(keys[~empty, band] * _PRIMES[0] + least)
+            keys[~empty, band] = mixed(keys[~empty, band] * _PRIMES[0] + least)
         return keys
 
 
 _SALTS = np.random.Philox(1).random_raw(HASHES).tolist()
-
-
-def _mix(values: np.ndarray) -> np.ndarray:
-    """A hash of 64-bit integers, in which every bit depends on all (splitmix64)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
 
 
 def _shingles(tokens) -> tuple[np.ndarray, np.ndarray]:
@@ -175,9 +169,9 @@ def _shingles(tokens) -> tuple[np.ndarray, np.ndarray]:
         # Words that no reference has differ from all: their place stands for them.
         within = np.arange(len(ids)) - np.repeat(np.cumsum(counts) - counts, counts)
         own = np.where(ids > 0, ids, -1 - within).astype(np.uint64)
-        own = _mix(own + np.uint64(number) * _PRIMES[1] + _PRIMES[0])
+        own = mixed(own + np.uint64(number) * _PRIMES[1] + _PRIMES[0])
         same = line[1:] == line[:-1]
-        two = _mix(own[:-1] * _PRIMES[0] + own[1:])[same]
+        two = mixed(own[:-1] * _PRIMES[0] + own[1:])[same]
         values += [own, two]
         lines += [line, line[1:][same]]
     joined, line_v = np.concatenate(values), np.concatenate(lines)
