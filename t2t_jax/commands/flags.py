@@ -9,7 +9,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from t2t_jax import config as fields
-from t2t_jax.commands.config_files import preset_names
+from t2t_jax.commands.config_files import shipped_names
 from t2t_jax.config import SearchOptions
 from t2t_jax.data.corpus import Corpus, open_places
 from t2t_jax.decoding.search_options import SamplingOptions, option_names
@@ -25,9 +25,9 @@ def define_config_flag() -> None:
     config_flags.DEFINE_config_file(
         "config",
         None,
-        f"A preset ({', '.join(preset_names())}) or the path of a config file, "
-        "optionally followed by :ARGUMENT; --config.SECTION.FIELD=VALUE changes a "
-        "field.",
+        f"A preset ({', '.join(shipped_names('configs'))}) or the path of a config "
+        "file, optionally followed by :ARGUMENT; --config.SECTION.FIELD=VALUE changes "
+        "a field.",
     )
 
 
@@ -42,7 +42,9 @@ def define_ideas_flag() -> None:
 
 
 SEARCH, SAMPLING = option_names(SearchOptions), option_names(SamplingOptions)
-_DEFINE = {
+# What defines a flag, by the type of its default.
+DEFINE = {
+    bool: flags.DEFINE_boolean,
     int: flags.DEFINE_integer,
     float: flags.DEFINE_float,
     str: flags.DEFINE_string,
@@ -117,7 +119,7 @@ def define_sampling_flags() -> None:
 
 def _define(known: dataclasses.Field, default: Any) -> None:
     """Defines the flag of a field of options."""
-    define = _DEFINE[type(known.default)]
+    define = DEFINE[type(known.default)]
     define(known.name, default, known.metadata["help"])
 
 

@@ -16,8 +16,7 @@ from absl import flags
 
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
-from t2t_jax.run.rerun import report, rerun
-from t2t_jax.run.step_lookup import batch_of_step
+from t2t_jax.run.rerun import batch_of_step, report, rerun
 
 
 def define_flags():

@@ -78,8 +78,7 @@ class Chunk(NamedTuple):
 def read_chunks(corpora: Sequence[Corpus], size: int = 0) -> Iterator[Chunk]:
     """Yields all pairs of all corpora, in order; a chunk is of one corpus.
 
-    Args:
-      size: The most pairs of a chunk; 0 means `CHUNK`.
+    A chunk has at most `size` pairs; 0 means `CHUNK`.
     """
     for number, corpus in enumerate(corpora):
         pairs, read = iter(corpus.pairs()), 0
@@ -98,29 +97,34 @@ def with_progress(
             progress.add(len(chunk.pairs))
 
 
-def in_order(make: Callable[[T], Made], items: Iterable[T]) -> Iterator[Made]:
-    """Maps `make` over items in as many threads as there are cores; keeps the order.
+def in_order(
+    make: Callable[[T], Made],
+    items: Iterable[T],
+    threads: int = 0,
+    ahead: int = 0,
+    name: str = "encoder",
+) -> Iterator[Made]:
+    """Maps `make` over items in threads; yields the results in order.
 
-    Threads suffice if `make` is mostly SentencePiece, which releases the interpreter's
-    lock. The caller's thread draws the items, only a few ahead of the results.
+    Threads suffice if `make` is mostly SentencePiece or NumPy, which release the
+    interpreter's lock. The caller's thread draws the items.
 
     Args:
       make: A function of one item.
       items: The items, consumed lazily.
-
-    Yields:
-      The result of each item.
+      threads: By default as many as there are cores.
+      ahead: The most items that are drawn ahead of the results; 0: two a thread.
+      name: That of the threads.
     """
-    if hasattr(os, "sched_getaffinity"):  # the cores of this process, e.g. in Slurm
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
+    if not threads and hasattr(os, "sched_getaffinity"):
+        threads = len(os.sched_getaffinity(0))  # of this process, e.g. in Slurm
+    threads = threads or os.cpu_count() or 1
     pending = collections.deque()
-    with ThreadPoolExecutor(cores, "encoder") as pool:
+    with ThreadPoolExecutor(threads, name) as pool:
         try:
             for item in items:
                 pending.append(pool.submit(make, item))
-                if len(pending) > 2 * cores:  # bounds memory
+                if len(pending) > (ahead or 2 * threads):  # bounds memory
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
@@ -165,14 +169,9 @@ class Cleaner:
         return chunk
 
     def by_length(self, chunk: Chunk, source_p, target_p) -> np.ndarray:
-        """Applies the other rules.
+        """Applies the other rules by the pieces on each side, EOS included.
 
-        Args:
-          chunk: Pairs that `by_text` left.
-          source_p, target_p: Their pieces on each side, EOS included.
-
-        Returns:
-          A boolean mask of the pairs to keep.
+        Returns a mask of the pairs of the chunk, which `by_text` left, that are kept.
         """
         longer_p = np.maximum(source_p, target_p)
         long_p = longer_p > self._config.max_length

@@ -60,13 +60,9 @@ class HashSet:
         self._table = HashTable(bits)
 
     def add(self, keys: np.ndarray) -> np.ndarray:
-        """Adds hashes to the set.
+        """Adds hashes, uint64 [n]; returns a mask of the new ones.
 
-        Args:
-          keys: Hashes, uint64 [n].
-
-        Returns:
-          A boolean mask [n] of the new ones; of equal new ones, only the first is set.
+        Of equal new ones, only the first is set.
         """
         new = np.zeros(len(keys), bool)
         # 0 means free, so a hash of 0 is stored as 1.

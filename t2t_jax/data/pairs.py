@@ -28,35 +28,23 @@ class Pairs:
 
     `prepare.training_pairs` opens those of a training text, with all that makes their
     examples differ from epoch to epoch; `tokenize_in_memory` makes those of a dev set.
-
-    Attributes:
-      source, target: The tokens of the pairs.
-      dropped: The number of pairs that each rule of `data/cleaning.py` dropped.
-      key: A hash of everything that the arrays depend on.
-      read: The number of pairs before cleaning.
-      sizes: The number of pairs of each corpus; the corpora follow one another.
-      weights: How many times an epoch reads each corpus; empty means once.
-      folder: The folder of the arrays and of examples of the dropped pairs.
-      line: The line of each pair in its corpus, from 1, int32 [pairs]; empty if not
-        known.
-      noise: What makes the examples of an epoch of the pairs; None if they are the
-        pairs themselves.
-      block: The most tokens of a target, if longer ones were cut into blocks; else 0.
-      variation: The `variation.Variation` that makes the tokens of an epoch from the
-        text of the pairs; None if they are the same in every epoch.
     """
 
     source: Ragged
     target: Ragged
-    dropped: dict[str, int]
-    key: str = ""
-    read: int = 0
-    sizes: tuple[int, ...] = ()
-    weights: tuple[float, ...] = ()
-    folder: Path | None = None
+    dropped: dict[str, int]  # the number of pairs by rule of `data/cleaning.py`
+    key: str = ""  # a hash of everything that the arrays depend on
+    read: int = 0  # the number of pairs before cleaning
+    sizes: tuple[int, ...] = ()  # pairs of each corpus; these follow one another
+    weights: tuple[float, ...] = ()  # times an epoch reads each corpus; empty: once
+    folder: Path | None = None  # of the arrays and of examples of the dropped pairs
+    # The line of each pair in its corpus, from 1, int32; empty if not known.
     line: Sequence[int] | np.ndarray = ()
+    # Makes the examples of an epoch; None if they are the pairs themselves.
     noise: Noise | None = None
-    block: int = 0
+    block: int = 0  # the most tokens of a target, if longer ones were cut into blocks
+    # The `variation.Variation` that makes the tokens of an epoch from the text of the
+    # pairs; None if they are the same in every epoch.
     variation: Any | None = None
 
     def __len__(self) -> int:
@@ -78,12 +66,7 @@ class Pairs:
         return self.source.lengths, self.target.lengths
 
     def batch(self, layout: Layout, seed: int, epoch: int) -> dict[str, np.ndarray]:
-        """The arrays of a batch, as `filling.fill` returns them.
-
-        Args:
-          layout: The batch, from the plan of the epoch.
-          seed, epoch: What noise depends on.
-        """
+        """The arrays of a batch of an epoch's plan, as `filling.fill` returns them."""
         if self.noise is not None:
             return self.noise.fill(layout, self.source, self.target, seed, epoch)
         return fill(layout, self.source, self.target)
@@ -116,20 +99,16 @@ class Examples:
     ) -> Noise | None:
         """Returns what changes examples from epoch to epoch, if anything.
 
-        Args:
-          texts: Each corpus of the text, with its number of pairs.
+        `texts` are the corpora of the text, each with its number of pairs.
         """
         return None
 
 
 def cut(pairs: Pairs, block: int) -> Pairs:
-    """Cuts targets into consecutive blocks, which become pairs of their own.
+    """Cuts targets into consecutive blocks of at most `block` tokens, each a pair.
 
     Only the last block of a target ends in EOS. Tokens are not copied: the blocks are
     more offsets into the same array. Sources are empty.
-
-    Args:
-      block: The most tokens of a block.
     """
     lengths = pairs.target.lengths
     blocks = -(-lengths // block)  # of each pair, rounded up
@@ -157,10 +136,9 @@ def tokenize_in_memory(
 ) -> Pairs:
     """Tokenizes a dev or test set in memory; never drops a pair.
 
-    Args:
-      encode: Encodes pairs; by default `encode_pairs`.
-      block: Cut targets into blocks of at most this many tokens; 0 does not.
-      noise: Makes the examples of the pairs; None if they are the pairs themselves.
+    `encode` is `encode_pairs` by default, `block` the most tokens of the blocks that
+    targets are cut into (0: they are not cut), and `noise` makes the examples of the
+    pairs.
     """
     pairs = list(pairs)
     source, target = (encode or encode_pairs)(pairs, vocabulary, -1)
@@ -191,13 +169,7 @@ def encode_pairs(
 def prepared_key(
     fingerprints: Sequence[str], vocabulary: Vocabulary, config: DataConfig
 ) -> str:
-    """A hash of everything that the arrays of a training text depend on.
-
-    Args:
-      fingerprints: Those of its corpora.
-      vocabulary: Its tokenizer.
-      config: The options of cleaning.
-    """
+    """A hash of everything that the arrays of a training text depend on."""
     # Every option that changes the arrays. Weights and the temperature do not; the plan
     # applies them. Nor does what varies from epoch to epoch (variation.py).
     names = ("max_length", "max_ratio", "deduplicate", "symbols")

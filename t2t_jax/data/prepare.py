@@ -99,11 +99,7 @@ def prepared_pairs(
 
 
 def varied(pairs: Pairs, variation: Variation | None) -> Pairs:
-    """Makes prepared pairs vary from epoch to epoch; measures their lengths.
-
-    Raises:
-      UserError: The text is not what it was when the pairs were prepared.
-    """
+    """Makes prepared pairs vary from epoch to epoch; measures their lengths."""
     if variation is None:
         return pairs
     typical = variation.measure(pairs)
@@ -201,12 +197,7 @@ def _read_pairs(folder: Path) -> Pairs:
 
 
 def text_summary(pairs: Pairs, dev: Sequence[Pair]) -> dict:
-    """A summary of the training text and a hash of the dev text, for the workdir.
-
-    Args:
-      pairs: The training text, as prepared.
-      dev: The pairs of the dev text.
-    """
+    """A summary of the training text and a hash of the dev text, for the workdir."""
     lines = json.dumps(list(dev), ensure_ascii=False)
     return {
         # The arrays do not depend on the weights, but what the run trains on does.
@@ -226,10 +217,7 @@ def text_summary(pairs: Pairs, dev: Sequence[Pair]) -> dict:
 
 
 def find_prepared(text: dict) -> Pairs:
-    """Opens the training pairs of a run from the cache folder.
-
-    Args:
-      text: What `text_summary` returned when the run prepared them.
+    """Opens the training pairs of a run, by its `text_summary`, from the cache folder.
 
     Raises:
       UserError: They are not in the cache folder any more, or damaged.

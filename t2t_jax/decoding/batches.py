@@ -110,11 +110,6 @@ def replicate(
     return jax.device_put(parameters, sharding(make_mesh(devices=devices), ()))
 
 
-def mesh_of(parameters: Parameters) -> Mesh:
-    """Returns the mesh of devices that `replicated` copied the parameters to."""
-    return jax.tree.leaves(parameters)[0].sharding.mesh
-
-
 def compute_blocks(
     make: Callable[[Group], Any],
     compute: Callable[[Any], Any],

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from t2t_jax.config import Config
 from t2t_jax.data.cleaning import visible
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.decoding.batches import SHORTEST, longest_output, mesh_of
+from t2t_jax.decoding.batches import SHORTEST, longest_output
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters
@@ -35,7 +35,7 @@ class Member(NamedTuple):
 
     @property
     def mesh(self) -> Mesh:
-        return mesh_of(self.parameters)
+        return jax.tree.leaves(self.parameters)[0].sharding.mesh
 
     def parameters_sha256(self) -> str:
         """Returns a digest of all values, which identifies the parameters."""

@@ -15,7 +15,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.search.beam import BeamSearch
 from t2t_jax.search.sampling import Sampling, check_sampling
-from t2t_jax.sections import checked_options, field
+from t2t_jax.sections import field
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +45,6 @@ class SamplingOptions:
             raise UserError(str(e)) from None
         if not 0 <= self.seed < 1 << 32:
             raise UserError(f"seed={self.seed}; want 0 <= seed < 2^32")
-
-    @classmethod
-    def of(cls, **given: Any) -> "SamplingOptions":
-        """Returns the options with some values given, checked."""
-        return cls(**checked_options(cls, given))
 
 
 def option_names(kind: type) -> tuple[str, ...]:

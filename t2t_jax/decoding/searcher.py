@@ -36,6 +36,7 @@ from t2t_jax.model.model import Model, build
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.search.algorithm import Algorithm
+from t2t_jax.sections import checked_options
 from t2t_jax.workdir import Workdir
 
 
@@ -282,7 +283,7 @@ class Searcher:
         Raises:
           UserError: an option is out of its range.
         """
-        options = SamplingOptions.of(**sampling)
+        options = SamplingOptions(**checked_options(SamplingOptions, sampling))
         scored = self.config.decode.override(alpha=alpha, penalty=penalty)
         algorithm = sampling_algorithm(options, scored, self.vocabulary, samples)
         request = Request(

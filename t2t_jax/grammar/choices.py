@@ -79,7 +79,6 @@ def verb_name(verb: Verb) -> str:
 
 PERSON = frozenset({"person"})
 PLACES = [noun for noun in lexicon.nouns if "place" in noun.groups]
-SPECIAL_PLACES = lexicon.PLACE_PREPOSITIONS
 
 # Determiners. "-" is none, "number" a numeral, "name" a name as the owner (Anna's dog),
 # "of" a noun as the owner (the man's dog).

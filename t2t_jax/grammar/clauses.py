@@ -116,13 +116,9 @@ class Clause:
 def time_phrase(
     adverb: tuple[str, str] | None, side: int, tags: dict[str, str], one_word: str
 ) -> list[Node]:
-    """An adverb of time, if any: often, every day, am Montag.
+    """An adverb of time, if any, in English (side 0) or German: often, every day.
 
-    Args:
-      adverb: English, German.
-      side: 0 for English, 1 for German.
-      tags: Those of words that are not NN.
-      one_word: The tag of an adverb of one word.
+    `tags` are those of words that are not NN, `one_word` that of an adverb of one word.
     """
     if adverb is None:
         return []

@@ -172,13 +172,7 @@ def english_objects(clause: Clause) -> list[Node]:
 
 
 def verb_phrase(forms: list[Node], inner: list[Node], mark: str) -> list[Node]:
-    """Nests verb phrases: each form with what follows it, the innermost with `inner`.
-
-    Args:
-      forms: The verb forms behind the finite verb.
-      inner: What follows the last of them.
-      mark: "-gap" or "".
-    """
+    """Nests verb phrases: each form and what follows it, the innermost with `inner`."""
     for tag, word in reversed(forms):
         inner = [(f"VP-{tag.partition('-')[0]}{mark}", [(tag, word), *inner])]
         if tag == "TO":

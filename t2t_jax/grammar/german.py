@@ -161,12 +161,7 @@ def german_relative(phrase: Phrase) -> list[Node]:
 
 
 def with_relative(phrase: Phrase, node: Node) -> Node:
-    """A phrase and the relative clause that follows it at once, if it has one.
-
-    Args:
-      phrase: The phrase.
-      node: Its words, an NP; or a PP, whose NP gets the clause.
-    """
+    """A phrase, an NP or in a PP, and the relative clause that follows it at once."""
     label, nodes = node
     if phrase.relative is None:
         return node

@@ -584,14 +584,9 @@ def _modals() -> list[Modal]:
     for english, german, flags in rows(MODALS):
         en = zip(("third", "others", "past"), english, strict=True)
         de = zip(("third", "plural", "past", "pasts"), german, strict=True)
-        modals.append(
-            Modal(
-                {name: tuple(form.split("_")) for name, form in en if form != "-"},
-                {name: form for name, form in de if form != "-"},
-                do="do" in flags,
-                deny="deny" in flags,
-            )
-        )
+        en = {name: tuple(form.split("_")) for name, form in en if form != "-"}
+        de = {name: form for name, form in de if form != "-"}
+        modals.append(Modal(en, de, do="do" in flags, deny="deny" in flags))
     return modals
 
 

@@ -126,9 +126,8 @@ class PhraseWriter:
         determiner = dice.weigh(owned + "the 70 this 5 a 10")
         adjective = self.adjective(noun) if dice.chance(0.25) else None
         phrase = Phrase(noun, "singular", determiner, adjective=adjective)
-        rest_en, rest, goal, origin = choices.SPECIAL_PLACES.get(
-            noun.english, "in in in aus"
-        ).split()
+        prepositions = lexicon.PLACE_PREPOSITIONS.get(noun.english, "in in in aus")
+        rest_en, rest, goal, origin = prepositions.split()
         if kind == "goal":
             # German "in" has the accusative for a direction, the dative for a place.
             case = "accusative" if goal == "in" else "dative"

@@ -45,22 +45,14 @@ def check_folder(flag: str, file: Path) -> None:
 
 
 def check_page(flag: str, output: Path) -> None:
-    """Checks that a flag names an HTML file that can be written.
-
-    Raises:
-      UserError: it has another ending, its folder does not exist, or it is a folder.
-    """
+    """Raises UserError unless a flag names an HTML file that can be written."""
     if output.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"--{flag}={output}: want a name that ends in .html")
     check_file(flag, output)
 
 
 def check_file(flag: str, output: Path) -> None:
-    """Checks that a flag names a file in a folder that exists.
-
-    Raises:
-      UserError: it does not.
-    """
+    """Raises UserError unless a flag names a file in a folder that exists."""
     check_folder(flag, output)
     if output.is_dir():
         raise UserError(f"--{flag}={output} is a folder; give a file")
@@ -174,8 +166,7 @@ class OutputFile:
     def rest_of(self, lines: Iterator[str]) -> Iterator[str]:
         """Returns the lines that are not done yet; consumes those that are.
 
-        Raises:
-          UserError: the lines before them differ from those of the unfinished job.
+        Raises UserError if these differ from those of the unfinished job.
         """
         if self._earlier is None:
             return lines

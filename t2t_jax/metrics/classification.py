@@ -32,16 +32,10 @@ def labels_of(answers: Sequence[str]) -> list[str]:
     return [answer.split("\t", 1)[0] for answer in answers]
 
 
-def have_probabilities(answers: Sequence[str]) -> bool:
-    """True if every answer holds probabilities, not the label alone."""
-    return all("\t" in answer for answer in answers)
-
-
 def probabilities_of(answers: Sequence[str]) -> tuple[np.ndarray, list[str]]:
     """Returns the probabilities, float64 [n, c], and the labels of their columns.
 
-    Raises:
-      UserError: an answer has none, or other labels than the first.
+    Raises UserError if an answer has none, or other labels than the first.
     """
     rows, columns = [], None
     for number, answer in enumerate(answers, 1):

@@ -30,21 +30,12 @@ def perplexity(nats: float) -> float:
 
 
 def answer(log_prob: float, pieces: int) -> str:
-    """Formats what a model says about a text: its log-probability and its pieces.
-
-    Args:
-      log_prob: natural logarithm of the probability of the text and its end.
-      pieces: their number, EOS included.
-    """
+    """Formats the log-probability of a text and its end, and its number of pieces."""
     return f"{log_prob:.6f}\t{pieces}"
 
 
 def statistics(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
-    """Counts nats, pieces, bytes and words of each text, float64 [n, 4].
-
-    Raises:
-      UserError: a line of the answers is not of the form of `answer`.
-    """
+    """Counts nats, pieces, bytes and words of each text, float64 [n, 4]."""
     rows_nk = np.zeros((len(pairs), 4))
     for number, (line, (_, text)) in enumerate(zip(answers, pairs, strict=True), 1):
         try:

@@ -53,11 +53,9 @@ def corpus_scores(
       ValueError: the numbers of hypotheses and references differ.
     """
     check_lengths(hypotheses, references)
-    bleu, chrf = (sacrebleu_metrics(language)[name] for name in ("bleu", "chrf"))
-    return {
-        **scored("bleu", bleu, hypotheses, references),
-        **scored("chrf", chrf, hypotheses, references),
-    }
+    metrics = sacrebleu_metrics(language)
+    bleu = scored("bleu", metrics["bleu"], hypotheses, references)
+    return bleu | scored("chrf", metrics["chrf"], hypotheses, references)
 
 
 def plain_scores(
@@ -67,11 +65,8 @@ def plain_scores(
 
     Returns:
       For every `NAME` of `sacrebleu_metrics`: the score; its `NAME_signature`, or
-      `signature` for `bleu`; and for `bleu`, `chrf` and `ter` also `NAME_interval`
-      (see `scored`).
-
-    Raises:
-      ValueError: the numbers of hypotheses and references differ.
+        `signature` for `bleu`; and for `bleu`, `chrf` and `ter` also `NAME_interval`
+        (see `scored`).
     """
     check_lengths(hypotheses, references)
     scores = {}
@@ -109,17 +104,10 @@ def sacrebleu_metrics(language: str) -> "dict[str, Metric]":
 def scored(name, metric, hypotheses, references, interval: bool = False) -> dict:
     """Computes a score and its signature, optionally with a 95% confidence interval.
 
-    Args:
-      name: of the score; its key in the result.
-      metric: a sacreBLEU metric.
-      hypotheses: translations.
-      references: as many.
-      interval: adds the interval of a bootstrap.
-
     Returns:
       `NAME`; `NAME_signature`, or `signature` for `bleu`; and with `interval`
-      `NAME_interval`: `{"mean": m, "half_width": w}` means m - w to m + w, from
-      `SAMPLES` resamplings of the lines. It is None for more than `LONGEST` lines.
+        `NAME_interval`: `{"mean": m, "half_width": w}` means m - w to m + w, from
+        `SAMPLES` resamplings of the lines. It is None for more than `LONGEST` lines.
     """
     resample = interval and len(references) <= LONGEST
     with fixed_seed():
@@ -194,20 +182,9 @@ def paper_scores(
     """Computes tokenised, cased BLEU, as in Vaswani et al. 2017, Table 2.
 
     The score of multi-bleu.perl after the steps of tensor2tensor's get_ende_bleu.sh on
-    hypotheses and references: see `paper_tokenized`. Without smoothing: BLEU is 0 if no
-    four consecutive words match.
-
-    Args:
-      hypotheses: translations, as plain text.
-      references: one for each hypothesis, as plain text.
-      language: of hypotheses and references.
-      source: the language they are translated from.
-
-    Returns:
-      `bleu_paper`, `bleu_paper_interval`, `bleu_paper_signature`.
-
-    Raises:
-      ValueError: the numbers of hypotheses and references differ.
+    hypotheses and references, which are plain text: see `paper_tokenized`. Without
+    smoothing: BLEU is 0 if no four consecutive words match. `source` is the language of
+    the sources.
     """
     import sacrebleu
 
@@ -217,10 +194,14 @@ def paper_scores(
     sides = (paper_tokenized(s, language, split) for s in (hypotheses, references))
     # `force` stops sacreBLEU's warning that its input looks tokenised.
     bleu = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True)
-    scores = scored("bleu_paper", with_plain_floats(bleu), *sides, interval=True)
-    # sacreBLEU's signature does not know of these steps, so they are added to it.
     steps = f"punctuation+moses-{language}-escaped{'+compounds-split' * split}"
-    scores["bleu_paper_signature"] += f"|{steps}:sacremoses-{version('sacremoses')}"
+    return _scored_tokens("bleu_paper", bleu, sides, steps, interval=True)
+
+
+def _scored_tokens(name, bleu, sides, steps: str, interval: bool = False) -> dict:
+    """As `scored`; sacreBLEU's signature does not know of the steps before it."""
+    scores = scored(name, with_plain_floats(bleu), *sides, interval)
+    scores[f"{name}_signature"] += f"|{steps}:sacremoses-{version('sacremoses')}"
     return scores
 
 
@@ -254,24 +235,14 @@ def split_compounds(line: str) -> str:
 def tokenized_scores(
     hypotheses: Sequence[str], references: Sequence[str], language: str
 ) -> dict:
-    """Computes BLEU of lower-cased, tokenised text, the protocol of Multi30k's papers.
-
-    Returns:
-      `bleu_lc_tok`, and `bleu_lc_tok_signature`, which says how it was computed.
-
-    Raises:
-      ValueError: the numbers of hypotheses and references differ.
-    """
+    """Computes BLEU of lower-cased, tokenised text, as papers on Multi30k do."""
     import sacrebleu
 
     check_lengths(hypotheses, references)
     sides = (lower_tokenized(side, language) for side in (hypotheses, references))
     # `force` stops sacreBLEU's warning that its input looks tokenised.
     bleu = sacrebleu.BLEU(tokenize="none", force=True)
-    scores = scored("bleu_lc_tok", bleu, *sides)
-    how = f"|lc+moses-{language}-escaped:sacremoses-{version('sacremoses')}"
-    scores["bleu_lc_tok_signature"] += how
-    return scores
+    return _scored_tokens("bleu_lc_tok", bleu, sides, f"lc+moses-{language}-escaped")
 
 
 def lower_tokenized(lines: Sequence[str], language: str) -> list[str]:

@@ -197,14 +197,9 @@ def _of_unique(score: Callable) -> Callable:
 
 @_of_unique
 def chrf(texts: Sequence[str], language: str = "") -> np.ndarray:
-    """Computes sacreBLEU's sentence chrF2 (Popovic 2015), 0 to 100.
+    """Computes sacreBLEU's sentence chrF2 (Popovic 2015), 0 to 100, float64 [h, r].
 
-    Args:
-      hypotheses, references: texts.
-      language: has no influence: words do not matter.
-
-    Returns:
-      float64 [h, r].
+    The language has no influence: words do not matter.
     """
     spaceless = ["".join(text.split()) for text in texts]
     return chrf_of(np.concatenate(ngram_matches(spaceless, CHRF_ORDERS), -1))
@@ -212,17 +207,10 @@ def chrf(texts: Sequence[str], language: str = "") -> np.ndarray:
 
 @_of_unique
 def bleu(texts: Sequence[str], language: str = "") -> np.ndarray:
-    """Computes sacreBLEU's sentence BLEU, 0 to 100.
+    """Computes sacreBLEU's sentence BLEU, 0 to 100, float64 [h, r].
 
-    Orders that the hypothesis is too short for do not count (`bleu_of`).
-
-    Args:
-      hypotheses, references: texts.
-      language: of the texts, which chooses the tokenizer as for the `bleu` of a test
-        set (`plain.sacrebleu_metrics`).
-
-    Returns:
-      float64 [h, r].
+    Orders that the hypothesis is too short for do not count (`bleu_of`). The language
+    chooses the tokenizer as for the `bleu` of a test set (`plain.sacrebleu_metrics`).
     """
     tokenize = tokenizer(language)
     words = [tokenize(text.rstrip()).split() for text in texts]

@@ -130,9 +130,7 @@ def make_text(
     def known() -> bool:
         """True for a complete text of teachers of these names, which is checked."""
         record = text.record()
-        if not record or any(
-            record.get(name) != value for name, value in named.items()
-        ):
+        if not record or not named.items() <= record.items():
             return False
         # The teacher is not loaded, which takes long: its names have to be enough.
         made = record["made_from"]

@@ -289,19 +289,18 @@ def _differing_arrays(
     parts: list[str], theirs: Model, ours: Model
 ) -> dict[str, tuple[Any, Any]]:
     """The shapes of arrays of the parts that only one model has, or another shape."""
-    found = {}
+    shapes = [
+        {path: x.shape for path, x in flatten_dict(model.shapes).items()}
+        for model in (theirs, ours)
+    ]
     matched = matching(parts, theirs, ours)
-    shapes = [flatten_dict(model.shapes) for model in (theirs, ours)]
-    for mine, other in matched.items():
-        found[mine] = shapes[0][other].shape, shapes[1][mine].shape
-    for number, model_shapes in enumerate(shapes):
-        for path, x in _in_parts(model_shapes, parts):
-            if path[0] == "embedding" or path in matched:
-                continue
-            if _OF_CROSS_ATTENTION.isdisjoint(path):
-                pair = ["no array"] * 2
-                pair[number] = x.shape
-                found[path] = tuple(pair)
+    found = {
+        mine: (shapes[0][other], shapes[1][mine]) for mine, other in matched.items()
+    }
+    for path, _ in _in_parts(shapes[0] | shapes[1], parts):
+        alone = path[0] != "embedding" and path not in matched
+        if alone and _OF_CROSS_ATTENTION.isdisjoint(path):
+            found[path] = tuple(s.get(path, "no array") for s in shapes)
     different = {p: pair for p, pair in found.items() if pair[0] != pair[1]}
     return {".".join(map(str, p)): different[p] for p in [*different][:5]}
 

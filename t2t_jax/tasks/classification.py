@@ -76,11 +76,7 @@ class Classification(Task):
     ) -> Vocabulary:
         """Numbers the labels, and loads or trains the tokenizer of the sentences.
 
-        Args:
-          known: of `train.init_from`; its source encodes the sentences.
-
-        Raises:
-          UserError: labels and text do not match; see `_labels`.
+        `known` is of `train.init_from`; its source encodes the sentences.
         """
         labels = pack("labels", labels=self._labels(corpora))
         source = known and known.source
@@ -105,10 +101,9 @@ class Classification(Task):
     def _labels(self, corpora: Sequence[Corpus]) -> list[str]:
         """Returns the labels in the order of their ids.
 
-        Raises:
-          UserError: a label of the dev or test text, or with `config.task.options.
-            labels` one of the training text, is unknown; a label has no example; there
-            are not two labels.
+        Refuses unknown labels of the dev and test text (with
+        `config.task.options.labels` also of the training text), labels without an
+        example, and fewer than two labels.
         """
         counts: collections.Counter[str] = collections.Counter()
         for corpus in corpora:
@@ -131,19 +126,13 @@ class Classification(Task):
                 f"all of {', '.join(c.place for c in corpora)} has the label "
                 f"{labels[0]!r}; want examples of at least two labels to tell apart"
             )
-        data = self.config.data
-        others = [
-            corpus
-            for places in (data.dev, data.test)
-            for corpus in open_places(places, self.open, data.dir)
-        ]
+        remedy = "Add it to config.task.options.labels, correct it, or remove the line"
         for corpus in corpora:
-            remedy = (
-                "Add it to config.task.options.labels, correct it, or remove the line"
-            )
             check_labels(corpus.pairs(), labels, corpus.place, remedy)
-        for corpus in others:
-            check_labels(corpus.pairs(), labels, corpus.place)
+        data = self.config.data
+        for places in (data.dev, data.test):
+            for corpus in open_places(places, self.open, data.dir):
+                check_labels(corpus.pairs(), labels, corpus.place)
         return labels
 
     def respond(
@@ -186,9 +175,8 @@ class Classification(Task):
             "Want the other system's label of each sentence, as the model writes it"
         )
         check_labels(theirs, known, "--baseline", remedy)
-        chosen = self.measures
-        if not classification.have_probabilities(baseline):
-            chosen = classification.OF_LABELS
+        whole = all("\t" in line for line in baseline)  # not the labels alone
+        chosen = self.measures if whole else classification.OF_LABELS
         return compared(chosen, answers, baseline, pairs)
 
 
@@ -209,14 +197,9 @@ def check_labels(
 
 
 def open_labelled(place: str, source: str, target: str, folder: str = "") -> Corpus:
-    """Opens the corpus at one place.
+    """Opens labelled text at one place; sentences of the grammar are in `source`.
 
-    Args:
-      source, target: the languages of the grammar; sentences are of the first.
-      folder: as for `data/corpus.py: open_corpus`.
-
-    Raises:
-      UserError: the grammar has no such split, or the place holds no labels.
+    Raises UserError if the grammar has no such split, or the place holds no labels.
     """
     if (scheme := scheme_of(place)) == "grammar":
         return derived(

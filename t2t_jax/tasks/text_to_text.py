@@ -69,11 +69,7 @@ class TextToText(Task):
         return tuple(dict.fromkeys([*self.tags, *of_subtasks]))
 
     def subtask(self, name: str) -> Task:
-        """Returns the task that a subtask is without its tag.
-
-        Raises:
-          UserError: there is no such subtask.
-        """
+        """Returns the task that a subtask is without its tag."""
         if languages := _languages(name):
             source, target = languages
             if source == target:
@@ -94,11 +90,7 @@ class TextToText(Task):
         return Label(task) if task.predicts == "label" else task
 
     def tag(self, name: str) -> str:
-        """Returns the tag of a subtask.
-
-        Raises:
-          UserError: there is no such subtask, or the model does not know its tag.
-        """
+        """Returns the tag of a subtask; raises UserError unless the model knows it."""
         self.subtask(name)
         if (tag := _tag(name)) not in self.tags:
             raise UserError(
@@ -117,21 +109,13 @@ class TextToText(Task):
     # ------------------------------------------------------ text becomes examples
 
     def open(self, place: str, folder: str = "") -> Corpus:
-        """Opens the corpus at `SUBTASK:PLACE`.
-
-        Raises:
-          UserError: as `tag` and the subtask's `open`.
-        """
+        """Opens the corpus at `SUBTASK:PLACE`."""
         name, rest = _split(place)
         tag = self.tag(name)
         return tagged(self.subtask(name).open(rest, folder), name, tag)
 
     def check_sources(self, lines: Sequence[str], first_line: int = 1) -> None:
-        """Checks that lines begin with a tag, except blank ones.
-
-        Raises:
-          UserError: one does not; the message lists the tags.
-        """
+        """Raises UserError at a line, not blank, that begins with none of the tags."""
         for number, line in enumerate(lines, first_line):
             if line.strip() and not line.startswith(self.tags):
                 raise UserError(

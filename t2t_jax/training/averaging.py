@@ -18,8 +18,8 @@ from t2t_jax.training.checkpoint_folders import (
     best_steps,
     check_names,
     damage,
-    incomplete_steps,
     sealed_steps,
+    steps_in,
 )
 from t2t_jax.workdir import Workdir
 
@@ -57,9 +57,12 @@ def choose_checkpoints(
     checkpoint = str(config.decode.checkpoint if checkpoint is None else checkpoint)
     workdir = Workdir.open(workdir)
     for kind in ("parameters", "best"):
-        for step in incomplete_steps(workdir.checkpoints / kind):
-            path = workdir.checkpoints / kind / str(step)
-            say(f"warning: {path} is incomplete (it has no manifest.json); ignored")
+        folder = workdir.checkpoints / kind
+        for step in sorted({*steps_in(folder)} - {*sealed_steps(folder)}):
+            say(
+                f"warning: {folder / str(step)} is incomplete (it has no manifest.json)"
+                "; ignored"
+            )
     steps = parameter_steps(workdir)
     if not steps:
         raise UserError(

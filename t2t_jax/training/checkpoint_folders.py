@@ -42,11 +42,6 @@ def sealed_steps(folder: epath.Path) -> list[int]:
     return [step for step in steps_in(folder) if sealed.is_sealed(folder / str(step))]
 
 
-def incomplete_steps(folder: epath.Path) -> list[int]:
-    """The steps of checkpoints that lack a manifest, ascending."""
-    return sorted({*steps_in(folder)} - {*sealed_steps(folder)})
-
-
 def seal(path: epath.Path, **notes: float) -> None:
     """Seals a checkpoint; notes its kind and step, taken from its path."""
     sealed.seal(path, kind=path.parent.name, step=int(path.name), **notes)

@@ -83,17 +83,11 @@ class SubwordSampling:
         epoch: int,
         side: int,
     ) -> Ragged:
-        """Encodes lines; each ends in EOS, unless it is a label.
+        """Encodes lines; each ends in EOS, unless it is a label. Side 0 is the source.
 
-        The pieces of a line do not depend on the other lines. Without dropout they are
+        The pieces of a line do not depend on the other lines, but on its number: equal
+        lines with different numbers are split independently. Without dropout they are
         those of `Vocabulary.encode`; in any case they decode to the same text.
-
-        Args:
-          lines: the lines, without line ends.
-          numbers: a number for each line, int64 [lines]: equal lines with different
-            numbers are split independently.
-          seed, epoch: what the choice depends on, besides.
-          side: 0 for the source, 1 for the target.
         """
 
         def kept(number_w, word_w, draw_w):
@@ -309,33 +303,22 @@ class Merges:
     def find(
         self, left: np.ndarray, right: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Looks up the merges of pairs of symbols.
+        """Looks up the merges of pairs of symbols, int32 [pairs].
 
-        Args:
-          left, right: symbols, int32 [pairs].
-
-        Returns:
-          The merged symbols, or -1, int32 [pairs]; and the priorities of the merges,
-          the lowest first, in the upper 32 bits of int64 [pairs], or `NO_MERGE`.
+        Returns the merged symbols, or -1, int32; and the priorities of the merges, the
+        lowest first, in the upper 32 bits of int64, or `NO_MERGE`.
         """
         merged = self._merged[self._pairs.find(self._pair_keys(left, right))]
         return merged, self._priorities[merged]
 
 
 def merge(words: Ragged, merges: Merges, kept: Kept | None = None) -> Ragged:
-    """Merges the symbols of words to pieces.
+    """Merges the symbols of each word to pieces.
 
     Each round does the next merge of every word, or leaves it out: the one of the
-    highest score, and of these the leftmost.
-
-    Args:
-      words: the symbols of each word.
-      merges: which symbols merge.
-      kept: a function of words and of how many merges of each were left out, that says
-        how many merges come before the next one that is left out. None does all.
-
-    Returns:
-      The pieces of each word.
+    highest score, and of these the leftmost. `kept` is a function of words and of how
+    many merges of each were left out: it says how many merges come before the next one
+    that is. None does all.
     """
     order_w = np.argsort(-words.lengths, kind="stable")
     words = take(words, order_w)  # the longest first: short words are done early

@@ -25,8 +25,13 @@ from t2t_jax.run.differences import (
     first_difference,
     stored_arrays,
 )
-from t2t_jax.run.rerun import describe_arrays, state_shapes
-from t2t_jax.run.step_lookup import RunText, open_text, position_of_step
+from t2t_jax.run.rerun import (
+    RunText,
+    describe_arrays,
+    open_text,
+    position_of_step,
+    state_shapes,
+)
 from t2t_jax.training import checkpoint_folders
 from t2t_jax.training.checkpoint_folders import KINDS
 from t2t_jax.training.divergence import Rollbacks

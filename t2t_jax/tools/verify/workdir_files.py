@@ -25,7 +25,7 @@ from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.run.step_lookup import open_text
+from t2t_jax.run.rerun import open_text
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
 from t2t_jax.tools.verify.check import Context, Measured, Unavailable, all_equal
